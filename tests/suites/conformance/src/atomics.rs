@@ -1,5 +1,5 @@
-//! Compare and swap, fetch and add: values, atomicity between queue pairs and with the program,
-//! rights, lengths, bounds and order.
+//! Compare-and-swap and fetch-and-add: values, atomicity among queue pairs and with respect to the
+//! program, access rights, lengths, bounds and order.
 
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -51,7 +51,7 @@ fn swap<P: Provider>(arena: &Arena<P>, at: u64, compare: u64, swap: u64) -> Send
     SendOp::AtomicCmpAndSwp { remote_addr: arena.addr() + at, rkey: arena.rkey(), compare, swap }
 }
 
-/// Returns a pair, a word of the peer between two others, and room for results.
+/// Returns a pair, a word in the peer's memory between two other words, and memory for results.
 fn words<P: Provider>(context: &Context<P>) -> CaseResult<(Pair<P>, Arena<P>, Arena<P>)> {
     let pair = Pair::new(context, &Shape::default())?;
     let (word, results) = (Arena::new(&pair.pd, 24)?, Arena::new(&pair.pd, 512)?);
@@ -138,7 +138,7 @@ fn additions_of_many_queue_pairs_to_one_word_all_count<P: Provider>(context: &Co
     const EACH: u64 = 100;
     let first = Pair::new(context, &patient())?;
     let word = Arena::new(&first.pd, 8)?;
-    // Each lane writes to the word through a separate queue pair at both sides.
+    // Each lane writes to the word through a separate queue pair on each side.
     let mut lanes = vec![first];
     for _ in 1..LANES {
         lanes.push(lane(context, &lanes[0])?);
@@ -146,8 +146,8 @@ fn additions_of_many_queue_pairs_to_one_word_all_count<P: Provider>(context: &Co
     let one_more = add(&word, 0, 1);
     let count = |pair: Pair<P>| {
         move || -> CaseResult {
-            // Moves the whole pair: a closure captures only the fields it names, so the peer's end
-            // would be destroyed here.
+            // Moves the whole pair. A closure captures only the fields it names, so otherwise the
+            // peer's end would be destroyed here.
             let mut pair = pair;
             let result = Arena::new(&pair.pd, 8)?;
             let mut last = None;
@@ -169,13 +169,13 @@ fn additions_of_many_queue_pairs_to_one_word_all_count<P: Provider>(context: &Co
     Ok(())
 }
 
-/// Returns a shape whose retries last while many threads keep the machine busy.
+/// Returns a shape with enough retries for a machine that many threads keep busy.
 fn patient() -> Shape {
     let rts = verbs::RtsAttr { timeout: 16, retry_cnt: 7, ..Shape::default().rts };
     Shape { rts, ..Shape::default() }
 }
 
-/// Connects another pair in the protection domain of the first.
+/// Connects another pair in the first pair's protection domain.
 fn lane<P: Provider>(context: &Context<P>, first: &Pair<P>) -> CaseResult<Pair<P>> {
     let shape = patient();
     let mut pair = Pair::new(context, &shape)?;

@@ -1,4 +1,4 @@
-//! Queue pair attributes: their limits, their effect, and queries.
+//! Queue pair attributes: their limits, their effects, and queries.
 
 use std::time::{Duration, Instant};
 
@@ -88,8 +88,8 @@ fn the_attributes_of_every_step_are_queried_as_they_were_set<P: Provider>(
         let qp = qp.to_init(&init_attr())?;
         let attr = queried(&qp)?;
         assert_eq!((attr.qp_state, attr.port_num, attr.pkey_index), (QpState::INIT, PORT, 0));
-        // ConnectX has the rights of reads and atomics only from RTR on, where the peer may have
-        // some outstanding.
+        // ConnectX reports the rights for reads and atomics only from RTR on, where the peer may
+        // have some outstanding.
         let rights = init_attr().access;
         let bare = if is_mlx5()? { rights & AccessFlags::REMOTE_WRITE } else { rights };
         assert_eq!(attr.qp_access_flags, bare);
@@ -109,7 +109,7 @@ fn the_attributes_of_every_step_are_queried_as_they_were_set<P: Provider>(
         assert_eq!(attr.path_mtu, Mtu::MTU_512);
         assert_eq!(attr.ah_attr.grh.map(|grh| (grh.dgid, grh.traffic_class)), Some((gid.gid, 0x28)));
         assert_eq!(attr.ah_attr.grh.map(|grh| grh.sgid_index), Some(gid.gid_index));
-        // The kernel overrides the hop limit with the route's; RoCE has a route.
+        // On RoCE, the kernel replaces the hop limit with the route's.
         let is_routed = !is_soft()? && is_ethernet(context)?;
         let hop_limit = if is_routed { 64 } else { 33 };
         assert_eq!(attr.ah_attr.grh.map(|grh| grh.hop_limit), Some(hop_limit));
@@ -163,7 +163,7 @@ fn sequence_numbers_move_on_with_every_packet<P: Provider>(context: &Context<P>)
     let arena = Arena::new(&pair.pd, 8192)?;
     let (start, peer) = (queried(&pair.a.qp)?.sq_psn, queried(&pair.b.qp)?.rq_psn);
     assert_eq!((start, start), (pair.a.qp.psn(), peer));
-    // Messages of 1, 1, 3 and 5 packets, whose acknowledgements use no sequence numbers.
+    // Messages of 1, 1, 3 and 5 packets. Their acknowledgements use no sequence numbers.
     let mut packets = 0;
     for len in [0, 1024, 2049, 4100_usize] {
         packets += len.div_ceil(1024).max(1) as u32;
@@ -177,14 +177,14 @@ fn sequence_numbers_move_on_with_every_packet<P: Provider>(context: &Context<P>)
     Ok(())
 }
 
-/// Connects two queue pairs; `a` sends from `psn` on.
+/// Connects two queue pairs; `a` sends from packet sequence number `psn` on.
 pub(super) fn pair_from<P: Provider>(context: &Context<P>, shape: &Shape, psn: u32) -> CaseResult<Pair<P>> {
     let rts = RtsAttr { sq_psn: Some(psn), ..shape.rts };
     ends(context, shape, rts, |remote| Remote { psn, ..remote })
 }
 
 /// Connects two queue pairs. `a` goes to RTS with these attributes. `b` connects to `a`'s number
-/// and PSN as altered by `changed`.
+/// and PSN after `changed` has altered them.
 fn ends<P: Provider>(
     context: &Context<P>,
     shape: &Shape,
@@ -224,7 +224,7 @@ fn sequence_numbers_wrap_after_24_bits<P: Provider>(context: &Context<P>) -> Cas
             }
             let expected = (start + sent) & 0xff_ffff;
             assert_eq!(queried(&pair.a.qp)?.sq_psn, expected);
-            // rxe's responder counts the packets of a read only after sending them.
+            // rxe's responder counts a read's packets only after sending them.
             let counts = || queried(&pair.b.qp).is_ok_and(|attr| attr.rq_psn == expected);
             eventually("the responder expects the next packet", counts)?;
         }
@@ -336,7 +336,7 @@ fn a_port_and_a_partition_that_do_not_exist_are_refused<P: Provider>(context: &C
         qp = failed.handle;
     }
     if !is_rxe()? {
-        // rxe accepts any index and uses the default partition.
+        // rxe accepts any index and always uses the default partition.
         let pkeys = context.query_port(PORT)?.pkey_tbl_len;
         let failed = qp.to_init(&verbs::InitAttr { pkey_index: pkeys, ..init_attr() });
         let failed = failed.expect_err("no such partition");
@@ -388,7 +388,7 @@ fn access(access: AccessFlags) -> QpAttr {
     QpAttr { qp_access_flags: access, ..QpAttr::default() }
 }
 
-/// Returns each operation of a peer with the right that it needs.
+/// Returns each operation that a peer can request, with the access right it needs.
 fn operations<P: Provider>(arena: &Arena<P>) -> [(SendOp<'static>, AccessFlags, WcOpcode); 4] {
     let (remote_addr, rkey) = (arena.addr(), arena.rkey());
     [
@@ -457,13 +457,13 @@ fn rights_may_change_before_the_connection<P: Provider>(context: &Context<P>) ->
     Ok(())
 }
 
-/// The RNR timers of two codes (IBTA table 45).
+/// Two RNR timer codes, the second with its time (IBTA table 45).
 const RNR_0_01_MS: u8 = 1;
 const RNR_81_92_MS: (u8, Duration) = (26, Duration::from_micros(81_920));
 
-/// Returns whether a time has room for this many waits. A kernel timer may end up to a jiffy early.
-/// After a standstill, a guest counts the missed jiffies all at once, so a timer set in between
-/// ends early by the length of the standstill.
+/// Returns whether a time is long enough for this many waits. A kernel timer may end up to a jiffy
+/// early. After a standstill, a guest counts the missed jiffies all at once, so a timer that was
+/// set in between ends early by the length of the standstill.
 fn has_waited(took: Duration, waits: u32, wait: Duration) -> bool {
     const JIFFY: Duration = Duration::from_millis(4);
     const STANDSTILL: Duration = Duration::from_millis(30);
@@ -513,7 +513,8 @@ fn a_connection_after_a_reset_may_answer_more_reads<P: Provider>(context: &Conte
     let few = rtr_attr(context, &Shape::default(), to_b)?;
     let more = RtrAttr { max_dest_rd_atomic: 2 * few.max_dest_rd_atomic, ..few };
     if is_rxe()? {
-        // Its kernel would write past a table. The queue pair keeps its former attributes.
+        // The rxe kernel driver would write past a table, so the call is rejected. The queue pair
+        // keeps its former attributes.
         let failed = a.to_rtr(&more).expect_err("a table that grows");
         assert_eq!(failed.error.errno, Errno::INVAL);
         assert!(
@@ -534,14 +535,14 @@ fn rnr_retries_without_limit_outlast_a_late_receive<P: Provider>(context: &Conte
     if rxe_ignores_rnr_timer()? {
         return skip("rxe of this kernel repeats at once, and keeps the processor from all programs");
     }
-    // A long acknowledgement timeout, because rxe of Linux 7.2 also counts RNR NAKs against that
+    // A long acknowledgement timeout, because rxe on Linux 7.2 also counts RNR NAKs against that
     // timer's retries.
     let rts = RtsAttr { timeout: 18, ..Shape::default().rts };
     let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
     let arena = Arena::new(&pair.pd, 16)?;
     assert_eq!(queried(&pair.a.qp)?.rnr_retry, 7);
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[arena.sge(0..8)])])?;
-    // Hundreds of periods of the shortest timer, far more than 7.
+    // Hundreds of the shortest timer's periods, far more than 7.
     stays_empty(&mut pair.a.cq, Duration::from_millis(50))?;
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(8..16)] }])?;
     wait_for(&mut pair.a.cq, 1, WcOpcode::SEND)?;
@@ -568,7 +569,7 @@ fn without_a_peer<P: Provider>(context: &Context<P>, rts: RtsAttr) -> CaseResult
 }
 
 fn every_retry_waits_once<P: Provider>(context: &Context<P>) -> CaseResult {
-    // rxe takes 7 retries for unlimited.
+    // rxe treats 7 retries as unlimited.
     for retry_cnt in 0..if is_rxe()? { 7 } else { 8 } {
         // 4.096 µs × 2¹⁴
         let (timeout, wait) = (14, Duration::from_nanos(4096 << 14));
@@ -603,7 +604,7 @@ fn the_longest_timeout_delays_nothing<P: Provider>(context: &Context<P>) -> Case
     Ok(())
 }
 
-/// Performs many reads and atomics at once, in order and with verified data.
+/// Runs many reads and atomics at once, and checks their order and data.
 fn reads<P: Provider>(context: &Context<P>, max_rd_atomic: u8) -> CaseResult {
     let rts = RtsAttr { max_rd_atomic, ..Shape::default().rts };
     let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
@@ -670,7 +671,7 @@ fn another_queue_pair_number_is_another_connection<P: Provider>(context: &Contex
     let mut pair = Pair::new(context, &Shape::default())?;
     let arena = Arena::new(&pair.pd, 16)?;
     // The third queue pair is connected to a, but a is not connected to it. It is created before b
-    // is closed, because rxe of 5.10 gives b's number to the next queue pair.
+    // is closed, because rxe on Linux 5.10 gives b's number to the next queue pair.
     let mut cq = context.create_cq(&CqInit::new(16))?;
     let third = create_qp(&pair.pd, &cq, &Shape::default())?;
     pair.b.qp.close()?;
@@ -747,7 +748,7 @@ fn a_path_without_migration_is_migrated<P: Provider>(context: &Context<P>) -> Ca
         let result = modify(&mut pair.a.qp, state(wanted), QpAttrMask::PATH_MIG_STATE);
         let now = queried(&pair.a.qp)?.path_mig_state;
         if is_rxe()? || is_mlx5()? {
-            // rxe stores the state and never migrates.
+            // rxe stores the migration state but never migrates.
             result?;
             assert_eq!(now, wanted);
         } else {
@@ -780,7 +781,7 @@ fn ece_is_what_both_sides_have<P: Provider>(context: &Context<P>) -> CaseResult 
         _ => return skip("the provider or the device has no options of connections"),
     };
     assert_eq!(b.query_ece()?, offer);
-    // The accepting side takes the peer's options and returns those it supports too.
+    // The accepting side sets the peer's options and gets back the options that it supports too.
     let foreign = 1 << offer.options.trailing_ones();
     b.set_ece(&Ece { options: offer.options | foreign, ..offer })?;
     assert_eq!(b.query_ece()?, Ece { options: 0, ..offer }, "nothing is agreed on");
@@ -788,7 +789,7 @@ fn ece_is_what_both_sides_have<P: Provider>(context: &Context<P>) -> CaseResult 
     let b = connect(context, b, &shape, to_a)?;
     let answer = b.query_ece()?;
     assert_eq!(answer, offer);
-    // The connecting side may get back fewer options than it offered.
+    // The connecting side may then set fewer options than it offered.
     let fewer = Ece { options: answer.options & !1, ..answer };
     a.set_ece(&fewer)?;
     let a = connect(context, a, &shape, to_b)?;

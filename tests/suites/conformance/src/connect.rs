@@ -1,8 +1,8 @@
-//! Connections by address: their data, and the information on both sides.
+//! Connections by address: their data, and the information that each side gets.
 //!
 //! Both sides run in the case's process, at the address of the device under test: the IPv4 address
 //! of a soft device or of a netdev, or the GID of an InfiniBand port. These cases have one form,
-//! because the provider of a connection's device is hidden.
+//! because the provider of a connection's device is erased.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -44,21 +44,22 @@ pub fn cases() -> Vec<Case> {
     )
 }
 
-/// Private data of a request. Linux interprets the request for a GID as one for an IP address
-/// unless the data begins like this.
+/// Private data for a request. Unless the data begins like this, Linux treats a request to a GID as
+/// a request to an IP address.
 pub(super) const QUESTION: &[u8] = b"\0\0question \xff\0?";
 
-/// Private data of a reply.
+/// Private data for a reply.
 pub(super) const ANSWER: &[u8] = b"\x80answer\0!";
 
-/// Returns the received bytes for private data in a message with room for `len` bytes.
+/// Returns the bytes that a peer receives for private data in a message with space for `len` bytes.
 pub(super) fn padded(data: &[u8], len: usize) -> Vec<u8> {
     let mut padded = data.to_vec();
     padded.resize(len, 0);
     padded
 }
 
-/// Returns the room for private data in a message of `len` bytes: an IP address takes 36.
+/// Returns the space for private data in a message with `len` bytes: connecting to an IP address
+/// takes 36.
 pub(super) fn room(address: &Address, len: usize) -> usize {
     if matches!(address, Address::Ib(_)) { len } else { len - 36 }
 }
@@ -119,7 +120,7 @@ fn each_side_gets_the_numbers_that_the_other_one_chose() -> CaseResult {
     let Connected { server, client, accepted, ends, asked, replied } =
         Connected::new(here()?, &request, &reply)?;
     let [(_near, near_qp), (_far, far_qp)] = &ends;
-    // Each side reads the depths from its point of view.
+    // Each side sees the depths from its own point of view.
     assert_eq!((asked.responder_resources, asked.initiator_depth), (2, 4));
     assert_eq!((asked.retry_count, asked.rnr_retry_count), (5, 3));
     assert_eq!((asked.flow_control, asked.srq, asked.qp_num), (true, false, near_qp.qp_num()));
@@ -138,7 +139,7 @@ fn each_side_gets_the_numbers_that_the_other_one_chose() -> CaseResult {
     assert_eq!((far.max_rd_atomic, far.max_dest_rd_atomic), (2, 1));
     assert_eq!((near.retry_cnt, near.rnr_retry, near.dest_qp_num), (5, 4, far_qp.qp_num()));
     assert_eq!((far.retry_cnt, far.rnr_retry, far.dest_qp_num), (5, 3, near_qp.qp_num()));
-    // No message carries the timer. By default the kernel sets 0, the longest time.
+    // No message carries the timer. The kernel's default is 0, the longest time.
     assert_eq!([near.min_rnr_timer, far.min_rnr_timer], [ConnParam::MIN_RNR_TIMER; 2]);
     drop((server, client, accepted));
     Ok(())
@@ -182,7 +183,7 @@ fn both_sides_know_addresses_gids_and_device() -> CaseResult {
             assert!(local.ip() == server.ip() && local.port() != 0 && local != server, "{local}");
             assert_eq!(accepted.peer_addr()?, Some(local.into()));
         }
-        // Linux keeps no service id of a client at a GID.
+        // For a client at a GID, Linux keeps no service id.
         (Address::Ib(server), Address::Ib(local)) => assert_eq!(local.gid, server.gid),
         other => return fail(format_args!("{other:?}")),
     }
@@ -306,7 +307,7 @@ fn a_message_that_came_first_establishes_the_connection() -> CaseResult {
     let parts = Parts::for_id(&accepted)?;
     accepted.accept(parts.qp(&accepted)?, &ConnParam::default())?;
     expect(&client.channel, EventType::CONNECT_RESPONSE)?;
-    // This replaces the client's last message.
+    // The notification replaces the client's last message.
     accepted.notify(AsyncEventType::COMM_EST)?;
     let event = expect(&server.channel, EventType::ESTABLISHED)?;
     assert_eq!(event.id, accepted.key());
@@ -324,7 +325,7 @@ fn an_id_moves_to_another_channel_with_its_events() -> CaseResult {
     request.reject(b"moved")?;
     expect(&other, EventType::REJECTED)?;
     assert!(client.channel.try_next_event()?.is_none());
-    // A pending event moves along.
+    // A pending event moves with its id.
     let id = client.channel.create_id(PortSpace::TCP)?;
     id.resolve_addr(None, server.address, RESOLVING)?;
     arrived(&client.channel)?;

@@ -1,4 +1,4 @@
-//! Connections by address: the end of connections and ids, and their remaining resources.
+//! Connections by address: the end of connections and ids, and the resources that remain.
 
 use rdmacm::{Address, CmId, ConnParam, EventChannel, EventKind, EventType, IdKey, PortSpace, RejectReason};
 use verbs::state::Rts;
@@ -36,18 +36,18 @@ fn short_lived() -> CaseResult<Connected> {
     Connected::between(server, client, &ConnParam::default(), &ConnParam::default())
 }
 
-/// Reads an event, which must be of this kind and of this id.
+/// Reads an event, which must be of this kind and for this id.
 fn expect_for(channel: &EventChannel, id: IdKey, wanted: EventType) -> CaseResult {
     let event = expect(channel, wanted)?;
     if event.id == id { Ok(()) } else { fail(format_args!("{event:?} of another id than {id}")) }
 }
 
-/// Moves a queue pair to the error state. Its receive and a further send must be flushed.
+/// Moves a queue pair to the error state. Its receive and another send must be flushed.
 fn flushes(mut parts: Parts, qp: Qp<Rts>) -> CaseResult {
     let mut qp = qp.to_error()?;
     assert_eq!(parts.cq.poll_within(PATIENCE)?.status, WcStatus::WR_FLUSH_ERR);
     if rxe_is_before(6, 1)? {
-        // In the error state, this rxe does not wake the task for flushing new requests.
+        // In the error state, rxe on this kernel does not wake the task that flushes new requests.
         return Ok(());
     }
     qp.post_send_buf(SendOp::Send, SendFlags::SIGNALED, parts.pd.alloc_buf(1)?, ..)?;
@@ -81,7 +81,7 @@ fn both_sides_may_end_a_connection_at_once() -> CaseResult {
     let both = [(&client.id, &client.channel), (&accepted, &server.channel)];
     for (id, channel) in both {
         expect_for(channel, id.key(), EventType::DISCONNECTED)?;
-        // Confirms, unless the first call did.
+        // Confirms the disconnection, unless the first call did.
         id.disconnect()?;
     }
     both.into_iter().try_for_each(|(id, channel)| expect_for(channel, id.key(), EventType::TIMEWAIT_EXIT))
@@ -121,10 +121,10 @@ fn the_end_of_an_id_between_reply_and_connection_is_a_reject() -> CaseResult {
     Ok(())
 }
 
-/// A state of an id, and the steps from a new id and an address to that state.
+/// The name of an id state, and a function that brings a new id into it.
 type State = (&'static str, fn(&EventChannel, CmId, Address) -> CaseResult<Box<dyn std::any::Any>>);
 
-/// The states of an id with a port, in order.
+/// The states in which an id has a port, in order.
 const STATES: &[State] = &[
     ("bound", |_, id, _| Ok(Box::new(id))),
     ("listening", |_, id, _| {
@@ -165,7 +165,7 @@ fn an_id_frees_its_port_in_every_state() -> CaseResult {
             return fail(format_args!("{name}: {error}"));
         }
     }
-    // The port of a listener is free even while its connections exist.
+    // A closed listener's port is free even while its connections exist.
     let Connected { server, client, accepted, .. } = connect(here)?;
     let address = server.address;
     drop(server.listener);

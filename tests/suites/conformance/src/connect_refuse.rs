@@ -1,4 +1,4 @@
-//! Connections by address: rejects; refused calls with their reasons.
+//! Connections by address: rejects, and rejected calls with their reasons.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub fn cases() -> Vec<Case> {
 /// The length of private data in a reject.
 const REJECT: usize = 148;
 
-/// Few reads at a time, so that no call needs to query a device's limit.
+/// Allows few reads at a time, so that no call needs to query a device's limit.
 const DEPTHS: ConnParam<'_> = ConnParam {
     private_data: &[],
     responder_resources: 1,
@@ -54,10 +54,10 @@ fn server() -> CaseResult<Server> {
 /// Checks that the client was rejected for this reason. Its receive must be flushed.
 ///
 /// # Errors
-/// Another event, or none in time.
+/// Another event, or no event in time.
 ///
 /// # Panics
-/// Another id or reason: the case fails.
+/// If the id or the reason differs.
 pub fn is_rejected(client: &Client, mut parts: Parts, wanted: RejectReason) -> CaseResult<Vec<u8>> {
     let event = expect(&client.channel, EventType::REJECTED)?;
     let EventKind::Rejected(rejection) = &event.kind else { return fail(format_args!("{event:?}")) };
@@ -104,7 +104,7 @@ fn a_request_that_is_dropped_is_rejected() -> CaseResult {
     let (client, parts) = Client::requesting(&server)?;
     drop(server.request()?);
     is_rejected(&client, parts, RejectReason::CONSUMER_DEFINED)?;
-    // An unread request is rejected with its listener's end.
+    // An unread request is rejected when its listener ends.
     let (client, parts) = Client::requesting(&server)?;
     arrived(&server.channel)?;
     drop(server);
@@ -120,7 +120,8 @@ fn a_request_of_a_client_that_is_gone_becomes_no_connection() -> CaseResult {
     let qp = parts.qp(&request)?;
     drop(client);
     match request.accept(qp, &DEPTHS) {
-        // The client's end has already arrived. Linux raises no event for it before the accept.
+        // The kernel has already learnt that the client ended. Linux raises no event for that
+        // before the accept.
         Err(error) => assert_eq!(error.errno, Errno::INVAL, "{error}"),
         Ok(()) => {
             let event = expect(&server.channel, EventType::REJECTED)?;
@@ -146,7 +147,7 @@ fn private_data_that_is_too_long_is_refused_with_the_limit() -> CaseResult {
     let (request, _) = server.request()?;
     assert_eq!(request.max_private_data(Message::Reject), REJECT);
     refused(request.reject(&[7; REJECT + 1]), REJECT + 1)?;
-    // Linux rejects a request if it cannot be accepted with the program's parameters.
+    // Linux rejects the peer's request if it cannot accept it with the program's parameters.
     refused(request.accept_with(&ConnParam { private_data: &[7; 197], ..DEPTHS }), 197)?;
     is_rejected(&client, parts, RejectReason::CONSUMER_DEFINED).map(drop)
 }

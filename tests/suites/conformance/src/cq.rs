@@ -1,8 +1,8 @@
 //! Completion queues: sizes, overruns, flags, fields, and the order of completions.
 //!
-//! Most cases use a queue pair connected to itself ([`Loop`]). It receives its own messages. A
-//! send's completion therefore implies that the receive's completion is already in the other queue,
-//! untouched by any poll.
+//! Most cases use a queue pair connected to itself ([`Loop`]). It receives its own messages. Once a
+//! send has completed, its receive's completion is therefore in the other queue, and no poll has
+//! touched it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -63,7 +63,7 @@ pub(super) struct Loop<P: Provider> {
     pub(super) memory: Mr<P>,
 }
 
-/// The shape of a [`Loop`]'s queue pair.
+/// The shape of the queue pair in a [`Loop`].
 pub(super) const SHAPE: Shape = Shape {
     qp_type: QpType::RC,
     cap: QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 },
@@ -87,12 +87,12 @@ pub(super) fn looped<P: Provider>(
     connect(context, qp, &SHAPE, own)
 }
 
-/// Returns memory for [`send_to_itself`]: 8 bytes to send, 8 to receive into.
+/// Returns memory for [`send_to_itself`]: 8 bytes to send, and 8 bytes to receive into.
 pub(super) fn message_memory<P: Provider>(pd: &Pd<P>) -> CaseResult<Mr<P>> {
     Ok(Arena::new(pd, 16)?.into_mr())
 }
 
-/// Sends 8 bytes from a queue pair to itself. The receive also has the number `wr_id`.
+/// Sends 8 bytes from a queue pair to itself. The receive has the same `wr_id`.
 pub(super) fn send_to_itself<P: Provider>(
     qp: &mut Qp<verbs::state::Rts, P>,
     memory: &Mr<P>,
@@ -105,7 +105,7 @@ pub(super) fn send_to_itself<P: Provider>(
 }
 
 impl<P: Provider> Loop<P> {
-    /// Creates a loop whose receives complete to a queue with these attributes.
+    /// Creates a loop whose receives complete on a queue with these attributes.
     pub(super) fn new(context: &Context<P>, recvs: &CqInit<'_, P>) -> CaseResult<Self> {
         let (pd, sends, recvs) =
             (context.alloc_pd()?, context.create_cq(&CqInit::new(64))?, context.create_cq(recvs)?);
@@ -121,12 +121,13 @@ impl<P: Provider> Loop<P> {
         Ok(())
     }
 
-    /// Puts completions with these numbers into the queue of receives.
+    /// Puts completions with these request numbers into the receives' completion queue.
     pub(super) fn fill(&mut self, mut wr_ids: core::ops::Range<u64>) -> CaseResult {
         wr_ids.try_for_each(|wr_id| self.send(wr_id, SendFlags::empty()))
     }
 
-    /// Polls exactly these numbers, each time in another way.
+    /// Polls completions, by each way of polling in turn, and expects exactly these request
+    /// numbers.
     pub(super) fn expect(&mut self, wr_ids: core::ops::Range<u64>) -> CaseResult {
         let count = (wr_ids.end - wr_ids.start) as usize;
         let mut seen = Vec::new();
@@ -226,9 +227,9 @@ fn a_queue_that_is_never_empty_wraps_around_in_order<P: Provider>(context: &Cont
     own.expect(300..303)
 }
 
-/// Fills the queue of receives and sends until a completion has been lost.
+/// Fills the receives' completion queue until a completion is lost.
 fn overrun<P: Provider>(own: &mut Loop<P>) -> CaseResult {
-    // ConnectX holds one more than it reports.
+    // A ConnectX queue holds one completion more than it reports.
     let room = u64::from(own.recvs.cqe()) + u64::from(is_mlx5()?);
     own.fill(0..room)?;
     send_to_itself(&mut own.qp, &own.memory, room, SendFlags::empty())
@@ -261,8 +262,8 @@ fn a_queue_serves_other_queue_pairs_after_an_overrun<P: Provider>(context: &Cont
         events.next_event().is_ok_and(|event| event.is_some_and(|e| e.event_type == AsyncEventType::CQ_ERR))
     })?;
     own.expect(0..own.recvs.cqe().into())?;
-    // Discards the completion of the lost receive and the flushed requests of the first queue pair,
-    // if they come.
+    // Discards any completion of the lost receive, and any flushed requests of the first queue
+    // pair.
     own.qp = looped(context, &own.pd, &own.sends, &own.recvs)?;
     while own.recvs.poll_one().is_some() || own.sends.poll_one().is_some() {}
     own.fill(100..104)?;
@@ -341,7 +342,7 @@ fn standard_fields_are_accepted<P: Provider>(context: &Context<P>) -> CaseResult
 }
 
 fn a_field_that_the_device_lacks_is_refused_by_name<P: Provider>(context: &Context<P>) -> CaseResult {
-    // A flag unknown to every device.
+    // No device knows this flag.
     let mut lacking = vec![CqWcFlags::from_bits_retain(1 << 20)];
     if !is_mlx5()? {
         lacking.extend([CqWcFlags::TM_INFO, CqWcFlags::CVLAN, CqWcFlags::FLOW_TAG]);
@@ -406,7 +407,7 @@ fn wall_clock_times_are_those_of_the_system<P: Provider>(context: &Context<P>) -
     let mut completions = own.recvs.poll();
     let Some(completion) = completions.next() else { return fail("no completion") };
     let Some(time) = completion.completion_wallclock_ns() else { return fail("no time") };
-    // Nothing in a guest keeps ConnectX's clock in step with the system's.
+    // Nothing in a guest keeps ConnectX's clock in step with the system clock.
     let slack = if is_mlx5()? { 1_000_000_000 } else { 0 };
     assert!((start - slack..=end + slack).contains(&time), "{time} is not in {start}..={end}");
     assert_eq!(completion.completion_ts(), None, "it was not requested");

@@ -1,5 +1,5 @@
-//! Completions of a queue pair destroyed or reset while they are in the queue, among completions of
-//! another queue pair.
+//! Completions in a queue when their queue pair is destroyed or reset, among completions of another
+//! queue pair.
 
 use verbs::state::Rts;
 use verbs::{CompChannel, Context, Cq, CqInit, Provider, Qp, QpType, RecvWr, SendFlags, SendOp, SendWr, Wc};
@@ -20,17 +20,17 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Two queue pairs, each connected to itself, sharing a completion queue.
+/// Two queue pairs, each connected to itself, that share a completion queue.
 struct Two<P: Provider> {
     pd: verbs::Pd<P>,
     channel: CompChannel,
     cq: Cq<P>,
-    /// The queue pair that ends and the one that stays.
+    /// The queue pair that ends, and the queue pair that stays.
     qps: [Qp<Rts, P>; 2],
     arena: Arena<P>,
 }
 
-/// The bytes of a message.
+/// The length of a message, in bytes.
 const LEN: usize = 24;
 
 impl<P: Provider> Two<P> {
@@ -50,7 +50,7 @@ impl<P: Provider> Two<P> {
     }
 
     /// Completes a request of a queue pair and waits until the completion is in the queue, without
-    /// polling it. The request is a write, or a receive whose message completes silently.
+    /// polling it. The request is a write, or a receive, whose send completes silently.
     fn complete(&mut self, which: usize, wr_id: u64, received: bool) -> CaseResult {
         let (qp, arena) = (&mut self.qps[which], &self.arena);
         let sge = [arena.sge(0..LEN)];
@@ -69,8 +69,8 @@ impl<P: Provider> Two<P> {
         }
     }
 
-    /// Interleaves the completions of both queue pairs: 1, 3, 5, 7 of the first, 2, 4, 6, 8 of the
-    /// second.
+    /// Interleaves the completions of both queue pairs: 1, 3, 5 and 7 belong to the first, 2, 4, 6
+    /// and 8 to the second.
     fn interleave(&mut self) -> CaseResult {
         for wr_id in 1..=8 {
             self.complete((wr_id as usize + 1) % 2, wr_id, (wr_id - 1) % 4 > 1)?;
@@ -79,7 +79,7 @@ impl<P: Provider> Two<P> {
     }
 }
 
-/// Polls this many completions, in one of two ways.
+/// Polls this many completions, into an array or one by one.
 fn poll<P: Provider>(cq: &mut Cq<P>, count: usize, as_array: bool) -> CaseResult<Vec<Wc>> {
     if !as_array {
         return wait(cq, count);
@@ -96,10 +96,10 @@ fn poll<P: Provider>(cq: &mut Cq<P>, count: usize, as_array: bool) -> CaseResult
 }
 
 /// Polls the completions of these requests in order. Returns whether the device also kept the
-/// completions from before the end: 1, 3, 5 and 7.
+/// completions of the queue pair that ended: 1, 3, 5 and 7.
 ///
-/// `Qp::dismantle` allows keeping them, and devices whose completions carry the request number may
-/// do it. ConnectX's completions refer to a slot of the queue pair, so its provider must skip them.
+/// `Qp::dismantle` allows this on devices whose completions carry the request number. A ConnectX
+/// completion refers to a slot in the queue pair, so its provider must skip it.
 fn expect<P: Provider>(cq: &mut Cq<P>, others: &[u64], as_array: bool) -> CaseResult<bool> {
     let mut left = Vec::new();
     for wr_id in others {
@@ -115,7 +115,7 @@ fn expect<P: Provider>(cq: &mut Cq<P>, others: &[u64], as_array: bool) -> CaseRe
     Ok(!left.is_empty())
 }
 
-/// Ends a case after its other checks have passed.
+/// Ends a case whose other checks have passed.
 fn verdict(kept: bool) -> CaseResult {
     if kept { skip("the device keeps the completions of a queue pair that has ended") } else { Ok(()) }
 }
@@ -128,7 +128,7 @@ fn a_destroyed_queue_pair_takes_its_completions_along<P: Provider>(context: &Con
         let [gone, stays] = two.qps;
         gone.close()?;
         kept |= expect(&mut two.cq, &[2, 4, 6, 8], as_array)?;
-        // The queue serves a new queue pair as well as the other one.
+        // The completion queue serves a new queue pair together with the one that stayed.
         let new = create_qp(&two.pd, &two.cq, &Shape::default())?;
         let own = Remote::from_qp(&new);
         two = Two { qps: [connect(context, new, &Shape::default(), own)?, stays], ..two };

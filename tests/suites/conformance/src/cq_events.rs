@@ -1,5 +1,5 @@
-//! Completion channels: events of armed queues, many queues on one channel, moderation, and the
-//! loop that misses no wake-up.
+//! Completion channels: events from armed queues, many queues on one channel, moderation, and the
+//! event loop that misses no wake-up.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd as _;
@@ -71,7 +71,7 @@ fn one_channel_serves_many_queues<P: Provider>(context: &Context<P>) -> CaseResu
         assert!(own.recvs.arm(false)?.next().is_none());
     }
     for round in 0..5 {
-        // Some queues get a message, others get none.
+        // Only some queues get messages.
         let busy: Vec<usize> = (0..QUEUES).filter(|n| (n + round) % 3 != 0).collect();
         for n in &busy {
             owns[*n].fill(0..2)?;
@@ -79,8 +79,8 @@ fn one_channel_serves_many_queues<P: Provider>(context: &Context<P>) -> CaseResu
         let mut named = Vec::new();
         for _ in &busy {
             let Some(n) = index.get(&next_event(&channel)?) else { return fail("an unknown queue") };
-            // Polls first, because a device may raise an event at once for completions it finds
-            // (ConnectX).
+            // Polls before arming, because a device such as ConnectX may raise an event at once for
+            // completions that it finds.
             let mut count = 0;
             let mut completions = owns[*n].recvs.poll();
             while completions.next().is_some() {
@@ -145,7 +145,8 @@ fn completions_that_were_there_and_the_next_one_raise_one_event<P: Provider>(
         assert_eq!(channel.next_event()?, None);
     }
     own.fill(3..4)?;
-    // Other devices raise it at once, for the unpolled completions; they raise only one.
+    // Other devices raise the event at once, for the completions not yet polled, and raise only
+    // one.
     assert_eq!(next_event(&channel)?, own.recvs.id());
     own.expect(0..4)?;
     assert_eq!(channel.next_event()?, None);
@@ -240,8 +241,8 @@ fn is_readable(channel: &CompChannel, patience: Duration) -> CaseResult<bool> {
 }
 
 fn a_channel_is_readable_while_it_has_events<P: Provider>(context: &Context<P>) -> CaseResult {
-    // A queue for each event, because rxe before 6.4 may raise one event for two arming requests if
-    // the second comes between the completion and the event of the first.
+    // Uses one queue per event. Before Linux 6.4, rxe may raise a single event for two arming
+    // requests if the second request comes between the first one's completion and event.
     let (channel, own) = with_channel(context)?;
     let init = CqInit { channel: Some(&channel), ..CqInit::new(64) };
     let mut owns = [own, Loop::new(context, &init)?, Loop::new(context, &init)?];
@@ -284,7 +285,7 @@ fn two_threads_at_one_channel_get_each_event_once<P: Provider>(context: &Context
             own.recvs.req_notify(false)?;
             own.fill(n..n + 1)?;
             own.expect(n..n + 1)?;
-            // Before the next arming request, which could otherwise share this one's event.
+            // Waits before the next arming request, which could otherwise share this event.
             eventually("a thread gets the event", || got.load(Ordering::Relaxed) > n)?;
         }
         let mut all = 0;
@@ -335,13 +336,13 @@ fn moderated<P: Provider>(
     Ok((channel, own))
 }
 
-/// Returns the longest moderation period of the device, in µs.
+/// Returns the device's longest moderation period, in µs.
 fn longest_period<P: Provider>(context: &Context<P>) -> CaseResult<u16> {
     Ok(context.query_device_ex()?.cq_mod_caps.max_cq_period)
 }
 
 fn moderation_waits_for_the_count<P: Provider>(context: &Context<P>) -> CaseResult {
-    // The period is the longest. On a slow machine it may still have expired and caused the event.
+    // Uses the longest period. On a slow machine, it may still expire and cause the event.
     let longest = longest_period(context)?;
     let (channel, mut own) = moderated(context, 4, longest)?;
     let period = Duration::from_micros(longest.into());
@@ -400,7 +401,7 @@ fn moderation_ends_with_a_count_of_zero<P: Provider>(context: &Context<P>) -> Ca
         own.recvs.req_notify(false)?;
         own.fill(0..1)?;
         if is_mlx5()? {
-            // The device raises the event asynchronously.
+            // The device raises this event asynchronously.
             assert_eq!(next_event(&channel)?, own.recvs.id());
         } else {
             assert!(channel.next_event()?.is_some(), "the event comes with the completion");
@@ -423,7 +424,7 @@ fn moderation_that_the_device_lacks_is_refused_by_name<P: Provider>(context: &Co
     Ok(())
 }
 
-/// Runs the loop of a program waiting for the events of many queues. Counts the completions of
+/// Runs the loop of a program that waits for events from many queues. Counts the completions of
 /// queue n in `polled[n]` until `stop` is set.
 fn serve<P: Provider>(
     channel: &CompChannel,
@@ -444,7 +445,7 @@ fn serve<P: Provider>(
         drain(cq, n)?;
     }
     while !stop.load(Ordering::Acquire) {
-        // The limit ends the thread; a lost wake-up fails the case long before that.
+        // The time limit ends the thread. A lost wake-up fails the case long before.
         if let Some(event) = channel.wait(Some(PATIENCE))?
             && let Some(&n) = index.get(&event.cq)
         {
@@ -483,8 +484,8 @@ fn no_wake_up_is_lost_beside_a_competing_poller<P: Provider>(context: &Context<P
     thread::scope(|scope| {
         let server = scope.spawn(|| serve(&channel, &mut cqs, &polled, &stop));
         // The competitor polls another queue of the device. On a soft device, polling makes the
-        // device receive and changes the wake-ups of its worker. The competitor rests for some
-        // rounds at times.
+        // device receive and changes the wake-ups of its worker. At times the competitor rests for
+        // some rounds.
         let competitor = scope.spawn(|| {
             let mut passes = 0_u32;
             while !stop.load(Ordering::Acquire) {
@@ -523,7 +524,7 @@ fn no_wake_up_is_lost_beside_a_competing_poller<P: Provider>(context: &Context<P
         let result = run();
         stop.store(true, Ordering::Release);
         competitor.thread().unpark();
-        // The event of a further message ends the server's wait.
+        // The event for one more message ends the server's wait.
         let woken = send_to_itself(&mut qps[0], &memory, 1, SendFlags::SIGNALED);
         server.join().unwrap_or_else(|_| fail("the server panicked"))?;
         let competed = competitor.join();
@@ -532,8 +533,8 @@ fn no_wake_up_is_lost_beside_a_competing_poller<P: Provider>(context: &Context<P
     })
 }
 
-/// Returns how often the competitor polls in a round before it rests. Without a limit it would poll
-/// completions in the server's place and hide a lost wake-up.
+/// Returns how often the competitor polls in a round before it rests. Without a limit, it would
+/// poll completions in place of the server and hide a lost wake-up.
 fn competitor_polls(round: u64) -> u64 {
     [0, 1, 30, 3, 0, 100, 10][round as usize % 7]
 }
@@ -545,7 +546,7 @@ fn no_wake_up_is_lost_when_another_thread_polls_the_same_queue<P: Provider>(
     let (channel, own) = with_channel(context)?;
     let Loop { mut qp, mut sends, recvs, memory, .. } = own;
     let (recvs, polled, stop) = (Mutex::new(recvs), AtomicU64::new(0), AtomicBool::new(false));
-    // The competitor's present round, and the last round it has finished.
+    // The competitor's current round, and the last round that it has finished.
     let (round, rested) = (AtomicU64::new(0), AtomicU64::new(0));
     let drain = |arms: bool| -> CaseResult {
         let Ok(mut recvs) = recvs.lock() else { return fail("a thread panicked") };
@@ -584,7 +585,7 @@ fn no_wake_up_is_lost_when_another_thread_polls_the_same_queue<P: Provider>(
                 round.store(n, Ordering::Release);
                 competitor.thread().unpark();
                 if competitor_polls(n) == 0 {
-                    // From here on, only an event makes a thread poll this round's completion.
+                    // From here on, only an event makes any thread poll this round's completion.
                     reaches(&rested, n, format_args!("the competitor polls on in round {n}"))?;
                 }
                 send_to_itself(&mut qp, &memory, n, SendFlags::SIGNALED)?;

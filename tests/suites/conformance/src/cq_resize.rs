@@ -1,4 +1,4 @@
-//! Resizing completion queues, empty and with completions inside.
+//! Resizing completion queues that are empty or hold completions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -66,7 +66,7 @@ fn completions_stay_in_order_when_a_queue_shrinks<P: Provider>(context: &Context
     Ok(())
 }
 
-/// Returns whether the queue's provider is hidden; a hidden provider prefetches completions.
+/// Returns whether the queue's provider is erased. An erased queue prefetches completions.
 fn is_erased<P: Provider>(_: &Cq<P>) -> bool {
     core::any::TypeId::of::<P>() == core::any::TypeId::of::<verbs::Erased>()
 }
@@ -138,7 +138,7 @@ fn a_full_queue_takes_more_after_it_has_grown<P: Provider>(context: &Context<P>)
 
 fn a_queue_is_resized_while_messages_arrive<P: Provider>(context: &Context<P>) -> CaseResult {
     const COUNT: u64 = 600;
-    // The sender's lead: the receive queue has room for it, regardless of the resize.
+    // The sender's maximum lead. The receive queue has space for it, regardless of the resize.
     const AHEAD: u64 = 8;
     let Loop { qp, mut sends, mut recvs, memory, .. } = Loop::new(context, &CqInit::new(40))?;
     let deadline = Instant::now() + PATIENCE;

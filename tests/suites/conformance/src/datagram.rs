@@ -1,4 +1,4 @@
-//! Unreliable datagrams and multicast.
+//! Unreliable datagrams, and multicast.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
@@ -57,10 +57,10 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// The size of the header before a datagram in the receive buffer.
+/// The size of the header before a datagram in the receive buffer, in bytes.
 const GRH: usize = 40;
 
-/// ConnectX's code for the header of RoCE v2 over IPv4.
+/// ConnectX's code for a RoCE v2 header over IPv4.
 const IPV4_HEADER: u8 = 2;
 
 fn ud_datagram_arrives_behind_a_route_header<P: Provider>(context: &Context<P>) -> CaseResult {
@@ -117,7 +117,7 @@ fn ud_datagram_with_the_wrong_key_is_dropped<P: Provider>(context: &Context<P>) 
         wait_for(&mut pair.a.cq, 1, WcOpcode::SEND)?;
     }
     assert_eq!(imm(&wait_for(&mut pair.b.cq, 2, WcOpcode::RECV)?), Some(2));
-    // The top bit selects the sender's queue key.
+    // If its top bit is set, the sender's own queue key is used instead.
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 3, sge: &[arena.sge(8..256)] }])?;
     let to = ah.to(pair.b.qp.qp_num(), 1 << 31);
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::UdSendWithImm { to, imm_data: 3 }, &sge)])?;
@@ -152,14 +152,14 @@ fn ud_datagrams_of_two_senders_are_told_apart<P: Provider>(context: &Context<P>)
 }
 
 /// Two datagram queue pairs, an address handle for the path from the device to itself, and memory.
-/// The first half of the memory is sent, the second received.
+/// Sends use the first half of the memory, receives the second half.
 struct Net<P: Provider> {
     pair: Pair<P>,
     ah: Ah<P>,
     arena: Arena<P>,
 }
 
-/// The middle of the memory.
+/// The offset of the middle of the memory, in bytes.
 const HALF: usize = 2048;
 
 impl<P: Provider> Net<P> {
@@ -211,11 +211,11 @@ fn ud_route_header_names_both_addresses_and_what_the_path_says<P: Provider>(
         net.send(1, 8)?;
         wait_for(&mut net.pair.b.cq, 1, WcOpcode::RECV)?;
         let header = Grh::parse(&net.arena.read(HALF..HALF + GRH))?;
-        // The header of InfiniBand is followed by its transport (IBTA volume 1, 8.3).
+        // On InfiniBand, the transport header follows (IBTA volume 1, 8.3).
         let next_header = if is_ethernet(context)? { Grh::UDP } else { 0x1b };
         assert_eq!((header.sgid, header.dgid, header.next_header), (gid.gid, gid.gid, next_header));
         assert_eq!(header.traffic_class, traffic_class);
-        // The kernel's core overrides the hop limit of unicast RoCE v2 paths with the route's
+        // The kernel's RDMA core replaces the hop limit of unicast RoCE v2 paths with the route's
         // (Linux `drivers/infiniband/core/verbs.c`, `ib_resolve_unicast_gid_dmac`).
         assert!(header.hop_limit == hop_limit || (is_rxe()? && header.hop_limit > 0), "{header:?}");
     }
@@ -283,7 +283,7 @@ fn ud_empty_datagram_is_a_header_alone<P: Provider>(context: &Context<P>) -> Cas
 fn ud_datagram_may_be_as_long_as_the_mtu_and_not_longer<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut net = Net::new(context)?;
     let mtu = context.query_port(PORT)?.active_mtu.bytes().unwrap_or_default() as usize;
-    // Linux's mlx5 gives datagram queue pairs the largest MTU, regardless of the port's.
+    // Linux's mlx5 gives datagram queue pairs the largest MTU, regardless of the port's MTU.
     let most = if is_mlx5()? { 4096 } else { mtu };
     let arena = Arena::new(&net.pair.pd, 2 * (most + GRH + 1))?;
     let middle = most + GRH + 1;
@@ -322,8 +322,9 @@ fn ud_receive_of_the_exact_length_takes_the_datagram<P: Provider>(context: &Cont
 fn ud_datagram_without_a_receive_is_lost<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut net = Net::new(context)?;
     net.send(1, 8)?;
-    // Datagrams of one sender stay in order on a loopback path, so the second datagram proves that
-    // the first was dropped before a receive was posted. A third queue pair receives the second.
+    // On a loopback path, datagrams from one sender stay in order. The second datagram therefore
+    // proves that the first was dropped before a receive was posted. A third queue pair receives
+    // the second.
     let (mut cq, shape) = (context.create_cq(&verbs::CqInit::new(8))?, Shape::for_type(QpType::UD));
     let third = create_qp(&net.pair.pd, &cq, &shape)?;
     let mut third = connect(context, third, &shape, Remote { qp_num: 0, psn: 0 })?;
@@ -443,7 +444,7 @@ fn ud_path_with_a_service_level_and_a_rate_delivers<P: Provider>(context: &Conte
         let attr = AhAttr { sl, static_rate: Rate::MAX, ..path(&context.find_gid(PORT)?) };
         net.ah = net.pair.pd.create_ah(&attr)?;
         net.receive(1, 48)?;
-        // Without immediate data, because a completion has the partition index in that field.
+        // Sends no immediate data, because a completion has the partition index in that field.
         let (to, sge) = (net.ah.to(net.pair.b.qp.qp_num(), QKEY), [net.arena.sge(0..8)]);
         post_send(&mut net.pair.a.qp, &[signalled(2, SendOp::UdSend { to }, &sge)])?;
         wait_for(&mut net.pair.a.cq, 2, WcOpcode::SEND)?;
@@ -477,7 +478,7 @@ fn ud_queue_key_can_be_changed<P: Provider>(context: &Context<P>) -> CaseResult 
     net.receive(1, 48)?;
     net.pair.b.qp.modify(&QpAttr { qkey: 0x77, ..QpAttr::default() }, QpAttrMask::QKEY)?;
     assert_eq!(net.pair.b.qp.query(QpAttrMask::QKEY)?.0.qkey, 0x77);
-    // A datagram with the old key is dropped; one with the new key arrives.
+    // A datagram with the old key is dropped, and a datagram with the new key arrives.
     net.send(1, 8)?;
     let to = net.ah.to(net.pair.b.qp.qp_num(), 0x77);
     send(&mut net.pair.a.qp, &mut net.pair.a.cq, to, 2, &[net.arena.sge(0..8)])?;
@@ -496,8 +497,8 @@ fn ud_error_state_flushes_receives_and_sends<P: Provider>(context: &Context<P>) 
         wait_status(&mut end.cq, wr_id, WcStatus::WR_FLUSH_ERR)?;
     }
     if rxe_is_before(6, 1)? {
-        // In this state, this rxe's requester exits at once and does not wake the task for
-        // flushing.
+        // In this state, rxe's requester on this kernel exits at once and does not wake the task
+        // that flushes.
         return Ok(());
     }
     post_send(&mut qp, &[signalled(3, SendOp::UdSend { to }, &[net.arena.sge(0..8)])])?;
@@ -518,20 +519,21 @@ fn ud_reset_queue_pair_receives_again<P: Provider>(context: &Context<P>) -> Case
     Ok(())
 }
 
-/// A group for a device of this process, and the path to it.
+/// A multicast group for this process's device, and the path to it.
 struct Group {
     gid: Gid,
-    /// The local id of the group: 0 on Ethernet.
+    /// The group's local id: 0 on Ethernet.
     lid: u16,
     path: AhAttr,
-    /// The socket joins at the IP layer, as a connection manager would; rxe does not.
+    /// The socket that joins the group at the IP layer, as a connection manager would. rxe does not
+    /// join.
     _joined: Option<UdpSocket>,
 }
 
 impl Group {
     fn new<P: Provider>(context: &Context<P>, last: u8) -> CaseResult<Self> {
         let source = context.find_gid(PORT)?;
-        // Processes on one host share groups, so each uses another address.
+        // Processes on one host share groups, so each process uses a different address.
         let [.., high, low] = std::process::id().to_be_bytes();
         if !is_ethernet(context)? {
             // Transient, link-local (RFC 4291, 2.7).
@@ -559,7 +561,7 @@ impl Group {
         Ok(Self { gid, lid: 0, path: AhAttr::new(&source, gid), _joined: joined })
     }
 
-    /// Sends a datagram to the members.
+    /// Sends a datagram to the group's members.
     fn send<P: Provider>(&self, net: &mut Net<P>, imm_data: u32, qkey: u32) -> CaseResult {
         let ah = net.pair.pd.create_ah(&self.path)?;
         let to = ah.to(UdAddr::MULTICAST_QPN, qkey);
@@ -714,7 +716,7 @@ fn mcast_members_are_detached_when_they_are_destroyed<P: Provider>(context: &Con
         let mut net = Net::new(context)?;
         net.pair.a.qp.attach_mcast(&group.gid, group.lid)?;
         net.pair.b.qp.attach_mcast(&group.gid, group.lid)?;
-        // The kernel refuses to destroy a member.
+        // The kernel would refuse to destroy a queue pair that is still a member.
         net.pair.a.qp.close()?;
         drop(net.pair.b.qp);
         net.pair.a.cq.close()?;
@@ -729,7 +731,8 @@ fn mcast_answer_to_a_group_has_no_path_of_its_own<P: Provider>(context: &Context
     net.receive(1, 48)?;
     group.send(&mut net, 1, QKEY)?;
     let wc = wait_for(&mut net.pair.b.cq, 1, WcOpcode::RECV)?;
-    // The group is no GID of the port, so the program must choose the source of its reply.
+    // The group is not one of the port's GIDs, so the program must choose the source address of its
+    // reply.
     let error = context.init_ah_from_wc(PORT, &wc, &net.arena.read(HALF..HALF + 48)).unwrap_err();
     let cause = Cause::NoSuchGid { port_num: PORT, gid: group.gid };
     assert_eq!((error.errno, error.cause), (Errno::NODATA, cause));

@@ -1,4 +1,4 @@
-//! An open device: its attributes, ports, GIDs and partition keys; two opens of one device.
+//! An open device: its attributes, ports, GIDs and partition keys. A device that is opened twice.
 
 use verbs::{Cause, Context, CqInit, Errno, Gid, GidType, LinkLayer, NodeType, PortState, Provider, QpType};
 use verbs_fixtures::both;
@@ -43,7 +43,7 @@ fn both_queries_of_the_device_agree<P: Provider>(context: &Context<P>) -> CaseRe
     let (plain, extended) = (context.query_device()?, context.query_device_ex()?);
     assert_eq!(plain, extended.orig_attr);
     let flags = extended.device_cap_flags_ex.bits();
-    // A kernel without the wide flags reports 0.
+    // A kernel without the extended flags reports 0.
     assert!(flags == 0 || flags & 0xffff_ffff == plain.device_cap_flags.bits(), "{extended:?}");
     Ok(())
 }
@@ -100,7 +100,7 @@ fn the_number_of_ports_is_the_same_everywhere<P: Provider>(context: &Context<P>)
 fn an_active_port_has_a_gid_a_partition_and_an_mtu<P: Provider>(context: &Context<P>) -> CaseResult {
     let port = context.query_port(PORT)?;
     assert_eq!(port.state, PortState::ACTIVE);
-    // A subnet manager numbers the ports of InfiniBand.
+    // A subnet manager numbers InfiniBand ports.
     match port.link_layer {
         LinkLayer::ETHERNET => assert_eq!(port.lid, 0),
         layer => assert!(layer == LinkLayer::INFINIBAND && port.lid != 0, "{port:?}"),
@@ -144,7 +144,8 @@ fn tables_of_a_port_that_does_not_exist_are_refused<P: Provider>(context: &Conte
 fn a_port_has_a_speed<P: Provider>(context: &Context<P>) -> CaseResult {
     let (speed, port) = (context.query_port_speed(PORT)?, context.query_port(PORT)?);
     assert!(speed > 0, "{port:?}");
-    // In units of 100 Mbit/s. The kernel may report it more precisely than width and speed do.
+    // The speed is in units of 100 Mbit/s. The kernel may report it more precisely than width and
+    // speed do.
     let named = port.speed_100mbps();
     assert!(named.is_none_or(|named| speed >= named / 4 && speed <= named * 4), "{speed}, {named:?}");
     Ok(())
@@ -225,7 +226,7 @@ fn the_default_partition_key_has_index_0<P: Provider>(context: &Context<P>) -> C
 }
 
 fn a_partition_key_that_is_not_in_the_table_has_no_index<P: Provider>(context: &Context<P>) -> CaseResult {
-    // The second key differs from the default one in the membership bit.
+    // The second key differs from the default key only in the membership bit.
     for pkey in [0x1234, 0x7fff] {
         let error = context.pkey_index(PORT, pkey).unwrap_err();
         assert_eq!((error.verb, error.errno), ("get_pkey_index", Errno::NODATA));
@@ -248,7 +249,7 @@ fn a_device_opened_twice_is_two_contexts_of_one_device<P: Provider>(context: &Co
     let other = fabric::open()?;
     assert_eq!(other.query_device()?, context.query_device()?);
     assert_eq!(other.gid_table()?, context.gid_table()?);
-    // Each open has separate objects and survives the other's close.
+    // Each open context has its own objects and survives the close of the other.
     let (ours, theirs) = (context.alloc_pd()?, other.alloc_pd()?);
     theirs.close()?;
     other.close()?;
@@ -318,7 +319,7 @@ fn sizes_beyond_the_limits_are_refused_with_them<P: Provider>(context: &Context<
             "max_recv_wr" => &mut shape.cap.max_recv_wr,
             _ => &mut shape.cap.max_send_sge,
         };
-        // ConnectX reports the lowest limit of its queues and types.
+        // ConnectX reports the lowest limit among its queues and queue pair types.
         let asked = if is_mlx5()? { 1 << 20 } else { max + 1 };
         *size = asked;
         let error = fabric::create_qp(&pd, &cq, &shape).unwrap_err();

@@ -1,8 +1,8 @@
-//! Edge-triggered event loops (`EPOLLET`, as in tokio and mio): every event after the last look at
-//! a descriptor makes an edge.
+//! Edge-triggered event loops (`EPOLLET`, as in tokio and mio): every event after the last read of
+//! a descriptor causes an edge.
 //!
-//! A loop reads a descriptor until it has no event left and then waits. Another thread makes the
-//! events; it makes the next one while the loop looks for more events or already waits.
+//! A loop reads a descriptor until it has no event left and then waits. Another thread causes the
+//! events, each while the loop looks for more events or already waits.
 
 use std::os::fd::AsFd;
 use std::sync::mpsc;
@@ -43,10 +43,10 @@ pub(super) fn cases() -> Vec<Case> {
 
 const ROUNDS: usize = 50;
 
-/// The number of rounds with connections: smaller, because each round makes one.
+/// The number of rounds with connections. It is smaller, because each round makes a connection.
 const CONNECTIONS: usize = 10;
 
-/// A loop that waits for the edges of one descriptor.
+/// A loop that waits for edges on one descriptor.
 struct EdgeLoop(Epoll);
 
 impl EdgeLoop {
@@ -56,7 +56,7 @@ impl EdgeLoop {
         Ok(Self(epoll))
     }
 
-    /// Takes `count` events. At each edge, takes events until `next` returns no more.
+    /// Reads `count` events. At each edge, reads events until `next` returns no more.
     fn take(&self, count: usize, mut next: impl FnMut() -> CaseResult<bool>) -> CaseResult {
         let (patience, mut taken) = (EpollTimeout::try_from(PATIENCE)?, 0);
         while taken < count {
@@ -72,7 +72,8 @@ impl EdgeLoop {
         if taken == count { Ok(()) } else { fail(format_args!("{taken} events instead of {count}")) }
     }
 
-    /// Takes `count` events made by another thread, each as soon as the one before is taken.
+    /// Reads `count` events that another thread causes, each as soon as the previous event has been
+    /// read.
     fn follow(
         &self,
         count: usize,
@@ -94,7 +95,7 @@ impl EdgeLoop {
             let taken = self.take(count, || {
                 let is_some = next()?;
                 if is_some {
-                    // The maker may have failed, which is reported below.
+                    // The other thread may have failed, which is reported below.
                     let _ = took.send(());
                 }
                 Ok(is_some)
@@ -158,7 +159,7 @@ fn asynchronous_events_make_an_edge_each_after_the_last_look<P: Provider>(
     let element = Element::Srq(srq.id());
     let recv = [RecvWr { wr_id: 1, sge: &[memory.sge(0..8)] }];
     post_srq_recv(&mut srq, &recv)?;
-    // Each round takes one of two receives, which is less than the limit.
+    // Each round uses one of two receives, which leaves fewer than the limit.
     let reach_limit = || -> CaseResult {
         post_srq_recv(&mut srq, &recv)?;
         srq.arm(2)?;
@@ -175,12 +176,12 @@ fn asynchronous_events_make_an_edge_each_after_the_last_look<P: Provider>(
     })
 }
 
-/// Returns an address to resolve, of the device under test.
+/// Returns an address of the device under test, to be resolved.
 fn resolvable() -> CaseResult<Address> {
     Ok(with_port(here()?, PortSpace::TCP, 7471))
 }
 
-/// Makes an event of a channel: the result of resolving an address.
+/// Causes an event on a channel: the result of resolving an address.
 fn resolve(channel: &EventChannel, address: Address) -> CaseResult<CmId> {
     let id = channel.create_id(PortSpace::TCP)?;
     id.resolve_addr(None, address, RESOLVING)?;
@@ -197,7 +198,7 @@ fn is_resolved(channel: &EventChannel) -> CaseResult<bool> {
 
 fn an_event_channel_makes_an_edge_for_each_event_after_the_last_look() -> CaseResult {
     let (address, channel) = (resolvable()?, EventChannel::new()?);
-    // Ids take their unread events along.
+    // Keeps the ids, because a dropped id takes its unread events along.
     let mut ids = Vec::new();
     let make = || {
         ids.push(resolve(&channel, address)?);
@@ -206,8 +207,8 @@ fn an_event_channel_makes_an_edge_for_each_event_after_the_last_look() -> CaseRe
     EdgeLoop::around(&channel)?.follow(ROUNDS, make, || is_resolved(&channel))
 }
 
-/// Events that an id brings cause no edge on a channel that has only kernel ids, so a loop reads
-/// the channel once after the move, as [`CmId::migrate`] requires.
+/// Events that a moved id brings along cause no edge on a channel that has only kernel ids. A loop
+/// therefore reads the channel once after the move, as [`CmId::migrate`] requires.
 fn a_channel_that_is_read_after_a_move_of_ids_makes_an_edge_for_each_later_event() -> CaseResult {
     let (address, from, to) = (resolvable()?, EventChannel::new()?, EventChannel::new()?);
     let edges = EdgeLoop::around(&to)?;

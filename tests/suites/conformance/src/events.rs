@@ -68,7 +68,7 @@ fn channel<P: Provider>(end: &verbs_fixtures::fabric::End<P>) -> CaseResult<&Com
     end.channel.as_ref().map_or_else(|| fail("no channel"), Ok)
 }
 
-/// Waits for the next event of a channel and returns its queue.
+/// Waits for the next event on a channel and returns the queue that raised it.
 fn wait_for_event(channel: &CompChannel) -> CaseResult<CqId> {
     match channel.wait(Some(PATIENCE))? {
         Some(event) => Ok(event.cq),
@@ -96,7 +96,7 @@ fn one_event_for_each_time_that_was_asked<P: Provider>(context: &Context<P>) -> 
         pair.b.cq.req_notify(false)?;
         send_one(&mut pair, &arena, SendFlags::empty())?;
         assert_eq!(wait_for_event(channel(&pair.b)?)?, pair.b.cq.id(), "round {round}");
-        // The arming covered only one event.
+        // Arming covers only one event.
         send_one(&mut pair, &arena, SendFlags::empty())?;
         assert_eq!(channel(&pair.b)?.next_event()?, None, "round {round}");
     }
@@ -122,7 +122,7 @@ fn a_completion_queue_that_overflows_is_told<P: Provider>(context: &Context<P>) 
     let count = u64::from(pair.b.cq.cqe()) * 4 + 4;
     let mut sent = 0;
     for wr_id in 0..count {
-        // An overflow loses completions, so the sender may get a wrong status or none.
+        // An overflow loses completions, so the sender may get a wrong status or no completion.
         if post_recv(&mut pair.b.qp, &[RecvWr { wr_id, sge: &recv }]).is_err() {
             break;
         }
@@ -163,7 +163,7 @@ fn queues_of_one_channel_are_told_apart<P: Provider>(context: &Context<P>) -> Ca
         post_send(&mut qp, &[wr])?;
         assert_eq!(wait_for_event(&channel)?, cqs[which].id());
         verbs_fixtures::fabric::wait(&mut cqs[which], 2)?;
-        // The second completion may cause another event if the queue was armed late; the other
+        // If the queue was armed late, the second completion may cause another event. The other
         // queue causes none.
         while let Some(event) = channel.next_event()? {
             assert_eq!(event.cq, cqs[which].id());
@@ -198,7 +198,7 @@ fn a_link_that_goes_down_and_up_is_told<P: Provider>(context: &Context<P>, link:
         link.set("down")?;
         let told = expect(&events, Element::Port(PORT), AsyncEventType::PORT_ERR);
         let down = context.query_port(PORT)?.state;
-        // Restores the link in any case, because other cases need it.
+        // Restores the link even after a failure, because other cases need it.
         link.set("up")?;
         told?;
         assert_ne!(down, PortState::ACTIVE);
@@ -226,8 +226,8 @@ fn each_open_of_a_device_is_told_of_its_port<P: Provider>(context: &Context<P>, 
     gid_is_back(context)
 }
 
-/// Waits until the port has the GID of the cases. On Ethernet it belongs to an address; the kernel
-/// removes it while the link is down.
+/// Waits until the port again has the GID that the cases use. On Ethernet, the GID belongs to an
+/// address, and the kernel removes it while the link is down.
 fn gid_is_back<P: Provider>(context: &Context<P>) -> CaseResult {
     let of_address = is_ethernet(context)?;
     eventually("the port's GID is back", || {
@@ -240,7 +240,7 @@ fn a_message_outlasts_a_link_that_is_down<P: Provider>(context: &Context<P>, lin
     if is_rxe()? {
         return skip("rxe flushes the source GID of a link that is down, and with it the path");
     }
-    // Far more retries than `ip` needs time: (4 × 7 - 1) × 268 ms.
+    // The retries last far longer than `ip` needs: (4 × 7 - 1) × 268 ms.
     let rts = RtsAttr { timeout: 16, retry_cnt: 7, ..DEFAULT.rts };
     let mut pair = Pair::new(context, &Shape { rts, ..DEFAULT })?;
     let arena = Arena::new(&pair.pd, 16)?;
@@ -273,7 +273,7 @@ fn a_second_address<P: Provider>(context: &Context<P>, name: &str) -> CaseResult
     let told = expect(&events, Element::Port(PORT), AsyncEventType::GID_CHANGE);
     let found =
         eventually("the address has a GID", || context.gid_table().is_ok_and(|table| is_there(&table)));
-    // In any case, because the other form of the case adds the address again.
+    // Removes the address even after a failure, because the other form of the case adds it again.
     ip(&["addr", "del", ADDRESS, "dev", name])?;
     told.and(found)?;
     expect(&events, Element::Port(PORT), AsyncEventType::GID_CHANGE)?;
@@ -283,7 +283,8 @@ fn a_second_address<P: Provider>(context: &Context<P>, name: &str) -> CaseResult
     Ok(())
 }
 
-/// A soft device's port has the GID of its interface's address and is active while it has one.
+/// A soft device's port has the GID for its interface's address, and is active while there is an
+/// address.
 fn its_only_address<P: Provider>(context: &Context<P>, name: &str) -> CaseResult {
     let events = context.async_events()?;
     let before = context.gid_table()?;
@@ -340,7 +341,7 @@ fn a_queue_pair_in_rts_is_established_without_an_event<P: Provider>(context: &Co
     Ok(())
 }
 
-/// Makes b refuse a request of a that takes no receive, so that b gets no completion.
+/// Makes b reject a request from a that uses no receive, so that b gets no completion.
 fn refused_request<P: Provider>(
     context: &Context<P>,
     op: impl FnOnce(&Arena<P>) -> SendOp<'static>,
@@ -375,7 +376,7 @@ fn an_invalid_request_is_told_to_the_responder<P: Provider>(context: &Context<P>
     let events = context.async_events()?;
     let mut pair = Pair::new(context, &DEFAULT)?;
     let arena = Arena::new(&pair.pd, 16)?;
-    // The responder executes no reads, so any read that arrives is one too many (IBTA 9.7.4.1.5).
+    // The responder accepts no outstanding reads, so any read is one too many (IBTA 9.7.4.1.5).
     needs_sqd()?;
     let mut drained = pair.b.qp.to_sqd(false)?;
     drained.modify(&QpAttr::default(), QpAttrMask::MAX_DEST_RD_ATOMIC)?;
@@ -403,7 +404,7 @@ fn a_drained_send_queue_is_told_where_that_was_asked<P: Provider>(context: &Cont
             post_send(&mut a.qp, &[wr])?;
         }
         let qp = a.qp.to_sqd(notify)?;
-        // rxe raises the event even without a request for it.
+        // rxe raises the event even if the program did not request it.
         if notify || is_rxe()? {
             expect(&events, Element::Qp(qp.id()), AsyncEventType::SQ_DRAINED)?;
             told += 1;
@@ -418,8 +419,8 @@ fn a_drained_send_queue_is_told_where_that_was_asked<P: Provider>(context: &Cont
     Ok(())
 }
 
-/// Makes the device raise one event of the pair and returns it: a drained send queue, or, where the
-/// device does not drain, a peer's violation of a responder's rights.
+/// Makes the device raise one event for the pair and returns it: for a drained send queue or, on a
+/// device that cannot drain, for a request that violates the responder's access rights.
 fn raise<P: Provider>(pair: &mut Pair<P>) -> CaseResult<(Element, AsyncEventType)> {
     if has_sqd()? {
         let drained = QpAttr { qp_state: QpState::SQD, en_sqd_async_notify: true, ..QpAttr::default() };
@@ -441,7 +442,7 @@ fn events_of_a_closed_queue_pair_are_dropped<P: Provider>(context: &Context<P>) 
     let (mut first, mut second) = (Pair::new(context, &DEFAULT)?, Pair::new(context, &DEFAULT)?);
     raise(&mut first)?;
     let (element, event_type) = raise(&mut second)?;
-    // The event may still be on its way, or already in the file.
+    // The event may not have arrived yet, or may already be readable from the file.
     first.a.qp.close()?;
     first.b.qp.close()?;
     expect(&events, element, event_type)?;
@@ -473,7 +474,7 @@ fn events_are_waited_for_by_another_thread<P: Provider>(context: &Context<P>) ->
     Ok(())
 }
 
-/// Each open of a device gets only the events of its objects.
+/// Each context opened on a device gets only the events of its own objects.
 fn events_go_to_the_open_that_made_the_object<P: Provider>(context: &Context<P>) -> CaseResult {
     let other = open()?;
     let (ours, theirs) = (context.async_events()?, other.async_events()?);

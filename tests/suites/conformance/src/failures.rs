@@ -48,10 +48,11 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Checks that the queue pair is in the error state and flushes requests posted from now on.
+/// Checks that the queue pair is in the error state and flushes requests that are posted from now
+/// on.
 ///
-/// The flush is not checked on Linux before 6.1: there rxe's requester exits at once in this state
-/// (seen on 5.10) and does not wake the task for flushing. A separate case covers this.
+/// The flush is not checked on Linux before 6.1: there, rxe's requester exits at once in this state
+/// (seen on 5.10) and does not wake the task that flushes. A separate case covers this.
 fn is_broken<P: Provider>(pair: &mut Pair<P>, arena: &Arena<P>) -> CaseResult {
     in_error(&pair.a.qp)?;
     if rxe_is_before(6, 1)? {
@@ -71,7 +72,7 @@ fn a_wrong_remote_key_is_a_remote_access_error<P: Provider>(context: &Context<P>
             0 => SendOp::RdmaWrite { remote_addr, rkey: wrong },
             1 => SendOp::RdmaRead { remote_addr, rkey: wrong },
             2 => SendOp::AtomicFetchAndAdd { remote_addr, rkey: wrong, add: 1 },
-            // One byte beyond the end and one before the start.
+            // One byte beyond the end, and one byte before the start.
             3 => SendOp::RdmaWrite { remote_addr: remote_addr + 57, rkey },
             _ => SendOp::RdmaRead { remote_addr: remote_addr - 1, rkey },
         };
@@ -87,7 +88,7 @@ fn a_wrong_remote_key_is_a_remote_access_error<P: Provider>(context: &Context<P>
     Ok(())
 }
 
-/// The key of a buffer is only for this process' requests. It gives a peer no access.
+/// A buffer's key is only for this process's requests and gives a peer no access.
 fn a_buffer_that_was_not_exposed_is_closed_to_peers<P: Provider>(context: &Context<P>) -> CaseResult {
     for kind in 0..4 {
         let mut pair = Pair::new(context, &Shape::default())?;
@@ -152,7 +153,7 @@ fn rights_that_the_queue_pair_lacks_are_an_error_of_the_requester<P: Provider>(
 }
 
 fn a_wrong_local_key_is_a_local_error<P: Provider>(context: &Context<P>) -> CaseResult {
-    // A region of another protection domain does not count.
+    // A region in another protection domain gives no access.
     let elsewhere = Arena::new(&context.alloc_pd()?, 64)?;
     for kind in 0..4 {
         let mut pair = Pair::new(context, &Shape::default())?;
@@ -217,7 +218,7 @@ fn a_peer_that_is_gone_surfaces_as_a_status_and_then_flushes<P: Provider>(
     wait_status(&mut cq, 1, WcStatus::RETRY_EXC_ERR)?;
     let wcs = wait(&mut cq, 5)?;
     assert!(wcs.iter().all(|wc| wc.status == WcStatus::WR_FLUSH_ERR), "{wcs:?}");
-    // Each queue completes in order, including the unsignalled request.
+    // Each queue completes in order and reports the unsignalled request as well.
     let of = |ids: core::ops::Range<u64>| -> Vec<u64> {
         wcs.iter().map(|wc| wc.wr_id).filter(|id| ids.contains(id)).collect()
     };
@@ -227,8 +228,8 @@ fn a_peer_that_is_gone_surfaces_as_a_status_and_then_flushes<P: Provider>(
     Ok(())
 }
 
-/// Every field of a failed completion: the status, the request, the queue pair, and the vendor's
-/// code (set by ConnectX, 0 on other devices).
+/// Checks every field of a failed completion: the status, the request, the queue pair, and the
+/// vendor's code (set by ConnectX, 0 on other devices).
 fn a_failure_has_the_code_of_its_vendor<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut codes = Vec::new();
     for wrong_here in [true, false] {
@@ -310,8 +311,8 @@ fn an_access_error_breaks_the_responder_too<P: Provider>(context: &Context<P>) -
     Ok(())
 }
 
-/// Both ends fail while both are reset. On Linux 6.12, about one RESET in a hundred reports success
-/// on rxe but leaves the queue pair in ERR.
+/// Both ends are reset while requests fail on both. On Linux 6.12, about one RESET in a hundred
+/// reports success on rxe but leaves the queue pair in ERR.
 fn a_reset_amid_failing_requests_ends_in_reset<P: Provider>(context: &Context<P>) -> CaseResult {
     const ROUNDS: u32 = 200;
     const POSTED: usize = 8;
@@ -339,7 +340,7 @@ fn a_reset_amid_failing_requests_ends_in_reset<P: Provider>(context: &Context<P>
             assert_eq!((sends.len(), receives.len()), (0, 0), "round {round}");
             (sends, receives) = (alloc()?, alloc()?);
         }
-        // Some requests completed, failed or flushed, before the reset dropped them.
+        // Some requests may complete, with a failure or flushed, before the reset drops them.
         let drain = |cq: &mut Cq<P>| cq.poll_into(&mut [verbs::Wc::default(); 4 * POSTED]);
         assert!(drain(&mut a.cq) <= POSTED && drain(&mut b.cq) <= POSTED, "round {round}");
         let (to_a, to_b) = (Remote::from_qp(&a_reset), Remote::from_qp(&b_reset));
@@ -429,7 +430,7 @@ fn a_receive_that_may_not_be_written_fails_on_both_sides<P: Provider>(context: &
     let arena = Arena::new(&pair.pd, 128)?;
     let fixed = Arena::with_access(&pair.pd, 128, AccessFlags::REMOTE_READ)?;
     arena.write(0, &[3; 128]);
-    // Longer than the data in a completion of ConnectX, where it checks no key.
+    // Longer than the data that fits into a ConnectX completion, for which it checks no key.
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[fixed.sge(0..128)] }])?;
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[arena.sge(0..128)])])?;
     both_fail(&mut pair)?;
@@ -437,7 +438,8 @@ fn a_receive_that_may_not_be_written_fails_on_both_sides<P: Provider>(context: &
     Ok(())
 }
 
-/// Expects a receive to fail because of its memory: locally at b, as the peer's failure at a.
+/// Expects a receive to fail because of its memory: as a local error at b, and as a remote error at
+/// a.
 fn both_fail<P: Provider>(pair: &mut Pair<P>) -> CaseResult {
     let (a, b) = (
         verbs_fixtures::fabric::wait_one(&mut pair.a.cq)?,
@@ -478,7 +480,7 @@ fn an_immediate_without_a_receive_is_not_ready<P: Provider>(context: &Context<P>
     wait_status(&mut pair.a.cq, 1, WcStatus::SUCCESS)
 }
 
-/// Returns a pair with 6 retries, each after 491 ms, until `b` has a receive.
+/// Returns a pair in which `a` retries 6 times, each after 491 ms, while `b` has no receive.
 pub(super) fn slow_to_be_ready<P: Provider>(context: &Context<P>) -> CaseResult<Pair<P>> {
     let rts = RtsAttr { rnr_retry: 6, timeout: 20, ..Shape::default().rts };
     let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
@@ -547,7 +549,7 @@ fn a_message_too_long_for_an_unreliable_receive_is_lost<P: Provider>(context: &C
     let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let arena = Arena::new(&pair.pd, 256)?;
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 10, sge: &[arena.sge(0..8)] }])?;
-    // The receive goes to the next message.
+    // The next message uses the receive.
     for (wr_id, len) in [(0, 9), (1, 8)] {
         let op = SendOp::SendWithImm { imm_data: wr_id as u32 };
         post_send(&mut pair.a.qp, &[signalled(wr_id, op, &[arena.sge(100..100 + len)])])?;

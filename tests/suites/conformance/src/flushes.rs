@@ -1,4 +1,4 @@
-//! Failed requests and their neighbours: successes, flushes, and their order.
+//! Failed requests and the requests around them: successes, flushes, and their order.
 
 use verbs::{
     Context, Cq, CqInit, Provider, QpState, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, Wc,
@@ -40,7 +40,7 @@ fn ends<P: Provider>(cq: &mut Cq<P>, count: usize) -> CaseResult<Vec<(u64, WcSta
     Ok(wait(cq, count)?.iter().map(|wc| (wc.wr_id, wc.status)).collect())
 }
 
-/// Returns a write that the responder refuses.
+/// Returns a write that the responder rejects.
 fn refused<P: Provider>(arena: &Arena<P>) -> SendOp<'static> {
     SendOp::RdmaWrite { remote_addr: arena.addr(), rkey: !arena.rkey() }
 }
@@ -54,7 +54,7 @@ fn silent<'a>(wr_id: u64, op: SendOp<'a>, sge: &'a [Sge]) -> SendWr<'a> {
     SendWr { wr_id, op, sge, flags: SendFlags::empty() }
 }
 
-/// Returns the requester's status after a request without the necessary right.
+/// Returns the requester's status for a request without the necessary access right.
 fn access_error() -> CaseResult<WcStatus> {
     Ok(if rxe_is_before(5, 11)? { WcStatus::RETRY_EXC_ERR } else { WcStatus::REM_ACCESS_ERR })
 }
@@ -159,7 +159,7 @@ fn both_queues_of_a_failed_responder_are_flushed<P: Provider>(context: &Context<
     if rxe_ignores_rnr_timer()? {
         return skip("rxe of this kernel repeats at once, and keeps the processor from all programs");
     }
-    // b's sends wait for a receive that a never posts.
+    // b's sends wait for receives that a never posts.
     let mut pair = Pair::new(context, &Shape::default())?;
     let arena = Arena::new(&pair.pd, 64)?;
     let sge = [arena.sge(0..8)];
@@ -206,7 +206,7 @@ fn two_completion_queues_get_their_own_flushes<P: Provider>(context: &Context<P>
 }
 
 fn a_flushed_completion_names_its_queue_pair<P: Provider>(context: &Context<P>) -> CaseResult {
-    // Both queue pairs complete to one queue.
+    // Both queue pairs complete on one queue.
     let mut pair = Pair::new(context, &Shape::default())?;
     let arena = Arena::new(&pair.pd, 64)?;
     let numbers = [pair.a.qp.qp_num(), pair.b.qp.qp_num()];
@@ -345,7 +345,7 @@ fn a_silent_queue_is_flushed_on_request<P: Provider>(context: &Context<P>) -> Ca
         let first = if qp_type == QpType::RC {
             WcStatus::WR_FLUSH_ERR
         } else {
-            // The first request failed before the move.
+            // The first request failed before the queue pair was moved to the error state.
             let wc = wait_one(&mut pair.a.cq)?;
             assert!(is_local_key_error(wc.status)?, "{wc:?}");
             wc.status

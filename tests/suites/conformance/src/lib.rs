@@ -6,40 +6,41 @@
 //! | [`rc`] | reliable connections: every operation, with the data verified |
 //! | [`rc_lengths`] | reliable connections: lengths around the MTU, alignments, long messages |
 //! | [`rc_order`] | reliable connections: the order of requests, of data and of completions |
-//! | [`rc_queues`] | reliable connections: full queues, signalling, fields, batches |
-//! | [`connect`] | connections by address: their data, and the information on both sides |
-//! | [`connect_datagram`] | datagram services by address, multicast groups |
+//! | [`rc_queues`] | reliable connections: full queues, signalling, completion fields, batches |
+//! | [`connect`] | connections by address: their data, and the information that each side gets |
+//! | [`connect_datagram`] | datagram services by address, and multicast groups |
 //! | [`connect_end`] | the end of connections and of their ids |
-//! | [`connect_refuse`] | rejects, ports in use, refused calls |
-//! | [`cq`] | completion queues: sizes, overruns, flags, fields, orders |
+//! | [`connect_refuse`] | rejects, ports in use, rejected calls |
+//! | [`cq`] | completion queues: sizes, overruns, flags, fields, order |
 //! | [`cq_clean`] | completions of destroyed or reset queue pairs |
 //! | [`cq_events`] | completion channels: many queues, moderation, no lost wake-up |
-//! | [`cq_resize`] | resized completion queues |
+//! | [`cq_resize`] | resizing completion queues |
 //! | [`uc`] | unreliable connections |
 //! | [`datagram`] | unreliable datagrams and multicast |
-//! | [`device`] | queries of a device, its ports and tables; a device opened twice |
+//! | [`device`] | queries of a device, its ports and tables; a device that is opened twice |
 //! | [`edges`] | edge-triggered event loops around every kind of descriptor |
 //! | [`atomics`] | atomics: values, atomicity, rights, bounds, order |
 //! | [`placement`] | flushes and atomic writes |
 //! | [`shapes`] | lists, inline data, lengths, batches, scopes |
 //! | [`queues`] | posting and polling: lists, wrap-around, signalling, two threads, buffers |
 //! | [`mw`] | memory windows, invalidations, revoked exposures |
-//! | [`owned`] | memory of each kind that queues own, unsignalled sends, batches, endpoints |
+//! | [`owned`] | memory of each kind that queues can own, unsignalled sends, batches, endpoints |
 //! | [`failures`] | failing requests and their statuses |
 //! | [`memory`] | protection domains, regions and their rights, bounds and changes |
-//! | [`odp`] | on-demand paged regions, advice about their pages |
-//! | [`flushes`] | the requests around a failed one |
+//! | [`odp`] | on-demand paged regions, and advice about their pages |
+//! | [`flushes`] | the requests around a failed request |
 //! | [`events`] | completion channels and asynchronous events |
 //! | [`attributes`] | queue pair attributes: limits, effects, queries |
 //! | [`states`] | queue pair states: each transition, the behaviour in each state |
-//! | [`unsupported`] | verbs that neither rxe nor soft devices have |
-//! | [`srq`] | shared receive queues: the takers of receives, events, changes of the queue |
+//! | [`unsupported`] | verbs that neither rxe nor soft devices support |
+//! | [`srq`] | shared receive queues: which queue pair uses a receive, events, changes to the queue
+//! |
 //! | [`tags`] | tag matching: tag lists, matching messages, rendezvous |
-//! | [`threads`] | objects in several threads |
-//! | [`xrc`] | XRC: requests naming a shared receive queue |
+//! | [`threads`] | objects used in several threads |
+//! | [`xrc`] | XRC: requests that name a shared receive queue |
 //!
-//! Almost every case has two forms, with the provider hidden and with it named. Connections by
-//! address have one form, because their devices come with the provider hidden.
+//! Almost every case has two forms, with the provider erased and with it named. Connections by
+//! address have one form, because their devices come with the provider erased.
 
 pub mod atomics;
 pub mod attributes;
@@ -81,8 +82,7 @@ use verbs_harness::runner::Case;
 
 const SUITE: &str = "conformance";
 
-/// Returns the cases of the suite. A case is named after its file:
-/// `conformance.rc.what_is_true erased`.
+/// Returns the suite's cases. A case is named after its file: `conformance.rc.what_is_true erased`.
 pub fn cases() -> Vec<Case> {
     macro_rules! topics {
         ($($topic:ident),* $(,)?) => {
@@ -132,7 +132,7 @@ pub fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// Inserts the topic into a case's name; the functions in the topic's file leave it out.
+/// Inserts the topic into a case's name. The functions in the topic's file omit it.
 fn in_topic(topic: &str, case: Case) -> Case {
     let name = case.name.strip_prefix(SUITE).and_then(|rest| rest.strip_prefix('.')).unwrap_or(&case.name);
     Case { name: format!("{SUITE}.{topic}.{name}"), ..case }

@@ -1,8 +1,8 @@
-//! On-demand paged regions, whose pages are not pinned; advice about their pages.
+//! On-demand paged regions, whose pages are not pinned, and advice about their pages.
 //!
-//! In each page of such a region, rxe (read at 6.15, seen on 7.2) copies to and from the start and
-//! ignores the offset (Linux `drivers/infiniband/sw/rxe/rxe_odp.c`, `__rxe_odp_mr_copy`). On rxe
-//! the cases therefore use one packet at the start of a page. No two regions share a page.
+//! In each page of such a region, rxe copies to and from the start and ignores the offset (in Linux
+//! 6.15 `drivers/infiniband/sw/rxe/rxe_odp.c`, `__rxe_odp_mr_copy`; also seen on 7.2). On rxe, the
+//! cases therefore use one packet at the start of a page. No two regions share a page.
 
 use verbs::{
     AccessFlags, Advice, AdviseFlags, Context, Errno, OdpGeneralCaps, OdpTransportCaps, Provider, RecvWr,
@@ -39,12 +39,12 @@ const ALL: AccessFlags = AccessFlags::LOCAL_WRITE
 /// The length of a region, large enough for several pages.
 const LEN: usize = 40_000;
 
-/// Returns the length of a message.
+/// Returns the length of a message: on rxe, a single packet.
 fn message() -> CaseResult<usize> {
     Ok(if is_rxe()? { 1024 } else { LEN })
 }
 
-/// Skips a case on a device without on-demand paging, or without it for this RC operation.
+/// Skips a case on a device that has no on-demand paging, or not for this RC operation.
 fn needs<P: Provider>(context: &Context<P>, transport: OdpTransportCaps) -> CaseResult {
     let odp = context.query_device_ex()?.odp_caps;
     if !odp.general_caps.contains(OdpGeneralCaps::SUPPORT) {
@@ -117,8 +117,8 @@ fn odp_region_is_written_and_read_by_peers<P: Provider>(context: &Context<P>) ->
 fn odp_region_takes_atomics<P: Provider>(context: &Context<P>) -> CaseResult {
     needs(context, OdpTransportCaps::ATOMIC)?;
     let mut pair = Pair::new(context, &Shape::default())?;
-    // Each result is at the start of a page, for any page size, because rxe writes it there in any
-    // case.
+    // Each result is at the start of a page, whatever the page size, because rxe always writes it
+    // there.
     let [target, local, other] = [paged(&pair, ALL)?, paged(&pair, ALL)?, paged(&pair, ALL)?];
     let (remote_addr, rkey) = (target.addr() + 8192, target.rkey());
     let add = SendOp::AtomicFetchAndAdd { remote_addr, rkey, add: 5 };
@@ -172,7 +172,7 @@ fn odp_advice_is_taken_for_each_kind_of_prefetch<P: Provider>(context: &Context<
                 Err(error) if error.errno == Errno::OPNOTSUPP => {
                     return skip("the device takes no advice (rxe: since Linux 6.17)");
                 }
-                // This advice fails for absent pages.
+                // This advice fails if pages are absent.
                 Err(error) if advice == Advice::PREFETCH_NO_FAULT && error.errno == Errno::FAULT => {}
                 Err(error) => return Err(error.into()),
             }

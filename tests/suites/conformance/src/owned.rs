@@ -1,4 +1,4 @@
-//! Memory owned by queues until a completion returns it; connecting and waiting in safe code.
+//! Memory that queues own until a completion returns it. Connecting and waiting in safe code.
 
 use std::sync::Arc;
 use std::thread;
@@ -48,7 +48,7 @@ fn unsignalled_sends_return_with_the_next_signalled_one<P: Provider>(context: &C
     let completed = next_completed(&mut pair.a.cq)?;
     assert_eq!(completed.wr_id, number);
     let returned: Vec<_> = completed.returned.into_iter().flat_map(verbs::Returned::into_bufs).collect();
-    // The buffers of this send and of all sends before it, in reverse order of posting.
+    // The buffers of this send and of all earlier sends, in reverse order of posting.
     let expected = [3, 2, 1, 0].map(|seed| pattern(seed, 100));
     assert!(returned.iter().map(|buf| &buf[..]).eq(expected.iter().map(|bytes| &bytes[..])));
     assert!(is_empty(&mut pair.a.cq), "an unsignalled send has a completion");
@@ -108,7 +108,7 @@ fn memory_is_posted_while_it_is_exposed<P: Provider>(context: &Context<P>) -> Ca
     let share = next_completed(&mut pair.b.cq)?.returned.and_then(verbs::Returned::into_exposed);
     assert_eq!(share.map(|share| share.remote()), Some(into.remote()));
     drop(next_completed(&mut pair.a.cq)?);
-    // The sender of the data reads it back, also into exposed memory.
+    // The sender reads its data back, into memory that is also exposed.
     let op = SendOp::RdmaRead { remote_addr: into.addr(), rkey: into.rkey() };
     pair.a.qp.post_send_buf(op, NONE, read.clone(), ..2000)?;
     drop(next_completed(&mut pair.a.cq)?);
@@ -123,7 +123,7 @@ fn one_frozen_buffer_goes_to_many_peers<P: Provider>(context: &Context<P>) -> Ca
     const PEERS: usize = 4;
     let mut pairs =
         (0..PEERS).map(|_| Pair::new(context, &Shape::default())).collect::<CaseResult<Vec<_>>>()?;
-    // All queue pairs of one protection domain may read the same memory.
+    // All queue pairs in one protection domain may read the same memory.
     let pd = pairs[0].pd.clone();
     let port = context.port(PORT)?;
     let mut cq = context.create_cq(&CqInit::new(32))?;
@@ -180,7 +180,7 @@ fn memory_of_the_program_is_sent_and_received_in_place<P: Provider>(context: &Co
         assert!(bytes[..3000] == *expected && bytes[3000..] == [0; 1000]);
         match next_completed(&mut pair.a.cq)?.returned.and_then(|mut returned| returned.next()) {
             Some(Memory::Buf(buf)) => assert_eq!(buf.into_memory::<Vec<u8>>()?, pattern(1, 3000)),
-            // Memory of another type stays registered.
+            // Memory with a different type stays registered.
             Some(Memory::Frozen(buf)) => match buf.into_memory::<Arc<[u8]>>() {
                 Ok(bytes) => assert_eq!(bytes, shared),
                 Err(failed) => assert_eq!(failed.handle.into_memory::<&'static [u8]>()?, &FIXED),
@@ -273,7 +273,7 @@ fn waiting_ends_in_time_and_with_an_event<P: Provider>(context: &Context<P>) -> 
     assert_eq!(channel.wait(Some(SHORT))?, None);
     assert!(started.elapsed() >= SHORT && started.elapsed() < PATIENCE, "{:?}", started.elapsed());
     assert_eq!(context.async_events()?.wait(Some(Duration::ZERO))?, None);
-    // Another thread waits, from before or after the arrival of the message.
+    // Another thread waits, whether or not the message has already arrived.
     let id = pair.b.cq.id();
     let wait = move |channel: &CompChannel| channel.wait(Some(PATIENCE));
     let event = thread::scope(|scope| -> CaseResult<_> {

@@ -1,7 +1,7 @@
 //! Flushes and atomic writes: the memory placement extensions.
 //!
-//! Kernels before 6.2 have neither, so rxe must refuse them at posting. One case checks this; the
-//! others are skipped.
+//! Kernels before 6.2 have neither, so rxe must reject them when they are posted. One case checks
+//! this, and the others are skipped.
 
 use verbs::{
     AccessFlags, Context, DeviceCapFlags, FlushPlacement, FlushSelectivity, PostReason, Provider, QpAttr,
@@ -52,7 +52,8 @@ fn has<P: Provider>(context: &Context<P>, capability: DeviceCapFlags) -> CaseRes
     Ok(context.query_device_ex()?.device_cap_flags_ex.contains(capability))
 }
 
-/// Returns a pair whose second end allows everything, on a device with flushes and atomic writes.
+/// Returns a pair whose second end has all access rights. Skips the case on a device without
+/// flushes or atomic writes.
 fn pair<P: Provider>(context: &Context<P>) -> CaseResult<Pair<P>> {
     if !has(context, DeviceCapFlags::FLUSH_GLOBAL | DeviceCapFlags::ATOMIC_WRITE)? {
         return skip("the device neither flushes nor writes atomically (rxe: since Linux 6.2)");
@@ -79,9 +80,9 @@ fn store<P: Provider>(arena: &Arena<P>, at: u64, data: u64) -> SendOp<'static> {
     SendOp::AtomicWrite { remote_addr: arena.addr() + at, rkey: arena.rkey(), data: data.to_ne_bytes() }
 }
 
-/// Posts an operation without the necessary right, range or key. It must fail on both sides. rxe
-/// reports a missing right of the queue pair as an invalid request. The operation consumes no
-/// receive; the fate of a posted one in rxe's responder depends on the kernel.
+/// Posts an operation without the necessary right, range or key. It must fail on both sides. If the
+/// queue pair lacks the right, rxe reports an invalid request. The operation uses no receive. What
+/// rxe's responder does with a posted receive depends on the kernel.
 fn refused<P: Provider>(mut pair: Pair<P>, op: SendOp<'_>) -> CaseResult {
     let flushes = !is_rxe()?;
     if flushes {
@@ -205,7 +206,7 @@ fn a_flush_of_a_range_follows_the_writes_before_it<P: Provider>(context: &Contex
 fn a_flush_of_a_region_ignores_its_range<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut pair = pair(context)?;
     let arena = Arena::with_access(&pair.pd, 64, ALL)?;
-    // rxe computes the number of packets from the length; its peer limits this number.
+    // rxe computes the number of packets from the length, and its peer limits that number.
     let long = if is_rxe()? { 1 << 30 } else { u32::MAX };
     for (wr_id, (remote_addr, length)) in [(arena.addr(), 64), (0, 0), (7, long)].into_iter().enumerate() {
         let op = flush(remote_addr, arena.rkey(), length, FlushSelectivity::MR);
@@ -314,7 +315,7 @@ fn a_journal_is_published_after_it_was_flushed<P: Provider>(context: &Context<P>
             signalled(3 + round as u64, store(&tail, 0, round as u64 + 1), &[]),
         ];
         post_send(&mut pair.a.qp, &wrs)?;
-        // Published records are present at any time.
+        // Published records are always complete.
         let published = tail.number(0) as usize;
         assert!(journal.read(0..published * RECORD) == pattern(1, RECORD * ROUNDS)[..published * RECORD]);
     }

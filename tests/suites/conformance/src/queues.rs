@@ -1,4 +1,4 @@
-//! Posting and polling: batches, wrap-around, signalling, two threads, owned buffers, hidden and
+//! Posting and polling: batches, wrap-around, signalling, two threads, owned buffers, erased and
 //! named providers.
 
 use std::thread;
@@ -73,7 +73,7 @@ fn a_batch_that_does_not_fit_is_accepted_as_far_as_it_fits<P: Provider>(context:
     let recvs: Vec<_> = (0..4 * size as u64).map(|wr_id| RecvWr { wr_id, sge: &sge }).collect();
     let error = post_recv(&mut pair.b.qp, &recvs).unwrap_err();
     assert!(error.accepted >= size && error.reason == PostReason::QueueFull, "{error}");
-    // An invalid request: the requests before it are posted.
+    // Before an invalid request, all requests are posted.
     let too_many = vec![arena.sge(0..1); pair.a.qp.cap().max_send_sge as usize + 1];
     let bad = SendWr { sge: &too_many, ..signalled(2, SendOp::Send, &sge) };
     let batch = [signalled(0, SendOp::Send, &sge), signalled(1, SendOp::Send, &sge), bad];
@@ -114,7 +114,8 @@ fn unsignalled_sends_complete_only_by_failing<P: Provider>(context: &Context<P>)
     let arena = Arena::new(&pair.pd, 64)?;
     let sge = [arena.sge(0..8)];
     let silent = |wr_id| SendWr { wr_id, op: SendOp::Send, sge: &sge, flags: SendFlags::empty() };
-    // Many more than the queue holds: each signalled request frees the slots of those before it.
+    // Many more requests than the queue holds. Each signalled request frees the slots of the
+    // requests before it.
     let rounds = u64::from(pair.a.qp.cap().max_send_wr);
     for round in 0..rounds {
         for n in 0..4 {
@@ -158,8 +159,8 @@ fn a_completion_queue_is_polled_in_pieces<P: Provider>(context: &Context<P>) -> 
     post_send(&mut pair.a.qp, &sends)?;
     wait(&mut pair.a.cq, 10)?;
     let mut seen = Vec::new();
-    // Polls by value, by reference, and by reference without reading any: each call consumes only
-    // the completions it returns.
+    // Polls by value, by reference, and by reference without reading a completion. Each call
+    // consumes only the completions that it returns.
     fabric::eventually("ten completions", || {
         let mut wcs = [Wc::default(); 3];
         let count = pair.b.cq.poll_into(&mut wcs);
@@ -219,7 +220,7 @@ fn two_threads_have_half_a_queue_pair_each<P: Provider>(context: &Context<P>) ->
     })
 }
 
-/// Polls the next completion, a success, and returns it with its memory.
+/// Polls the next completion, which must be successful, and returns it with its memory.
 fn reclaim<P: Provider>(end: &mut fabric::End<P>, opcode: WcOpcode) -> CaseResult<(Wc, Returned)> {
     let mut found = None;
     fabric::eventually("a completion of a request with memory", || {
@@ -257,7 +258,7 @@ fn posted_buffers_come_back_as_they_went<P: Provider>(context: &Context<P>) -> C
     assert_eq!(received[100..3100], pattern(1, 5000)[1000..4000]);
     assert!(received[..100].iter().chain(&received[3100..]).all(|byte| *byte == 0));
 
-    // Several buffers at once: gathered, then scattered into several.
+    // Several buffers at once: the send gathers them, and the receive scatters into several.
     let parts = vec![filled(&pair.pd, 2, 10)?, filled(&pair.pd, 3, 2000)?];
     let whole = [pattern(2, 10), pattern(3, 2000)].concat();
     let places = vec![pair.pd.alloc_buf(1005)?, pair.pd.alloc_buf(1005)?];
@@ -267,7 +268,7 @@ fn posted_buffers_come_back_as_they_went<P: Provider>(context: &Context<P>) -> C
     let arrived = reclaim(&mut pair.b, WcOpcode::RECV)?.1.into_bufs();
     assert_eq!(arrived.iter().flat_map(|buf| buf.to_vec()).collect::<Vec<_>>(), whole);
 
-    // A refused call returns its memory at once.
+    // A rejected call returns its memory at once.
     let error = pair.a.qp.post_send_buf(SendOp::Send, SendFlags::empty(), sent, 0..5001).unwrap_err();
     let reason = PostBufReason::OutOfRange { start: 0, end: 5001, len: 5000 };
     assert_eq!((error.returned.map(|buf| buf.len()), error.reason), (Some(5000), reason));
@@ -317,13 +318,13 @@ fn posted_buffers_come_back_from_a_reset_and_from_a_destroyed_queue_pair<P: Prov
         assert_eq!(bufs.iter().map(|buf| buf.to_vec()).collect::<Vec<_>>(), expected);
     }
     assert!(a.reclaim_all().is_empty());
-    // The queue pair works again, from the start of its rings.
+    // The queue pair works again from the start of its rings.
     drop(fabric::connect(context, a, &Shape::default(), Remote { qp_num: 1, psn: 0 })?);
     Ok(())
 }
 
-/// Posts one of each operation in a fixed order and returns the completions. Replaces numbers that
-/// differ between runs.
+/// Posts one request per operation in a fixed order and returns the completions. Replaces numbers
+/// that differ between runs.
 fn script<P: Provider>(context: &Context<P>) -> CaseResult<Vec<Wc>> {
     let mut pair = Pair::new(context, &Shape::default())?;
     let arena = Arena::new(&pair.pd, 8192)?;
@@ -357,7 +358,7 @@ fn script<P: Provider>(context: &Context<P>) -> CaseResult<Vec<Wc>> {
         assert!([pair.a.qp.qp_num(), pair.b.qp.qp_num()].contains(&wc.qp_num), "{wc:?}");
         wc.qp_num = u32::from(wc.qp_num == pair.a.qp.qp_num());
         if wc.status != verbs::WcStatus::SUCCESS {
-            // All other fields are undefined then.
+            // In a failed completion, all other fields are undefined.
             *wc = Wc { wr_id: wc.wr_id, status: wc.status, qp_num: wc.qp_num, ..Wc::default() };
         } else if !wc.opcode.is_recv() {
             // The sender's byte count is undefined for these operations.
@@ -383,7 +384,7 @@ fn another_provider() -> Stop {
     Stop::Failed(format!("{} does not have the provider that opened it", fabric::under_test()))
 }
 
-/// Opens the device with its provider hidden and names it afterwards.
+/// Opens the device with its provider erased and then names the provider.
 fn name_later<P: NamedProvider>(_: &Context<P>) -> CaseResult<Context<P>> {
     fabric::open()?.downcast::<P>().map_err(|_| another_provider())
 }

@@ -1,7 +1,8 @@
-//! Raw packets: frames, flow rules with counters, work queues sharing a queue pair's receives.
+//! Raw packets: frames, flow rules with counters, and work queues that share a queue pair's
+//! receives.
 //!
-//! A device does not deliver the frames of an open device to itself. The sender therefore opens the
-//! device a second time, with its provider hidden.
+//! A device does not deliver frames back to the context that sent them. The sender therefore opens
+//! the device a second time, with its provider erased.
 
 use std::net::Ipv6Addr;
 use std::time::Instant;
@@ -41,7 +42,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// An open device with support for raw packets.
+/// An open device that supports raw packets.
 struct End<P: Provider> {
     context: Context<P>,
     pd: Pd<P>,
@@ -50,7 +51,7 @@ struct End<P: Provider> {
     mac: [u8; 6],
 }
 
-/// The length of a frame and of its slot in the memory, in bytes.
+/// The length of a frame and of its place in the memory, in bytes, and the number of places.
 const LEN: usize = 128;
 const PLACE: usize = 256;
 const PLACES: usize = 64;
@@ -59,7 +60,7 @@ const CAP: QpCap =
     QpCap { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 3, max_recv_sge: 1, max_inline_data: 0 };
 
 impl<P: Provider> End<P> {
-    /// Returns the end of an open device. Skips the case on a device without raw packets.
+    /// Returns the end for an open device. Skips the case on a device without raw packets.
     fn new(context: &Context<P>) -> CaseResult<Self> {
         if context.query_port(PORT)?.link_layer != LinkLayer::ETHERNET {
             return skip("the port is not Ethernet");
@@ -71,7 +72,7 @@ impl<P: Provider> End<P> {
                 Err(error) if matches!(error.errno, Errno::OPNOTSUPP | Errno::INVAL) => {
                     skip("the device has no raw packets")
                 }
-                // rxe of Linux 5.10 checks only the special types.
+                // rxe on Linux 5.10 checks only the special types.
                 Ok(_) if context.query_device_ex()?.raw_packet_caps.is_empty() => {
                     skip("the device has no raw packets, and creates queue pairs of this type")
                 }
@@ -85,13 +86,13 @@ impl<P: Provider> End<P> {
         Ok(Self { context: context.clone(), pd, cq, arena, mac })
     }
 
-    /// Creates a queue pair for sends and receives, with room for inline data.
+    /// Creates a queue pair for sends and receives, with space for inline data.
     fn qp(&self, max_inline_data: u32) -> CaseResult<Qp<Rts, P>> {
         let cap = QpCap { max_inline_data, ..CAP };
         self.qp_with(QpInit { cap, ..QpInit::new(QpType::RAW_PACKET, &self.cq) })
     }
 
-    /// Creates a queue pair ready to send.
+    /// Creates a queue pair that is ready to send.
     fn qp_with(&self, init: QpInit<P>) -> CaseResult<Qp<Rts, P>> {
         let qp = self.pd.create_qp(&init)?;
         let init = InitAttr { port_num: PORT, ..InitAttr::default() };
@@ -106,7 +107,7 @@ impl<P: Provider> End<P> {
         Ok(wq)
     }
 
-    /// Posts a receive into a slot in the upper half of the memory.
+    /// Posts a receive into a place in the upper half of the memory.
     fn receive(&self, qp: &mut Qp<Rts, P>, place: usize) -> CaseResult {
         let sge = [self.arena.sge(received_at(place)..received_at(place) + PLACE)];
         Ok(post_recv(qp, &[RecvWr { wr_id: place as u64, sge: &sge }])?)
@@ -117,7 +118,7 @@ impl<P: Provider> End<P> {
         self.arena.read(received_at(place)..received_at(place) + LEN)
     }
 
-    /// Sends a frame from a slot of the memory and waits for the completion.
+    /// Sends a frame from a place in the memory and waits for the completion.
     fn send(&mut self, qp: &mut Qp<Rts, P>, place: usize, frame: &[u8]) -> CaseResult {
         self.arena.write(place * PLACE, frame);
         let sge = [self.arena.sge(place * PLACE..place * PLACE + frame.len())];
@@ -126,7 +127,7 @@ impl<P: Provider> End<P> {
         Ok(())
     }
 
-    /// Returns a rule for the frames to this device's address.
+    /// Returns a rule that matches frames to this device's address.
     fn rule<'a>(&self) -> FlowAttr<&'a verbs::FlowAction<P>, &'a Counters<P>> {
         let val = FlowEthFilter { dst_mac: self.mac, ..FlowEthFilter::default() };
         let mask = FlowEthFilter { dst_mac: [0xff; 6], ..FlowEthFilter::default() };
@@ -155,7 +156,7 @@ fn frame(mac: [u8; 6], ports: (u16, u16), seed: u32) -> Vec<u8> {
     frame
 }
 
-/// Returns IP's checksum over 16-bit words: 0 if they contain the right checksum.
+/// Returns the IP checksum over 16-bit words: 0 if they contain the correct checksum.
 fn sum(words: impl Iterator<Item = u16>) -> u16 {
     let sum = words.fold(0_u32, |sum, word| sum + u32::from(word));
     let sum = (sum & 0xffff) + (sum >> 16);
@@ -181,7 +182,7 @@ fn a_frame_reaches_the_queue_pair_whose_rule_has_its_address<P: Provider>(
         assert_eq!(wc.byte_len as usize, LEN);
         assert_eq!(one.received(place), sent);
     }
-    // The other direction, with a rule of the other open device.
+    // The other direction, with a rule in the other context.
     flow.close()?;
     let _flow: Flow = other.context.create_flow(&theirs, other.rule())?;
     for place in 0..PLACES {
@@ -378,7 +379,7 @@ fn a_rule_counts_frames_and_bytes<P: Provider>(context: &Context<P>) -> CaseResu
         Err(error) if error.errno == Errno::OPNOTSUPP => return skip("the kernel has no counters"),
         counters => counters?,
     };
-    // A set needs a counter before a rule can use it.
+    // A set needs at least one counter before a rule can use it.
     assert_eq!(one.context.create_flow(&own, counting(&one, &counters)).unwrap_err().errno, Errno::INVAL);
     let attach =
         |counter_desc, index| counters.attach_point_flow(&CounterAttachAttr { counter_desc, index }, None);
@@ -399,7 +400,7 @@ fn a_rule_counts_frames_and_bytes<P: Provider>(context: &Context<P>) -> CaseResu
     // Devices may count the frame check sequence.
     assert!((COUNT * LEN..=COUNT * (LEN + 4)).contains(&(bytes as usize)), "{bytes} bytes");
     flow.close()?;
-    // Counters can be attached to the set again and a rule can use it.
+    // Counters can be attached to the set again, and a rule can use it.
     attach(CounterDescription::PACKETS, 2)?;
     let flow = one.context.create_flow(&own, counting(&one, &counters))?;
     flow.close()?;
@@ -407,7 +408,7 @@ fn a_rule_counts_frames_and_bytes<P: Provider>(context: &Context<P>) -> CaseResu
     Ok(())
 }
 
-/// Returns a rule that counts the frames to a device's address.
+/// Returns a rule that matches and counts the frames to a device's address.
 fn counting<'a, P: Provider>(
     end: &End<P>,
     counters: &'a Counters<P>,
@@ -415,7 +416,7 @@ fn counting<'a, P: Provider>(
     end.rule().with(FlowSpec::ActionCount(counters))
 }
 
-/// Returns a hash over the ports and addresses of UDP over IPv4.
+/// Returns a hash configuration over the addresses and ports of UDP over IPv4.
 fn hash() -> RxHashConf {
     RxHashConf {
         rx_hash_function: RxHashFunction::TOEPLITZ,
@@ -427,7 +428,7 @@ fn hash() -> RxHashConf {
     }
 }
 
-/// Posts receives of a work queue into these slots.
+/// Posts a work queue's receives into these places.
 fn receive_by<P: Provider>(end: &End<P>, wq: &mut Wq<P>, places: core::ops::Range<usize>) -> CaseResult {
     for place in places {
         let sge = [end.arena.sge(received_at(place)..received_at(place) + PLACE)];
@@ -436,7 +437,7 @@ fn receive_by<P: Provider>(end: &End<P>, wq: &mut Wq<P>, places: core::ops::Rang
     Ok(())
 }
 
-/// Creates a queue pair that receives through a table.
+/// Creates a queue pair that receives through an indirection table.
 fn spread<P: Provider>(end: &End<P>, wqs: &[&Wq<P>]) -> CaseResult<Qp<verbs::state::Reset, P>> {
     let table = end.context.create_rwq_ind_table(wqs)?;
     let init = QpInit {
@@ -458,7 +459,7 @@ fn work_queues_share_the_frames_of_a_queue_pair<P: Provider>(context: &Context<P
     let _flow = one.context.create_flow(&qp, one.rule())?;
     receive_by(&one, &mut wqs[0], 0..32)?;
     receive_by(&one, &mut wqs[1], 32..64)?;
-    // Two frames of each flow.
+    // Two frames per flow.
     for n in 0..2 * FLOWS {
         let port = 5000 + (n % FLOWS) as u16;
         other.send(&mut theirs, 0, &frame(one.mac, (port, 2), n as u32))?;
@@ -509,7 +510,7 @@ fn a_work_queue_that_was_reset_starts_anew<P: Provider>(context: &Context<P>) ->
             wait_for(&mut one.cq, (first + n) as u64, WcOpcode::RECV)?;
             assert_eq!(one.received(first + n), sent);
         }
-        // Two receives are left. They never complete.
+        // Two receives are left and never complete.
         move_to(&mut wq, WqState::RESET)?;
         assert_eq!(wq.state(), WqState::RESET);
         let refused = post_wq_recv(&mut wq, &[RecvWr { wr_id: 1, sge: &[] }]).unwrap_err();
@@ -520,14 +521,14 @@ fn a_work_queue_that_was_reset_starts_anew<P: Provider>(context: &Context<P>) ->
     Ok(())
 }
 
-/// Returns the headers of a TCP segment over IPv4, with the lengths of an empty segment.
+/// Returns the headers of a TCP segment over IPv4, with lengths for an empty segment.
 fn tcp_headers(mac: [u8; 6], seq: u32) -> Vec<u8> {
     let mut headers = [mac, [2, 0, 0, 0, 0, 1]].concat();
     headers.extend([0x08, 0x00, 0x45, 0, 0, 40, 0, 1, 0, 0, 64, 6, 0, 0, 10, 1, 1, 1, 10, 1, 1, 2]);
     headers.extend([1000, 2000].into_iter().flat_map(u16::to_be_bytes));
     headers.extend(seq.to_be_bytes());
     headers.extend([0, 0, 0, 7]);
-    // 5 words; ACK and PSH; the window; no checksum, no urgent data.
+    // 5 words; ACK and PSH; the window; no checksum; no urgent data.
     headers.extend([0x50, 0x18, 0x10, 0, 0, 0, 0, 0]);
     headers
 }
@@ -608,8 +609,8 @@ fn a_rate_limit_slows_frames_down_and_is_lifted<P: Provider>(context: &Context<P
     let error =
         own.modify_rate_limit(&RateLimit { rate_limit: caps.qp_rate_limit_max + 1, ..RateLimit::default() });
     assert_eq!(error.unwrap_err().errno, Errno::INVAL);
-    // Lifts the limit. A device with the limit never takes less; one of a few attempts without it
-    // does, however busy the machine is.
+    // Lifts the limit. With it, the device never takes less time. Without it, one of a few attempts
+    // takes less, however busy the machine is.
     own.modify_rate_limit(&RateLimit::default())?;
     for _ in 0..20 {
         if time(&mut own)? < least {

@@ -37,8 +37,8 @@ fn rc_send_arrives_whole_whatever_its_length<P: Provider>(context: &Context<P>) 
 }
 
 fn rc_send_arrives_whole_with_every_mtu<P: Provider>(context: &Context<P>) -> CaseResult {
-    // MTUs that fit the link: the guest's veth pair carries Ethernet frames of 1500 bytes, loopback
-    // more than the largest MTU.
+    // MTUs that fit the link: a guest's veth pair carries Ethernet frames with 1500 bytes, and
+    // loopback carries more than the largest MTU.
     let active = context.query_port(PORT)?.active_mtu;
     let fit = [Mtu::MTU_256, Mtu::MTU_512, Mtu::MTU_1024, Mtu::MTU_2048, Mtu::MTU_4096];
     let fit = fit.into_iter().filter(|path_mtu| path_mtu.0 <= active.0);
@@ -73,7 +73,7 @@ fn rc_send_carries_immediate_data<P: Provider>(context: &Context<P>) -> CaseResu
     let mut pair = Pair::new(context, &Shape::default())?;
     let (from, into) = (Arena::new(&pair.pd, 16)?, Arena::new(&pair.pd, 16)?);
     from.write(0, b"with a number on");
-    // The bytes of the first number differ, so a wrong byte order shows.
+    // The bytes of the first number differ, so that a wrong byte order is noticed.
     for imm_data in [0x0102_0304, 0, u32::MAX] {
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[into.sge(0..16)] }])?;
         post_send(&mut pair.a.qp, &[signalled(1, SendOp::SendWithImm { imm_data }, &[from.sge(0..16)])])?;
@@ -136,8 +136,8 @@ fn rc_read_brings_what_is_there<P: Provider>(context: &Context<P>) -> CaseResult
     Ok(())
 }
 
-/// Reads of about the amount of data that fits into a completion. All operations of the queue pair
-/// are signalled, because devices then put response data into completions.
+/// Reads about as much data as fits into a completion. All of the queue pair's operations are
+/// signalled, because devices then put response data into completions.
 fn rc_short_reads_bring_what_is_there_and_nothing_else<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut pair = Pair::new(context, &Shape { sq_sig_all: true, ..Shape::default() })?;
     let (into, source) = (Arena::new(&pair.pd, 256)?, Arena::new(&pair.pd, 256)?);
@@ -146,7 +146,7 @@ fn rc_short_reads_bring_what_is_there_and_nothing_else<P: Provider>(context: &Co
         source.write(3, &there);
         into.write(0, &[0xa5; 256]);
         let op = SendOp::RdmaRead { remote_addr: source.addr() + 3, rkey: source.rkey() };
-        // In two pieces; a short read uses only the first.
+        // Reads into two pieces of memory. A short read uses only the first.
         let (first, second) = (len.min(20), len.saturating_sub(20));
         let sge = [into.sge(5..5 + first), into.sge(100..100 + second)];
         let sge = if second == 0 { &sge[..1] } else { &sge };
@@ -234,7 +234,7 @@ fn rc_elements_are_gathered_and_scattered_in_order<P: Provider>(context: &Contex
     let (from, into) = (Arena::new(&pair.pd, 8192)?, Arena::new(&pair.pd, 8192)?);
     from.write(0, &pattern(3, 8192));
     let whole = pattern(3, 8192);
-    // Out of order, with gaps and an empty element; the boundaries of both sides differ.
+    // Out of order, with gaps and an empty element. The boundaries differ between the two sides.
     let gather = [4000..6500, 0..1, 10..10, 100..1500];
     let scatter = [7000..7003, 0..2000, 2500..4398];
     let message: Vec<u8> = gather.iter().flat_map(|range| whole[range.clone()].to_vec()).collect();
@@ -333,8 +333,7 @@ fn rc_both_directions_at_once<P: Provider>(context: &Context<P>) -> CaseResult {
     }
     for end in [&mut pair.a, &mut pair.b] {
         let wcs = wait(&mut end.cq, 2 * COUNT)?;
-        // Each queue completes in the order of its posting; the order between the queues is
-        // undefined.
+        // Each queue completes in posting order. The order between the queues is undefined.
         for (opcode, first) in [(WcOpcode::SEND, 0), (WcOpcode::RECV, 100)] {
             let ids: Vec<u64> = wcs.iter().filter(|wc| wc.opcode == opcode).map(|wc| wc.wr_id).collect();
             assert_eq!(ids, (first..first + COUNT as u64).collect::<Vec<_>>(), "{wcs:?}");

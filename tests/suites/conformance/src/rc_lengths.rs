@@ -29,10 +29,10 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// The byte marking unchanged memory.
+/// The byte that marks unchanged memory.
 const UNTOUCHED: u8 = 0xee;
 
-/// A pair with memory for its requester and its responder, for messages of up to `len` bytes.
+/// A pair, and memory for its requester and its responder, for messages of up to `len` bytes.
 struct Setup<P: Provider> {
     pair: Pair<P>,
     from: Arena<P>,
@@ -68,7 +68,7 @@ fn around_each_mtu<P: Provider>(
     transfer: impl Fn(&mut Setup<P>, usize, usize) -> CaseResult,
 ) -> CaseResult {
     const AT: usize = 8;
-    // MTUs that fit the link: the guest's veth pair carries Ethernet frames of 1500 bytes.
+    // MTUs that fit the link: a guest's veth pair carries Ethernet frames with 1500 bytes.
     let active = context.query_port(PORT)?.active_mtu;
     let fit: Vec<Mtu> = Mtu::NAMED.iter().copied().filter(|mtu| mtu.bytes() <= active.bytes()).collect();
     assert!(fit.len() >= 3, "{active}");
@@ -141,8 +141,8 @@ fn a_read_of_each_length_around_the_mtu_arrives_whole<P: Provider>(context: &Con
 
 const ALIGNMENTS: [usize; 6] = [0, 1, 2, 3, 5, 7];
 
-/// Copies between all pairs of alignments. `copy` returns the request for copying `len` bytes from
-/// one place in the source to another in the destination.
+/// Copies data between all pairs of alignments. `copy` returns the request that copies `len` bytes
+/// from one offset in the source to another in the destination.
 fn all_alignments<P: Provider>(
     context: &Context<P>,
     opcode: WcOpcode,
@@ -181,7 +181,7 @@ fn a_read_copies_between_addresses_of_any_alignment<P: Provider>(context: &Conte
     })
 }
 
-/// Checks that the first bytes of the source fill these parts of the destination in order and
+/// Checks that the first bytes of the source fill these parts of the destination in order, and that
 /// nothing else was written.
 fn filled_in_order<P: Provider>(setup: &Setup<P>, seed: u32, parts: &[Range<usize>], len: usize) {
     let mut expected = vec![UNTOUCHED; setup.len];
@@ -214,8 +214,8 @@ fn a_message_may_end_in_any_element_of_its_receive<P: Provider>(context: &Contex
 
 fn a_read_is_scattered_wherever_its_packets_end<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut setup = Setup::new(context, &Shape::default(), 5000)?;
-    // Elements ending before, at and behind the end of a 1024-byte packet; an element spanning two
-    // ends; an element within a packet.
+    // Elements that end before, at and after the end of a 1024-byte packet; an element that spans
+    // two packet ends; an element within a packet.
     for (seed, [one, two, three]) in
         (1..).zip([[1023, 1, 1024], [1024, 1024, 1], [1025, 2046, 1], [1, 2048, 500], [7, 5, 1011]])
     {
@@ -235,7 +235,7 @@ fn a_read_is_scattered_wherever_its_packets_end<P: Provider>(context: &Context<P
 fn megabytes_arrive_by_each_operation<P: Provider>(context: &Context<P>) -> CaseResult {
     // Not a multiple of the packet size.
     const LEN: usize = (4 << 20) + 5;
-    // On a busy machine, the gap between two of the 4097 packets may exceed the usual timeout.
+    // On a busy machine, the time between two of the 4097 packets may exceed the usual timeout.
     let rts = RtsAttr { timeout: 16, retry_cnt: 7, ..Shape::default().rts };
     let mut setup = Setup::new(context, &Shape { rts, ..Shape::default() }, LEN)?;
     let Setup { pair, from, into, .. } = &mut setup;
@@ -316,7 +316,7 @@ fn a_write_with_immediate_takes_a_receive_of_any_length<P: Provider>(context: &C
         vec![landing.sge(0..0)],
         vec![landing.sge(0..1)],
         vec![landing.sge(0..10), landing.sge(20..64)],
-        // A key of no region.
+        // A key that belongs to no region.
         vec![Sge { lkey: !landing.lkey(), ..landing.sge(0..64) }],
     ];
     for (seed, list) in (1..).zip(&lists) {
@@ -352,7 +352,7 @@ fn inline_data_rides_on_each_operation_that_sends<P: Provider>(context: &Context
         let bytes = pattern(seed, 128);
         from.write(0, &bytes);
         into.write(0, &[UNTOUCHED; 128]);
-        // Out of order; one element is odd, one is empty.
+        // Out of order. One element has an odd length, and one is empty.
         let list = [from.sge(100..107), from.sge(0..0), from.sge(3..40)];
         let message = [&bytes[100..107], &bytes[3..40]].concat();
         if received.is_some() {

@@ -70,8 +70,8 @@ fn wait_in_order<P: Provider>(cq: &mut verbs::Cq<P>, expected: &[(u64, WcOpcode)
 /// A request, the opcode of its completion, and its local memory.
 type Request<'a> = (SendOp<'a>, WcOpcode, &'a [Sge]);
 
-/// Posts requests to A, all signalled. They must complete in order, and so must B's first
-/// `receives` receives.
+/// Posts requests on A, all signalled. They must complete in order, as must B's first `receives`
+/// receives.
 fn end_in_order<P: Provider>(pair: &mut Pair<P>, requests: &[Request<'_>], receives: usize) -> CaseResult {
     let wrs: Vec<_> = (0..).zip(requests).map(|(wr_id, (op, _, sge))| signalled(wr_id, *op, sge)).collect();
     post_send(&mut pair.a.qp, &wrs)?;
@@ -125,7 +125,7 @@ fn immediate_data_stays_with_its_message<P: Provider>(context: &Context<P>) -> C
     let recv = [into.sge(0..3000)];
     let recvs: Vec<_> = (0..COUNT as u64).map(|wr_id| RecvWr { wr_id, sge: &recv }).collect();
     post_recv(&mut pair.b.qp, &recvs)?;
-    // Messages of one packet and of several, with and without immediate data.
+    // Messages of one packet and of several packets, with and without immediate data.
     let sges: Vec<_> = (0..COUNT).map(|n| [from.sge(0..100 * n)]).collect();
     let immediate = |n: usize| (n % 3 != 1).then_some(0x8000_0001 + 0x0001_0100 * n as u32);
     let wrs: Vec<_> = (0..COUNT)
@@ -151,7 +151,7 @@ fn writes_are_there_when_the_send_behind_them_arrives<P: Provider>(context: &Con
         from.write(0, &pattern(round, WRITES * LEN));
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[] }])?;
         let sges: Vec<_> = (0..WRITES).map(|n| [from.sge(n * LEN..(n + 1) * LEN)]).collect();
-        // In descending address order, so the addresses cannot explain the order of arrival.
+        // In descending address order, so that the addresses cannot explain the order of arrival.
         let mut wrs: Vec<_> = (0..WRITES).rev().map(|n| silent(write(&into, n * LEN), &sges[n])).collect();
         wrs.push(signalled(1, SendOp::Send, &[]));
         post_send(&mut pair.a.qp, &wrs)?;
@@ -188,7 +188,7 @@ fn writes_to_one_place_end_with_the_last<P: Provider>(context: &Context<P>) -> C
     let sges: Vec<_> = (0..WRITES).map(|n| [from.sge(n * LEN..(n + 1) * LEN)]).collect();
     let mut wrs = Vec::new();
     for n in 0..WRITES {
-        // Each write overlaps the one before.
+        // Each write overlaps the previous write.
         let at = n * 997 % LEN;
         expected[at..at + LEN].copy_from_slice(&bytes[n * LEN..(n + 1) * LEN]);
         wrs.push(silent(write(&into, at), &sges[n]));
@@ -266,7 +266,7 @@ fn fenced_requests_hand_data_from_one_to_the_next<P: Provider>(context: &Context
     Ok(())
 }
 
-/// Mixes long reads with requests acknowledged at once.
+/// Mixes long reads with requests that are acknowledged at once.
 fn mixed_operations_complete_in_the_order_of_posting<P: Provider>(context: &Context<P>) -> CaseResult {
     const LEN: usize = 10_000;
     const ROUNDS: usize = 6;
@@ -337,7 +337,7 @@ fn cross<P: Provider>(context: &Context<P>, other_reads: bool) -> CaseResult {
     let receives = if other_reads { 0 } else { COUNT };
     let wcs = wait(&mut pair.a.cq, COUNT + receives)?;
     assert!(wcs.iter().all(|wc| wc.status == WcStatus::SUCCESS), "{wcs:?}");
-    // Each queue completes in order; the order between the queues is undefined.
+    // Each queue completes in order. The order between the queues is undefined.
     let of =
         |opcode| wcs.iter().filter(|wc| wc.opcode == opcode).map(|wc| (wc.wr_id, opcode)).collect::<Vec<_>>();
     assert_eq!(of(WcOpcode::RDMA_READ), all(WcOpcode::RDMA_READ, 0));
@@ -439,8 +439,8 @@ fn connections_do_not_mix_their_messages<P: Provider>(context: &Context<P>) -> C
 fn sequence_numbers_wrap_amid_requests_in_flight<P: Provider>(context: &Context<P>) -> CaseResult {
     const LEN: usize = 5000;
     const ROUNDS: usize = 6;
-    // Three requests of 5 packets in each round: the numbers wrap within a read, a write and a send
-    // as well as between them.
+    // Three requests of 5 packets in each round. The packet sequence numbers wrap within a read, a
+    // write and a send, as well as between them.
     for start in [0xff_fffd, 0xff_fff8, 0xff_fff3, 0xff_fff1, 0xff_ffd8] {
         let mut pair = pair_from(context, &Shape::default(), start)?;
         let make = |len| Arena::new(&pair.pd, len);
@@ -484,7 +484,7 @@ fn messages_behind_one_without_a_receive_keep_their_order<P: Provider>(context: 
         let wrs = [signalled(n as u64, SendOp::Send, &sge), silent(write(&written, n * LEN), &sge)];
         post_send(&mut pair.a.qp, &wrs)?;
     }
-    // The first send is refused and nothing overtakes it, not even the writes, which need no
+    // The first send is not accepted yet. Nothing overtakes it, not even the writes, which need no
     // receive.
     stays_empty(&mut pair.a.cq)?;
     assert!(is_empty(&mut pair.b.cq));
@@ -505,7 +505,7 @@ fn an_outage_of_the_link_repeats_no_effect<P: Provider>(context: &Context<P>, li
     if is_rxe()? {
         return skip("rxe flushes the source GID of a link that is down, and with it the path");
     }
-    // Far more retries than `ip` needs time: (4 × 7 - 1) × 268 ms.
+    // The retries last far longer than `ip` needs: (4 × 7 - 1) × 268 ms.
     let rts = RtsAttr { timeout: 16, retry_cnt: 7, ..Shape::default().rts };
     let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
     let make = |len| Arena::new(&pair.pd, len);
@@ -521,7 +521,7 @@ fn an_outage_of_the_link_repeats_no_effect<P: Provider>(context: &Context<P>, li
             signalled(2, SendOp::Send, &out),
             signalled(3, read(&into, 0), &result),
         ];
-        // Some packets of the requests and responses may be lost and are retransmitted.
+        // Some packets may be lost, of requests and of responses, and are retransmitted.
         let posted = post_send(&mut pair.a.qp, &wrs);
         link.set("down")?;
         link.set("up")?;

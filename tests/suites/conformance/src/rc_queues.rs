@@ -28,7 +28,8 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Posts requests one by one until the queue refuses one. Returns the number accepted.
+/// Posts requests one by one until the queue rejects a request. Returns the number of accepted
+/// requests.
 fn fill(mut post: impl FnMut(u64) -> Result<(), PostError>) -> CaseResult<u64> {
     for n in 0..1000 {
         if let Err(full) = post(n) {
@@ -56,7 +57,7 @@ fn a_full_send_queue_refuses_one_more_and_loses_none<P: Provider>(context: &Cont
     let drains = has_sqd()?;
     for round in 0..rounds {
         into.write(0, &[0; 8 * 128]);
-        // Requests wait in SQD or behind a send, so no completion frees a slot.
+        // Requests wait in SQD or behind a blocked send, so no completion frees a slot.
         hold(&mut a.qp)?;
         if drains {
             // A queue pair can leave SQD only once its queue is drained.
@@ -71,7 +72,7 @@ fn a_full_send_queue_refuses_one_more_and_loses_none<P: Provider>(context: &Cont
             let at = 8 * n as usize;
             post_send(&mut a.qp, &[signalled(n, op, &[from.sge(at..at + 8)])])
         })?;
-        // A queue may have more slots than it promises.
+        // A queue may have more slots than it reports.
         assert!((u64::from(a.qp.cap().max_send_wr)..128).contains(&count), "round {round}: {count}");
         if drains {
             a.qp.modify(&QpAttr { qp_state: QpState::RTS, ..QpAttr::default() }, QpAttrMask::STATE)?;
@@ -81,7 +82,7 @@ fn a_full_send_queue_refuses_one_more_and_loses_none<P: Provider>(context: &Cont
         let ended: Vec<_> = wait(&mut a.cq, count as usize)?.iter().map(|wc| (wc.wr_id, wc.status)).collect();
         assert_eq!(ended, (0..count).map(|n| (n, WcStatus::SUCCESS)).collect::<Vec<_>>());
         if !drains {
-            // The memory of a receive belongs to the device until its completion has been polled.
+            // A receive's memory belongs to the device until its completion has been polled.
             wait(&mut b.cq, 1)?;
         }
         let written = 8 * count as usize;
@@ -122,7 +123,7 @@ fn a_queue_that_is_kept_full_wraps_around_in_order<P: Provider>(context: &Contex
     let make = || Arena::new(&pair.pd, SLOTS as usize * ROOM);
     let (from, into) = (make()?, make()?);
     let start = |n: u64| (n % SLOTS) as usize * ROOM;
-    // Lengths of one packet to three; the message begins with its number.
+    // Lengths from one packet to three. The message begins with its number.
     let len = |n: u64| 8 + (n * 389 % 2400) as usize;
     for wr_id in 0..SLOTS {
         let sge = [into.sge(start(wr_id)..start(wr_id) + ROOM)];
@@ -145,8 +146,8 @@ fn a_queue_that_is_kept_full_wraps_around_in_order<P: Provider>(context: &Contex
     Ok(())
 }
 
-/// An operation of a reliable connection, the opcode and length of its completion, and the opcode
-/// of the consumed receive. The length is undefined for sends and writes.
+/// An operation on a reliable connection, the opcode and length in its completion, and the opcode
+/// in the completion of the receive that it uses. The length is undefined for sends and writes.
 type Operation = (SendOp<'static>, WcOpcode, Option<u32>, Option<WcOpcode>);
 
 const LEN: usize = 3000;
@@ -175,8 +176,8 @@ fn operations<P: Provider>(arena: &Arena<P>) -> [Operation; 7] {
     ]
 }
 
-/// Posts one request of each operation, in one call, and the necessary receives. The last request
-/// is signalled; by its completion all earlier ones are done.
+/// Posts one request per operation, in one call, and the necessary receives. Only the last request
+/// is signalled. When it completes, all earlier requests are done.
 fn post_all<P: Provider>(
     pair: &mut Pair<P>,
     local: &Arena<P>,
@@ -234,14 +235,15 @@ fn each_completion_names_its_operation_and_its_queue_pair<P: Provider>(context: 
     post_all(&mut pair, &local, &target, |_| SendFlags::SIGNALED)?;
     for (wr_id, (op, opcode, len, received)) in (0..).zip(operations(&target)) {
         let wc = wait_for(&mut pair.a.cq, wr_id, opcode)?;
-        // rxe also sets the flag of immediate data for the sender (`make_send_cqe`).
+        // rxe also sets the immediate data flag for the sender (`make_send_cqe`).
         let flags = if is_rxe()? { wc.wc_flags - WcFlags::WITH_IMM } else { wc.wc_flags };
         assert_eq!((wc.qp_num, flags), (pair.a.qp.qp_num(), WcFlags::empty()), "{op:?}");
         assert_eq!(len.unwrap_or(wc.byte_len), wc.byte_len, "{op:?}");
         let Some(received) = received else { continue };
         let wc = wait_for(&mut pair.b.cq, wr_id, received)?;
         assert_eq!((wc.qp_num, wc.byte_len as usize), (pair.b.qp.qp_num(), LEN), "{op:?}");
-        // rxe sets the route header flag for every message; only datagrams have this header.
+        // rxe sets the flag for a global routing header on every message, although only datagrams
+        // have the header.
         let flags = if is_rxe()? { wc.wc_flags - WcFlags::GRH } else { wc.wc_flags };
         if matches!(op, SendOp::Send) {
             assert_eq!(flags, WcFlags::empty());
@@ -346,7 +348,7 @@ fn a_raw_batch_that_is_longer_than_the_queue_posts_nothing<P: Provider>(context:
         let refused = wr.complete().expect_err("100 requests for a queue of 8");
         assert_eq!(refused.reason, PostReason::QueueFull);
         assert!((8..100).contains(&refused.position), "{refused:?}");
-        // The refused batch has left the queue, which accepts other requests.
+        // The rejected batch has left the queue, which accepts other requests.
         let mut wr = pair.a.qp.wr_start();
         (wr.wr_id, wr.wr_flags) = (round, SendFlags::SIGNALED);
         wr.rdma_write(rkey, addr).set_inline_data(&round.to_ne_bytes());

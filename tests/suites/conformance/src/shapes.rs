@@ -1,4 +1,4 @@
-//! The shapes of requests: lists, inline data, lengths, batches, borrowed memory.
+//! The shapes of requests: lists, inline data, lengths, batches, and borrowed memory.
 
 use verbs::{
     AccessFlags, Context, PostBufReason, PostReason, Provider, QpCap, RecvWr, Returned, SendFlags, SendOp,
@@ -54,7 +54,7 @@ fn sent<P: Provider>(pair: &mut Pair<P>, send: &[Sge], recv: &[Sge]) -> CaseResu
     Ok(wait_for(&mut pair.b.cq, 2, WcOpcode::RECV)?.byte_len as usize)
 }
 
-/// Returns a pair, and memory of both ends; the first end's is filled.
+/// Returns a pair and memory for both ends. The first end's memory is filled.
 fn setup<P: Provider>(context: &Context<P>, len: usize) -> CaseResult<(Pair<P>, Arena<P>, Arena<P>)> {
     let pair = Pair::new(context, &Shape::default())?;
     let (from, into) = (Arena::new(&pair.pd, len)?, Arena::new(&pair.pd, len)?);
@@ -258,7 +258,7 @@ fn batches_wrap_around_the_ring<P: Provider>(context: &Context<P>) -> CaseResult
     let (mut pair, from, into) = setup(context, 64)?;
     let write = SendOp::RdmaWrite { remote_addr: into.addr(), rkey: into.rkey() };
     let sge = [from.sge(0..8)];
-    // 7 does not divide the number of slots.
+    // The number of slots is not a multiple of 7.
     for round in 0..50_u64 {
         let wrs: Vec<_> = (0..7).map(|n| signalled(round * 7 + n, write, &sge)).collect();
         post_send(&mut pair.a.qp, &wrs)?;
@@ -268,18 +268,18 @@ fn batches_wrap_around_the_ring<P: Provider>(context: &Context<P>) -> CaseResult
     Ok(())
 }
 
-/// The largest number of 64-byte blocks in a request below on ConnectX. Its ring is the shortest,
-/// because its requests take only the necessary blocks.
+/// The largest number of 64-byte blocks that a request below takes on ConnectX. Its ring is the
+/// shortest, because its requests take only the blocks that they need.
 const BLOCKS: usize = 4;
 
-/// Calls `post` until its request has started at each block of the ring. Between the rounds, a
-/// request of one block shifts the start.
+/// Calls `post` until its request has started at each block of the ring. Between rounds, a
+/// one-block request shifts the start.
 fn at_each_block<P: Provider>(
     pair: &mut Pair<P>,
     into: &Arena<P>,
     mut post: impl FnMut(&mut Pair<P>, u32) -> CaseResult,
 ) -> CaseResult {
-    // Several turns of the ring, even if its size is rounded up.
+    // Several times around the ring, even if its size is rounded up.
     let rounds = 2 * (pair.a.qp.cap().max_send_wr as usize).next_power_of_two();
     for round in 0..BLOCKS {
         for n in 0..rounds {
@@ -419,7 +419,7 @@ fn a_scope_that_is_left_early_ends_its_requests<P: Provider>(context: &Context<P
     });
     number?;
     assert!(a_qp.is_none(), "a receive was in flight");
-    // Nothing can reach the memory now, because its queue pair is destroyed.
+    // Nothing can reach the memory now, because the queue pair is destroyed.
     inbox.fill(7);
     let mut b_qp = b.qp;
     b_qp.post_send_inline(1, SendOp::Send, SendFlags::SIGNALED, b"too late")?;
@@ -442,7 +442,7 @@ fn a_scope_whose_closure_panics_ends_its_requests<P: Provider>(context: &Context
     assert_eq!(posted.as_deref(), Some(&true), "it was to panic after it had posted");
     inbox.fill(7);
     drop(a.cq);
-    // Every object of the domain is destroyed.
+    // Every object in the domain is destroyed.
     pd.close()?;
     assert!(context.query_port(PORT).is_ok());
     Ok(())

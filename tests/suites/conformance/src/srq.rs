@@ -1,5 +1,5 @@
-//! Shared receive queues: the takers of receives, their order, receives left over, events, and
-//! changes of the queue.
+//! Shared receive queues: which queue pair uses a receive, in which order, the receives left over,
+//! events, and changes to the queue.
 
 use verbs::{
     AsyncEvent, AsyncEventType, AsyncEvents, Cause, Context, Cq, CqInit, DeviceCapFlags, Element, Errno,
@@ -57,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Pairs of connected queue pairs on one device; the receiving ends share a receive queue.
+/// Pairs of connected queue pairs on one device, whose receiving ends share a receive queue.
 struct Shared<P: Provider> {
     context: Context<P>,
     pd: Pd<P>,
@@ -303,7 +303,7 @@ fn a_send_waits_until_the_shared_queue_has_a_receive<P: Provider>(context: &Cont
     let mut shared = Shared::new(context, 2)?;
     shared.send(0, 1, SendOp::Send, 8)?;
     shared.send(1, 2, SendOp::Send, 8)?;
-    // No event shows a waiting message. By now, both messages have most probably been put off.
+    // Nothing shows that a message waits. By now, both messages have most probably been put off.
     assert!(is_empty(&mut shared.recv_cq));
     shared.post(5, 8)?;
     shared.post(6, 8)?;
@@ -396,7 +396,7 @@ fn a_shared_queue_that_is_full_refuses_receives<P: Provider>(context: &Context<P
     }
     let error = shared.post(99, 8).unwrap_err();
     assert_eq!((error.accepted, error.reason), (0, PostReason::QueueFull));
-    // A taken receive leaves room for one.
+    // A receive that was used leaves space for another.
     shared.deliver(0)?;
     shared.post(99, 8)?;
     assert_eq!(shared.post(98, 8).unwrap_err().reason, PostReason::QueueFull);
@@ -418,7 +418,7 @@ fn a_shared_queue_wraps_around_many_times<P: Provider>(context: &Context<P>) -> 
     Ok(())
 }
 
-/// Returns whether the device can change the size of shared receive queues.
+/// Returns whether the device can resize shared receive queues.
 fn can_resize<P: Provider>(context: &Context<P>) -> CaseResult<bool> {
     Ok(context.query_device()?.device_cap_flags.contains(DeviceCapFlags::SRQ_RESIZE))
 }
@@ -596,7 +596,7 @@ fn a_receive_that_is_too_short_fails_in_its_queue_pair_alone<P: Provider>(
     shared.post(2, 8)?;
     shared.send(0, 3, SendOp::Send, 100)?;
     let sent = wait_one(&mut shared.send_cq)?;
-    // rxe refuses the message as if the receiver had failed (Linux `rxe_resp.c`,
+    // rxe rejects the message as if the receiver had failed (Linux `rxe_resp.c`,
     // `RESPST_ERR_LENGTH`).
     ended(&sent, 3, WcStatus::REM_INV_REQ_ERR, &[WcStatus::REM_OP_ERR])?;
     let wc = wait_one(&mut shared.recv_cq)?;
@@ -742,7 +742,7 @@ fn queue_pairs_are_made_while_another_thread_posts<P: Provider>(context: &Contex
 }
 
 impl<P: Provider> Shared<P> {
-    /// Sends 8 bytes into a buffer that safe code posted.
+    /// Sends 8 bytes into a buffer that safe code has posted.
     fn deliver_safe(&mut self) -> CaseResult {
         self.send(0, 1, SendOp::Send, 8)?;
         next_completed(&mut self.recv_cq)?.into_buf()?;

@@ -1,4 +1,4 @@
-//! Queue pair states: their transitions and the behaviour in each state.
+//! Queue pair states: the transitions, and the behaviour in each state.
 
 use std::time::{Duration, Instant};
 
@@ -63,7 +63,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A queue pair moved only by `modify`, so its type does not reflect its state.
+/// A queue pair that only `modify` moves, so that its type does not reflect its state.
 struct Free<P: Provider> {
     qp: Qp<Rts, P>,
     cq: Cq<P>,
@@ -151,7 +151,7 @@ impl<P: Provider> Free<P> {
         Ok(())
     }
 
-    /// Checks that a query returns the attributes as set.
+    /// Checks that a query returns the attributes as they were set.
     fn has(&self, mask: QpAttrMask) -> CaseResult {
         let (queried, info) = self.qp.query(queryable())?;
         assert_eq!(info.cap, queried.cap);
@@ -195,7 +195,7 @@ impl<P: Provider> Free<P> {
 }
 
 impl<P: Provider> Free<P> {
-    /// Returns the access rights to expect from a query. ConnectX reports rights of reads and
+    /// Returns the access rights to expect from a query. ConnectX reports the rights for reads and
     /// atomics only while the peer may have some outstanding.
     fn rights(&self, max_dest_rd_atomic: u8) -> CaseResult<AccessFlags> {
         let given = self.attr.qp_access_flags;
@@ -210,7 +210,8 @@ pub(super) fn queryable() -> QpAttrMask {
     named.fold(QpAttrMask::empty(), QpAttrMask::union) - QpAttrMask::RATE_LIMIT
 }
 
-/// Fails a send by its local key, which moves the queue pair to SQE. Skips the case on rxe.
+/// Makes a send fail because of its local key, which moves the queue pair to SQE. Skips the case on
+/// rxe.
 fn fail_a_send<P: Provider>(pd: &Pd<P>, qp: &mut Qp<Rts, P>, cq: &mut Cq<P>) -> CaseResult {
     if is_rxe()? {
         return skip("rxe has no SQE: a failed send moves the queue pair to the error state");
@@ -237,7 +238,7 @@ fn send<'a, P: Provider>(ah: &'a Ah<P>, qp: &Qp<Rts, P>) -> SendOp<'a> {
     if qp.qp_type() == QpType::UD { SendOp::UdSend { to: ah.to(qp.qp_num(), QKEY) } } else { SendOp::Send }
 }
 
-/// Returns the masks rejected by a transition, each with the cause.
+/// Returns masks that a transition rejects, each with the cause.
 fn wrong_masks(qp_type: QpType, row: &Transition) -> Vec<(QpAttrMask, Cause)> {
     let base = row.required | QpAttrMask::STATE;
     let cause = |missing, forbidden| Cause::TransitionAttributes {
@@ -254,8 +255,8 @@ fn wrong_masks(qp_type: QpType, row: &Transition) -> Vec<(QpAttrMask, Cause)> {
     missing.chain(forbidden.map(|bit| (base | bit, cause(none, bit)))).collect()
 }
 
-/// Tries every transition from this state: with each wrong mask, with the required mask, with each
-/// optional attribute.
+/// Tries every transition from this state, with each invalid mask, with the required mask, and with
+/// each optional attribute.
 fn from_state<P: Provider>(context: &Context<P>, qp_type: QpType, from: QpState) -> CaseResult {
     let mut free = Free::in_state(context, qp_type, from)?;
     for to in QpState::NAMED.iter().copied().filter(|state| *state != QpState::UNKNOWN) {
@@ -296,8 +297,8 @@ fn from_state<P: Provider>(context: &Context<P>, qp_type: QpType, from: QpState)
     Ok(())
 }
 
-/// Returns the device's errnos for transitions or attributes allowed by the table but refused by
-/// the device, plus a word of the error.
+/// For a transition or attribute that the table allows but the device rejects, returns the possible
+/// errnos and a word in the error.
 fn refused_by_the_device<P: Provider>(
     context: &Context<P>,
     qp_type: QpType,
@@ -312,11 +313,11 @@ fn refused_by_the_device<P: Provider>(
         // The device lacks packet pacing, or paces only raw packets.
         QpAttrMask::RATE_LIMIT if is_mlx5()? => Some((&[Errno::INVAL, Errno::OPNOTSUPP], "")),
         QpAttrMask::RATE_LIMIT => Some((&[Errno::OPNOTSUPP], "")),
-        // The kernel's core has alternate paths only on InfiniBand; soft devices have none.
+        // The kernel's core supports alternate paths only on InfiniBand. Soft devices have none.
         QpAttrMask::ALT_PATH if !is_ethernet(context)? => None,
         QpAttrMask::ALT_PATH if is_soft()? => Some((&[Errno::OPNOTSUPP], "")),
         QpAttrMask::ALT_PATH => Some((&[Errno::INVAL], "")),
-        // uverbs adds PORT, which the core does not accept there.
+        // uverbs adds PORT, which the core rejects in this transition.
         QpAttrMask::AV if rxe && qp_type == QpType::UC && row.from == QpState::SQD => {
             Some((&[Errno::INVAL], ""))
         }
@@ -502,7 +503,7 @@ fn a_queue_that_drains_under_load_loses_nothing<P: Provider>(context: &Context<P
             post_send(&mut a.qp, &[signalled(wr_id, SendOp::Send, &[from.sge(0..1 << 16)])])?;
         }
         let drained = drain(a.qp)?;
-        // Requests that started have ended: as many messages arrived as were acknowledged.
+        // Requests that had started have ended: as many messages have arrived as were acknowledged.
         let ended = wait_all(&mut a.cq);
         a.qp = drained.resume()?;
         let rest = wait(&mut a.cq, 16 - ended.len())?;
@@ -568,7 +569,7 @@ fn a_drained_queue_pair_changes_its_path<P: Provider>(context: &Context<P>) -> C
             | QpAttrMask::MAX_QP_RD_ATOMIC;
         drained.modify(&attr, mask)?;
         let (queried, _) = drained.query(mask)?;
-        // The kernel overrides the hop limit with the route's.
+        // The kernel replaces the hop limit with the route's.
         let hop_limit = if is_rxe()? { 64 } else { 17 };
         let grh = queried.ah_attr.grh.map(|grh| (grh.traffic_class, grh.hop_limit));
         assert_eq!(grh, Some((traffic_class, hop_limit)));
@@ -620,8 +621,8 @@ fn sends_that_wait_in_sqd_are_forgotten_by_a_reset<P: Provider>(context: &Contex
     Ok(())
 }
 
-/// The send queue of `a` fails amid sends. Messages to `a` still complete. `a` sends again after
-/// recovering.
+/// The send queue of `a` fails in the middle of sends. Messages to `a` still complete. After
+/// recovering, `a` sends again.
 fn fails_and_recovers<P: Provider>(context: &Context<P>, qp_type: QpType) -> CaseResult {
     if is_rxe()? {
         return skip("rxe has no SQE: a failed send moves the queue pair to the error state");
@@ -727,7 +728,7 @@ fn a_failed_reliable_connection_does_not_recover_without_a_reset<P: Provider>(
     Ok(())
 }
 
-/// A peer without a reset keeps sending, but nothing arrives on the new connection.
+/// A peer that was not reset keeps sending, but nothing arrives on the new connection.
 fn a_reset_queue_pair_hears_nothing_of_its_former_connection<P: Provider>(
     context: &Context<P>,
 ) -> CaseResult {
@@ -738,7 +739,7 @@ fn a_reset_queue_pair_hears_nothing_of_its_former_connection<P: Provider>(
     let Pair { mut a, mut b, pd, .. } = Pair::new(context, &shape)?;
     let third_cq = context.create_cq(&CqInit::new(16))?;
     let arena = Arena::new(&pd, 64)?;
-    // Its receiver is not ready, so it is sent again and again.
+    // The receiver is not ready, so the message is sent again and again.
     post_send(&mut a.qp, &[signalled(1, SendOp::SendWithImm { imm_data: 1 }, &[arena.sge(0..8)])])?;
     let b_reset = b.qp.to_reset()?;
     let c = create_qp(&pd, &third_cq, &shape)?;

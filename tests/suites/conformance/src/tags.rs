@@ -1,4 +1,4 @@
-//! Tag matching: the tag list of a shared receive queue, matching messages, rendezvous.
+//! Tag matching: a shared receive queue's tag list, matching messages, and rendezvous.
 
 use std::time::Instant;
 
@@ -37,9 +37,9 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 const SIZE: usize = 1 << 14;
-/// The offset of messages in the arena.
+/// The offset in the arena at which messages are sent.
 const SOURCE: usize = 1 << 13;
-/// The offset of receives, which have 256 bytes each.
+/// The offset in the arena at which receives start. Each has 256 bytes.
 const RECEIVES: usize = 3 << 12;
 
 const TM: TmCap = TmCap { max_num_tags: 7, max_ops: 8 };
@@ -48,10 +48,10 @@ const TM: TmCap = TmCap { max_num_tags: 7, max_ops: 8 };
 struct Tags<P: Provider> {
     sender: Qp<Rts, P>,
     sends: Cq<P>,
-    /// The receiving queue pair. Only the device posts its sends.
+    /// The receiving queue pair. Only the device posts sends on it.
     _receiver: Qp<Rts, P>,
     srq: Srq<P>,
-    /// The completion queue of the list.
+    /// The tag list's completion queue.
     cq: Cq<P>,
     arena: Arena<P>,
 }
@@ -98,7 +98,7 @@ impl<P: Provider> Tags<P> {
         Ok((handle, wait_for(&mut self.cq, tag, WcOpcode::TM_ADD)?))
     }
 
-    /// Sends a message of `len` bytes behind a header and waits for the completion.
+    /// Sends a message of `len` bytes after a header and waits for the completion.
     fn send(&mut self, opcode: TmhOp, tag: u64, len: usize) -> CaseResult {
         self.arena.write(SOURCE, &Tmh { opcode, app_ctx: 77, tag }.to_bytes());
         self.arena.write(SOURCE + Tmh::LEN, &pattern(tag as u32, len));
@@ -129,7 +129,7 @@ impl<P: Provider> Tags<P> {
         Ok(post_srq_recv(&mut self.srq, &[verbs::RecvWr { wr_id, sge: &sge }])?)
     }
 
-    /// Waits for the completion of a tag's message, which must have these flags.
+    /// Waits for the completion of a message for a tag. It must have these flags.
     fn received(&mut self, tag: u64, flags: WcFlags) -> CaseResult<Wc> {
         let wc = wait_for(&mut self.cq, 1000 + tag, WcOpcode::TM_RECV)?;
         if wc.wc_flags == flags { Ok(wc) } else { fail(format_args!("{flags:?} were expected, not {wc:?}")) }
@@ -222,7 +222,7 @@ fn tags_that_are_out_of_step_wait_for_the_count<P: Provider>(context: &Context<P
     (0..2).try_for_each(|wr_id| tags.receive(wr_id))?;
     tags.send(TmhOp::EAGER, 1, 8)?;
     wait_for(&mut tags.cq, 0, WcOpcode::TM_RECV)?;
-    // The program has not yet polled the message, which may belong to this tag.
+    // The program has not counted the message yet, and it may belong to this tag.
     let (_, wc) = tags.add(1, u64::MAX, 0, 64, 0)?;
     assert_eq!(wc.wc_flags, WcFlags::TM_SYNC_REQ);
     tags.send(TmhOp::EAGER, 1, 8)?;

@@ -1,4 +1,4 @@
-//! Objects in several threads: posters, pollers, halves; destruction beside all of them.
+//! Objects used in several threads: posters, pollers and halves, and destruction at the same time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex, mpsc};
@@ -82,7 +82,7 @@ fn one_poller_serves_many_posters<P: Provider>(context: &Context<P>) -> CaseResu
         qps.push(looped(context, &pd, &cq, &cq)?);
     }
     let numbers: Vec<u32> = qps.iter().map(Qp::qp_num).collect();
-    // Each poster waits until its last messages have been polled, to have room in its queues.
+    // Each poster waits until its last messages have been polled, so that its queues have space.
     let rooms: Vec<_> = qps.iter().map(|_| mpsc::sync_channel::<()>(1000)).collect();
     let (rooms, mut waits): (Vec<_>, Vec<_>) = rooms.into_iter().unzip();
     thread::scope(|scope| {
@@ -96,7 +96,7 @@ fn one_poller_serves_many_posters<P: Provider>(context: &Context<P>) -> CaseResu
                     }
                     send_to_itself(&mut qp, memory, n, SendFlags::SIGNALED)?;
                 }
-                // Keeps the queue pair until its last message has been polled.
+                // Keeps the queue pair alive until its last message has been polled.
                 for _ in EACH - 16..EACH {
                     room.recv_timeout(PATIENCE)?;
                 }
@@ -205,7 +205,7 @@ fn a_queue_pair_is_closed_in_another_thread<P: Provider>(context: &Context<P>) -
         qp.post_send_buf(SendOp::Send, SendFlags::empty(), filled(&pd, n, 64)?, ..)?;
         thread::scope(|scope| -> CaseResult {
             let closer = scope.spawn(move || -> CaseResult { Ok(qp.close()?) });
-            // Completions polled meanwhile are intact.
+            // Completions that are polled meanwhile are intact.
             for _ in 0..200 {
                 for completed in [sends.poll_one(), recvs.poll_one()].into_iter().flatten() {
                     let is_ok = completed.wc.status == WcStatus::SUCCESS;
@@ -254,7 +254,7 @@ fn a_queue_is_polled_by_one_thread_after_another<P: Provider>(context: &Context<
     let mut own = Loop::new(context, &CqInit::new(64))?;
     for n in 0..10 {
         own.fill(3 * n..3 * n + 3)?;
-        // One completion stays for the next thread, together with the erased queue's prefetched
+        // One completion stays for the next thread. On an erased queue, it is part of a prefetched
         // batch.
         own = thread::scope(|scope| {
             join(scope.spawn(move || {
@@ -280,7 +280,8 @@ fn buffers_travel_from_the_poller_to_the_poster<P: Provider>(context: &Context<P
             for _ in 0..COUNT {
                 for cq in [&mut sends, &mut recvs] {
                     let buf = next_completed(cq)?.into_buf()?;
-                    // The poster may end before its last buffers return.
+                    // Fails if the poster has ended, because it may end before its last buffers
+                    // return.
                     let _ = free.send(buf);
                 }
             }
@@ -331,7 +332,7 @@ fn both_ends_of_a_connection_run_in_threads_of_their_own<P: Provider>(context: &
                         spare = Some(buf);
                     }
                 }
-                // The last send's completion may be missing; its buffer returns with the queue
+                // The last send's completion may be missing. Its buffer returns with the queue
                 // pair.
                 Ok(())
             }));
@@ -512,7 +513,7 @@ fn each_asynchronous_event_goes_to_one_thread<P: Provider>(context: &Context<P>)
             })
             .collect();
         for own in &mut owns {
-            // ConnectX holds one more than it reports.
+            // A ConnectX queue holds one completion more than it reports.
             let room = u64::from(own.recvs.cqe()) + u64::from(is_mlx5()?);
             own.fill(0..room)?;
             send_to_itself(&mut own.qp, &own.memory, room, SendFlags::empty())?;
@@ -523,7 +524,7 @@ fn each_asynchronous_event_goes_to_one_thread<P: Provider>(context: &Context<P>)
     let count = seen.len();
     seen.sort_unstable();
     seen.dedup();
-    // rxe raises an event for each lost completion; each queue lost one.
+    // rxe raises an event for each lost completion, and each queue lost one.
     assert_eq!((seen.len(), count), (QUEUES, QUEUES));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Unreliable connections: messages arrive whole or vanish; the sender gets no error.
+//! Unreliable connections: messages arrive complete or are lost, and the sender gets no error.
 
 use verbs::state::Errored;
 use verbs::{
@@ -87,13 +87,13 @@ fn uc_send_without_a_receive_is_lost_and_nobody_is_told<P: Provider>(context: &C
     arena.write(0, &pattern(1, 16));
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::SendWithImm { imm_data: 1 }, &sge)])?;
     wait_for(&mut pair.a.cq, 1, WcOpcode::SEND)?;
-    // The completion shows only that the message was sent. The arrival of a later write shows that
-    // the message has arrived, too.
+    // The completion shows only that the message was sent. When a later write has arrived, so has
+    // the message.
     let write = SendOp::RdmaWrite { remote_addr: arena.addr() + 48, rkey: arena.rkey() };
     post_send(&mut pair.a.qp, &[signalled(4, write, &sge)])?;
     wait_for(&mut pair.a.cq, 4, WcOpcode::RDMA_WRITE)?;
     eventually("the write arrives", || arena.read(48..64) == pattern(1, 16))?;
-    // A later message shows that the first was lost, not late.
+    // A later message shows that the first was lost rather than late.
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[arena.sge(32..48)] }])?;
     post_send(&mut pair.a.qp, &[signalled(3, SendOp::SendWithImm { imm_data: 2 }, &sge)])?;
     wait_for(&mut pair.a.cq, 3, WcOpcode::SEND)?;
@@ -124,7 +124,7 @@ fn uc_takes_no_read_and_no_atomic<P: Provider>(context: &Context<P>) -> CaseResu
     Ok(())
 }
 
-/// Waits until everything sent before has arrived or is lost: a write sent afterwards has arrived.
+/// Waits until all messages sent so far have arrived or are lost, by waiting for a later write.
 fn settle<P: Provider>(pair: &mut Pair<P>) -> CaseResult {
     let arena = Arena::new(&pair.pd, 16)?;
     arena.write(0, &pattern(77, 8));
@@ -182,7 +182,7 @@ fn uc_messages_keep_their_order<P: Provider>(context: &Context<P>) -> CaseResult
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: n.into(), sge: &[arena.sge(0..2000)] }])?;
     }
     for n in 0..COUNT {
-        // Messages of one packet and of two, alternately.
+        // Messages of one packet and of two packets, alternately.
         let sge = [arena.sge(0..if n % 2 == 0 { 10 } else { 2000 })];
         post_send(&mut pair.a.qp, &[signalled(n.into(), SendOp::SendWithImm { imm_data: n }, &sge)])?;
     }
@@ -227,7 +227,7 @@ fn uc_write_with_immediate_without_a_receive_is_lost<P: Provider>(context: &Cont
     Ok(())
 }
 
-/// Posts a write not permitted by the receiver's keys. The sender gets no error, nothing is
+/// Posts a write that the receiver's keys do not permit. The sender gets no error, nothing is
 /// written, and the connection continues.
 fn vanishes<P: Provider>(pair: &mut Pair<P>, into: &Arena<P>, remote_addr: u64, rkey: u32) -> CaseResult {
     let from = Arena::new(&pair.pd, 16)?;
@@ -246,7 +246,7 @@ fn uc_write_with_a_wrong_key_vanishes<P: Provider>(context: &Context<P>) -> Case
     let mut pair = Pair::new(context, &Shape::for_type(QpType::UC))?;
     let into = Arena::new(&pair.pd, 64)?;
     vanishes(&mut pair, &into, into.addr(), into.rkey() ^ 0x0055_0000)?;
-    // Nor may a write reach beyond the region.
+    // A write must not reach beyond the region either.
     vanishes(&mut pair, &into, into.addr() + 56, into.rkey())
 }
 
@@ -266,7 +266,7 @@ fn uc_message_that_does_not_fit_its_receive_vanishes<P: Provider>(context: &Cont
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[arena.sge(0..17)])])?;
     wait_for(&mut pair.a.cq, 1, WcOpcode::SEND)?;
     settle(&mut pair)?;
-    // The receive serves the next message (IBTA 9.9.3, class D).
+    // The next message uses the receive (IBTA 9.9.3, class D).
     post_send(&mut pair.a.qp, &[signalled(3, SendOp::SendWithImm { imm_data: 4 }, &[arena.sge(0..16)])])?;
     wait_for(&mut pair.a.cq, 3, WcOpcode::SEND)?;
     let wc = wait_for(&mut pair.b.cq, 2, WcOpcode::RECV)?;
@@ -353,8 +353,8 @@ fn uc_error_state_flushes_both_queues_in_order<P: Provider>(context: &Context<P>
         wait_status(&mut end.cq, wr_id, WcStatus::WR_FLUSH_ERR)?;
     }
     if rxe_is_before(6, 1)? {
-        // In this state, this rxe's requester exits at once and does not wake the task for
-        // flushing.
+        // In this state, rxe's requester on this kernel exits at once and does not wake the task
+        // that flushes.
         return Ok(());
     }
     post_send(&mut qp, &[signalled(4, SendOp::Send, &[arena.sge(0..8)])])?;
@@ -381,7 +381,7 @@ fn uc_wrong_local_key_ends_the_send_queue<P: Provider>(context: &Context<P>) -> 
     let first = wait_one(&mut pair.a.cq)?;
     assert!(first.wr_id == 1 && is_local_key_error(first.status)?, "{first:?}");
     wait_status(&mut pair.a.cq, 2, WcStatus::WR_FLUSH_ERR)?;
-    // The specification lets the receive queue continue (SQE); rxe ends both.
+    // By the specification, the receive queue continues (SQE). rxe ends both queues.
     let state = pair.a.qp.state()?;
     assert!([QpState::SQE, QpState::ERR].contains(&state), "{state}");
     Ok(())

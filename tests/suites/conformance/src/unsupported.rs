@@ -1,7 +1,7 @@
-//! Verbs missing in rxe and in soft devices: each fails with `EOPNOTSUPP` and names itself.
+//! Verbs that rxe and soft devices lack: each fails with `EOPNOTSUPP` and an error that names it.
 //!
-//! A case is skipped on a device whose attributes announce the verb. It fails on a device that has
-//! a verb without announcing it, including verbs without such an attribute.
+//! A case is skipped on a device whose attributes announce the verb. It fails on a device that
+//! supports a verb without announcing it, including verbs for which there is no such attribute.
 
 use std::fmt::Debug;
 
@@ -39,7 +39,8 @@ fn skip_if_announced<P: Provider>(
     if is_announced(&context.query_device_ex()?) { skip("the device announces the verb") } else { Ok(()) }
 }
 
-/// Checks that an unannounced verb fails with `EOPNOTSUPP`. The error must name verb and device.
+/// Checks that an unannounced verb fails with `EOPNOTSUPP`. The error must name the verb and the
+/// device.
 fn refused<T: Debug, P: Provider>(context: &Context<P>, verb: &str, result: Result<T, Error>) -> CaseResult {
     match result {
         Ok(made) => fail(format_args!("{verb} made what the device does not announce: {made:?}")),
@@ -57,7 +58,7 @@ fn work_queues_are_refused_by_name<P: Provider>(context: &Context<P>) -> CaseRes
     skip_if_announced(context, |attr| attr.max_wq_type_rq > 0)?;
     let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(16))?);
     refused(context, "create_wq", pd.create_wq(&WqInit::new(&cq)))?;
-    // The failed attempt does not keep them in use.
+    // The failed attempt does not keep the objects in use.
     cq.close()?;
     pd.close()?;
     Ok(())
@@ -112,7 +113,7 @@ fn tag_matching_is_refused_by_name<P: Provider>(context: &Context<P>) -> CaseRes
     let (pd, cq) = (context.alloc_pd()?, context.create_cq(&CqInit::new(16))?);
     let tm = TmCap { max_num_tags: 8, max_ops: 8 };
     refused(context, "create_srq", pd.create_tm_srq(&cq, tm, &SrqInit::new(16)))?;
-    // The failed attempt does not keep them in use.
+    // The failed attempt does not keep the objects in use.
     cq.close()?;
     pd.close()?;
     Ok(())

@@ -1,4 +1,4 @@
-//! XRC: requests naming a shared receive queue of their target's domain.
+//! XRC: requests that name a shared receive queue in their target's domain.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -40,7 +40,8 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Opens a domain. Skips the case on a device that does not announce XRC, but checks its refusal.
+/// Opens a domain. On a device that does not announce XRC, checks that it rejects the call and
+/// skips the case.
 fn open<P: Provider>(context: &Context<P>, init: &XrcdInit<'_>) -> CaseResult<Xrcd<P>> {
     let is_announced = context.query_device()?.device_cap_flags.contains(DeviceCapFlags::XRC);
     match context.open_xrcd(init) {
@@ -155,7 +156,7 @@ fn a_write_and_a_read_use_the_domain_of_the_shared_queue<P: Provider>(context: &
     fabric.request(fabric.number(1), &SendOp::RdmaRead { remote_addr, rkey }, 3000)?;
     wait_for(&mut fabric.send_cq, 1, WcOpcode::RDMA_READ)?;
     assert_eq!(fabric.arena.read(4096..7096), pattern(3, 3000));
-    // The key belongs to another domain than the shared queue.
+    // The key belongs to a different domain from the shared queue's.
     let foreign = Arena::new(&fabric.context.alloc_pd()?, 64)?;
     let op = SendOp::RdmaRead { remote_addr: foreign.addr(), rkey: foreign.rkey() };
     fabric.request(fabric.number(0), &op, 64)?;
@@ -208,7 +209,7 @@ fn an_initiator_posts_only_operations_that_name_a_shared_queue<P: Provider>(
     Ok(())
 }
 
-/// Posts an empty receive and returns the reason of its refusal.
+/// Posts an empty receive and returns the reason if it is rejected.
 fn verbs_recv<S: verbs::state::CanPostRecv, P: Provider>(qp: &mut Qp<S, P>) -> Option<PostReason> {
     verbs_fixtures::fabric::post_recv(qp, &[verbs::RecvWr { wr_id: 1, sge: &[] }])
         .err()
@@ -242,7 +243,8 @@ fn an_initiator_binds_windows_and_invalidates_their_keys<P: Provider>(context: &
         wait_for(&mut fabric.send_cq, 1, WcOpcode::BIND_MW)?;
         Ok(inc_rkey(rkey))
     };
-    // A type 2 window belongs to the initiator, which receives nothing. Its key can be invalidated.
+    // A type 2 window belongs to the initiator, which receives nothing. The initiator can
+    // invalidate its key.
     let invalidate_rkey = bind(&mut fabric, &second, second.rkey(), &info)?;
     post_send(&mut fabric.initiator, &[signalled(2, SendOp::LocalInv { invalidate_rkey }, &[])])?;
     wait_for(&mut fabric.send_cq, 2, WcOpcode::LOCAL_INV)?;
@@ -277,7 +279,7 @@ fn posted_buffers_come_back_on_both_sides<P: Provider>(context: &Context<P>) -> 
     Ok(())
 }
 
-/// Opens a new description of the same file.
+/// Opens the same file again, with a new description.
 fn file() -> CaseResult<File> {
     Ok(File::open(std::env::current_exe()?)?)
 }

@@ -1,4 +1,4 @@
-//! Changed regions: their rights, their domain, their memory.
+//! Changes to a region's rights, domain or memory.
 
 use verbs::{AccessFlags, Context, Errno, MrChange, Provider, RegionState};
 use verbs_fixtures::both;
@@ -22,7 +22,8 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Ends a case where the device cannot change a region in this way. The region must be unchanged.
+/// Skips the rest of a case because the device cannot change a region in this way. The region must
+/// be unchanged.
 fn cannot_change(failed: &verbs::ReregError) -> CaseResult {
     assert_eq!((failed.error.verb, failed.error.errno), ("rereg_mr", Errno::OPNOTSUPP), "{failed}");
     assert_eq!(failed.region, RegionState::Unchanged);
@@ -69,7 +70,7 @@ fn mr_change_of_domain_moves_the_region<P: Provider>(context: &Context<P>) -> Ca
     let far = Arena::new(&old.pd, 8)?;
     refused(&mut old, write(mr.addr(), mr.rkey()), far.sge(0..8))?;
     assert_eq!(arena.read(0..8), pattern(1, 8));
-    // The region keeps its new domain in use and no longer its old one.
+    // The region keeps its new domain in use, and no longer its old domain.
     let Pair { pd, a, b, .. } = old;
     drop((a, b));
     arena.close()?;
@@ -102,7 +103,7 @@ fn mr_change_of_memory_moves_the_region<P: Provider>(context: &Context<P>) -> Ca
     allowed(&mut pair, write(mr.addr(), mr.rkey()), local.sge(0..128))?;
     assert_eq!((new.read(64..192), old.read(0..64)), (pattern(1, 128), vec![0; 64]));
     assert_eq!((new.read(0..64), new.read(192..256)), (vec![0; 64], vec![0; 64]));
-    // At an address chosen by the program.
+    // At an address that the program chooses.
     let iova = (1 << 40) | (start.addr() as u64 & in_page());
     rereg(&mut mr, &MrChange::new().memory(start, 8).iova(iova))?;
     local.write(0, &pattern(2, 128));
@@ -151,7 +152,7 @@ fn mr_change_that_is_refused_leaves_the_region<P: Provider>(context: &Context<P>
         let expected = [Errno::INVAL, Errno::FAULT, Errno::OPNOTSUPP];
         assert!(expected.contains(&failed.error.errno), "{change:?}: {failed}");
         if is_mlx5()? && at == last {
-            // The provider cannot distinguish this refusal from failures of later steps.
+            // The provider cannot distinguish this rejection from a failure in a later step.
             assert_eq!(failed.region, RegionState::Unusable, "{failed}");
             break;
         }

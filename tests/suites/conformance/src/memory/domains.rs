@@ -1,4 +1,5 @@
-//! Protection domains: access to their memory, the objects keeping them in use, parents, imports.
+//! Protection domains: access to their memory, the objects that keep them in use, parent domains,
+//! and imports.
 
 use std::collections::BTreeSet;
 
@@ -165,7 +166,7 @@ fn pd_of_a_parent_domain_shares_its_memory_and_is_in_use<P: Provider>(context: &
     let parent = pd.alloc_parent_domain(&init)?;
     let Err(HandleError { handle: td, error }) = td.close() else { return fail("the thread domain is gone") };
     assert!(matches!(error.cause, Cause::InUse { by: "parent domains" }), "{error}");
-    // A queue pair of the parent domain uses memory of the domain, and vice versa.
+    // A queue pair in the parent domain can use memory in the domain, and vice versa.
     let port = context.port(PORT)?;
     let mut cq = context.create_cq(&CqInit::new(8))?;
     for (of_qp, of_memory) in [(&parent, &pd), (&pd, &parent)] {
@@ -201,6 +202,6 @@ fn pd_imported_by_its_handle_is_the_same_domain<P: Provider>(context: &Context<P
     assert_eq!(into.read(0..8), pattern(3, 8));
     from.close()?;
     imported.close()?;
-    // The end of the import leaves the original unchanged.
+    // Closing the import leaves the original unchanged.
     exchange(&mut pair, into.sge(0..8), into.sge(0..8))
 }

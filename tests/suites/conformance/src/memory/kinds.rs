@@ -1,4 +1,4 @@
-//! Other kinds of regions: null, imported, and of dma-bufs.
+//! Other kinds of regions: null, imported and dma-buf regions.
 
 use std::os::fd::AsFd;
 
@@ -91,7 +91,7 @@ fn mr_imported_by_its_handle_has_the_same_keys<P: Provider>(context: &Context<P>
         Err(error) => return lacks(&error, "import_mr", "the provider or the kernel imports no regions"),
     };
     assert_eq!((imported.lkey(), imported.rkey()), (original.lkey(), original.rkey()));
-    // Kernels before 5.13 leave both 0 for rxe.
+    // Before Linux 5.13, both are 0 on rxe.
     assert!([(64, original.addr()), (0, 0)].contains(&(imported.length(), imported.addr())), "{imported:?}");
     imported.close()?;
     arena.write(0, &pattern(1, 8));
@@ -104,7 +104,7 @@ fn mr_imported_by_its_handle_has_the_same_keys<P: Provider>(context: &Context<P>
 
 fn mr_of_a_dma_buf_is_refused_where_there_are_none<P: Provider>(context: &Context<P>) -> CaseResult {
     let pd = context.alloc_pd()?;
-    // A pipe is not a dma-buf; a device with dma-buf support fails with another errno.
+    // A pipe is not a dma-buf. A device with dma-buf support fails with a different errno.
     let (read, _write) = std::io::pipe()?;
     let error = reg_mr_ex(&pd, &MrInit::dmabuf(read.as_fd(), 0, 4096, LOCAL_WRITE)).map(drop).unwrap_err();
     let errno = if is_mlx5()? { Errno::INVAL } else { Errno::OPNOTSUPP };

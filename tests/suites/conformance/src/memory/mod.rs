@@ -1,13 +1,13 @@
-//! Protection domains, memory regions and their rights.
+//! Protection domains, memory regions and their access rights.
 //!
 //! | file | content |
 //! |---|---|
 //! | [`domains`] | protection domains |
 //! | [`regions`] | rights, bounds, addresses, overlaps and keys of regions |
-//! | [`changes`] | changed regions |
+//! | [`changes`] | changes to regions |
 //! | [`kinds`] | null, imported and dma-buf regions |
-//! | [`dm`] | device memory, copies, and regions of it |
-//! | `requests` | requests to regions, and their results |
+//! | [`dm`] | device memory, copies, and regions in it |
+//! | `requests` | requests that use regions, and their results |
 
 pub mod changes;
 pub mod dm;

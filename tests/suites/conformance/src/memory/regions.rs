@@ -60,7 +60,8 @@ fn legal() -> impl Iterator<Item = AccessFlags> {
     })
 }
 
-/// Checks on new connections that exactly the legal combinations with `needed` allow the operation.
+/// Checks on new connections that, of the legal combinations, exactly those with `needed` allow the
+/// operation.
 fn needs<P: Provider>(
     context: &Context<P>,
     needed: AccessFlags,
@@ -216,7 +217,7 @@ fn mr_of_read_only_memory_is_refused_for_writing<P: Provider>(context: &Context<
     assert_eq!(error.errno, Errno::FAULT, "{error}");
     match reg_mr_ex(&pd, &init(REMOTE_READ)) {
         Ok(mr) => Ok(mr.close()?),
-        // These kernels pin file pages for writing, regardless of the rights.
+        // These kernels pin file pages for writing, regardless of the access rights.
         Err(_) if rxe_is_before(6, 4)? => skip("Linux before 6.4 registers no read-only mapping of a file"),
         Err(error) => Err(error.into()),
     }
@@ -272,14 +273,14 @@ fn mr_is_not_accessed_beyond_its_bounds_by_its_owner<P: Provider>(context: &Cont
     Ok(())
 }
 
-/// Accesses an arena by the address of its region, from the peer and from the owner. The kernel
-/// requires this address to have the memory's offset within a page.
+/// Accesses an arena through its region's address, from the peer and from the owner. The kernel
+/// requires this address to have the same offset within a page as the memory.
 fn addressed_by<P: Provider>(pair: &mut Pair<P>, arena: &Arena<P>, mr: &Mr<P>) -> CaseResult {
     let local = Arena::new(&pair.pd, 8)?;
     local.write(0, &pattern(1, 8));
     allowed(pair, write(mr.addr() + 8, mr.rkey()), local.sge(0..8))?;
     assert_eq!(arena.read(8..16), pattern(1, 8));
-    // The owner uses the same addresses.
+    // The owner also uses the region's addresses.
     exchange(pair, mr.sge(8..16), mr.sge(16..24))?;
     assert_eq!(arena.read(16..24), pattern(1, 8));
     refused(pair, write(arena.addr() + 8, mr.rkey()), local.sge(0..8))
@@ -352,7 +353,7 @@ fn mr_overlapping_regions_are_bounded_by_their_own_keys<P: Provider>(context: &C
         allowed(&mut pair, write(mr.addr(), mr.rkey()), local.sge(0..64))?;
         assert_eq!(around.read(at..at + 64), pattern(seed, 64));
     }
-    // The common part was written twice, the rest of the first region once.
+    // The common part was written twice, and the rest of the first region once.
     assert_eq!(around.read(0..32), pattern(1, 64)[..32]);
     refused(&mut pair, write(first.addr() + 32, first.rkey()), local.sge(0..64))
 }

@@ -1,4 +1,4 @@
-//! Requests to regions, and their results.
+//! Requests that use regions, and their results.
 
 use verbs::{
     AccessFlags, Cause, Errno, Error, HandleError, Pd, Provider, RecvWr, SendOp, Sge, WcOpcode, WcStatus,
@@ -10,7 +10,7 @@ use verbs_fixtures::fabric::{
 };
 use verbs_harness::runner::{CaseResult, fail, skip};
 
-/// Returns the mask of the offset within a page, which an iova shares with its memory.
+/// Returns the mask for the offset within a page, which an iova shares with its memory.
 pub(super) fn in_page() -> u64 {
     page_size() as u64 - 1
 }
@@ -49,8 +49,8 @@ pub(super) fn allowed<P: Provider>(pair: &mut Pair<P>, op: SendOp<'_>, sge: Sge)
     wait_for(&mut pair.a.cq, 1, opcode).map(drop).map_err(|stop| stop.context(format_args!("{op:?}")))
 }
 
-/// Checks that a peer's request is refused for its key or rights: the requester gets an error and
-/// both queue pairs break.
+/// Checks that a peer's request is rejected because of its key or rights: the requester gets an
+/// error, and both queue pairs enter the error state.
 pub(super) fn refused<P: Provider>(pair: &mut Pair<P>, op: SendOp<'_>, sge: Sge) -> CaseResult {
     post_send(&mut pair.a.qp, &[signalled(1, op, &[sge])])?;
     wait_remote_access_error(&mut pair.a.cq, 1).map_err(|stop| stop.context(format_args!("{op:?}")))?;
@@ -68,7 +68,7 @@ pub(super) fn exchange<P: Provider>(pair: &mut Pair<P>, from: Sge, into: Sge) ->
     wait_for(&mut pair.b.cq, 2, WcOpcode::RECV).map(drop)
 }
 
-/// Checks that a receive into an element fails on both sides.
+/// Checks that a receive into a scatter element fails on both sides.
 pub(super) fn receive_refused<P: Provider>(pair: &mut Pair<P>, from: Sge, into: Sge) -> CaseResult {
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[into] }])?;
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[from])])?;
@@ -79,7 +79,7 @@ pub(super) fn receive_refused<P: Provider>(pair: &mut Pair<P>, from: Sge, into: 
     Ok(())
 }
 
-/// Checks that a domain is in use by the named objects.
+/// Checks that a domain cannot be closed because the named objects use it.
 pub(super) fn in_use<P: Provider>(pd: Pd<P>, by: &str) -> CaseResult<Pd<P>> {
     match pd.close() {
         Ok(()) => fail(format_args!("a domain with {by} was deallocated")),

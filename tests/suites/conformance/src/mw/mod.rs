@@ -1,4 +1,4 @@
-//! Memory windows: binds, rights, invalidations of either side, and revoked exposures.
+//! Memory windows: binds, rights, invalidations by either side, and revoked exposures.
 //!
 //! In each case, end `b` binds a window and end `a` is its peer.
 
@@ -74,7 +74,7 @@ struct Fixture<P: Provider> {
 
 type Rts<P> = Qp<state::Rts, P>;
 
-/// Skips the case on kernels whose rxe has no windows.
+/// Skips the case on kernels whose rxe lacks memory windows.
 fn has_windows() -> CaseResult {
     if rxe_is_before(6, 1)? { skip("rxe of this kernel has no memory windows") } else { Ok(()) }
 }
@@ -105,13 +105,13 @@ impl<P: Provider> Fixture<P> {
         Ok(rkey)
     }
 
-    /// Returns the type of the window with a current or former key, or type 2 if there is none.
+    /// Returns the type of the window that has or had this key; type 2 if there is none.
     fn mw_type(&self, rkey: u32) -> MwType {
         let its = |mw: &&Mw<P>| mw.rkey() >> 8 == rkey >> 8;
         self.windows.iter().find(its).map_or(MwType::TYPE_2, Mw::mw_type)
     }
 
-    /// Returns the bind of bytes 64 to 128 with these rights.
+    /// Returns the parameters that bind bytes 64 to 128 with these rights.
     fn info(&self, mw_access_flags: AccessFlags) -> MwBindInfo {
         let Self { target, .. } = self;
         MwBindInfo { lkey: target.lkey(), addr: target.addr() + 64, length: 64, mw_access_flags }
@@ -124,7 +124,7 @@ impl<P: Provider> Fixture<P> {
         self.bind(rkey, &info)
     }
 
-    /// Binds a window under its next key and returns the key.
+    /// Binds a window with its next key and returns that key.
     fn bind(&mut self, rkey: u32, bind_info: &MwBindInfo) -> CaseResult<u32> {
         let new_rkey = inc_rkey(rkey);
         self.bind_to(rkey, new_rkey, bind_info)?;
@@ -140,7 +140,7 @@ impl<P: Provider> Fixture<P> {
         Ok(())
     }
 
-    /// Checks that a bind is refused.
+    /// Checks that a bind is rejected.
     fn refuses(&mut self, rkey: u32, new_rkey: u32, bind_info: &MwBindInfo) -> CaseResult {
         let mw_type = self.mw_type(rkey);
         let bind = signalled(51, SendOp::BindMw { mw_type, rkey, new_rkey, bind_info }, &[]);
@@ -155,11 +155,11 @@ impl<P: Provider> Fixture<P> {
         wait_for(&mut self.pair.b.cq, 52, WcOpcode::LOCAL_INV).map(drop)
     }
 
-    /// Checks that the invalidation of a key is refused.
+    /// Checks that the invalidation of a key is rejected.
     fn keeps(&mut self, invalidate_rkey: u32) -> CaseResult {
         post_send(&mut self.pair.b.qp, &[signalled(53, SendOp::LocalInv { invalidate_rkey }, &[])])?;
         if is_mlx5()? {
-            // The status depends on whether the key exists with other low bits or not at all.
+            // The status depends on whether the key exists with other low bits, or not at all.
             let wc = wait_one(&mut self.pair.b.cq)?;
             let is_refused = matches!(wc.status, WcStatus::MW_BIND_ERR | WcStatus::LOC_QP_OP_ERR);
             assert!(wc.wr_id == 53 && is_refused, "{wc:?}");
@@ -169,7 +169,7 @@ impl<P: Provider> Fixture<P> {
         wait_local(&mut self.pair.b.cq, 53, status)
     }
 
-    /// Makes the peer write 8 bytes at an offset of the memory.
+    /// Makes the peer write 8 bytes at an offset in the memory.
     fn writes(&mut self, rkey: u32, at: usize) -> CaseResult {
         let remote_addr = self.target.addr() + at as u64;
         peer(&mut self.pair, &self.local, SendOp::RdmaWrite { remote_addr, rkey }, WcOpcode::RDMA_WRITE)
@@ -180,7 +180,7 @@ impl<P: Provider> Fixture<P> {
         peer(&mut self.pair, &self.local, SendOp::RdmaRead { remote_addr, rkey }, WcOpcode::RDMA_READ)
     }
 
-    /// Checks that an operation of the peer is refused for its key and changes no memory.
+    /// Checks that a peer's operation is rejected because of its key and changes no memory.
     fn closed(&mut self, op: impl Fn(u64) -> SendOp<'static>, at: usize) -> CaseResult {
         let before = self.target.read(0..4096);
         let sge = [self.local.sge(0..8)];
@@ -195,7 +195,7 @@ impl<P: Provider> Fixture<P> {
         self.closed(move |remote_addr| SendOp::RdmaWrite { remote_addr, rkey }, at)
     }
 
-    /// Makes the peer send a message invalidating a key. Returns the receiver's completion.
+    /// Makes the peer send a message that invalidates a key. Returns the receiver's completion.
     fn peer_invalidates(&mut self, invalidate_rkey: u32) -> CaseResult<Wc> {
         let Self { pair, local, .. } = self;
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 70, sge: &[local.sge(32..64)] }])?;
@@ -205,7 +205,7 @@ impl<P: Provider> Fixture<P> {
         wait_for(&mut pair.b.cq, 70, WcOpcode::RECV)
     }
 
-    /// Checks that such a message fails the receive and breaks the receiver.
+    /// Checks that such a message fails the receive and moves the receiver to the error state.
     fn peer_cannot_invalidate(&mut self, invalidate_rkey: u32) -> CaseResult {
         let Self { pair, local, .. } = self;
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 72, sge: &[local.sge(32..64)] }])?;
@@ -219,13 +219,13 @@ impl<P: Provider> Fixture<P> {
     }
 }
 
-/// Runs an operation of the peer on 8 bytes.
+/// Runs a peer's operation on 8 bytes.
 fn peer<P: Provider>(pair: &mut Pair<P>, local: &Arena<P>, op: SendOp<'_>, opcode: WcOpcode) -> CaseResult {
     post_send(&mut pair.a.qp, &[signalled(61, op, &[local.sge(0..8)])])?;
     wait_for(&mut pair.a.cq, 61, opcode).map(drop)
 }
 
-/// Checks that a request without packets ends with this status. Newer rxe flushes it at once.
+/// Checks that a request that sends no packets ends with this status. Newer rxe flushes it at once.
 fn wait_local<P: Provider>(cq: &mut Cq<P>, wr_id: u64, status: WcStatus) -> CaseResult {
     let wc = wait_one(cq)?;
     let is_flushed = wc.status == WcStatus::WR_FLUSH_ERR && is_rxe()?;
@@ -379,7 +379,7 @@ fn a_window_ends_where_its_bind_says<P: Provider>(context: &Context<P>) -> CaseR
         fixture.writes(rkey, 64)?;
         fixture.writes(rkey, 120)?;
         let op = move |remote_addr| SendOp::RdmaWrite { remote_addr, rkey };
-        // One byte before the region, where the offset is -1.
+        // One byte before the region, at offset -1.
         let wraps = move |remote_addr: u64| op(remote_addr);
         if at == usize::MAX {
             fixture.closed(move |addr| op(addr - 1), 0)?;
@@ -430,8 +430,8 @@ fn a_key_of_another_queue_pair_is_not_invalidated<P: Provider>(context: &Context
     }
     let mut fixture = Fixture::usual(context)?;
     let rkey = fixture.bound(MwType::TYPE_2, READ_WRITE)?;
-    // The other pair belongs to another domain. End `a` belongs to the window's domain, but the
-    // window was bound for `b`.
+    // The other pair is in another domain. End `a` is in the window's domain, but the window was
+    // bound through `b`.
     let invalidate = signalled(1, SendOp::LocalInv { invalidate_rkey: rkey }, &[]);
     let mut other = Pair::new(context, &Shape::default())?;
     post_send(&mut other.b.qp, &[invalidate])?;
@@ -446,7 +446,7 @@ fn a_window_of_type_1_is_not_invalidated<P: Provider>(context: &Context<P>) -> C
     let rkey = fixture.bound(MwType::TYPE_1, READ_WRITE)?;
     fixture.peer_cannot_invalidate(rkey)?;
     if is_mlx5()? {
-        // A local request invalidates any key of its domain.
+        // A local request invalidates any key in its domain.
         return Ok(());
     }
     let mut fixture = Fixture::usual(context)?;
@@ -475,7 +475,7 @@ fn the_key_of_a_region_is_not_invalidated<P: Provider>(context: &Context<P>) -> 
     let mut fixture = Fixture::with_access(context, &Shape::default(), BINDABLE | READ_WRITE)?;
     let rkey = fixture.target.rkey();
     fixture.writes(rkey, 0)?;
-    // On ConnectX, a local request invalidates any key of its domain.
+    // On ConnectX, a local request invalidates any key in its domain.
     if !is_mlx5()? {
         fixture.keeps(rkey)?;
     }
@@ -484,7 +484,8 @@ fn the_key_of_a_region_is_not_invalidated<P: Provider>(context: &Context<P>) -> 
     fixture.peer_cannot_invalidate(rkey)
 }
 
-/// Connects two more queue pairs of a domain: one end, its completion queue, and the other end.
+/// Connects two more queue pairs in a domain. Returns one end, its completion queue, and the other
+/// end.
 fn another_pair<P: Provider>(context: &Context<P>, pd: &Pd<P>) -> CaseResult<(Rts<P>, Cq<P>, Rts<P>)> {
     let shape = Shape::default();
     let cq = context.create_cq(&verbs::CqInit::new(64))?;
@@ -518,7 +519,7 @@ fn a_window_of_type_1_serves_every_queue_pair_of_its_domain<P: Provider>(context
     let write = SendOp::RdmaWrite { remote_addr: fixture.target.addr() + 64, rkey };
     post_send(&mut other, &[signalled(1, write, &[fixture.local.sge(0..8)])])?;
     wait_for(&mut cq, 1, WcOpcode::RDMA_WRITE)?;
-    // Queue pairs of another domain have no access.
+    // Queue pairs in another domain have no access.
     let mut stranger = Pair::new(context, &Shape::default())?;
     let local = Arena::new(&stranger.pd, 8)?;
     post_send(&mut stranger.a.qp, &[signalled(1, write, &[local.sge(0..8)])])?;
@@ -581,7 +582,7 @@ fn a_region_with_a_bound_window_stays<P: Provider>(context: &Context<P>) -> Case
     let mut fixture = Fixture::usual(context)?;
     let rkey = fixture.bound(MwType::TYPE_2, READ_WRITE)?;
     if is_mlx5()? {
-        // The driver releases the memory; windows on it no longer give access.
+        // The driver releases the memory, and windows on it no longer give access.
         let Fixture { target, mut pair, local, windows } = fixture;
         let op = SendOp::RdmaWrite { remote_addr: target.addr() + 64, rkey };
         target.close()?;
@@ -657,8 +658,8 @@ fn a_window_serves_an_unreliable_connection<P: Provider>(context: &Context<P>) -
     peer(pair, local, write(7), WcOpcode::RDMA_WRITE)?;
     let wc = wait_for(&mut pair.b.cq, 1, WcOpcode::RECV_RDMA_WITH_IMM)?;
     assert_eq!((wc.imm_data, target.read(64..72)), (7, vec![0xff; 8]));
-    // Without the window, a write is dropped and may break the receiver. If it does not, the next
-    // message arrives.
+    // Without the window, a write is dropped and may move the receiver to the error state. If it
+    // does not, the next message arrives.
     if is_rxe()? {
         fixture.windows.clear();
     } else {

@@ -1,4 +1,4 @@
-//! Memory exposed to windows by safe code: it is returned once no window can reach it.
+//! Memory that safe code exposes to windows. It is returned once no window can reach it.
 
 use verbs::{
     Buf, Cause, Context, Errno, Exposed, MwType, PostBufReason, Provider, QpType, RemoteAccess, SendFlags,
@@ -24,7 +24,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// The parts of the safe cases. The window is dropped first.
+/// The objects that the safe cases use. The window is dropped first.
 struct Safe<P: Provider> {
     window: Option<Window>,
     memory: Exposed,
@@ -74,7 +74,8 @@ impl<P: Provider> Safe<P> {
         Ok(wait_one(&mut self.pair.a.cq)?.status)
     }
 
-    /// Checks that the memory is plain again. A kernel device may instead report why it is not.
+    /// Checks that the memory is plain again. A kernel device may instead report why the memory is
+    /// still exposed.
     fn is_plain(&mut self, bytes: &[u8]) -> CaseResult {
         match self.memory.bytes_mut() {
             Ok(plain) => assert_eq!(&plain[..bytes.len()], bytes),
@@ -124,7 +125,7 @@ fn memory_that_a_peer_invalidated_is_plain_memory<P: Provider>(context: &Context
         assert!(window.invalidated(by) && !window.is_bound());
         assert!(!window.invalidated(by), "it counts once");
         safe.window = Some(window);
-        // On rxe, too, because its responder processes one packet after another.
+        // This holds on rxe too, because its responder processes one packet after another.
         assert_eq!(safe.memory.bytes_mut()?[..8], [round; 8]);
     }
     Ok(())
@@ -137,7 +138,7 @@ fn exposed_memory_comes_back_when_no_window_is_bound<P: Provider>(context: &Cont
     let Safe { window, memory, pair } = safe;
     let buf: Buf = match memory.unexpose() {
         Ok(buf) if is_mlx5()? => {
-            // The driver releases the memory; windows on it no longer give access.
+            // The driver releases the memory, and windows on it no longer give access.
             let mut pair = pair;
             pair.a.qp.post_send_inline(1, remote.write(), SendFlags::SIGNALED, b"too late")?;
             assert_eq!(wait_one(&mut pair.a.cq)?.status, WcStatus::REM_ACCESS_ERR);
