@@ -1,8 +1,9 @@
-//! `cm_flags`: further flags of the tools for connections by address, which change the wire or the
-//! connection's states. [`cm_tools`] and [`cm_rates`] have the common ones. Only `cargo xtask test
-//! --whole` runs this suite.
+//! `cm_flags`: rarer flags of the tools for connections by address, which change the wire format or
+//! the connection's states. [`cm_tools`] and [`cm_rates`] cover the common flags. Only `cargo xtask
+//! test --whole` runs this suite.
 //!
-//! All flags of rdma-core's tools and the cases that try them, with ours and theirs in either role:
+//! All flags of rdma-core's tools, and the cases that try them, with our tools and theirs in either
+//! role:
 //!
 //! | tool | flags of its `getopt` | cases |
 //! |---|---|---|
@@ -11,16 +12,16 @@
 //! | | `-t` | misuse, as in C (command-line tests) |
 //! | `rdma_server`, `rdma_client` | `-s -p` | every case; `-s` by each kind of address |
 //! | `rdma_xserver`, `rdma_xclient` | `-s -p`, `-c r` | every case; `-s` by each kind of address |
-//! | | `-c x` | connects on ConnectX; rxe has no XRC, so both makers' tools refuse |
-//! | `ucmatose` | `-s -b` | every case, by each kind of address; `-b` also of the client |
+//! | | `-c x` | connects on ConnectX; rxe has no XRC, so both makers' tools report an error |
+//! | `ucmatose` | `-s -b` | every case, by each kind of address; `-b` also on the client |
 //! | | `-C -S -a -c -m -p -t` | one each |
-//! | | `-f`, `-P` | `ip` and `ib`; Linux refuses `-f gid` on RoCE ports: errors compared |
-//! | `udaddy` | `-s -b` | as `ucmatose` |
+//! | | `-f`, `-P` | `ip` and `ib`; Linux rejects `-f gid` on RoCE ports: errors compared |
+//! | `udaddy` | `-s -b` | like `ucmatose` |
 //! | | `-C -S -c -t` | one each |
-//! | | `-f`, `-P`, `-p` | `ip`; Linux refuses `ipoib` on RoCE ports: errors compared |
-//! | `mckey` | `-m -b -s` | every case; Linux refuses IPv6 groups: errors compared |
+//! | | `-f`, `-P`, `-p` | `ip`; Linux rejects `ipoib` on RoCE ports: errors compared |
+//! | `mckey` | `-m -b -s` | every case; Linux rejects IPv6 groups: errors compared |
 //! | | `-C -S -c -o` | one each |
-//! | | `-M`, `-l`, `-p` | Linux refuses them on rxe: errors compared |
+//! | | `-M`, `-l`, `-p` | Linux rejects them on rxe: errors compared |
 //! | `cmtime` | `-C -L -b -c -p -q` | every case, by each kind of address |
 //! | | `-P -m -n -r -t` | one each |
 //! | | `-B`, `-S` | tests on soft devices |

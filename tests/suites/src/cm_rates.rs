@@ -1,9 +1,9 @@
-//! `cm_rates`: `ucmatose`, `udaddy`, `mckey` and `cmtime`, ours and rdma-core's, at both ends of
-//! connections through the kernel's connection manager: on rxe, and between two functions of
-//! ConnectX ([`Sides`]). [`cm_flags`](crate::cm_flags) lists their flags.
+//! `cm_rates`: `ucmatose`, `udaddy`, `mckey` and `cmtime`, from us and from rdma-core, at both ends
+//! of connections through the kernel's connection manager: on rxe, and between two ConnectX
+//! functions ([`Sides`]). [`cm_flags`](crate::cm_flags) lists their flags.
 //!
-//! Both ends print the same as C's programs, so ours and theirs are interchangeable. The `cmtime`
-//! of rdma-core 44 is a different program, so the newest in Debian is used.
+//! Both ends print the same as C's programs, so our programs and theirs are interchangeable. In
+//! rdma-core 44, `cmtime` is a different program, so these cases use Debian's newest `cmtime`.
 
 use std::time::Duration;
 
@@ -26,16 +26,17 @@ type Ends = [Maker; 2];
 static PAIRS: [Ends; 3] =
     [[Maker::Ours, Maker::Ours], [Maker::Ours, Maker::Theirs], [Maker::Theirs, Maker::Ours]];
 
-/// A case without pairs.
+/// A case that does not run for each pair of makers.
 type Run = fn() -> CaseResult;
 
-/// A tool's name, the flags of its cases, their function.
+/// A tool's name, the flags for each of its cases, and the function that runs them.
 type Tool = (&'static str, &'static [&'static [&'static str]], fn(&Ends, &[&str]) -> CaseResult);
 
-/// Flags defined by the cases: IPv6, link-local IPv6, a client that binds to its address.
+/// Flags that only these cases define: IPv6, link-local IPv6, and a client that binds to its
+/// address.
 const OWN: [&str; 3] = ["-6", "-l", "-B"];
 
-/// The flags of the suite `cm_rates`.
+/// The flags that the suite `cm_rates` tries.
 const RATES: &[Tool] = &[
     (
         "ucmatose",
@@ -63,21 +64,21 @@ const RATES: &[Tool] = &[
     ("cmtime", &[&["-c", "50"], &["-c", "20", "-n", "4"], &["-c", "20", "-m", "100"]], cmtime),
 ];
 
-/// The flags of the suite `cm_flags`.
+/// The flags that the suite `cm_flags` tries.
 const MORE: &[Tool] = &[
     ("ucmatose", &[&["-l"], &["-B"]], ucmatose),
     ("udaddy", &[&["-f", "ip"], &["-l"], &["-B"]], udaddy),
     ("mckey", &[&["-c", "3"]], mckey),
 ];
 
-/// The flags of `cmtime`, for every pair.
+/// The `cmtime` flags that the suite `cm_flags` tries, for every pair.
 const CMTIME: &[Tool] = &[(
     "cmtime",
     &[&["-c", "10", "-6"], &["-c", "10", "-l"], &["-c", "10", "-r", "3", "-t", "4000"]],
     cmtime,
 )];
 
-/// Returns the cases of the suite on rxe.
+/// Returns the suite's cases on rxe.
 pub fn cases() -> Vec<Case> {
     let cases: [(&str, Run); 9] = [
         ("ucmatose without a listener is rejected as theirs is", no_listener),
@@ -93,14 +94,14 @@ pub fn cases() -> Vec<Case> {
     of_two_functions().into_iter().chain(cases.map(|(name, run)| Case::new(SUITE, name, run))).collect()
 }
 
-/// Returns the cases of the suite between two functions of ConnectX.
+/// Returns the suite's cases between two ConnectX functions.
 pub fn of_two_functions() -> Vec<Case> {
     each_pair(SUITE, &PAIRS, RATES).collect()
 }
 
-/// Returns the cases with rarer flags, for another suite.
+/// Returns the cases with rarer flags, as part of the given suite.
 pub(super) fn with_more_flags(suite: &'static str) -> impl Iterator<Item = Case> {
-    // Ours with ours would hide flags that theirs refuses.
+    // A pair of our tools would hide flags that theirs rejects.
     let [_, mixed @ ..] = &PAIRS;
     let case = move |name, run: Run| Case::new(suite, name, run);
     each_pair(suite, mixed, MORE).chain(each_pair(suite, &PAIRS, CMTIME)).chain([
@@ -126,7 +127,7 @@ fn each_pair(
     })
 }
 
-/// The addresses of a run and the flags of both ends.
+/// A run's addresses, and the flags for both ends.
 struct Way<'a> {
     sides: Sides,
     flags: Vec<&'a str>,
@@ -168,7 +169,7 @@ fn ucmatose(ends: &Ends, flags: &[&str]) -> CaseResult {
     all_said(&ended, [server, client])
 }
 
-/// Runs both ends of a program, which take their address by different options.
+/// Runs both ends of a program, which take an address with different options.
 fn connected(tool: &str, [server, client]: &Ends, port: u16, way: &Way<'_>) -> CaseResult<[Finished; 2]> {
     let Way { sides, flags, of_client } = way;
     let mut serves = Running::start(server.tool(tool)?.args(["-b", &sides.server]).args(flags))?;
@@ -184,10 +185,11 @@ fn connected(tool: &str, [server, client]: &Ends, port: u16, way: &Way<'_>) -> C
     }
 }
 
-/// The time for the last messages of an end that has lost its peer.
+/// The time in which an end that has lost its peer can print its last messages.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Checks that both ends succeeded and printed these lines plus the common last ones.
+/// Checks that both ends succeeded and printed these lines, followed by the last lines that all
+/// ends print.
 fn all_said<L: AsRef<str> + core::fmt::Debug>(ended: &[Finished; 2], lines: [Vec<L>; 2]) -> CaseResult {
     for (end, lines) in ended.iter().zip(lines) {
         let all = lines.iter().map(AsRef::as_ref).chain(["test complete", "return status 0"]);
@@ -210,7 +212,7 @@ fn nobody() -> CaseResult {
     Ok(())
 }
 
-/// Linux binds an InfiniBand address only on InfiniBand ports.
+/// Linux binds InfiniBand addresses only on InfiniBand ports.
 fn by_gid() -> CaseResult {
     let gid = format!("::ffff:{V4}");
     let ends = [both("ucmatose", &["-f", "gid", "-b", &gid])?, both("ucmatose", &["-f", "gid", "-s", &gid])?];
@@ -230,7 +232,7 @@ fn of_ipoib() -> CaseResult {
     both("mckey", &["-p", "0x2", "-m", GROUP, "-b", V4]).map(drop)
 }
 
-/// Runs the program of both makers and compares their output.
+/// Runs both makers' versions of a program and compares their output.
 fn both(tool: &str, args: &[&str]) -> CaseResult<[Finished; 2]> {
     let theirs = run(Maker::Theirs.tool(tool)?.args(args))?;
     let ours = run(Maker::Ours.tool(tool)?.args(args))?;
@@ -238,10 +240,11 @@ fn both(tool: &str, args: &[&str]) -> CaseResult<[Finished; 2]> {
     Ok([ours, theirs])
 }
 
-/// C's waits forever for messages that never come.
+/// Kills one end. Ours then ends, while C's program would wait forever for messages that never
+/// come.
 fn survivor() -> CaseResult {
     for kill_server in [true, false] {
-        // Each waits for more messages than the other sends.
+        // Each end waits for more messages than the other sends.
         let mut server = Running::start(Maker::Ours.tool("ucmatose")?.args(["-b", V4]))?;
         wait_for_listening_id(7471, &mut server)?;
         let mut client = Running::start(Maker::Ours.tool("ucmatose")?.args(["-s", V4, "-C", "11"]))?;
@@ -281,12 +284,13 @@ fn long_message() -> CaseResult {
     Ok(())
 }
 
-/// The receiver joins as a full member; `-o` is for the sender.
+/// The receiver joins as a full member; only the sender gets `-o`.
 ///
-/// C's sender destroys its queue pair right after posting its messages. rxe of Linux 6.12 and 7.2
-/// sends them in the background and drops those still queued. With rdma-core's programs on both
-/// sides on 7.2, no packet left in any of four runs (the device's `sent_pkts` did not change), so
-/// the receiver waits forever; on 6.1 all arrive. Our sender waits until its messages have left.
+/// C's sender destroys its queue pair right after it has posted its messages. rxe on Linux 6.12 and
+/// 7.2 sends them in the background and drops the ones that are still queued. With rdma-core's
+/// programs on both sides on 7.2, no packet left in any of four runs (the device's `sent_pkts` did
+/// not change), so the receiver waits forever. On 6.1, all messages arrive. Our sender waits until
+/// its messages have left.
 fn mckey(ends: &Ends, flags: &[&str]) -> CaseResult {
     match to_group(ends, &Sides::for_family(Family::V4)?, flags)? {
         Some(ended) => all_said(&ended, lines_of_group(flags)),
@@ -299,7 +303,8 @@ fn mckey(ends: &Ends, flags: &[&str]) -> CaseResult {
 
 const GROUP: &str = "239.9.8.2";
 
-/// Returns the lines of receiver and sender, without the common last ones.
+/// Returns the lines that the receiver and the sender print, without the last lines that all ends
+/// print.
 fn lines_of_group(flags: &[&str]) -> [Vec<String>; 2] {
     let members = flags.iter().skip_while(|flag| **flag != "-c").nth(1);
     let members = members.and_then(|count| count.parse().ok()).unwrap_or(1);
@@ -314,7 +319,7 @@ fn lines_of_group(flags: &[&str]) -> [Vec<String>; 2] {
     })
 }
 
-/// Runs both ends. Returns `None` if the receiver waits for messages that never come.
+/// Runs both ends. Returns `None` if the receiver is still waiting for messages that never come.
 fn to_group([receiver, sender]: &Ends, sides: &Sides, flags: &[&str]) -> CaseResult<Option<[Finished; 2]>> {
     let mut receives = receiver.tool("mckey")?;
     receives.args(["-m", GROUP, "-b", &sides.server]).args(flags.iter().filter(|flag| **flag != "-o"));
@@ -360,10 +365,10 @@ fn cmtime([server, client]: &Ends, flags: &[&str]) -> CaseResult {
     if of_link && sides.are_apart() {
         return skip("the listener's address comes with the number of its interface, as in C");
     }
-    // Like C's, the client needs an IPv4 address of the controller.
+    // Like C's client, ours needs an IPv4 address for the controller.
     let control = Sides::for_family(Family::V4)?;
     let port = verbs_harness::port::free()?.to_string();
-    // Both ends may share one device, so the numbers of their fictitious queue pairs must differ.
+    // Both ends may share one device, so their fictitious queue pair numbers must differ.
     let command = |maker: &Maker, address: &str, controller: &str, base: &str| -> CaseResult<_> {
         let mut command = maker.newest_tool("cmtime")?;
         command.args(["-b", address, "-C", controller, "-p", &port, "-q", base]).args(&flags);
@@ -373,7 +378,7 @@ fn cmtime([server, client]: &Ends, flags: &[&str]) -> CaseResult {
     let serve = || -> CaseResult<Running> {
         Ok(Running::start(command(server, &sides.server, &control.server, "100000")?.arg("-L"))?)
     };
-    // C's servers connect to the first one, the root, only once.
+    // C's servers try only once to connect to the first server, the root.
     let mut root = serve()?;
     if !process::wait_for_listener_of(root.pid(), port.parse()?, LIMIT, || !root.has_ended()) {
         return fail(format_args!("the root does not listen on port {port}"));
@@ -384,7 +389,7 @@ fn cmtime([server, client]: &Ends, flags: &[&str]) -> CaseResult {
     }
     let connects = command(client, &sides.client, &control.to, "200000")?;
     ends.push(Running::start(&mut sides.at_client(connects))?);
-    // The client first, because a listener keeps waiting for a client that has failed.
+    // Starts with the client, because a listener keeps waiting for a client that has failed.
     for end in ends.into_iter().rev() {
         let end = match end.finish(LIMIT)? {
             Ok(end) => end,

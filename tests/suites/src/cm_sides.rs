@@ -1,12 +1,12 @@
-//! [`Sides`]: the places and addresses of the server and the client of a tool that connects by
-//! address.
+//! [`Sides`]: where the server and the client of a tool that connects by address run, and their
+//! addresses.
 //!
 //! | guest | server | client |
 //! |---|---|---|
-//! | rxe | rxe0 on veth0, 10.9.9.1 | the same |
+//! | rxe | rxe0 on veth0, 10.9.9.1 | the same device |
 //! | ConnectX, two Ethernet ports | mlx5_0 on eth0, 10.9.9.1 | mlx5_1 on eth1, 10.9.9.2 |
 //!
-//! With two functions, the client runs in the network namespace `peer`, so the traffic between the
+//! With two functions, the client runs in the network namespace `peer`, so that traffic between the
 //! addresses crosses the wire.
 
 use std::fs;
@@ -29,25 +29,25 @@ pub enum Family {
     Link,
 }
 
-/// The addresses of a run and the place of its client.
+/// The addresses for a run, and where its client runs.
 #[derive(Clone, Debug)]
 pub struct Sides {
     /// The server's listening address.
     pub server: String,
-    /// The same address in the client's notation.
+    /// The server's address as the client must write it.
     pub to: String,
-    /// The address of the client.
+    /// The client's address.
     pub client: String,
-    /// The interface of the server.
+    /// The server's network interface.
     pub server_netdev: String,
     has_two: bool,
 }
 
 impl Sides {
-    /// Returns the sides of this guest. Adds missing IPv6 addresses and waits for their GIDs.
+    /// Returns the sides in this guest. Adds missing IPv6 addresses and waits for their GIDs.
     ///
     /// # Errors
-    /// A missing device, a failure of `ip`, or a missing GID; a skip without a network interface.
+    /// A device or a GID is missing, or `ip` fails. A skip without a network interface.
     pub fn for_family(family: Family) -> CaseResult<Self> {
         let has_two = has_two_functions();
         let here = Side { device: under_test().to_owned(), is_peer: false };
@@ -69,13 +69,13 @@ impl Sides {
         Ok(Self { server, to, client, server_netdev, has_two })
     }
 
-    /// Returns whether client and server run in different namespaces.
+    /// Returns whether the client and the server run in different namespaces.
     #[must_use]
     pub fn are_apart(&self) -> bool {
         self.has_two
     }
 
-    /// Returns the command, wrapped to run on the client's side.
+    /// Returns the command, wrapped so that it runs on the client's side.
     #[must_use]
     pub fn at_client(&self, command: Command) -> Command {
         if self.has_two { in_peer(&command) } else { command }
@@ -95,7 +95,7 @@ pub fn netdev() -> CaseResult<String> {
     Side { device: under_test().to_owned(), is_peer: false }.netdev()
 }
 
-/// A device and the namespace of its network interface.
+/// A device, and its network interface's namespace.
 #[derive(Clone, Debug)]
 struct Side {
     device: String,

@@ -1,7 +1,6 @@
-//! `cm_tools`: `rping`, `rdma_server` and `rdma_client`, `rdma_xserver` and `rdma_xclient`, ours
-//! and rdma-core's, at both ends of connections through the kernel's connection manager: on rxe,
-//! and between two functions of ConnectX ([`Sides`]). [`cm_flags`](crate::cm_flags) lists the
-//! flags.
+//! `cm_tools`: `rping`, `rdma_server` and `rdma_client`, `rdma_xserver` and `rdma_xclient`, from us
+//! and from rdma-core, at both ends of connections through the kernel's connection manager: on rxe,
+//! and between two ConnectX functions ([`Sides`]). [`cm_flags`](crate::cm_flags) lists the flags.
 
 use std::process::Command;
 use std::time::Duration;
@@ -24,11 +23,11 @@ const SUITE: &str = "cm_tools";
 /// The server's IPv4 address.
 const V4: &str = "10.9.9.1";
 
-/// The makers of both ends, server first: at least one is ours.
+/// The makers of both ends, server first. At least one is ours.
 static PAIRS: [[Maker; 2]; 3] =
     [[Maker::Ours, Maker::Ours], [Maker::Ours, Maker::Theirs], [Maker::Theirs, Maker::Ours]];
 
-/// Ways to run `rping`: a name, the flags of the server and of the client. `CLIENT` stands for the
+/// Ways to run `rping`: a name, the server's flags, and the client's flags. `CLIENT` stands for the
 /// client's address.
 const RPINGS: &[(&str, &[&str], &[&str])] = &[
     ("-V", &["-V"], &["-V"]),
@@ -41,7 +40,7 @@ const RPINGS: &[(&str, &[&str], &[&str])] = &[
     ("-d", &["-d"], &["-d"]),
 ];
 
-/// Returns the cases of the suite on rxe.
+/// Returns the suite's cases on rxe.
 pub fn cases() -> Vec<Case> {
     let others: [(&str, Run); 6] = [
         ("rping ends as theirs where no server listens", without_a_server),
@@ -55,18 +54,18 @@ pub fn cases() -> Vec<Case> {
     pairs(SUITE, &PAIRS, USUAL).chain(ways()).chain(others).collect()
 }
 
-/// Returns the cases of the suite between two functions of ConnectX.
+/// Returns the suite's cases between two ConnectX functions.
 pub fn of_two_functions() -> Vec<Case> {
     const XRC: &[(&str, Ends)] = &[("rdma_xclient -c x", rdma_xclient_by_xrc)];
     pairs(SUITE, &PAIRS, USUAL).chain(pairs(SUITE, &PAIRS, XRC)).chain(ways()).collect()
 }
 
-/// Returns the cases with rarer flags, for another suite.
+/// Returns the cases with rarer flags, as part of the given suite.
 pub(super) fn with_more_flags(suite: &'static str) -> impl Iterator<Item = Case> {
     pairs(suite, &PAIRS[1..], MORE)
 }
 
-/// A case of both ends.
+/// A case that gets the makers of both ends.
 type Ends = fn([&Maker; 2]) -> CaseResult;
 
 const USUAL: &[(&str, Ends)] = &[
@@ -98,7 +97,7 @@ fn pairs(
     })
 }
 
-/// Returns the ways to run `rping`.
+/// Returns the cases for each way to run `rping`.
 fn ways() -> impl Iterator<Item = Case> {
     PAIRS.iter().flat_map(|ends| {
         RPINGS.iter().map(move |&(way, serve, connect)| {
@@ -109,13 +108,13 @@ fn ways() -> impl Iterator<Item = Case> {
     })
 }
 
-/// A case.
+/// A case's function.
 type Run = fn() -> CaseResult;
 
 /// The result of a program: `Ok` if it ended by itself, `Err` if it was killed.
 type Ended = Result<Finished, Finished>;
 
-/// Runs both ends and returns the results of server and client.
+/// Runs both ends and returns the results of the server and the client.
 fn connected(
     names: [&str; 2],
     [server, client]: [&Maker; 2],
@@ -131,7 +130,7 @@ fn connected(
     Ok([serves.finish(patience)?, client])
 }
 
-/// Returns the command of a client, to run on the client's side.
+/// Returns a client's command, which runs on the client's side.
 fn client_command(maker: &Maker, name: &str, sides: &Sides, args: &[&str]) -> CaseResult<Command> {
     let mut command = maker.tool(name)?;
     command.args(args);
@@ -143,7 +142,7 @@ fn both_told(what: &str, [server, client]: &[Ended; 2]) -> CaseResult {
     fail(format_args!("{what}: server {}; client {}", told(server), told(client)))
 }
 
-/// Exchanges ten pings, printed on both sides.
+/// Exchanges ten pings, which both sides print.
 fn rping(ends: [&Maker; 2], family: Family, [serve, connect]: [&[&str]; 2]) -> CaseResult {
     const COUNT: &str = "10";
     let sides = Sides::for_family(family)?;
@@ -181,8 +180,8 @@ fn rping(ends: [&Maker; 2], family: Family, [serve, connect]: [&[&str]; 2]) -> C
     Ok(())
 }
 
-/// Connects three clients, then one more. With our server the three run at the same time. The
-/// server of rdma-core 44 (Debian 12) confuses concurrent requests.
+/// Connects three clients, then one more. With our server, the three run at the same time.
+/// rdma-core 44's server (Debian 12) confuses concurrent requests.
 fn rping_persistent([server, client]: [&Maker; 2]) -> CaseResult {
     let sides = Sides::for_family(Family::V4)?;
     let port = port::free()?;
@@ -223,7 +222,7 @@ fn rdma_xclient(ends: [&Maker; 2]) -> CaseResult {
 }
 
 /// `rdma_xserver` has no flag for an address and listens on 0.0.0.0, so `rdma_server` receives the
-/// message instead. Its reply finds no receive, so it may wait without limit.
+/// message instead. Its reply finds no receive, so `rdma_server` may wait forever.
 fn rdma_xclient_by_ipv6([server, client]: [&Maker; 2], family: Family) -> CaseResult {
     let sides = Sides::for_family(family)?;
     let port = port::free()?;
@@ -240,16 +239,17 @@ fn rdma_xclient_by_ipv6([server, client]: [&Maker; 2], family: Family) -> CaseRe
     }
 }
 
-/// A connection of two XRC queue pairs; the server's has a shared receive queue.
+/// A connection between two XRC queue pairs, of which the server's has a shared receive queue.
 fn rdma_xclient_by_xrc(ends: [&Maker; 2]) -> CaseResult {
     let sides = Sides::for_family(Family::V4)?;
     ends_well(["rdma_xserver", "rdma_xclient"], ends, &sides, &["-c", "x"], &["-c", "x", "-s", V4])
 }
 
-/// Checks that both programs end well.
+/// Checks that both programs end as they should.
 ///
 /// C's server disconnects as soon as it has its message. Its queue pair is then in the error state,
-/// where rxe drops any acknowledgement still owed. The client's send never completes.
+/// in which rxe drops any acknowledgement that is still outstanding. The client's send never
+/// completes.
 fn ends_well(
     names: [&str; 2],
     ends: [&Maker; 2],
@@ -267,7 +267,7 @@ fn ends_well(
     }
     let is_well = |(end, name): (&Ended, &str)| {
         let words = [format!("{name}: start"), format!("{name}: end 0")];
-        // `ip netns exec` starts a program by its path; some programs print it.
+        // `ip netns exec` starts a program by its path, which some programs print.
         let said = |end: &Finished| end.stdout.lines().map(plain).eq(&words);
         end.as_ref().is_ok_and(|end| end.status.success() && said(end) && end.stderr.is_empty())
     };
@@ -282,18 +282,18 @@ fn ends_well(
     }
 }
 
-/// Returns a line without the directory of the program at its start.
+/// Returns a line without the program's directory at its start.
 fn plain(line: &str) -> &str {
     line.rsplit_once('/').map_or(line, |(_, line)| line)
 }
 
-/// Counts the requests repeated by rxe from a given moment on.
+/// Counts the requests that rxe repeats from a given moment on.
 ///
-/// When a queue pair goes to ERR, rxe drops any acknowledgement still owed (`do_complete`). The
-/// peer's queue pair then repeats its last request forever, because rxe does not honour librdmacm's
-/// limit of 7 retries (seen on 7.2). A program waiting for the completion hangs, on either library.
-/// Our tools do not load librdmacm, so the cases cannot make them disconnect
-/// [together](verbs_c_programs::together).
+/// When a queue pair goes to ERR, rxe drops any acknowledgement that is still outstanding
+/// (`do_complete`). The peer's queue pair then repeats its last request forever, because rxe does
+/// not honour librdmacm's limit of 7 retries (seen on 7.2). A program that waits for the completion
+/// hangs, with either library. Our tools do not load librdmacm, so the cases cannot make them
+/// disconnect [together](verbs_c_programs::together).
 struct Repetitions {
     before: u64,
 }
@@ -303,20 +303,20 @@ impl Repetitions {
         Self { before: Self::count() }
     }
 
-    /// Returns the number of requests repeated by rxe0's completer, 0 on kernels without the
+    /// Returns the number of requests that rxe0's completer has repeated; 0 on kernels without the
     /// counter.
     fn count() -> u64 {
         let counter = "/sys/class/infiniband/rxe0/ports/1/hw_counters/completer_retry_err";
         std::fs::read_to_string(counter).ok().and_then(|count| count.trim().parse().ok()).unwrap_or(0)
     }
 
-    /// Decides whether rxe made programs hang.
+    /// Decides whether rxe has made programs hang.
     ///
     /// # Errors
-    /// A skip, if rxe has repeated more requests than lost packets explain.
+    /// A skip if rxe has repeated more requests than lost packets explain.
     fn judge(&self) -> CaseResult {
         // Linux 6.1, with its timeout of 2.1 s, repeats 28 times in a minute; newer kernels repeat
-        // more.
+        // more often.
         const ENDLESS: u64 = 20;
         let repeated = Self::count().saturating_sub(self.before);
         if repeated > ENDLESS {
@@ -333,7 +333,7 @@ fn without_a_server() -> CaseResult {
     let one = |maker: Maker| run(maker.tool("rping")?.args(["-c", "-a", V4, "-p", &port]));
     let (theirs, ours) = (one(Maker::Theirs)?, one(Maker::Ours)?);
     let event = "cma event RDMA_CM_EVENT_REJECTED, error 8\n";
-    // C's main thread continues until another thread exits the process.
+    // In C, the main thread continues until another thread exits the process.
     assert!(theirs.stderr.starts_with(event), "{theirs:?}");
     assert!(ours.stderr.starts_with(event) && ours.stderr.contains("no program listens"), "{ours:?}");
     assert_eq!((ours.status, &ours.stdout), (theirs.status, &theirs.stdout));
@@ -351,7 +351,7 @@ fn no_room() -> CaseResult {
         let ends = [&maker, &Maker::Ours];
         let [server, _] = connected(["rping", "rping"], ends, &sides, port, [&serve, &connect])?;
         let Ok(mut server) = server else { return fail(format_args!("{maker}: server {}", told(&server))) };
-        // The event thread prints it, unless the program has ended by then.
+        // The event thread prints this line, unless the program has ended by then.
         server.stderr = server.stderr.replace("server DISCONNECT EVENT...\n", "");
         seen.push(server);
     }
@@ -369,7 +369,7 @@ fn xclient_without_xrc() -> CaseResult {
     same("rdma_xclient", &ours, &theirs)
 }
 
-/// The server gets as far as a request, which may name a nonexistent queue pair.
+/// The server gets as far as receiving a request, which may name a queue pair that does not exist.
 fn xserver_without_xrc() -> CaseResult {
     let mut seen = Vec::new();
     for maker in [Maker::Theirs, Maker::Ours] {

@@ -1,7 +1,8 @@
-//! `empty_root`: static builds of the tools, in a root with only the tools, `/dev/infiniband`,
+//! `empty_root`: static builds of the tools, in a root that has only the tools, `/dev/infiniband`,
 //! `/sys` and `/proc`.
 //!
-//! `VERBS_STATIC_DIR` is the folder of the glibc builds, `VERBS_MUSL_DIR` of the musl builds.
+//! `VERBS_STATIC_DIR` is the folder with the glibc builds, and `VERBS_MUSL_DIR` the folder with the
+//! musl builds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use verbs_harness::tools::{DEVICE, LIMIT, Maker, PROGRAMS, PingPong, run};
 
 const SUITE: &str = "empty_root";
 
-/// A check of the static builds in a folder.
+/// A check on the static builds in a folder.
 type Check = fn(&Path) -> CaseResult;
 
 /// The suite.
@@ -42,7 +43,7 @@ fn no_tool_needs_a_loader(dir: &Path) -> CaseResult {
         let elf = fs::read(dir.join(tool))?;
         assert!(!has_interpreter(&elf), "{tool} names a dynamic loader");
     }
-    // A dynamically linked program has one, which shows that the check works.
+    // This program is dynamically linked and has an interpreter, which shows that the check works.
     assert!(has_interpreter(&fs::read("/proc/self/exe")?));
     Ok(())
 }
@@ -65,8 +66,8 @@ fn pingpong_runs(dir: &Path) -> CaseResult {
     Ok(())
 }
 
-/// Both programs run inside the root. This process stays outside, where the list of the kernel's
-/// listeners is.
+/// Both programs run inside the root. This process stays outside, where it can list the kernel's
+/// listeners.
 fn rping_connects(dir: &Path) -> CaseResult {
     let (root, port) = (make(dir)?, port::free()?);
     let rping = |role: &str| {
@@ -91,7 +92,7 @@ fn dir_of(variable: &str) -> CaseResult<PathBuf> {
     }
 }
 
-/// Makes an empty root in a private mount namespace of this process and returns its path.
+/// Makes an empty root in a new mount namespace for this process and returns the root's path.
 fn make(static_dir: &Path) -> CaseResult<&'static Path> {
     private_mounts()?;
     let root = Path::new("/run/empty-root");
@@ -121,7 +122,7 @@ fn enter(static_dir: &Path) -> CaseResult {
     Ok(())
 }
 
-/// Returns whether a 64-bit ELF file of this machine's byte order has a program header PT_INTERP.
+/// Returns whether a 64-bit ELF file in this machine's byte order has a PT_INTERP program header.
 fn has_interpreter(elf: &[u8]) -> bool {
     const PT_INTERP: u64 = 3;
     let number = |at: usize, size: usize| {

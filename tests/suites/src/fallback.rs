@@ -1,6 +1,7 @@
-//! `fallback`: everything works where a kernel or a filter refuses the newer interfaces.
+//! `fallback`: everything works where a kernel or a filter rejects the newer interfaces.
 //!
-//! Refusals and writes are counted outside the process, so a case cannot pass by never trying.
+//! Rejections and writes are counted outside the process, so that a case cannot pass without
+//! trying.
 
 use uverbs_abi::ib_user_verbs::{
     IB_USER_VERBS_CMD_CREATE_QP, IB_USER_VERBS_CMD_GET_CONTEXT, IB_USER_VERBS_CMD_MODIFY_QP,
@@ -31,7 +32,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 fn pingpong(mode: Mode, flags: &'static [&'static str]) -> CaseResult {
-    // Each doorbell costs a round trip to the supervisor, hence the few rounds.
+    // Each doorbell costs a round trip to the supervisor, so there are only few rounds.
     let ends = PingPong { refuse: Some(mode), flags, iters: 50, ..PingPong::OURS }.run()?;
     for counts in ends.into_iter().flatten() {
         check(mode, &counts);
@@ -76,10 +77,10 @@ fn output(mode: Mode, tool: &str, args: &[&str]) -> CaseResult {
     Ok(())
 }
 
-/// Checks that calls were refused and that the library fell back to other calls.
+/// Checks that calls were rejected and that the library fell back to other calls.
 fn check(mode: Mode, counts: &Counts) {
     assert!(counts.refused > 0, "nothing was refused: {counts}");
-    // A refusal is cached for the context or for the method, so no call is tried twice.
+    // The library caches a rejection per context or per method, so it tries no call twice.
     assert!(counts.refused <= 4, "refused again and again: {counts}");
     assert_eq!(counts.passed == 0, mode == Mode::Ioctl, "{counts}");
     assert_eq!(counts.writes() == 0, mode == Mode::Netlink, "{counts}");

@@ -1,9 +1,9 @@
-//! `fork`: registered memory of a process that forks while the device uses it.
+//! `fork`: the registered memory of a process that forks while the device uses the memory.
 //!
-//! Since Linux 5.12 the kernel copies registered pages for the child. Before, the parent's first
-//! write after the fork moves the parent to a copy while the device keeps the old page. On 5.10
-//! this affects only huge pages: ordinary ones are copied already. `fork_init` excludes the pages
-//! from forks.
+//! Since Linux 5.12, the kernel copies registered pages for the child. Before that, the parent's
+//! first write after the fork moves the parent to a copy while the device keeps the old page. On
+//! 5.10, this affects only huge pages, because ordinary pages are already copied. `fork_init`
+//! excludes the pages from forks.
 //!
 //! # Safety
 //! A case forks while its process has one thread. The child calls only functions that are safe
@@ -42,12 +42,12 @@ pub fn cases() -> Vec<Case> {
     )
 }
 
-/// Returns whether the kernel copies registered pages for a child.
+/// Returns whether the kernel copies registered pages for a child process.
 fn kernel_copies() -> CaseResult<bool> {
     Ok(!rxe_is_before(5, 12)?)
 }
 
-/// A child that has done nothing since its fork. Dropping this value ends it.
+/// A child process that has done nothing since it was forked. Dropping this value ends it.
 struct Child {
     pid: Pid,
     _stop: PipeWriter,
@@ -71,13 +71,13 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // The writer is dropped only after this, so the child must be killed.
+        // The pipe's writer is dropped only after this, so the child must be killed.
         let _ = nix::sys::signal::kill(self.pid, Signal::SIGKILL);
         let _ = waitpid(self.pid, None);
     }
 }
 
-/// Forks a child that reads one byte. Returns whether it could.
+/// Forks a child that reads one byte. Returns whether it could read the byte.
 fn child_can_read(byte: *const u8) -> CaseResult<bool> {
     // SAFETY: see the head of the file.
     match unsafe { fork() }? {
@@ -100,7 +100,7 @@ fn child_can_read(byte: *const u8) -> CaseResult<bool> {
     }
 }
 
-/// Returns two huge pages of memory, which the case reserves in the kernel's pool.
+/// Returns two huge pages of memory, which the case reserves from the kernel's pool.
 fn huge() -> CaseResult<MmapMut> {
     const POOL: &str = "/proc/sys/vm/nr_hugepages";
     const SIZE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
@@ -117,7 +117,7 @@ fn huge() -> CaseResult<MmapMut> {
 
 const HUGE: usize = 4 << 20;
 
-/// Sends from registered memory written by the process after a fork. Returns whether the device
+/// Sends from registered memory that the process writes after a fork. Returns whether the device
 /// sent the new contents.
 fn device_sends_what_is_written(pair: &mut Pair<verbs::Erased>, buf: Buf) -> CaseResult<bool> {
     let mut buf = buf;
@@ -194,12 +194,12 @@ fn a_child_lacks_protected_pages_until_they_are_deregistered() -> CaseResult {
     let start = map.as_ptr();
     assert!(child_can_read(start)?);
     let mut first = pd.register(map)?;
-    // A second region of the same pages.
+    // A second region on the same pages.
     let second = pd.expose(first.split_off(page_size()), verbs::RemoteAccess::READ)?;
     assert!(!child_can_read(start)?, "a registered page is in the child");
     drop(second);
     assert!(!child_can_read(start)?, "a page with one of two regions is in the child");
-    // `first` is the last piece of the allocation, so the memory is returned.
+    // `first` is the only remaining piece of the allocation, so the memory is returned.
     let map: MmapMut = first.into_memory()?;
     assert!(child_can_read(map.as_ptr())?, "a page without regions is not in the child");
     Ok(())
@@ -228,7 +228,7 @@ fn a_child_lacks_the_pages_of_a_scope_until_it_ends() -> CaseResult {
     Ok(())
 }
 
-/// Returns the queue pairs of a scope without posted requests.
+/// Returns the queue pairs for a scope that posts no requests.
 fn no_queue_pairs() -> Vec<verbs::Qp<verbs::state::Rts>> {
     Vec::new()
 }

@@ -1,5 +1,5 @@
-//! `fuzz`: checks that random calls of the public API in safe code, legal and odd, change no buffer
-//! held by the program.
+//! `fuzz`: checks that random calls to the public API in safe code, legal and odd, change no buffer
+//! that the program holds.
 //!
 //! `api-fuzz` does the same for longer ([`verbs_api_fuzz`]). The host part of `cargo xtask test`
 //! fuzzes soft devices.
@@ -22,25 +22,26 @@ pub fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// The duration of the fuzz.
+/// The duration of the fuzz run.
 const FOR: Duration = Duration::from_secs(8);
 
-/// The first kernel whose rxe survives the fuzz. On 5.10 a processor never leaves rxe's tasklets,
-/// so no RCU grace period ends and every thread of the test blocks forever in `membarrier(2)`.
+/// The first kernel whose rxe survives the fuzz run. On 5.10, a processor never leaves rxe's
+/// tasklets, so no RCU grace period ends and every thread of the test blocks forever in
+/// `membarrier(2)`.
 const FIRST_THAT_ENDS: (u32, u32) = (6, 0);
 
-/// The first kernel whose rxe warns often when memory is deregistered while a packet refers to it.
+/// The first kernel whose rxe often warns when memory is deregistered while a packet refers to it.
 /// Each such deregistration takes 50 s.
 const FIRST_THAT_WARNS: (u32, u32) = (6, 12);
 
-/// Functions with known warnings on 6.1: one warns in about one run of a dozen, the other about the
-/// reference count when the process ends.
+/// Functions with known warnings on 6.1. The first warns in about one run in a dozen, and the
+/// second warns about the reference count when the process ends.
 const WARN: &str = "__rxe_cleanup refcount_warn_saturate";
 
-/// The time limit on a kernel with warnings. It allows for several deregistrations of 50 s.
+/// The time limit on a kernel with warnings. It allows for several deregistrations that take 50 s.
 const LIMIT: Duration = Duration::from_secs(380);
 
-/// Announces the known kernel warnings to the VM until dropped.
+/// Announces known kernel warnings to the VM until it is dropped.
 struct Announced(File);
 
 impl Announced {
@@ -53,7 +54,7 @@ impl Announced {
 
 impl Drop for Announced {
     fn drop(&mut self) {
-        // Without this line, the VM would ignore later warnings of these functions.
+        // Without this line, the VM would ignore later warnings from these functions.
         self.0.write_all(b"verbs-tests: no known warning\n").expect("/dev/kmsg takes a second line");
     }
 }
@@ -61,7 +62,7 @@ impl Drop for Announced {
 fn random_calls_change_no_buffer_that_the_program_holds() -> CaseResult {
     if is_mlx5()? {
         // Each call is slow on a ConnectX model in an emulated guest. The program `api-fuzz`
-        // reaches all of them.
+        // reaches all kinds of calls.
         return rounds::one_in_this_process(under_test(), FOR, 1);
     }
     if !is_rxe()? {
@@ -76,14 +77,14 @@ fn random_calls_change_no_buffer_that_the_program_holds() -> CaseResult {
         return skip("this kernel's rxe gets stuck in a tasklet under random traffic");
     }
     if (major, minor) >= FIRST_THAT_WARNS {
-        // The fuzz itself passes there, apart from these waits.
+        // Apart from these waits, the fuzz run passes there.
         return skip(
             "this kernel's rxe often waits 50 s in __rxe_cleanup when memory is deregistered under load",
         );
     }
     let _announced = Announced::new(WARN)?;
-    // When the process ends, the kernel closes the objects forgotten by the fuzz. It may warn then
-    // too.
+    // When the process ends, the kernel closes the objects that the fuzz run forgot, and may then
+    // warn as well.
     let run = || match rounds::in_this_process(under_test(), FOR, 1) {
         Ok(()) => 0,
         Err(Stop::Failed(why) | Stop::Skipped(why)) => {

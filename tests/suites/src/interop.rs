@@ -1,4 +1,4 @@
-//! `interop`: our tools and rdma-core's, against each other and side by side.
+//! `interop`: our tools and rdma-core's tools, against each other and side by side.
 
 use std::iter;
 use std::process::Command;
@@ -25,10 +25,10 @@ pub fn cases() -> Vec<Case> {
     pingpongs().chain(outputs()).chain(misuses()).chain([asyncwatch, xrc]).collect()
 }
 
-/// Returns every pair of makers, run in every way.
+/// Returns a case for every pair of makers and every way to run a ping-pong.
 fn pingpongs() -> impl Iterator<Item = Case> {
     const WAYS: &[(&str, u32, u32, &[&str])] = &[
-        // name, size, iters, flags
+        // Name, size, rounds, flags.
         ("as it is", 4096, 1000, &[]),
         ("-e", 4096, 200, &["-e"]),
         ("-c", 4096, 200, &["-c"]),
@@ -87,7 +87,7 @@ fn pingpongs() -> impl Iterator<Item = Case> {
     })
 }
 
-/// Skips a case on a device whose shared receives cannot name on-demand paged memory.
+/// Skips a case on a device whose shared receive queues cannot use on-demand paged memory.
 fn needs_paged_shared_receives() -> CaseResult {
     let odp = verbs_fixtures::fabric::open()?.query_device_ex()?.odp_caps;
     let needed = OdpTransportCaps::SEND | OdpTransportCaps::SRQ_RECV;
@@ -129,7 +129,7 @@ fn asyncwatch_prints_the_events_that_theirs_prints() -> CaseResult {
     Ok(())
 }
 
-/// Returns the cases that compare the output of correct use.
+/// Returns the cases that compare the output for correct use.
 fn outputs() -> impl Iterator<Item = Case> {
     const USES: &[(&str, &[&str])] = &[
         ("ibv_devices", &[]),
@@ -151,7 +151,7 @@ fn outputs() -> impl Iterator<Item = Case> {
     })
 }
 
-/// Returns the cases that compare the output for wrong arguments.
+/// Returns the cases that compare the output for invalid arguments.
 fn misuses() -> impl Iterator<Item = Case> {
     /// A port without a server, formerly assigned to tcpmux.
     const NO_SERVER: &[&str] = &["-p", "1", "127.0.0.1"];
@@ -174,7 +174,7 @@ fn misuses() -> impl Iterator<Item = Case> {
         "-l extra",
         "-d rxe0 -i 2 -v",
     ];
-    // With the address of an absent server, so no program waits.
+    // With the address of an absent server, so that no program waits.
     let pingpong = [
         "-x",
         "--nosuch",
@@ -211,7 +211,7 @@ fn misuses() -> impl Iterator<Item = Case> {
     };
     let devinfo = devinfo.map(|line| one("ibv_devinfo", line, &[]));
     let pingpong = pingpong.map(|line| one("ibv_rc_pingpong", line, NO_SERVER));
-    // Flags refused by all three, then flags missing in these two.
+    // Flags that all three reject, then flags that these two lack.
     let uc = ["-x", "--nosuch", "-m 300", "-i 0", "-d nosuch", "-p 65536", "-g 5000", "-N", "-h", "extra"];
     let uc = uc.map(|line| one("ibv_uc_pingpong", line, NO_SERVER));
     let ud = ["-x", "-m 1024", "-i 0", "-i 9", "-d nosuch", "-p 65536", "-s 65536", "-g 5000", "-t", "extra"];
@@ -235,7 +235,8 @@ fn misuses() -> impl Iterator<Item = Case> {
         "extra",
     ];
     let srq = srq.map(|line| one("ibv_srq_pingpong", line, NO_SERVER));
-    // rxe has no XRC: with a valid command line, theirs and ours fail with the kernel's refusal.
+    // rxe has no XRC. With a valid command line, the kernel rejects the call, and both makers'
+    // tools fail.
     let xsrq = [
         "-x",
         "--nosuch",
@@ -262,7 +263,7 @@ fn misuses() -> impl Iterator<Item = Case> {
     devices.into_iter().chain(devinfo).chain(pingpong).chain(others).chain(without_gid)
 }
 
-/// Returns misuses of the tools for many connections by address.
+/// Returns cases that misuse the tools for many connections by address.
 fn misuses_of_ids(
     one: fn(&'static str, &str, &'static [&'static str]) -> Case,
 ) -> impl Iterator<Item = Case> {
@@ -275,7 +276,7 @@ fn misuses_of_ids(
     MISUSES.iter().flat_map(move |(tool, lines)| lines.iter().map(move |line| one(tool, line, &[])))
 }
 
-/// Returns misuses of the tools for connections by address.
+/// Returns cases that misuse the tools for connections by address.
 fn misuses_by_address() -> impl Iterator<Item = Case> {
     const LINES: &[(&str, &str)] = &[
         ("rping", "-x"),
@@ -301,7 +302,7 @@ fn misuses_by_address() -> impl Iterator<Item = Case> {
 
 fn both(tool: &str, args: &[String]) -> CaseResult<[Finished; 2]> {
     let one = |maker: Maker| run(maker.tool(tool)?.args(args));
-    // Theirs first: the case skips if the tool is not installed.
+    // Runs theirs first, because the case is skipped if that tool is not installed.
     let theirs = one(Maker::Theirs)?;
     Ok([one(Maker::Ours)?, theirs])
 }
@@ -326,7 +327,7 @@ fn no_xrc() -> CaseResult {
     Ok(())
 }
 
-/// RoCE needs a GID. Both ends query it from the kernel, each its own.
+/// RoCE needs a GID. Each end queries its own GID from the kernel.
 fn without_a_gid() -> CaseResult {
     let _ = gid_index()?;
     let mut said = Vec::new();
@@ -351,7 +352,8 @@ fn without_a_gid() -> CaseResult {
     };
     same_but_for_reasons("ibv_rc_pingpong", &our_server.stderr, &their_server.stderr)?;
     assert_eq!((our_server.status.code(), their_server.status.code()), (Some(1), Some(1)));
-    // In theirs, the client's reason for the failed read is a stale errno. Compares only the rest.
+    // Compares only the other lines, because rdma-core's client reports a stale errno for the
+    // failed read.
     let rest = |client: &Finished| client.stderr.split_once('\n').map(|(_, rest)| rest.to_owned());
     assert_eq!(rest(our_client), rest(their_client));
     assert_eq!(our_client.status, their_client.status);

@@ -1,28 +1,29 @@
-//! The suites of the host and of guests, one file each. Each case is named after the behaviour it
-//! checks.
+//! The suites for the host and for guests, one file each. Each case is named after the behaviour
+//! that it checks.
 //!
 //! | suite | content |
 //! |---|---|
 //! | [`interop`] | our tools and rdma-core's are interchangeable |
-//! | [`c_abi`] | unmodified programs behave the same on our `libibverbs.so.1` and on C's |
+//! | [`c_abi`] | unmodified programs behave the same on our `libibverbs.so.1` and on C's library |
 //! | [`mlx5`] | the suites of another guest: ConnectX |
-//! | [`fallback`] | everything works where a kernel or a filter refuses the newer interfaces |
+//! | [`fallback`] | everything works where a kernel or a filter rejects the newer interfaces |
 //! | [`conformance`](verbs_conformance) | the verbs' promises about data, completions and events |
-//! | [`transition`] | the QP transition table matches the running kernel's |
+//! | [`transition`] | the QP transition table matches the running kernel's table |
 //! | [`fork`] | the device keeps using the registered memory of a forking process |
-//! | [`negative`] | refusals with their reasons |
+//! | [`negative`] | rejections, with their reasons |
 //! | [`listener`] | listeners and connectors, above connections by address |
-//! | [`cm_flags`], [`cm_tools`], [`cm_rates`] | our tools for such connections, with rdma-core's |
+//! | [`cm_flags`], [`cm_tools`], [`cm_rates`] | our tools for such connections, with rdma-core's
+//! tools |
 //! | [`soft`] | provider-soft and the kernel's rxe interoperate |
 //! | [`cm`] | connections by address |
-//! | [`lifecycle`] | dropped, forgotten, closed and killed objects as the kernel sees them |
-//! | [`fuzz`] | random calls in safe code change no buffer held by the program |
+//! | [`lifecycle`] | dropped, forgotten, closed and killed objects, as the kernel sees them |
+//! | [`fuzz`] | random calls in safe code change no buffer that the program holds |
 //! | [`empty_root`] | static builds run in an otherwise empty root |
-//! | [`cm_sides`] | no suite: the sides of the tools, on one device or on two functions |
+//! | [`cm_sides`] | not a suite: the two sides of the tools, on one device or on two functions |
 //!
-//! The features `soft`, `rxe` and `mlx5` choose the providers named in cases and random calls:
-//! `soft`, the default, for programs of the host; `rxe`, `mlx5` or both for programs of guests,
-//! which need the feature `guest`. `kernel` is all three.
+//! The features `soft`, `rxe` and `mlx5` choose the providers that cases and random calls name.
+//! `soft`, the default, is for host programs. `rxe`, `mlx5` or both are for guest programs, which
+//! also need the feature `guest`. `kernel` stands for all three.
 //!
 //! # Tests in other places
 //! | test | place |
@@ -58,7 +59,8 @@ pub mod transition;
 
 use verbs_harness::runner::Case;
 
-/// Returns the cases that need nothing of the kernel and therefore also run on a provider's device.
+/// Returns the cases that need nothing from the kernel and therefore also run on a provider's own
+/// devices.
 pub fn of_any_device() -> Vec<Case> {
     [verbs_conformance::cases(), lifecycle::of_any_device(), negative::of_any_device(), cm::of_any_device()]
         .into_iter()
@@ -91,7 +93,7 @@ pub fn all() -> Vec<Case> {
     .collect()
 }
 
-/// Compiles the examples of READMEs whose packages do not depend on the API as doctests.
+/// Compiles, as doctests, the examples in READMEs whose packages do not depend on the API.
 #[cfg(doctest)]
 mod readmes {
     #[doc = include_str!("../../../README.md")]

@@ -22,7 +22,7 @@ const SUITE: &str = "listener";
 /// The address of the device's netdev.
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 9, 1));
 
-/// An unused address of the netdev's network.
+/// An unused address in the netdev's network.
 const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 9, 77));
 
 /// The suite.
@@ -51,7 +51,7 @@ fn accept<T>(listener: &Listener<T>) -> CaseResult<Connection<T>> {
     }
 }
 
-/// Returns a listener that replies to the peer with the private data of the request.
+/// Returns a listener that replies to the peer with the private data from the request.
 fn listener(init: &ListenerInit) -> CaseResult<Listener> {
     Ok(Listener::bind_with((V4, 0), init, |request| {
         let (mut qp, resources) = Resources::create(&request.id, Resources::CAP)?;
@@ -119,7 +119,7 @@ fn each_step_that_fails_is_named() -> CaseResult {
     let connector = Connector { resolve_timeout: Duration::from_millis(200), ..Connector::default() };
     let Err(error) = connector.connect((NOBODY, 7471)) else { return fail("it is connected") };
     assert_eq!(error.step, ConnectStep::ResolveAddr, "{error}");
-    // The program never accepts from this listener.
+    // The program never accepts a connection from this listener.
     let listener = listener(&ListenerInit::default())?;
     let connector = Connector { connect_timeout: Duration::from_millis(200), ..Connector::default() };
     let Err(error) = connector.connect(listener.local_addr()) else { return fail("it is connected") };

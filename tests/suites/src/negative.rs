@@ -1,11 +1,11 @@
-//! `negative`: refusals with their reasons.
+//! `negative`: rejections, with their reasons.
 //!
 //! Cases whose result is the status of a work request are in
 //! [`verbs_conformance::failures`].
 //!
 //! # Safety
-//! Cases build device lists that discovery did not return. Only the kernel's devices are opened;
-//! the lists leave the altered ones out.
+//! Cases build device lists that discovery did not return. Only the kernel's devices are opened,
+//! and the lists leave out the altered ones.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -34,7 +34,7 @@ use verbs_harness::tools::{DEVICE, Maker, refused, run};
 
 const SUITE: &str = "negative";
 
-/// Returns the cases of the suite. The last case removes the device and adds it again.
+/// Returns the suite's cases. The last case removes the device and adds it again.
 pub fn cases() -> Vec<Case> {
     let mut cases = cases!(
         SUITE,
@@ -57,8 +57,8 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Returns the part of the suite that needs nothing of the kernel and therefore also runs on
-/// providers' devices.
+/// Returns the part of the suite that needs nothing from the kernel and therefore also runs on a
+/// provider's own devices.
 pub fn of_any_device() -> Vec<Case> {
     cases!(
         SUITE,
@@ -88,7 +88,7 @@ fn error_of<T>(result: Result<T, Error>, what: &str) -> CaseResult<Error> {
     }
 }
 
-/// Checks that an error is an EINVAL naming the exceeded limit.
+/// Checks that an error is `EINVAL` and names the limit that was exceeded.
 fn is_limit(error: &Error, name: &str, asked: u64) {
     match error.cause {
         Cause::Limit { name: told, asked: told_asked, min, max } => {
@@ -114,7 +114,7 @@ fn an_unknown_name_is_answered_with_those_that_are_there() -> CaseResult {
     Ok(())
 }
 
-/// Returns the device list for a changed discovery result.
+/// Returns the device list after a change to the first discovered device.
 fn list_if(change: impl FnOnce(&mut verbs::DeviceParts)) -> CaseResult<DeviceList> {
     let mut found = discovery::discover()?;
     let mut parts = found.devices[0].parts().expect("discovery finds devices of the kernel");
@@ -142,7 +142,7 @@ fn an_unknown_driver_is_skipped_with_the_reason() -> CaseResult {
     assert!(matches!(only_skipped(&list)?, SkipReason::NoProvider { driver_id: Some(id) } if id.0 == 4242));
     let text = error_of(list.first(), "a device without a provider")?.to_string();
     assert!(text.contains("no provider") && text.contains("4242") && text.contains(DEVICE), "{text}");
-    // Without a driver id the name decides; this one matches no provider.
+    // Without a driver id, the name decides, and this name matches no provider.
     let list = list_if(|info| {
         info.driver_id = None;
         info.name = "ghost".to_owned();
@@ -171,7 +171,7 @@ fn without_netlink_sysfs_tells_of_the_same_device() -> CaseResult {
     let ([by_netlink], [by_sysfs]) = (&told.devices[..], &found.devices[..]) else {
         return fail(format_args!("{told:?}, {found:?}"));
     };
-    // The parts reported only by netlink are missing; the rest is equal.
+    // The parts that only netlink reports are missing, and the rest is equal.
     let expected = by_netlink.parts().map(|all| verbs::DeviceParts {
         index: None,
         driver_id: None,
@@ -195,8 +195,8 @@ fn a_missing_node_is_skipped_with_its_path() -> CaseResult {
     Ok(())
 }
 
-/// Creates a node with the device's number plus `offset`, in a private `/dev/infiniband` of this
-/// process.
+/// Creates a device node with the device's number plus `offset`, in a `/dev/infiniband` that only
+/// this process sees.
 fn own_node(mode: u32, offset: u64) -> CaseResult {
     let rdev = fs::metadata(infiniband().join("uverbs0"))?.rdev();
     private_mounts()?;
@@ -229,7 +229,7 @@ fn a_node_without_permission_is_an_error_with_its_path() -> CaseResult {
 }
 
 fn a_node_of_another_device_is_not_used() -> CaseResult {
-    // No device has this number; opening the node would fail with another error.
+    // No device has this number, and opening the node would fail with a different error.
     own_node(0o666, 1)?;
     let error = error_of(verbs::devices()?.find(DEVICE)?.open(), "a node of another device")?;
     assert!(error.to_string().contains("/dev/"), "{error}");
@@ -337,7 +337,8 @@ fn a_queue_pair_beyond_a_limit_names_it() -> CaseResult {
     let cq = context.create_cq(&CqInit::new(4))?;
     let device = context.query_device()?;
     let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
-    // ConnectX reports the lowest limit of its queues and types, so `max + 1` may succeed.
+    // ConnectX reports the lowest limit among its queues and queue pair types, so `max + 1` may
+    // succeed.
     let beyond = |max: u32| if is_mlx5().unwrap_or(false) { 1 << 20 } else { max + 1 };
     let (wr, sge) = (beyond(device.max_qp_wr), beyond(device.max_sge));
     const INLINE: u32 = 100_000;
@@ -520,7 +521,8 @@ fn posting_in_a_state_that_does_not_take_it_is_refused() -> CaseResult {
     Ok(())
 }
 
-/// Runs both makers' tools without a device: both print the same and exit with the same status.
+/// Runs both makers' tools without a device. Both must print the same and exit with the same
+/// status.
 fn tools_agree() -> CaseResult {
     for (tool, args) in TOOLS_WITHOUT_DEVICES {
         let theirs = run(Maker::Theirs.tool(tool)?.args(*args))?;
@@ -552,7 +554,7 @@ fn without_rdma_in_the_kernel_there_is_no_device_and_the_reason_is_told() -> Cas
         let (theirs, mut ours) = (ask(Maker::Theirs)?, ask(Maker::Ours)?);
         let reason = ours.stderr.contains("has no RDMA loaded");
         assert!(reason, "{tool} does not say why: {ours:?}");
-        // The counts differ, because each run has its filter.
+        // The counts differ, because each run has its own filter.
         let is_count = |line: &&str| !line.starts_with("refuse: ");
         let said =
             |text: &str| text.lines().filter(is_count).map(|line| format!("{line}\n")).collect::<String>();
@@ -567,7 +569,7 @@ fn without_rdma_in_the_kernel_there_is_no_device_and_the_reason_is_told() -> Cas
     Ok(())
 }
 
-/// Programs and arguments to compare with rdma-core's tools on a machine without devices.
+/// Programs, with their arguments, to compare with rdma-core's tools on a machine without devices.
 pub const TOOLS_WITHOUT_DEVICES: &[(&str, &[&str])] = &[
     ("ibv_asyncwatch", &[]),
     ("ibv_asyncwatch", &["-d", DEVICE]),
@@ -613,7 +615,7 @@ fn rdma_link(args: &[&str]) -> CaseResult {
 fn without_any_device_the_list_is_empty_and_the_tools_say_the_same() -> CaseResult {
     rdma_link(&["delete", DEVICE])?;
     let seen = without_a_device();
-    // Restores the device in any case, because other cases need it.
+    // Restores the device even after a failure, because other cases need it.
     rdma_link(&["add", DEVICE, "type", "rxe", "netdev", "veth0"])?;
     eventually("the device is back, with its address", || {
         open().is_ok_and(|context| context.find_gid(PORT).is_ok_and(|gid| gid.gid.to_ipv4().is_some()))
@@ -630,7 +632,7 @@ fn without_a_device() -> CaseResult {
     let text = error_of(list.find(DEVICE), "no device")?.to_string();
     assert_eq!(text, format!("open_device: there is no RDMA device {DEVICE}; {hint} (ENODEV)"));
     match tools_agree() {
-        // Without rdma-core's tools the checks above still count.
+        // The checks above still count if rdma-core's tools are missing.
         Err(Stop::Skipped(_)) => Ok(()),
         other => other,
     }

@@ -1,9 +1,9 @@
-//! `transition`: compares the table of [`verbs_core::transition`] with the running kernel's.
+//! `transition`: compares the table in [`verbs_core::transition`] with the running kernel's table.
 //!
-//! The commands bypass the provider, which would consult the table before the kernel.
+//! The commands bypass the provider, which would consult the table before it calls the kernel.
 //!
 //! # Safety
-//! The context and the objects of the commands belong to this suite. Nothing is posted to the
+//! The context and the objects that the commands use belong to this suite. Nothing is posted to the
 //! queues.
 #![allow(unsafe_code)]
 
@@ -23,7 +23,7 @@ use zerocopy::{FromZeros as _, IntoBytes as _};
 
 const SUITE: &str = "transition";
 
-/// The target states available to programs. Only the device moves a queue pair to SQE.
+/// The target states that programs can request. Only the device moves a queue pair to SQE.
 const STATES: [QpState; 6] =
     [QpState::RESET, QpState::INIT, QpState::RTR, QpState::RTS, QpState::SQD, QpState::ERR];
 
@@ -39,7 +39,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// Compares the table with the kernel for one state: missing attributes, forbidden attributes,
-/// illegal transitions and legal ones.
+/// illegal transitions and legal transitions.
 fn from_state(qp_type: QpType, from: QpState) -> CaseResult {
     let kernel = Kernel::open()?;
     let mut refused = 0;
@@ -74,7 +74,8 @@ fn from_state(qp_type: QpType, from: QpState) -> CaseResult {
     Ok(())
 }
 
-/// Returns the required mask with one attribute left out and with one too many.
+/// Returns the required mask with each of its attributes left out in turn, and with each forbidden
+/// attribute added in turn.
 fn wrong_masks(transition: &Transition) -> impl Iterator<Item = QpAttrMask> + '_ {
     let base = transition.required | QpAttrMask::STATE;
     let missing = transition.required.iter().map(move |bit| base - bit);
@@ -85,7 +86,7 @@ fn wrong_masks(transition: &Transition) -> impl Iterator<Item = QpAttrMask> + '_
     missing.chain(forbidden.map(move |bit| base | bit))
 }
 
-/// A device whose commands are sent by hand. Dropping it destroys all its objects.
+/// A device whose commands this suite sends directly. Dropping it destroys all its objects.
 struct Kernel {
     context: std::sync::Arc<KernelContext>,
     pd: KernelPd,
@@ -141,7 +142,7 @@ impl Kernel {
             at = to;
         }
         if state == QpState::SQD {
-            // Until then the queue pair rejects transitions.
+            // Until the queue is drained, the queue pair rejects transitions.
             fabric::eventually("the send queue is drained", || {
                 let mask = QpAttrMask::STATE | QpAttrMask::EN_SQD_ASYNC_NOTIFY;
                 cmd::qp::query_qp(uverbs, qp, mask).is_ok_and(|(attr, _)| !attr.sq_draining)

@@ -1,5 +1,5 @@
-//! `cm-peer --listen ADDRESS | --connect ADDRESS`: two of them connect by address, each with its
-//! device, and try connections and datagram services.
+//! `cm-peer --listen ADDRESS | --connect ADDRESS`: two such processes connect by address, each with
+//! its own device, and try connections and datagram services.
 //!
 //! ```text
 //! VERBS_SOFT=192.0.2.1 cm-peer --listen 192.0.2.1:7471
@@ -9,7 +9,7 @@
 //!
 //! Prints `ok STEP` for each step and ends with `N steps`; exits with 0 on success. Both sides need
 //! the same options, except `--source`, `--dies` and `--outlives`. In the step `outlive`, one side
-//! kills itself in a given state of the connection, and the other one prints how it noticed.
+//! kills itself in a given state of the connection, and the other side prints how it noticed.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;

@@ -1,12 +1,13 @@
 //! `guest-mlx5 [--list] [--usual] [--form erased|static] [--skip SUITE[: WHY]]... [--port ib|roce]
-//! [--functions 1|2] [SUITE...]`: runs the suites for mlx5 devices, inside the guest, as root.
+//! [--functions 1|2] [SUITE...]`: runs the suites for mlx5 devices as root, inside the guest.
 //!
 //! Without options it detects the ports and functions. Prints `ok NAME`, `FAIL NAME: why` or `skip
-//! NAME: why` for each case and ends with `N passed, N failed, N skipped`. SUITE is a suite's name,
-//! or a prefix of cases' names that ends at a word. Without SUITE, all cases run; with `--usual`,
-//! those of a run shared between two guests. Exits with 0 if no case failed.
+//! NAME: why` for each case and ends with `N passed, N failed, N skipped`. SUITE is a suite name,
+//! or a prefix of case names that ends at a word boundary. Without SUITE, all cases run. With
+//! `--usual`, two guests share the cases, and this one runs its part. Exits with 0 if no case
+//! failed.
 //!
-//! `guest-mlx5 --compile` compiles the C programs of the suites on the host, beside this program.
+//! `guest-mlx5 --compile` compiles the suites' C programs on the host, next to this program.
 
 use std::process::ExitCode;
 
@@ -38,8 +39,8 @@ fn main() -> ExitCode {
 
 fn read(mut args: impl Iterator<Item = String>) -> Result<(Options, Setup, bool), String> {
     let (mut options, mut is_usual) = (Options::default(), false);
-    // The process of a case gets the setup from its parent; the parent gets it from arguments or
-    // detects it.
+    // A case's process gets the setup from its parent. The parent gets it from arguments or detects
+    // it.
     let mut setup = Setup::from_env().unwrap_or_else(Setup::found);
     while let Some(arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} of what?"));

@@ -1,15 +1,15 @@
 //! `guest [--list] [--form erased|static] [--skip SUITE[: WHY]]... [--skip-interop]
-//! [--without-ioctls] [SUITE...]`: runs the suites, inside the guest, as root, with rxe0.
+//! [--without-ioctls] [SUITE...]`: runs the suites with rxe0 as root, inside the guest.
 //!
 //! Prints `ok NAME`, `FAIL NAME: why` or `skip NAME: why` for each case and ends with `N passed, N
-//! failed, N skipped`. SUITE is a suite's name, or a prefix of cases' names that ends at a word.
-//! With `--form`, cases on our API run in one form only: with their provider hidden, or named.
-//! Exits with 0 if no case failed.
+//! failed, N skipped`. SUITE is a suite name, or a prefix of case names that ends at a word
+//! boundary. With `--form`, cases that use our API run in one form only: with their provider erased
+//! or named. Exits with 0 if no case failed.
 //!
-//! With `--without-ioctls` every case runs with the provider hidden and under a filter that rejects
-//! the ioctls of uverbs. Exits with 3 if the filter is not available.
+//! With `--without-ioctls`, every case runs with the provider erased, under a filter that rejects
+//! uverbs ioctls. Exits with 3 if the filter is not available.
 //!
-//! `guest --compile` compiles the C programs of the suites on the host, beside this program.
+//! `guest --compile` compiles the suites' C programs on the host, next to this program.
 
 use std::process::ExitCode;
 
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
             }
             "--without-ioctls" => {
                 without_ioctls = true;
-                // The commands are the same with the provider named.
+                // With the provider named, the commands would be the same.
                 options.form = Some(Form::Erased);
             }
             "--form" => match args.next().as_deref().map(str::parse) {

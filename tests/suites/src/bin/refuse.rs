@@ -1,9 +1,9 @@
-//! `refuse ioctl|invoke-write|netlink [--] COMMAND...`: runs a command, rejecting some of its calls
-//! to the kernel.
+//! `refuse ioctl|invoke-write|netlink [--] COMMAND...`: runs a command and rejects some of its
+//! system calls.
 //!
-//! Exits with the command's status (128 + N for signal N), after a line on stderr that counts
-//! rejected calls and write commands: see [`verbs_harness::refuse::Counts`]. Exits with 125 if the
-//! command could not run under the filter and with 127 if it does not exist.
+//! Exits with the command's status (128 + N for signal N), after it prints to standard error a line
+//! with the number of rejected calls and write commands ([`verbs_harness::refuse::Counts`]). Exits
+//! with 125 if the command could not run under the filter and with 127 if it does not exist.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, ExitCode};

@@ -1,8 +1,9 @@
 //! `soak [--seconds N] [--qps N] [--threads N] [--device NAME] [--no-fence] [--seed N]`: runs
-//! random traffic on many queue pairs of one device, checking each operation and the resident set.
+//! random traffic on many queue pairs of one device, and checks each operation and the resident
+//! set.
 //!
-//! Without a device it creates soft0 for this process. Prints totals; exits with 0 if nothing was
-//! lost and memory did not grow.
+//! Without a device it creates soft0 for this process. Prints totals, and exits with 0 if no data
+//! was lost and memory did not grow.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,5 +1,5 @@
-//! `verbs-peer --listen ADDRESS | --connect ADDRESS`: two of them try every operation on each
-//! other, each with its device.
+//! `verbs-peer --listen ADDRESS | --connect ADDRESS`: two such processes try every operation on
+//! each other, each with its own device.
 //!
 //! ```text
 //! verbs-peer --listen 192.0.2.1:7471 --device soft0
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Prints `ok STEP` for each step and ends with `N steps`; exits with 0 on success. Both sides need
-//! the same options, except the device, its GID, `--no-fence` and `--no-reads`. These two, and
-//! `--no-empty` on both sides, avoid operations that are defective on devices like rxe.
+//! the same options, except the device, its GID, `--no-fence` and `--no-reads`. The last two, and
+//! `--no-empty` on both sides, avoid operations that fail on devices like rxe.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;

@@ -1,6 +1,6 @@
-//! libfabric's ping-pong on its verbs provider, with an end on either library. The ends exchange
-//! addresses over TCP and check each received message. They disconnect [together]: otherwise one of
-//! them occasionally hangs or crashes, on either library.
+//! libfabric's ping-pong on its verbs provider, with ends on either library. The ends exchange
+//! addresses over TCP and check each received message. They disconnect [together]. Otherwise, one
+//! of them occasionally hangs or crashes, with either library.
 
 use std::process::Command;
 
@@ -15,28 +15,28 @@ use super::program::{PAIRS, SUITE, program, unless_c_fails};
 
 const PACKAGE: &str = "libfabric-bin";
 
-/// The address of rxe0's netdev, used by the endpoints.
+/// The address of rxe0's netdev, which the endpoints use.
 const ADDRESS: &str = "10.9.9.1";
 
-/// Messages each way.
+/// The number of messages in each direction.
 const COUNT: &str = "10";
 
 /// A kind of endpoint.
 #[derive(Clone, Copy)]
 struct Way {
-    /// Value of `-e`.
+    /// The value of `-e`.
     endpoint: &'static str,
     flags: &'static [&'static str],
-    /// Message size: in bytes and as the program prints it.
+    /// The message size, in bytes and as the program prints it.
     size: (&'static str, &'static str),
     pairs: &'static [[Maker; 2]],
 }
 
-/// Both ends on ours. perftest covers datagrams and reads between the libraries.
+/// Both ends on our library. perftest covers datagrams and reads between the libraries.
 const OURS: &[[Maker; 2]] = &[[Maker::Linked, Maker::Linked]];
 
 const WAYS: &[Way] = &[
-    // A reliable connection, made by librdmacm.
+    // A reliable connection, which librdmacm makes.
     Way { endpoint: "msg", flags: &["-p", "verbs", "-d", "rxe0"], size: ("65536", "64k"), pairs: &PAIRS },
     Way { endpoint: "dgram", flags: &["-p", "verbs", "-d", "rxe0-dgram"], size: ("1024", "1k"), pairs: OURS },
     // Over reliable connections. The receiver reads long messages from the sender's memory.
@@ -48,7 +48,7 @@ const WAYS: &[Way] = &[
     },
 ];
 
-/// Returns the cases of this program.
+/// Returns the cases for this program.
 pub(super) fn cases() -> impl Iterator<Item = Case> {
     let all = WAYS.iter().flat_map(|way| way.pairs.iter().map(move |ends| (way, ends.clone())));
     all.map(|(way, [server, client])| {
@@ -69,7 +69,7 @@ impl Way {
         ends.iter().try_for_each(|end| self.check(end))
     }
 
-    /// Returns the command of an end, without ports and address.
+    /// Returns the command for one end, without ports and address.
     fn command(&self, maker: &Maker) -> CaseResult<Command> {
         let mut command = program(maker, "fi_pingpong", PACKAGE)?;
         // -c: check the content of messages.
@@ -79,7 +79,8 @@ impl Way {
         Ok(command)
     }
 
-    /// Checks an end's row of results: size, number of messages sent, number acknowledged.
+    /// Checks the row of results that an end prints: message size, messages sent, messages
+    /// acknowledged.
     fn check(&self, end: &Finished) -> CaseResult {
         let row = end.stdout.lines().last().unwrap_or_default();
         let words: Vec<&str> = row.split_ascii_whitespace().take(3).collect();

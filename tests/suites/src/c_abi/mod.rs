@@ -1,17 +1,17 @@
-//! `c_abi`: unmodified programs on our `libibverbs.so.1` and `librdmacm.so.1`, compared and
-//! connected with the same programs on C's libraries.
+//! `c_abi`: unmodified programs on our `libibverbs.so.1` and `librdmacm.so.1`, compared with, and
+//! connected to, the same programs on C's libraries.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`utils`] | ibverbs-utils: ping-pongs between the libraries, the same output on either |
+//! | [`utils`] | ibverbs-utils: ping-pongs between the libraries, and the same output on either |
 //! | [`perftest`] | perftest: write, read, send and atomic between the libraries |
-//! | [`rdmacm`] | rdmacm-utils and `perftest -R`, with an end on either librdmacm |
+//! | [`rdmacm`] | rdmacm-utils and `perftest -R`, with ends on either librdmacm |
 //! | [`libfabric`] | `fi_pingpong` on libfabric's verbs provider, between the libraries |
 //! | [`ucx`] | `ucx_perftest` between the libraries |
-//! | [`pyverbs`] | rdma-core's tests for Python on both libraries, test by test |
-//! | [`program`](mod@program) | the command of a program on either library |
+//! | [`pyverbs`] | rdma-core's Python tests on both libraries, test by test |
+//! | [`program`](mod@program) | the command for a program on either library |
 //!
-//! `VERBS_C_ABI_DIR` is the directory of our libraries. Without it every case skips.
+//! `VERBS_C_ABI_DIR` is the directory with our libraries. Without it, every case is skipped.
 
 mod libfabric;
 mod perftest;
@@ -57,7 +57,7 @@ pub fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// Without this check, all other cases could pass on C's library.
+/// Without this check, all other cases could pass even on C's library.
 fn programs_load_ours() -> CaseResult {
     /// Makes the loader list the libraries instead of starting the program.
     const LIST: &str = "LD_TRACE_LOADED_OBJECTS";
@@ -82,8 +82,8 @@ fn programs_load_ours() -> CaseResult {
     if listed == 0 { skip("no program is installed (packages ibverbs-utils, perftest)") } else { Ok(()) }
 }
 
-/// Checks for our libibverbs in a list like `libibverbs.so.1 => /path/libibverbs.so.1
-/// (0x00007f0000000000)`, and for our librdmacm if the program needs it.
+/// Checks that our libibverbs is in a list like `libibverbs.so.1 => /path/libibverbs.so.1
+/// (0x00007f0000000000)`, and our librdmacm too if the program needs it.
 fn is_ours(dir: &Path, list: &Finished) -> CaseResult {
     let is_from = |name: &str| {
         let line = list.stdout.lines().find(|line| line.trim_start().starts_with(&format!("{name} => ")))?;

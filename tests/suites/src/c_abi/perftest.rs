@@ -1,5 +1,5 @@
-//! perftest with an end on either library. Each operation must complete; the few iterations make
-//! its results meaningless.
+//! perftest with ends on either library. Each operation must complete. With so few iterations, its
+//! results are meaningless.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use verbs_harness::tools::{DEVICE, Maker, gid_index};
 
 use super::program::{PAIRS, SUITE, program};
 
-/// The time limit of a run: both ends poll, on the two processors of an emulated guest.
+/// The time limit for a run. Both ends poll, on the two processors of an emulated guest.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A program and its parameters.
@@ -31,8 +31,8 @@ const fn way(tool: &'static str, iters: u32, size: u32, flags: &'static [&'stati
     Way { tool, iters, size, flags }
 }
 
-/// Runs with an end on either library. `ib_send_lat -e` is missing: on C's library, too, it
-/// occasionally fills its completion queue on rxe and stops.
+/// Runs with ends on either library. `ib_send_lat -e` is not included: on rxe, it occasionally
+/// fills its completion queue and stops, with C's library too.
 const WAYS: &[Way] = &[
     way("ib_write_bw", 20, 65536, &[]),
     way("ib_write_lat", 20, 8, &[]),
@@ -62,7 +62,7 @@ const MORE_WAYS: &[Way] = &[
     way("ib_send_lat", 20, 1024, &["-c", "UD"]),
 ];
 
-/// One way for each operation.
+/// One run per operation.
 pub(super) const OPERATIONS: &[Way] = &[
     way("ib_write_bw", 20, 65536, &[]),
     way("ib_read_bw", 20, 65536, &[]),
@@ -70,7 +70,7 @@ pub(super) const OPERATIONS: &[Way] = &[
     way("ib_atomic_bw", 20, 8, &[]),
 ];
 
-/// Returns the cases of these programs.
+/// Returns the cases for these programs.
 pub(super) fn cases() -> impl Iterator<Item = Case> {
     let between = WAYS.iter().flat_map(|way| PAIRS.into_iter().map(move |ends| (way, ends)));
     let ours = MORE_WAYS.iter().map(|way| (way, [Maker::Linked, Maker::Linked]));
@@ -96,10 +96,10 @@ impl Way {
         self.check(&ends)
     }
 
-    /// Returns the command of an end, without the address of its peer.
+    /// Returns the command for one end, without the address of its peer.
     pub(super) fn command(&self, maker: &Maker, port: u16) -> CaseResult<Command> {
         let mut command = program(maker, self.tool, "perftest")?;
-        // -F: ignore frequency scaling of the processor.
+        // -F: ignore CPU frequency scaling.
         command.args(["-F", "-d", DEVICE, "-p", &port.to_string(), "-n", &self.iters.to_string()]);
         if !self.tool.starts_with("ib_atomic") {
             command.args(["-s", &self.size.to_string()]);
@@ -108,7 +108,7 @@ impl Way {
         Ok(command)
     }
 
-    /// Checks the client's row of results: message size and number of operations.
+    /// Checks the row of results that the client prints: message size and number of operations.
     pub(super) fn check(&self, [_, client]: &[Finished; 2]) -> CaseResult {
         let told = |why: String| Stop::Failed(format!("{why}: {client:?}"));
         let row = row(&client.stdout).ok_or_else(|| told("no row of results".to_owned()))?;

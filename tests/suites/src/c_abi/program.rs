@@ -1,4 +1,4 @@
-//! [`program`]: the command of an installed program on either library. Also the suite's name.
+//! [`program`]: the command for an installed program on either library. Also the suite's name.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,14 +8,14 @@ use verbs_harness::tools::Maker;
 
 pub(super) const SUITE: &str = "c_abi";
 
-/// The libraries of both ends, server first: at least one is ours.
+/// The libraries for both ends, server first. At least one is ours.
 pub(super) const PAIRS: [[Maker; 2]; 3] =
     [[Maker::Linked, Maker::Theirs], [Maker::Theirs, Maker::Linked], [Maker::Linked, Maker::Linked]];
 
-/// Returns the command of an installed program on the library of `maker`.
+/// Returns the command for an installed program on the library of `maker`.
 ///
 /// # Errors
-/// A skip naming the package, if the program is not installed.
+/// A skip that names the package, if the program is not installed.
 pub(super) fn program(maker: &Maker, name: &str, package: &str) -> CaseResult<Command> {
     if !Path::new("/usr/bin").join(name).exists() {
         return skip(format_args!("{name} is not installed (package {package})"));
@@ -23,7 +23,7 @@ pub(super) fn program(maker: &Maker, name: &str, package: &str) -> CaseResult<Co
     maker.tool(name)
 }
 
-/// Runs a program that does not work with every kernel's rxe: if it fails, it runs again with both
+/// Runs a program that does not work with every kernel's rxe. If it fails, runs it again with both
 /// ends on C's library.
 ///
 /// # Errors

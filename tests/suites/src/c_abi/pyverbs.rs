@@ -1,9 +1,9 @@
-//! rdma-core's tests for Python on both libraries: a test passing on C's must pass on ours.
+//! rdma-core's Python tests on both libraries: a test that passes on C's library must pass on ours.
 //!
-//! One case, with the tests as its parts. `VERBS_PYVERBS` names the modules to run, such as
-//! `test_cq test_mr`; by default all run. [`compare`](verbs_c_programs::pyverbs::compare) has the
-//! rules. A test in [`RACES`] is skipped if it fails in the listed way, whether or not it passes on
-//! C's library.
+//! A single case, whose parts are the tests. `VERBS_PYVERBS` names the modules to run, such as
+//! `test_cq test_mr`. By default, all run. [`compare`](verbs_c_programs::pyverbs::compare) has the
+//! rules. A test in [`RACES`] counts as skipped if it fails in the listed way, whether or not it
+//! passes on C's library.
 
 use std::time::Duration;
 
@@ -14,25 +14,25 @@ use verbs_harness::tools::{DEVICE, Maker, gid_index, linked_dir};
 
 use super::program::SUITE;
 
-/// The time limit of a run, which takes about half a minute on one library.
+/// The time limit for a run, which takes about half a minute on one library.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Tests with a race in rxe: the name, the message of the failure, and the cause. On C's library
-/// they fail, too, but in other runs.
+/// Tests that expose a race in rxe: the name, the failure message, and the cause. They also fail on
+/// C's library, but in other runs.
 pub const RACES: &[(&str, &str, &str)] = &[(
     "test_cq.CQTest.test_resize_cq",
     "PyverbsRDMAError not raised",
     "it makes the queue smaller than its completions, which rxe has not written yet",
 )];
 
-/// Returns the race lost by a test, if its failure is the one listed.
+/// Returns the cause of a test's failure if the failure is a listed race.
 pub fn lost_race(test: &str, verdict: &CaseResult) -> Option<&'static str> {
     let Err(Stop::Failed(why)) = verdict else { return None };
     let lost = RACES.iter().find(|(name, failure, _)| *name == test && why.contains(failure));
     lost.map(|(_, _, race)| *race)
 }
 
-/// Returns the case of these tests.
+/// Returns the case with these tests.
 pub(super) fn cases() -> impl Iterator<Item = Case> {
     let case = Case::new(SUITE, "pyverbs passes each test that passes on C's library", compare_libraries);
     [case.within(2 * LIMIT + Duration::from_secs(60))].into_iter()
@@ -72,7 +72,7 @@ fn compare_libraries() -> CaseResult {
     Ok(())
 }
 
-/// Returns the number of passed tests, races aside.
+/// Returns the number of tests that passed, not counting those in [`RACES`].
 pub fn passed(outcomes: &[Outcome]) -> usize {
     let is_race = |outcome: &Outcome| RACES.iter().any(|(name, ..)| *name == outcome.test);
     outcomes.iter().filter(|outcome| outcome.verdict.is_ok() && !is_race(outcome)).count()

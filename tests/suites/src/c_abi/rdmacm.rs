@@ -1,4 +1,4 @@
-//! Connections by address with an end on either librdmacm, ours and Debian's. rdmacm-utils and
+//! Connections by address with ends on either librdmacm, ours and Debian's. rdmacm-utils and
 //! `perftest -R` connect to the address of rxe0's netdev, from the same device.
 
 use std::process::Command;
@@ -25,7 +25,7 @@ const ADDRESS: &str = "10.9.9.1";
 /// Programs whose ends print `return status 0`: name, port, message size.
 const CMATOSE: &[(&str, u16, &str)] = &[("ucmatose", 7471, "2000"), ("udaddy", 7174, "500")];
 
-/// Returns the cases of these programs.
+/// Returns the cases for these programs.
 pub(super) fn cases() -> impl Iterator<Item = Case> {
     let case = |name: String, [server, client]: [Maker; 2], run: fn(&str, [&Maker; 2]) -> CaseResult| {
         let title = format!("rdmacm {name} {server} serves {client}");
@@ -53,7 +53,7 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
 /// The result of a program: `Ok` if it ended by itself, `Err` if it was killed.
 type Ended = Result<Finished, Finished>;
 
-/// Returns the commands of a program's ends.
+/// Returns the commands for both ends of a program.
 fn commands(
     names: [&str; 2],
     [server, client]: [&Maker; 2],
@@ -65,7 +65,7 @@ fn commands(
     Ok(commands)
 }
 
-/// Runs both ends of a program and returns the results of server and client.
+/// Runs both ends of a program and returns the results of the server and the client.
 fn connected([mut server, mut client]: [Command; 2], port: u16) -> CaseResult<[Ended; 2]> {
     let mut serves = Running::start(&mut server)?;
     wait_for_listening_id(port, &mut serves)?;
@@ -118,8 +118,8 @@ fn rdma_client(name: &str, ends: [&Maker; 2]) -> CaseResult {
     end_well(&ended, [&format!("{server}: end 0"), &format!("{name}: end 0")])
 }
 
-/// The sender destroys its queue pair right after posting its messages; for rxe's reaction see
-/// [`cm_rates`](crate::cm_rates).
+/// The sender destroys its queue pair right after it has posted its messages.
+/// [`cm_rates`](crate::cm_rates) describes what rxe then does.
 fn mckey(name: &str, [receiver, sender]: [&Maker; 2]) -> CaseResult {
     if !rxe_is_before(6, 12)? {
         return skip("the sender destroys its queue pair before rxe has sent its messages");
@@ -131,7 +131,7 @@ fn mckey(name: &str, [receiver, sender]: [&Maker; 2]) -> CaseResult {
     end_well(&ended, ["return status 0"; 2])
 }
 
-/// The server runs until it is killed. Its first table has the client's steps.
+/// The server runs until it is killed, so only the client's table is checked.
 fn cmtime(name: &str, [server, client]: [&Maker; 2]) -> CaseResult {
     let port = port::free()?;
     let args = ["-c", "20", "-p", &port.to_string()];
@@ -145,7 +145,7 @@ fn cmtime(name: &str, [server, client]: [&Maker; 2]) -> CaseResult {
     fail(format_args!("client {}; server {}", told(&ended), told(&served)))
 }
 
-/// Checks that both ends succeeded and each printed its line.
+/// Checks that both ends succeeded and that each printed its last line.
 fn end_well(ended: &[Ended; 2], last_words: [&str; 2]) -> CaseResult {
     let is_well = |(end, words): (&Ended, &str)| {
         end.as_ref().is_ok_and(|end| end.status.success() && end.stdout.lines().any(|line| line == words))
@@ -156,10 +156,11 @@ fn end_well(ended: &[Ended; 2], last_words: [&str; 2]) -> CaseResult {
     fail(format_args!("server {}; client {}", told(&ended[0]), told(&ended[1])))
 }
 
-/// Runs perftest with connections by address: one for its parameters, one for the test.
+/// Runs perftest with connections by address: one connection for its parameters, and one for the
+/// test.
 ///
 /// The client may connect for the test before the server listens again, on C's library as well. It
-/// is rejected, retries, and crashes. Only then is the case repeated.
+/// is then rejected, retries, and crashes. The case is repeated only after that failure.
 fn by_address(way: &Way, ends: [&Maker; 2]) -> CaseResult {
     const ATTEMPTS: usize = 3;
     let mut ended = Ok(());
@@ -175,7 +176,7 @@ fn by_address(way: &Way, ends: [&Maker; 2]) -> CaseResult {
     ended
 }
 
-/// perftest's message about a connection to a service that does not exist.
+/// perftest's message when it connects to a service that does not exist.
 const REJECTED: &str = "RDMA_CM_EVENT_REJECTED; error: 8";
 
 fn by_address_once(way: &Way, [server, client]: [&Maker; 2]) -> CaseResult {

@@ -1,8 +1,8 @@
-//! UCX's benchmark with an end on either library, over reliable connections and over datagrams.
+//! UCX's benchmark with ends on either library, over reliable connections and over datagrams.
 //!
-//! UCX derives the destination of a datagram from `wc.sl`, where libmlx5 reports the kind of the IP
-//! header and librxe does not. Over IPv4, nothing arrives on either library. The cases therefore
-//! use the GID of an IPv6 address. Reliable connections start with datagrams as well.
+//! UCX derives a datagram's destination from `wc.sl`, where libmlx5 reports the type of the IP
+//! header and librxe does not. Over IPv4, nothing arrives with either library. The cases therefore
+//! use the GID for an IPv6 address. Reliable connections start with datagrams as well.
 
 use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
@@ -20,15 +20,15 @@ const PACKAGE: &str = "ucx-utils";
 
 const TRANSPORTS: &[&str] = &["rc_v", "ud_v"];
 
-/// The tests, run one after the other, each for about two seconds in an emulated guest.
+/// The tests, which run one after another, for about two seconds each in an emulated guest.
 const TESTS: &[Test] =
     &[("tag", "tag_lat", "1024"), ("put", "ucp_put_lat", "1024"), ("get", "ucp_get", "1024")];
 
-/// Further tests with both ends on ours. UCX sends the long message in several parts, or the
+/// More tests, with both ends on our library. UCX sends the long message in several parts, or the
 /// receiver reads it from the sender's memory.
 const MORE_TESTS: &[Test] = &[("long-tag", "tag_bw", "65536"), ("fadd", "ucp_fadd", "8")];
 
-/// Returns the cases of this program.
+/// Returns the cases for this program.
 pub(super) fn cases() -> impl Iterator<Item = Case> {
     let all = TRANSPORTS.iter().flat_map(|transport| PAIRS.into_iter().map(move |ends| (transport, ends)));
     all.map(|(transport, [server, client])| {
@@ -56,20 +56,20 @@ fn run(transport: &str, tests: &[Test], [server, client]: [&Maker; 2]) -> CaseRe
     check(&client, tests)
 }
 
-/// Returns the path of UCX's RDMA module, which is below a directory of libraries.
+/// Returns the path of UCX's RDMA module, which is below a library directory.
 ///
 /// # Errors
-/// Fails if there is none.
+/// The module is not installed.
 pub(super) fn module() -> CaseResult<PathBuf> {
     let module = |entry: DirEntry| entry.path().join("ucx/libuct_ib.so.0");
     let found = fs::read_dir("/usr/lib")?.flatten().map(module).find(|path| path.exists());
     found.ok_or_else(|| Stop::Failed("UCX has no module for RDMA below /usr/lib".to_owned()))
 }
 
-/// Returns the GID index of the IPv6 address assigned by the kernel to a netdev.
+/// Returns the GID index for the IPv6 address that the kernel assigned to a netdev.
 ///
 /// # Errors
-/// A skip, if there is none.
+/// A skip if there is no such address.
 fn ipv6_gid_index() -> CaseResult<u32> {
     let gids = Path::new("/sys/class/infiniband").join(DEVICE).join("ports/1/gids");
     let is_ipv6 = |index: &u32| {

@@ -1,4 +1,4 @@
-//! ibverbs-utils: ping-pongs with an end on either library; equal output on either.
+//! ibverbs-utils: ping-pongs with ends on either library, and equal output on both.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const PACKAGE: &str = "ibverbs-utils";
 /// A program, the message size in bytes, the number of rounds, and flags for both ends.
 type Way = (&'static str, u32, u32, &'static [&'static str]);
 
-/// Programs without `-e` poll, which takes longer.
+/// Without `-e`, programs poll, which takes longer.
 const WAYS: &[Way] = &[
     ("ibv_rc_pingpong", 4096, 50, &["-c"]),
     ("ibv_rc_pingpong", 65536, 10, &["-e", "-c", "-r", "1"]),
@@ -24,7 +24,7 @@ const WAYS: &[Way] = &[
     ("ibv_srq_pingpong", 4096, 50, &["-e", "-c", "-q", "3"]),
 ];
 
-/// A program and its arguments: correct use, features missing in the device, misuse.
+/// A program and its arguments: correct use, features that the device lacks, and misuse.
 const OUTPUTS: &[(&str, &[&str])] = &[
     ("ibv_devices", &[]),
     ("ibv_devinfo", &[]),
@@ -40,7 +40,7 @@ const OUTPUTS: &[(&str, &[&str])] = &[
     ("ibv_rc_pingpong", &["-d", DEVICE, "-s", "0", "-r", "0"]),
 ];
 
-/// Returns the cases of these programs.
+/// Returns the cases for these programs.
 pub(super) fn cases() -> impl Iterator<Item = Case> {
     let pingpongs = WAYS.iter().flat_map(|&(tool, size, iters, flags)| {
         PAIRS.into_iter().map(move |[server, client]| {
@@ -57,13 +57,13 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
     pingpongs.chain(outputs).chain([asyncwatch])
 }
 
-/// Every program ends at once: the server whose address some are given does not exist.
+/// Every program ends at once. Some get a server's address, but no server exists there.
 fn same_output(tool: &str, args: &[&str]) -> CaseResult {
     let one = |maker: Maker| -> CaseResult<_> {
         let mut command = program(&maker, tool, PACKAGE)?;
         command.args(args).env_remove("VERBS_LOG_LEVEL");
         if tool.ends_with("_pingpong") {
-            // No program listens on this port, which was tcpmux's.
+            // No program listens on this port, which once belonged to tcpmux.
             command.args(["-p", "1", "127.0.0.1"]);
         }
         run(&mut command)
@@ -75,7 +75,7 @@ fn same_output(tool: &str, args: &[&str]) -> CaseResult {
     Ok(())
 }
 
-/// Removes the numbers of queue pairs and packets, which differ between processes.
+/// Removes queue pair numbers and packet sequence numbers, which differ between processes.
 fn without_numbers(text: &str) -> String {
     let words = text.split_inclusive([' ', '\n']);
     words.map(|word| if word.starts_with("0x") && word.ends_with(", ") { "N, " } else { word }).collect()

@@ -1,5 +1,5 @@
-//! Connections by IPv6 addresses; queue pair options in messages. `conformance` covers IPv4 and
-//! everything else in messages.
+//! Connections by IPv6 address, and queue pair options in messages. `conformance` covers IPv4 and
+//! the rest of the messages.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Command;
@@ -55,7 +55,7 @@ fn a_connection_by_ipv6_address_carries_messages_both_ways() -> CaseResult {
     with_ipv6(|| both_ways(V6))
 }
 
-/// Gives the netdev an IPv6 address and waits until the device has its GID.
+/// Gives the netdev an IPv6 address and waits until the device has the GID for it.
 fn with_ipv6(run_with: impl FnOnce() -> CaseResult) -> CaseResult {
     let netdev = netdev()?;
     let change = |what: &str| {
@@ -76,7 +76,7 @@ fn with_ipv6(run_with: impl FnOnce() -> CaseResult) -> CaseResult {
     result
 }
 
-/// Connects to both addresses of a device and compares which listeners get the request.
+/// Connects to both addresses of a device and checks which listeners get the request.
 fn a_listener_takes_the_addresses_that_its_own_stands_for() -> CaseResult {
     let v4 = here()?;
     let (any_v4, any_v6) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED));
@@ -102,7 +102,7 @@ fn a_listener_takes_the_addresses_that_its_own_stands_for() -> CaseResult {
     })
 }
 
-/// Requests a connection to a listener. Returns the reason if it is rejected.
+/// Requests a connection to a new listener. Returns the reason if the request is rejected.
 fn outcome(listens: IpAddr, af_only: Option<bool>, to: IpAddr) -> CaseResult<Option<RejectReason>> {
     let channel = EventChannel::new()?;
     let listener = channel.create_id(PortSpace::TCP)?;
@@ -126,8 +126,8 @@ fn outcome(listens: IpAddr, af_only: Option<bool>, to: IpAddr) -> CaseResult<Opt
     }
 }
 
-/// Returns the parameters of a queue pair that exists elsewhere. Each call uses a new number,
-/// because the connection manager takes a repeated one for an earlier connection of the same queue
+/// Returns parameters for a queue pair that exists elsewhere. Each call uses a new number, because
+/// the connection manager would take a repeated number for an earlier connection of the same queue
 /// pair.
 fn foreign() -> ConnParam<'static> {
     static LAST: AtomicU32 = AtomicU32::new(0xff_2000);
@@ -135,7 +135,7 @@ fn foreign() -> ConnParam<'static> {
     ConnParam { qp_num, responder_resources: 1, initiator_depth: 1, ..ConnParam::default() }
 }
 
-/// The options are data in messages, so the kind of device does not matter.
+/// The options are only data in messages, so the type of device does not matter.
 fn options_of_queue_pairs_go_from_connect_to_accept_and_back() -> CaseResult {
     const OFFERED: Ece = Ece { vendor_id: 0x15b3, options: 0x8003_0105 };
     const REPLIED: Ece = Ece { options: 0x8001_0101, ..OFFERED };

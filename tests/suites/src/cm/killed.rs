@@ -1,7 +1,7 @@
-//! Killed peers, in every state of either side: `cm-peer`s on one device or two.
+//! Peers that are killed in every state of either side: `cm-peer`s on one device or on two.
 //!
 //! The kernel ends the connections of a dying process and notifies the survivor at once. A soft
-//! device dies with its process; a survivor on a kernel device detects the silence
+//! device dies with its process. A survivor on a kernel device then detects the silence
 //! ([`cm_peer::outlive`](verbs_fixtures::cm_peer::outlive)).
 
 use std::net::SocketAddr;
@@ -18,13 +18,13 @@ use verbs_harness::tools::{LIMIT, Maker};
 use super::server::{SUITE, here};
 use crate::lifecycle::counts::{back_to, resources};
 
-/// Returns the cases of devices whose connections the kernel ends.
+/// Returns the cases for devices whose connections the kernel ends.
 pub(super) fn cases() -> Vec<Case> {
     let name = "a_killed_peer_ends_the_other_one_in_every_state";
     vec![Case::new(SUITE, name, of_one_device).within(DEADLINE)]
 }
 
-/// The time limit of a case whose peer goes silent.
+/// The time limit for a case whose peer goes silent.
 const DEADLINE: Duration = Duration::from_secs(300);
 
 fn of_one_device() -> CaseResult {
@@ -40,15 +40,15 @@ fn of_one_device() -> CaseResult {
     back_to(&baseline)
 }
 
-/// The survivor's output line about the end of its connection.
+/// The line in which a survivor reports the end of its connection.
 pub(crate) struct Ended {
     name: String,
-    /// `ended after SECONDS s: WORDS`.
+    /// The line, in the form `ended after SECONDS s: WORDS`.
     line: String,
 }
 
-/// Runs a pair for each chosen state and side, all concurrently, and kills the peer in that state.
-/// `make` returns the commands of listener and client plus the listener's TCP port.
+/// Runs a pair for each chosen state and side, all concurrently, and kills one peer in that state.
+/// `make` returns the commands for the listener and the client, and the listener's TCP port.
 pub(crate) fn outlive(
     is_chosen: impl Fn(State) -> bool + Copy,
     mut make: impl FnMut(State, bool) -> CaseResult<([Command; 2], u16)>,
@@ -94,13 +94,13 @@ pub(crate) fn outlive(
     if why.is_empty() { Ok(all) } else { Err(Stop::Failed(why.join("; "))) }
 }
 
-/// The start of a survivor's line.
+/// The start of the line that a survivor prints.
 const ENDED: &str = "ended after ";
 
 /// Checks that no survivor had to wait for the protocol's timeout.
 pub(crate) fn are_told_at_once(ended: &[Ended]) -> CaseResult {
-    /// The time limit of a survivor that is notified at once: the protocol's timeout exceeds a
-    /// minute; a busy machine needs a few seconds.
+    /// The time limit for a survivor that is notified at once. The protocol's timeout exceeds a
+    /// minute, and a busy machine needs a few seconds.
     const AT_ONCE: f64 = 30.0;
     for Ended { name, line } in ended {
         let seconds = line.strip_prefix(ENDED).and_then(|rest| rest.split(' ').next());
@@ -111,7 +111,7 @@ pub(crate) fn are_told_at_once(ended: &[Ended]) -> CaseResult {
     Ok(())
 }
 
-/// Returns the commands of the listener and of the client; the test kills one of them.
+/// Returns the commands for the listener and the client, one of which dies.
 pub(crate) fn pair(address: &str, state: State, dead_listens: bool) -> CaseResult<[Command; 2]> {
     let of = |listens: bool| {
         let end = if listens == dead_listens { "--dies" } else { "--outlives" };
@@ -120,7 +120,7 @@ pub(crate) fn pair(address: &str, state: State, dead_listens: bool) -> CaseResul
     Ok([of(true)?, of(false)?])
 }
 
-/// Returns the command of a side.
+/// Returns the command for one side.
 pub(crate) fn peer(listens: bool, address: &str, args: &[&str]) -> CaseResult<Command> {
     let mut command = Maker::Ours.tool("cm-peer")?;
     command.args([if listens { "--listen" } else { "--connect" }, address]).args(args);
@@ -136,7 +136,7 @@ pub(crate) fn start(listens: &mut Command, connects: &mut Command, port: u16) ->
     Ok([listener, Running::start(connects)?])
 }
 
-/// Returns the failure of a side, if it failed.
+/// Returns a side's failure, if it failed.
 pub(crate) fn complaint(name: &str, end: Result<Finished, Finished>) -> Option<String> {
     match end {
         Ok(Finished { status, stderr, .. }) if status.success() && stderr.is_empty() => None,

@@ -1,4 +1,4 @@
-//! Lifecycles of ids and the resources they leave behind.
+//! Lifecycles of ids, and the resources that they leave behind.
 
 use std::process::Command;
 use std::thread;
@@ -26,12 +26,12 @@ pub(super) fn of_any_device() -> Vec<Case> {
     ]
 }
 
-/// Returns the cases of devices whose ids the kernel lists.
+/// Returns the cases for devices whose ids the kernel lists.
 pub(super) fn of_interface() -> Vec<Case> {
     cases!(SUITE, ids_end_in_every_state_and_the_peer_learns_it)
 }
 
-/// Both sides of successive connections.
+/// Both sides of connections that are made one after another.
 struct World {
     server: Server,
     channel: EventChannel,
@@ -43,7 +43,7 @@ impl World {
         let server = server(PortSpace::TCP)?;
         let Client { channel, id } = Client::new(server.address, PortSpace::TCP)?;
         // The first wait on a channel creates a file. A connection may need no wait, because all
-        // its events are there already.
+        // its events may already be there.
         for channel in [&server.channel, &channel] {
             assert!(channel.next_event_within(Duration::from_millis(1))?.is_none());
         }
@@ -93,9 +93,9 @@ fn a_thousand_connections_leave_nothing() -> CaseResult {
     back_to(&baseline)
 }
 
-/// The kernel allocates an address handle for each message awaiting a reply. rxe of Linux 5.10 has
-/// only 100, so `connect` and `accept` fail with `EINVAL`. rdma-core's `ucmatose -c 256` on both
-/// sides does too, after 64 connections.
+/// The kernel allocates an address handle for each message that awaits a reply. rxe on Linux 5.10
+/// has only 100, so `connect` and `accept` fail with `EINVAL`. With rdma-core's `ucmatose -c 256`
+/// on both sides, they fail too, after 64 connections.
 fn one_listener_takes_256_connections_at_once() -> CaseResult {
     const COUNT: usize = 256;
     let max_ah = fabric::open()?.query_device()?.max_ah;
@@ -117,8 +117,8 @@ fn one_listener_takes_256_connections_at_once() -> CaseResult {
     back_to_first(&baseline)
 }
 
-/// Drops ids in every state a program can reach. Checks their peers' events and the kernel's
-/// remaining resources.
+/// Drops ids in every state that a program can reach. Checks their peers' events and the resources
+/// that remain in the kernel.
 fn ids_end_in_every_state_and_the_peer_learns_it() -> CaseResult {
     let (channel, ip) = (EventChannel::new()?, here()?);
     drop(channel.create_id(PortSpace::TCP)?);
@@ -128,7 +128,7 @@ fn ids_end_in_every_state_and_the_peer_learns_it() -> CaseResult {
     drop(server(PortSpace::TCP)?);
 
     let server = server(PortSpace::TCP)?;
-    // Resolving an existing address and a missing one.
+    // Resolving: an existing address, and a missing address.
     for to in [ip, NOBODY] {
         let id = channel.create_id(PortSpace::TCP)?;
         id.resolve_addr(None, (to, server.address.port()), RESOLVING)?;
@@ -141,15 +141,15 @@ fn ids_end_in_every_state_and_the_peer_learns_it() -> CaseResult {
     drop(id);
     drop(Client::new(server.address, PortSpace::TCP)?);
 
-    // Connecting, before the listener has read the request: it is withdrawn or rejected.
+    // Connecting, before the listener has read the request, which is then withdrawn or rejected.
     drop(Client::requesting(&server)?);
     drop(server.request()?);
-    // The request of a destroyed client.
+    // A request whose client is destroyed.
     let (client, parts) = Client::requesting(&server)?;
     let (request, _) = server.request()?;
     drop((client, parts));
     drop(request);
-    // Accepted, but not yet established at the client, which gets the event.
+    // Accepted, but not yet established on the client's side. The client gets the event.
     let (client, parts) = Client::requesting(&server)?;
     let (request, _) = server.request()?;
     let accepts = Parts::for_id(&request)?;
@@ -168,7 +168,7 @@ fn ids_end_in_every_state_and_the_peer_learns_it() -> CaseResult {
     drop((client, parts));
     drop(server);
 
-    // Established: each end in turn.
+    // Established: drops each end in turn.
     let connected = connect(at(here()?))?;
     let Connected { server, client, accepted, ends, .. } = connected;
     drop(client);
@@ -177,7 +177,7 @@ fn ids_end_in_every_state_and_the_peer_learns_it() -> CaseResult {
     let Connected { server, client, accepted, ends, .. } = connect(at(here()?))?;
     drop(accepted);
     expect(&client.channel, EventType::DISCONNECTED)?;
-    // After the end, while its packets may still arrive.
+    // After the end of the connection, while its packets may still arrive.
     drop((client, ends, server));
 
     let listed = run(Command::new("rdma").args(["resource", "show", "cm_id"]))?;

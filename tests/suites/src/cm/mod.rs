@@ -3,18 +3,18 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | [`connect`] | connections by IPv6 addresses; options of queue pairs |
+//! | [`connect`] | connections by IPv6 address; queue pair options |
 //! | [`refuse`] | backlogs and unreachable addresses |
-//! | [`life`] | the end of ids and their remains; many connections |
-//! | [`killed`] | killed peers, in every state |
-//! | [`removed`] | removed devices, in every state |
+//! | [`life`] | ids that end, and what they leave behind; many connections |
+//! | [`killed`] | peers that are killed, in every state |
+//! | [`removed`] | devices that are removed, in every state |
 //! | [`moved`] | a bond that fails over |
 //! | [`process`] | forks and signals |
-//! | [`threads`] | several threads sharing a channel |
+//! | [`threads`] | several threads that share a channel |
 //! | [`server`] | listeners on the device under test |
 //!
-//! The `connect` topics of the suite `conformance` cover InfiniBand ports and every device with an
-//! address.
+//! The `connect` topics in the suite `conformance` cover InfiniBand ports, and every device that
+//! has an address.
 //!
 //! The suite `soft_interop` connects soft devices with rxe.
 
@@ -51,7 +51,7 @@ pub fn of_interface() -> Vec<Case> {
     .collect()
 }
 
-/// Returns the part of the suite that also runs on providers' devices.
+/// Returns the part of the suite that also runs on a provider's own devices.
 pub fn of_any_device() -> Vec<Case> {
     [
         connect::of_any_device(),

@@ -1,6 +1,6 @@
-//! A bond that fails over to its other interface and takes that one's Ethernet address: each id on
-//! the bond gets one event. When the bond fails back, its address matches the ids again and the
-//! kernel raises no event.
+//! A bond that fails over to its other interface and takes the Ethernet address of that interface:
+//! each id on the bond gets one event. When the bond fails back, its address matches the ids again,
+//! and the kernel raises no event.
 //!
 //! This does not prove that connections survive. With both ends on one device, packets still carry
 //! the former Ethernet address, which rxe attributes to another machine.
@@ -29,10 +29,10 @@ pub(super) fn cases() -> Vec<Case> {
 /// A bond and its two interfaces. Dropping it deletes them.
 struct Bond;
 
-/// The name of the bond.
+/// The bond's name.
 const BOND: &str = "failover";
 
-/// The names of its interfaces.
+/// The names of the bond's interfaces.
 const LINKS: [&str; 2] = ["failover0", "failover1"];
 
 /// The device on the bond.
@@ -108,7 +108,7 @@ fn ids_are_told_that_their_bond_has_failed_over() -> CaseResult {
     Ok(())
 }
 
-/// Waits until each of the ids has received the event on its channel, in any order.
+/// Waits until each id has received the event on its channel, in any order.
 fn told(channel: &EventChannel, ids: &[&CmId]) -> CaseResult {
     let mut left: Vec<_> = ids.iter().map(|id| id.key()).collect();
     while !left.is_empty() {

@@ -1,4 +1,4 @@
-//! Forks and signals in a process waiting for events.
+//! Forks and signals in a process that waits for events.
 //!
 //! # Safety
 //! The signal handler only changes an atomic number, which is safe at any time.
@@ -33,8 +33,8 @@ pub(super) fn of_any_device() -> Vec<Case> {
     cases!(SUITE, a_signal_does_not_end_the_wait_for_an_event)
 }
 
-/// The kernel compares the credentials of each command with those at the opening of the file. A
-/// child has its own copy.
+/// The kernel compares the credentials of each command with the credentials under which the file
+/// was opened. A child has its own copy.
 fn a_forked_child_gets_no_events_and_ends_nothing() -> CaseResult {
     const LIMIT: Duration = Duration::from_secs(60);
     let Connected { server, client, ends, accepted, .. } = connect(at(here()?))?;
@@ -102,7 +102,7 @@ fn a_signal_does_not_end_the_wait_for_an_event() -> CaseResult {
             let number = task.file_name().and_then(|name| name.to_str()?.parse::<i32>().ok());
             let Some(number) = number else { return fail(format_args!("{task:?} is no thread")) };
             for count in 1..=2 {
-                // SAFETY: the call takes three numbers. The scope keeps the thread alive.
+                // SAFETY: the call takes only three numbers. The scope keeps the thread alive.
                 let sent =
                     unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), number, libc::SIGUSR1) };
                 assert_eq!(sent, 0);

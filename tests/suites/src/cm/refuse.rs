@@ -17,7 +17,7 @@ pub(super) fn of_any_device() -> Vec<Case> {
     cases!(SUITE, requests_beyond_the_backlog_are_not_lost)
 }
 
-/// Returns the cases for devices with a network interface, within its network.
+/// Returns the cases for devices with a network interface. They use its network.
 pub(super) fn of_interface() -> Vec<Case> {
     cases!(
         SUITE,
@@ -26,7 +26,7 @@ pub(super) fn of_interface() -> Vec<Case> {
     )
 }
 
-/// An unused address of the netdev's network.
+/// An unused address in the netdev's network.
 pub(super) const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 9, 77));
 
 fn an_address_that_no_host_has_is_an_error_in_words() -> CaseResult {
@@ -62,7 +62,7 @@ fn requests_beyond_the_backlog_are_not_lost() -> CaseResult {
     const BACKLOG: usize = 2;
     let server = Server::new(at(here()?), PortSpace::TCP, BACKLOG as u32)?;
     let clients = (0..2 * BACKLOG).map(|_| Client::requesting(&server)).collect::<CaseResult<Vec<_>>>()?;
-    // The kernel drops requests beyond the backlog; the peer resends them after 4.3 s.
+    // The kernel drops requests beyond the backlog, and the peer repeats them after 4.3 s.
     for _ in &clients {
         let (request, _) = server.request()?;
         request.reject(b"not today")?;

@@ -1,7 +1,7 @@
 //! An rxe device that is removed while ids use it, in every state.
 //!
-//! Each id gets one event and does nothing more. The removal waits until the process has closed the
-//! device, because rxe cannot be detached from its users.
+//! Each id gets one event and can do nothing more. The removal waits until the process has closed
+//! the device, because rxe cannot be detached from its users.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -63,9 +63,9 @@ fn ids_in_every_state_are_told_that_their_device_was_removed() -> CaseResult {
             are_told(&client.channel, &[(name, &client.id)])?;
             are_told(&server.channel, &[(name, accepted), ("its listener", &server.listener)])?;
         }
-        // The kernel raises no event for the id of an unaccepted request and ends it behind the
-        // others. The requesting id was on the same device: its end rejects the request. The device
-        // may still deliver this reject.
+        // The kernel raises no event for the id of an unaccepted request and ends it after the
+        // others. The id that sent the request was on the same device, and when it ends, the
+        // request is rejected. The device may still deliver this reject.
         const GONE: &str = "the device of the id is gone";
         let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
         for (refused, reasons) in [
@@ -74,7 +74,7 @@ fn ids_in_every_state_are_told_that_their_device_was_removed() -> CaseResult {
         ] {
             match refused {
                 Err(error) if reasons.iter().any(|reason| error.to_string().contains(reason)) => {}
-                // A panic would wait for the removal while the ids exist.
+                // Fails without a panic, which would wait for the removal while the ids exist.
                 other => return fail(format_args!("{other:?} on a device that is gone")),
             }
         }
@@ -87,12 +87,12 @@ fn ids_in_every_state_are_told_that_their_device_was_removed() -> CaseResult {
     told.and(deleted)
 }
 
-/// Waits until each of the ids has received the removal event on its channel, once.
+/// Waits until each id has received the removal event on its channel exactly once.
 fn are_told(channel: &EventChannel, ids: &[(&str, &CmId)]) -> CaseResult {
     let mut left: BTreeMap<IdKey, &str> = ids.iter().map(|(name, id)| (id.key(), *name)).collect();
     while !left.is_empty() {
         let event = next(channel).map_err(|stop| stop.context(format_args!("{left:?} are not told")))?;
-        // The end of a connection raises a further event.
+        // The end of a connection raises another event.
         if matches!(event.kind, EventKind::DeviceRemoval) && left.remove(&event.id).is_none() {
             return fail(format_args!("{event:?}, of an id that was told before"));
         }

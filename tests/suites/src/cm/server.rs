@@ -16,7 +16,7 @@ pub(super) fn here() -> CaseResult<IpAddr> {
     }
 }
 
-/// Returns an address with a port chosen by the connection manager.
+/// Returns an address whose port the connection manager chooses.
 pub(super) fn at(ip: IpAddr) -> SocketAddr {
     SocketAddr::new(ip, 0)
 }

@@ -1,4 +1,4 @@
-//! Several threads sharing a channel.
+//! Several threads that share a channel.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -22,10 +22,10 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// The state shared by a listener's threads.
+/// The state that a listener's threads share.
 #[derive(Default)]
 struct Served {
-    /// Accepted connections, with the objects of their queue pairs.
+    /// The accepted connections, with the objects that their queue pairs use.
     accepted: Mutex<Vec<(CmId, Parts)>>,
     established: AtomicUsize,
     ended: AtomicUsize,
@@ -39,14 +39,15 @@ impl Served {
             if Instant::now() > deadline {
                 return fail(format_args!("{:?} of {count} connections have ended", self.ended));
             }
-            // The last event goes to one thread; the other must time out and check.
+            // The last event goes to one thread, so the other must time out and check again.
             let Some(event) = channel.next_event_within(Duration::from_millis(20))? else { continue };
             match event.kind {
                 EventKind::ConnectRequest(request) => {
                     let id = request.id;
                     let parts = Parts::for_id(&id)?;
                     let qp = parts.qp(&id)?;
-                    // The other thread may get the next event before this one has stored the id.
+                    // Locks first, because the other thread may get the next event before this
+                    // thread has stored the id.
                     let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
                     id.accept(qp, &ConnParam::default())?;
                     accepted.push((id, parts));
@@ -86,8 +87,8 @@ fn two_threads_at_one_channel_serve_all_connections() -> CaseResult {
     Ok(())
 }
 
-/// C's channel can be closed under a reading thread. Here the reader shares ownership; the last
-/// owner closes the channel.
+/// In C, a channel can be closed while a thread reads from it. Here the reader shares ownership,
+/// and the last owner closes the channel.
 fn a_reader_that_waits_outlives_all_other_users_of_the_channel() -> CaseResult {
     let address = Server::new(at(here()?), PortSpace::TCP, 0)?.address;
     let channel = Arc::new(EventChannel::new()?);
@@ -133,7 +134,7 @@ fn the_unread_requests_of_a_listener_and_the_threads_that_wait_follow_it() -> Ca
     let EventKind::ConnectRequest(request) = first.kind else { return fail(format_args!("{first:?}")) };
     request.id.reject(b"moved")?;
     expect(&rejected.channel, EventType::REJECTED)?;
-    // The end of a moved request is visible to its peer, too.
+    // The peer also notices when a moved request ends.
     drop(request);
     let (dropped, _dropped_parts) = Client::requesting(&server)?;
     arrived(&other)?;

@@ -1,4 +1,4 @@
-//! The objects in the kernel, as counted by `rdma resource show`, and the process's descriptors.
+//! The objects in the kernel, as `rdma resource show` counts them, and the process's descriptors.
 //! Also the suite's name.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use verbs_harness::runner::{CaseResult, Stop, fail, skip};
 
 pub(super) const SUITE: &str = "lifecycle";
 
-/// The number of the device's objects of each kind in the kernel.
+/// The number of the device's objects in the kernel, by kind.
 pub(crate) type Resources = BTreeMap<String, u64>;
 
 pub(crate) fn resources() -> CaseResult<Resources> {
@@ -20,7 +20,7 @@ pub(crate) fn resources() -> CaseResult<Resources> {
         };
         return ["fd", "task"].into_iter().map(count).collect();
     }
-    // Without threads, because their stacks would count as memory of the process.
+    // Uses no threads, because their stacks would count as the process's memory.
     let shown = match Command::new("rdma").args(["resource", "show"]).stdin(Stdio::null()).output() {
         Ok(shown) => shown,
         Err(why) => return skip(format_args!("no rdma tool (package iproute2): {why}")),
@@ -46,8 +46,8 @@ pub(crate) fn back_to(baseline: &Resources) -> CaseResult {
     back_to_one_of(&[baseline])
 }
 
-/// Waits until the counts are back at the baseline from before the first connection. A soft device
-/// keeps a socket for the address of this host that it has connected to.
+/// Waits until the counts are back at a baseline taken before the first connection. A soft device
+/// keeps a socket for the address on this host that it has connected to.
 pub(crate) fn back_to_first(baseline: &Resources) -> CaseResult {
     let mut with_socket = baseline.clone();
     if is_soft()? {

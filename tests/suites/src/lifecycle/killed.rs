@@ -1,10 +1,10 @@
-//! Killed processes: at each step of a program; one side of a ping-pong.
+//! Killed processes: a program at each of its steps, and one side of a ping-pong.
 //!
-//! Between two of our programs, the survivor detects the end of its peer. rdma-core's programs
-//! close their exchange connection before the first message, so with one of them the survivor ends
-//! only if one of its requests fails. On rxe, none does: the programs set 7 retries, which rxe
-//! takes for unlimited (seen on 6.1). The survivor waits forever, as rdma-core's do, so the test
-//! kills it too.
+//! If both programs are ours, the survivor detects the end of its peer. rdma-core's programs close
+//! their exchange connection before the first message. If one of the two is rdma-core's, the
+//! survivor therefore ends only if one of its requests fails. On rxe, no request fails: the
+//! programs set 7 retries, which rxe treats as unlimited (seen on 6.1). The survivor waits forever,
+//! as it does with two of rdma-core's programs, so the test kills it too.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
@@ -25,12 +25,12 @@ use verbs_harness::tools::{DEVICE, LIMIT, Maker, gid_index};
 use super::All;
 use super::counts::{SUITE, back_to, resources};
 
-/// The steps of [`die_at`].
+/// The number of steps in [`die_at`].
 const STEPS: u32 = 10;
 
-/// The kernel releases everything made by the process, even with requests in flight.
+/// The kernel releases everything that the process made, even with requests in flight.
 pub(super) fn a_process_killed_at_any_step_leaves_nothing() -> CaseResult {
-    // Some drivers make internal objects together with a program's first ones.
+    // Some drivers make internal objects together with a program's first objects.
     drop(All::new(fabric::open()?)?);
     let baseline = resources()?;
     for step in 0..STEPS {
@@ -87,7 +87,7 @@ fn die_at(step: u32) -> CaseResult {
     reached();
     let mut qp = qp.to_rts(&shape.rts)?;
     reached();
-    // rxe of 6.12 and later warns if memory is deregistered while packets refer to it.
+    // rxe on Linux 6.12 and later warns if memory is deregistered while packets refer to it.
     if !is_rxe()? {
         let mut pair = Pair::new(&context, &shape)?;
         for _ in 0..8 {
@@ -106,8 +106,8 @@ fn die_at(step: u32) -> CaseResult {
     fail("there are fewer steps")
 }
 
-/// Returns the cases: each ping-pong with either side killed, once with sleeping programs; the
-/// pairs with rdma-core's programs.
+/// Returns the cases: each ping-pong with either side killed (when the client is killed, the
+/// programs sleep), and the pairs with rdma-core's programs.
 pub(super) fn cases() -> Vec<Case> {
     const TOOLS: &[&str] = &["ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong"];
     let mut cases = Vec::new();
@@ -141,7 +141,7 @@ fn start(tool: &str, makers: (&Maker, &Maker), flags: &[&str]) -> CaseResult<(Ru
     Ok((server, start(makers.1, &["127.0.0.1"])?))
 }
 
-/// Kills a side, which must not have ended before.
+/// Kills one side, which must not have ended before.
 fn kill_it(side: Running) -> CaseResult {
     side.kill();
     let (Ok(killed) | Err(killed)) = side.finish(LIMIT)?;
@@ -169,7 +169,7 @@ fn ours_beside_ours(tool: &str, kill_server: bool, flags: &[&str]) -> CaseResult
     back_to(&baseline)
 }
 
-/// Kills the server amid messages, then the client, which has not noticed.
+/// Kills the server while messages flow, then the client, which has not noticed.
 fn beside_theirs(tool: &str, makers: &(Maker, Maker)) -> CaseResult {
     let baseline = resources()?;
     let before = sent()?;
@@ -184,14 +184,14 @@ fn beside_theirs(tool: &str, makers: &(Maker, Maker)) -> CaseResult {
     }
     let held = resources()?;
     kill_it(dead)?;
-    // The killed program's objects are gone; the other's stay.
+    // The killed program's objects are gone, and the other program's objects stay.
     let half = resources()?;
     assert!(baseline["qp"] < half["qp"] && half["qp"] < held["qp"], "{baseline:?} {half:?} {held:?}");
     kill_it(survivor)?;
     back_to(&baseline)
 }
 
-/// Returns the number of packets sent by the device.
+/// Returns the number of packets that the device has sent.
 fn sent() -> CaseResult<u64> {
     let text = fs::read_to_string(format!("/sys/class/infiniband/{DEVICE}/ports/1/hw_counters/sent_pkts"))?;
     text.trim_end().parse().map_err(|error| Stop::Failed(format!("{text:?}: {error}")))

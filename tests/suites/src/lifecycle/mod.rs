@@ -1,7 +1,7 @@
 //! `lifecycle`: dropped, forgotten, closed and killed objects, as the kernel sees them.
 //!
-//! `rdma resource show` (iproute2) counts the objects in the kernel. The kernel has no objects of a
-//! provider's device, so there the cases count the file descriptors and threads of the process.
+//! `rdma resource show` (iproute2) counts the objects in the kernel. The kernel has no objects for
+//! a provider's own device. There, the cases count the process's file descriptors and threads.
 
 mod churn;
 pub(super) mod counts;
@@ -39,7 +39,7 @@ pub fn cases() -> Vec<Case> {
     of_any_kernel_device().into_iter().chain(of_rxe()).collect()
 }
 
-/// Returns the part of the suite that removes rxe's devices or kills its programs.
+/// Returns the part of the suite that removes rxe devices or kills programs that use them.
 fn of_rxe() -> Vec<Case> {
     let mut cases = cases!(
         SUITE,
@@ -63,7 +63,7 @@ pub fn of_any_kernel_device() -> Vec<Case> {
 }
 
 /// Returns the part of the suite that needs no kernel to clean up after a process and therefore
-/// also runs on providers' devices.
+/// also runs on a provider's own devices.
 pub fn of_any_device() -> Vec<Case> {
     let mut cases = both!(
         SUITE,
@@ -136,11 +136,11 @@ impl<P: Provider> All<P> {
 }
 
 fn any_order_of_dropping_leaves_nothing<P: Provider>(context: &Context<P>) -> CaseResult {
-    // The context keeps resources opened with its first objects.
+    // The context keeps resources that were opened with its first objects.
     drop(All::new(context.clone())?);
     let (baseline, open) = (resources()?, fds()?);
     verbs::on_leak(|error| panic!("leaked: {error}"));
-    // Each kind first, then each other kind second, then the rest forwards or backwards.
+    // Each kind is first once with each other kind second, then the rest forwards or backwards.
     for first in 0..KINDS {
         for second in (0..KINDS).filter(|kind| *kind != first) {
             for backwards in [false, true] {
@@ -167,7 +167,7 @@ fn closing_parents_before_children_is_refused_and_loses_nothing<P: Provider>(
     let baseline = resources()?;
     let mut all = All::new(context.clone())?;
     let gone = || Stop::Failed("it is not there".to_owned());
-    // Each close is refused while the queue pair lives, returns its handle, and leaves the object
+    // While the queue pair lives, each close is rejected, returns its handle, and leaves the object
     // usable.
     let pd = refused(all.pd.take().ok_or_else(gone)?.close(), "queue pairs")?;
     let mut cq = refused(all.cq.take().ok_or_else(gone)?.close(), "queue pairs")?;
@@ -196,7 +196,7 @@ fn closing_parents_before_children_is_refused_and_loses_nothing<P: Provider>(
     Ok(())
 }
 
-/// Returns the handle after a close that failed because the object is in use.
+/// Returns the handle from a close that failed because the object is in use.
 fn refused<T>(closed: Result<(), HandleError<T>>, by: &str) -> CaseResult<T> {
     let Err(HandleError { handle, error }) = closed else {
         return fail(format_args!("closed, although {by} use it"));
@@ -234,8 +234,8 @@ fn a_forgotten_queue_pair_keeps_its_buffers_from_everybody_else<P: Provider>(
     let wc = wait_one(&mut pair.b.cq)?;
     assert_eq!((wc.status, wc.byte_len), (WcStatus::SUCCESS, 4096));
     are_untouched(&squatters);
-    // The completion queue and the protection domain cannot be closed first; dropping handles is
-    // fine.
+    // The completion queue and the protection domain cannot be closed first, but their handles can
+    // be dropped.
     let pd = refused(pair.pd.close(), "queue pairs")?;
     drop((pd, pair.b.cq));
     Ok(())
@@ -303,7 +303,7 @@ fn wait_for_opcode<P: Provider>(cq: &mut Cq<P>, opcode: WcOpcode) -> CaseResult 
 fn a_thousand_rounds_leave_nothing() -> CaseResult {
     const ROUNDS: u32 = 1000;
     verbs::on_leak(|error| panic!("leaked: {error}"));
-    // A soft device keeps a socket for each address of this host that it has connected to.
+    // A soft device keeps a socket for each address on this host that it has connected to.
     drop(All::new(fabric::open()?)?);
     let (baseline, open) = (resources()?, fds()?);
     for round in 0..ROUNDS {
@@ -358,7 +358,7 @@ fn a_case_that_leaks_leaves_nothing() -> CaseResult {
 }
 
 /// rxe cannot be detached from its users (it has no `disassociate_ucontext`). Deleting it waits for
-/// them. Meanwhile the kernel confirms each object they destroy.
+/// them. Meanwhile, the kernel confirms the destruction of each object.
 fn a_device_that_is_deleted_goes_when_its_objects_are_destroyed() -> CaseResult {
     verbs::on_leak(|error| panic!("leaked: {error}"));
     let mut all = All::new(fabric::open()?)?;
@@ -367,7 +367,7 @@ fn a_device_that_is_deleted_goes_when_its_objects_are_destroyed() -> CaseResult 
     let seen = eventually("the device leaves the list", || {
         verbs::devices().is_ok_and(|list| list.find(DEVICE).is_err())
     });
-    // In any case, the device must be restored, because other cases need it.
+    // The device must be restored even after a failure, because other cases need it.
     let was_waiting = !delete.has_ended();
     (0..KINDS).rev().for_each(|kind| all.drop_one(kind));
     let deleted = delete.finish(LIMIT)?;

@@ -1,11 +1,11 @@
 //! Devices that are removed while programs use them.
 //!
 //! The kernel detaches a device from its users only where the driver can (`disassociate_ucontext`).
-//! mlx5 can; only then does the kernel raise `DEVICE_FATAL` and fail later commands with `EIO`. rxe
-//! cannot: `ib_uverbs_remove_one` (Linux `drivers/infiniband/core/uverbs_main.c`) removes the
-//! device file and waits until its last user closes it, without notifying programs.
+//! mlx5 can. Only then does the kernel raise `DEVICE_FATAL` and fail later commands with `EIO`. rxe
+//! cannot. For rxe, `ib_uverbs_remove_one` (Linux `drivers/infiniband/core/uverbs_main.c`) removes
+//! the device file and waits until its last user closes it, without notifying programs.
 //!
-//! | removed | effect on a program with the device open | the command |
+//! | removed device | effect on a program that has it open | the removing command |
 //! |---|---|---|
 //! | rxe, by `rdma link delete` | everything still works, no event | waits for the program |
 //! | rxe, with its interface | `GID_CHANGE` or `PORT_ERR`, requests fail | waits for the program |
@@ -15,7 +15,7 @@
 //!
 //! Opening a deleted rxe device fails at once.
 //!
-//! rdma-core's programs get no more information than ours: see
+//! rdma-core's programs get no more information than ours. See
 //! [`their_program_is_not_told_of_a_deleted_device_either`].
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -42,7 +42,7 @@ use verbs_harness::tools::{LIMIT, Maker, run};
 
 use super::counts::{SUITE, fds};
 
-/// Returns the cases of the kernel's rxe.
+/// Returns the cases for the kernel's rxe.
 pub(super) fn cases() -> Vec<Case> {
     cases!(
         SUITE,
@@ -52,7 +52,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Returns the cases of soft devices.
+/// Returns the cases for soft devices.
 pub(super) fn of_soft() -> Vec<Case> {
     cases!(
         SUITE,
@@ -61,22 +61,22 @@ pub(super) fn of_soft() -> Vec<Case> {
     )
 }
 
-/// The interface of the removed device, and its peer.
+/// The removed device's interface, and its peer.
 const LINK: [&str; 2] = ["unplug0", "unplug1"];
 
-/// The device on it, beside the one of the other cases.
+/// The device on that interface. Other cases use another device.
 const SPARE: &str = "rxe9";
 
-/// The address of the interface.
+/// The interface's address.
 pub(crate) const ADDRESS: [u8; 4] = [10, 99, 0, 1];
 
-/// An interface for one case only. Dropping it deletes it.
+/// An interface that only one case uses. Dropping this value deletes it.
 pub(crate) struct Interface;
 
 impl Interface {
     pub(crate) fn new() -> CaseResult<Self> {
         let [link, peer] = LINK;
-        // A failed case may have left it behind.
+        // A failed case may have left the interface behind.
         let _ = ip(&["link", "del", link]);
         ip(&["link", "add", link, "type", "veth", "peer", "name", peer])?;
         let interface = Self;
@@ -111,7 +111,7 @@ pub(crate) fn spare(_: &Interface) -> CaseResult<Device> {
     Ok(device)
 }
 
-/// Starts to delete the device and waits until programs cannot find it.
+/// Starts to delete the device and waits until programs can no longer find it.
 pub(crate) fn delete() -> CaseResult<Running> {
     let mut command = Command::new("rdma");
     let deleting = Running::start(command.args(["link", "delete", SPARE]))?;
@@ -123,7 +123,7 @@ fn leaves_the_list() -> CaseResult {
     eventually("the device leaves the list", || verbs::devices().is_ok_and(|list| list.find(SPARE).is_err()))
 }
 
-/// Waits for the command that removes the device, which must succeed.
+/// Waits for the command that removes the device. It must succeed.
 pub(crate) fn succeeds(taking: Running) -> CaseResult {
     match taking.finish(LIMIT)? {
         Ok(done) if done.status.success() => Ok(()),
@@ -131,9 +131,9 @@ pub(crate) fn succeeds(taking: Running) -> CaseResult {
     }
 }
 
-/// Checks that opening a deleted device fails soon and names the reason. The kernel removes the
-/// device from its list first: an open in between may still succeed. The device's file goes next,
-/// its sysfs directory last: an open in between finds a device whose file is missing.
+/// Checks that opening a deleted device fails soon and names the reason. The kernel first removes
+/// the device from its list; until the device's file is gone too, an open may still succeed. The
+/// sysfs directory goes last; before that, an open finds a device without a file.
 fn cannot_be_opened(device: &Device) -> CaseResult {
     let is_gone = |error: &verbs::Error| error.to_string().contains("gone");
     eventually("the file and the directory of the device go", || {
@@ -147,21 +147,21 @@ fn cannot_be_opened(device: &Device) -> CaseResult {
     Ok(())
 }
 
-/// The state shared by the threads of [`Traffic`].
+/// The state that the threads of [`Traffic`] share.
 #[derive(Debug, Default)]
 struct Signals {
     stop: AtomicBool,
-    /// The number of messages of each stream.
+    /// The number of messages in each stream.
     messages: [AtomicU64; STREAMS.len()],
-    /// The asynchronous events so far.
+    /// The asynchronous events raised so far.
     events: Mutex<Vec<AsyncEventType>>,
 }
 
-/// The streams of messages: the transport of each and whether receives are shared.
+/// The message streams: the transport of each, and whether its receives are shared.
 const STREAMS: [(QpType, bool); 3] = [(QpType::RC, false), (QpType::RC, true), (QpType::UD, false)];
 
-/// A model of several programs: streams of messages, a thread waiting for completions, a thread
-/// waiting for events.
+/// A model of several programs: message streams, a thread that waits for completions, and a thread
+/// that waits for events.
 struct Traffic {
     signals: Arc<Signals>,
     streams: Vec<JoinHandle<CaseResult<Option<WcStatus>>>>,
@@ -169,7 +169,7 @@ struct Traffic {
     events: JoinHandle<CaseResult>,
 }
 
-/// The interval between a waiting thread's checks whether to stop.
+/// The interval at which a waiting thread checks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Traffic {
@@ -217,19 +217,20 @@ impl Traffic {
         })
     }
 
-    /// Returns the events so far.
+    /// Returns the events raised so far.
     fn events(&self) -> Vec<AsyncEventType> {
         self.signals.events.lock().map_or_else(|_| Vec::new(), |events| events.clone())
     }
 
-    /// Stops all threads. Returns the status that ended each stream, plus the events.
+    /// Stops all threads. Returns the status that ended each stream, and the events.
     fn stop(self) -> CaseResult<(Vec<Option<WcStatus>>, Vec<AsyncEventType>)> {
         self.signals.stop.store(true, Ordering::Relaxed);
         let statuses = self.streams.into_iter().map(joined).collect::<CaseResult<Vec<_>>>()?;
         assert_eq!(joined(self.waiting)?, 0, "a queue without completions has events");
         joined(self.events)?;
         let mut events = core::mem::take(&mut *self.signals.events.lock()?);
-        // Raised at the end of a queue pair with shared receives, if the thread still saw it.
+        // This event is raised when a queue pair with shared receives ends. The thread may or may
+        // not see it.
         events.retain(|event| *event != AsyncEventType::QP_LAST_WQE_REACHED);
         Ok((statuses, events))
     }
@@ -240,9 +241,9 @@ fn joined<T>(thread: JoinHandle<CaseResult<T>>) -> CaseResult<T> {
     thread.join().unwrap_or_else(|_| fail("a thread panicked"))
 }
 
-/// Two queue pairs exchanging messages.
+/// Two queue pairs that exchange messages.
 struct Stream {
-    // First, because it is bound to a queue pair.
+    // Dropped first, because it is bound to a queue pair.
     window: Option<verbs::Window>,
     a: Qp<Rts>,
     b: Qp<Rts>,
@@ -253,13 +254,13 @@ struct Stream {
     pd: Pd,
 }
 
-/// The room for a message and the header of a datagram.
+/// The space for a message and a datagram's header, in bytes.
 const ROOM: usize = 40 + 64;
 
 impl Stream {
     fn new(context: &Context, qp_type: QpType, is_shared: bool) -> CaseResult<Self> {
-        // Small enough for every interface. A soft device reads the MTU from sysfs, which may show
-        // another network namespace.
+        // The MTU is small enough for every interface. A soft device reads the MTU from sysfs,
+        // which may show another network namespace.
         let shape = Shape { qp_type, path_mtu: Mtu::MTU_256, ..Shape::default() };
         let pd = context.alloc_pd()?;
         let srq = if is_shared { Some(pd.create_srq(&SrqInit::new(8))?) } else { None };
@@ -280,7 +281,7 @@ impl Stream {
         Ok(stream)
     }
 
-    /// Binds a window, which is still bound when the device is removed.
+    /// Binds a window, which stays bound until the device is removed.
     fn bind(&mut self) -> CaseResult {
         let window = self.pd.alloc_window(MwType::TYPE_2)?;
         let memory = self.pd.expose_to_windows(self.pd.alloc_buf(ROOM)?)?;
@@ -311,7 +312,7 @@ impl Stream {
         Ok(failed)
     }
 
-    /// Posts a receive and a send to it.
+    /// Posts a receive and the send that it receives.
     fn post(&mut self) -> CaseResult {
         let room = self.pd.alloc_buf(ROOM)?;
         match &mut self.srq {
@@ -326,7 +327,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Cleans up in a program's usual order: flushes requests in flight and destroys every object.
+    /// Cleans up in a program's usual order: flushes the requests in flight and destroys every
+    /// object.
     fn end(self) -> CaseResult {
         let Self { window, a, b, a_cq, b_cq, srq, ah, pd } = self;
         drop(window);
@@ -369,7 +371,7 @@ fn a_deleted_device_serves_its_users_until_they_close_it() -> CaseResult {
     let traffic = Traffic::start(&context)?;
     let mut deleting = delete()?;
     cannot_be_opened(&device)?;
-    // Streams continue and new objects can be made.
+    // The streams continue, and new objects can be made.
     traffic.flows()?;
     let buf = context.alloc_pd()?.alloc_buf(64)?;
     assert_eq!(context.query_port(PORT)?.state, PortState::ACTIVE);
@@ -386,7 +388,7 @@ fn a_deleted_device_serves_its_users_until_they_close_it() -> CaseResult {
 
 /// Neither rdma-core's `ibv_asyncwatch` nor ours gets an event. Both keep the device alive.
 fn their_program_is_not_told_of_a_deleted_device_either() -> CaseResult {
-    /// A delay after which the kernel has long been waiting for the programs.
+    /// A delay long enough that the kernel is already waiting for the programs.
     const MORE: Duration = Duration::from_secs(2);
     let interface = Interface::new()?;
     spare(&interface)?;
@@ -412,7 +414,7 @@ fn a_device_that_goes_with_its_interface_ends_requests_with_errors() -> CaseResu
     let device = spare(&interface)?;
     let context = device.open()?;
     let traffic = Traffic::start(&context)?;
-    // The interface waits for the device, the device for its users.
+    // Deleting the interface waits for the device, and the device waits for its users.
     let mut taking = Command::new("ip");
     let taking = Running::start(taking.args(["link", "del", LINK[0]]))?;
     leaves_the_list()?;
@@ -423,7 +425,7 @@ fn a_device_that_goes_with_its_interface_ends_requests_with_errors() -> CaseResu
         traffic.events().iter().any(|event| of_port.contains(event))
     })?;
     let (statuses, events) = traffic.stop()?;
-    // A requester without a route fails at once; newer kernels flush its request.
+    // A requester without a route fails at once. Newer kernels flush its request.
     let expected = if rxe_is_before(6, 1)? {
         [WcStatus::LOC_PROT_ERR, WcStatus::LOC_PROT_ERR, WcStatus::RETRY_EXC_ERR]
     } else {
@@ -448,7 +450,7 @@ fn reliable_streams_failed(statuses: &[Option<WcStatus>], with: &[WcStatus]) {
     }
 }
 
-/// Creates the interface of a soft device in a private network namespace of the case.
+/// Creates the interface for a soft device, in a network namespace for this case only.
 fn of_a_soft_device() -> CaseResult<Interface> {
     if is_rxe()? {
         return skip("for soft devices");
@@ -462,7 +464,7 @@ fn of_a_soft_device() -> CaseResult<Interface> {
     }
 }
 
-/// Creates a device whose packets, also those within this machine, need the interface.
+/// Creates a device all of whose packets need the interface, even those within this machine.
 fn on_the_interface(address: IpAddr) -> verbs::Result<Device> {
     verbs::soft::builder().shared_memory(false).bind(address)
 }
@@ -476,7 +478,7 @@ fn a_soft_device_outlives_its_interface() -> CaseResult {
     let traffic = Traffic::start(&context)?;
     drop(interface);
     ended_by_the_interface(&traffic)?;
-    // It is still a device, but without an address.
+    // The device still exists, but has no address.
     eventually("the port is down", || {
         context.query_port(PORT).is_ok_and(|port| port.state != PortState::ACTIVE)
     })?;
@@ -484,7 +486,7 @@ fn a_soft_device_outlives_its_interface() -> CaseResult {
     drop(context.alloc_pd()?.alloc_buf(64)?);
     drop(device.open()?);
     // The order of these events depends on when the device checks. The interface may have come up
-    // only after the device was made.
+    // only after the device was created.
     eventually("the program is told of its port", || {
         let told = traffic.events();
         [AsyncEventType::GID_CHANGE, AsyncEventType::PORT_ERR].iter().all(|event| told.contains(event))
@@ -498,7 +500,7 @@ fn a_soft_device_outlives_its_interface() -> CaseResult {
     eventually("its descriptors are closed", || fds().is_ok_and(|now| now == open))
 }
 
-/// Waits for two events of a port. A port that came up late may raise others before.
+/// Waits for two events on a port. A port that came up late may raise other events before them.
 fn told(events: &AsyncEvents, wanted: [AsyncEventType; 2]) -> CaseResult {
     let mut seen = Vec::new();
     while !wanted.iter().all(|event| seen.contains(event)) {
@@ -510,7 +512,7 @@ fn told(events: &AsyncEvents, wanted: [AsyncEventType; 2]) -> CaseResult {
     Ok(())
 }
 
-/// Connects queue pairs of two devices, with messages that fail within a second.
+/// Connects queue pairs on two devices so that messages fail within a second.
 fn joined_up([near, far]: [&Context; 2], [a, b]: [Qp<Reset>; 2]) -> CaseResult<[Qp<Rts>; 2]> {
     let attr = ConnectAttr { max_mtu: Mtu::MTU_256, timeout: 12, retry_cnt: 3, ..ConnectAttr::default() };
     let (near, far) = (near.port(PORT)?, far.port(PORT)?);
@@ -518,7 +520,7 @@ fn joined_up([near, far]: [&Context; 2], [a, b]: [Qp<Reset>; 2]) -> CaseResult<[
     Ok([a.connect(&near, &to_b, &attr)?, b.connect(&far, &to_a, &attr)?])
 }
 
-/// Two queue pairs of one device: one is a member of a multicast group, the other sends to the
+/// Two queue pairs on one device. One is a member of a multicast group, and the other sends to the
 /// group.
 struct Multicast {
     talker: Qp<Rts>,
@@ -559,7 +561,7 @@ fn a_soft_device_is_used_again_once_its_interface_is_back() -> CaseResult {
     let interface = of_a_soft_device()?;
     verbs::on_leak(|error| panic!("leaked: {error}"));
     let open = fds()?;
-    // The near device, on the loopback interface, keeps its interface.
+    // The near device is on the loopback interface, which stays.
     let near_device = on_the_interface(Ipv4Addr::LOCALHOST.into())?;
     let far_device = on_the_interface(ADDRESS.into())?;
     let (near, far) = (near_device.open()?, far_device.open()?);
@@ -594,7 +596,7 @@ fn a_soft_device_is_used_again_once_its_interface_is_back() -> CaseResult {
     drop(interface);
     told(&far_events, [E::GID_CHANGE, E::PORT_ERR])?;
     assert_eq!(send(&mut a)?, WcStatus::RETRY_EXC_ERR);
-    // The receiver does not notice, because missing messages cause no event.
+    // The receiver does not notice, because messages that do not arrive cause no event.
     assert_eq!(b.state()?, QpState::RTS);
 
     let interface = Interface::new()?;

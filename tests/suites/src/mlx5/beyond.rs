@@ -1,11 +1,11 @@
-//! `beyond`: this project's API for ConnectX features beyond verbs, with the provider named: the
+//! `beyond`: this project's API for ConnectX features beyond verbs, with the provider named:
 //! options of completion queues and queue pairs, requests in the device's format, direct access,
 //! and the meaning of vendor errors.
 //!
 //! # Safety
 //! Requests in the device's format name an [`Arena`], like the raw requests of [`fabric`]. Queue
-//! entries are read from the memory of live queues by volatile accesses, because the device writes
-//! them.
+//! entries are read from the memory of live queues with volatile accesses, because the device
+//! writes them.
 #![allow(unsafe_code)]
 
 use std::time::Instant;
@@ -25,7 +25,7 @@ use verbs_harness::runner::{Case, CaseResult, fail};
 
 const SUITE: &str = "beyond";
 
-/// Returns the cases of the suite.
+/// Returns the suite's cases.
 pub fn cases() -> Vec<Case> {
     let one = |name: &str, run: fn() -> CaseResult| Case::new(SUITE, name, run);
     vec![
@@ -43,7 +43,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// A queue pair connected to itself, with a completion queue for each direction.
+/// A queue pair that is connected to itself, with a completion queue per direction.
 struct Looped {
     context: Context<Mlx5>,
     pd: Pd<Mlx5>,
@@ -69,7 +69,7 @@ fn looped(cq: CqOptions, qp: QpOptions) -> CaseResult<Looped> {
     Ok(Looped { context, pd, sends, receives, qp })
 }
 
-/// Sends a message of `len` bytes from one place of the arena to another.
+/// Sends a message of `len` bytes from one place in the arena to another.
 fn send(looped: &mut Looped, arena: &Arena<Mlx5>, len: usize) -> CaseResult {
     let data = pattern(len as u32, len);
     arena.write(0, &data);
@@ -84,7 +84,7 @@ fn send(looped: &mut Looped, arena: &Arena<Mlx5>, len: usize) -> CaseResult {
     Ok(())
 }
 
-/// Returns the last byte of a completion queue entry: the operation, the format, the owner.
+/// Returns the last byte of a completion queue entry: the operation, the format and the owner.
 fn last_byte(ring: QueueDirect, entry: u32) -> u8 {
     assert!(entry < ring.entries);
     let offset = (entry + 1) * ring.stride - 1;
@@ -92,7 +92,7 @@ fn last_byte(ring: QueueDirect, entry: u32) -> u8 {
     unsafe { ring.buf.add(offset as usize).read_volatile() }
 }
 
-/// The bits of the format: data in the entry, or the title of a block.
+/// The format bits: data in the entry, or the title of a compressed block.
 const FORMAT: u8 = 0xc;
 
 fn sized() -> CaseResult {
@@ -239,7 +239,7 @@ fn raw() -> CaseResult {
     assert_eq!(wr.complete()?, 2);
     arrived(&mut sends, 2)?;
 
-    // Together with requests of verbs.
+    // Together with ordinary verbs requests.
     let mut batch = qp.batch();
     // SAFETY: as above.
     unsafe { batch.put_raw(3, &request(3)) }?;
@@ -266,7 +266,7 @@ fn not_raw() -> CaseResult {
     arena.write(0, &[7; 16]);
     let request = rdma_write(qp.qp_num(), (arena.addr() + 512, arena.rkey()), arena.sge(0..16));
 
-    // SAFETY: as in `raw`; the queue refuses the request.
+    // SAFETY: as in `raw`; the queue rejects the request.
     let refused = unsafe { qp.post_raw(1, &request[..2]) }.unwrap_err();
     assert!(matches!(refused, PostReason::TooManySge { given: 2, .. }), "{refused}");
     // SAFETY: as above.
@@ -320,7 +320,7 @@ fn shared() -> CaseResult {
     // SAFETY: the record of a live queue.
     assert_eq!(u32::from_be(unsafe { used.record.read_volatile() }), 3);
 
-    // The queue still works with verbs, because a description changes nothing.
+    // The queue still works with verbs, because reading the description changes nothing.
     let init = QpInit { srq: Some(srq.handle()), ..QpInit::new(QpType::RC, &cq) };
     let qp = pd.create_qp(&init)?;
     let own = Remote::from_qp(&qp);
@@ -405,7 +405,7 @@ fn foreign() -> CaseResult {
 }
 
 fn vendor() -> CaseResult {
-    /// Linux and rdma-core print this number for page faults of shared receive queues.
+    /// Linux and rdma-core print this number for page faults on shared receive queues.
     const PAGE_FAULT: u32 = 0x93;
     let Looped { context, pd, mut sends, receives: _receives, mut qp } =
         looped(CqOptions::default(), QpOptions::default())?;

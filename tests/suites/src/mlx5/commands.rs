@@ -1,7 +1,7 @@
-//! Failed commands: the result of each status in this project's API; the state after the call.
+//! Failed commands: what each status becomes in this project's API, and the state after the call.
 //!
 //! Each call below sends one command, which the model fails with a few statuses in turn. Over all
-//! calls, each status occurs. The call returns the status's errno and the handle. It leaves no
+//! calls, every status occurs. The call returns the status's errno and the handle. It leaves no
 //! object behind in the device or the kernel. The same call with the same handle succeeds
 //! afterwards.
 //!
@@ -11,7 +11,7 @@
 //! | `RST2INIT_QP`, `INIT2RTR_QP`, `RTR2RTS_QP`, `2ERR_QP`, `2RST_QP` | moves a queue pair |
 //! | `DESTROY_MKEY`, `DESTROY_RMP`, `DESTROY_CQ`, `DEALLOC_PD` | closes an object |
 //!
-//! `DESTROY_QP` is missing: Linux's driver prints the failure and reports success
+//! `DESTROY_QP` is not listed: Linux's driver prints the failure and reports success
 //! (`destroy_qp_common` in `drivers/infiniband/hw/mlx5/qp.c`), so no library can notice.
 
 // A failed call returns its handle.
@@ -29,7 +29,7 @@ use verbs_harness::runner::{CaseResult, fail};
 
 use crate::lifecycle::counts::{Resources, back_to, resources};
 
-/// Command statuses, each with the driver's errno for it.
+/// Command statuses, each with the errno that the driver returns for it.
 ///
 /// # References
 /// Linux `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`
@@ -51,10 +51,10 @@ pub(super) const STATUSES: &[(u8, i32)] = &[
     (0x51, libc::EIO),
 ];
 
-/// The number of failures of each call.
+/// The number of times that each call fails.
 const FAILURES: u32 = 3;
 
-/// Runs the case, with the provider hidden or named.
+/// Runs the case, with the provider erased or named.
 pub(super) fn leave_what_was_there<P: Provider>(context: &Context<P>) -> CaseResult {
     verbs::on_leak(|error| panic!("leaked: {error}"));
     // Newer drivers create an internal queue pair with the first memory region.
@@ -88,7 +88,7 @@ pub(super) fn leave_what_was_there<P: Provider>(context: &Context<P>) -> CaseRes
     for _ in 0..2 {
         drop(next_completed(&mut cq)?);
     }
-    // A receive, which the move to ERR flushes, once.
+    // Posts a receive, which the move to ERR flushes once.
     b.post_recv_buf(pd.alloc_buf(100)?, ..)?;
     for (qp, flushed) in ends.into_iter().zip([0, 1]) {
         let qp = faults.moves("2ERR_QP", qp, |qp| qp.to_error())?;
@@ -105,23 +105,23 @@ pub(super) fn leave_what_was_there<P: Provider>(context: &Context<P>) -> CaseRes
     back_to(&faults.kernel)
 }
 
-/// Fails commands and compares the objects before and after.
+/// Makes commands fail, and compares the objects before and after.
 struct Faults {
     control: Control,
-    /// The kernel's objects at the start.
+    /// The objects in the kernel at the start.
     kernel: Resources,
-    /// The statuses of the next calls.
+    /// The statuses with which the next commands fail.
     statuses: Cycle<Iter<'static, (u8, i32)>>,
 }
 
 impl Faults {
-    /// Makes an object: first with failures, then with success.
+    /// Makes an object: first the command fails a few times, then it succeeds.
     fn makes<T>(&mut self, opcode: &str, make: impl Fn() -> verbs::Result<T>) -> CaseResult<T> {
         let made = self.moves(opcode, (), |()| make().map_err(|error| HandleError { handle: (), error }))?;
         Ok(made)
     }
 
-    /// Makes a call with a handle: first with failures, then with success.
+    /// Makes a call with a handle: first the command fails a few times, then it succeeds.
     fn moves<T, U>(
         &mut self,
         opcode: &str,
@@ -151,7 +151,7 @@ impl Faults {
         call(handle).map_err(|failed| failed.error.into())
     }
 
-    /// Returns the completion queues, queue pairs and shared receive queues of the first function.
+    /// Returns the first function's completion queues, queue pairs and shared receive queues.
     fn objects(&mut self) -> CaseResult<Vec<String>> {
         let mut objects = self.control.say("list")?;
         objects.retain(|line| {

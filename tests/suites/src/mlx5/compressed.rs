@@ -1,10 +1,10 @@
-//! `compressed`: completion queues compressed by the device.
+//! `compressed`: completion queues that the device compresses.
 //!
 //! `tests/c/compressed/compressed.c` requests each form and size of compressed completions
-//! (`mlx5dv_create_cq`). It reads the memory of such queues on rdma-core's libmlx5 and on this
-//! project's; both runs must print the same. It also polls them on this project's, which expands
-//! them: runs of every length, events, a resize, and the end of a queue pair with completions
-//! inside.
+//! (`mlx5dv_create_cq`). It reads the memory of such queues under rdma-core's libmlx5 and under
+//! this project's library, and both runs must print the same. Under this project's library, which
+//! expands the completions, it also polls the queues: runs of every length, events, a resize, and a
+//! queue pair that ends while its completions are in the queue.
 //!
 //! Conformance cases about completion queues run again with `MLX5_ENABLE_CQE_COMPRESSION=1`, which
 //! compresses all of their queues.
@@ -31,13 +31,13 @@ pub(super) const PROGRAM: Program = Program {
     options: &["-libverbs", "-lmlx5"],
 };
 
-/// The topics of conformance cases with several requests completing at once.
+/// The topics whose conformance cases have several requests completing at once.
 const TOPICS: &[&str] = &["cq", "cq_events", "cq_resize", "flushes", "rc_queues", "srq"];
 
 /// The variable that compresses all completion queues.
 const COMPRESSES: Env = &[("MLX5_ENABLE_CQE_COMPRESSION", "1")];
 
-/// Returns the cases of the suite.
+/// Returns the suite's cases.
 pub fn cases(setup: Setup) -> Vec<Case> {
     let of_both = move || {
         let [theirs, ours] = [Maker::Theirs, Maker::Linked].map(|maker| run(setup, &maker, "raw"));

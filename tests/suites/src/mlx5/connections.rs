@@ -1,18 +1,18 @@
 //! `cm`, `listener`, `cm_tools`, `cm_rates` and `cm_flags`: connections by address with our API and
-//! our tools, as in the suites on rxe.
+//! our tools, as in the same suites on rxe.
 //!
 //! The first two connect a function to itself, in the case's process. The tools connect one
 //! function to the other ([`Sides`](crate::cm_sides::Sides)), with rdma-core's tools in either
-//! role. They include XRC connections, which rxe lacks. C's programs run on C's library in the
-//! suite [`rdmacm`](super::rdmacm) and on ours in `c_abi.rdmacm`.
+//! role. Their cases include XRC connections, which rxe does not support. C's programs run on C's
+//! library in the suite [`rdmacm`](super::rdmacm), and on our library in `c_abi.rdmacm`.
 
 use verbs_fixtures::functions::{Port, Setup};
 use verbs_harness::runner::Case;
 
 use crate::{cm, cm_flags, cm_rates, cm_tools, listener};
 
-/// Returns the cases; none without two Ethernet ports, because InfiniBand ports have no address
-/// here.
+/// Returns the cases. There are none without two Ethernet ports, because InfiniBand ports have no
+/// address in the guests.
 pub fn cases(setup: Setup) -> Vec<Case> {
     if setup != (Setup { port: Port::Roce, functions: 2 }) {
         return Vec::new();
@@ -29,10 +29,10 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     .collect()
 }
 
-/// The suites, plus C's programs on our library.
+/// The prefixes of these suites, and of C's programs on our library.
 const SUITES: &[&str] = &["cm.", "listener.", "cm_tools.", "cm_rates.", "cm_flags.", "c_abi.rdmacm."];
 
-/// The cases of a guest with `--usual`: one tool of each role; XRC.
+/// The cases that a guest with `--usual` runs: our tools and theirs in either role, and XRC.
 pub const SHORT: &[&str] = &[
     "cm.a_connection_by_ipv6_address_carries_messages_both_ways",
     "cm.the_unread_requests_of_a_listener_and_the_threads_that_wait_follow_it",
@@ -44,7 +44,7 @@ pub const SHORT: &[&str] = &[
     "c_abi.rdmacm.rping -S 4000 served by the peer",
 ];
 
-/// Returns whether a case of these suites is left to guests without `--usual`.
+/// Returns whether only guests without `--usual` run a case of these suites.
 pub fn is_long(name: &str) -> bool {
     SUITES.iter().any(|suite| name.starts_with(suite)) && !SHORT.contains(&name)
 }

@@ -1,4 +1,4 @@
-//! `devinfo`: the device attributes read by rdma-core's tools through the driver and libmlx5.
+//! `devinfo`: the device attributes that rdma-core's tools read through the driver and libmlx5.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use verbs_harness::tools::{Maker, run};
 
 const SUITE: &str = "devinfo";
 
-/// Returns the cases of the suite.
+/// Returns the suite's cases.
 pub fn cases(setup: Setup) -> Vec<Case> {
     let mut cases =
         vec![Case::new(SUITE, "ibv_devices lists every function", move || every_function_is_listed(setup))];
@@ -32,7 +32,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     cases
 }
 
-/// Output of `ibv_devinfo -v` for one device.
+/// The output of `ibv_devinfo -v` for one device.
 #[derive(Debug)]
 pub struct Report(pub String);
 
@@ -59,7 +59,7 @@ impl Report {
     /// Checks the text after `KEY:`.
     ///
     /// # Errors
-    /// The line is missing, or has another text.
+    /// The line is missing, or has a different text.
     pub fn is(&self, key: &str, wanted: &str) -> CaseResult {
         let text = self.text(key)?;
         if text == wanted { Ok(()) } else { fail(format_args!("{key} is {text:?} rather than {wanted:?}")) }
@@ -74,7 +74,7 @@ impl Report {
         }
     }
 
-    /// Returns a number, written as `17`, `0x11`, or `1 (256)`.
+    /// Returns the number after `KEY:`, which is written as `17`, `0x11` or `1 (256)`.
     ///
     /// # Errors
     /// The line is missing, or has no number.
@@ -88,10 +88,10 @@ impl Report {
         number.ok_or_else(|| Stop::Failed(format!("{key} is {text:?}, which is not a number")))
     }
 
-    /// Checks that numbers are not less than others.
+    /// Checks that each number is at least the given minimum.
     ///
     /// # Errors
-    /// A number is missing, or less.
+    /// A number is missing, or less than its minimum.
     pub fn at_least(&self, least: &[(&str, u64)]) -> CaseResult {
         for &(key, least) in least {
             let number = self.number(key)?;
@@ -124,7 +124,7 @@ fn every_function_is_listed(setup: Setup) -> CaseResult {
     Ok(())
 }
 
-/// Returns names and GUIDs in the output of `ibv_devices`, after its two heading lines.
+/// Returns the names and GUIDs in the output of `ibv_devices`, without its two heading lines.
 pub fn listed(text: &str) -> Vec<(&str, &str)> {
     text.lines()
         .skip(2)
@@ -167,7 +167,7 @@ fn has_an_active_port(setup: Setup, function: u8) -> CaseResult {
         Port::Roce => {
             report.is("link_layer", "Ethernet")?;
             report.is("max_mtu", "4096 (5)")?;
-            // The largest MTU for frames of 1500 bytes.
+            // The largest MTU that fits into frames of 1500 bytes.
             report.is("active_mtu", "1024 (3)")?;
             report.is("port_lid", "0")
         }

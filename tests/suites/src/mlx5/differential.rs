@@ -1,10 +1,10 @@
-//! `differential`: one program on rdma-core's libmlx5 and on this project's, in one boot. Both runs
-//! must print the same and leave the same trace in the model.
+//! `differential`: one program under rdma-core's libmlx5 and under this project's library, in one
+//! boot. Both runs must print the same and leave the same trace in the model.
 //!
 //! `tests/c/differential/differential.c` uses only verbs. It runs a script of requests, each
 //! completed before the next. It prints every completion and a checksum of all data. The model
 //! compares the traces: commands, doorbell records, stores into registers, requests, receives and
-//! completions. The accepted differences are in a table of `connectx_model`
+//! completions. The accepted differences are in a table in `connectx_model`
 //! (`trace::differential`).
 //!
 //! | transports | port | requests |
@@ -16,18 +16,18 @@
 //! | difference | reason not to compare |
 //! |---|---|
 //! | data in completions, unless requested | libmlx5 has it unless `MLX5_SCATTER_TO_CQE=0` |
-//! | the GRH flag of receives with it | libmlx5 takes the flag from bytes of the data |
-//! | flags in completions of sends | libmlx5 sets "with immediate", which is undefined there |
-//! | rejection of a later request of a list | libmlx5 rings with the rejected request |
-//! | sizes of queues for sends only | ours has room for an address too |
+//! | the GRH flag of such receives | libmlx5 takes the flag from bytes of the data |
+//! | flags in send completions | libmlx5 sets "with immediate", which is undefined there |
+//! | rejection of a later request in a list | libmlx5 rings with the rejected request |
+//! | sizes of queues for sends only | ours has space for an address too |
 //! | inline requests without data if `MLX5_POST_SEND_PREFER_BF=0` | libmlx5 uses no BlueFlame |
-//! | `MLX5_SHUT_UP_BF=1` | libmlx5 rings one half of a register, a model complaint |
-//! | `IP_CSUM_OK` of frames of a work queue | libmlx5 reports it only to queue pairs |
+//! | `MLX5_SHUT_UP_BF=1` | libmlx5 rings one half of a register, which the model reports |
+//! | `IP_CSUM_OK` on a work queue's frames | libmlx5 reports it only to queue pairs |
 //! | frames shorter than their headers | libmlx5 does not reject all of them |
 //! | headers of segmented sends over the queue's end | libmlx5 puts the data 32 bytes too far |
 //! | frames longer than the port's limit | the kernel cannot reset the failed send queue |
 //! | indexes of tags, hence handles | libmlx5 uses the one free for longest, ours the next one |
-//! | `TM_SYNC_REQ` of a tag added without a count | libmlx5 only keeps the counts of additions |
+//! | `TM_SYNC_REQ` for a tag added without a count | libmlx5 only keeps the counts of additions |
 //! | windows of XRC senders, invalidations by UC queue pairs | ours rejects the requests |
 //! | vendor errors of tag lists | undefined: libmlx5 returns bits of the time |
 
@@ -51,48 +51,49 @@ pub(super) const PROGRAM: Program = Program {
     options: &["-libverbs"],
 };
 
-/// Limit on a run: some thousand requests.
+/// The time limit for a run, which posts some thousand requests.
 const RUN: Duration = Duration::from_secs(120);
 
 const TRANSPORTS: [&str; 5] = ["rc", "uc", "ud", "xrc", "srq"];
-/// Transports of frames, only for Ethernet ports.
+/// The transports for frames, which only Ethernet ports have.
 pub(super) const FRAMES: [&str; 2] = ["raw", "wq"];
 const APIS: [&str; 2] = ["post", "wr"];
 
-/// The number of requests from one seed.
+/// The number of requests that one seed yields.
 pub const REQUESTS: u32 = 500;
 
-/// The number of seeds for each transport and interface: 10,000 requests altogether.
+/// The number of seeds per transport and interface: 10,000 requests in total.
 const SEEDS: u32 = 2;
 
-/// A setting of both libraries: only requests with inline data are written to a register.
+/// A setting for both libraries: only requests with inline data are written to a register.
 const FEW_BLUE_FLAMES: Env = &[("MLX5_POST_SEND_PREFER_BF", "0")];
 
-/// A setting of both libraries: short receives have their data in completions. Without the
+/// A setting for both libraries: short receives have their data in completions. Without the
 /// variable, libmlx5 puts it there and this project does not.
 const DATA_IN_COMPLETIONS: Env = &[(SCATTER, "1")];
 
-/// The same for queue pairs with all requests signalled: also responses of reads and atomics.
+/// The same for queue pairs whose requests are all signalled: responses to reads and atomics are in
+/// completions too.
 const ALL_COMPLETE: Env = &[(SCATTER, "1"), ("DIFFERENTIAL_SIGNALS_ALL", "1")];
 
 /// More received data, but no responses: libmlx5 of rdma-core 44 copies an atomic's response from
 /// the wrong half of such an entry.
 const LONG_ENTRIES: Env = &[(SCATTER, "1"), ("MLX5_CQE_SIZE", "128")];
 
-/// The variable, common to both libraries.
+/// The environment variable, which both libraries read.
 const SCATTER: &str = "MLX5_SCATTER_TO_CQE";
 
-/// Variables of a program.
+/// Environment variables for a program.
 type Env = &'static [(&'static str, &'static str)];
 
-/// A program's arguments and its environment.
+/// A program's arguments, and its environment.
 #[derive(Clone, Debug)]
 struct Script {
     words: String,
     env: Env,
 }
 
-/// Returns the cases of the suite.
+/// Returns the suite's cases.
 pub fn cases(setup: Setup) -> Vec<Case> {
     let mut scripts = Vec::new();
     let mut add = |words: String, env| scripts.push(Script { words, env });
@@ -101,7 +102,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
             for script in ["shapes", "wraps", "events", "refusals"] {
                 add(format!("{transport} {api} {script}"), &[]);
             }
-            // Only on these transports do requests with a wrong key fail.
+            // Requests with a wrong key fail only on these transports.
             if ["rc", "xrc", "srq"].contains(&transport) {
                 add(format!("{transport} {api} errors"), &[]);
             }
@@ -148,7 +149,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     cases
 }
 
-/// Adds the scripts of frames.
+/// Adds the scripts that send frames.
 fn frames(add: &mut impl FnMut(String, Env)) {
     for api in APIS {
         for script in ["shapes", "wraps", "events", "errors", "random 1 200"] {
@@ -156,7 +157,7 @@ fn frames(add: &mut impl FnMut(String, Env)) {
                 add(format!("{transport} {api} {script}"), &[]);
             }
         }
-        // Both transports have the same senders.
+        // Both transports use the same send queues.
         for script in ["refusals", "segments"] {
             add(format!("raw {api} {script}"), &[]);
         }
@@ -164,7 +165,7 @@ fn frames(add: &mut impl FnMut(String, Env)) {
     }
 }
 
-/// Adds the scripts of tag lists, only for InfiniBand ports.
+/// Adds the scripts that use tag lists, which run only on InfiniBand ports.
 fn tags(add: &mut impl FnMut(String, Env)) {
     for api in APIS {
         add(format!("tm {api} tags"), &[]);
@@ -178,7 +179,7 @@ impl Script {
         [self.words.clone()].into_iter().chain(settings).collect()
     }
 
-    /// Runs the script on one library, in a section of the trace. Returns its output.
+    /// Runs the script on one library, in its own section of the trace. Returns the output.
     fn run(&self, setup: Setup, maker: &Maker, mark: &str) -> CaseResult<String> {
         let program = compiled(&PROGRAM)?;
         let mut command = Command::new(program);
@@ -203,7 +204,7 @@ impl Script {
         }
     }
 
-    /// Compares runs on two libraries.
+    /// Runs the script on two libraries and compares the runs.
     fn compare(&self, setup: Setup, makers: [Maker; 2]) -> CaseResult {
         warm_up(setup)?;
         let marks = ["first", "second"];
@@ -219,7 +220,7 @@ impl Script {
     }
 }
 
-/// Compares outputs and reports the first different lines.
+/// Compares two outputs and reports the first lines that differ.
 ///
 /// # Errors
 /// The outputs differ.
@@ -237,7 +238,7 @@ pub fn same_lines(one: &str, other: &str) -> CaseResult {
     ))
 }
 
-/// Checks that the comparison finds an existing difference.
+/// Checks that the comparison finds a known difference.
 fn differ(setup: Setup) -> CaseResult {
     for (mark, seed) in [("first", 3), ("second", 4)] {
         let script = Script { words: format!("rc post random {seed} 20"), env: &[] };
@@ -249,7 +250,7 @@ fn differ(setup: Setup) -> CaseResult {
     Ok(())
 }
 
-/// Registers memory once, because newer kernels then create an internal queue pair.
+/// Registers memory once, because newer kernels create an internal queue pair the first time.
 fn warm_up(setup: Setup) -> CaseResult {
     let done = Path::new("/tmp/differential.warm");
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;

@@ -1,5 +1,5 @@
-//! `direct`: one program filling the queues of a ConnectX device itself, on rdma-core's libmlx5 and
-//! on this project's. Both runs must print the same.
+//! `direct`: a program that fills a ConnectX device's queues itself, under rdma-core's libmlx5 and
+//! under this project's library. Both runs must print the same.
 //!
 //! `tests/c/direct/direct.c` queries the device's attributes and the addresses of its objects'
 //! queues (`mlx5dv_init_obj`). It posts writes across the end of its send queue, rings the doorbell
@@ -23,7 +23,7 @@ pub(super) const PROGRAM: Program = Program {
     options: &["-libverbs", "-lmlx5"],
 };
 
-/// Returns the cases of the suite.
+/// Returns the suite's cases.
 pub fn cases(setup: Setup) -> Vec<Case> {
     vec![
         Case::new(SUITE, "a program fills the queues by itself, the same on both libraries", move || {

@@ -1,8 +1,8 @@
-//! `faults`: reactions of programs, the driver and the kernel to a failing device. The control
-//! channel injects the faults.
+//! `faults`: how programs, the driver and the kernel react to a failing device. The control channel
+//! injects the faults.
 //!
-//! Small programs on pyverbs (`faults.py`) print their observations, which the cases check. The
-//! last case breaks the device. The [removal] of one runs after all others.
+//! Small pyverbs programs (`faults.py`) print their observations, which the cases check. The last
+//! case breaks the device. The [removal] of a device runs after all other cases.
 //!
 //! [removal]: removal
 
@@ -28,11 +28,11 @@ const SUITE: &str = "faults";
 
 const SCRIPT: &str = include_str!("faults.py");
 
-/// Limit for the driver to detect a dead device: it polls every two seconds and needs several
-/// failed polls.
+/// The time limit for the driver to detect a dead device: it polls every two seconds, and needs
+/// several failed polls.
 const DYING: Duration = Duration::from_secs(100);
 
-/// Returns the cases of the suite.
+/// Returns the suite's cases.
 pub fn cases(setup: Setup) -> Vec<Case> {
     let one = |name: &str, run: fn(Setup) -> CaseResult| Case::new(SUITE, name, move || run(setup));
     vec![
@@ -49,7 +49,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     ]
 }
 
-/// Returns the case that removes function 0, which does not return.
+/// Returns the case that removes function 0, which does not come back.
 pub fn removal() -> Vec<Case> {
     const NAME: &str = "removal of a function ends its users' calls, and harms no other program";
     vec![Case::new(SUITE, NAME, removed).within(4 * DYING + LIMIT)]
@@ -71,7 +71,7 @@ fn start(setup: Setup, name: &str) -> CaseResult<Running> {
     Ok(Running::start(&mut python)?)
 }
 
-/// Waits for the end of one of the small programs and returns its lines.
+/// Waits until one of the small programs ends and returns its lines.
 fn lines(name: &str, program: Running) -> CaseResult<Vec<String>> {
     match program.finish(LIMIT)? {
         Ok(ended) if ended.status.success() => Ok(ended.stdout.lines().map(str::to_owned).collect()),
@@ -84,7 +84,7 @@ fn lines(name: &str, program: Running) -> CaseResult<Vec<String>> {
     }
 }
 
-/// Compares lines with the expected ones and reports each as a part.
+/// Compares lines with the expected lines and reports each as a part.
 fn tell_lines(what: &str, said: &[String], wanted: &[String]) -> CaseResult {
     for (line, wanted) in said.iter().zip(wanted) {
         let verdict =
@@ -110,7 +110,7 @@ fn port(_: Setup) -> CaseResult {
         fail(format_args!("the port is {:?} rather than {wanted}", read_sysfs(0, "ports/1/state")))
     };
     let asyncwatch = Maker::Theirs.tool("ibv_asyncwatch")?;
-    // Into a pipe, the program would buffer its output until its exit, which never comes.
+    // With a pipe, the program would buffer its output until it exits, which it never does.
     let mut watch = Command::new("stdbuf");
     watch.arg("-oL").arg(asyncwatch.get_program()).args(["-d", &device(0)]);
     Maker::Theirs.prepare(&mut watch)?;
@@ -127,7 +127,7 @@ fn port(_: Setup) -> CaseResult {
         state_is("DOWN")?;
         said("IBV_EVENT_PORT_ERR (10), port 1")
     })();
-    // In any case, because later cases need the port.
+    // Brings the port up even after a failure, because later cases need it.
     control.say("port up")?;
     seen?;
     state_is("ACTIVE")?;
@@ -162,8 +162,8 @@ fn our_command(_: Setup) -> CaseResult {
     Ok(pd.close()?)
 }
 
-/// Queries the device until the kernel has detached it from the context. Each failure before must
-/// name a failed device.
+/// Queries the device until the kernel has detached it from the context. Until then, each failure
+/// must say that the device has failed.
 fn until_gone(context: &Context) -> CaseResult {
     let mut seen: Vec<verbs::Error> = Vec::new();
     let gone = process::wait_until(DYING, || {
@@ -189,7 +189,7 @@ fn until_gone(context: &Context) -> CaseResult {
 }
 
 fn failed_commands(setup: Setup) -> CaseResult {
-    // The guest with the other kind of port runs the other half of the API.
+    // The guest with the other type of port runs the other form of the API.
     match setup.port {
         Port::Ib => commands::leave_what_was_there(&fabric::open()?),
         Port::Roce => with_named!(fabric::open_named()?, |context| commands::leave_what_was_there(&context)),
@@ -201,8 +201,8 @@ fn ping_pong(_: Setup) -> CaseResult {
         let mut tool = Maker::Theirs.tool("ibv_rc_pingpong")?;
         Ok(process::run(tool.args(["-d", &device(0), "-g", "0", "127.0.0.1"]), LIMIT)?)
     };
-    // Newer drivers create an internal queue pair with the first memory region, which the fault
-    // must not hit.
+    // Newer drivers create an internal queue pair with the first memory region, and the fault must
+    // not hit it.
     match run()? {
         Ok(end) if end.stderr.contains("Couldn't connect") => {}
         end => return fail(format_args!("before the fault: {end:?}")),
@@ -215,9 +215,9 @@ fn ping_pong(_: Setup) -> CaseResult {
 }
 
 fn completions(setup: Setup) -> CaseResult {
-    /// `IBV_WC_WR_FLUSH_ERR` and `IBV_QPS_ERR`.
+    /// The values of `IBV_WC_WR_FLUSH_ERR` and `IBV_QPS_ERR`.
     const AFTER: &str = "5 6";
-    // Syndromes, with the values of enum ibv_wc_status.
+    // Syndromes, each with the value of its enum ibv_wc_status.
     const SENDS: &[(u8, u8)] = &[
         (0x01, 1),
         (0x02, 2),
@@ -248,27 +248,27 @@ fn held(setup: Setup) -> CaseResult {
 }
 
 fn overrun(setup: Setup) -> CaseResult {
-    /// `IBV_EVENT_CQ_ERR`
+    /// The value of `IBV_EVENT_CQ_ERR`.
     const WANTED: &str = "event 0";
     let said = program(setup, "overrun")?;
     if said == [WANTED] { Ok(()) } else { fail(format_args!("{said:?} rather than {WANTED:?}")) }
 }
 
 fn fatal(setup: Setup) -> CaseResult {
-    /// `IBV_EVENT_DEVICE_FATAL`
+    /// The last number is the value of `IBV_EVENT_DEVICE_FATAL`.
     const WANTED: [&str; 2] = ["ready", "event 8"];
     let mut program = start(setup, "fatal")?;
     if !program.wait_for_output(LIMIT, |said| said.starts_with(WANTED[0])) {
         return lines("fatal", program).and_then(|said| fail(format_args!("it printed {said:?}")));
     }
-    // The kernel removes the device; the driver then resets it and restarts it as a new device of
+    // The kernel removes the device. The driver then resets it and restarts it as a new device with
     // the same name.
     live::while_it_dies(DYING, || Control::tell("fatal").map(drop), || Ok(()))?;
     let said = lines("fatal", program)?;
     if said != WANTED {
         return fail(format_args!("{said:?} rather than {WANTED:?}"));
     }
-    // On InfiniBand the port becomes active by itself; on Ethernet the new netdev must be set up.
+    // On InfiniBand, the port becomes active by itself. On Ethernet, the new netdev must be set up.
     let mut is_set_up = setup.port == Port::Ib;
     let mut is_back = || {
         if !is_set_up {
@@ -290,7 +290,7 @@ fn fatal(setup: Setup) -> CaseResult {
     live::works()
 }
 
-/// Gives the netdev of the first function its address.
+/// Gives the first function's netdev its address.
 fn set_up_netdev() -> CaseResult {
     let Some(netdev) = fs::read_dir(sysfs(0, "device/net"))?.next() else { return fail("no netdev") };
     let netdev = netdev?.file_name();
@@ -303,7 +303,8 @@ fn removed() -> CaseResult {
     let ours = fabric::open()?;
     let function = fs::canonicalize(sysfs(0, "device"))?;
     let unplug = || {
-        // As the driver of an empty slot would. The write returns when the function is gone.
+        // Removes the function as the driver of an empty slot would. The write returns once the
+        // function is gone.
         let mut write = Command::new("sh");
         write.args(["-c", "echo 1 >\"$0/remove\""]).arg(&function);
         match process::run(&mut write, DYING)? {
@@ -315,7 +316,7 @@ fn removed() -> CaseResult {
     if verbs::devices()?.find(&device(0)).is_ok() {
         return fail("a function that was removed is listed");
     }
-    // Programs using it must fail, not hang.
+    // Programs that use it must fail rather than hang.
     let ended = process::run(
         Maker::Theirs.tool("ibv_rc_pingpong")?.args(["-d", &device(0), "-g", "0", "127.0.0.1"]),
         DYING,

@@ -1,4 +1,5 @@
-//! `interop`: our tools and rdma-core's on ConnectX devices, against each other and side by side.
+//! `interop`: our tools and rdma-core's tools on ConnectX devices, against each other and side by
+//! side.
 
 use verbs_fixtures::functions::{Setup, device};
 use verbs_harness::runner::{Case, CaseResult};
@@ -8,7 +9,7 @@ use super::pingpong::TRANSPORTS;
 
 const SUITE: &str = "interop";
 
-/// Returns the cases of the suite.
+/// Returns the suite's cases.
 pub fn cases(setup: Setup) -> Vec<Case> {
     let mut cases = Vec::new();
     for makers in [[Maker::Ours, Maker::Theirs], [Maker::Theirs, Maker::Ours], [Maker::Ours, Maker::Ours]] {
@@ -45,7 +46,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
 }
 
 /// Compares our tool, and rdma-core's tool on our `libibverbs.so.1`, with rdma-core's tool on its
-/// own library: output, byte for byte, and status.
+/// own library: the output, byte for byte, and the exit status.
 fn outputs(tool: &str, args: &[&str]) -> CaseResult {
     let theirs = run(Maker::Theirs.tool(tool)?.args(args))?;
     assert!(theirs.status.success() && theirs.stderr.is_empty(), "{theirs:?}");

@@ -1,4 +1,4 @@
-//! [`KernelLog`]: kernel messages during a case.
+//! [`KernelLog`]: the kernel messages during a case.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom};
@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 /// The kernel's log from a given moment on.
 pub(super) struct KernelLog {
-    /// `None` if the log is not readable; it then has no lines.
+    /// `None` if the log is not readable, in which case it has no lines.
     log: Option<File>,
 }
 
@@ -21,17 +21,18 @@ impl KernelLog {
         Self { log: open().ok() }
     }
 
-    /// Returns the messages since then.
+    /// Returns the messages since the log was opened.
     pub(super) fn lines(self) -> Vec<String> {
         let mut lines = Vec::new();
         let Some(mut log) = self.log else { return lines };
-        // A read returns one record; this buffer exceeds the longest.
+        // A read returns one record, and this buffer is larger than the longest record.
         let mut record = vec![0; 16 << 10];
         loop {
             match log.read(&mut record) {
                 Ok(0) => break,
                 Ok(length) => lines.extend(line(&String::from_utf8_lossy(&record[..length]))),
-                // Unread records were overwritten; the next read returns the oldest remaining one.
+                // Unread records were overwritten. The next read returns the oldest record that
+                // remains.
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
                 Err(_) => break,
             }
@@ -40,7 +41,8 @@ impl KernelLog {
     }
 }
 
-/// Parses `6,339,5140900,-;mlx5_core 0000:00:10.0: ...`; lines of properties may follow.
+/// Parses a record such as `6,339,5140900,-;mlx5_core 0000:00:10.0: ...`. Property lines may
+/// follow.
 pub fn line(record: &str) -> Option<String> {
     let (_, text) = record.split_once(';')?;
     text.lines().next().map(str::to_owned)

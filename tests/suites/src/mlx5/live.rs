@@ -1,19 +1,19 @@
-//! Programs of this project's API, alive while their device dies: each has a connection amid
-//! traffic, waiting threads, and objects of many kinds.
+//! Programs that use this project's API while their device dies. Each has a connection with
+//! traffic, threads that wait, and objects of many kinds.
 //!
 //! ```text
 //! Alive ── the device fails ──► Dying ── the kernel removes the device ──► Gone
 //!          DEVICE_FATAL         calls succeed, or fail                     calls fail with EIO
 //! ```
 //!
-//! | thread of a program | waits for | ends |
+//! | thread in a program | waits for | ends |
 //! |---|---|---|
 //! | traffic | the completions of a message | when the device fails |
 //! | waiter | an event of an armed completion queue | with `EIO`, when the device is gone |
 //! | watcher | asynchronous events | when the device is gone, if the kernel reports `EIO` |
 //!
-//! Afterwards one program closes every object, the other drops them. The kernel confirms each end.
-//! No descriptor or mapping of the device remains.
+//! Afterwards, one program closes every object, and the other drops them. The kernel confirms that
+//! each is destroyed. No file descriptor or mapping of the device remains.
 
 use std::fs;
 use std::sync::Arc;
@@ -34,24 +34,24 @@ use verbs_fixtures::with_named;
 use verbs_harness::process;
 use verbs_harness::runner::{CaseResult, fail};
 
-/// Limit for a call while the device fails: the driver notices within a few seconds and aborts
-/// pending commands.
+/// The time limit for a call while the device fails. The driver notices the failure within a few
+/// seconds and aborts pending commands.
 const CALL: Duration = Duration::from_secs(60);
 
-/// Keeps two programs alive while their device dies, one with its provider hidden and one with it
-/// named. `injure` makes the device fail; `take` makes the kernel remove it, unless it does so
-/// anyway. Each takes at most `limit`.
+/// Keeps two programs running while their device dies, one with its provider erased and one with it
+/// named. `injure` makes the device fail. `take` makes the kernel remove it, unless the kernel does
+/// so anyway. Each step takes at most `limit`.
 ///
 /// # Errors
-/// Fails if a call hangs, crashes or returns anything but success and `EIO`, if an event is
-/// missing, or if a resource is left behind.
+/// A call hangs, crashes or returns anything but success or `EIO`; an event is missing; or a
+/// resource is left behind.
 pub(super) fn while_it_dies(
     limit: Duration,
     injure: impl FnOnce() -> CaseResult,
     take: impl FnOnce() -> CaseResult,
 ) -> CaseResult {
     verbs::on_leak(|error| panic!("leaked: {error}"));
-    // A process keeps everything loaded and opened with its first device.
+    // A process keeps everything that it loads and opens with its first device.
     drop(Pair::new(&fabric::open()?, &Shape::default())?);
     let before = (device_fds()?, device_maps()?);
     let hidden = Alive::start(fabric::open()?, limit)?;
@@ -69,10 +69,10 @@ pub(super) fn while_it_dies(
     })
 }
 
-/// Opens the device anew and sends a message through it.
+/// Opens the device again and sends a message through it.
 ///
 /// # Errors
-/// Fails if any step does.
+/// Any step fails.
 pub(super) fn works() -> CaseResult {
     let mut pair = Pair::new(&fabric::open()?, &Shape::default())?;
     let mut bufs = Some([pair.pd.alloc_buf(64)?, filled(&pair.pd, 7, 64)?]);
@@ -83,13 +83,13 @@ pub(super) fn works() -> CaseResult {
     }
 }
 
-/// Returns the number of descriptors of devices and of their events.
+/// Returns the number of file descriptors for devices and their events.
 fn device_fds() -> CaseResult<usize> {
     let links = fs::read_dir("/proc/self/fd")?.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
     Ok(links.filter(|link| link.to_string_lossy().contains("infiniband")).count())
 }
 
-/// Returns the number of mappings of device files.
+/// Returns the number of device file mappings.
 fn device_maps() -> CaseResult<usize> {
     let maps = fs::read_to_string("/proc/self/maps")?;
     Ok(maps.lines().filter(|line| line.contains("/dev/infiniband/")).count())
@@ -112,7 +112,7 @@ struct Waiting<P: Provider> {
     is_gone: Arc<AtomicBool>,
 }
 
-/// The objects of a program, except its connection and its armed queue.
+/// A program's objects, except its connection and its armed queue.
 struct Objects<P: Provider> {
     window: Window,
     windowed: Exposed,
@@ -171,7 +171,7 @@ impl<P: Provider> Alive<P> {
         Ok(Self { is_failing, traffic, waiting: Waiting { waiter, watcher, is_gone }, objects })
     }
 
-    /// Waits until the device has failed and makes calls of each kind.
+    /// Waits until the device has failed, then makes calls of each kind.
     fn dying(self, limit: Duration) -> CaseResult<Dying<P>> {
         let Self { is_failing, traffic, waiting, mut objects } = self;
         if !process::wait_until(limit, || is_failing.load(Ordering::Relaxed)) {
@@ -179,7 +179,8 @@ impl<P: Provider> Alive<P> {
         }
         let mut pair = joined(traffic)?;
         objects.calls(&mut pair, |verb, ended| match ended {
-            // Some calls need no device command. The driver aborts others with another status.
+            // Some calls need no device command. The driver aborts other calls with a different
+            // status.
             Ok(()) | Err(Errno::IO) => Ok(()),
             Err(errno) if errno == Errno::from_raw(libc::ENOLINK) => Ok(()),
             Err(errno) => fail(format_args!("{verb} on a device that fails: {errno}")),
@@ -197,7 +198,7 @@ struct Dying<P: Provider> {
 }
 
 impl<P: Provider> Dying<P> {
-    /// Waits until the kernel has removed the device and makes calls of each kind.
+    /// Waits until the kernel has removed the device, then makes calls of each kind.
     fn gone(self) -> CaseResult<Gone<P>> {
         let Self { mut pair, waiting, mut objects } = self;
         let (channel, mut armed) = joined(waiting.waiter)?;
@@ -216,7 +217,7 @@ impl<P: Provider> Dying<P> {
         assert!([Err(Errno::IO), Ok(None)].contains(&again), "{again:?}");
         assert!(armed.poll_one().is_none());
         let Pair { context, pd, a: End { qp, cq, .. }, b } = pair;
-        // The transition is refused and returns the queue pair.
+        // The transition is rejected and returns the queue pair.
         let Err(HandleError { handle: qp, error }) = qp.to_error() else {
             return fail("a queue pair of a device that is gone changed its state");
         };
@@ -235,13 +236,13 @@ struct Gone<P: Provider> {
 }
 
 impl<P: Provider> Gone<P> {
-    /// Closes every object. The kernel confirms each.
+    /// Closes every object. The kernel confirms each close.
     fn close(self) -> CaseResult {
         let Self { pair: Pair { context: clone, pd, a, b }, channel, armed, objects } = self;
         let Objects { window, windowed, sharing, srq, mw, arena, ah, cq, events, context } = objects;
         drop((events, clone));
         window.close()?;
-        // The requests never completed; they return with their queue pairs.
+        // The requests never completed, and return with their queue pairs.
         let returned = a.qp.dismantle()?.len() + b.qp.dismantle()?.len();
         assert!(returned <= 2, "{returned} pieces of memory of one message");
         sharing.close()?;
@@ -310,11 +311,11 @@ impl<P: Provider> Objects<P> {
     }
 }
 
-/// The interval of checks after `DEVICE_FATAL`, because Linux 6.1 neither ends the stream of events
-/// nor raises another event.
+/// The interval at which a thread checks after `DEVICE_FATAL`, because Linux 6.1 neither ends the
+/// event stream nor raises another event.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Waits for the failure of the device, signals it, and collects events until the device is gone.
+/// Waits until the device fails, signals the failure, and collects events until the device is gone.
 fn watch(
     events: &AsyncEvents,
     is_failing: &AtomicBool,
@@ -371,8 +372,8 @@ fn completed<P: Provider>(cq: &mut Cq<P>, stop: &AtomicBool) -> CaseResult<Optio
     fail("a message neither completes, nor fails, nor does the device")
 }
 
-/// Posts until the queue is full. Requests of a failing device need not complete; none may complete
-/// twice.
+/// Posts until the queue is full. Requests on a failing device need not complete, but no request
+/// may complete twice.
 fn post_until_full<P: Provider>(pair: &mut Pair<P>) -> CaseResult {
     let End { qp, cq, .. } = &mut pair.a;
     let slots = 2 * qp.cap().max_send_wr;

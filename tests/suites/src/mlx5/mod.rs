@@ -1,32 +1,32 @@
-//! Suites on mlx5 devices: rdma-core, perftest and pyverbs, independent of this project, on the
-//! kernel's driver. They work on any mlx5 device, and check that the ConnectX model behaves like
-//! one.
+//! Suites on mlx5 devices. rdma-core, perftest and pyverbs are independent of this project and run
+//! on the kernel's driver. They work on any mlx5 device, and check that the ConnectX model behaves
+//! like one.
 //!
 //! | suite | subject |
 //! |---|---|
-//! | [`devinfo`] | attributes read from the device by the driver and libmlx5 |
+//! | [`devinfo`] | attributes that the driver and libmlx5 read from the device |
 //! | [`pingpong`] | rdma-core's ping-pongs over every transport |
 //! | [`perftest`] | every operation, in many sizes; frames |
 //! | [`rdmacm`] | IP and connections by address between two functions with Ethernet ports |
 //! | [`connections`] | the same with our API and our tools |
 //! | [`pyverbs`] | rdma-core's own test suite |
 //! | [`ucx`] | UCX's benchmark |
-//! | [`differential`] | one program on rdma-core's library and on this project's: equal traces |
+//! | [`differential`] | one program on both libraries: equal traces |
 //! | [`attributes`] | one program on both libraries: equal commands to the kernel |
 //! | [`direct`] | a program that fills the queues itself, on both libraries |
-//! | [`compressed`] | queues compressed by the device, on both libraries and our API |
-//! | [`faults`] | programs' view of device failures, injected through [`Control`] |
-//! | [`interop`] | our tools against rdma-core's; their output |
-//! | [`ours`] | this project's API: suites `conformance`, `lifecycle`, `negative`, `fuzz` |
+//! | [`compressed`] | queues that the device compresses, on both libraries and our API |
+//! | [`faults`] | how programs see device failures, which [`Control`] injects |
+//! | [`interop`] | our tools against rdma-core's tools; their output |
+//! | [`ours`] | this project's API: suites `conformance`, `lifecycle`, `negative`, `fork`, `fuzz` |
 //! | [`beyond`] | our API's methods for ConnectX features beyond verbs |
 //! | [`registers`] | our API with doorbell registers of every kind |
 //! | [`scattered`] | our API with short data in completions |
 //! | `c_abi` | most of the programs above again, on this project's library |
 //!
 //! After each case, the model's complaints and the kernel's messages are read. A complaint fails
-//! the case that caused it; a failure includes the kernel's messages. A case that breaks a rule on
-//! purpose names the rule. With `--usual` two guests divide the suites, and omitted cases count as
-//! skipped ([`left_out`]).
+//! the case that caused it, and a failure includes the kernel's messages. A case that breaks a rule
+//! on purpose names the rule. With `--usual`, two guests share the suites, and the cases that a
+//! guest leaves out count as skipped ([`left_out`]).
 
 pub mod attributes;
 pub mod beyond;
@@ -66,7 +66,7 @@ use verbs_harness::tools::link_theirs;
 
 use self::kernel_log::KernelLog;
 
-/// C programs compiled by the suites.
+/// The C programs that the suites compile.
 pub const PROGRAMS: [Program; 6] = [
     arguments::PROGRAM,
     beside_poller::PROGRAM,
@@ -76,8 +76,9 @@ pub const PROGRAMS: [Program; 6] = [
     direct::PROGRAM,
 ];
 
-/// Returns all cases for a guest, in execution order. The last ones break the device. The very last
-/// one removes it: with our library in a guest with Ethernet ports, with C's in the other one.
+/// Returns all cases for a guest, in execution order. The last cases break the device, and the very
+/// last case removes it: under our library in a guest with Ethernet ports, and under C's library in
+/// the other guest.
 pub fn all(setup: Setup) -> Vec<Case> {
     let removal = match setup.port {
         Port::Ib => faults::removal(),
@@ -117,24 +118,24 @@ pub fn all(setup: Setup) -> Vec<Case> {
     .collect()
 }
 
-/// Returns the cases left out of a guest with `--usual`, each with the reason. Two guests share the
-/// time of such a run:
+/// Returns the cases that a guest with `--usual` leaves out, each with the reason. Two guests share
+/// the work of such a run:
 ///
 /// - The guest with InfiniBand ports runs our API with its provider named, also with compressed
-///   completions and other registers. It runs C programs on C's libraries: in the differential,
-///   under faults, and as peers of our tools.
-/// - The guest with Ethernet ports runs our API with its provider hidden, and with it named where
+///   completions and other registers. It runs C programs on C's libraries: in the differential
+///   suite, with faults, and as peers of our tools.
+/// - The guest with Ethernet ports runs our API with its provider erased, and with it named where
 ///   completions contain data. It runs C programs on our libraries, including pyverbs and faults,
-///   whose last case removes the device. It also runs the differential of frames.
+///   whose last case removes the device. It also runs the differential suite for frames.
 ///
-/// Ping-pongs and perftest on C's libraries test only the model, so they are left to guests without
-/// `--usual`.
+/// Ping-pongs and perftest on C's libraries test only the model, so only guests without `--usual`
+/// run them.
 pub fn left_out(setup: Setup) -> Vec<(String, String)> {
     const FOR_ETHERNET: &[&str] =
         &["scattered", "c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.pyverbs", "c_abi.faults"];
     const FOR_INFINIBAND: &[&str] = &["differential", "registers", "compressed.conformance", "faults"];
-    /// The cases that take minutes on the model. Other cases also find what a round leaves behind;
-    /// the results on C's library are known.
+    /// Cases that take minutes on the model. Other cases also find resources that a round leaves
+    /// behind, and the results on C's library are known.
     const LONG: &[&str] = &[
         "lifecycle.a_thousand_rounds",
         "pingpong",
@@ -162,7 +163,7 @@ pub fn left_out(setup: Setup) -> Vec<(String, String)> {
     names.filter_map(|name| why(&name).map(|why| (name.clone(), why.to_owned()))).collect()
 }
 
-/// Returns the form of the cases on our API with `--usual`.
+/// Returns the form in which a guest with `--usual` runs cases on our API.
 pub fn usual_form(setup: Setup) -> Form {
     match setup.port {
         Port::Ib => Form::Static,
@@ -170,7 +171,8 @@ pub fn usual_form(setup: Setup) -> Form {
     }
 }
 
-/// Returns the cases with their programs on this project's `libibverbs.so.1` and `libmlx5.so.1`.
+/// Returns the cases with their programs running on this project's `libibverbs.so.1` and
+/// `libmlx5.so.1`.
 fn linked(cases: Vec<Case>) -> Vec<Case> {
     let one = |Case { name, deadline, run }| {
         let run = move || {
@@ -183,7 +185,7 @@ fn linked(cases: Vec<Case>) -> Vec<Case> {
 }
 
 /// Adds a check to a case: it fails if the model complained during the case, except about the rule
-/// broken on purpose.
+/// that the case breaks on purpose.
 fn watched(case: Case) -> Case {
     let Case { name, deadline, run } = case;
     let provoked = ours::provoked(&name);

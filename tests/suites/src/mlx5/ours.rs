@@ -1,8 +1,8 @@
 //! `conformance`, `lifecycle`, `negative`, `fork` and `fuzz`: the cases of this project's API, on a
 //! ConnectX device.
 //!
-//! The cases query the device where the specification leaves a choice. Cases that misuse it on
-//! purpose make the model complain ([`PROVOKED`]).
+//! The cases query the device where the specification leaves a choice. Cases that misuse the device
+//! on purpose make the model complain ([`PROVOKED`]).
 
 use verbs_fixtures::fabric;
 use verbs_fixtures::functions::device;
@@ -10,7 +10,7 @@ use verbs_harness::runner::Case;
 
 use crate::{fork, fuzz, lifecycle, negative};
 
-/// Cases that break a rule of the model on purpose: the rule, then their topics and names.
+/// Cases that break a rule of the model on purpose: the rule, then the cases' topics and names.
 pub const PROVOKED: &[(&str, &[&str])] = &[
     (
         "CqOverrun",
@@ -23,11 +23,11 @@ pub const PROVOKED: &[(&str, &[&str])] = &[
     ("QpTransition", &["states.a_state_that_the_queue_pair_is_not_in_is_refused_as_its_present_one"]),
 ];
 
-/// The cases that break a rule on purpose unless the kernel rejects the call first, as above.
+/// Cases that break a rule on purpose unless the kernel rejects the call first, in the same form.
 pub const LET_THROUGH: &[(&str, &[&str])] =
     &[("QpAttribute", &["attributes.a_port_and_a_partition_that_do_not_exist_are_refused"])];
 
-/// Returns the cases of the suites.
+/// Returns the suites' cases.
 pub fn cases() -> Vec<Case> {
     [
         verbs_conformance::cases(),
@@ -41,14 +41,14 @@ pub fn cases() -> Vec<Case> {
     .collect()
 }
 
-/// Returns the rule of the model broken on purpose by a case, and whether the case breaks it on
-/// every kernel.
+/// Returns the rule of the model that a case breaks on purpose, and whether it breaks it on every
+/// kernel.
 pub fn provoked(name: &str) -> Option<(&'static str, bool)> {
     let always = entry(PROVOKED, name).map(|rule| (rule, true));
     always.or_else(|| entry(LET_THROUGH, name).map(|rule| (rule, false)))
 }
 
-/// Returns the head of the table entry with a case.
+/// Returns the rule in the table entry that contains a case.
 fn entry(table: &[(&'static str, &[&str])], name: &str) -> Option<&'static str> {
     // Some cases run again in another suite.
     const SUITES: &[&str] = &["conformance.", "compressed.conformance.", "registers.", "scattered."];
@@ -57,7 +57,7 @@ fn entry(table: &[(&'static str, &[&str])], name: &str) -> Option<&'static str> 
     table.iter().find(|(_, cases)| cases.contains(&name)).map(|(head, _)| *head)
 }
 
-/// Returns the variable naming the device under test, with its value.
+/// Returns the environment variable that names the device under test, with its value.
 pub fn variable() -> (String, String) {
     (fabric::VARIABLE.to_owned(), device(0))
 }

@@ -1,5 +1,5 @@
-//! `perftest`: Debian's perftest, both ends in the guest. The results are meaningless with so few
-//! operations; the cases only check for the completion of every operation.
+//! `perftest`: Debian's perftest, with both ends in the guest. With so few operations, the results
+//! are meaningless. The cases only check that every operation completes.
 
 use std::process::Command;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use super::raw_ethernet;
 
 pub(super) const SUITE: &str = "perftest";
 
-/// The time limit of a run: both ends poll, which takes up to 14 ms a round on the two processors
-/// of an emulated guest.
+/// The time limit for a run. Both ends poll, which takes up to 14 ms per round on the two
+/// processors of an emulated guest.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A program and its parameters.
@@ -73,7 +73,7 @@ const WAYS: &[Way] = &[
     way("ib_atomic_lat", 20, 8, &["-A", "FETCH_AND_ADD"]),
 ];
 
-/// One test for each kind of operation.
+/// One test per kind of operation.
 const OPERATIONS: &[Way] = &[
     way("ib_write_bw", 20, 65536, &[]),
     way("ib_read_bw", 20, 65536, &[]),
@@ -81,7 +81,7 @@ const OPERATIONS: &[Way] = &[
     way("ib_atomic_bw", 20, 8, &[]),
 ];
 
-/// Returns the cases of the suite.
+/// Returns the suite's cases.
 pub fn cases(setup: Setup) -> Vec<Case> {
     let one = |name: String, way: &'static Way, ends: [u8; 2], gid: Option<u32>| {
         Case::new(SUITE, name, move || way.run(setup, ends, gid))
@@ -114,7 +114,7 @@ impl Way {
         format!("{tool} {} -s {size}", flags.join(" ")).replace("  ", " ")
     }
 
-    /// Runs the test between two functions, server and client, which may be the same.
+    /// Runs the test between two functions, the server's and the client's, which may be the same.
     fn run(&self, setup: Setup, [server, client]: [u8; 2], gid: Option<u32>) -> CaseResult {
         let port = port::free()?;
         let gid = |function| if gid.is_some() { Ok(gid) } else { setup.usual_gid(function) };
@@ -129,8 +129,8 @@ impl Way {
         self.check(meet(&mut listens, connects.arg("127.0.0.1"), port, LIMIT)?)
     }
 
-    /// Runs the test from here to the namespace of the second function's netdev, with a connection
-    /// by rdma_cm.
+    /// Runs the test from this namespace to that of the second function's netdev, with an rdma_cm
+    /// connection.
     fn run_by_address(&self) -> CaseResult {
         let port = port::free()?;
         let mut server = Running::start(in_peer(&self.command(1, port)?).arg("-R"))?;
@@ -143,7 +143,7 @@ impl Way {
         let Ok(mut command) = Maker::Theirs.tool(self.tool) else {
             return skip("perftest is not installed (package perftest)");
         };
-        // -F: ignore frequency scaling of the processor.
+        // -F: ignore CPU frequency scaling.
         command.args(["-F", "-d", &device(function), "-p", &port.to_string()]);
         if !self.tool.starts_with("ib_atomic") {
             command.args(["-s", &self.size.to_string()]);
@@ -152,10 +152,10 @@ impl Way {
         Ok(command)
     }
 
-    /// Checks that both ends, or the client alone, print a row of results.
+    /// Checks that the client prints a row of results with the right size and number of iterations.
     fn check(&self, [_, client]: [Finished; 2]) -> CaseResult {
         let Self { iters, size, .. } = self;
-        // The values are not checked, because perftest cannot calibrate its clock in an emulated
+        // The results are not checked, because perftest cannot calibrate its clock in an emulated
         // guest.
         let told = |why: String| Stop::Failed(format!("{why}: {client:?}"));
         let row = row(&client.stdout).ok_or_else(|| told("no row of results".to_owned()))?;

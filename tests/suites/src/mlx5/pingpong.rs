@@ -1,7 +1,7 @@
 //! `pingpong`: rdma-core's ping-pongs. Two programs exchange messages over a transport and check
 //! the received data.
 //!
-//! Most of them sleep until a completion event, because two polling programs on the two processors
+//! Most programs sleep until a completion event, because two polling programs on the two processors
 //! of an emulated guest are ten times slower.
 
 use std::process::Command;
@@ -18,7 +18,7 @@ const SUITE: &str = "pingpong";
 /// A program and its parameters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
-    /// `ibv_{transport}_pingpong`
+    /// The transport, as in `ibv_{transport}_pingpong`.
     transport: &'static str,
     iters: u32,
     size: u32,
@@ -30,14 +30,14 @@ const fn way(transport: &'static str, iters: u32, size: u32, flags: &'static [&'
     Way { transport, iters, size, flags }
 }
 
-/// Flags that check data and sleep.
+/// Flags that make the program check data and sleep.
 const EC: &[&str] = &["-e", "-c"];
 
 const WAYS: &[Way] = &[
     way("rc", 100, 4096, &["-e"]),
     way("rc", 20, 4096, &[]),
     way("rc", 100, 4096, &["-e", "-N"]),
-    // Not with -e, because the program treats an event without a completion as an error.
+    // Without -e, because the program treats an event without a completion as an error.
     way("rc", 20, 4096, &["-t"]),
     way("rc", 50, 4096, &["-e", "-c", "-r", "1"]),
     way("rc", 50, 1, EC),
@@ -50,7 +50,8 @@ const WAYS: &[Way] = &[
     way("rc", 20, 10_000, &["-e", "-c", "-m", "1024"]),
     way("rc", 20, 10_000, &["-e", "-c", "-m", "2048"]),
     way("rc", 20, 10_000, &["-e", "-c", "-m", "4096"]),
-    // Enough to wrap around the ring several times. Exceeding a 16-bit index would take a minute.
+    // Enough rounds to wrap around the ring several times. Exceeding a 16-bit index would take a
+    // minute.
     way("rc", 3000, 32, EC),
     way("uc", 100, 4096, &["-e"]),
     way("uc", 20, 4096, &[]),
@@ -71,7 +72,7 @@ const WAYS: &[Way] = &[
     way("xsrq", 5, 10_000, &["-e", "-m", "256"]),
 ];
 
-/// Returns the cases of the suite.
+/// Returns the suite's cases.
 pub fn cases(setup: Setup) -> Vec<Case> {
     let mut cases: Vec<Case> = WAYS
         .iter()
@@ -100,10 +101,10 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     cases
 }
 
-/// Both ends are rdma-core's.
+/// rdma-core's program at both ends.
 const THEIRS: [Maker; 2] = [Maker::Theirs, Maker::Theirs];
 
-/// Each program once.
+/// Runs of each program, once.
 pub(super) const TRANSPORTS: &[Way] = &[
     way("rc", 20, 9999, EC),
     way("uc", 20, 9999, EC),
@@ -119,8 +120,8 @@ impl Way {
         format!("{transport} {} -s {size}", flags.join(" ")).replace("  ", " ")
     }
 
-    /// Runs the program of two makers between two functions, server and client, which may be the
-    /// same.
+    /// Runs the programs of two makers between two functions. For makers and functions, the
+    /// server's comes first, and both may be the same.
     pub(super) fn run(
         &self,
         setup: Setup,

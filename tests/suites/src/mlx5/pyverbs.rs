@@ -1,11 +1,11 @@
-//! `pyverbs`: rdma-core's own test suite for Python, as packaged by Debian. On C's library it tests
-//! the model; `c_abi.pyverbs` runs it on our library, alone and beside C's. The parts of a case are
+//! `pyverbs`: rdma-core's own Python test suite, as packaged by Debian. On C's library, it tests
+//! the model. `c_abi.pyverbs` runs it on our library, alone and beside C's. The parts of a case are
 //! the tests.
 //!
-//! A skipped test reports its reason, usually a missing feature of the device. Each case requires a
-//! minimum number of passed tests and lists some required ones. Tests passing on C's library must
-//! pass on ours ([`verbs_c_programs::pyverbs::compare`]) unless they are [`REFUSED`]. The few tests
-//! in [`IMPOSSIBLE`] fail on any device and count as skipped.
+//! A skipped test reports its reason, usually a feature that the device lacks. Each case requires a
+//! minimum number of passed tests, and names some tests that must pass. Tests that pass on C's
+//! library must pass on ours ([`verbs_c_programs::pyverbs::compare`]), unless they are [`REFUSED`].
+//! The few tests in [`IMPOSSIBLE`] fail on any device and count as skipped.
 //!
 //! If `VERBS_PYVERBS` names modules, such as `test_cq test_mr`, only their tests run.
 
@@ -23,10 +23,10 @@ const OURS: &str = "c_abi.pyverbs";
 
 const ENOUGH: &str = "enough of rdma-core's own tests pass";
 
-/// The variable with the names of modules.
+/// The environment variable that names modules.
 const MODULES: &str = "VERBS_PYVERBS";
 
-/// The time limit of a run, which takes about half a minute.
+/// The time limit for a run, which takes about half a minute.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Tests that cannot pass, with the reason.
@@ -35,7 +35,7 @@ const IMPOSSIBLE: &[(&str, &str)] = &[(
     "it registers memory for on-demand paging without a check that the device supports it",
 )];
 
-/// Tests that pass on C's library and are skipped on ours, because it refuses the calls
+/// Tests that pass on C's library and are skipped on ours, because ours rejects the calls
 /// (docs/c-abi.md).
 const REFUSED: &[&str] = &[
     "test_mlx5_dr.Mlx5DrDumpTest.test_domain_dump",
@@ -44,8 +44,8 @@ const REFUSED: &[&str] = &[
     "test_mlx5_flow.Mlx5MatcherTest.test_smac_matcher_to_qp_flow",
 ];
 
-/// Returns the minimum number of tests that pass on either library. A few fewer than pass on C's,
-/// because some results depend on the state of the guest.
+/// Returns the minimum number of tests that must pass on either library. It is a little below the
+/// number that passes on C's library, because some results depend on the state of the guest.
 pub const fn least(port: Port) -> usize {
     match port {
         Port::Ib => 148,
@@ -53,7 +53,7 @@ pub const fn least(port: Port) -> usize {
     }
 }
 
-/// Tests that must pass with either kind of port.
+/// Tests that must pass with either type of port.
 const REQUIRED: &[&str] = &[
     "test_cq.CQTest.test_resize_cq",
     "test_device.DMTest.test_dm_read",
@@ -87,7 +87,7 @@ const REQUIRED_ON_IB: &[&str] = &[
     "test_tag_matching.TMTest.test_tm_unexpected_tag",
 ];
 
-/// Returns the tests that must pass with a kind of port.
+/// Returns the tests that must pass with a type of port.
 pub fn required(port: Port) -> impl Iterator<Item = &'static str> {
     let more = if port == Port::Ib { REQUIRED_ON_IB } else { &[] };
     REQUIRED.iter().chain(more).copied()
@@ -99,7 +99,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     vec![Case::new(SUITE, ENOUGH, run).within(LIMIT + Duration::from_secs(60))]
 }
 
-/// Returns the cases on ours: alone and beside C's library.
+/// Returns the cases on our library, alone and beside C's library.
 pub fn linked(setup: Setup) -> Vec<Case> {
     let alone = move || {
         linked_dir()?;
@@ -113,7 +113,7 @@ pub fn linked(setup: Setup) -> Vec<Case> {
     ]
 }
 
-/// Returns the modules named by the environment.
+/// Returns the modules that the environment variable names.
 fn chosen() -> String {
     std::env::var(MODULES).unwrap_or_default()
 }
@@ -179,7 +179,7 @@ fn judged(outcome: Outcome) -> Outcome {
     }
 }
 
-/// Checks the results of all tests. Returns the number of required passes.
+/// Checks the results of all tests. Returns the minimum number of tests that must pass.
 ///
 /// # Errors
 /// A required test did not pass, or too few passed.

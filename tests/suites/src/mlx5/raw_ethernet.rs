@@ -1,10 +1,10 @@
-//! perftest's programs for raw frames: part of the suite `perftest`, between two functions with
-//! Ethernet ports.
+//! perftest's programs for raw frames, between two functions with Ethernet ports. Part of the suite
+//! `perftest`.
 //!
-//! The ends do not synchronise. The client sends its frames at once. Frames without a rule or a
-//! receive at the server are lost; both ends would then wait forever. The client therefore starts
-//! only when the server's receive queue in the model holds all receives, because perftest posts
-//! them last.
+//! The ends do not synchronise. The client sends its frames at once. Frames for which the server
+//! has no rule or no receive are lost, and both ends would then wait forever. The client therefore
+//! starts only once the server's receive queue in the model holds all receives, which perftest
+//! posts last.
 
 use core::ops::Range;
 use std::process::Command;
@@ -30,7 +30,7 @@ struct Way {
     flags: &'static [&'static str],
 }
 
-/// Headers of the frames. The server's rule matches all of these fields except the Ethernet
+/// The frames' headers. The server's rule matches all of these fields except the Ethernet
 /// addresses.
 #[derive(Clone, Copy, Debug)]
 struct Headers {
@@ -38,7 +38,7 @@ struct Headers {
     flags: &'static [&'static str],
 }
 
-/// Ethernet headers whose type field holds the length.
+/// Ethernet headers whose type field holds the frame's length.
 const ETHERNET: Headers = Headers { name: "Ethernet", flags: &[] };
 const TYPED: Headers = Headers { name: "Ethernet of type 0x88b5", flags: &["--ethertype=0x88b5"] };
 const IPV4: Headers = Headers { name: "IPv4", flags: &["-J", "10.9.9.2", "-j", "10.9.9.1"] };
@@ -66,7 +66,7 @@ const fn way(
 
 const BANDWIDTH: &str = "raw_ethernet_bw";
 const LATENCY: &str = "raw_ethernet_lat";
-/// The program that creates rules, in a single process.
+/// The program that creates rules, which has a single process.
 const RULES: &str = "raw_ethernet_fs_rate";
 
 const WAYS: &[Way] = &[
@@ -99,7 +99,7 @@ const WAYS: &[Way] = &[
     way(RULES, 50, 512, TCP, &[]),
 ];
 
-/// Returns the cases; none without two Ethernet ports.
+/// Returns the cases. There are none without two Ethernet ports.
 pub(super) fn cases(setup: Setup) -> Vec<Case> {
     if setup != (Setup { port: Port::Roce, functions: 2 }) {
         return Vec::new();
@@ -107,7 +107,7 @@ pub(super) fn cases(setup: Setup) -> Vec<Case> {
     WAYS.iter().map(|way| Case::new(SUITE, way.name(), move || way.run())).collect()
 }
 
-/// Functions of the ends.
+/// The functions that the server and the client use.
 const SERVER: u8 = 1;
 const CLIENT: u8 = 0;
 
@@ -130,13 +130,13 @@ impl Way {
         self.check(&serves)
     }
 
-    /// Returns the number of queue pairs of each end.
+    /// Returns the number of queue pairs that each end has.
     fn queue_pairs(&self) -> usize {
         let given = self.flags.iter().skip_while(|flag| **flag != "-q").nth(1);
         given.and_then(|number| number.parse().ok()).unwrap_or(1)
     }
 
-    /// Waits until the server has posted all receives of its queues, which are new.
+    /// Waits until the server has posted all receives to its queues, which did not exist `earlier`.
     fn wait_until_it_listens(&self, earlier: &[ReceiveQueue], server: &mut Running) -> CaseResult {
         let posted_all = |queue: &ReceiveQueue| {
             let is_new = earlier.iter().all(|other| other.number != queue.number);
@@ -155,7 +155,7 @@ impl Way {
         });
         match problem {
             Some(why) => Err(why),
-            // A server that has ended reports the reason.
+            // If the server has ended, its output gives the reason.
             None if listens => Ok(()),
             None => fail(format_args!("the server has not posted {} receives within {LIMIT:?}", self.iters)),
         }
@@ -175,7 +175,7 @@ impl Way {
         Ok(command)
     }
 
-    /// Runs the program for creating a rule for each port of a range.
+    /// Runs the program that creates a rule for each port in a range.
     fn create_rules(&self) -> CaseResult {
         match process::run(self.command(SERVER)?.arg("--server"), LIMIT)? {
             Ok(ended) if ended.status.success() => self.check(&ended),
@@ -201,24 +201,24 @@ impl Way {
     }
 }
 
-/// A receive queue of a function, as the model lists it.
+/// A function's receive queue, as the model lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveQueue {
-    /// Its number, in hexadecimal digits.
+    /// The queue's number, in hexadecimal.
     pub number: String,
-    /// Whether it is ready to receive.
+    /// Whether the queue is ready to receive.
     pub is_ready: bool,
-    /// Number of receives ever posted, modulo 2^16.
+    /// The number of receives posted so far, modulo 2^16.
     pub posted: u32,
 }
 
 impl ReceiveQueue {
-    /// Returns the queues of a function, including the netdev's.
+    /// Returns all receive queues of a function, including those of its netdev.
     fn all_of(function: u8) -> CaseResult<Vec<Self>> {
         Ok(Control::tell("list")?.iter().filter_map(|line| Self::read(line, function)).collect())
     }
 
-    /// Parses `rq function=1 rqn=0x2012 state=Ready posted=20 used=3`.
+    /// Parses a line such as `rq function=1 rqn=0x2012 state=Ready posted=20 used=3`.
     pub fn read(line: &str, function: u8) -> Option<Self> {
         let rest = line.strip_prefix(&format!("rq function={function} "))?;
         let value = |name: &str| rest.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
@@ -230,14 +230,14 @@ impl ReceiveQueue {
     }
 }
 
-/// Returns the Ethernet address of a function, even if its netdev is in another namespace.
+/// Returns a function's Ethernet address, even if its netdev is in another namespace.
 fn mac(function: u8) -> CaseResult<String> {
     let gid = read_sysfs(function, "ports/1/gids/0")?;
     mac_of_gid(&gid).ok_or_else(|| Stop::Failed(format!("no Ethernet address is in the GID {gid}")))
 }
 
-/// Returns the address in the interface identifier of a link-local GID: it has `fffe` in the middle
-/// and bit 1 of the first byte inverted.
+/// Returns the Ethernet address in a link-local GID's interface identifier, which has `fffe` in the
+/// middle and bit 1 of the first byte inverted.
 pub fn mac_of_gid(gid: &str) -> Option<String> {
     const INTERFACE: Range<usize> = 16..32;
     let digits = gid.replace(':', "");

@@ -1,5 +1,5 @@
-//! `rdmacm`: two functions with Ethernet ports, one of them in the network namespace `peer`. It
-//! tests IP between them and connections by address, with the programs of librdmacm and libfabric.
+//! `rdmacm`: two functions with Ethernet ports, one of them in the network namespace `peer`. Tests
+//! IP between them, and connections by address with the programs of librdmacm and libfabric.
 //!
 //! rdma_cm needs almost all features of an Ethernet port: frames for ARP, queue pair 1 for
 //! connection messages, and GIDs that follow the addresses of the netdev.
@@ -18,7 +18,7 @@ use verbs_harness::tools::{LIMIT, Maker, run};
 
 const SUITE: &str = "rdmacm";
 
-/// Returns the cases of the suite; none without two Ethernet ports.
+/// Returns the suite's cases. There are none without two Ethernet ports.
 pub fn cases(setup: Setup) -> Vec<Case> {
     if setup != (Setup { port: Port::Roce, functions: 2 }) {
         return Vec::new();
@@ -33,7 +33,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     cases
 }
 
-/// Returns the cases of programs connecting by address.
+/// Returns the cases with programs that connect by address.
 pub(super) fn programs(setup: Setup) -> Vec<Case> {
     if setup != (Setup { port: Port::Roce, functions: 2 }) {
         return Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn programs(setup: Setup) -> Vec<Case> {
     cases
 }
 
-/// Returns further cases of programs connecting by address.
+/// Returns more cases with programs that connect by address.
 pub(super) fn more_programs(setup: Setup) -> Vec<Case> {
     if setup != (Setup { port: Port::Roce, functions: 2 }) {
         return Vec::new();
@@ -75,12 +75,12 @@ pub(super) fn more_programs(setup: Setup) -> Vec<Case> {
     cases
 }
 
-/// The namespace of a program.
+/// The network namespace in which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    /// The namespace of mlx5_0's netdev.
+    /// The namespace with mlx5_0's netdev.
     Here,
-    /// The namespace of mlx5_1's netdev.
+    /// The namespace with mlx5_1's netdev.
     Peer,
 }
 
@@ -128,7 +128,7 @@ impl Side {
 fn ping(from: Side, size: &str) -> CaseResult {
     const COUNT: &str = "5";
     let to = from.other().address();
-    // busybox's default interval is a second; it waits only for the last reply.
+    // busybox's default interval is a second, and it waits only for the last reply.
     let ended =
         run(&mut from.command("busybox", &["ping", "-c", COUNT, "-i", "0.1", "-W", "10", "-s", size, &to])?)?;
     if !ended.status.success() || !ended.stdout.contains(" 0% packet loss") {
@@ -188,7 +188,7 @@ fn rdma_xclient(server: Side, kind: &str) -> CaseResult {
     wait_for_listening_id(7471, &mut serves)?;
     let args = ["-c", kind, "-s", &server.address()];
     let client = process::run(&mut server.other().command("rdma_xclient", &args)?, LIMIT)?;
-    // They print the path from their command line.
+    // These programs print the path from their command line.
     all_end_well(&[serves.finish(LIMIT)?], "/usr/bin/rdma_xserver: end 0")?;
     all_end_well(&[client], "/usr/bin/rdma_xclient: end 0")
 }
@@ -215,14 +215,14 @@ fn cmtime(server: Side) -> CaseResult {
     fail(format_args!("client {}; server {}", told(&client), told(&served)))
 }
 
-/// Returns whether Debian 12's `cmtime` succeeded and printed the time of each step of a client.
-/// Its progress lines, such as `connecting`, have no number.
+/// Returns whether Debian 12's `cmtime` succeeded and printed the time of each client step.
+/// Progress lines, such as `connecting`, have no number.
 pub(crate) fn has_cmtimes_table(client: &Finished) -> bool {
     let has = |step: &str| client.stdout.lines().any(|line| line.starts_with(step) && line.contains('.'));
     client.status.success() && ["resolve addr", "connect", "disconnect", "destroy"].into_iter().all(has)
 }
 
-/// Runs libfabric's ping-pong on a reliable connection. The ends meet over TCP first.
+/// Runs libfabric's ping-pong on a reliable connection. Its ends first connect over TCP.
 fn fi_pingpong() -> CaseResult {
     const COUNT: &str = "10";
     let port = port::free()?.to_string();
@@ -245,10 +245,10 @@ fn fi_pingpong() -> CaseResult {
 
 type Ended = Result<Finished, Finished>;
 
-/// Checks that each program succeeded with a line of `last_words`.
+/// Checks that each program succeeded and printed the line `last_words`.
 ///
 /// # Errors
-/// One failed, or printed no such line.
+/// A program failed, or did not print the line.
 pub fn all_end_well(ends: &[Ended], last_words: &str) -> CaseResult {
     let is_well = |end: &Ended| {
         end.as_ref()
@@ -260,7 +260,7 @@ pub fn all_end_well(ends: &[Ended], last_words: &str) -> CaseResult {
     fail(ends.iter().map(told).collect::<Vec<_>>().join("; "))
 }
 
-/// Runs a program on both sides and returns the results of server and client.
+/// Runs a program on both sides and returns the results of the server and the client.
 fn connected(
     program: &str,
     server: Side,

@@ -1,9 +1,9 @@
 //! `registers`: this project's API with doorbell registers of every kind, on a ConnectX device.
 //!
-//! Environment variables choose the registers. `MLX5_DYN_UAR=0` requests registers that come with
-//! the context, as with drivers before Linux 5.8; the others limit the number of queue pairs with
-//! exclusive registers. A case sets them before it opens a device. The model compares the UAR of
-//! each doorbell with the queue pair's.
+//! Environment variables choose the registers. `MLX5_DYN_UAR=0` requests the registers that come
+//! with the context, as with drivers before Linux 5.8. The other variables limit the number of
+//! queue pairs with exclusive registers. A case sets them before it opens a device. The model
+//! compares each doorbell's UAR with the queue pair's UAR.
 
 use verbs::{
     Context, CqInit, Erased, Errno, ParentDomainInit, Pd, QpInit, QpType, SendFlags, SendOp, import_device,
@@ -15,13 +15,14 @@ use super::variables::{self, Env, with};
 
 const SUITE: &str = "registers";
 
-/// The variable for registers that come with the context.
+/// The variable that requests the registers that come with the context.
 const OF_CONTEXT: Env = &[("MLX5_DYN_UAR", "0")];
 
-/// Topics of `conformance` to run with them: posting in every form, completions and events.
+/// The `conformance` topics to run with these registers: posting in every form, completions and
+/// events.
 const TOPICS: &[&str] = &["rc", "rc_queues", "datagram", "cq_events"];
 
-/// Returns the cases of the suite.
+/// Returns the suite's cases.
 pub fn cases() -> Vec<Case> {
     let mut cases = variables::conformance(SUITE, TOPICS, OF_CONTEXT);
     let mut add = |name: &str, run: fn() -> CaseResult, env: Env| {
@@ -59,15 +60,15 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// Sends with and without inline data on more live queue pairs than there are registers.
+/// Sends, with and without inline data, on more live queue pairs than there are registers.
 fn pairs() -> CaseResult {
     let context = fabric::open()?;
     let pd = context.alloc_pd()?;
     talk(&context, &[&pd; 12])
 }
 
-/// Sends on queue pairs of two thread domains. They outnumber the registers. One queue pair of each
-/// domain uses the domain's register.
+/// Sends on queue pairs in two thread domains. The queue pairs outnumber the registers. One queue
+/// pair in each domain uses the domain's register.
 fn domains() -> CaseResult {
     let context = fabric::open()?;
     let pd = context.alloc_pd()?;
@@ -76,14 +77,14 @@ fn domains() -> CaseResult {
         |td| pd.alloc_parent_domain(&ParentDomainInit { td: Some(td), ..ParentDomainInit::default() });
     let parents = [parent(&tds[0])?, parent(&tds[1])?];
     let [first, second] = [&parents[0], &parents[1]];
-    // Twice, because the domains reuse their registers.
+    // Runs twice, because the domains reuse their registers.
     for _ in 0..2 {
         talk(&context, &[first, second, first, second, first, &pd, &pd])?;
     }
     Ok(())
 }
 
-/// Creates a queue pair in each domain, connected to itself. Sends through each in turn.
+/// Creates a queue pair in each domain, connected to itself, and sends through each in turn.
 fn talk(context: &Context<Erased>, pds: &[&Pd<Erased>]) -> CaseResult {
     const ROUNDS: u32 = 3;
     const LEN: usize = 24;

@@ -1,5 +1,5 @@
 //! `scattered`: this project's API with short data in completions (`MLX5_SCATTER_TO_CQE=1`). It
-//! runs the topics of `conformance` with short receives, reads and atomics.
+//! runs the `conformance` topics that have short receives, reads and atomics.
 
 use verbs_harness::runner::{Case, skip};
 
@@ -12,10 +12,11 @@ const SCATTERS: Env = &[("MLX5_SCATTER_TO_CQE", "1")];
 /// The topics.
 const TOPICS: &[&str] = &["atomics", "flushes", "rc", "rc_order", "rc_queues", "srq", "uc"];
 
-/// Cases whose key the device does not compare if the data is in the completion.
+/// Cases in which polling rather than the device checks a receive's key, because the data is in the
+/// completion.
 pub const OTHERWISE: &[&str] = &["scattered.srq.a_receive_with_a_key_of_another_domain_fails"];
 
-/// Returns the cases of the suite.
+/// Returns the suite's cases.
 pub fn cases() -> Vec<Case> {
     let judged = |case: Case| {
         if !OTHERWISE.contains(&&*case.name) {

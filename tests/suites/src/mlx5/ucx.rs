@@ -1,7 +1,7 @@
-//! `ucx`: UCX's benchmark, both ends on one function or on two.
+//! `ucx`: UCX's benchmark, with both ends on one function or on two functions.
 //!
-//! The transports `rc_v` and `ud_v` use libibverbs. With `rc_x` and `ud_x`, UCX fills the queues
-//! itself and sends requests with inline data in front of elements, which the model rejects
+//! The transports `rc_v` and `ud_v` use libibverbs. With `rc_x` and `ud_x`, UCX would fill the
+//! queues itself and send requests with inline data before other elements, which the model rejects
 //! (`WqeInline`).
 
 use std::fs;
@@ -17,7 +17,7 @@ use verbs_harness::tools::Maker;
 
 const SUITE: &str = "ucx";
 
-/// Limit on all tests of a case, which run one after the other.
+/// The time limit for all tests in a case, which run one after another.
 const LIMIT: Duration = Duration::from_secs(120);
 
 const TRANSPORTS: &[&str] = &["rc_v", "ud_v"];
@@ -34,7 +34,7 @@ const TESTS: &[Test] = &[
     ("stream", "stream_bw", "1024"),
 ];
 
-/// Returns the cases of the suite.
+/// Returns the suite's cases.
 pub fn cases(setup: Setup) -> Vec<Case> {
     let mut cases = Vec::new();
     for transport in TRANSPORTS {
@@ -47,7 +47,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     cases
 }
 
-/// Runs all tests between two functions, server and client, which may be the same.
+/// Runs all tests between two functions, the server's and the client's, which may be the same.
 fn run(setup: Setup, transport: &str, [server, client]: [u8; 2]) -> CaseResult {
     let file = std::env::temp_dir().join(format!("ucx-tests-{}", std::process::id()));
     fs::write(&file, batch(TESTS))?;

@@ -1,19 +1,19 @@
-//! Cases in processes with other environment variables for the provider: cases of this suite's
-//! modules, and cases of `conformance` again.
+//! Cases in processes with other environment variables for the provider: cases of the modules here,
+//! and `conformance` cases again.
 
 use verbs_harness::forked;
 use verbs_harness::runner::Case;
 
-/// Variables of a process.
+/// Environment variables for a process.
 pub(super) type Env = &'static [(&'static str, &'static str)];
 
-/// Adds variables to a case; its process sets them before it opens a device.
+/// Adds variables to a case. The case's process sets them before it opens a device.
 pub(super) fn with(case: Case, env: Env) -> Case {
     case.after(move || forked::set_variables(env))
 }
 
-/// Returns the cases of `conformance` on these topics with the provider named, for a suite that
-/// sets environment variables.
+/// Returns the `conformance` cases on these topics with the provider named, for a suite that sets
+/// environment variables.
 pub(super) fn conformance(suite: &str, topics: &[&str], env: Env) -> Vec<Case> {
     let of_topic = |case: &Case| {
         let topic = case.name.strip_prefix("conformance.").and_then(|name| name.split('.').next());

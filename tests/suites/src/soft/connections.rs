@@ -13,19 +13,19 @@ use super::ends::{SUITE, finish_both};
 use super::wire::{Family, Wire};
 use crate::cm::killed;
 
-/// The time limit of a case: each lost message of the connection manager costs 4.3 s.
+/// The time limit for a case. Each lost connection manager message costs 4.3 s.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// The MTU of a link that carries a path MTU of 1024 bytes.
+/// The MTU of a link, large enough for a path MTU of 1024 bytes.
 const LINK_MTU: u32 = 1500;
 
-/// netem's settings and the options of both sides.
+/// A name, netem's settings, and the options for both sides.
 const DISTURBANCES: &[(&str, &str, &[&str])] = &[
     ("loss", "loss 2%", &["--rounds", "10"]),
     ("duplication", "duplicate 30%", &["--rounds", "10"]),
     ("reordering", "delay 10ms 8ms reorder 50% 50%", &["--rounds", "5"]),
     ("everything at once", "delay 5ms 4ms loss 3% duplicate 10%", &["--rounds", "5"]),
-    // Under such loss, a data message of many packets would never complete.
+    // With so much loss, a data message of many packets would never complete.
     (
         "loss of a fifth",
         "loss 20%",
@@ -82,9 +82,10 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
     plain.chain(disturbed).chain(killed).chain([idle])
 }
 
-/// netem's delay reorders packets, which stalls rxe of Linux 6.1: neither end gets a completion.
-/// With rdma-core's `ucmatose` between two rxe devices, on a veth pair with the delay of the case
-/// "reordering", the sender counted `retry_exceeded_err` in both of two runs and its client hung.
+/// netem's delay reorders packets, which stalls rxe on Linux 6.1: neither end gets a completion.
+/// With rdma-core's `ucmatose` between two rxe devices, on a veth pair with the same delay as in
+/// the case "reordering", the sender counted `retry_exceeded_err` in both of two runs, and its
+/// client hung.
 fn unless_rxe_stalls(ended: CaseResult) -> CaseResult {
     match ended {
         Err(Stop::Failed(why)) if why.contains("no completion within") && rxe_is_before(6, 12)? => {
@@ -133,14 +134,14 @@ impl Run {
     }
 }
 
-/// Kills one side of a pair for each state. A soft device disappears silently, which an idle
+/// Kills one side of a pair in each state. A soft device disappears silently, which an idle
 /// survivor does not notice.
 fn outlive(soft_dies: bool) -> CaseResult {
     let wire = Wire::new(LINK_MTU)?;
     let mut number = 10;
     let is_chosen = |state| !soft_dies || state != State::Idle;
     let ended = killed::outlive(is_chosen, |state, dead_listens| {
-        // The device of each process needs a separate address.
+        // Each process's device needs its own address.
         number += 1;
         let soft = wire.add_address(number)?;
         let soft_listens = soft_dies == dead_listens;
@@ -149,7 +150,7 @@ fn outlive(soft_dies: bool) -> CaseResult {
         let [listens, mut connects] =
             killed::pair(&SocketAddr::new(to, port).to_string(), state, dead_listens)?;
         if !soft_listens {
-            // The kernel would choose the first address of the interface, which no device has.
+            // Otherwise the kernel would choose the interface's first address, which no device has.
             connects.args(["--source", &soft.to_string()]);
         }
         let on_soft = |command: &Command| {

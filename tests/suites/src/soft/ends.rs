@@ -1,4 +1,4 @@
-//! [`finish_both`]: the end of both peers' processes. Also the suite's name.
+//! [`finish_both`]: waits for both peers' processes. Also the suite's name.
 
 use std::io;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use verbs_harness::process::{self, Finished, Running};
 
 pub(super) const SUITE: &str = "soft_interop";
 
-/// Waits for both ends, a server first. After one fails, the other gets only a short time.
+/// Waits for both ends, the server first. After one fails, the other gets only a short time.
 pub(super) fn finish_both(
     mut ends: [Running; 2],
     limit: Duration,
 ) -> io::Result<[Result<Finished, Finished>; 2]> {
-    /// The time for the last messages of an end that has lost its peer.
+    /// The time in which an end that has lost its peer can print its last messages.
     const LAST_WORDS: Duration = Duration::from_secs(5);
     let both_or_a_failure = || {
         let [one, other] = ends.each_mut().map(|end| end.status());

@@ -1,14 +1,14 @@
-//! `soft_interop`: provider-soft and the kernel's rxe as each other's peers.
+//! `soft_interop`: provider-soft and the kernel's rxe as peers.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`wire`] | rxe and soft at the two ends of a veth pair |
-//! | [`pingpong`] | the ping-pongs, ours and rdma-core's |
-//! | [`multicast`] | both as members of one group |
-//! | [`peers`] | `verbs-peer`: every operation, sizes, MTUs, refusals, packets under netem |
+//! | [`pingpong`] | the ping-pong tools, ours and rdma-core's |
+//! | [`multicast`] | both devices as members of one group |
+//! | [`peers`] | `verbs-peer`: every operation, sizes, MTUs, rejections, packets under netem |
 //! | [`connections`] | `cm-peer`: connections by address, lookups, killed peers, netem |
-//! | [`tools`] | tools for connections by address, by IPv6 and under netem |
-//! | [`ends`] | the end of both peers' processes |
+//! | [`tools`] | tools for connections by address, over IPv6 and under netem |
+//! | [`ends`] | waiting for both peers' processes |
 
 mod connections;
 mod ends;

@@ -1,6 +1,6 @@
 //! Multicast between soft and the kernel's rxe, both members of one group.
 //!
-//! Both ends are in this process: the soft device belongs to a thread in the network namespace of
+//! Both ends are in this process. The soft device belongs to a thread in the network namespace at
 //! its end of the wire.
 
 use std::fs::File;
@@ -24,10 +24,10 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
     [Case::new(SUITE, "multicast_each_member_hears_the_other", run)].into_iter()
 }
 
-/// The group.
+/// The multicast group.
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 9, 8, 1);
 
-/// The immediate data of each end's messages.
+/// The immediate data in each end's messages.
 const OF_RXE: u32 = 1;
 const OF_SOFT: u32 = 2;
 
@@ -36,7 +36,7 @@ fn each_hears_the_other_in_a_group() -> CaseResult {
     let rxe = verbs::devices()?.find(RXE)?.open()?;
     let (_, index) = wire.at_rxe(Family::V4)?;
     let Some(source) = rxe.query_gid_entry(1, index)? else { return fail("rxe has lost its GID") };
-    // rxe leaves the IP-level join to others, usually a connection manager.
+    // rxe leaves the IP-level join to another program, usually a connection manager.
     let IpAddr::V4(local) = Family::V4.rxe() else { return fail("an IPv6 address") };
     let joined = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     joined.join_multicast_v4(&GROUP, &local)?;
@@ -54,8 +54,8 @@ fn each_hears_the_other_in_a_group() -> CaseResult {
     theirs.map_err(|stop| stop.context("soft"))
 }
 
-/// Runs an end: attaches a queue pair to the group, notifies the other end, and sends once both are
-/// attached. Receives until the other end's message arrives.
+/// Runs one end: attaches a queue pair to the group, notifies the other end, and sends once both
+/// are attached. Receives until the other end's message arrives.
 fn member<P: Provider>(
     context: &Context<P>,
     source: &GidEntry,
@@ -87,7 +87,7 @@ fn member<P: Provider>(
             break;
         }
     }
-    // Keeps this end until the other has received its message.
+    // Keeps this end alive until the other end has received its message.
     tell.send(()).map_err(|_| lost(()))?;
     hear.recv_timeout(PATIENCE).map_err(|_| lost(()))?;
     Ok(())

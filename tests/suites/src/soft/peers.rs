@@ -12,9 +12,9 @@ use verbs_harness::tools::{LIMIT, Maker};
 use super::ends::{SUITE, finish_both};
 use super::wire::{Family, SOFT, Wire};
 
-/// Links that carry packets of every path MTU.
+/// A link MTU that is large enough for every path MTU.
 const LARGE: u32 = 9000;
-/// The time limit of a case.
+/// The time limit for a case.
 const DEADLINE: Duration = Duration::from_secs(300);
 
 const EVERY_MTU: &[&str] = &["256", "512", "1024", "2048", "4096"];
@@ -30,7 +30,7 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
     // Zero-length messages are sent only one at a time (rc_messages), even without packet loss.
     // When a busy machine delays a read until it is retransmitted, rxe repeats the read with the
     // length of its latest request. If that is zero, rxe does not look up the memory and sends a
-    // NAK: remote access error (Linux 6.12, read_reply in rxe_resp.c).
+    // NAK for a remote access error (Linux 6.12, read_reply in rxe_resp.c).
     let usual = Run {
         link_mtu: LARGE,
         family: Family::V4,
@@ -39,9 +39,10 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
         args: &["--max-size", "8200", "--operations", "100", "--without", "rc_refused", "--no-empty"],
         rxe_reads: true,
     };
-    // rxe does not respond to a repeated zero-length read, hence the minimum size. It treats a late
-    // or duplicate read response as an error and warns in the kernel log (Linux 7.2,
-    // rxe_completer), so it reads only where each response arrives in order or not at all.
+    // rxe does not respond to a repeated zero-length read, so there is a minimum size. rxe treats a
+    // late or duplicate read response as an error and warns in the kernel log (Linux 7.2,
+    // rxe_completer), so it reads only where each response either arrives in order or does not
+    // arrive.
     let faults = [
         ("loss", "loss 2%", true),
         ("reordering", "delay 1ms reorder 75% 50%", false),
@@ -97,8 +98,8 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
     .chain(disturbed)
 }
 
-/// Linux 5.10's rxe reports refused requests to no peer, another rxe included (as the suite
-/// `conformance` expects). Even without refusals it was seen to hang in these steps, for unknown
+/// On Linux 5.10, rxe reports rejected requests to no peer, not even to another rxe (as the suite
+/// `conformance` expects). Even without rejections, it was seen to hang in these steps, for unknown
 /// reasons. Its device can then no longer be deleted ("waiting for vs0 to become free"), which
 /// makes the guest useless for later cases.
 fn can_take_part() -> CaseResult {

@@ -1,4 +1,4 @@
-//! Ping-pongs between ours on soft and ours or rdma-core's on rxe.
+//! Ping-pongs between our tools on soft and either our tools or rdma-core's on rxe.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use verbs_harness::tools::{LIMIT, Maker};
 use super::ends::{SUITE, finish_both};
 use super::wire::{Family, SOFT, Wire};
 
-/// Links that carry packets of every path MTU.
+/// A link MTU that is large enough for every path MTU.
 const LINK_MTU: u32 = 9000;
 
 /// A way to run a ping-pong.
@@ -44,7 +44,7 @@ const RC: &[Way] = &[
     way(1 << 20, 2, 1024, Family::V6, &["-e"]),
 ];
 
-/// UC does not retransmit, so messages must fit into the socket's buffer.
+/// UC does not retransmit, so the messages must fit into the socket's buffer.
 const UC: &[Way] = &[
     way(1, 30, 1024, Family::V4, &[]),
     way(4096, 30, 1024, Family::V4, &["-e"]),
@@ -118,7 +118,8 @@ fn pingpong(
     let (rxe, gid) = wire.at_rxe(family)?;
     let mut on_rxe = command(maker, rxe, gid)?;
     let mut on_soft = command(&Maker::Ours, SOFT, 0)?;
-    // Queue pair numbers always travel over IPv4, because a tool need not listen on both.
+    // Queue pair numbers always travel over IPv4, because a tool may not listen on both IP
+    // versions.
     if soft_serves {
         on_rxe.arg(Family::V4.soft().to_string());
     } else {

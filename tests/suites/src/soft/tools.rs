@@ -1,5 +1,5 @@
-//! Tools for connections by address, ours on soft and rdma-core's on rxe: by IPv6, by link-local
-//! IPv6, by IPv4 with lost and duplicated packets. They belong to the suite
+//! Tools for connections by address, ours on soft and rdma-core's on rxe: over IPv6, over
+//! link-local IPv6, and over IPv4 with lost and duplicated packets. The cases belong to the suite
 //! [`cm_flags`](crate::cm_flags).
 
 use std::fs;
@@ -14,8 +14,8 @@ use verbs_harness::tools::{LIMIT, Maker};
 
 use super::wire::{Family, Wire};
 
-/// A tool: its port, the kernel's number of its port space in hexadecimal, the flags of the server
-/// and of the client. The client's last flag takes the address.
+/// A tool: its port, the kernel's number for its port space in hexadecimal, the server's flags, and
+/// the client's flags. The last flag of each takes the address.
 struct Tool {
     name: &'static str,
     port: u16,
@@ -40,7 +40,7 @@ const TOOLS: &[Tool] = &[
 struct Way {
     name: &'static str,
     family: Family,
-    /// netem's settings, at both ends.
+    /// netem's settings, which apply at both ends.
     netem: Option<&'static str>,
     tools: &'static [Tool],
 }
@@ -55,7 +55,7 @@ const WAYS: &[Way] = &[
         netem: Some("duplicate 20%"),
         tools: TOOLS,
     },
-    // Without udaddy, whose server ends after sending its only reply, which may be lost.
+    // Without udaddy, whose server ends after it has sent its only reply, which may be lost.
     Way {
         name: "over IPv4 under loss and duplication",
         family: Family::V4,
@@ -64,7 +64,7 @@ const WAYS: &[Way] = &[
     },
 ];
 
-/// Returns the cases, for another suite.
+/// Returns the cases, as part of the given suite.
 pub(crate) fn cases(suite: &'static str) -> impl Iterator<Item = Case> {
     WAYS.iter().flat_map(move |way| {
         [true, false].into_iter().map(move |soft_listens| {
@@ -108,7 +108,7 @@ impl Tool {
         fail(format_args!("{}: server {}; client {}", self.name, told(&server), told(&client)))
     }
 
-    /// Waits for the socket that makes a soft device's server visible to local processes.
+    /// Waits for the socket by which a server on a soft device becomes visible to local processes.
     fn wait_for_soft(&self, server: &mut Running) -> CaseResult {
         let names = format!("/proc/{}/net/unix", server.pid());
         let name = format!("@verbs-soft/cm/2/{}/{}/", self.space, self.port);
@@ -120,5 +120,5 @@ impl Tool {
     }
 }
 
-/// The time for the last messages of a server that has lost its client.
+/// The time in which a server that has lost its client can print its last messages.
 const LAST_WORDS: Duration = Duration::from_secs(5);

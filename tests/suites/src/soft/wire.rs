@@ -1,5 +1,5 @@
 //! [`Wire`]: a veth pair with the kernel's rxe at one end. The other end is in a separate network
-//! namespace, for provider-soft.
+//! namespace, where provider-soft runs.
 //!
 //! ```text
 //!   first namespace                  namespace verbs-soft
@@ -24,10 +24,10 @@ pub(super) const RXE: &str = "rxe1";
 /// The device at the other end, in the namespace.
 pub(super) const SOFT: &str = "soft0";
 
-/// The namespace of soft's end.
+/// The namespace at soft's end.
 pub(super) const NAMESPACE: &str = "verbs-soft";
 
-/// The kind of addresses in use.
+/// The kind of address in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     /// IPv4
@@ -39,10 +39,10 @@ pub(super) enum Family {
 }
 
 impl Family {
-    /// All of them.
+    /// All kinds.
     pub(super) const ALL: [Self; 3] = [Self::V4, Self::V6, Self::Link];
 
-    /// Returns the address of rxe's end.
+    /// Returns the address at rxe's end.
     pub(super) fn rxe(self) -> IpAddr {
         match self {
             Self::V4 => [10, 9, 8, 1].into(),
@@ -51,7 +51,7 @@ impl Family {
         }
     }
 
-    /// Returns the address of soft's end.
+    /// Returns the address at soft's end.
     pub(super) fn soft(self) -> IpAddr {
         match self {
             Self::V4 => [10, 9, 8, 2].into(),
@@ -60,8 +60,8 @@ impl Family {
         }
     }
 
-    /// Returns an address with a port as text. A link-local address includes the interface at rxe's
-    /// end or at soft's.
+    /// Returns an address with a port as text. A link-local address includes the name of the
+    /// interface at rxe's end or at soft's end.
     pub(super) fn with_port(self, address: IpAddr, port: u16, at_rxe: bool) -> String {
         match self {
             Self::V4 => format!("{address}:{port}"),
@@ -71,17 +71,17 @@ impl Family {
     }
 }
 
-/// The pair, with rxe1 on it. Dropping it deletes both.
+/// The veth pair, with rxe1 on it. Dropping this value deletes both.
 #[derive(Debug)]
 pub(super) struct Wire(());
 
 impl Wire {
-    /// Creates the namespace, rxe1, and the pair with links of this MTU. Waits for the addresses.
+    /// Creates the namespace, the pair with links of this MTU, and rxe1. Waits for the addresses.
     ///
     /// # Errors
-    /// Fails if any of them cannot be created.
+    /// One of these cannot be created.
     pub(super) fn new(link_mtu: u32) -> CaseResult<Self> {
-        // A killed case may have left them behind.
+        // A killed case may have left some of these behind.
         down();
         let wire = Self(());
         ip(
@@ -128,10 +128,10 @@ impl Wire {
         Ok(wire)
     }
 
-    /// Returns rxe1 and the index of its GID, for a command at rxe's end.
+    /// Returns rxe1's name and the index of its GID, for a command at rxe's end.
     ///
     /// # Errors
-    /// Fails if the address has no GID.
+    /// The address has no GID.
     pub(super) fn at_rxe(&self, family: Family) -> CaseResult<(&'static str, u32)> {
         match gid_index(family) {
             Some(index) => Ok((RXE, index)),
@@ -139,7 +139,7 @@ impl Wire {
         }
     }
 
-    /// Returns the command inside the namespace, where soft0 is on the address of this family.
+    /// Returns the command, run inside the namespace with soft0 on the address of this family.
     pub(super) fn in_namespace(&self, command: &Command, family: Family) -> Command {
         let mut inside = Command::new("ip");
         inside.args(["netns", "exec", NAMESPACE]);
@@ -148,10 +148,10 @@ impl Wire {
         wrapped
     }
 
-    /// Adds an IPv4 address to soft's end and returns it.
+    /// Adds an IPv4 address at soft's end and returns it.
     ///
     /// # Errors
-    /// Fails if `ip` does.
+    /// `ip` fails.
     pub(super) fn add_address(&self, number: u8) -> CaseResult<IpAddr> {
         let address = IpAddr::from([10, 9, 8, number]);
         ip(&["-n", NAMESPACE], &format!("addr add {address}/24 dev vs1\n"))?;
@@ -185,7 +185,7 @@ impl Drop for Wire {
 }
 
 fn down() {
-    // Each of them may be missing.
+    // Each of these may be missing.
     let _ = run(Command::new("rdma").args(["link", "delete", RXE]));
     let _ = run(Command::new("ip").args(["link", "delete", "vs0"]));
     let _ = run(Command::new("ip").args(["netns", "delete", NAMESPACE]));
@@ -209,7 +209,7 @@ fn ip(options: &[&str], batch: &str) -> CaseResult {
     Err(Stop::Failed(format!("ip: {}", String::from_utf8_lossy(&done.stderr).trim_end())))
 }
 
-/// Returns the index of rxe's address in its GID table.
+/// Returns the index of rxe's address in rxe's GID table.
 fn gid_index(family: Family) -> Option<u32> {
     let wanted = match family.rxe() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),

@@ -1,6 +1,7 @@
-//! Makes objects of each kind from existing ones. If a parent is missing, it is made instead.
+//! Makes objects of each kind from existing objects. If a parent is missing, makes the parent
+//! instead.
 //!
-//! [`Lacking`] lists the kinds missing in a device. The device must make exactly the other kinds.
+//! [`Lacking`] lists the kinds that a device lacks. The device must make exactly the other kinds.
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ pub(super) enum Kind {
     Xrcd,
 }
 
-/// The kinds and the relative frequency of each.
+/// The kinds, each with its relative frequency.
 pub(super) const KINDS: [(Kind, u64); 28] = [
     (Kind::Ah, 6),
     (Kind::BoundWindow, 1),
@@ -86,12 +87,12 @@ pub(super) const KINDS: [(Kind, u64); 28] = [
     (Kind::Xrcd, 3),
 ];
 
-/// The objects made by one call: the requested one first, then its dependencies.
+/// The objects that one call makes: the requested object first, then its dependencies.
 type Made<P> = Result<Vec<Held<P>>, NotMade>;
 
-/// The reasons why an object was not made.
+/// The reasons an object was not made.
 pub(super) enum NotMade {
-    /// A parent is missing in the context with this number.
+    /// A parent of this kind is missing in the context with this number.
     Needs(Kind, u32),
     Refused(Error),
     Failed(Stop),
@@ -116,12 +117,11 @@ impl From<Stop> for NotMade {
 }
 
 impl<P: Provider> Churn<P> {
-    /// Makes one object, or its parent if it has none. Returns `false` if the device refuses a kind
-    /// that it lacks.
+    /// Makes an object of a random kind, or its parent if that is missing. Returns `false` if the
+    /// device rejects a kind that it lacks.
     ///
     /// # Errors
-    /// Fails if the device refuses a kind that it must have, or makes one that it is listed to
-    /// lack.
+    /// The device rejects a kind that it must have, or makes a kind that it is listed to lack.
     pub(super) fn make(&mut self) -> CaseResult<bool> {
         let mut choice = self.choices.below(KINDS.iter().map(|(_, weight)| weight).sum());
         let chosen = KINDS.iter().find(|(_, weight)| {
@@ -147,7 +147,7 @@ impl<P: Provider> Churn<P> {
                     return Ok(true);
                 }
                 Err(NotMade::Needs(parent, of)) => (kind, context) = (parent, Some(of)),
-                // A refused XRC domain also counts as a refusal of the objects in it.
+                // A rejected XRC domain also counts as a rejection of the objects in it.
                 Err(NotMade::Refused(error))
                     if self.root.lacking.has(chosen) && is_told_missing(kind, &error)? =>
                 {
@@ -160,7 +160,7 @@ impl<P: Provider> Churn<P> {
         }
     }
 
-    /// Makes an object, in this context if one is given.
+    /// Makes an object, in the given context if there is one.
     fn try_make(&mut self, kind: Kind, of: Option<u32>) -> Made<P> {
         let (context, thing) = match kind {
             Kind::Context => {
@@ -298,7 +298,7 @@ impl<P: Provider> Churn<P> {
     fn cq(&mut self, of: Option<u32>) -> Result<(u32, Thing<P>), NotMade> {
         let (of, context) = self.context(of);
         let choices = &mut self.choices;
-        // ConnectX stops a completion queue after an overrun.
+        // Makes queues large enough on ConnectX, which stops a completion queue after an overrun.
         let least = if is_mlx5()? { MOST as u32 * 4 } else { 1 };
         let cqe = least + choices.below(64) as u32;
         let (resized, way) = (least + choices.below(200) as u32, choices.below(8));
@@ -319,12 +319,12 @@ impl<P: Provider> Churn<P> {
         let made = context.create_cq(&init);
         let is_refused =
             matches!(&made, Err(Error { cause: Cause::CqFlags { .. } | Cause::CqWcFlags { .. }, .. }));
-        // rxe supports neither ignored overruns nor timestamps; our ConnectX provider lacks only
+        // rxe supports neither ignored overruns nor timestamps. Our ConnectX provider lacks only
         // the former.
         let is_lacking = is_rxe()? && way > 4 || is_mlx5()? && way == 5;
         refused_as_listed((flags, wc_flags), is_refused, is_lacking)?;
         let mut cq = if is_refused {
-            // The refusal leaves nothing behind, so a plain queue is made instead.
+            // The rejection leaves nothing behind, so a plain queue is made instead.
             *self.refused.entry("CqWithProperties".to_owned()).or_default() += 1;
             context.create_cq(&CqInit::new(cqe))?
         } else {
@@ -364,7 +364,7 @@ impl<P: Provider> Churn<P> {
         })
     }
 
-    /// Makes a buffer, or two pieces of one.
+    /// Makes a buffer, or two pieces of a buffer.
     fn bufs(&mut self, of: Option<u32>) -> Made<P> {
         let (context, pd) = self.pd(of)?;
         let mut buf = self.buf(&pd)?;
@@ -414,8 +414,8 @@ impl<P: Provider> Churn<P> {
             }
             Kind::MrOnDemand => arena.register(&pd, start..end, None, access | AccessFlags::ON_DEMAND)?,
             Kind::MrChanged => {
-                // Without this right, the kernel pins the pages only for reading. rxe does not pin
-                // them again.
+                // Without this right, the kernel pins the pages only for reading, and rxe does not
+                // pin them again later.
                 let access = access | AccessFlags::LOCAL_WRITE;
                 let mut mr = arena.register(&pd, start..end, None, access)?;
                 let change = match &other {
@@ -461,7 +461,7 @@ impl<P: Provider> Churn<P> {
         Ok((of, Thing::Srq(srq, Some(pd))))
     }
 
-    /// Creates a queue pair in RESET. Returns its domain too unless it shares a receive queue.
+    /// Creates a queue pair in RESET. Also returns its domain, unless it shares a receive queue.
     #[allow(clippy::type_complexity)]
     fn new_qp(
         &mut self,
@@ -509,7 +509,7 @@ impl<P: Provider> Churn<P> {
         let mut qp = qp.to_init(&init_attr())?;
         if let Some(pd) = pd.as_ref().filter(|_| qp_type != QpType::XRC_SEND) {
             for _ in 0..self.choices.below(3) {
-                // Its memory is in flight when the queue pair is destroyed.
+                // This memory is in flight when the queue pair is destroyed.
                 let buf = self.buf(pd)?;
                 qp.post_recv_buf(buf, ..).map_err(|error| NotMade::Failed(error.into()))?;
             }
@@ -526,8 +526,8 @@ impl<P: Provider> Churn<P> {
                 5 => Thing::QpReset(qp.to_rtr(&self.rtr(own))?.to_reset()?),
                 _ => {
                     let mut qp = qp.to_rtr(&self.rtr(own))?.to_rts(&RtsAttr::default())?;
-                    // rxe of 6.12 and later warns if memory is deregistered while packets refer to
-                    // it.
+                    // rxe on Linux 6.12 and later warns if memory is deregistered while packets
+                    // refer to it.
                     if let Some(pd) = pd.filter(|_| qp_type == QpType::RC)
                         && !is_rxe()?
                     {
@@ -549,7 +549,7 @@ impl<P: Provider> Churn<P> {
         })
     }
 
-    /// Makes a member of multicast groups.
+    /// Makes a queue pair that is a member of multicast groups.
     fn member(&mut self, of: Option<u32>) -> Result<(u32, Thing<P>), NotMade> {
         let (of, qp, _) = self.new_qp(QpType::UD, of)?;
         let mut qp = qp.to_init(&init_attr())?;
@@ -563,11 +563,11 @@ impl<P: Provider> Churn<P> {
         Ok((of, Thing::QpInit(qp)))
     }
 
-    /// Makes a window bound to memory, with its queue pair and its memory.
+    /// Makes a window that is bound to memory, together with its queue pair and its memory.
     fn bound_window(&mut self, of: Option<u32>) -> Made<P> {
         let (context, pd) = self.pd(of)?;
         let (_, open) = self.context(Some(context));
-        // Tried first, because some kernels have no windows.
+        // Tried first, because some kernels do not support windows.
         drop(pd.alloc_window(MwType::TYPE_2)?);
         let mut cq = open.create_cq(&CqInit::new(8))?;
         let mut qp = self.up(pd.create_qp(&QpInit::new(QpType::RC, &cq))?)?;
@@ -576,7 +576,7 @@ impl<P: Provider> Churn<P> {
         let posted = qp.post_bind(SendFlags::empty(), window, &memory, ..100, RemoteAccess::READ);
         posted.map_err(|error| NotMade::Failed(error.into()))?;
         let mut made = Vec::new();
-        // The other half of the windows end with the queue pair, in flight.
+        // The other windows, about half, end in flight with the queue pair.
         if self.choices.below(2) == 0 {
             let window = next_completed(&mut cq)?.into_window();
             made.push(Thing::Window(window.map_err(|error| NotMade::Failed(error.into()))?));
@@ -591,15 +591,15 @@ impl<P: Provider> Churn<P> {
 pub(super) struct Lacking(Vec<Kind>);
 
 impl Lacking {
-    /// Returns the kinds that the device lacks: rxe and soft devices have known ones; ConnectX is
-    /// queried.
+    /// Returns the kinds that the device lacks. They are known for rxe and soft devices, and
+    /// queried from ConnectX.
     pub(super) fn for_pd<P: Provider>(pd: &Pd<P>, attr: &DeviceAttrEx) -> CaseResult<Self> {
         let mut lacking = Vec::new();
         if is_mlx5()? {
             if !attr.odp_caps.general_caps.contains(OdpGeneralCaps::SUPPORT) {
                 lacking.push(Kind::MrOnDemand);
             }
-            // No attribute reports whether the device has the key.
+            // No attribute reports whether the device has a null key.
             if pd.alloc_null_mr().is_err_and(|error| error.errno == Errno::OPNOTSUPP) {
                 lacking.push(Kind::MrNull);
             }
@@ -625,7 +625,7 @@ impl Lacking {
     }
 }
 
-/// Fails unless the device's refusal agrees with the list of missing kinds.
+/// Fails unless the device's result agrees with the list of missing kinds.
 fn refused_as_listed(what: impl fmt::Debug, is_refused: bool, is_lacking: bool) -> CaseResult {
     match (is_refused, is_lacking) {
         (true, false) => fail(format_args!("refused, which the device is listed to have: {what:?}")),

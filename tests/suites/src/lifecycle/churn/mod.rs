@@ -1,19 +1,19 @@
-//! 24,000 objects of every kind, made and released in random legal order, between refused calls. On
+//! 24,000 objects of all kinds, made and released in random legal order, between rejected calls. On
 //! soft, each of the two cases makes this many. In a guest, the two together make this many on rxe,
-//! 3,000 on rxe of 5.10 (30 ms for an object) and 1,200 on ConnectX (whose model is as slow).
+//! 3,000 on rxe under Linux 5.10 (30 ms per object) and 1,200 on ConnectX (whose model is as slow).
 //!
 //! | module | content |
 //! |---|---|
 //! | [`thing`] | an object of any kind, and its end |
-//! | [`make`] | the making of each kind, from existing objects |
-//! | [`refusal`] | refused calls, which must leave nothing behind |
+//! | [`make`] | how each kind is made from existing objects |
+//! | [`refusal`] | rejected calls, which must leave nothing behind |
 //!
-//! A round makes or releases an object. A device must make each kind that it is not listed to lack,
-//! and only those. Everything follows from a seed: a run prints it, a failure names it, [`SEED`]
-//! sets it. Four times, all objects are released in random order; the counts must return to their
-//! former values:
+//! A round makes or releases an object. A device must make exactly the kinds that it is not listed
+//! to lack. A seed determines everything: a run prints it, a failure names it, and [`SEED`] sets
+//! it. Four times, all objects are released in random order, and the counts must then return to
+//! their former values:
 //!
-//! | counted | leaked |
+//! | counted | would show leaked |
 //! |---|---|
 //! | file descriptors, threads | channels, event streams, contexts |
 //! | mappings of device files, memory | queues, buffers |
@@ -21,8 +21,8 @@
 //! | objects until a soft device is full | the engine's objects |
 //! | ids of new queues | the library's slots |
 //!
-//! `rdma resource` does not count a kernel's windows and address handles. It does count the domain
-//! of a leaked one, because such a domain is not deallocated.
+//! `rdma resource` does not count the kernel's windows and address handles. If one is leaked, it
+//! still counts the protection domain, which cannot be deallocated then.
 //!
 //! # What it does not prove
 //! A leak of less than [`SLACK`] bytes in total goes unnoticed.
@@ -49,29 +49,29 @@ use super::counts::{Resources, SUITE, back_to, fds, resources};
 use make::{Kind, Lacking};
 use thing::{Held, Thing};
 
-/// The environment variable that sets the seed. By default each of the two cases has a fixed one.
+/// The environment variable that sets the seed. By default, each of the two cases has a fixed seed.
 const SEED: &str = "VERBS_CHURN_SEED";
 
 /// The number of objects to make and release.
 const OBJECTS: u32 = 24_000;
 
-/// The number of times that all of them are released.
+/// The number of times that all objects are released.
 const TIMES: u32 = 4;
 
-/// The growth in bytes allowed to the process for its allocator. With some seeds it reaches 344 KiB
-/// and shrinks again later (seen in 192,000 objects on soft).
+/// The growth of the process, in bytes, that its allocator may cause. With some seeds it reaches
+/// 344 KiB and shrinks again later (seen with 192,000 objects on soft).
 const SLACK: u64 = 512 << 10;
 
-/// The maximum number of objects at a time.
+/// The maximum number of objects at the same time.
 const MOST: usize = 48;
 
-/// The bytes of arena memory for regions.
+/// The size of the arena memory for regions, in bytes.
 const ARENA: usize = 16 << 10;
 
-/// Opens a further context of the device under test.
+/// Opens another context on the device under test.
 type Open<P> = fn() -> CaseResult<Context<P>>;
 
-/// Returns the case with the provider hidden and with it named.
+/// Returns the case with the provider erased and with it named.
 pub(super) fn cases() -> Vec<Case> {
     fn named<P: NamedProvider>(context: &Context<P>) -> CaseResult {
         objects_of_every_kind_leave_nothing(context, || Ok(fabric::device()?.open_as()?), 2)
@@ -96,7 +96,7 @@ fn objects_of_every_kind_leave_nothing<P: Provider>(
         Err(_) => usual_seed,
     };
     println!("seed {seed}, or {SEED}=N");
-    // In an emulated guest, all of them would take more than a minute.
+    // In an emulated guest, all objects would take more than a minute.
     let objects = if is_soft()? {
         OBJECTS
     } else if is_mlx5()? {
@@ -110,7 +110,7 @@ fn objects_of_every_kind_leave_nothing<P: Provider>(
     let mut churn = Churn::new(context, open, seed)?;
     let failed =
         |churn: &Churn<P>, stop: Stop| stop.context(format_args!("seed {seed}, round {}", churn.round));
-    // Resources opened or allocated only once stay.
+    // Resources that are opened or allocated only once stay.
     if is_mlx5()? {
         churn.take_registers()?;
     }
@@ -126,19 +126,19 @@ fn objects_of_every_kind_leave_nothing<P: Provider>(
     churn.close()
 }
 
-/// The resources of the process and its objects in the kernel.
+/// The process's resources, and its objects in the kernel.
 #[derive(Debug)]
 struct Baseline {
     resources: Resources,
     fds: usize,
-    /// Mappings of device files.
+    /// The number of device file mappings.
     maps: usize,
     bytes: u64,
 }
 
 impl Baseline {
     fn now<P: Provider>(context: &Context<P>) -> CaseResult<Self> {
-        // A soft device closes its ends of dropped channels when it makes the next one.
+        // When a soft device makes a channel, it closes its ends of dropped channels.
         drop(context.create_comp_channel()?);
         Ok(Self { resources: resources()?, fds: fds()?, maps: device_maps()?, bytes: mapped_bytes()? })
     }
@@ -154,7 +154,7 @@ impl Baseline {
     }
 }
 
-/// Returns the number of file mappings: the device's queues and the program.
+/// Returns the number of file mappings, which are the device's queues and the program.
 fn device_maps() -> CaseResult<usize> {
     Ok(fs::read_to_string("/proc/self/maps")?.lines().filter(|line| line.contains('/')).count())
 }
@@ -168,21 +168,21 @@ fn mapped_bytes() -> CaseResult<u64> {
     }
 }
 
-/// The existing objects and the source of random choices.
+/// The existing objects, and the source of random choices.
 struct Churn<P: Provider> {
     choices: Choices,
     open: Open<P>,
     round: u32,
-    /// The context of the case, which stays, with a domain and memory for regions.
+    /// The case's own context, which stays open, with a domain and memory for regions.
     root: Root<P>,
     things: Vec<Held<P>>,
     next_context: u32,
-    /// The number of objects made by kind and of refused calls by name.
+    /// The number of objects made, by kind, and below it the number of rejected calls, by name.
     made: BTreeMap<Kind, u32>,
     refused: BTreeMap<String, u32>,
-    /// The number of closes refused because other objects use the object.
+    /// The number of closes that were rejected because other objects use the object.
     in_use: u32,
-    /// The highest slots of completion queues, queue pairs and shared receive queues of the root.
+    /// The highest slots of the root's completion queues, queue pairs and shared receive queues.
     slots: [Option<u32>; 3],
 }
 
@@ -195,7 +195,7 @@ struct Root<P: Provider> {
     lacking: Lacking,
 }
 
-/// The index of the root among contexts.
+/// The root's index among the contexts.
 const ROOT: u32 = 0;
 
 impl<P: Provider> Churn<P> {
@@ -219,7 +219,7 @@ impl<P: Provider> Churn<P> {
         })
     }
 
-    /// Makes this many objects and releases them.
+    /// Makes this many objects and releases them in between and at the end.
     fn run(&mut self, objects: u32) -> CaseResult {
         let mut to_make = objects;
         while to_make > 0 {
@@ -246,7 +246,7 @@ impl<P: Provider> Churn<P> {
         Ok(())
     }
 
-    /// Drops an object, or closes it.
+    /// Drops or closes a random object.
     fn release(&mut self) -> CaseResult {
         let at = self.choices.below(self.things.len() as u64) as usize;
         let Held { context, thing } = self.things.swap_remove(at);
@@ -260,7 +260,7 @@ impl<P: Provider> Churn<P> {
             Err((thing, error)) if error.errno == Errno::BUSY => {
                 self.in_use += 1;
                 self.things.push(Held { context, thing });
-                // It can be closed once its users are gone.
+                // The object can be closed once its users are gone.
                 if self.things.len() == 1 {
                     return fail(format_args!("the last {kind}: {error}"));
                 }
@@ -270,7 +270,7 @@ impl<P: Provider> Churn<P> {
         }
     }
 
-    /// Polls the completions of all queues, so that few overrun.
+    /// Polls all completions from all queues, so that few queues overrun.
     fn poll(&mut self) {
         for held in &mut self.things {
             if let Thing::Cq(cq) = &mut held.thing {
@@ -279,14 +279,14 @@ impl<P: Provider> Churn<P> {
         }
     }
 
-    /// Returns a random one of the values that `of` finds in the objects.
+    /// Returns a random value among those that `of` finds in the objects.
     fn pick<T>(&mut self, of: impl Fn(&Held<P>) -> Option<T>) -> Option<T> {
         let mut found: Vec<T> = self.things.iter().filter_map(of).collect();
         let count = found.len() as u64;
         (count > 0).then(|| found.swap_remove(self.choices.below(count) as usize))
     }
 
-    /// Records the highest slot of a kind of the root's queues.
+    /// Records the highest slot for each kind of the root's queues.
     fn note_slot(&mut self, thing: &Thing<P>) -> CaseResult {
         if let Some((kind, id)) = thing.slot() {
             let slot = slot_of(&id)?;
@@ -295,8 +295,9 @@ impl<P: Provider> Churn<P> {
         Ok(())
     }
 
-    /// Checks that all slots used so far are free: as many new queues must get exactly these slots.
-    /// One more slot is allowed, because a refused call may have used one for a moment.
+    /// Checks that all slots used so far are free: the same number of new queues must get exactly
+    /// these slots. One more slot is allowed, because a rejected call may have used a slot for a
+    /// moment.
     fn all_slots_are_free(&mut self) -> CaseResult {
         let Root { context, pd, .. } = &self.root;
         let wanted = |slot: Option<u32>| 0..=slot.map_or(0, |slot| slot + 1);
@@ -322,7 +323,7 @@ impl<P: Provider> Churn<P> {
         if is_soft()? { self.engine_is_empty() } else { Ok(()) }
     }
 
-    /// Checks that a soft device has room for as many objects as a new device.
+    /// Checks that a soft device has space for as many objects as a new device.
     fn engine_is_empty(&self) -> CaseResult {
         let Root { context, pd, .. } = &self.root;
         let attr = context.query_device()?;
@@ -341,8 +342,8 @@ impl<P: Provider> Churn<P> {
         Ok(())
     }
 
-    /// Makes as many queues and thread domains as can exist at a time. A ConnectX context keeps the
-    /// pages of their registers mapped, for later objects.
+    /// Makes as many queues and thread domains as can exist at the same time. A ConnectX context
+    /// keeps the pages with their registers mapped for later objects.
     fn take_registers(&self) -> CaseResult {
         let Root { context, pd, .. } = &self.root;
         let cq = context.create_cq(&CqInit::new(16))?;
@@ -383,7 +384,7 @@ fn group_of(number: u32) -> Gid {
     Gid::from(std::net::Ipv4Addr::new(239, 7, high, low))
 }
 
-/// Makes objects until the device refuses one. Their number must be `most`.
+/// Makes objects until the device rejects one. Their number must be `most`.
 fn takes<T>(what: &str, most: u32, mut make: impl FnMut() -> verbs::Result<T>) -> CaseResult<Vec<T>> {
     let mut made = Vec::new();
     while made.len() <= most as usize
@@ -398,7 +399,7 @@ fn takes<T>(what: &str, most: u32, mut make: impl FnMut() -> verbs::Result<T>) -
     }
 }
 
-/// Reads the slot of an id: `#3.1` is slot 3.
+/// Parses the slot in an id: `#3.1` has slot 3.
 fn slot_of(id: &str) -> CaseResult<u32> {
     let slot = id.strip_prefix('#').and_then(|id| id.split('.').next()?.parse().ok());
     slot.map_or_else(|| fail(format_args!("{id:?} is no id")), Ok)

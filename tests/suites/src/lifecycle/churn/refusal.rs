@@ -1,4 +1,4 @@
-//! Refused calls: each leaves nothing behind.
+//! Rejected calls, each of which leaves nothing behind.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -14,16 +14,16 @@ use verbs_harness::runner::{CaseResult, fail};
 use super::Churn;
 use super::thing::Thing;
 
-/// The number of calls of [`Churn::refusal`].
+/// The number of calls that [`Churn::refusal`] chooses from.
 const CALLS: u64 = 27;
 
 impl<P: Provider> Churn<P> {
-    /// Makes a call that must be refused. On devices with rare features, it may make an object,
-    /// which is dropped.
+    /// Makes a call that must be rejected. On a device with rare features, it may succeed and make
+    /// an object, which is dropped.
     pub(super) fn refusal(&mut self) -> CaseResult {
         let call = self.choices.below(CALLS);
         let (context, pd) = (self.root.context.clone(), self.root.pd.clone());
-        // A completion queue of another context, or one that no longer exists.
+        // A completion queue in another context, or a completion queue that no longer exists.
         let foreign = self.pick(|held| match &held.thing {
             Thing::Cq(cq) if held.context != super::ROOT => Some(cq.handle()),
             _ => None,

@@ -6,7 +6,7 @@ use verbs::{
     Provider, Qp, RecvHalf, SendHalf, Srq, Td, Window, Xrcd,
 };
 
-/// An object and the number of its context.
+/// An object, and the number of its context.
 pub(super) struct Held<P: Provider> {
     pub(super) context: u32,
     pub(super) thing: Thing<P>,
@@ -33,7 +33,7 @@ pub(super) enum Thing<P: Provider> {
     QpSqd(Qp<Sqd, P>),
     QpErrored(Qp<Errored, P>),
     Halves(SendHalf<Rts, P>, RecvHalf<Rts, P>),
-    /// With its domain, because rxe requires the domain of its queue pairs. `None` for XRC.
+    /// Includes the domain, because rxe requires it for the queue pairs. `None` for XRC.
     Srq(Srq<P>, Option<Pd<P>>),
     Td(Td<P>),
     Window(Window),
@@ -49,7 +49,7 @@ impl<P: Provider> Thing<P> {
     /// Closes the object, or drops it if it has no close method.
     ///
     /// # Errors
-    /// Returns the object and the reason.
+    /// Any error from closing the object, with the object.
     #[allow(clippy::result_large_err)]
     pub(super) fn close(self) -> Result<(), (Self, Error)> {
         match self {
@@ -92,7 +92,7 @@ impl<P: Provider> Thing<P> {
         }
     }
 
-    /// Returns its kind, for messages.
+    /// Returns the object's kind, for messages.
     pub(super) const fn kind(&self) -> &'static str {
         match self {
             Self::Ah(_) => "address handle",
@@ -120,8 +120,8 @@ impl<P: Provider> Thing<P> {
         }
     }
 
-    /// Returns the id of a queue that has one: 0 for completion queues, 1 for queue pairs, 2 for
-    /// shared receive queues.
+    /// Returns the id if the object is a queue, after its kind: 0 for completion queues, 1 for
+    /// queue pairs, 2 for shared receive queues.
     pub(super) fn slot(&self) -> Option<(usize, String)> {
         match self {
             Self::Cq(cq) => Some((0, cq.id().to_string())),

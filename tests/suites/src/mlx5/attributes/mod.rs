@@ -1,6 +1,6 @@
-//! `differential.attributes`: compares the commands of rdma-core's libmlx5 and of this project's to
-//! the kernel, in one boot. Each difference must be in the [table](table::ROWS); each row of the
-//! table must have a difference.
+//! `differential.attributes`: compares the commands that rdma-core's libmlx5 and this project's
+//! library send to the kernel, in one boot. Each difference must be in the [table](table::ROWS),
+//! and each row of the table must have a difference.
 //!
 //! `tests/c/differential/attributes.c` makes every libibverbs call that reaches the kernel, step by
 //! step. A [tracer] records its commands with either library.
@@ -34,15 +34,15 @@ pub(super) const PROGRAM: Program = Program {
     options: &["-libverbs"],
 };
 
-/// Limit on a run: some hundred commands.
+/// The time limit for a run, which sends some hundred commands.
 const RUN: Duration = Duration::from_secs(120);
 
-/// Returns the cases of the suite.
+/// Returns the suite's cases.
 pub fn cases(setup: Setup) -> Vec<Case> {
     [
         Case::new(SUITE, "attributes", move || explained(setup)),
         Case::new(SUITE, "attributes of two runs on one library are the same", move || same(setup)),
-        // A separate suite, because guests with either kind of port run it.
+        // A separate suite, because guests with either type of port run it.
         Case::new("arguments", "the same results on either library", move || {
             same_on_both_libraries(Device::ConnectX, &device(0), setup.port == Port::Roce)
         }),
@@ -55,7 +55,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     .collect()
 }
 
-/// Checks that the table explains each difference and has no needless row.
+/// Checks that the table explains each difference and has no superfluous row.
 fn explained(setup: Setup) -> CaseResult {
     let all = compare(setup, [Maker::Theirs, Maker::Linked])?;
     let guest = format!("{} {}", series()?, setup.port);

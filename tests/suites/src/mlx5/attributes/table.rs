@@ -1,7 +1,8 @@
-//! The known differences between the commands of rdma-core 44 and of this project, with reasons.
+//! The known differences between the commands that rdma-core 44 and this project send, with
+//! reasons.
 //!
 //! `theirs` and `ours` are values in the normal form (`record::normal`). A row without a field
-//! describes a command sent by only one library. A row without a command describes the step's
+//! describes a command that only one library sends. A row without a command describes the step's
 //! result.
 
 use verbs_c_programs::record::compare::{ABSENT, Row};
