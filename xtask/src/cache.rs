@@ -33,13 +33,13 @@ pub(crate) fn dir() -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Takes the exclusive lock `name` in the cache directory. Calls `waiting` first if another process
-/// holds it, and waits. The lock is released when the file is dropped or the process ends.
+/// Acquires the exclusive lock `name` in the cache directory. If another process holds it, calls
+/// `waiting` and waits. The lock is released when the file is dropped or the process ends.
 pub(crate) fn lock(name: &str, waiting: impl FnOnce()) -> Result<File> {
     lock_file(&dir()?.join(format!("{name}.lock")), waiting)
 }
 
-/// The same with a file anywhere.
+/// Like [`lock`], with a file anywhere.
 pub(crate) fn lock_file(path: &Path, waiting: impl FnOnce()) -> Result<File> {
     let open = File::options().create(true).truncate(false).write(true).open(path);
     let file = open.with_context(|| format!("cannot open {}", path.display()))?;
@@ -54,8 +54,8 @@ pub(crate) fn lock_file(path: &Path, waiting: impl FnOnce()) -> Result<File> {
     Ok(file)
 }
 
-/// Returns a text that stands for the content of files: their sizes and modification times. Hashing
-/// all of them would take longer than building from them.
+/// Returns a text that stands for the contents of files: their sizes and modification times.
+/// Hashing the files would take longer than building from them.
 pub(crate) fn stamps(files: &[&Path]) -> Result<String> {
     let stamp = |path: &&Path| -> Result<String> {
         let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -64,7 +64,7 @@ pub(crate) fn stamps(files: &[&Path]) -> Result<String> {
     files.iter().map(stamp).collect()
 }
 
-/// Hashes parts, to name cache entries. Not meant to withstand chosen inputs.
+/// Hashes parts, to name cache entries. Not meant to withstand maliciously chosen inputs.
 pub(crate) fn hash(parts: &[&[u8]]) -> u64 {
     let mut hasher = DefaultHasher::new();
     parts.hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! Calls of cargo: the workspace's root, its target directory, builds.
+//! Cargo calls: the workspace's root, its target directory, and builds.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,13 +7,13 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::process;
 
-/// The workspace's root directory.
+/// Returns the workspace's root directory.
 pub(crate) fn root() -> &'static Path {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().unwrap_or(manifest)
 }
 
-/// A cargo command that runs in the workspace's root.
+/// Returns a cargo command that runs in the workspace's root.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).stdin(Stdio::null());
@@ -23,7 +23,7 @@ pub(crate) fn command() -> Command {
 /// Runs `cargo build` with these arguments, and returns the directory of the binaries.
 ///
 /// # Errors
-/// The build fails; cargo has printed the reason on stderr.
+/// The build fails. Cargo has printed the reason to stderr.
 pub(crate) fn build(arguments: &[&str]) -> Result<PathBuf> {
     process::run(command().arg("build").args(arguments))?;
     let named = arguments.iter().skip_while(|argument| **argument != "--profile").nth(1);
@@ -34,14 +34,14 @@ pub(crate) fn build(arguments: &[&str]) -> Result<PathBuf> {
     })
 }
 
-/// The profile of what guests run or wait for: the suites' programs, `libibverbs.so.1` for the
-/// suites, the ConnectX model.
+/// The profile for programs that guests run or wait for: the suites' programs, `libibverbs.so.1`
+/// for the suites, and the ConnectX model.
 pub(crate) const GUEST_PROFILE: &str = "guest";
 
-/// Returns the directory of a profile's results.
+/// Returns the directory with a profile's results.
 ///
 /// # Errors
-/// As [`target_directory`].
+/// The same errors as [`target_directory`].
 pub(crate) fn profile_directory(profile: &str) -> Result<PathBuf> {
     let directory = match profile {
         "dev" | "test" => "debug",
@@ -54,7 +54,7 @@ pub(crate) fn profile_directory(profile: &str) -> Result<PathBuf> {
 /// Builds a benchmark, and returns the program.
 ///
 /// # Errors
-/// The build fails; cargo has printed the reason on stderr.
+/// The build fails. Cargo has printed the reason to stderr.
 pub(crate) fn build_bench(package: &str, bench: &str) -> Result<PathBuf> {
     let output = command()
         .args(["bench", "--quiet", "--no-run", "--message-format", "json-render-diagnostics"])
@@ -77,7 +77,7 @@ pub(crate) fn executable(messages: &[u8]) -> Result<PathBuf> {
 /// (`dev`, `release`), and returns their directory.
 ///
 /// # Errors
-/// The build fails; cargo has printed the reason on stderr.
+/// The build fails. Cargo has printed the reason to stderr.
 pub(crate) fn build_static(tools: &[&str], target: &str, profile: &str) -> Result<PathBuf> {
     let mut build = command();
     build.args(["build", "--quiet", "--package", "rdma-tools", "--target", target]).args(tools);
@@ -86,7 +86,7 @@ pub(crate) fn build_static(tools: &[&str], target: &str, profile: &str) -> Resul
     Ok(target_directory()?.join(target).join(if profile == "dev" { "debug" } else { profile }))
 }
 
-/// The host's target triple.
+/// Returns the host's target triple.
 pub(crate) fn host_target() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
@@ -103,7 +103,7 @@ pub(crate) fn has_std(target: &str) -> bool {
 /// Returns the directory of cargo's build results.
 ///
 /// # Errors
-/// cargo cannot be run, or its metadata names no target directory.
+/// Cargo cannot be run, or its metadata names no target directory.
 pub(crate) fn target_directory() -> Result<PathBuf> {
     let metadata = ["metadata", "--format-version", "1", "--no-deps", "--offline"];
     string_field(&process::output(command().args(metadata))?, "target_directory")

@@ -1,9 +1,9 @@
 //! `cargo xtask demo`: a device, a ping-pong between two of our own programs that checks every
-//! byte, its time without the checks beside bare UDP, and two programs that find each other by
-//! address.
+//! byte, its time without the checks compared with bare UDP, and two programs that find each other
+//! by address.
 //!
-//! It runs on the host: on its RDMA device if there is one, else on soft devices, which live in the
-//! programs themselves. With `--device rxe` it runs in a guest, as `demo --device host` there.
+//! It runs on the host's RDMA device if there is one, and otherwise on soft devices inside the
+//! programs. With `--device rxe`, it runs `demo --device host` in a guest.
 
 use std::cmp::Reverse;
 use std::fs;
@@ -25,11 +25,11 @@ pub(crate) struct Args {
     #[arg(long, value_enum)]
     device: Option<Device>,
 
-    /// The kernel of rxe's guest: 5.10, 6.1, 6.12, 7.2, or a directory
+    /// The kernel for rxe's guest: 5.10, 6.1, 6.12, 7.2, or a directory
     #[arg(long, default_value = vm::kernel::DEFAULT, value_name = "KERNEL")]
     kernel: vm::kernel::Choice,
 
-    /// Directory of the tools, and of the examples below it [default: build them]
+    /// Directory with the tools, and with the examples below it [default: build them]
     #[arg(long, value_name = "DIR", hide = true)]
     bin_dir: Option<PathBuf>,
 }
@@ -44,15 +44,15 @@ enum Device {
     Rxe,
 }
 
-/// The build of the demo's programs. Its profile optimises little beyond the path of a message, to
-/// be ready soon.
+/// The build of the demo's programs. To be ready soon, its profile optimises little beyond the path
+/// of a message.
 #[rustfmt::skip]
 const BUILD: &[&str] = &[
     "--quiet", "--profile", "demo", "-p", "rdma-tools", "--bin", "ibv_devinfo", "--bin", "ibv_rc_pingpong",
     "--example", "bare_udp", "-p", "rdma-cm", "--example", "server", "--example", "client",
 ];
 
-/// The timed ping-pongs, each beside as many bare datagrams.
+/// The number of timed ping-pongs, each followed by the same number of bare datagrams.
 const RUNS: usize = 5;
 
 /// Runs `demo`.
@@ -91,21 +91,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// Port 1 of the device that the programs use.
 struct Port {
     device: String,
-    /// The GID index to pass, where the port needs one.
+    /// The GID index to pass, if the port needs one.
     gid_index: Option<usize>,
-    /// The address of the port for programs on this machine, if it has one.
+    /// The port's address for programs on this machine, if it has one.
     address: Option<Ipv4Addr>,
     is_soft: bool,
 }
 
 impl Port {
-    /// A soft device in each program, with a separate address.
+    /// Returns a soft device in each program, each with its own address.
     fn soft() -> Port {
         let address = Some(Ipv4Addr::LOCALHOST);
         Port { device: "soft0".into(), gid_index: Some(0), address, is_soft: true }
     }
 
-    /// The host's first device with an active port, with RoCE v2 over IPv4 where available.
+    /// Returns the host's first device with an active port, with RoCE v2 over IPv4 if available.
     fn of_host() -> Result<Port> {
         let names = |dir: &str| -> Vec<String> {
             let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -142,7 +142,7 @@ impl Port {
         command
     }
 
-    /// Shows the command line of a program, and returns the command.
+    /// Shows a program's command line, and returns the command.
     fn shown_command(&self, prompt: &str, program: &Path, arguments: &[&str]) -> Command {
         let prefix = if self.is_soft { "VERBS_SOFT=auto " } else { "" };
         let name = program.file_name().unwrap_or_default().display();
@@ -163,7 +163,7 @@ fn show_ping_pong(bin_dir: &Path, port: &Port) -> Result<()> {
     show_times(bin_dir, port)
 }
 
-/// Shows the median round trip of a ping-pong and of bare UDP. They run in turns, so that the
+/// Shows the median round trip of a ping-pong and of bare UDP. They run in turn, so that the
 /// machine's load affects both.
 fn show_times(bin_dir: &Path, port: &Port) -> Result<()> {
     println!("\n{RUNS} more runs without --verify, in turns with a bare UDP socket:");
@@ -181,7 +181,7 @@ fn show_times(bin_dir: &Path, port: &Port) -> Result<()> {
     Ok(())
 }
 
-/// Runs a ping-pong, shown and verified or neither, and returns the client's output.
+/// Runs a ping-pong, either shown and verified or neither, and returns the client's output.
 fn ping_pong(bin_dir: &Path, port: &Port, is_shown: bool) -> Result<String> {
     let (tcp_port, program) = (free_port()?, bin_dir.join("ibv_rc_pingpong"));
     let (number, index) = (tcp_port.to_string(), port.gid_index.unwrap_or_default().to_string());
@@ -213,7 +213,7 @@ const MESSAGE: &str = "rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklm
 /// Shows two programs that find each other by an address and a port.
 fn show_connection(examples: &Path, port: &Port, address: Ipv4Addr) -> Result<()> {
     println!();
-    // It serves until it is killed.
+    // The server runs until it is killed.
     let server = Process::shown(
         "server",
         &mut port.shown_command("server", &examples.join("server"), &["0.0.0.0:0"]),
@@ -229,8 +229,8 @@ fn show_connection(examples: &Path, port: &Port, address: Ipv4Addr) -> Result<()
     Ok(())
 }
 
-/// Chooses a GID index among (type, GID) as in sysfs: RoCE v2 over IPv4, then any RoCE v2, then
-/// any.
+/// Chooses a GID index from (type, GID) pairs as in sysfs: RoCE v2 over IPv4, else any RoCE v2,
+/// else any.
 fn pick_gid(table: &[(String, String)]) -> Option<usize> {
     let is_present = |gid: &str| gid.chars().any(|c| c.is_ascii_hexdigit() && c != '0');
     let rank = |index: &usize| {
@@ -241,7 +241,7 @@ fn pick_gid(table: &[(String, String)]) -> Option<usize> {
     (0..table.len()).filter(|index| is_present(&table[*index].1)).max_by_key(rank)
 }
 
-/// Returns the IPv4 address that a GID of sysfs is the mapped form of.
+/// Returns the IPv4 address that a GID in sysfs maps.
 fn address_of(gid: &str) -> Option<Ipv4Addr> {
     gid.trim().parse::<Ipv6Addr>().ok()?.to_ipv4_mapped()
 }

@@ -1,13 +1,13 @@
 //! `cargo xtask`: the project's own commands.
 //!
 //! One module per subcommand ([`Command`]), each with an `Args` (its command line) and a `run`.
-//! Read [`vm`] first: the others build on it. They share these modules:
+//! Read [`vm`] first, because the others build on it. They share these modules:
 //!
 //! | module | content |
 //! |---|---|
 //! | [`apt`] | Debian packages, for the host and for guests |
 //! | [`cache`] | downloads, and everything derived from them |
-//! | [`cargo`], [`process`] | calls of cargo; programs that run beside this one |
+//! | [`cargo`], [`process`] | cargo calls; programs that run beside this one |
 //! | [`soft_programs`] | programs on soft devices, in an emulator or an empty root |
 //! | [`progress`] | messages on stderr |
 //! | [`arch`] | the architectures of programs and guests |
@@ -57,15 +57,15 @@ enum Command {
     Soak(soak::Args),
     /// Run the fuzz targets for input from peers, guests and programs
     Fuzz(fuzz::Args),
-    /// Find mutants that no test detects, in a change or of a list
+    /// Find mutants that no test detects, in a change or from a list
     Mutants(mutants::Args),
     /// Run tests and programs for aarch64 in an emulator
     Aarch64(aarch64::Args),
-    /// Run tests of static programs with musl, and the programs in an empty root
+    /// Run tests in static programs with musl, and the programs in an empty root
     Musl(musl::Args),
     /// Run tests under AddressSanitizer or ThreadSanitizer
     Sanitizer(sanitizer::Args),
-    /// Make the toolchain that builds its standard library, and print how to build with it
+    /// Print where the nightly toolchain is, and how to build the standard library with it
     Toolchain,
     /// Compare this library with rdma-core's in a guest
     Bench(bench::Args),
@@ -78,12 +78,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // In the guest this program is process 1, which must not end with a command line parser's
-    // error.
+    // In a guest, this program is process 1, which must not end with an error from a command line
+    // parser.
     if std::env::args_os().nth(1).is_some_and(|a| a == vm::guest::SUBCOMMAND) {
         vm::guest::main();
     }
-    // `vm` and `run-c` return their command's status, so their own failures need a number that
+    // `vm` and `run-c` return their command's status, so their own failures need a status that
     // commands do not use.
     let (misuse, failure) = match std::env::args_os().nth(1) {
         Some(name) if name == "vm" => (vm::STATUS_VM_FAILED, vm::STATUS_VM_FAILED),
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(message) => {
-            // Help is such a message too. A failure to print cannot be shown in another way.
+            // Help is such a message too. If printing fails, there is no other way to show that.
             let _ = message.print();
             return ExitCode::from(if message.use_stderr() { misuse } else { 0 });
         }

@@ -1,8 +1,8 @@
-//! Programs run by this one: their output, their time limits, and the ports for pairs of them.
+//! Child processes: their output, their time limits, and ports for pairs of programs.
 //!
-//! The crate `duct` waits with deadlines, and `process-wrap` ends groups of processes. Neither
-//! waits for a line of output or a listening port, or has the kernel kill a program with this one
-//! ([`tied`]).
+//! The crate `duct` waits with deadlines, and `process-wrap` ends groups of processes. Neither can
+//! wait for a line of output or a listening port, or make the kernel kill a program together with
+//! this one ([`tied`]).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,17 +16,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use procfs::net::TcpState;
 
-/// The time between two looks at something that no event announces.
+/// The interval between checks of a condition that no event announces.
 const PERIOD: Duration = Duration::from_millis(10);
 
-/// The time limit of a short program. A ping-pong takes a second under emulation, and a minute on a
-/// busy host.
+/// The time limit for a short program. A ping-pong takes a second under emulation, and a minute on
+/// a busy host.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs a program that reads nothing to its end, and returns its standard output.
+/// Runs a program without input to its end, and returns its standard output.
 ///
 /// # Errors
-/// It cannot be run, or fails; the error has its output.
+/// The program cannot be run, or fails. The error contains its output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot run {}", command.get_program().display()))?;
@@ -37,10 +37,10 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(stdout)
 }
 
-/// Runs a program that reads nothing to its end, and shows its output.
+/// Runs a program without input to its end, and shows its output.
 ///
 /// # Errors
-/// It cannot be run, or fails.
+/// The program cannot be run, or fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.stdin(Stdio::null()).status();
     let status = status.with_context(|| format!("cannot run {}", command.get_program().display()))?;
@@ -48,14 +48,14 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Returns the beginning of a command line, for errors that a hundred names of packages would hide.
+/// Returns the beginning of a command line, for errors that a hundred package names would hide.
 fn line(command: &Command) -> String {
     let program = command.get_program();
     let words = std::iter::once(program).chain(command.get_args().take(12)).map(OsStr::to_string_lossy);
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Returns a command of a program that the kernel kills when the calling thread ends, for whatever
+/// Returns a command for a program that the kernel kills when the calling thread ends, for whatever
 /// reason.
 pub(crate) fn tied(program: &OsStr) -> Command {
     let mut command = Command::new("setpriv");
@@ -63,7 +63,7 @@ pub(crate) fn tied(program: &OsStr) -> Command {
     command
 }
 
-/// Starts a program that reads nothing, and returns it with the lines of both its outputs.
+/// Starts a program without input, and returns it with the lines from both of its outputs.
 pub(crate) fn spawn(command: &mut Command) -> Result<(Child, impl Iterator<Item = String> + use<>)> {
     let (output, end) = std::io::pipe()?;
     let child = command.stdin(Stdio::null()).stdout(end.try_clone()?).stderr(end).spawn();
@@ -74,7 +74,7 @@ pub(crate) fn spawn(command: &mut Command) -> Result<(Child, impl Iterator<Item 
     Ok((child, lines.map(|line| String::from_utf8_lossy(&line).into_owned())))
 }
 
-/// A running program. Dropping it kills it.
+/// A running program. Dropping this value kills it.
 pub(crate) struct Process {
     name: &'static str,
     child: Child,
@@ -82,12 +82,12 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a program that reads nothing, and collects its output. Errors call it `name`.
+    /// Starts a program without input, and collects its output. Errors call it `name`.
     pub(crate) fn start(name: &'static str, command: &mut Command) -> Result<Process> {
         Process::with_each_line(name, command, |_| ())
     }
 
-    /// The same; the output is shown as well, each line behind the name.
+    /// Like [`start`](Self::start), and shows each line of the output after the name.
     pub(crate) fn shown(name: &'static str, command: &mut Command) -> Result<Process> {
         Process::with_each_line(name, command, move |line| println!("{name} | {line}"))
     }
@@ -102,8 +102,8 @@ impl Process {
         thread::spawn(move || {
             for line in output {
                 see(&line);
-                // It fails once nothing waits for the program any more; reading continues, because
-                // the program must not block.
+                // Fails once nothing waits for the program any more. Reading continues, because the
+                // program must not block.
                 let _ = sender.send(line);
             }
         });
@@ -117,31 +117,31 @@ impl Process {
         Ok(Process { name, child, lines: mpsc::channel().1 })
     }
 
-    /// Returns the next line that it prints.
+    /// Returns the next line that the program prints.
     pub(crate) fn line(&self, deadline: Instant) -> Result<String> {
         let left = deadline.saturating_duration_since(Instant::now());
         self.lines.recv_timeout(left).with_context(|| format!("the {} printed no line", self.name))
     }
 
-    /// Takes the lines that it will print; they end with the program.
+    /// Removes and returns the receiver for the lines still to come, which end with the program.
     pub(crate) fn take_lines(&mut self) -> Receiver<String> {
         std::mem::replace(&mut self.lines, mpsc::channel().1)
     }
 
     /// Kills the program.
     pub(crate) fn kill(&mut self) {
-        // Both fail if it has ended, which is the normal case.
+        // Both fail if the program has ended, which is the normal case.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Ends the program, and returns the lines that were not read before.
+    /// Kills the program and returns the lines that were not read yet.
     pub(crate) fn end(mut self) -> String {
         self.kill();
         self.lines.iter().map(|line| line + "\n").collect()
     }
 
-    /// Waits until something is true, which no event announces.
+    /// Waits until a condition is true that no event announces.
     pub(crate) fn wait_until(
         &mut self,
         deadline: Instant,
@@ -158,7 +158,7 @@ impl Process {
         Ok(())
     }
 
-    /// Waits for its end.
+    /// Waits until the program ends.
     pub(crate) fn wait(&mut self, deadline: Instant) -> Result<ExitStatus> {
         loop {
             if let Some(status) = self.child.try_wait()? {
@@ -169,8 +169,8 @@ impl Process {
         }
     }
 
-    /// Waits until it has ended with success, and returns its output. Programs of rdma-core
-    /// report wrong data in a line, and exit with 0 nevertheless.
+    /// Waits until the program has ended successfully, and returns its output. rdma-core's programs
+    /// report wrong data in a line, yet exit with 0.
     pub(crate) fn finish(mut self, deadline: Instant) -> Result<String> {
         let (name, status) = (self.name, self.wait(deadline)?);
         let said = self.end();
@@ -186,8 +186,8 @@ impl Drop for Process {
     }
 }
 
-/// Runs a client once its server, with this process number, is listening. Returns the client's
-/// output after both have ended with success.
+/// Runs a client once its server is listening; `is_listening` gets the server's process id. Returns
+/// the client's output after both have ended successfully.
 pub(crate) fn pair(
     mut server: Process,
     is_listening: impl Fn(u32) -> bool,
@@ -198,12 +198,12 @@ pub(crate) fn pair(
     let said = server.wait_until(deadline, "listen", || is_listening(id));
     match said.and_then(|()| client()?.finish(deadline)) {
         Ok(said) => server.finish(deadline).map(|_| said),
-        // The server often knows more of a failure than the client.
+        // The server often knows more about a failure than the client.
         Err(error) => Err(anyhow!("{error:#}\nthe server printed:\n{}", server.end())),
     }
 }
 
-/// Returns a TCP port that is free now; a server binds it shortly after.
+/// Returns a TCP port that is free now, for a server to bind shortly after.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
@@ -221,8 +221,8 @@ pub(crate) fn is_listening_beside(process: u32, port: u16) -> bool {
     sockets.any(|socket| socket.state == TcpState::Listen && socket.local_address.port() == port)
 }
 
-/// Returns whether a program on soft devices listens for connections by address: it has a socket of
-/// that name.
+/// Returns whether a program on soft devices listens for connections by address, which a socket's
+/// name shows.
 pub(crate) fn is_listening_by_address(port: u16) -> bool {
     let name = format!("@verbs-soft/cm/2/106/{port}/");
     fs::read_to_string("/proc/net/unix").is_ok_and(|sockets| sockets.contains(&name))
@@ -245,7 +245,7 @@ mod tests {
     fn a_client_that_fails_is_reported_with_the_words_of_its_server() {
         let sh = |name, script| Process::start(name, Command::new("sh").args(["-c", script]));
         let server = sh("server", "echo said; echo why >&2; exec sleep 600").unwrap();
-        // The kernel shows the program's name once the shell has printed both lines.
+        // The kernel shows the program's name only once the shell has printed both lines.
         let is_asleep =
             |id| fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|comm| comm == "sleep\n");
         let error = pair(server, is_asleep, || sh("client", "exit 3"), LIMIT).unwrap_err().to_string();

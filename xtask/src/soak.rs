@@ -1,8 +1,8 @@
 //! `cargo xtask soak`: random traffic on many queue pairs of one soft device, for a long time. It
 //! needs no VM and no root.
 //!
-//! The program `soak` of verbs-tests does the work: it checks each operation and samples its
-//! resident set.
+//! verbs-tests' program `soak` does the work: it checks each operation and samples its resident
+//! set.
 
 use std::process::{Command, ExitCode};
 
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 16)]
     threads: usize,
 
-    /// Seed of all random choices
+    /// Seed for all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::process::{LIMIT, Process, free_port, is_listening, is_listening_by_address};
 
-/// The place of a program.
+/// The origin of a program.
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Origin {
@@ -23,16 +23,16 @@ pub(crate) enum Origin {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Program {
     origin: Origin,
-    /// Whether it runs in an empty root as well.
+    /// Whether the program also runs in an empty root.
     #[serde(default)]
     in_empty_root: bool,
     run: String,
-    /// A part of its output, or of both processes' outputs.
+    /// A text that its output, or both processes' outputs, must contain.
     prints: String,
     pair: Option<Pair>,
 }
 
-/// Further arguments of each of two processes.
+/// More arguments for each of two processes.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Pair {
@@ -44,7 +44,7 @@ struct Pair {
     server_may_fail: bool,
 }
 
-/// The rendezvous of the two processes.
+/// How the two processes find each other.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Listens {
@@ -63,18 +63,18 @@ fn all() -> impl Iterator<Item = &'static Program> {
     LIST.program.iter()
 }
 
-/// Returns the programs of an origin.
+/// Returns the programs from an origin.
 pub(crate) fn with_origin(origin: Origin) -> impl Iterator<Item = &'static Program> {
     all().filter(move |program| program.origin == origin)
 }
 
-/// Returns those that run in an empty root.
+/// Returns the programs that run in an empty root.
 pub(crate) fn in_empty_root() -> impl Iterator<Item = &'static Program> {
     all().filter(|program| program.in_empty_root)
 }
 
-/// Runs programs by the commands that `command` makes of their names, and calls `each` with the
-/// name and the result of each.
+/// Runs programs with the commands that `command` makes from their names, and calls `each` with
+/// each program's name and result.
 pub(crate) fn check(
     programs: impl Iterator<Item = &'static Program>,
     command: impl Fn(&str) -> Result<Command>,
@@ -87,7 +87,7 @@ pub(crate) fn check(
     }
 }
 
-/// Prints the result of a program, and returns whether it is good.
+/// Prints a program's result, and returns whether it succeeded.
 pub(crate) fn show(name: &str, result: Result<()>) -> bool {
     match &result {
         Ok(()) => println!("ok {name}"),

@@ -1,10 +1,10 @@
-//! The nightly toolchain with the source of the standard library, which some programs are built
-//! with: those under sanitizers, those with musl, and those for another architecture.
-//! `cargo xtask toolchain` makes it, and prints where it is and how it is used.
+//! The nightly toolchain with the standard library's source. It builds programs under sanitizers,
+//! with musl, and for another architecture. `cargo xtask toolchain` prints where it is and how to
+//! use it.
 //!
-//! The source comes from rustup's component rust-src, else from Debian's package of that name. The
-//! toolchain of the user is only read: cargo finds Debian's source by a variable that its own tests
-//! use.
+//! The source comes from rustup's component rust-src, or else from Debian's package with that name.
+//! The user's toolchain is only read: cargo finds Debian's source through a variable that cargo's
+//! own tests use.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::apt::{self, Packages};
 use crate::arch::Arch;
 use crate::{cargo, process};
 
-/// Runs `toolchain`: makes it, and prints how to use it.
+/// Runs `toolchain`: prints where the toolchain is and how to use it.
 ///
 /// # Errors
 /// The nightly toolchain or its standard library's source is missing.
@@ -36,8 +36,8 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The crates of the standard library that are built with a program, as cargo's `build-std` takes
-/// them.
+/// The standard library's crates that are built with a program, in the form that cargo's
+/// `build-std` takes.
 const STD: &str = "std,panic_abort";
 
 /// Returns the folder of the nightly toolchain.
@@ -48,8 +48,8 @@ fn nightly() -> Result<PathBuf> {
         .context("there is no nightly toolchain: rustup toolchain install nightly --component rust-src")
 }
 
-/// Returns a command of the nightly toolchain's cargo that runs in the workspace's root, and finds
-/// the source of the standard library.
+/// Returns a command for the nightly toolchain's cargo that runs in the workspace's root and finds
+/// the standard library's source.
 ///
 /// # Errors
 /// The nightly toolchain or its standard library's source is missing.
@@ -66,10 +66,10 @@ pub(crate) fn cargo() -> Result<Command> {
     Ok(command)
 }
 
-/// The variable that leads cargo to a standard library source outside the toolchain.
+/// The variable that tells cargo about a standard library source outside the toolchain.
 const SOURCE_VARIABLE: &str = "__CARGO_TESTS_ONLY_SRC_ROOT";
 
-/// Returns the folder of the source of a toolchain's standard library.
+/// Returns the folder with the source of a toolchain's standard library.
 fn source(toolchain: &Path) -> Result<PathBuf> {
     let own = toolchain.join("lib/rustlib/src/rust/library");
     if own.join("Cargo.lock").exists() {

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs a command on libraries of the profile that the tests have built already.
+/// Runs a command on libraries with the profile that the tests have already built.
 fn run_c(options: &[&str], command: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
     xtask.args(["run-c", "--profile", "dev"]).args(options).arg("--").args(command);
@@ -39,7 +39,7 @@ fn soft_devices_are_added_on_request_and_a_set_variable_stays() {
 #[test]
 fn the_commands_end_is_the_end_of_run_c() {
     assert_eq!(run_c(&[], &["sh", "-c", "exit 7"], &[]).status.code(), Some(7));
-    // The process is the command's own, so that a shell shows 128 + 9.
+    // The process is the command's own, so a shell shows 128 + 9.
     assert_eq!(run_c(&[], &["sh", "-c", "kill -9 $$"], &[]).status.signal(), Some(9));
     assert_eq!(run_c(&[], &["no-such-command"], &[]).status.code(), Some(127));
     assert_eq!(run_c(&[], &[], &[]).status.code(), Some(125));

@@ -1,17 +1,17 @@
-//! `cargo xtask aarch64`: programs built for aarch64 and run by QEMU's user emulation.
+//! `cargo xtask aarch64`: builds programs for aarch64 and runs them in QEMU's user emulation.
 //!
 //! | part | what runs |
 //! |---|---|
-//! | `units` | unit tests of the libraries, tests of protocols, of queues on paper, of the API |
+//! | `units` | unit tests of the libraries; tests of protocols, of queues on paper, of the API |
 //! | `sites` | the order of barriers in the built code (docs/barriers.md) |
-//! | `conformance` | a part of the suites that need no kernel, on soft devices |
-//! | `programs` | the tools, and Debian's on our `libibverbs.so.1` ([`soft_programs`]) |
+//! | `conformance` | some of the suites that need no kernel, on soft devices |
+//! | `programs` | the tools, and Debian's programs on our `libibverbs.so.1` ([`soft_programs`]) |
 //!
-//! The standard library is built with the programs, because the target is not a part of every
-//! toolchain ([`toolchain`]). Emulation executes each instruction, and shows that the code of this
-//! architecture is right on one processor. It orders all accesses to memory, so that a missing
-//! barrier stays hidden. Barriers are argued in docs/barriers.md, and the benchmark `paper_queues`
-//! checks their order in the built code.
+//! The standard library is built with the programs, because not every toolchain has the target
+//! ([`toolchain`]). Emulation executes each instruction and shows that this architecture's code is
+//! correct on one processor. It orders all memory accesses, so a missing barrier stays hidden.
+//! docs/barriers.md explains the barriers, and the benchmark `paper_queues` checks their order in
+//! the built code.
 //!
 //! `cargo xtask vm --arch aarch64` boots a kernel of this architecture.
 
@@ -36,20 +36,20 @@ pub(crate) struct Args {
     #[arg(value_enum, value_name = "PART", conflicts_with = "arguments")]
     parts: Vec<Part>,
 
-    /// Arguments of cargo instead, such as `test -p roce --lib`
+    /// Arguments for cargo instead, such as `test -p roce --lib`
     #[arg(last = true, value_name = "ARGUMENT")]
     arguments: Vec<OsString>,
 }
 
-/// Debian's programs. The emulator finds the loader and the libraries in their folder, and a guest
-/// of this architecture has it over the host's root.
+/// Debian's programs. The emulator finds the loader and the libraries in their folder. A guest of
+/// this architecture has the folder mounted over the host's root.
 pub(crate) const DEBIAN: Packages<'static> = Packages {
     name: "programs for aarch64",
     arch: Arch::Aarch64,
-    // The C library of the programs' own build is not newer than this one's.
+    // This release's C library is at least as new as the one that our programs are built with.
     suites: &["trixie"],
     packages: &[
-        // What every machine has: a shell and its commands.
+        // A shell and its commands, which every machine has.
         "bash",
         "busybox-static",
         "coreutils",
@@ -57,7 +57,7 @@ pub(crate) const DEBIAN: Packages<'static> = Packages {
         "grep",
         "iproute2",
         "kmod",
-        // rdma-core's library, and programs of it that run on ours as well.
+        // rdma-core's library, and its programs that also run on our library.
         "ibverbs-providers",
         "ibverbs-utils",
         "rdmacm-utils",
@@ -69,27 +69,27 @@ pub(crate) const DEBIAN: Packages<'static> = Packages {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Part {
-    /// Unit tests of the libraries, tests of protocols and queues on paper, and of the API
+    /// Unit tests of the libraries; tests of protocols, of queues on paper, and of the API
     Units,
     /// The order of barriers in the built code
     Sites,
-    /// A part of the suites that need no kernel, on soft devices
+    /// Some of the suites that need no kernel, on soft devices
     Conformance,
-    /// The tools, and Debian's on our libibverbs.so.1
+    /// The tools, and Debian's programs on our libibverbs.so.1
     Programs,
 }
 
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 
-/// The whole workspace for each program, with the guests' programs: for another set of packages,
-/// cargo would build their dependencies once more, with other features. The same happens without a
-/// test among the targets, because tests have additional dependencies.
+/// Builds always name the whole workspace, with the guests' programs. For another set of packages,
+/// cargo would build their dependencies again with other features. The same happens if no test is
+/// among the targets, because tests have additional dependencies.
 const WORKSPACE: &[&str] = &["--workspace", "--features", "verbs-tests/guest"];
 
-/// The profile of everything except [`SITES`]: the emulator is slow with unoptimised programs.
+/// The profile for everything except [`SITES`]. Unoptimised programs are slow in the emulator.
 const PROFILE: &[&str] = &["--profile", cargo::GUEST_PROFILE];
 
-/// The tables of `tests.toml`.
+/// The tables in `tests.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Tests {
@@ -106,7 +106,7 @@ struct LeftOut {
     tests: Vec<String>,
 }
 
-/// Tests of a part that do not run.
+/// Tests in a part that do not run.
 #[derive(Deserialize)]
 struct NotRun {
     part: Part,
@@ -117,17 +117,17 @@ struct NotRun {
 static TESTS: LazyLock<Tests> =
     LazyLock::new(|| toml::from_str(include_str!("tests.toml")).expect("lists that their test has read"));
 
-/// Returns the tests that the emulator cannot run, and why.
+/// Returns the tests that the emulator cannot run, with the reasons.
 fn not_emulated() -> impl Iterator<Item = (&'static str, &'static str)> {
     TESTS.left_out.iter().flat_map(|LeftOut { why, tests }| tests.iter().map(|test| (&**test, &**why)))
 }
 
-/// Returns the arguments that leave these tests out.
+/// Returns the arguments that skip the tests that the emulator cannot run.
 pub(crate) fn skips() -> impl Iterator<Item = &'static str> {
     not_emulated().flat_map(|(test, _)| ["--skip", test])
 }
 
-/// The check of barriers in the built code, on any architecture.
+/// Arguments for the check of barriers in the built code, on any architecture.
 pub(crate) const SITES: &[&str] =
     &["bench", "--package", "provider-mlx5", "--bench", "paper_queues", "--", "--sites"];
 
@@ -141,7 +141,7 @@ impl Part {
         Ok(())
     }
 
-    /// Returns the tests that cannot run, and why.
+    /// Returns the tests that cannot run, with the reasons.
     pub(crate) fn left_out(self) -> Vec<(&'static str, &'static str)> {
         let units = not_emulated().filter(|_| self == Part::Units);
         let others = TESTS.not_run.iter().filter(|not_run| not_run.part == self);
@@ -156,14 +156,14 @@ impl Part {
                 command.args(["test", "--no-fail-fast", "--lib"]).args(PROFILE);
                 command.args(TESTS.tests.iter().flat_map(|test| ["--test", test]));
                 command.args(TESTS.libraries.iter().flat_map(|package| ["--package", package]));
-                // The emulator's processor has the instructions.
+                // The emulated processor has these instructions.
                 command.env("ROCE_HAS_CLMUL", "1").arg("--").args(skips());
             }
             Part::Sites => _ = command.args(SITES),
             Part::Conformance => {
-                // Without it, the suites' program would start itself again, natively.
+                // Without this, the suites' program would start itself again natively.
                 command.env("VERBS_TEST_DEVICE", "soft0");
-                // The threads of the emulator, beside the program's only one.
+                // The number of threads that the emulator adds to the program's only thread.
                 command.env("VERBS_EMULATOR_THREADS", "1");
                 command.arg("test").args(WORKSPACE).args(PROFILE).args(["--test", "soft"]);
                 command.arg("--").args(&TESTS.conformance);
@@ -196,8 +196,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(status)
 }
 
-/// Builds the programs, runs them in the emulator, and calls `each` with the name and the result of
-/// each.
+/// Builds the programs, runs them in the emulator, and calls `each` with each program's name and
+/// result.
 pub(crate) fn check_programs(each: &mut dyn FnMut(&str, Result<()>)) -> Result<()> {
     let (debian, ours) = (DEBIAN.root()?, build(PROGRAMS)?);
     let libraries = c_abi::link_for_aarch64(&ours.join(c_abi::ARCHIVE))?;
@@ -212,7 +212,7 @@ pub(crate) fn check_programs(each: &mut dyn FnMut(&str, Result<()>)) -> Result<(
         command.arg(ours.join(name));
         Ok(command)
     };
-    // C's own library has no soft devices.
+    // Runs on our library, because C's own library has no soft devices.
     let program_of_debian = |name: &str| {
         let mut command = emulator()?;
         command.arg("-E").arg(format!("LD_LIBRARY_PATH={}", libraries.display()));
@@ -224,13 +224,13 @@ pub(crate) fn check_programs(each: &mut dyn FnMut(&str, Result<()>)) -> Result<(
     Ok(())
 }
 
-/// Targets of [`build`]: this program, which is process 1 of a guest.
+/// The targets for [`build`] that make this program, which is process 1 in a guest.
 pub(crate) const XTASK: &[&str] = &["--bin", "xtask", "--test", "soft"];
 
-/// Targets of [`build`]: every program and library.
+/// The targets for [`build`] that make every program and library.
 pub(crate) const PROGRAMS: &[&str] = &["--bins", "--lib", "--test", "soft"];
 
-/// Builds the targets that options of `cargo build` name, and returns their folder.
+/// Builds the targets that these `cargo build` options name, and returns their folder.
 pub(crate) fn build(targets: &[&str]) -> Result<PathBuf> {
     let mut command = command()?;
     command.args(["build", "--quiet"]).args(WORKSPACE).args(PROFILE).args(targets);
@@ -238,13 +238,13 @@ pub(crate) fn build(targets: &[&str]) -> Result<PathBuf> {
     Ok(target_directory()?.join(TARGET).join(cargo::GUEST_PROFILE))
 }
 
-/// The folder of cargo's results, one for each clone, because cargo distinguishes the files of two
-/// clones only by their times.
+/// The folder for cargo's results. Each clone has its own, because cargo tells the files of two
+/// clones apart only by their times.
 fn target_directory() -> Result<PathBuf> {
     Ok(cargo::target_directory()?.join("aarch64"))
 }
 
-/// Returns a command of cargo that builds for aarch64 and runs programs in the emulator; the caller
+/// Returns a cargo command that builds for aarch64 and runs programs in the emulator. The caller
 /// adds arguments.
 pub(crate) fn command() -> Result<Command> {
     ensure!(std::env::consts::ARCH != "aarch64", "this host is aarch64, where cargo itself runs the tests");
@@ -270,15 +270,15 @@ pub(crate) fn command() -> Result<Command> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns whether grep finds a pattern in files or folders of the workspace.
+    /// Returns whether grep finds a pattern in files or folders in the workspace.
     fn is_in_sources(pattern: &str, places: &[String]) -> bool {
         let mut command = Command::new("grep");
         command.args(["-rqsE", pattern]).args(places).current_dir(cargo::root());
         command.status().expect("grep runs").success()
     }
 
-    /// Returns whether a conformance case's name begins with this: `conformance.TOPIC`, or
-    /// `conformance.TOPIC.NAME`, where NAME is a function of the topic.
+    /// Returns whether a conformance case's name begins like this: `conformance.TOPIC`, or
+    /// `conformance.TOPIC.NAME`, where NAME is a function in the topic's file.
     pub(crate) fn has_conformance_case(beginning: &str) -> bool {
         let name = beginning.trim_start_matches("conformance.");
         let (topic, function) = name.split_once('.').unwrap_or((name, ""));
@@ -286,7 +286,7 @@ pub(crate) mod tests {
         is_in_sources(&format!("^fn {function}"), &places)
     }
 
-    /// A name that no test has would skip nothing, and would be counted.
+    /// A name that no test has would skip nothing, yet be counted.
     #[test]
     fn each_test_that_is_left_out_exists() {
         let folder = |package: &String| if package == "rdma-cm" { "cm" } else { package }.to_owned();

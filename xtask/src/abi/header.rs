@@ -1,5 +1,5 @@
-//! The definitions of a header: ctags lists them in the preprocessor's output, and a C program
-//! prints their values and layouts, a line each.
+//! The definitions in a header. ctags lists them from the preprocessor's output, and a C program
+//! prints their values and layouts, one per line.
 //!
 //! ```text
 //! define NAME VALUE
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! If two members share one type without a tag, the type is listed under the first member's name.
-//! Debian's `bindgen` loses the names of such types and all macros other than literals; `pahole`
-//! prints neither alignments nor enumerations without a tag.
+//! Debian's `bindgen` loses the names of such types and all macros except literals. `pahole` prints
+//! neither alignments nor enumerations without a tag.
 
 use std::fs;
 use std::path::Path;
@@ -22,12 +22,12 @@ use serde::Deserialize;
 
 use crate::process::output;
 
-/// A definition of a header.
+/// A definition in a header.
 #[derive(Debug)]
 pub(super) struct Definition {
     pub(super) name: String,
-    /// Statements that print it; `None` for a macro with parameters or a typedef, which has no
-    /// layout.
+    /// The statements that print the definition; `None` for a macro with parameters or a typedef,
+    /// which have no layout.
     pub(super) statements: Option<String>,
 }
 
@@ -39,25 +39,25 @@ pub(super) struct Unit<'a> {
     tags: Vec<Tag>,
 }
 
-/// A line of ctags' output.
+/// A line in ctags' output.
 #[derive(Deserialize)]
 struct Tag {
     kind: Kind,
     /// `__anon` and a number for a type without a tag.
     name: String,
-    /// The header.
+    /// The path of the header.
     path: String,
-    /// The line of the header, as a regular expression.
+    /// The line in the header, as a regular expression.
     pattern: String,
-    /// The names of the types around it, joined by `::`.
+    /// The names of the enclosing types, joined by `::`.
     #[serde(default)]
     scope: String,
-    /// The type of a member, after its kind and a colon.
+    /// A member's type, after its kind and a colon.
     #[serde(default)]
     typeref: String,
-    /// The parameters of a macro.
+    /// A macro's parameters.
     signature: Option<String>,
-    /// The value of a macro.
+    /// A macro's value.
     #[serde(default)]
     macrodef: String,
 }
@@ -74,7 +74,7 @@ enum Kind {
     Typedef,
 }
 
-/// Arguments of ctags, which writes the fields of [`Tag`].
+/// Arguments for ctags, which then writes the fields of [`Tag`].
 const CTAGS: &str = "--options=NONE --language-force=C --line-directives=yes --sort=no \
                      --kinds-C=degmstu --fields=+KsStZ --fields-C=+{macrodef} \
                      --pattern-length-limit=0 --output-format=json -o - unit.i";
@@ -94,7 +94,7 @@ impl<'a> Unit<'a> {
         Ok(unit)
     }
 
-    /// Returns the definitions of one header in their order; a type comes before the types declared
+    /// Returns the definitions in one header, in order. A type comes before the types declared
     /// inside it.
     pub(super) fn definitions(&self, header: &str) -> Vec<Definition> {
         let end = format!("/{header}");
@@ -118,24 +118,24 @@ impl<'a> Unit<'a> {
         Some(Definition { name: tag.name.clone(), statements })
     }
 
-    /// Returns a struct or union with the types inside it, under another name that a macro gives
-    /// it. `None` if no type has the tag `original`.
+    /// Returns a struct or union, with the types inside it, under the name that a macro gives it.
+    /// `None` if no type has the tag `original`.
     pub(super) fn renamed(&self, original: &str, name: &str) -> Option<Definition> {
         let is_type = |tag: &&Tag| tag.kind == Kind::Enum || tag.is_struct();
         let tag = self.tags.iter().filter(is_type).find(|tag| tag.name == original)?;
-        // The constants of an enumeration are listed by their names.
+        // An enumeration's constants are listed by their own names.
         let statements = if tag.kind == Kind::Enum { String::new() } else { self.layout(tag, name) };
         Some(Definition { name: name.to_owned(), statements: Some(statements) })
     }
 
-    /// Compiles and runs a program of the headers with these statements.
+    /// Compiles and runs a program that includes the headers and has these statements.
     pub(super) fn run(&self, statements: &str) -> Result<String> {
         self.gcc(statements, &["-Wall", "-Werror", "-o", "probe"])?;
         output(Command::new(self.scratch.join("probe")).current_dir(self.scratch))
     }
 
     fn gcc(&self, statements: &str, options: &[&str]) -> Result<String> {
-        // Macros of the headers use definitions from headers that they do not include.
+        // Macros in the headers use definitions from headers that they do not include.
         let mut program = "#include <stddef.h>\n#include <stdio.h>\n#include <linux/netlink.h>\n".to_owned();
         program.extend(self.includes.iter().map(|include| format!("#include <{include}>\n")));
         fs::write(
@@ -150,8 +150,7 @@ impl<'a> Unit<'a> {
         output(&mut gcc)
     }
 
-    /// Returns the members of a type, or the constants of an enumeration, and the types that are
-    /// declared among them.
+    /// Returns a type's members, or an enumeration's constants, and the types declared among them.
     fn inside(&self, of: &Tag) -> Vec<&Tag> {
         let outer = if of.scope.is_empty() { String::new() } else { format!("{}::", of.scope) };
         let scope = outer + &of.name;
@@ -172,12 +171,12 @@ impl<'a> Unit<'a> {
         members
     }
 
-    /// Returns the statements that print a type and the types inside it, under a name.
+    /// Returns the statements that print a type and the types inside it under a name.
     fn layout(&self, tag: &Tag, name: &str) -> String {
         self.layout_inside(&format!("{} {name}", tag.keyword()), "", tag, name)
     }
 
-    /// The same of a type that the members `path` of the type `root` lead to: `""`, or `"ex."`.
+    /// Like `layout`, for a type reached from `root` through the members `path`, such as `"ex."`.
     fn layout_inside(&self, root: &str, path: &str, tag: &Tag, name: &str) -> String {
         let inner = path.trim_end_matches('.');
         let (this, start) = if inner.is_empty() {
@@ -190,8 +189,8 @@ impl<'a> Unit<'a> {
             format!("printf(\"{keyword} {name} %zu %zu\\n\", sizeof({this}), __alignof__({this}));\n");
         let mut nested: Vec<(&Tag, &String)> = Vec::new();
         for member in self.members(tag) {
-            // Macros add members: __DECLARE_FLEX_ARRAY one without size, which C++ needs, and
-            // libibverbs' RDMA_UAPI_PTR an integer beside the pointer. `__align` only aligns.
+            // Skips members that macros add: __DECLARE_FLEX_ARRAY one without size, for C++, and
+            // RDMA_UAPI_PTR an integer beside the pointer. `__align` only aligns.
             let field = &member.name;
             if field.starts_with("__empty_") || field.ends_with("_data_u64") || field == "__align" {
                 continue;
@@ -227,7 +226,7 @@ impl Tag {
         if self.kind == Kind::Union { "union" } else { "struct" }
     }
 
-    /// Returns whether it is a member of this type, or an array of it.
+    /// Returns whether it is a member with this type, or an array of this type.
     fn has_type(&self, of: &Tag) -> bool {
         self.typeref.rsplit(':').next().is_some_and(|name| name.starts_with(&of.name))
     }

@@ -1,16 +1,15 @@
-//! `cargo xtask abi`: the golden files of uverbs-abi, written from the newest kernel headers in
-//! Debian, and the golden files of c-abi, written from libibverbs' and librdmacm's headers of
-//! several releases.
+//! `cargo xtask abi`: writes uverbs-abi's golden files from Debian's newest kernel headers, and
+//! c-abi's golden files from libibverbs' and librdmacm's headers of several releases.
 //!
 //! ```text
 //! linux-libc-dev ──► gcc ──► header: definitions ──► a C program ──► uverbs-abi/golden/*.txt
 //! libibverbs-dev ──►  "           "                       "          c-abi/golden/verbs-*.txt
 //! ```
 //!
-//! The files hold the C compiler's values for every constant, struct and union of the headers in
-//! `headers.toml`, of `infiniband/verbs.h` and `rdma/rdma_cma.h`; the tests `golden` of the two
-//! crates compare their types with them and need neither headers nor compiler. Two runs on the same
-//! headers write the same bytes.
+//! The files hold the C compiler's values for every constant, struct and union in the headers
+//! listed in `headers.toml`, in `infiniband/verbs.h` and in `rdma/rdma_cma.h`. The two crates'
+//! `golden` tests compare their types with the files and need neither headers nor a compiler. Two
+//! runs on the same headers write the same bytes.
 
 mod header;
 mod verbs;
@@ -30,7 +29,7 @@ use crate::progress::say;
 use crate::{cache, cargo};
 use header::{Definition, Unit};
 
-/// The lists of `headers.toml`.
+/// The lists in `headers.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Lists {
@@ -47,14 +46,14 @@ static LISTS: LazyLock<Lists> =
 ///
 /// # Errors
 /// Debian's packages are not available, the compiler rejects a program, or a header has a
-/// definition that the lists do not know.
+/// definition that is not in the lists.
 pub(crate) fn run() -> Result<ExitCode> {
     ensure!(
         cfg!(target_pointer_width = "64"),
         "the golden files describe 64-bit machines, and this machine is not one"
     );
     apt::ensure_tools(&[apt::Tools::CAbi, apt::Tools::Ctags])?;
-    // The folder stays on failure, because an error of gcc names the program.
+    // The folder stays after a failure, because gcc's errors name the program in it.
     let scratch = cache::dir()?.join(format!("abi-{}", std::process::id()));
     fs::create_dir_all(&scratch)?;
     write_kernel(&scratch)?;
@@ -68,11 +67,11 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Headers to probe.
+/// The headers to probe.
 struct Headers {
-    /// The directory that has `rdma/` or `infiniband/` in it.
+    /// The directory that contains `rdma/` or `infiniband/`.
     include: PathBuf,
-    /// Their package and version, for the files' second line.
+    /// The package and its version, for the second line of the files.
     origin: String,
 }
 
@@ -89,7 +88,7 @@ impl Headers {
     }
 }
 
-/// Writes the golden files of uverbs-abi.
+/// Writes uverbs-abi's golden files.
 fn write_kernel(scratch: &Path) -> Result<()> {
     let headers = Headers::newest("linux-libc-dev", &["sid", "trixie-backports"], scratch)?;
     let asm = headers.include.join(format!("{}-linux-gnu", std::env::consts::ARCH));
@@ -112,8 +111,8 @@ fn write_kernel(scratch: &Path) -> Result<()> {
     write("uverbs-abi/golden/socket.txt", &unit, &socket.collect::<Result<Vec<_>>>()?, &preamble)
 }
 
-/// Writes the golden file of definitions. One without a layout that is not left out is an error;
-/// the compiler reports a macro without a value.
+/// Writes a golden file with definitions. A definition without a layout is an error unless the
+/// lists leave it out. The compiler reports a macro without a value.
 fn write(file: &str, unit: &Unit<'_>, definitions: &[Definition], preamble: &str) -> Result<()> {
     let includes = unit.includes.join(" ");
     let mut text = format!("# Layout of {includes}, written by `cargo xtask abi`: do not edit.\n{preamble}");

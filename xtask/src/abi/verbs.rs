@@ -1,8 +1,8 @@
-//! The golden files of c-abi: `infiniband/verbs.h` of several releases of libibverbs, the path
-//! record of `infiniband/sa.h`, and `rdma/rdma_cma.h` of librdmacm.
+//! c-abi's golden files: `infiniband/verbs.h` from several libibverbs releases, the path record in
+//! `infiniband/sa.h`, and librdmacm's `rdma/rdma_cma.h`.
 //!
-//! A program that was compiled against an old header runs on a new library. The types of c-abi
-//! match the newest release, and are compared with old ones too.
+//! A program that was compiled against an old header runs on a new library. c-abi's types match the
+//! newest release, and are compared with older releases too.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,16 +17,16 @@ const PACKAGE: &str = "libibverbs-dev";
 const RDMA_PACKAGE: &str = "librdmacm-dev";
 
 const VERBS: &str = "infiniband/verbs.h";
-/// Types of the subnet administrator. Functions take only [`PATH_RECORD`].
+/// The subnet administrator's types, of which functions take only [`PATH_RECORD`].
 const SA: &str = "infiniband/sa.h";
 const PATH_RECORD: &str = "ibv_sa_path_rec";
-/// Renames definitions of the kernel's header.
+/// The header that renames definitions in the kernel's header.
 const NAMES: &str = "infiniband/verbs_api.h";
-/// Connections by address.
+/// The header for connections by address.
 const RDMA: &str = "rdma/rdma_cma.h";
 
-/// Writes the golden files of Debian's releases. The file of a release that Debian no longer
-/// carries stays, because programs of it do.
+/// Writes the golden files for the releases in Debian. The file for a release that Debian no longer
+/// carries stays, because programs compiled against it stay in use.
 pub(super) fn write(scratch: &Path) -> Result<()> {
     let (verbs, rdma) = (releases(PACKAGE, scratch)?, releases(RDMA_PACKAGE, scratch)?);
     for (release, headers) in &verbs {
@@ -40,7 +40,7 @@ pub(super) fn write(scratch: &Path) -> Result<()> {
 
         let of_rdma = rdma.get(release);
         let of_rdma = of_rdma.with_context(|| format!("no suite carries {RDMA_PACKAGE} {release}"))?;
-        // Its header includes the headers of libibverbs.
+        // librdmacm's header includes libibverbs' headers.
         let directories = [of_rdma.include.as_path(), include];
         let unit = Unit::new(&[RDMA], &directories, scratch)?;
         write_one("rdmacm", *release, of_rdma, &unit, &unit.definitions(RDMA))?;
@@ -59,12 +59,12 @@ fn write_one(
     super::write(&format!("c-abi/golden/{stem}-{release}.txt"), unit, definitions, &preamble)
 }
 
-/// Returns Debian's headers of a package by release of rdma-core.
+/// Returns Debian's headers in a package, by rdma-core release.
 fn releases(package: &str, scratch: &Path) -> Result<BTreeMap<u32, Headers>> {
     let mut releases = BTreeMap::new();
     for suite in SUITES {
         let headers = Headers::newest(package, &[suite], scratch)?;
-        // `44` of `libibverbs-dev 44.0-2`.
+        // The `44` in `libibverbs-dev 44.0-2`.
         let release = headers.origin.split([' ', '.']).nth(1).and_then(|release| release.parse().ok());
         releases.insert(
             release.with_context(|| format!("no release of rdma-core: {}", headers.origin))?,
@@ -75,14 +75,14 @@ fn releases(package: &str, scratch: &Path) -> Result<BTreeMap<u32, Headers>> {
     Ok(releases)
 }
 
-/// Returns the definitions that libibverbs renames: constants as they are, and the kernel's
-/// `ib_uverbs_x` under its new name `ibv_x`.
+/// Returns the definitions that libibverbs renames: constants under their own names, and the
+/// kernel's `ib_uverbs_x` under its new name `ibv_x`.
 fn renamed(unit: &Unit<'_>) -> Result<Vec<Definition>> {
     let mut definitions = Vec::new();
     for definition in unit.definitions(NAMES) {
         let name = &definition.name;
         if definition.statements.is_none() {
-            // The macro that declares a pointer of 64 bits; the members it declares are covered.
+            // This macro declares a 64-bit pointer, and the members that it declares are covered.
             ensure!(name == "RDMA_UAPI_PTR", "{NAMES}: unexpected {name}");
             continue;
         }

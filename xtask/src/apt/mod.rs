@@ -1,5 +1,5 @@
-//! Debian's package tools: host packages that the other commands need, and in [`packages`] packages
-//! of other Debian suites, which touch neither /etc/apt nor the machine's package state.
+//! Debian's package tools: host packages that the other commands need, and ([`packages`]) packages
+//! from other Debian suites, which touch neither /etc/apt nor the machine's package state.
 //!
 //! Invariant: nothing here writes below /etc/apt or /var/lib/apt, except `apt-get` when it installs
 //! a missing host package as root.
@@ -19,7 +19,7 @@ pub(crate) use self::packages::{Packages, RDMA_CORE, version};
 use crate::progress::say;
 use crate::{cache, process};
 
-/// A list of `tools.toml`.
+/// A list in `tools.toml`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Tools {
@@ -37,7 +37,7 @@ pub(crate) enum Tools {
 }
 
 impl Tools {
-    /// Returns its programs and files, and their packages.
+    /// Returns the list's programs and files, and the packages that contain them.
     fn list(self) -> &'static BTreeMap<String, String> {
         static LISTS: LazyLock<BTreeMap<Tools, BTreeMap<String, String>>> =
             LazyLock::new(|| toml::from_str(include_str!("tools.toml")).expect("tables of names"));
@@ -45,7 +45,7 @@ impl Tools {
     }
 }
 
-/// Returns the place of LLVM's unwinder.
+/// Returns the path of LLVM's unwinder.
 pub(crate) fn libunwind() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
     let libraries = versions
@@ -54,15 +54,15 @@ pub(crate) fn libunwind() -> Option<PathBuf> {
     libraries.filter(|library| library.exists()).max()
 }
 
-/// Makes sure that every tool exists, installing packages through apt-get when run as root.
+/// Makes sure that every tool exists, and installs missing packages through apt-get if run as root.
 ///
 /// # Errors
-/// A package is missing and cannot be installed; the error names it.
+/// A package is missing and cannot be installed. The error names it.
 pub(crate) fn ensure_tools(tools: &[Tools]) -> Result<()> {
     if missing(tools).is_empty() {
         return Ok(());
     }
-    // Two invocations on a fresh machine must not install the same packages at once.
+    // Two invocations on a fresh machine must not install the same packages at the same time.
     let _lock = cache::lock("host-packages", || say("waiting for another xtask to install host packages"))?;
     let packages = missing(tools);
     if packages.is_empty() {
@@ -83,14 +83,14 @@ pub(crate) fn ensure_tools(tools: &[Tools]) -> Result<()> {
         process::run(command.env("DEBIAN_FRONTEND", "noninteractive"))
     };
     let install = [&["install", "--no-install-recommends"], &packages[..]].concat();
-    // A fresh container has no package lists, and old lists name files that no longer exist.
+    // Retries with new lists: a fresh container has none, and old lists name missing files.
     apt_get(&install).or_else(|_| apt_get(&["update"]).and_then(|()| apt_get(&install)))?;
     let still = missing(tools);
     ensure!(still.is_empty(), "installed, but not found on this machine: {}", still.join(" "));
     Ok(())
 }
 
-/// Returns the packages of tools that do not exist.
+/// Returns the packages of the tools that do not exist.
 fn missing(tools: &[Tools]) -> Vec<&'static str> {
     let is_there = |program: &str| match program {
         "busybox" => static_busybox().is_some(),
@@ -116,7 +116,7 @@ pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
 /// Returns the host's busybox if it is static, as the initramfs requires.
 pub(crate) fn static_busybox() -> Option<PathBuf> {
     let path = find_program("busybox")?;
-    // It fails for a program without an interpreter.
+    // `ldd` fails for a program without an interpreter.
     let ldd = Command::new("ldd").arg(&path).stdin(Stdio::null()).output().ok()?;
     (!ldd.status.success()).then_some(path)
 }

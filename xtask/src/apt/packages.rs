@@ -1,11 +1,10 @@
-//! [`Packages`] of Debian's suites: resolved and downloaded with a private configuration of apt,
+//! [`Packages`] from Debian's suites: resolved and downloaded with a private apt configuration,
 //! unpacked, and never installed.
 //!
-//! Invariant: the machine's own apt provides its mirrors and its settings (proxies), and nothing
-//! else.
+//! Invariant: the machine's own apt provides only its mirrors and its settings, such as proxies.
 //!
 //! Invariant: a folder in the cache is complete, because it is renamed into place. It is used as
-//! long as it is there; its file `packages` lists the versions of its packages.
+//! long as it exists. Its file `packages` lists the packages' versions.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -19,18 +18,18 @@ use crate::process::output;
 use crate::progress::say;
 use crate::{cache, cargo};
 
-/// Packages, and those that apt would install with them on an empty machine.
+/// Packages, together with those that apt would install with them on an empty machine.
 pub(crate) struct Packages<'a> {
-    /// Their name in messages and in the cache.
+    /// The name for these packages in messages and in the cache.
     pub(crate) name: &'a str,
     pub(crate) arch: Arch,
     pub(crate) suites: &'a [&'a str],
     pub(crate) packages: &'a [&'a str],
-    /// The beginnings of the names of those to unpack; empty for all, down to the C library.
+    /// The name prefixes of the packages to unpack; if empty, all, down to the C library.
     pub(crate) only: &'a [&'a str],
 }
 
-/// Programs of rdma-core that are newer than this machine's: the `cmtime` of Debian 12 is another
+/// rdma-core programs that are newer than this machine's: Debian 12's `cmtime` is a different
 /// program.
 pub(crate) const RDMA_CORE: Packages<'static> = Packages {
     name: "rdma-core's newest programs",
@@ -41,12 +40,12 @@ pub(crate) const RDMA_CORE: Packages<'static> = Packages {
 };
 
 impl Packages<'_> {
-    /// Returns the folder of the unpacked packages, and downloads them if the cache has none.
+    /// Returns the folder with the unpacked packages, and downloads them if the cache lacks them.
     pub(crate) fn root(&self) -> Result<PathBuf> {
         self.root_with(|_| Ok(()))
     }
 
-    /// The same, with a step that completes or checks a folder that has just been unpacked.
+    /// Like [`root`](Self::root), with a step that completes or checks a newly unpacked folder.
     pub(crate) fn root_with(&self, complete: impl Fn(&Path) -> Result<()>) -> Result<PathBuf> {
         let root = self.folder()?;
         if root.exists() {
@@ -66,7 +65,7 @@ impl Packages<'_> {
         Ok(root)
     }
 
-    /// Returns the folder of the cache for the unpacked packages, which may not exist yet.
+    /// Returns the cache folder for the unpacked packages, which may not exist yet.
     pub(crate) fn folder(&self) -> Result<PathBuf> {
         let words = self.packages.iter().chain(self.suites).map(|word| word.as_bytes());
         let hash = cache::hash(&words.collect::<Vec<_>>());
@@ -109,7 +108,7 @@ impl Packages<'_> {
             output(Command::new("dpkg-deb").arg("-x").arg(deb?.path()).arg(root))?;
         }
         fs::remove_dir_all(&debs)?;
-        // Packages of newer suites have all files below /usr, and expect these links.
+        // Packages from newer suites have all files below /usr and expect these links.
         for name in ["bin", "lib", "lib64", "sbin"] {
             if root.join("usr").join(name).exists() && !root.join(name).exists() {
                 symlink(Path::new("usr").join(name), root.join(name))?;
@@ -119,7 +118,7 @@ impl Packages<'_> {
         Ok(fs::write(root.join("packages"), lines.collect::<String>())?)
     }
 
-    /// Makes the folder of apt's private state, with the sources, and returns it.
+    /// Makes the folder with apt's private state and the sources, and returns it.
     fn state(&self) -> Result<PathBuf> {
         let dir = cache::dir()?.join("apt").join(format!("{}-{}", self.short(), self.arch.debian()));
         for folder in ["etc/apt/preferences.d", "var/lib/apt/lists/partial", "var/cache/apt/archives/partial"]
@@ -152,9 +151,9 @@ pub(crate) fn version(root: &Path, prefix: &str) -> Result<String> {
     version.map(str::to_owned).with_context(|| format!("no {prefix} in {}", root.display()))
 }
 
-/// Returns the address that an archive of Debian's (`/debian`, `/debian-security`) is below, from
-/// the addresses that apt would download lists from. If only the other archive is named, this one
-/// is expected beside it. Requiring the archive's name at the end excludes third parties.
+/// Returns the address below which a Debian archive (`/debian`, `/debian-security`) lies, from the
+/// addresses from which apt would download lists. If only the other archive is named, this one is
+/// expected beside it. Requiring the archive's name at the end excludes third parties.
 fn mirror<'a>(lists: &'a str, archive: &str) -> Option<&'a str> {
     let addresses = || lists.lines().filter_map(|line| line.strip_prefix('\''));
     let above = |archive: &str| {
@@ -164,7 +163,7 @@ fn mirror<'a>(lists: &'a str, archive: &str) -> Option<&'a str> {
     above(archive).or_else(|| above("/debian")).or_else(|| above("/debian-security"))
 }
 
-/// Reads `Inst NAME [OLD] (VERSION SUITE [ARCHITECTURE])` lines of `apt-get --simulate install`.
+/// Parses `Inst NAME [OLD] (VERSION SUITE [ARCHITECTURE])` lines from `apt-get --simulate install`.
 fn installs(text: &str) -> Vec<(String, String)> {
     let package = |line: &str| {
         let (name, rest) = line.strip_prefix("Inst ")?.split_once(' ')?;

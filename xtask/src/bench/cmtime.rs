@@ -1,7 +1,7 @@
-//! Connections by address: `cmtime` of rdma-core and ours on rxe, and ours on soft.
+//! Connections by address: rdma-core's `cmtime` and ours on rxe, and ours on soft.
 //!
-//! Both ends are one program on one device. The newest `cmtime` of rdma-core runs with its own
-//! libraries, because Debian 12 has another program of that name.
+//! Both ends are the same program on the same device. rdma-core's newest `cmtime` runs with its own
+//! libraries, because Debian 12 has a different program with that name.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,11 +12,11 @@ use super::guest::{LIMIT, Plan, on_device};
 use super::table::{Row, number};
 use crate::process::{Process, free_port, is_listening_beside, pair};
 
-/// The addresses of rxe0 in the guest and of a soft device.
+/// The address of rxe0 in the guest, and the address of a soft device.
 const RXE: &str = "10.9.9.1";
 const SOFT: &str = "127.0.0.1";
 
-/// Measures the time to establish 1,000 connections, in turn.
+/// Measures the time to establish 1,000 connections, with each program in turn.
 pub(super) fn rows(plan: &Plan) -> Result<Vec<Row>> {
     let ours = plan.ours.with_file_name("cmtime");
     let [theirs, ours_rxe, ours_soft] = plan.medians(|| {
@@ -44,11 +44,11 @@ fn theirs(root: &Path) -> Command {
 /// The total in `full connect  2233  2233582  0  0  2226215  244603`, in the first table.
 pub(super) const FULL_CONNECT: &str = r"full connect +\d+ +(\d+)";
 
-/// Returns the microseconds of the client's first table, with queue pairs, from its first call to
-/// the last connection's establishment.
+/// Returns the time in the client's first table, in microseconds: with queue pairs, from the first
+/// call until the last connection is established.
 fn full_connect(program: impl Fn() -> Command, address: &str) -> Result<f64> {
     let port = free_port()?;
-    // Numbers of queue pairs that do not exist, which both ends invent for one device.
+    // The base of the fictitious queue pair numbers, which must differ between the ends.
     let end = |base: &str| {
         let mut command = program();
         command.args(["-b", address, "-C", address, "-c", "1000", "-p", &port.to_string(), "-q", base]);

@@ -1,4 +1,4 @@
-//! The measurements, which run in the guest.
+//! The measurements that run in the guest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,34 +12,34 @@ use super::cmtime;
 use super::table::{self, ROUND_TRIP, Row, number};
 use crate::process::{Process, free_port, is_listening, output, pair};
 
-/// The programs to compare, and the number of runs.
+/// The programs to compare, and the numbers of runs and rounds.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub(super) struct Plan {
-    /// The folder of our release builds' examples; the tools are in the folder above.
+    /// The folder with the examples of our release builds. The tools are in its parent folder.
     pub(super) ours: PathBuf,
-    /// The folder of our static release builds.
+    /// The folder with our static release builds.
     pub(super) statics: PathBuf,
-    /// The folder of the C programs: rdma-core's side of `list_and_open` and `post_recv`, and
+    /// The folder with the C programs: rdma-core's side of `list_and_open` and `post_recv`, and
     /// `beside_pollers`.
     pub(super) theirs: PathBuf,
-    /// The benchmark of provider-soft.
+    /// provider-soft's benchmark.
     pub(super) soft: PathBuf,
     /// rdma-core's newest programs, with their libraries.
     pub(super) newest: PathBuf,
-    /// The folder of our `libibverbs.so.1`.
+    /// The folder with our `libibverbs.so.1`.
     pub(super) libraries: PathBuf,
     pub(super) runs: usize,
     pub(super) rounds: u32,
 }
 
-/// Programs of Debian's rdma-core.
+/// Programs from Debian's rdma-core.
 const C_DEVINFO: &str = "/usr/bin/ibv_devinfo";
 const C_PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
 
-/// The limit of rows that are there for comparison.
+/// The limit for rows that are only there for comparison.
 const NONE: f64 = f64::INFINITY;
 
-/// The time limit of a server with its client.
+/// The time limit for a server and its client.
 pub(super) const LIMIT: Duration = Duration::from_secs(600);
 
 /// Measures, prints the tables, and returns the number of missed targets.
@@ -48,7 +48,7 @@ pub(super) fn run(plan: &Plan) -> Result<usize> {
         (plan.ours.with_file_name("ibv_devinfo"), plan.ours.with_file_name("ibv_rc_pingpong"));
     let list_and_open = |side: &Path| instructions(&side.join("list_and_open"), &[], "main", 1);
     let with_one_driver = list_and_open(&plan.theirs)?;
-    // As Debian installs rdma-core; guests have the drivers of other devices in another folder.
+    // Restores the list of drivers, because guests keep those of other devices elsewhere.
     output(Command::new("sh").args(["-c", "cp /etc/libibverbs.others/* /etc/libibverbs.d"]))?;
     let [ours, theirs] = [list_and_open(&plan.ours)?, list_and_open(&plan.theirs)?];
     let mut rows = vec![
@@ -60,7 +60,7 @@ pub(super) fn run(plan: &Plan) -> Result<usize> {
         ),
         wall_time(plan, &plan.statics.join("ibv_devinfo"), "static build", 0.5)?,
         wall_time(plan, &devinfo, "default build", 0.5)?,
-        // The cost of starting any program, most of the time under emulation.
+        // The cost of starting any program, which under emulation is most of the time.
         wall_time(plan, Path::new("/bin/true"), "true instead of ours", NONE)?,
         Row::new("list and open: instructions below main", [ours, theirs], "instructions", 0.25),
         Row::new("the same, rdma-core with one driver", [ours, with_one_driver], "instructions", NONE),
@@ -71,7 +71,7 @@ pub(super) fn run(plan: &Plan) -> Result<usize> {
     ip(&format!("netns add {NAMESPACE}"))?;
     ip(&format!("-n {NAMESPACE} link set lo up"))?;
     let beside_pollers = beside_pollers(plan)?;
-    // Before the interfaces of the next table change.
+    // Measured before the interfaces change for the next table.
     let by_address = cmtime::rows(plan)?;
     let beside_rxe = beside_rxe(plan)?;
     let version = output(Command::new("uname").arg("-r"))?;
@@ -85,7 +85,7 @@ pub(super) fn run(plan: &Plan) -> Result<usize> {
 }
 
 impl Plan {
-    /// Returns the median of each of several values, over runs in turn.
+    /// Returns the medians of several values over interleaved runs.
     pub(super) fn medians<const N: usize>(
         &self,
         mut run: impl FnMut() -> Result<[f64; N]>,
@@ -99,7 +99,7 @@ impl Plan {
     }
 }
 
-/// The network namespace of soft devices. In its own namespace, rxe binds its UDP port on all
+/// The network namespace for soft devices. In its own namespace, rxe binds its UDP port on all
 /// addresses.
 const NAMESPACE: &str = "soft";
 
@@ -107,7 +107,7 @@ fn ip(words: &str) -> Result<()> {
     output(Command::new("ip").args(words.split(' '))).map(drop)
 }
 
-/// Returns a command of a program that uses rxe0, or another device in [`NAMESPACE`].
+/// Returns a command for a program that uses rxe0, or another device in [`NAMESPACE`].
 pub(super) fn on_device(program: &Path, device: &str) -> Command {
     if device == "rxe0" {
         return Command::new(program);
@@ -117,9 +117,9 @@ pub(super) fn on_device(program: &Path, device: &str) -> Command {
     command
 }
 
-/// Measures control calls of C programs beside pollers: the 99th percentile of their times with
-/// rdma-core's library and ours on rxe, and with ours on soft, each as the median of interleaved
-/// runs.
+/// Measures control calls in C programs while other threads poll: the 99th percentile of their
+/// times with rdma-core's library and ours on rxe, and with ours on soft, each as the median of
+/// interleaved runs.
 fn beside_pollers(plan: &Plan) -> Result<Vec<Row>> {
     const CALLS: [&str; 2] = ["ibv_req_notify_cq", "ibv_destroy_qp"];
     let on = |device: &str, is_ours: bool, pollers: &str| -> Result<[f64; 2]> {
@@ -149,13 +149,13 @@ fn beside_pollers(plan: &Plan) -> Result<Vec<Row>> {
 }
 
 /// Measures the same programs on soft and on rxe, interleaved. soft sends through the loopback
-/// interface of its [`NAMESPACE`]; rxe0 hands itself packets without a network device. Both have
+/// interface in its [`NAMESPACE`]. rxe0 hands packets to itself without a network device. Both have
 /// the largest path MTU.
 fn beside_rxe(plan: &Plan) -> Result<Vec<Row>> {
-    /// Names of rows that the benchmark of provider-soft prints.
+    /// The names of rows that provider-soft's benchmark prints.
     const NAMES: [&str; 4] = ["RC write, 8 B", "RC send, 8 B", "RC send, 8 B, events", "RC write, 64 KiB"];
     const BARE: &str = "bare UDP, 8 B";
-    // rxe's path MTU follows from its interface's.
+    // rxe's path MTU follows from its interface's MTU.
     ip("link set veth1 mtu 9000")?;
     ip("link set veth0 mtu 9000")?;
     // 2,500 round trips, 1,500 messages.
@@ -176,24 +176,24 @@ fn beside_rxe(plan: &Plan) -> Result<Vec<Row>> {
         Ok(values)
     })?;
     let [rxe_write, rxe_send, rxe_event, rxe_stream, soft_write, soft_send, soft_event, soft_stream] = values;
-    // Gigabytes per second: microseconds for 64 KiB.
+    // Converts gigabytes per second to microseconds per 64 KiB.
     let streams = [soft_stream, rxe_stream].map(|rate| 65.536 / rate);
     Ok(vec![
         Row::new("RC write, 8 B: round trip", [soft_write, rxe_write], "µs", 1.0),
         Row::new("RC send, 8 B: round trip", [soft_send, rxe_send], "µs", 1.0),
-        // A guard against regressions: soft wakes two threads for a message, rxe one.
+        // Guards against regressions: soft wakes two threads per message, and rxe wakes one.
         Row::new("RC send, 8 B: round trip with events", [soft_event, rxe_event], "µs", 5.0),
         Row::new("bare UDP instead of soft, 8 B: round trip", [bare, rxe_write], "µs", NONE),
         Row::new("RC write, 64 KiB: each of a stream", streams, "µs", 1.0),
     ])
 }
 
-/// Returns the pattern of the median in a line `| name | 1.234 | ...`.
+/// Returns the pattern that matches the median in a line `| name | 1.234 | ...`.
 fn median_of(name: &str) -> String {
     format!(r"\| {name} +\| +([\d.]+) ")
 }
 
-/// The total of a table of `strace -c`, `100.00    0.001234           3       411        12 total`.
+/// The total in `strace -c`'s table, `100.00 0.001234 3 411 12 total`.
 const ALL_CALLS: &str = r"100\.00 +\S+ +\S+ +(\d+).* total";
 
 /// Returns the number of system calls that `PROGRAM -v` makes.
@@ -203,7 +203,7 @@ fn syscalls(program: &Path) -> Result<f64> {
     number(&fs::read_to_string(summary)?, ALL_CALLS)
 }
 
-/// Measures the time of `ibv_devinfo -v`: the median of interleaved runs.
+/// Measures the run time of `ibv_devinfo -v`: the median of interleaved runs.
 fn wall_time(plan: &Plan, program: &Path, which: &str, target: f64) -> Result<Row> {
     let time = |program: &Path| -> Result<f64> {
         let start = Instant::now();
@@ -215,10 +215,10 @@ fn wall_time(plan: &Plan, program: &Path, which: &str, target: f64) -> Result<Ro
     Ok(Row::new(format!("ibv_devinfo -v: wall time, {which}"), times, "µs", target))
 }
 
-/// Counts the instructions of posting one receive of one element, to a queue pair and to a shared
-/// receive queue, with our provider named and hidden.
+/// Counts the instructions of posting one receive with one element, to a queue pair and to a shared
+/// receive queue, with our provider named and erased.
 fn posted_receives(plan: &Plan) -> Result<Vec<Row>> {
-    /// Number of calls of each function in `post_recv.c` and `post_recv.rs`.
+    /// The number of calls to each function in `post_recv.c` and `post_recv.rs`.
     const CALLS: u32 = 256;
     let count = |side: &Path, form: &[&str], function: &str| {
         instructions(&side.join("post_recv"), form, function, CALLS)
@@ -235,14 +235,14 @@ fn posted_receives(plan: &Plan) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Returns the number of instructions that a program executes below a function, in each of `calls`
-/// calls.
+/// Returns the number of instructions that a program executes in a function and its callees, per
+/// call. It must make `calls` calls.
 fn instructions(program: &Path, args: &[&str], function: &str, calls: u32) -> Result<f64> {
     callgrind::count_in(Command::new("valgrind"), program, args, function, calls)
         .map_err(|why| anyhow!("cannot count the instructions of {}: {why}", program.display()))
 }
 
-/// Measures the time of the ping-pong's rounds as its client prints it: the median of interleaved
+/// Measures the time of the ping-pong's rounds, which its client prints: the median of interleaved
 /// runs.
 fn rounds(plan: &Plan, pingpong: &Path, flags: &[&str]) -> Result<Row> {
     let time = |program: &Path| {

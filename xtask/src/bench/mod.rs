@@ -3,20 +3,20 @@
 //! | measurement | method |
 //! |---|---|
 //! | system calls of `ibv_devinfo -v` | `strace -c -f`, both |
-//! | time of `ibv_devinfo -v` | median of runs in turn: static, default build, `true` |
+//! | run time of `ibv_devinfo -v` | median of interleaved runs: static, default build, `true` |
 //! | instructions of listing and opening | callgrind below `main`, both |
 //! | instructions of a posted receive | callgrind below a function that posts one, both |
-//! | 10,000 rounds of `ibv_rc_pingpong` | median of runs in turn, polling and with `-e` |
-//! | control calls beside 1 to 3 threads that poll | 99th percentile, median of runs in turn |
-//! | 1,000 connections of `cmtime`, ours on rxe and on soft | median of runs in turn |
-//! | soft beside rxe, round trips of 8 bytes | median of runs in turn: writes, sends, events |
-//! | soft beside rxe, writes of 64 KiB | the same, each of a stream |
-//! | bare UDP beside rxe, 8 bytes | the same, two sockets without verbs |
+//! | 10,000 rounds of `ibv_rc_pingpong` | median of interleaved runs, polling and with `-e` |
+//! | control calls while 1 to 3 threads poll | 99th percentile, median of interleaved runs |
+//! | 1,000 `cmtime` connections, ours on rxe and on soft | median of interleaved runs |
+//! | soft beside rxe, round trips of 8 bytes | median of interleaved runs: writes, sends, events |
+//! | soft beside rxe, writes of 64 KiB | the same, for a stream of writes |
+//! | bare UDP beside rxe, 8 bytes | the same, with two sockets and no verbs |
 //!
-//! A ping-pong is between two programs of ours, and between two of rdma-core's. The rows about soft
-//! are of the benchmark of provider-soft, on both devices.
+//! A ping-pong is between two of our programs, or between two of rdma-core's. The rows about soft
+//! come from provider-soft's benchmark, on both devices.
 //!
-//! Only ratios count: a guest under emulation is slow, but equally slow for both. `cargo bench -p
+//! Only ratios count: an emulated guest is slow, but equally slow for both. `cargo bench -p
 //! provider-rxe` measures posting and polling alone, without a kernel.
 
 mod cmtime;
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long)]
     check: bool,
 
-    /// Measure on this machine by this plan, as the guest does
+    /// Measure on this machine with this plan, as the guest does
     #[arg(long, hide = true, value_parser = |plan: &str| serde_json::from_str::<Plan>(plan))]
     here: Option<Plan>,
 }
@@ -83,8 +83,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     vm::run_this_program(&args.kernel, 1200, words)
 }
 
-/// Builds the C programs of rdma-core's side, with the optimisation that Debian uses for rdma-core,
-/// and returns their folder.
+/// Builds the C programs for rdma-core's side, with Debian's optimisation for rdma-core, and
+/// returns their folder.
 fn build_theirs() -> Result<PathBuf> {
     let dir = cache::dir()?.join("bench");
     std::fs::create_dir_all(&dir)?;

@@ -1,4 +1,4 @@
-//! The tables that the benchmark prints, and the numbers that it reads in the output of programs.
+//! The tables that the benchmark prints, and the numbers that it finds in programs' output.
 
 use anyhow::{Context as _, Result};
 use regex_lite::Regex;
@@ -9,12 +9,12 @@ pub(super) struct Row {
     ours: f64,
     theirs: f64,
     unit: &'static str,
-    /// The highest acceptable ratio; infinite for a row that is there for comparison.
+    /// The highest acceptable ratio; infinite for a row that is only there for comparison.
     target: f64,
 }
 
 impl Row {
-    /// Ours and theirs.
+    /// Returns a row with our value and theirs.
     pub(super) fn new(
         what: impl Into<String>,
         [ours, theirs]: [f64; 2],
@@ -51,7 +51,7 @@ pub(super) fn print(tables: &[(String, &str, Vec<Row>)]) -> usize {
     missed
 }
 
-/// Returns the number that a pattern's group finds in a text.
+/// Returns the number that a pattern's group matches in a text.
 pub(crate) fn number(text: &str, pattern: &str) -> Result<f64> {
     let found = Regex::new(pattern)?.captures(text).and_then(|groups| groups[1].parse().ok());
     found.with_context(|| format!("no {pattern:?} in\n{text}"))

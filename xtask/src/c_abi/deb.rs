@@ -1,5 +1,5 @@
 //! The Debian package `verbs-run`: the libraries in a separate folder, and the program that runs
-//! others on them. It diverts and replaces nothing.
+//! other programs on them. It diverts and replaces nothing.
 //!
 //! ```text
 //! /usr/bin/verbs-run                    [OPTION]... COMMAND [ARGUMENT]...
@@ -22,14 +22,14 @@ use super::verify::Binutils;
 use crate::process::output;
 use crate::{apt, cargo};
 
-/// The program that runs others, of the package rdma-tools.
+/// The program that runs other programs, from the package rdma-tools.
 pub(super) const LAUNCHER: &str = "verbs-run";
 
 /// The libraries' folder in the package.
 pub(super) const FOLDER: &str = "usr/lib/verbs-run";
 
-/// Writes the package of a static library and of a static `verbs-run` into a folder, and returns
-/// its path. cargo-deb does not fit, because cargo does not link the libraries.
+/// Makes a package from a static library and a static `verbs-run`, writes it into a folder, and
+/// returns its path. cargo-deb does not fit, because cargo does not link the libraries.
 pub(super) fn write(archive: &Path, launcher: &Path, dir: &Path) -> Result<PathBuf> {
     apt::ensure_tools(&[apt::Tools::CAbi, apt::Tools::Deb])?;
     let work = cargo::target_directory()?.join(PROFILE).join("deb");
@@ -80,7 +80,7 @@ mod tests {
                 Some((stanza.strip_prefix("Files: ")?.lines().next()?, stanza.lines().last()?))
             })
             .collect();
-        // Packages of the workspace have their folder behind the version. An empty line is between
+        // Packages in the workspace have their folder after the version. An empty line separates
         // the trees.
         for line in tree.lines().filter(|line| !line.contains(" (/") && !line.contains("(*)")) {
             let Some((package, terms)) = line.split_once('|') else { continue };

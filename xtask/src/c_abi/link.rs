@@ -1,5 +1,5 @@
 //! Links the libraries: the image from a static library, and the facades (librdmacm and the
-//! providers' libraries), which need the image.
+//! provider libraries), which need the image.
 //!
 //! ```text
 //! libibverbs_c_image.a ──► cc -shared, symbols in their nodes ──► libibverbs.so.1
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! rustc's own shared objects (`cdylib`) cannot have version nodes: it passes a version script
-//! without names, beside which linkers reject or ignore another one.
+//! without names, and linkers reject or ignore a second script.
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,17 +24,17 @@ use crate::process::output;
 use crate::progress::say;
 use crate::{apt, cache, cargo};
 
-/// The Cargo profile of libraries that programs get.
+/// The Cargo profile for the libraries that programs get.
 pub(crate) const PROFILE: &str = "c-abi";
 
-/// The name of the static library that is linked to `libibverbs.so.1`.
+/// The name of the static library that is linked into `libibverbs.so.1`.
 pub(crate) const ARCHIVE: &str = "libibverbs_c_image.a";
 
 /// The libraries, the image first.
 pub(super) const LIBRARIES: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1", "libefa.so.1"];
 
-/// Builds, links and checks the libraries with a Cargo profile, as far as they are not up to date,
-/// and returns their folder. It is none that cargo names in LD_LIBRARY_PATH, where C's tools would
+/// Builds, links and checks the libraries with a Cargo profile unless they are up to date, and
+/// returns their folder. Cargo never names this folder in LD_LIBRARY_PATH, where C's tools would
 /// find the libraries in every test.
 pub(crate) fn build(profile: &str) -> Result<PathBuf> {
     let archive = archive(profile)?;
@@ -46,8 +46,8 @@ pub(crate) fn build(profile: &str) -> Result<PathBuf> {
     Ok(out)
 }
 
-/// Links and checks libraries for aarch64 from a static library that is built, and returns their
-/// folder.
+/// Links and checks libraries for aarch64 from a static library that is already built, and returns
+/// their folder.
 pub(crate) fn link_for_aarch64(archive: &Path) -> Result<PathBuf> {
     let out = archive.with_file_name(PROFILE);
     Linking { binutils: Binutils::Aarch64, archive, out: &out, strip: false }.link()?;
@@ -65,56 +65,56 @@ pub(super) fn archive(profile: &str) -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// The libraries that consist of nodes.
+/// The libraries that contain only nodes.
 const FACADES: [(&str, &[Node]); 3] = [(LIBRARIES[1], RDMACM), (LIBRARIES[2], MLX5), (LIBRARIES[3], EFA)];
 
-/// Options of both kinds of library. A program may not unload them: threads and destructors of the
-/// image would continue in memory that is gone.
+/// Options for both kinds of library. A program cannot unload the libraries, because the image's
+/// threads and destructors would continue in memory that is gone.
 const COMMON: &[&str] = &["-shared", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-Wl,-z,relro,-z,now"];
 
-/// Options of the image. Calls of its functions inside the image are bound to them, even if a
-/// program has loaded C's libibverbs first.
+/// Options for the image. Calls within the image are bound to its own functions, even if a program
+/// has loaded C's libibverbs first.
 const IMAGE: &[&str] =
     &["-Wl,--gc-sections", "-Wl,-Bsymbolic-functions", "-Wl,-z,defs", "-Wl,-O1", "-Wl,--build-id"];
 
-/// Libraries of C, for the standard library of Rust (`--print native-static-libs`).
+/// C libraries that Rust's standard library needs (`--print native-static-libs`).
 const SYSTEM: &[&str] = &["-Wl,--as-needed", "-lgcc_s", "-lutil", "-lrt", "-lpthread", "-lm", "-ldl", "-lc"];
 
-/// The libraries of one build.
+/// The libraries from one build.
 #[derive(Clone, Copy)]
 pub(super) struct Linking<'a> {
     pub(super) binutils: Binutils,
     /// The static library.
     pub(super) archive: &'a Path,
-    /// The folder of the libraries.
+    /// The folder for the libraries.
     pub(super) out: &'a Path,
-    /// Remove debug information and the names of local functions.
+    /// Whether to remove debug information and the names of local functions.
     pub(super) strip: bool,
 }
 
 impl Linking<'_> {
-    /// Links and checks the libraries, unless they were linked from the same static library in
-    /// this way. Contents are compared and not times, because a cache may restore an older static
-    /// library over a newer one.
+    /// Links and checks the libraries, unless they were linked from the same static library with
+    /// the same options. Compares contents rather than times, because a cache may restore an older
+    /// static library over a newer one.
     pub(super) fn link(&self) -> Result<()> {
         let work = self.out.join("link");
         fs::create_dir_all(&work).with_context(|| format!("cannot create {}", work.display()))?;
         let _lock = cache::lock_file(&work.join("lock"), || ())?;
         let record = work.join("record");
-        // First, so that a static library that changes meanwhile is linked the next time.
+        // Read first, so that a static library that changes meanwhile is linked the next time.
         let inputs = self.inputs()?;
         let exist = LIBRARIES.iter().all(|name| self.out.join(name).exists());
         if exist && fs::read_to_string(&record).is_ok_and(|old| old == inputs) {
             return Ok(());
         }
         apt::ensure_tools(&[if self.is_native() { apt::Tools::CAbi } else { apt::Tools::Aarch64 }])?;
-        // Without it, the next run links again if this one fails.
+        // Without the record, the next run links again if this run fails.
         let _ = fs::remove_file(&record);
         verify::archive(self.binutils, self.archive)?;
-        // The image first: the facades need it.
+        // The image comes first, because the facades need it.
         let image = self.cc(&work, LIBRARIES[0], &script::of_image(), &self.image_arguments())?;
         verify::image(self.binutils, &image)?;
-        // Programs that run on an older library keep it.
+        // Programs that run on an older library keep using it.
         fs::rename(&image, self.out.join(LIBRARIES[0]))?;
         for (name, nodes) in FACADES {
             let facade = self.cc(&work, name, &script::of_facade(nodes), &self.facade_arguments())?;
@@ -128,7 +128,7 @@ impl Linking<'_> {
         matches!(self.binutils, Binutils::Native)
     }
 
-    /// Everything that the results depend on.
+    /// Returns everything that the results depend on.
     fn inputs(&self) -> Result<String> {
         let mut text = format!("{:?}\n{:?}\n", self.image_arguments(), self.facade_arguments());
         text.push_str(&script::of_image());
@@ -139,7 +139,7 @@ impl Linking<'_> {
     fn image_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = COMMON.iter().chain(IMAGE).map(Into::into).collect();
         arguments.extend(self.strip.then(|| "-Wl,--strip-all".into()));
-        // A thread cancelled in one of these would leave its locks taken.
+        // A thread that is cancelled in one of these functions would leave its locks held.
         let replaced = POINTS.raw.iter().chain(&POINTS.guarded);
         arguments.extend(replaced.map(|name| format!("-Wl,--wrap={name}").into()));
         arguments.push("-Wl,--whole-archive".into());
@@ -151,14 +151,14 @@ impl Linking<'_> {
 
     fn facade_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = COMMON.iter().map(Into::into).collect();
-        // The image is needed although no symbol of it is used, and stands beside the facade.
+        // The facade needs the image in its folder, although it uses none of its symbols.
         arguments.extend(["-nostdlib", "-Wl,--no-as-needed", "-Wl,-rpath,$ORIGIN"].map(Into::into));
         arguments.extend(self.strip.then(|| "-Wl,--strip-all".into()));
         arguments.push(self.out.join(LIBRARIES[0]).into());
         arguments
     }
 
-    /// Links a library with a version script in the folder `work`.
+    /// Links a library in the folder `work` with a version script.
     fn cc(&self, work: &Path, name: &str, script: &str, arguments: &[OsString]) -> Result<PathBuf> {
         let (map, linked) = (work.join(format!("{name}.map")), work.join(name));
         fs::write(&map, script).with_context(|| format!("cannot write {}", map.display()))?;
@@ -171,7 +171,7 @@ impl Linking<'_> {
     }
 }
 
-/// Copies the libraries into another folder, each whole or not at all.
+/// Copies the libraries into another folder, each completely or not at all.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).with_context(|| format!("cannot create {}", to.display()))?;
     for name in LIBRARIES {

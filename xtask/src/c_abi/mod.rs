@@ -1,16 +1,16 @@
 //! `cargo xtask c-abi`: `libibverbs.so.1`, `librdmacm.so.1`, `libmlx5.so.1` and `libefa.so.1` for C
-//! programs, and a Debian package of them. `cargo xtask run-c`, in [`mod@run`], runs a program on
+//! programs, and a Debian package with them. `cargo xtask run-c`, in [`mod@run`], runs a program on
 //! them.
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `c-abi/src/symbols.rs` | lists the symbols, their nodes and states |
+//! | `c-abi/src/symbols.rs` | the symbols, with their nodes and states |
 //! | [`points`], `points.toml` | list the C library's cancellation points |
 //! | [`script`] | writes the linker's version scripts from that list |
 //! | [`link`] | links the libraries |
-//! | [`verify`] | compares them with the list |
-//! | [`shipped`] | unpacks the package, for the tests of the libraries as programs get them |
-//! | [`deb`], `debian/` | the package, and its documents |
+//! | [`verify`] | compares the libraries with the list |
+//! | [`shipped`] | unpacks the package, to test the libraries as programs get them |
+//! | [`deb`], `debian/` | the package and its documents |
 
 mod deb;
 mod link;
@@ -18,7 +18,7 @@ mod points;
 pub(crate) mod run;
 mod script;
 pub(crate) mod shipped;
-// The states and reasons are for documents, and the items public for users of the crate.
+// The states and reasons serve the documents, and the items are public for users of the crate.
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../../c-abi/src/symbols.rs"]
 mod symbols;
@@ -34,7 +34,7 @@ use self::link::{archive, copy};
 use self::run::static_launcher;
 use crate::progress::say;
 
-/// Command line of `cargo xtask c-abi`.
+/// The command line of `cargo xtask c-abi`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Also copy the libraries into this folder. Programs compile with rdma-core's headers
@@ -50,8 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     deb: Option<PathBuf>,
 
-    /// The verbs-run of that package, a static program [default: one is built with the system's C
-    /// library]
+    /// The package's verbs-run, a static program [default: build it with the system's C library]
     #[arg(long, value_name = "FILE", requires = "deb")]
     launcher: Option<PathBuf>,
 }

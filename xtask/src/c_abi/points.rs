@@ -1,10 +1,10 @@
-//! The cancellation points of the C library, which `points.toml` lists.
+//! The C library's cancellation points, which `points.toml` lists.
 
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-/// The lists of `points.toml`, which explains them.
+/// The lists in `points.toml`, which explains them.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Points {

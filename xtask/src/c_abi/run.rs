@@ -1,4 +1,4 @@
-//! `cargo xtask run-c`: a program that was linked against libibverbs runs on ours.
+//! `cargo xtask run-c`: runs a program that was linked against libibverbs on our libraries.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -11,10 +11,10 @@ use super::deb::LAUNCHER;
 use super::link::{PROFILE, build};
 use crate::cargo;
 
-/// Exit status if the libraries cannot be built.
+/// The exit status if the libraries cannot be built.
 pub(crate) const STATUS_NOT_BUILT: u8 = 125;
 
-/// Exit status of `run-c`, shown by --help. `verbs-run` has the same.
+/// The exit statuses of `run-c`, which --help shows. `verbs-run` has the same.
 const STATUSES: &str = "\
 Exit status:
   the command's own; shells show 128+N if signal N ended it
@@ -22,7 +22,7 @@ Exit status:
   126  the command cannot be executed
   127  the command does not exist";
 
-/// Command line of `cargo xtask run-c`.
+/// The command line of `cargo xtask run-c`.
 #[derive(clap::Args)]
 #[command(after_help = STATUSES)]
 pub(crate) struct Args {
@@ -40,8 +40,8 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-/// Runs `run-c`: `verbs-run` and then the command replace this process, whose number, terminal and
-/// descriptors the command keeps.
+/// Runs `run-c`. `verbs-run` and then the command replace this process, and the command keeps its
+/// process id, terminal and descriptors.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let libraries = build(&args.profile)?;
     let launcher = build_launcher()?;

@@ -16,7 +16,7 @@ use crate::{apt, cargo};
 /// The libraries, and the package that they come from.
 pub(crate) struct Shipped {
     pub(crate) libraries: PathBuf,
-    /// `None` on a machine without Debian's tools, where the libraries are not stripped.
+    /// The package; `None` without Debian's tools, in which case the libraries are not stripped.
     pub(crate) package: Option<PathBuf>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn make() -> Result<Shipped> {
         return Ok(Shipped { libraries: build(PROFILE)?, package: None });
     }
     let work = cargo::target_directory()?.join(PROFILE).join("deb");
-    // The profile of the static tools of guests.
+    // `dev` is also the profile of the guests' static tools.
     let package = deb::write(&archive(PROFILE)?, &static_launcher("dev")?, &work)?;
     let unpacked = work.join("unpacked");
     if unpacked.exists() {
@@ -36,7 +36,7 @@ pub(crate) fn make() -> Result<Shipped> {
     Ok(Shipped { libraries: unpacked.join(deb::FOLDER), package: Some(package) })
 }
 
-/// Returns lintian's errors and warnings about a package; `None` where it is not installed.
+/// Returns lintian's errors and warnings about a package; `None` if lintian is not installed.
 pub(crate) fn lintian(package: &Path) -> Result<Option<Vec<String>>> {
     if apt::find_program("lintian").is_none() {
         return Ok(None);
@@ -48,7 +48,7 @@ pub(crate) fn lintian(package: &Path) -> Result<Option<Vec<String>>> {
         .output()
         .context("cannot run lintian")?;
     let (found, why) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-    // It ends with 2 where a finding has the severity of an error.
+    // It exits with 2 if a finding is an error.
     ensure!(matches!(ended.status.code(), Some(0 | 2)), "lintian: {} {why}", ended.status);
     Ok(Some(found.lines().filter(|line| !line.starts_with("N:")).map(str::to_owned).collect()))
 }

@@ -1,5 +1,5 @@
-//! Compares what object files define and export with the table of symbols, by the words of `nm` and
-//! `readelf`.
+//! Compares the symbols that object files define and export, as `nm` and `readelf` print them, with
+//! the table of symbols.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::process::output;
 const NEEDED: &[&str] =
     &["libc.so", "libm.so", "libgcc_s.so", "libpthread.so", "libdl.so", "librt.so", "libutil.so", "ld-linux"];
 
-/// The compiler that links, and the programs that look at the result.
+/// The compiler that links, and the programs that inspect the result.
 #[derive(Clone, Copy)]
 pub(super) enum Binutils {
     Native,
@@ -32,10 +32,10 @@ impl Binutils {
     }
 }
 
-/// Checks the functions that the archive defines under names of the C API.
+/// Checks the functions that the archive defines under C API names.
 pub(super) fn archive(binutils: Binutils, path: &Path) -> Result<()> {
     let text = words(&binutils.program("nm"), &["--defined-only", "--extern-only", "--format=posix"], path)?;
-    // Private nodes name the function that the directives `.symver` refer to.
+    // Private nodes name the functions that `.symver` directives refer to.
     let expected: BTreeSet<_> =
         [IBVERBS, RDMACM, MLX5, EFA].into_iter().flatten().flat_map(names).map(str::to_owned).collect();
     let defined: BTreeSet<_> = posix_names(&text).filter(|name| is_public(name)).map(str::to_owned).collect();
@@ -47,7 +47,7 @@ pub(super) fn image(binutils: Binutils, path: &Path) -> Result<()> {
     let newest = symbols::PRIVATE.last().map_or("", |node| node.name);
     let expected = symbols::nodes()
         .flat_map(|node| {
-            // Of a name in several nodes, the newest is the default version.
+            // If a name is in several nodes, the newest is the default version.
             let hidden = node.name.starts_with("IBVERBS_PRIVATE_") && node.name != newest;
             names(node).map(move |name| format!("{name}{}{}", if hidden { "@" } else { "@@" }, node.name))
         })
@@ -71,7 +71,7 @@ pub(super) fn image(binutils: Binutils, path: &Path) -> Result<()> {
 }
 
 /// Returns the cancellation points among nm's undefined names, except guarded functions and waits.
-/// Versions follow an `@`.
+/// A version follows an `@`.
 fn cancellation_points(text: &str) -> Vec<&str> {
     posix_names(text)
         .map(|name| name.split('@').next().unwrap_or_default())
@@ -79,7 +79,7 @@ fn cancellation_points(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Checks a library that has nodes alone.
+/// Checks a library that has only nodes.
 pub(super) fn facade(binutils: Binutils, path: &Path, expected: &[Node]) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     compare(&name, &BTreeSet::new(), &exported(binutils, path)?)?;
@@ -105,7 +105,7 @@ fn exported(binutils: Binutils, path: &Path) -> Result<BTreeSet<String>> {
     Ok(posix_names(&text).filter(|name| !is_node(name)).map(str::to_owned).collect())
 }
 
-/// Returns whether a symbol is the absolute one that GNU ld defines for each node.
+/// Returns whether a symbol is the absolute symbol that GNU ld defines for each node.
 fn is_node(symbol: &str) -> bool {
     let name = symbol.split('@').next().unwrap_or_default();
     symbols::nodes().any(|node| node.name == name)
@@ -128,12 +128,12 @@ fn compare(place: &str, expected: &BTreeSet<String>, found: &BTreeSet<String>) -
     Ok(())
 }
 
-/// Returns whether a name is one that the C API uses, as functions of the image that programs call.
+/// Returns whether a name looks like a C API function that programs call in the image.
 fn is_public(name: &str) -> bool {
     let name = name.trim_start_matches('_');
     let name = name.strip_prefix("mult_to_").or_else(|| name.strip_prefix("mbps_to_")).unwrap_or(name);
     let is_prefixed = ["ibv_", "rdma_", "mlx5dv_", "efadv_"].iter().any(|prefix| name.starts_with(prefix));
-    // Sockets of librdmacm have the names of sockets behind an `r`.
+    // librdmacm's socket functions have the names of socket functions after an `r`.
     (is_prefixed || RDMACM.iter().flat_map(names).any(|known| known == name)) && !name.contains('@')
 }
 
@@ -143,8 +143,8 @@ fn posix_names(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter(|line| !line.ends_with(':')).filter_map(|line| line.split(' ').next())
 }
 
-/// Returns the names of the nodes that a library defines, from readelf's lines `Rev: 1  Flags: none
-/// Index: 2  Cnt: 1  Name: NODE`. Lines with `BASE` name the library itself.
+/// Returns the names of the nodes that a library defines, from readelf lines such as `Rev: 1 Flags:
+/// none Index: 2 Cnt: 1 Name: NODE`. Lines with `BASE` name the library itself.
 fn defined_nodes(text: &str) -> BTreeSet<String> {
     text.lines()
         .filter(|line| line.contains("Rev: ") && !line.contains("Flags: BASE"))
@@ -160,7 +160,7 @@ fn bracketed<'a>(text: &'a str, tag: &'a str) -> impl Iterator<Item = &'a str> {
 }
 
 fn words(program: &str, arguments: &[&str], path: &Path) -> Result<String> {
-    // They depend on the language.
+    // The words depend on the language.
     output(Command::new(program).args(arguments).arg(path).env("LC_ALL", "C"))
 }
 

@@ -1,9 +1,9 @@
-//! `cargo xtask fuzz`: the fuzz targets of roce (packets from a peer), of ib-cm (messages from a
-//! peer), of rdma-cm (replies of a kernel), of the ConnectX model (a guest's accesses) and of the
-//! public API (`api`: a program's calls).
+//! `cargo xtask fuzz`: the fuzz targets for roce (packets from a peer), ib-cm (messages from a
+//! peer), rdma-cm (replies from a kernel), the ConnectX model (a guest's accesses) and the public
+//! API (`api`: a program's calls).
 //!
-//! `api` is the program of verbs-api-fuzz, with a seeded generator instead of libFuzzer. It runs
-//! here on soft devices, and under sanitizers ([`Sanitizer`]).
+//! `api` is verbs-api-fuzz's program, which has a seeded generator instead of libFuzzer. Here it
+//! runs on soft devices, also under sanitizers ([`Sanitizer`]).
 //!
 //! The other targets follow cargo-fuzz's layout in `roce/fuzz`, `ib-cm/fuzz`, `cm/fuzz` and
 //! `connectx-model/fuzz`, which are separate workspaces because libFuzzer is C++. They are
@@ -12,8 +12,8 @@
 //! and overflow checks are on. `cargo +nightly fuzz run TARGET` in `roce` adds the address
 //! sanitizer.
 //!
-//! New inputs go to `target/fuzz/corpus`; the committed ones are only read. An input that crashes a
-//! target is kept, and its path is printed.
+//! New inputs go to `target/fuzz/corpus`. The committed inputs are only read. An input that crashes
+//! a target is kept, and its path is printed.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 600)]
     seconds: u64,
 
-    /// Build the target api with a sanitizer of a nightly toolchain; with each without a value
+    /// Build the target api with a sanitizer from a nightly toolchain; without a value, with each
     // With an equals sign, so that a target can follow.
     #[arg(long, value_enum, value_name = "WHICH", num_args = 0..=1, require_equals = true)]
     sanitizer: Option<Option<Sanitizer>>,
@@ -51,7 +51,7 @@ pub(crate) const TARGETS: [&str; 6] = ["packet", "responder", "cm", "ucma", "gue
 /// The target that does not use libFuzzer.
 pub(crate) const API: &str = "api";
 
-/// The folder of a target's workspace.
+/// Returns the folder of a target's workspace.
 fn workspace(target: &str) -> &'static str {
     match target {
         "guest" => "connectx-model/fuzz",
@@ -117,17 +117,17 @@ pub(crate) fn check(target: &str, seconds: u64) -> Result<()> {
     process::run(&mut command).with_context(|| format!("the fuzz target {target}"))
 }
 
-/// Runs random calls of the public API on soft devices for `seconds`.
+/// Makes random calls to the public API on soft devices for `seconds`.
 ///
 /// # Errors
-/// No toolchain has the sanitizer, the program cannot be built or run, or it failed; then the error
-/// has the beginning of its report.
+/// No toolchain has the sanitizer, or the program cannot be built or run, or it failed. If it
+/// failed, the error contains the beginning of its report.
 pub(crate) fn api(seconds: u64, seed: Option<u64>, sanitizer: Option<Sanitizer>) -> Result<()> {
     const PROGRAM: &str = "api-fuzz";
-    /// The program says first what failed, and a sanitizer where; stacks follow.
+    /// The program first reports what failed, or a sanitizer where. Stacks follow.
     const REPORT: usize = 12;
     let program = match sanitizer {
-        // The rest of the tests, and other providers, take minutes to build.
+        // Building the other tests and providers would take minutes.
         Some(sanitizer) => sanitizer.build("verbs-api-fuzz", PROGRAM, &["soft"])?,
         // With debug assertions, and mostly built already.
         None => cargo::build(&["--quiet", "--package", "verbs-api-fuzz", "--bin", PROGRAM])?.join(PROGRAM),
@@ -150,9 +150,9 @@ pub(crate) fn api(seconds: u64, seed: Option<u64>, sanitizer: Option<Sanitizer>)
     Ok(())
 }
 
-/// Builds a workspace's targets for a run of so many seconds.
+/// Builds a workspace's targets for a run of `seconds`.
 fn build(workspace: &str, seconds: u64) -> Result<PathBuf> {
-    /// A shorter run does not make up for the time that the optimiser takes.
+    /// In a shorter run, optimised code does not make up for the time that the optimiser takes.
     const OPTIMISED_FROM: u64 = 60;
     apt::ensure_tools(&[apt::Tools::Fuzz])?;
     let dir = cargo::target_directory()?.join("fuzz");
@@ -171,7 +171,7 @@ fn build(workspace: &str, seconds: u64) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Flags that cargo-fuzz passes, except the sanitizer's; a line each.
+/// The flags that cargo-fuzz passes, except the sanitizer's, one per line.
 const FLAGS: &str = include_str!("flags.txt");
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The static tools in a root that holds nothing else, on soft devices: no C library, no
-//! configuration, none of `/dev`, `/proc` and `/sys`.
+//! The static tools on soft devices, in a root that contains nothing else: no C library, no
+//! configuration, and no `/dev`, `/proc` or `/sys`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use crate::apt::find_program;
 use crate::soft_programs::{self, Program};
 
-/// Returns why this process may not run a program in another root.
+/// Returns the reason this process may not run a program in another root; `None` if it may.
 pub(crate) fn obstacle() -> Option<String> {
     if nix::unistd::geteuid().is_root() {
         return None;
@@ -21,8 +21,8 @@ pub(crate) fn obstacle() -> Option<String> {
     (!is_made).then(|| "only root may change it, and a user gets no namespace in which it is root".to_owned())
 }
 
-/// Runs the tools of a directory in an empty root, each of two ends in a separate process, and
-/// calls `each` with the name and the result of each.
+/// Runs the tools in a directory in an empty root, with each of two ends in its own process, and
+/// calls `each` with each tool's name and result.
 ///
 /// # Errors
 /// A tool is missing, or the root cannot be made.
@@ -32,7 +32,7 @@ pub(crate) fn check(tools: &Path, each: &mut dyn FnMut(&str, Result<()>)) -> Res
     Ok(())
 }
 
-/// The root, which goes away with the value.
+/// The root. Dropping this value removes it.
 struct Root(PathBuf);
 
 impl Root {
@@ -46,12 +46,12 @@ impl Root {
         Ok(root)
     }
 
-    /// Returns a command of a tool.
+    /// Returns a command for a tool.
     fn command(&self, tool: &str) -> Result<Command> {
         let find = |name: &str| find_program(name).with_context(|| format!("there is no program {name}"));
         let mut command = Command::new(find("chroot")?);
         if !nix::unistd::geteuid().is_root() {
-            // A user may change the root in a namespace as its root.
+            // In a user namespace, a user may change the root as the namespace's root user.
             command = Command::new(find("unshare")?);
             command.arg("--map-root-user").arg(find("chroot")?);
         }

@@ -1,9 +1,9 @@
-//! `cargo xtask musl`: programs and tests linked statically with musl, as containers without a C
-//! library want them.
+//! `cargo xtask musl`: programs and tests linked statically with musl, for containers without a C
+//! library.
 //!
 //! If rustup has no standard library for the target, it is built with the program ([`toolchain`]),
-//! musl comes from Debian, and LLVM's libunwind unwinds: gcc's needs tables of the C library that
-//! musl lacks.
+//! musl comes from Debian, and LLVM's libunwind unwinds, because gcc's unwinder needs C library
+//! tables that musl lacks.
 //!
 //! Programs also run [in a root without any other file](bare_root).
 
@@ -19,18 +19,18 @@ use anyhow::{Context as _, Result};
 
 use crate::{apt, cache, cargo, process, soft_programs, toolchain};
 
-/// Runs tests of static programs with musl, and the programs in an empty root.
+/// Runs tests in static programs with musl, and the programs in an empty root.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Arguments of cargo, such as `build --release -p rdma-tools --bins` [default: the tests of
-    /// `cargo xtask test`]
+    /// Arguments for cargo, such as `build --release -p rdma-tools --bins` [default: the tests that
+    /// `cargo xtask test` runs]
     #[arg(last = true, value_name = "ARGUMENT")]
     arguments: Vec<OsString>,
 }
 
-/// The tests that `cargo xtask test` runs, as arguments of cargo: units, the programs of both ends
-/// on soft devices, and conformance there. They are one command, because cargo builds everything
-/// again for another set of packages, whose dependencies have other features.
+/// The tests that `cargo xtask test` runs, as arguments for cargo: unit tests, programs for both
+/// ends on soft devices, and the conformance suite there. They are one command, because for another
+/// set of packages, whose dependencies have other features, cargo would build everything again.
 const TESTS: &str = "test --no-fail-fast -p uverbs-abi -p verbs-core -p roce -p ib-cm -p provider-rxe \
                      -p provider-soft -p libibverbs-rs -p rdma-cm -p rdma-tools -p verbs-harness \
                      -p verbs-fixtures -p verbs-c-programs -p verbs-api-fuzz -p verbs-tests \
@@ -39,7 +39,7 @@ const TESTS: &str = "test --no-fail-fast -p uverbs-abi -p verbs-core -p roce -p 
 /// Returns the command that runs the tests.
 ///
 /// # Errors
-/// As [`command`].
+/// The same errors as [`command`].
 pub(crate) fn tests() -> Result<Command> {
     let mut command = command()?;
     command.args(TESTS.split(' '));
@@ -49,7 +49,7 @@ pub(crate) fn tests() -> Result<Command> {
 /// Runs `musl`.
 ///
 /// # Errors
-/// As [`command`], [`build_tools`] and [`bare_root::check`], or a test fails.
+/// The same errors as [`command`], [`build_tools`] and [`bare_root::check`]; a test fails.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if !args.arguments.is_empty() {
         process::run(command()?.args(&args.arguments))?;
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     tests.map(|()| ExitCode::from(failed.min(1)))
 }
 
-/// The target triple: the host's processor, with musl.
+/// Returns the target triple: the host's processor, with musl.
 fn target() -> String {
     format!("{}-unknown-linux-musl", std::env::consts::ARCH)
 }
@@ -74,7 +74,7 @@ fn target() -> String {
 /// Builds the tools, and returns their directory.
 ///
 /// # Errors
-/// As [`command`], or the build fails; cargo has printed the reason on stderr.
+/// The same errors as [`command`]; the build fails, and cargo has printed the reason to stderr.
 pub(crate) fn build_tools() -> Result<PathBuf> {
     let mut command = command()?;
     command.args(["build", "--quiet", "--package", "rdma-tools", "--bins"]);
@@ -82,16 +82,16 @@ pub(crate) fn build_tools() -> Result<PathBuf> {
     Ok(directory()?.join(target()).join("debug"))
 }
 
-/// The folder of cargo's results: its own, so that no other build waits for these.
+/// Returns a separate folder for cargo's results, so that no other build waits for these.
 fn directory() -> Result<PathBuf> {
     Ok(cargo::target_directory()?.join("musl"))
 }
 
-/// Returns a command of cargo that builds static programs with musl; the caller adds arguments.
+/// Returns a cargo command that builds static programs with musl. The caller adds arguments.
 ///
 /// # Errors
-/// rustup has no standard library for the target, and the toolchain that builds one or a package of
-/// Debian is not available; the message names it.
+/// rustup has no standard library for the target, and either the toolchain that builds one or a
+/// Debian package is not available. The message names it.
 pub(crate) fn command() -> Result<Command> {
     let target = target();
     let (mut command, flags) = if cargo::has_std(&target) {
@@ -116,18 +116,18 @@ pub(crate) fn command() -> Result<Command> {
 
 const STATIC: &str = "-Ctarget-feature=+crt-static";
 
-/// Flags for linking by musl's compiler wrapper, instead of the files in rustup's standard library.
-/// Debian's libunwind refers to glibc's `__fprintf_chk` to print a line before it aborts. Here it
-/// aborts without that line.
+/// Flags for linking with musl's compiler wrapper instead of the files in rustup's standard
+/// library. Debian's libunwind refers to glibc's `__fprintf_chk` to print a line before it aborts.
+/// Here it aborts without that line.
 const LINKED_BY_GCC: &str =
     "-Clink-self-contained=no -Crelocation-model=static -Clink-arg=-Wl,--defsym=__fprintf_chk=abort";
 
-/// Returns the variable of cargo's configuration for a target.
+/// Returns the name of a cargo configuration variable for a target.
 fn variable(target: &str, name: &str) -> String {
     format!("CARGO_TARGET_{}_{name}", target.to_uppercase().replace('-', "_"))
 }
 
-/// Returns a folder that contains LLVM's libunwind for the linker, and no library of glibc.
+/// Returns a folder that contains LLVM's libunwind for the linker, but no glibc library.
 fn unwinder() -> Result<PathBuf> {
     let folder = cache::dir()?.join("musl");
     fs::create_dir_all(&folder)?;

@@ -1,13 +1,13 @@
-//! `cargo xtask mutants`: mutants that no test detects, in a change.
+//! `cargo xtask mutants`: finds mutants in a change that no test detects.
 //!
-//! cargo-mutants changes one place after the other (another operator, a function that returns a
-//! default) in a copy of the tree, and runs the package's own tests. A surviving mutant is a line
-//! that could be wrong and no test would fail. `.cargo/mutants.toml` has the settings.
+//! cargo-mutants changes one place after another in a copy of the tree (another operator, a
+//! function that returns a default) and runs the package's own tests. A mutant that survives is a
+//! line that could be wrong without any test failing. `.cargo/mutants.toml` has the settings.
 //!
-//! `cargo xtask mutants mlx5` has mutants of the ConnectX provider that were chosen by hand, and
-//! tests them itself ([`mlx5`]).
+//! `cargo xtask mutants mlx5` itself tests mutants of the ConnectX provider that were chosen by
+//! hand ([`mlx5`]).
 //!
-//! Invariant: the tree and its target directory stay unchanged; copies and reports are below
+//! Invariant: the tree and its target directory stay unchanged. Copies and reports are below
 //! `target/mutants`.
 
 pub(crate) mod mlx5;
@@ -32,11 +32,11 @@ pub(crate) struct Args {
     #[arg(value_name = "GLOB")]
     files: Vec<String>,
 
-    /// Revision that the change is compared with
+    /// Revision with which the change is compared
     #[arg(long, default_value = "main", value_name = "REF")]
     base: String,
 
-    /// More arguments of cargo-mutants, such as `--list` or `--jobs 2`
+    /// More arguments for cargo-mutants, such as `--list` or `--jobs 2`
     #[arg(last = true, value_name = "ARGUMENT")]
     arguments: Vec<OsString>,
 }
@@ -48,7 +48,7 @@ enum Chosen {
     Mlx5(mlx5::Args),
 }
 
-/// The status of cargo-mutants if tests detected every mutant, some by their time limit.
+/// The exit status of cargo-mutants if tests detected all mutants, some by their time limit.
 const TIMED_OUT: i32 = 3;
 
 /// Runs `mutants`. Its status is 0 if the tests detected every mutant.

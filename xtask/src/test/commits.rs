@@ -7,10 +7,10 @@ use std::process::Command;
 use super::stage::StageResult;
 use crate::{apt, cargo, process};
 
-/// The last commit that is not checked.
+/// The newest commit that is not checked.
 const BASE: &str = "790fea1e1e4dc958b3691776de36787389da2513";
 
-/// Lets gitlint check each commit since [`BASE`]; one result for all of them.
+/// Runs gitlint on each commit since [`BASE`]. Counts one result for all of them.
 pub(super) fn check(result: &mut StageResult) {
     let tools = apt::ensure_tools(&[apt::Tools::Text]);
     if result.needs("commit messages", tools).is_none() {
@@ -24,7 +24,7 @@ pub(super) fn check(result: &mut StageResult) {
     }
 }
 
-/// A git command in the workspace.
+/// Returns a git command that runs in the workspace.
 pub(super) fn git() -> Command {
     in_workspace("git")
 }

@@ -1,19 +1,19 @@
-//! Each library without features, and with each of its features alone: code and tests; and its
+//! Checks of each library without features and with each feature alone: code and tests, and the
 //! documentation without features.
 //!
-//! Clippy and rustdoc check all features together in other stages, where a link or an import that
-//! needs a feature goes unnoticed. cargo-hack does the same; it would have to be compiled first.
+//! In other stages, clippy and rustdoc check all features together, where a link or an import that
+//! needs a feature goes unnoticed. cargo-hack does the same, but would have to be compiled first.
 
 use super::packages::{self, Library};
 use super::stage::StageResult;
 use crate::{cargo, process};
 
-/// Checks each library that has features without them; a result for clippy and one for rustdoc.
+/// Checks each library that has features, without them: one result for clippy, one for rustdoc.
 pub(super) fn none(result: &mut StageResult) {
     for Library { name, .. } in with_features(result) {
         clippy(&name, &[], result);
-        // Documentation is published with all features, which another stage builds. Without any, a
-        // link into a feature breaks. The workspace's folder keeps the build with all features.
+        // Documentation is published with all features, which another stage builds. Without
+        // features, a link into one breaks. The workspace's folder keeps the build with all.
         let mut command = cargo::command();
         command.args(["doc", "--no-deps", "--quiet", "--no-default-features", "--package", &name]);
         command.args(["--target-dir", "target/features"]).env("RUSTDOCFLAGS", "-D warnings");
@@ -21,7 +21,7 @@ pub(super) fn none(result: &mut StageResult) {
     }
 }
 
-/// Checks each library with each of its features alone; a result each.
+/// Checks each library with each of its features alone. Counts one result per feature.
 pub(super) fn each(result: &mut StageResult) {
     for library in with_features(result) {
         for feature in library.features() {

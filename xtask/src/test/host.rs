@@ -14,15 +14,15 @@ use crate::{aarch64, apt, c_abi, cargo, fuzz, musl, mutants, process};
 /// A stage: its name and its work.
 pub(super) type Stage = (&'static str, fn(&mut StageResult));
 
-/// The stages of the fixed list that need seconds and no build: what a commit is looked at for.
+/// The stages in the fixed list that check a commit's form, in seconds and without a build.
 pub(super) const TEXT: &[Stage] = &[
     ("formatting", |result| cargo_succeeds(&["fmt", "--all", "--check"], result)),
     ("commit messages", commits::check),
     ("comments", prose::check),
 ];
 
-/// The stages of the fixed list that build the workspace in its own folder, one after the other,
-/// because a build keeps others out of the folder.
+/// The stages in the fixed list that build the workspace in its own folder. They run one after
+/// another, because a build keeps others out of the folder.
 pub(super) const WORKSPACE: &[Stage] = &[
     ("clippy", |result| {
         let all = ["clippy", "--workspace", "--all-targets", "--all-features", "--quiet"];
@@ -44,8 +44,8 @@ pub(super) const WORKSPACE: &[Stage] = &[
     }),
 ];
 
-/// The stages of the fixed list that build elsewhere, except one small program. They run beside
-/// [`WORKSPACE`], which leaves a processor idle while it links, and while a test waits.
+/// The stages in the fixed list that build elsewhere, except for one small program. They run beside
+/// [`WORKSPACE`], which leaves a processor idle while it links and while a test waits.
 pub(super) const BESIDE: &[Stage] = &[
     ("rings and tables under the model checker", |result| {
         for arguments in [
@@ -54,8 +54,8 @@ pub(super) const BESIDE: &[Stage] = &[
             &["--package", "provider-soft", "--lib", "models"],
         ] {
             let mut command = cargo::command();
-            // A separate folder, because the flag applies to every crate and would rebuild all of
-            // them each time.
+            // Uses a separate folder, because the flag applies to every crate and would rebuild all
+            // of them each time.
             command.args(["test", "--target-dir", "target/loom"]).args(arguments);
             host_tests(command.env("RUSTFLAGS", "--cfg loom"), result);
         }
@@ -63,7 +63,7 @@ pub(super) const BESIDE: &[Stage] = &[
     ("barriers in the built code", |result| host_tests(cargo::command().args(aarch64::SITES), result)),
     ("barriers and the ConnectX provider on aarch64", |result| {
         on_aarch64(aarch64::Part::Sites, result);
-        // With the profile of the barriers' benchmark, so that dependencies are built once.
+        // Uses the profile of the barrier benchmark, so that dependencies are built once.
         if let Some(mut command) = result.needs("unit tests on aarch64", aarch64::command()) {
             command.args(["test", "--profile", "bench", "--package", "provider-mlx5", "--lib", "--"]);
             host_tests(command.args(aarch64::skips()), result);
@@ -99,17 +99,17 @@ pub(super) const BESIDE: &[Stage] = &[
     ("random calls under sanitizers, for a moment", |result| {
         SANITIZERS.into_iter().for_each(|sanitizer| random_calls(sanitizer, SANITIZER_SECONDS, result));
         if result.counts.skipped == SANITIZERS.len() as u64 {
-            // They would run nowhere.
+            // Otherwise these calls would run nowhere.
             result.check(fuzz::check(fuzz::API, FUZZ_SECONDS));
         }
     }),
-    // At the end, because it runs some of the workspace's tests, which the other lane builds.
+    // Comes last, because it runs some of the workspace's tests, which the other lane builds.
     ("libibverbs.so.1 as it is shipped", shipped),
     ("programs that others wrote, a few", |result| programs(&["--few"], result)),
 ];
 
-/// Returns the stages of a part of `--whole` that build in the workspace's folder, and those that
-/// build elsewhere.
+/// Returns the stages in a part of `--whole`: those that build in the workspace's folder, and those
+/// that build elsewhere.
 pub(super) fn of_part(part: Part) -> (&'static [Stage], &'static [Stage]) {
     match part {
         Part::Builds => (
@@ -134,7 +134,7 @@ pub(super) fn of_part(part: Part) -> (&'static [Stage], &'static [Stage]) {
             &[("fuzz targets", |result| fuzz_each(LONG_SECONDS, result))],
         ),
         Part::Sanitizers => (
-            // One after the other, because some tests measure what threads do in a time.
+            // One after another, because some tests measure how much threads do in a given time.
             &[
                 ("AddressSanitizer", |result| under_sanitizer(Sanitizer::Address, result)),
                 ("ThreadSanitizer", |result| under_sanitizer(Sanitizer::Thread, result)),
@@ -162,7 +162,7 @@ pub(super) fn of_part(part: Part) -> (&'static [Stage], &'static [Stage]) {
     }
 }
 
-/// Runs stages one after the other, and begins the lines of their tests with `prefix`.
+/// Runs stages one after another, and begins their tests' lines with `prefix`.
 pub(super) fn run(stages: &[Stage], prefix: &'static str) -> Vec<StageResult> {
     let one = |&(name, work): &Stage| {
         stage(name, |result| {
@@ -173,16 +173,16 @@ pub(super) fn run(stages: &[Stage], prefix: &'static str) -> Vec<StageResult> {
     stages.iter().map(one).collect()
 }
 
-/// Runs the simulations of a package with so many seeds.
+/// Runs a package's simulations with `seeds` seeds.
 fn simulate(package: &str, variable: &str, seeds: &str, result: &mut StageResult) {
     let mut command = cargo::command();
     command.args(["test", "--release", "--package", package, "--test", "sim"]);
     host_tests(command.env(variable, seeds), result);
 }
 
-/// Runs each fuzz target that uses libFuzzer for so many seconds.
+/// Runs each fuzz target that uses libFuzzer for `seconds`.
 fn fuzz_each(seconds: u64, result: &mut StageResult) {
-    // Missing tools skip the targets. With them, each target has to build and to run.
+    // If tools are missing, the targets are skipped. Otherwise each target must build and run.
     let tools = apt::ensure_tools(&[apt::Tools::Fuzz]);
     if result.needs("fuzz targets", tools).is_some() {
         let targets = fuzz::TARGETS.into_iter().filter(|target| *target != fuzz::API);
@@ -190,7 +190,7 @@ fn fuzz_each(seconds: u64, result: &mut StageResult) {
     }
 }
 
-/// Makes random calls under a sanitizer for so many seconds.
+/// Makes random calls under a sanitizer for `seconds`.
 fn random_calls(sanitizer: Sanitizer, seconds: u64, result: &mut StageResult) {
     let name = format!("random calls under the {} sanitizer", name_of(sanitizer));
     if result.needs(&name, sanitizer.cargo()).is_some() {
@@ -198,7 +198,7 @@ fn random_calls(sanitizer: Sanitizer, seconds: u64, result: &mut StageResult) {
     }
 }
 
-/// Runs the tests of the libraries under a sanitizer, and random calls.
+/// Runs the libraries' tests under a sanitizer, and makes random calls.
 fn under_sanitizer(sanitizer: Sanitizer, result: &mut StageResult) {
     let name = format!("tests under the {} sanitizer", name_of(sanitizer));
     if let Some(mut command) = result.needs(&name, sanitizer.tests()) {
@@ -207,16 +207,16 @@ fn under_sanitizer(sanitizer: Sanitizer, result: &mut StageResult) {
     random_calls(sanitizer, LONG_SECONDS, result);
 }
 
-/// Takes the number of mutants that the tests kill, and the problems of the others.
+/// Records the number of mutants that the tests killed, and the problems of the others.
 fn mutants_are_killed(judged: Result<(u64, Vec<String>)>, result: &mut StageResult) {
     let Some((killed, problems)) = result.must(judged) else { return };
     result.counts.passed += killed;
     problems.into_iter().for_each(|problem| result.fail(problem));
 }
 
-/// Runs a part of the tests for another architecture, in an emulator.
+/// Runs a part of the tests for another architecture in an emulator.
 fn on_aarch64(part: aarch64::Part, result: &mut StageResult) {
-    // Missing requirements skip the part; with them, it must build and run.
+    // If requirements are missing, the part is skipped. Otherwise it must build and run.
     let tests = part.prepare().and_then(|()| part.tests());
     let Some(tests) = result.needs(&format!("{part:?} on aarch64"), tests) else { return };
     part.left_out().iter().for_each(|(test, why)| result.skip(format!("{test}: {why}")));
@@ -227,7 +227,7 @@ fn on_aarch64(part: aarch64::Part, result: &mut StageResult) {
     checked.unwrap_or_else(|error| result.fail(format!("{part:?} on aarch64: {error:#}")));
 }
 
-/// Returns a function that takes the result of a program.
+/// Returns a function that records a program's result.
 fn each_program(result: &mut StageResult) -> impl FnMut(&str, Result<()>) {
     |name, outcome| {
         result.say(name);
@@ -235,7 +235,7 @@ fn each_program(result: &mut StageResult) -> impl FnMut(&str, Result<()>) {
     }
 }
 
-/// Runs programs that others wrote, by a script that prints the results of its checks.
+/// Runs third-party programs with a script that prints the results of its checks.
 fn programs(arguments: &[&str], result: &mut StageResult) {
     host_tests(Command::new(cargo::root().join("tests/programs/run")).args(arguments), result);
 }
@@ -246,18 +246,18 @@ fn cargo_succeeds(arguments: &[&str], result: &mut StageResult) {
     result.check(process::run(command.args(arguments).env("RUSTDOCFLAGS", "-D warnings")));
 }
 
-/// Cases of `c-abi/tests/programs`, a line each, that run on the library as it is shipped: a tool,
+/// Cases of `c-abi/tests/programs`, one per line, that run on the library as it is shipped: a tool,
 /// ping-pongs, perftest, librdmacm (which shows that our libraries were loaded), and C programs,
-/// among them one that loads and unloads the library. All cases run on the library of the dev
-/// profile, under valgrind too. In an optimised one, valgrind would report branches on the unused
-/// memory of `None` as errors.
+/// including one that loads and unloads the library. All cases run on the dev profile's library,
+/// under valgrind too. In an optimised library, valgrind would report branches on the unused memory
+/// of `None` as errors.
 const SHIPPED: &str = include_str!("shipped.txt");
 
-/// The number of bytes that a call may use of its thread's stack. The smallest stack of a thread
-/// has 16 KiB; glibc itself uses 4.5 KiB of the limit.
+/// The number of bytes that a call may use of its thread's stack. The smallest thread stack has 16
+/// KiB, and glibc itself uses 4.5 KiB of the limit.
 const STACK: &str = "15360";
 
-/// Tests the package of `cargo xtask c-abi --deb`: its libraries, and its form.
+/// Tests the package that `cargo xtask c-abi --deb` writes: its libraries and its form.
 fn shipped(result: &mut StageResult) {
     let Some(made) = result.must(c_abi::shipped::make()) else { return };
     match made.package.map(|package| c_abi::shipped::lintian(&package)) {
@@ -268,7 +268,7 @@ fn shipped(result: &mut StageResult) {
         Some(Err(error)) => result.fail(format!("{error:#}")),
     }
     let mut missing: Vec<_> = SHIPPED.lines().collect();
-    // The whole workspace, because cargo builds nothing again for the same set of packages.
+    // Names the whole workspace, because cargo builds nothing again for the same set of packages.
     let mut command = cargo::command();
     command.args(["test", "--workspace", "--test", "programs", "--", "--exact"]).args(SHIPPED.lines());
     command.env("VERBS_C_ABI_DIR", made.libraries).env("VERBS_TEST_STACK", STACK);
@@ -279,22 +279,22 @@ fn shipped(result: &mut StageResult) {
     }
 }
 
-/// Returns whether a line is the result of a case: `ok NAME`, or `skip NAME: why`.
+/// Returns whether a line is the result of this case: `ok NAME` or `skip NAME: why`.
 fn is_of(line: &str, case: &str) -> bool {
     let rest = line.split_once(' ').and_then(|(_, name)| name.strip_prefix(case));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
 }
 
-/// Twice as long as without a sanitizer, which slows the calls down.
+/// The time for random calls under a sanitizer, which slows them down, in seconds.
 const SANITIZER_SECONDS: u64 = 20;
 
-/// Enough to run the committed inputs and to see that the targets work.
+/// The time for each fuzz target, in seconds: enough to run the committed inputs.
 const FUZZ_SECONDS: u64 = 5;
 
-/// The time of each target and sanitizer in `--whole`.
+/// The time for each target and sanitizer in `--whole`, in seconds.
 const LONG_SECONDS: u64 = 240;
 
-/// Crates whose presence means that a C compiler or a C library takes part in the build.
+/// Crates whose presence means that the build uses a C compiler or a C library.
 const NATIVE: &[&str] = &["bindgen", "cc", "cmake", "pkg-config", "vcpkg"];
 
 fn no_native_crates(result: &mut StageResult) {
@@ -327,7 +327,7 @@ fn host_tests_with(command: &mut Command, result: &mut StageResult, mut each: im
         if let Some(counts) = Counts::parse_test_result(line).or_else(|| Counts::parse(line)) {
             seen.add(counts);
         } else if ["ok ", "FAIL ", "skip "].iter().any(|verdict| line.starts_with(verdict)) {
-            // A test program that runs cases like the guest.
+            // The test program runs cases, as guests do.
             result.case(line);
         } else if let Some((name, verdict)) =
             line.strip_prefix("test ").and_then(|line| line.split_once(" ... "))
@@ -338,7 +338,7 @@ fn host_tests_with(command: &mut Command, result: &mut StageResult, mut each: im
                 None => {}
             }
         } else if has_died(line) {
-            // Its tests behind that point are in no count.
+            // Its remaining tests are in no count.
             result.fail(line.trim().to_owned());
         }
     });
@@ -353,7 +353,7 @@ fn host_tests_with(command: &mut Command, result: &mut StageResult, mut each: im
     }
 }
 
-/// Returns whether cargo reports a test program that ended otherwise than by counting failed tests.
+/// Returns whether cargo reports a test program that ended without counting its failed tests.
 fn has_died(line: &str) -> bool {
     line.trim_start().starts_with("process didn't exit successfully")
         && !["(exit status: 1)", "(exit status: 101)"].iter().any(|status| line.ends_with(status))

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: a fixed list of checks, the same on every commit, and one line with the
-//! result. `--whole` runs the checks that take too long for every commit, in named parts.
+//! `cargo xtask test`: runs a fixed list of checks, the same on every commit, and prints one line
+//! with the result. `--whole` runs the checks that take too long for every commit, in named parts.
 //!
 //! docs/testing.md shows the list and the parts.
 //!
@@ -11,7 +11,7 @@
 //! | [`guest`] | guests, and the suites in them |
 //! | [`stage`], [`mod@summary`] | counts, and the end of the output |
 //!
-//! Invariant: a check that did not run is counted and shown as skipped, with the reason; in CI a
+//! Invariant: a check that did not run is counted and shown as skipped, with the reason. In CI, a
 //! missing VM is a failure.
 
 mod commits;
@@ -37,7 +37,7 @@ use self::plan::Plan;
 use self::stage::{Counts, StageResult};
 use crate::{cargo, vm};
 
-/// Runs every check of the fixed list, or a part of the others.
+/// Runs every check in the fixed list, or parts of the other checks.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Run parts of the checks that take too long for every commit, all of them without a name
@@ -45,24 +45,24 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "PART", num_args = 0.., conflicts_with_all = ["only", "kernel", "device", "port", "suites"])]
     whole: Option<Vec<Part>>,
 
-    /// Run a part of the fixed list only
+    /// Run only a part of the fixed list
     #[arg(long, value_enum)]
     only: Option<Only>,
 
-    /// List the stages and guests, and run none
+    /// List the stages and guests without running them
     #[arg(long)]
     list: bool,
 
-    /// Run the suites on these kernels only: 5.10, 6.1, 6.12, 7.2, or a directory [default with a
+    /// Run the suites only on these kernels: 5.10, 6.1, 6.12, 7.2, or a directory [default with a
     /// suite, device or port: 6.1]
     #[arg(long, value_name = "KERNEL", conflicts_with = "only")]
     kernel: Vec<vm::kernel::Choice>,
 
-    /// Run the suites on this device only [default with a suite or kernel: rxe]
+    /// Run the suites only on this device [default with a suite or kernel: rxe]
     #[arg(long, value_enum, conflicts_with = "only")]
     device: Option<vm::Device>,
 
-    /// Kind of port of mlx5 devices [default: both]
+    /// Port type of mlx5 devices [default: both]
     #[arg(long, value_enum, conflicts_with = "only")]
     port: Option<vm::connectx::Port>,
 
@@ -89,7 +89,7 @@ enum Only {
 /// Runs `test`.
 ///
 /// # Errors
-/// cargo cannot be run, or the cases' results cannot be written. A failed check is counted instead.
+/// Cargo cannot be run, or the cases' results cannot be written. A failed check is counted instead.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let started = Instant::now();
     let plans: Vec<Plan> = match &args.whole {
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(total.failed > 0 || total.passed == 0)))
 }
 
-/// Writes each case's result below `target/results`, with its stage in front.
+/// Writes each case's result below `target/results`, after the name of its stage.
 fn save(results: &[StageResult]) -> Result<()> {
     let dir = cargo::root().join("target/results");
     let lines =

@@ -1,15 +1,15 @@
-//! The oldest compiler: `rust-version` in the workspace states the oldest one that was tried.
+//! The oldest compiler: `rust-version` in the workspace states the oldest version that was tried.
 //!
-//! A run with a compiler of that version has tried it with every build. A newer one checks the
-//! workspace with the stated version where rustup has it. Clippy compares the versions of the
-//! standard library's functions in any case (`incompatible_msrv`), but not of language features.
+//! A run with that version has tried it with every build. A run with a newer compiler checks the
+//! workspace with the stated version if rustup has it. In any case, clippy checks the versions of
+//! standard library functions (`incompatible_msrv`), but not those of language features.
 
 use std::process::Command;
 
 use super::stage::StageResult;
 use crate::{cargo, process};
 
-/// The version in the workspace's manifest.
+/// The Rust version in the workspace's manifest.
 const STATED: &str = env!("CARGO_PKG_RUST_VERSION");
 
 /// Checks the workspace with the stated compiler.
@@ -32,7 +32,7 @@ pub(super) fn check(result: &mut StageResult) {
     let mut command = Command::new("rustup");
     command.args(["run", toolchain, "cargo", "check", "--workspace", "--quiet"]);
     command.args(["--target-dir", "target/msrv"]).current_dir(cargo::root());
-    // Variables of this run's toolchain.
+    // Removes variables that this run's toolchain sets.
     command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
     result.check(process::run(&mut command));
 }

@@ -1,8 +1,8 @@
-//! Packages for a registry: each library can be packaged, with its licenses and a description.
+//! Checks that each library can be packaged for a registry, with licenses and a description.
 //!
-//! Nothing is uploaded, and the packages are not built, because they hold the files that the other
-//! stages build. Cargo resolves the libraries that depend on each other from the packages that it
-//! makes at the same time.
+//! Nothing is uploaded, and the packages are not built, because they contain the files that the
+//! other stages build. Cargo resolves the libraries that depend on each other from the packages
+//! that it makes at the same time.
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
@@ -10,20 +10,20 @@ use serde::Deserialize;
 use super::stage::StageResult;
 use crate::{cargo, process};
 
-/// Files that each package holds.
+/// The files that each package must contain.
 const FILES: &[&str] = &["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md", "src/lib.rs"];
 
-/// Fields that each manifest has: a registry shows them.
+/// The fields that each manifest must have, because a registry shows them.
 const FIELDS: &[&str] =
     &["description", "license", "repository", "documentation", "readme", "keywords", "categories"];
 
-/// The registry's limit on keywords.
+/// The maximum number of keywords that the registry accepts.
 const KEYWORDS: usize = 5;
 
-/// Checks the package of each library; a result for each, and one for packaging them together.
+/// Checks each library's package: one result per library, and one for packaging them together.
 pub(super) fn check(result: &mut StageResult) {
     let Some(libraries) = result.must(libraries()) else { return };
-    // Offline: cargo has the registry's index from earlier builds, and the libraries are not in it.
+    // Offline, because cargo has the registry's index already, and the libraries are not in it.
     let options = ["package", "--allow-dirty", "--offline"];
     let mut together = cargo::command();
     together.args(options).args(["--no-verify", "--quiet"]);
@@ -37,29 +37,29 @@ pub(super) fn check(result: &mut StageResult) {
     result.check(process::run(&mut together));
 }
 
-/// A package of the workspace that can be published.
+/// A package in the workspace that can be published.
 #[derive(Deserialize)]
 pub(super) struct Library {
     pub(super) name: String,
-    /// The registries that may have it; any if `None`.
+    /// The registries to which it may be published; any if `None`.
     publish: Option<Vec<String>>,
-    /// The rest of its manifest.
+    /// The rest of the package's manifest.
     #[serde(flatten)]
     manifest: serde_json::Value,
 }
 
 impl Library {
-    /// Returns the names of its features, except `default`.
+    /// Returns the names of the package's features, except `default`.
     pub(super) fn features(&self) -> impl Iterator<Item = &str> {
         let features = self.manifest["features"].as_object().into_iter().flatten();
         features.map(|(name, _)| name.as_str()).filter(|name| *name != "default")
     }
 
-    /// Checks it for the fields and files that a package needs.
+    /// Checks that the package has the fields and files that it needs.
     fn problem(&self, files: &str) -> Result<()> {
         for name in FIELDS {
             let value = &self.manifest[name];
-            // The address of the repository is empty until there is one (RELEASING.md).
+            // The repository's address is empty until there is a repository (RELEASING.md).
             let is_there = value.as_array().map_or(value.is_string(), |words| !words.is_empty());
             let is_empty = value.as_str() == Some("") && *name != "repository";
             ensure!(is_there && !is_empty, "its manifest has no {name}");
@@ -73,10 +73,10 @@ impl Library {
     }
 }
 
-/// Returns the packages of the workspace whose manifests have no `publish = false`, by name.
+/// Returns the packages in the workspace whose manifests have no `publish = false`, by name.
 ///
 /// # Errors
-/// cargo cannot be run.
+/// Cargo cannot be run.
 pub(super) fn libraries() -> Result<Vec<Library>> {
     #[derive(Deserialize)]
     struct Metadata {

@@ -1,4 +1,4 @@
-//! The parts of the checks that take too long for every commit.
+//! The parts into which the checks that take too long for every commit are divided.
 
 /// Values of `--whole`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -15,7 +15,7 @@ pub(super) enum Part {
     Aarch64,
     /// Third-party programs on our C libraries
     Programs,
-    /// All suites on rxe of Linux 5.10
+    /// All suites on rxe, on Linux 5.10
     #[value(name = "rxe-5.10")]
     Rxe5_10,
     /// The same on Linux 6.1, and conformance without ioctls

@@ -1,8 +1,8 @@
-//! Plans: the fixed list, each part of `--whole`, and the guests of a command line.
+//! Plans: the fixed list, each part of `--whole`, and the guests that a command line names.
 //!
 //! A plan runs its stages in two lanes, because a build keeps others out of its folder and leaves a
-//! processor idle while it links. The guests' programs are built beside; guests run last, two at a
-//! time.
+//! processor idle while it links. The second lane also builds the guests' programs. Guests run
+//! last, two at a time.
 
 use std::thread;
 
@@ -12,7 +12,7 @@ use super::part::Part;
 use super::stage::StageResult;
 use super::{Args, Only};
 
-/// Stages and guests.
+/// The stages and guests to run.
 #[derive(Default)]
 pub(super) struct Plan {
     /// Stages that take seconds and run first.
@@ -25,12 +25,12 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The checks of every commit.
+    /// Returns the plan for every commit.
     fn fixed() -> Self {
         Self { text: host::TEXT, workspace: host::WORKSPACE, beside: host::BESIDE, guests: list::fixed() }
     }
 
-    /// Returns the plan of a command line without `--whole`.
+    /// Returns the plan for a command line without `--whole`.
     pub(super) fn without_parts(args: &Args) -> Self {
         let fixed = Self::fixed();
         match args.only {
@@ -44,24 +44,24 @@ impl Plan {
         }
     }
 
-    /// Returns the plan of a part of `--whole`.
+    /// Returns the plan for a part of `--whole`.
     pub(super) fn of_part(part: Part) -> Self {
         let (workspace, beside) = host::of_part(part);
         Self { text: &[], workspace, beside, guests: list::of_part(part) }
     }
 
-    /// Returns the names of its stages and guests.
+    /// Returns the names of the plan's stages and guests.
     pub(super) fn names(&self) -> Vec<String> {
         let stages = [self.text, self.workspace, self.beside].concat();
         let stages = stages.into_iter().map(|(name, _)| name.to_owned());
         stages.chain(self.guests.iter().map(Guest::stage)).collect()
     }
 
-    /// Runs it.
+    /// Runs the plan.
     pub(super) fn run(&self, timeout: u64, vm_required: bool) -> Vec<StageResult> {
         let mut results = host::run(self.text, "");
         thread::scope(|scope| {
-            // Kernels are downloaded while the host's stages run.
+            // Downloads kernels while the host's stages run.
             let prepared = scope.spawn(|| guest::prepare(&self.guests));
             let beside = scope.spawn(|| {
                 let mut results = host::run(self.beside, "[beside] ");
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use crate::cargo;
 
-    /// Returns the cells of the tables' rows in docs/testing.md below a heading.
+    /// Returns the cells in the table rows below a heading in docs/testing.md.
     fn rows(heading: &str) -> Vec<Vec<String>> {
         let page = std::fs::read_to_string(cargo::root().join("docs/testing.md")).unwrap();
         let section = page.split("\n## ").find(|section| section.starts_with(heading)).expect(heading);

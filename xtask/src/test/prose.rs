@@ -1,10 +1,9 @@
-//! The form of comments in Rust sources, as far as a program can check it.
+//! Checks the form of comments in Rust sources, as far as a program can.
 //!
 //! | rule | applies to |
 //! |---|---|
 //! | at most [`COLUMNS`] columns; a single word such as an address may be longer | `//` lines |
-//! | no word of [`OPENINGS`] first, no question: name the thing, or begin with a verb | doc
-//! comments |
+//! | no question, no first word of [`OPENINGS`]: name the thing, or use a verb | doc comments |
 //! | a `# Safety` paragraph in the comment at the head | files that allow unsafe code |
 //!
 //! A doc comment opens at its first line, and again at each paragraph and after each heading.
@@ -17,13 +16,13 @@ use super::commits::git;
 use super::stage::StageResult;
 use crate::{cargo, process};
 
-/// The longest line of a comment.
+/// The maximum length of a comment line, in columns.
 const COLUMNS: usize = 100;
 
-/// Words that begin a question or an indirect one, or that point back to the text before.
+/// Words that begin a direct or indirect question, or that refer to the text before.
 const OPENINGS: &[&str] = &["What", "Who", "How", "Where", "Has", "Is", "Does", "May", "So"];
 
-/// Checks every Rust file that git knows or would know; a result for each file.
+/// Checks every Rust file that git knows or would know. Counts one result per file.
 pub(super) fn check(result: &mut StageResult) {
     for file in result.needs("comments", sources()).unwrap_or_default() {
         let check = || {
@@ -35,16 +34,16 @@ pub(super) fn check(result: &mut StageResult) {
     }
 }
 
-/// Returns the Rust files of the workspace.
+/// Returns the Rust files in the workspace.
 fn sources() -> Result<Vec<String>> {
     let list = ["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"];
     let files = process::output(git().args(list))?;
-    // Those that are removed, and not yet committed, are still listed.
+    // Files whose removal is not yet committed are still listed.
     let is_there = |file: &&str| cargo::root().join(file).exists();
     Ok(files.lines().filter(is_there).map(str::to_owned).collect())
 }
 
-/// Returns the broken rules of a file, each with its line number.
+/// Returns the rules that a file breaks, each with its line number.
 fn problems(source: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let (mut opens_paragraph, mut opens_comment) = (true, true);
@@ -75,7 +74,7 @@ fn problems(source: &str) -> Vec<String> {
     problems
 }
 
-/// Returns whether an attribute of the whole file sets the lint `unsafe_code` to a level other than
+/// Returns whether an attribute on the whole file sets the lint `unsafe_code` to a level other than
 /// `deny` and `forbid`.
 fn allows_unsafe(source: &str) -> bool {
     let is_denied = |line: &str| ["#![deny(", "#![forbid("].iter().any(|level| line.starts_with(level));

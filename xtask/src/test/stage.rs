@@ -1,4 +1,4 @@
-//! Stages of a test run: their counts, their notes, and following a command's output.
+//! Stages in a test run: their counts and notes, and following a command's output.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use regex_lite::Regex;
 
 use crate::process;
 
-/// Numbers of passed, failed and skipped checks.
+/// The numbers of passed, failed and skipped checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Counts {
     pub(super) passed: u64,
@@ -17,18 +17,18 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Reads `N passed, N failed, N skipped`.
+    /// Parses `N passed, N failed, N skipped`.
     pub(super) fn parse(line: &str) -> Option<Counts> {
         Counts::found(r"^(\d+) passed, (\d+) failed, (\d+) skipped$", line.trim())
     }
 
-    /// Reads the last line of a test program, such as `test result: ok. 12 passed; 0 failed; 1
+    /// Parses the last line of a test program, such as `test result: ok. 12 passed; 0 failed; 1
     /// ignored; 0 measured; 0 filtered out; finished in 0.1s`.
     pub(super) fn parse_test_result(line: &str) -> Option<Counts> {
         Counts::found(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", line)
     }
 
-    /// Returns the numbers that a pattern's groups find. Few lines of a test program are worth it.
+    /// Returns the numbers that a pattern's groups match, after ruling out most lines cheaply.
     fn found(pattern: &str, line: &str) -> Option<Counts> {
         if !line.contains(" passed") {
             return None;
@@ -57,11 +57,11 @@ pub(super) struct StageResult {
     pub(super) name: String,
     pub(super) counts: Counts,
     pub(super) took: Duration,
-    /// The beginning of its lines, where others are printed between them.
+    /// The prefix for the stage's lines, if other stages print lines in between.
     pub(super) prefix: String,
-    /// Lines about failed and skipped checks, for the summary.
+    /// The lines about failed and skipped checks, for the summary.
     pub(super) notes: Vec<String>,
-    /// The lines of cases: `ok NAME`, `skip NAME: why` or `FAIL NAME: why`.
+    /// The cases' lines: `ok NAME`, `skip NAME: why` or `FAIL NAME: why`.
     pub(super) cases: Vec<String>,
 }
 
@@ -71,12 +71,12 @@ impl StageResult {
         self.counts.passed += u64::from(self.must(outcome).is_some());
     }
 
-    /// Returns the value of work without which no check runs; its error is a failure.
+    /// Returns the value of a step without which no check runs. Its error counts as a failure.
     pub(super) fn must<T>(&mut self, work: Result<T>) -> Option<T> {
         work.map_err(|error| self.fail(format!("{error:#}"))).ok()
     }
 
-    /// Returns what a check needs. Without it, the check is skipped.
+    /// Returns a value that a check needs. If it is an error, the check is skipped.
     pub(super) fn needs<T>(&mut self, check: &str, needed: Result<T>) -> Option<T> {
         needed.map_err(|error| self.skip(format!("{check}: {error:#}"))).ok()
     }
@@ -91,12 +91,12 @@ impl StageResult {
         self.notes.push(format!("skip {}", why.into()));
     }
 
-    /// Prints a line.
+    /// Prints a line after the prefix.
     pub(super) fn say(&self, line: &str) {
         println!("{}{line}", self.prefix);
     }
 
-    /// Takes a line of a case's result.
+    /// Records a line with a case's result.
     pub(super) fn case(&mut self, line: &str) {
         if line.starts_with("FAIL ") || line.starts_with("skip ") {
             self.notes.push(line.to_owned());
@@ -104,8 +104,8 @@ impl StageResult {
         self.cases.push(line.to_owned());
     }
 
-    /// Runs a command, prints the lines of its stdout and stderr, calls `each` with each, and
-    /// returns its status; `None` if a signal ended it.
+    /// Runs a command, prints the lines of its stdout and stderr, calls `each` with each line, and
+    /// returns the exit status; `None` if a signal ended the command.
     ///
     /// # Errors
     /// The command cannot be run or waited for.
@@ -123,7 +123,7 @@ impl StageResult {
     }
 }
 
-/// Runs a stage, announces it first, shows its failures, and measures its time.
+/// Announces a stage, runs it, shows its failures, and measures its time.
 pub(super) fn stage(name: &str, work: impl FnOnce(&mut StageResult)) -> StageResult {
     println!("== {name}");
     let started = Instant::now();

@@ -1,12 +1,12 @@
-//! The end of a test run: skipped checks by reason, each stage, each failure.
+//! The end of a test run's output: skipped checks by reason, each stage, and each failure.
 //!
-//! Invariant: the failures come last, so the end of the output always contains them.
+//! Invariant: the failures come last, so that the end of the output always contains them.
 
 use std::collections::BTreeMap;
 
 use super::stage::StageResult;
 
-/// The number of checks that are named per reason; the output above names each.
+/// The number of checks that are named per reason. The output above names each one.
 const NAMED: usize = 4;
 
 /// Returns the lines of the summary.
@@ -30,7 +30,7 @@ pub(super) fn lines(results: &[StageResult]) -> Vec<String> {
     lines
 }
 
-/// Returns a line for each reason to skip checks.
+/// Returns a line for each reason for which checks were skipped.
 fn skipped(notes: &[String]) -> Vec<String> {
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for note in notes.iter().filter_map(|note| note.strip_prefix("skip ")) {

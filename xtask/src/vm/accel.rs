@@ -1,8 +1,8 @@
 //! The choice of an accelerator: KVM only if a guest starts under it.
 //!
-//! A host may have a /dev/kvm that runs no guest. The first guest tries it: if its process 1 sends
-//! nothing, it is booted again under emulation, and the cache remembers that with the host's boot
-//! id.
+//! A host may have a /dev/kvm that cannot run guests. The first guest tries it. If its process 1
+//! sends nothing, the guest is booted again under emulation, and the cache records that with the
+//! host's boot id.
 
 use std::fs::{self, File};
 
@@ -13,10 +13,10 @@ use crate::arch::Arch;
 use crate::cache;
 use crate::progress::say;
 
-/// The accelerator of a guest's processors.
+/// The accelerator for a guest's processors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Accel {
-    /// KVM if a guest starts under it, else emulation; emulation for mlx5
+    /// KVM if a guest starts under it, otherwise emulation; always emulation for mlx5
     Auto,
     /// The host's processors
     Kvm,
@@ -24,16 +24,16 @@ pub(crate) enum Accel {
     Tcg,
 }
 
-/// The emulated processor: the plain one, with random numbers for the kernel. What newer ones add,
-/// such as longer registers and protection of the kernel from itself, is slower to emulate.
+/// The emulated processor: the plain one, with random numbers for the kernel. Newer features, such
+/// as longer registers and protection of the kernel from itself, are slow to emulate.
 const EMULATED: &str = "qemu64,+rdrand,+rdseed";
 
-/// The same of aarch64: with atomic instructions, which cost less than loops of exclusive loads and
-/// stores, with pages of 4, 16 and 64 KiB, and without signed pointers, which cost much.
+/// The emulated aarch64 processor. It has atomic instructions, which cost less than exclusive loads
+/// and stores, and pages of 4, 16 and 64 KiB, but no signed pointers, which are expensive.
 const EMULATED_AARCH64: &str = "neoverse-n1";
 
 impl Accel {
-    /// QEMU's arguments.
+    /// Returns QEMU's arguments.
     pub(crate) fn arguments(self, arch: Arch) -> [&'static str; 4] {
         const TCG: &str = "tcg,thread=multi,tb-size=512";
         match (self, arch) {
@@ -43,12 +43,12 @@ impl Accel {
         }
     }
 
-    /// The name to show.
+    /// Returns the name to show.
     pub(crate) fn name(self) -> &'static str {
         if self == Accel::Kvm { "kvm" } else { "tcg" }
     }
 
-    /// Decides `Auto`. The ConnectX model takes most of the time with either accelerator.
+    /// Resolves `Auto`: emulation for the ConnectX model, which takes most of the time either way.
     pub(crate) fn resolve(self, arch: Arch, device: Device) -> Result<Accel> {
         if self != Accel::Auto {
             return Ok(self);
@@ -64,10 +64,10 @@ impl Accel {
     }
 }
 
-/// The cache's file that says that no guest starts under KVM.
+/// The file in the cache that records that no guest starts under KVM.
 const FILE: &str = "kvm";
 
-/// Remembers that no guest starts under KVM, until the host boots again.
+/// Records that no guest starts under KVM until the host boots again.
 pub(super) fn kvm_has_failed() -> Result<()> {
     say("no guest starts under KVM: emulating");
     Ok(fs::write(cache::dir()?.join(FILE), failure()?)?)

@@ -1,8 +1,8 @@
 //! The kernel image in the form that boots fastest: unpacked.
 //!
 //! A bzImage unpacks itself inside the guest, which costs an emulated processor two to five
-//! seconds. The same ELF file, unpacked once on the host, starts through its PVH entry point at
-//! once.
+//! seconds. The same ELF file, unpacked once on the host, starts at once through its PVH entry
+//! point.
 //!
 //! # References
 //! The kernel's Documentation/arch/x86/boot.rst (setup header: setup_sects, payload_offset,
@@ -17,8 +17,8 @@ use anyhow::{Context as _, Result, ensure};
 use super::kernel::Kernel;
 use crate::{apt, cache};
 
-/// Returns the unpacked image of a kernel from the cache, or the packed one if this kernel has no
-/// PVH entry point or is packed in an unknown way, or QEMU lacks its option ROM for the entry.
+/// Returns a kernel's unpacked image from the cache, or its packed image if it has no PVH entry
+/// point, if it is packed in an unknown way, or if QEMU lacks its option ROM for the entry point.
 pub(crate) fn find_or_unpack(kernel: &Kernel) -> Result<PathBuf> {
     let identity = cache::hash(&[cache::stamps(&[&kernel.image])?.as_bytes()]);
     let unpacked = cache::dir()?.join("images").join(format!("{}-{identity:016x}.elf", kernel.release));
@@ -46,7 +46,7 @@ fn unpack_image(packed: &Path, temporary: &Path) -> Result<Vec<u8>> {
     unpack(unpacker, input)
 }
 
-/// Returns what `xz` or `zstd` makes of a file.
+/// Returns a file's contents after `xz` or `zstd` has unpacked it.
 pub(super) fn unpack(unpacker: &str, file: File) -> Result<Vec<u8>> {
     let program = apt::find_program(unpacker).with_context(|| format!("{unpacker} is missing"))?;
     let output = Command::new(program).args(["-q", "-d", "-c"]).stdin(file).output()?;
@@ -68,7 +68,7 @@ fn payload(image: &[u8]) -> Option<(&'static str, &[u8])> {
     }
 }
 
-/// Returns whether an ELF image has the note with its PVH entry point: its kind, and its owner.
+/// Returns whether an ELF image has the note with its PVH entry point, by its type and owner.
 fn has_pvh_entry(elf: &[u8]) -> bool {
     const PHYS32_ENTRY: &[u8; 8] = b"\x12\0\0\0Xen\0";
     elf.starts_with(b"\x7fELF\x02\x01") && elf.windows(8).any(|bytes| bytes == PHYS32_ENTRY)

@@ -1,10 +1,10 @@
-//! The initramfs: busybox, the modules for mounting the host's root and for the device, and
-//! a script that loads them, mounts the host's root and starts [`super::guest`].
+//! The initramfs: busybox, the modules that mount the host's root and drive the device, and a
+//! script that loads the modules, mounts the host's root and starts [`super::guest`].
 //!
 //! The cache entry is named by a hash of all inputs. The archive is plain cpio, uncompressed: QEMU
 //! copies it into the guest's memory at once, while an emulated processor would take seconds to
-//! unpack it. Debian's initramfs-tools and dracut do not fit: they make archives of the host's own
-//! kernel and configuration.
+//! unpack it. Debian's initramfs-tools and dracut do not fit, because they make archives for the
+//! host's own kernel and configuration.
 
 use std::fs::{self, File};
 use std::io::Cursor;
@@ -19,21 +19,21 @@ use super::kernel::Kernel;
 use crate::progress::say;
 use crate::{apt, cache};
 
-/// Modules, a line each: those that every guest needs, then those for bad networks and for RDMA.
-/// Names that a kernel has built in or does not know are left out. Loading the others in this
+/// Modules, one per line: those that every guest needs, then those for bad networks and for RDMA.
+/// Modules that a kernel has built in or does not know are left out. Loading the others in this
 /// order, dependencies first, is sufficient.
 const MODULES: &str = include_str!("modules.txt");
 
 /// The additional module for all devices except a ConnectX.
 const RXE: &str = "rdma_rxe";
 
-/// The driver of a ConnectX.
+/// The driver for a ConnectX.
 const MLX5: &str = "mlx5_ib";
 
 const INIT: &str = include_str!("init.sh");
 
 /// Returns the initramfs for a kernel and a device, and builds it if the cache has none. Its
-/// busybox is the host's, or comes from a folder of Debian's programs.
+/// busybox is the host's, or comes from a folder with Debian's programs.
 pub(crate) fn find_or_build(kernel: &Kernel, device: Device, debian: Option<&Path>) -> Result<PathBuf> {
     let busybox = match debian {
         Some(root) => root.join("usr/bin/busybox"),
@@ -71,18 +71,18 @@ pub(crate) fn find_or_build(kernel: &Kernel, device: Device, debian: Option<&Pat
     Ok(path)
 }
 
-/// Returns the name of the module in a file such as `ib_core.ko.xz`.
+/// Returns the name of the module that is in a file such as `ib_core.ko.xz`.
 fn name(module: &Path) -> String {
     let file = module.file_name().unwrap_or_default().to_string_lossy();
     file.split(".ko").next().unwrap_or_default().replace('-', "_")
 }
 
-/// Returns the files of modules and their dependencies, dependencies first, in modprobe's
-/// order of loading.
+/// Returns the files of modules and of their dependencies in modprobe's loading order, dependencies
+/// first.
 fn load_order(kernel: &Kernel, wanted: &[&str]) -> Result<Vec<PathBuf>> {
     let root = kernel.modules.ancestors().nth(2).context("no root of lib/modules")?;
     let modprobe = apt::find_program("modprobe").context("modprobe (package kmod) is missing")?;
-    // The status only shows whether all exist.
+    // The status only shows whether all modules exist.
     let output = Command::new(modprobe)
         .args(["--config", "/dev/null", "--show-depends", "--all", "--set-version", &kernel.release])
         .arg("--dirname")

@@ -1,27 +1,27 @@
-//! The job of a guest as a file: the command with its bytes preserved, and the device that must
-//! exist when it starts. The host writes it, and process 1 of the guest reads it.
+//! A guest's job as a file: the command, byte for byte, and the device that must exist when it
+//! starts. The host writes the file, and process 1 in the guest reads it.
 
 use std::ffi::OsString;
 
 use serde::{Deserialize, Serialize};
 
-/// One command for one guest.
+/// A command for a guest.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Job {
-    /// Program and arguments.
+    /// The program and its arguments.
     pub(crate) argv: Vec<OsString>,
-    /// The command's whole environment, names and values.
+    /// The command's whole environment: names and values.
     pub(crate) env: Vec<(OsString, OsString)>,
-    /// The working directory of the command.
+    /// The command's working directory.
     pub(crate) cwd: OsString,
     /// The host's directory that becomes /lib/modules.
     pub(crate) modules: OsString,
     /// The device that must exist when the command starts.
     pub(crate) device: Device,
-    /// The kind of port and the number of the functions of a ConnectX.
+    /// The port type, and the number of functions, of a ConnectX.
     pub(crate) port: Port,
     pub(crate) functions: u8,
-    /// Whether the command's stdin is the host's.
+    /// Whether the command's stdin is the host's stdin.
     pub(crate) interactive: bool,
 }
 
@@ -47,7 +47,7 @@ pub(crate) enum Port {
     Roce,
 }
 
-/// The serial port for a guest to inject faults into its ConnectX, and the model's socket for it.
+/// The serial port with which a guest injects ConnectX faults, and the model's socket for it.
 pub(crate) const CONNECTX_PORT: &str = "connectx";
 
 /// The PCI slot of a ConnectX's first function. The next function takes the next slot, so that the
@@ -55,8 +55,8 @@ pub(crate) const CONNECTX_PORT: &str = "connectx";
 pub(crate) const CONNECTX_SLOT: u8 = 0x10;
 
 /// The name of the model's listening socket for a function. It is relative to the guest's
-/// directory, the working directory of the model and QEMU, because a socket's path has at most 107
-/// bytes and the cache directory can have a long path.
+/// directory, which is the working directory of the model and of QEMU. A socket's path has at most
+/// 107 bytes, and the cache directory can have a long path.
 pub(crate) fn socket(function: u8) -> String {
     format!("function{function}")
 }

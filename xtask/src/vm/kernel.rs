@@ -1,7 +1,7 @@
 //! Kernels to boot: Debian's own packages, downloaded once and unpacked, never installed.
 //!
 //! A kernel is a directory as `dpkg-deb -x` leaves it. A suite's metapackage, such as
-//! `linux-image-amd64`, names the kernel that it carries now.
+//! `linux-image-amd64`, names the suite's current kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::process::output;
 /// Values of `--kernel`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Choice {
-    /// One of [`SERIES`], by name.
+    /// A kernel series, by name.
     Series(&'static Series),
     /// A directory with an unpacked kernel.
     Path(PathBuf),
@@ -41,7 +41,7 @@ impl FromStr for Choice {
 }
 
 impl Choice {
-    /// Returns whether Debian has it for aarch64 alone.
+    /// Returns whether Debian has this kernel only for aarch64.
     pub(crate) fn is_for_aarch64_alone(&self) -> bool {
         matches!(self, Choice::Series(series) if LARGE_PAGES.contains(series))
     }
@@ -59,15 +59,15 @@ impl std::fmt::Display for Choice {
 /// A kernel series, and the Debian suites that carry it.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Series {
-    /// Its name on the command line.
+    /// The name that the command line uses for the series.
     pub(crate) name: &'static str,
     suites: &'static [&'static str],
-    /// The end of its metapackage's name behind the architecture.
+    /// The end of its metapackage's name, after the architecture.
     flavour: &'static str,
 }
 
-/// Every series the project is tested on, oldest first. sid moves on, so that 7.2 is any later
-/// version that sid carries.
+/// Every series that the project is tested on, oldest first. sid moves on, so 7.2 stands for any
+/// later version that sid carries.
 pub(crate) static SERIES: [Series; 4] = [
     Series { name: "5.10", suites: &["bullseye", "bullseye-security"], flavour: "" },
     Series { name: "6.1", suites: &["bookworm", "bookworm-security"], flavour: "" },
@@ -75,10 +75,10 @@ pub(crate) static SERIES: [Series; 4] = [
     Series { name: "7.2", suites: &["sid"], flavour: "" },
 ];
 
-/// The same with pages of 16 KiB, which Debian has for arm64 alone.
+/// The series with 16 KiB pages, which Debian has only for arm64.
 pub(crate) static LARGE_PAGES: [Series; 1] = [Series { name: "7.2-16k", suites: &["sid"], flavour: "-16k" }];
 
-/// The series that `--kernel` defaults to.
+/// The default series for `--kernel`.
 pub(crate) const DEFAULT: &str = "6.1";
 
 /// A kernel on disk, ready to boot.
@@ -90,12 +90,12 @@ pub(crate) struct Kernel {
     pub(crate) release: String,
     /// The compressed kernel image.
     pub(crate) image: PathBuf,
-    /// The directory that holds RELEASE/ with modules.dep in it.
+    /// The directory that contains RELEASE/modules.dep.
     pub(crate) modules: PathBuf,
 }
 
 impl Kernel {
-    /// Finds the chosen kernel, downloading it if it is not in the cache.
+    /// Finds the chosen kernel, and downloads it if it is not in the cache.
     pub(crate) fn find(choice: &Choice, arch: Arch) -> Result<Kernel> {
         let series = match choice {
             Choice::Series(series) => series,
@@ -114,8 +114,8 @@ impl Kernel {
         Ok(Kernel { version: apt::version(&root, "linux-image-")?, ..Kernel::in_directory(&root)? })
     }
 
-    /// Finds a kernel in a directory as `dpkg-deb -x` leaves it, and completes it: packages have no
-    /// modules.dep.
+    /// Finds a kernel in a directory as `dpkg-deb -x` leaves it, and adds modules.dep, which
+    /// packages lack.
     fn in_directory(root: &Path) -> Result<Kernel> {
         let modules = ["lib/modules", "usr/lib/modules"]
             .map(|dir| root.join(dir))
@@ -135,7 +135,7 @@ impl Kernel {
             .with_context(|| format!("{}: no vmlinuz-{release} in it", root.display()))?;
         if !modules.join(&release).join("modules.dep").exists() {
             let depmod = apt::find_program("depmod").context("depmod (package kmod) is missing")?;
-            // The folder that `lib/modules` is in.
+            // The folder that contains `lib/modules`.
             let base = modules.ancestors().nth(2).unwrap_or(root);
             output(Command::new(depmod).arg("-b").arg(base).arg(&release))?;
         }

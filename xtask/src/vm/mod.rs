@@ -1,4 +1,4 @@
-//! `cargo xtask vm`: one command in a guest, as if it ran on the host.
+//! `cargo xtask vm`: runs one command in a guest, as if it ran on the host.
 //!
 //! ```text
 //! kernel  ── finds or downloads a kernel        image     ── unpacks it to boot faster
@@ -10,16 +10,16 @@
 //! run_dir ── the guest's files
 //! ```
 //!
-//! The guest sees the host's root read-only under a tmpfs: programs run at their own path, and
+//! The guest sees the host's root read-only under a tmpfs: programs run at their own paths, and the
 //! files that they write disappear with the guest. The command's stdout and stderr arrive unchanged
 //! and separate; the kernel's console is kept out of both and shown only after a failure.
 //!
-//! Invariant: a guest whose kernel dies or stands still before process 1 has sent anything, and
-//! whose console does not name the drivers under test, is booted again, with a message. After that
+//! Invariant: a guest whose kernel dies or hangs before process 1 has sent anything, and whose
+//! console does not name the drivers under test, is booted again, with a message. After that,
 //! nothing is tried twice.
 //!
 //! Invariant: whether or not the command succeeds, the run fails if the kernel panicked, oopsed or
-//! warned about the infiniband drivers, or if the guest broke the rules of the device's model.
+//! warned about the infiniband drivers, or if the guest broke the rules of the device model.
 
 mod accel;
 pub(crate) mod connectx;
@@ -56,13 +56,13 @@ use crate::arch::Arch;
 use crate::progress::{self, say};
 use crate::{aarch64, apt};
 
-/// Exit status if the command did not end in time.
+/// The exit status if the command did not end in time.
 pub(crate) const STATUS_TIMEOUT: u8 = 124;
-/// Exit status if the VM failed or could not start: the command's result is unknown or does not
-/// count.
+/// The exit status if the VM failed or could not start, so that the command's result is unknown or
+/// does not count.
 pub(crate) const STATUS_VM_FAILED: u8 = 125;
 
-/// Exit status of `vm`, shown by --help.
+/// The exit statuses of `vm`, which --help shows.
 const STATUSES: &str = "\
 Exit status:
   the command's own; 128+N if signal N ended it; 126 or 127 if it cannot be run or found
@@ -75,13 +75,13 @@ Exit status:
 #[derive(clap::Parser)]
 #[command(after_help = STATUSES)]
 pub(crate) struct Args {
-    /// Kernel: 5.10, 6.1, 6.12, 7.2, 7.2-16k (aarch64 with pages of 16 KiB), or a directory with an
+    /// Kernel: 5.10, 6.1, 6.12, 7.2, 7.2-16k (aarch64 with 16 KiB pages), or a directory with an
     /// unpacked kernel package
     #[arg(long, default_value = kernel::DEFAULT, value_name = "KERNEL")]
     pub(crate) kernel: kernel::Choice,
 
-    /// Architecture of the guest; programs for aarch64 are built with `cargo xtask aarch64`, and
-    /// Debian's are there
+    /// Architecture of the guest; `cargo xtask aarch64` builds programs for aarch64, and Debian's
+    /// programs are there
     #[arg(long, value_enum, default_value_t = Arch::X86_64)]
     pub(crate) arch: Arch,
 
@@ -101,15 +101,15 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 2, value_name = "N")]
     pub(crate) cpus: u32,
 
-    /// Set a variable for the command, or pass the caller's on
+    /// Set a variable for the command, or pass on the caller's variable
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<String>,
 
-    /// Connect the command's stdin, which is /dev/null otherwise
+    /// Connect the command's stdin, which is otherwise /dev/null
     #[arg(long)]
     pub(crate) interactive: bool,
 
-    /// Show the kernel's whole console on stderr as well
+    /// Also show the kernel's whole console on stderr
     #[arg(long)]
     pub(crate) console: bool,
 
@@ -130,31 +130,31 @@ pub(crate) struct Args {
     pub(crate) connectx: connectx::Options,
 }
 
-/// Returns whether a console names drivers under test; then booting again would hide their fault.
+/// Returns whether a console names drivers under test, whose fault another boot would hide.
 fn names_drivers(console: &str) -> bool {
     ["infiniband", "rdma", "rxe", "mlx5"].iter().any(|name| console.contains(name))
 }
 
-/// The number of times that a guest is booted if it does not come up.
+/// The maximum number of times that a guest that does not come up is booted.
 const BOOTS: u32 = 3;
 
-/// The limit on a boot that shows whether guests start under KVM.
+/// The time limit for a boot that shows whether guests start under KVM.
 const KVM_LIMIT: Duration = Duration::from_secs(20);
 
-/// The files and settings that a guest boots with.
+/// The files and settings with which a guest boots.
 pub(crate) struct Boot {
     release: Release,
     kernel: Kernel,
     image: PathBuf,
     initramfs: PathBuf,
-    /// Programs of the guest's architecture, if it is not the host's.
+    /// The programs for the guest's architecture, if it differs from the host's.
     debian: Option<PathBuf>,
     accel: Accel,
 }
 
 impl Boot {
-    /// Finds or makes everything that a guest with such a device boots from. Host packages must be
-    /// installed.
+    /// Finds or makes everything from which a guest with this device boots. The host packages must
+    /// be installed.
     pub(crate) fn prepare(choice: &kernel::Choice, arch: Arch, device: Device, accel: Accel) -> Result<Boot> {
         let is_native = arch == Arch::X86_64;
         ensure!(is_native || accel != Accel::Kvm, "a guest of aarch64 is emulated: KVM cannot run it");
@@ -172,8 +172,8 @@ pub(crate) fn ensure_qemu(device: Device) -> Result<()> {
     Release::find(Arch::X86_64, device).map(drop)
 }
 
-/// Runs this program with a command line in a guest with an rxe device, for at most `timeout`
-/// seconds.
+/// Runs this program in a guest with an rxe device, with the arguments `words`, for at most
+/// `timeout` seconds.
 pub(crate) fn run_this_program(
     kernel: &kernel::Choice,
     timeout: u64,
@@ -203,7 +203,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Arch::X86_64 => "/proc/self/exe".into(),
         Arch::Aarch64 => aarch64::build(aarch64::XTASK)?.join("xtask"),
     };
-    // A copy: the original may be rebuilt while the guest runs.
+    // Copies the program, because the original may be rebuilt while the guest runs.
     fs::copy(program, share.join("xtask")).context("cannot copy this program for the guest")?;
 
     let (mut started, mut boots) = (Instant::now(), 0);
@@ -213,7 +213,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let model = model_program.as_ref().map(|program| {
             let send = send.clone();
             connectx::Model::start(program, &args.connectx, &run_dir.path, move || {
-                // Fails only if the guest is no longer followed.
+                // Fails only once the guest is no longer followed.
                 let _ = send.send(supervise::Event::ModelEnded);
             })
         });
@@ -230,10 +230,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let console = fs::read(run_dir.path.join(qemu::CONSOLE)).unwrap_or_default();
         let console = String::from_utf8_lossy(&console).into_owned();
         boots += 1;
-        // Process 1 has not sent anything, and no driver is named. Under emulation one boot of
-        // about fifty was observed to die this way: a processor executes a breakpoint of code that
-        // the kernel has finished patching (7.2 with QEMU 7.2, "Oops: int3"); one of some hundred
-        // stood still after a second.
+        // Process 1 has not sent anything, and no driver is named. Under emulation, about one boot
+        // in fifty was observed to die this way: a processor executes a breakpoint in code that the
+        // kernel has finished patching (7.2 with QEMU 7.2, "Oops: int3"). One boot in some hundred
+        // hung after a second.
         match ended {
             Ended::NeverUp(reason)
                 if boots < BOOTS
@@ -272,7 +272,7 @@ fn job(args: &Args, kernel: &Kernel) -> Result<Job> {
     })
 }
 
-/// Decides the exit status, and shows the details of a failure.
+/// Determines the exit status, and shows the details of a failure.
 fn report(
     ended: Ended,
     console: &str,
@@ -293,7 +293,7 @@ fn report(
     if known_warnings > 0 {
         eprintln!("vm: {known_warnings} known warnings of the guest's kernel, announced by its tests");
     }
-    // Shown even when quiet: without it the status could be mistaken for the command's own.
+    // Shown even with --quiet: otherwise, the status could be mistaken for the command's own.
     let text = verdict.text();
     if !text.is_empty() {
         eprintln!("vm: {text}");
@@ -321,8 +321,8 @@ fn report(
     status
 }
 
-/// Returns the command's environment: variables that programs need to find others, and those that
-/// the caller chose.
+/// Returns the command's environment: the variables with which programs find other programs, and
+/// the variables that the caller chose.
 fn environment(chosen: &[String]) -> Vec<(OsString, OsString)> {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");

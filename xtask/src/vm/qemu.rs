@@ -20,11 +20,11 @@ use crate::process::Process;
 pub(crate) struct Machine<'a> {
     pub(crate) args: &'a Args,
     pub(crate) boot: &'a Boot,
-    /// The guest's directory: its folder `job` is shared, and a ConnectX's model listens in it.
+    /// The guest's directory, whose folder `job` the guest mounts, and in which a model listens.
     pub(crate) directory: &'a Path,
 }
 
-/// The files of the console and of QEMU's messages in the guest's directory.
+/// The names of the files in the guest's directory with the console and with QEMU's messages.
 pub(crate) const CONSOLE: &str = "console.log";
 pub(crate) const LOG: &str = "qemu.log";
 
@@ -36,7 +36,7 @@ pub(crate) struct Streams {
     pub(crate) input: UnixStream,
 }
 
-/// The names of the serial ports that carry the streams, in their order.
+/// The names of the serial ports that carry the streams, in order.
 const PORTS: [&str; 4] = ["control", "out", "err", "in"];
 
 /// Starts a machine.
@@ -44,7 +44,7 @@ pub(crate) fn start(machine: &Machine<'_>) -> Result<(Process, Streams)> {
     let pair = || UnixStream::pair().context("cannot make a socket pair");
     let pairs = [pair()?, pair()?, pair()?, pair()?];
     for (_, end) in &pairs {
-        // QEMU inherits its ends under their numbers.
+        // QEMU inherits its ends of the sockets under the same numbers.
         fcntl(end, FcntlArg::F_SETFD(FdFlag::empty()))?;
     }
     let mut command = machine.boot.release.command();
@@ -56,7 +56,7 @@ pub(crate) fn start(machine: &Machine<'_>) -> Result<(Process, Streams)> {
     Ok((qemu, Streams { control, out, err, input }))
 }
 
-/// QEMU's arguments. The serial ports are descriptors that it inherits.
+/// Returns QEMU's arguments. The serial ports are descriptors that QEMU inherits.
 fn arguments(machine: &Machine<'_>, ports: [RawFd; 4]) -> Vec<OsString> {
     let Machine { args, boot, .. } = machine;
     let mut arguments: Vec<OsString> = Vec::new();
@@ -64,7 +64,7 @@ fn arguments(machine: &Machine<'_>, ports: [RawFd; 4]) -> Vec<OsString> {
     add(&boot.accel.arguments(args.arch));
     add(&["-m", &args.memory.to_string(), "-smp", &args.cpus.to_string()]);
     add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-    // For a ConnectX, PCI Express and memory that the model can map.
+    // A ConnectX needs PCI Express, and memory that the model can map.
     let has_model = args.device == Device::Mlx5;
     let memory = if has_model { ",memory-backend=memory" } else { "" };
     match args.arch {
@@ -87,7 +87,7 @@ fn arguments(machine: &Machine<'_>, ports: [RawFd; 4]) -> Vec<OsString> {
         let control = format!("socket,id={CONNECTX_PORT},path={CONNECTX_PORT}");
         add(&["-chardev", &control, "-device", &serial_port(CONNECTX_PORT)]);
     }
-    // Shown on our stderr as well if it has all messages, instead of warnings and worse.
+    // With --console, the console has all messages, not only warnings, and goes to our stderr too.
     let console = if args.console {
         format!("file,id=console,append=on,path=/proc/{}/fd/2,logfile={CONSOLE}", std::process::id())
     } else {
@@ -108,10 +108,10 @@ fn arguments(machine: &Machine<'_>, ports: [RawFd; 4]) -> Vec<OsString> {
     arguments
 }
 
-/// Returns the device option for a function of the model. The socket's name needs no JSON escapes.
+/// Returns the device option for a model function. The socket's name needs no JSON escapes.
 ///
-/// Stores that are not posted wait for the model: when it reads a doorbell record, the guest has
-/// not continued yet.
+/// Without posted writes, a store waits for the model: when the model reads a doorbell record, the
+/// guest has not continued yet.
 fn function_device(function: u8) -> String {
     let (slot, socket) = (CONNECTX_SLOT + function, socket(function));
     let socket = format!(r#"{{"type":"unix","path":"{socket}"}}"#);
@@ -126,18 +126,18 @@ fn serial_port(name: &str) -> String {
 
 /// Returns the kernel's command line. oops=panic and panic=-1 make QEMU end when the kernel dies.
 /// The lockup and stall detectors are off, because they would report a busy host as a failure of
-/// the guest; the time limit finds real hangs. With five levels of page tables, mlx5 would register
+/// the guest. The time limit finds real hangs. With five levels of page tables, mlx5 would register
 /// all memory with a list of 1 GiB.
 ///
-/// QEMU's processors have the same time stamp counter, which Linux does not believe of several:
-/// without `tsc=reliable`, each look at a clock is a system call and an emulated access to the
-/// HPET. Security modules and cleared memory have no part in the tests. Together, these options
-/// halve the time of the conformance suite on the ConnectX model.
+/// QEMU's processors share a time stamp counter, but Linux does not trust that with several
+/// processors. Without `tsc=reliable`, each reading of a clock is a system call and an emulated
+/// access to the HPET. The tests need neither security modules nor cleared memory. Together, these
+/// options halve the time of the conformance suite on the ConnectX model.
 fn command_line(machine: &Machine<'_>) -> String {
     let Machine { args, boot, .. } = machine;
     let level = if args.console { 7 } else { 5 };
     let of_arch = match (args.arch, boot.accel) {
-        // The host's processors say themselves whether their counters agree.
+        // Under KVM, the host's processors report whether their counters agree.
         (Arch::X86_64, Accel::Kvm) => "console=ttyS0 no_timer_check no5lvl",
         (Arch::X86_64, Accel::Auto | Accel::Tcg) => "console=ttyS0 no_timer_check no5lvl tsc=reliable",
         (Arch::Aarch64, _) => "console=ttyAMA0",
@@ -150,8 +150,8 @@ fn command_line(machine: &Machine<'_>) -> String {
     )
 }
 
-/// Returns the option for a directory that the guest mounts read-only over 9p. Inode numbers of the
-/// host's several file systems are kept apart.
+/// Returns the option for a directory that the guest mounts read-only over 9p. It keeps apart the
+/// inode numbers of the host's different file systems.
 fn share(tag: &str, path: &Path) -> OsString {
     let mut option = OsString::from("local,path=");
     option.push(escape_commas(path.as_os_str()));

@@ -1,11 +1,11 @@
-//! The QEMU that runs a guest: the host's if it is new enough, else Debian's of trixie-backports,
-//! which is downloaded like a kernel ([`super::kernel`]) and unpacked with all its dependencies. It
-//! runs with its own program interpreter and C library, and so does not depend on the host's
-//! libraries.
+//! The QEMU that runs a guest: the host's QEMU if it is new enough, otherwise Debian's from
+//! trixie-backports, which is downloaded like a kernel ([`super::kernel`]) and unpacked with all
+//! its dependencies. It runs with its own program interpreter and C library, and therefore does not
+//! depend on the host's libraries.
 //!
-//! QEMU 10.1 is the first with `vfio-user-pci`, which a ConnectX needs. Guests of aarch64 take the
-//! same version, because hosts rarely have a QEMU for them. QEMU 11 emulates processors in less
-//! than three quarters of the time that 7.2 takes, so that every guest uses it once it is there.
+//! QEMU 10.1 is the first version with `vfio-user-pci`, which a ConnectX needs. aarch64 guests use
+//! the same version, because hosts rarely have a QEMU for them. QEMU 11 emulates processors in less
+//! than three quarters of 7.2's time, so every guest uses it once it has been downloaded.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -21,9 +21,9 @@ use crate::process;
 /// A QEMU that can be run.
 pub(crate) struct Release {
     program: PathBuf,
-    /// Arguments that precede QEMU's own.
+    /// The arguments that precede QEMU's own arguments.
     arguments: Vec<OsString>,
-    /// The directory of its modules, if it is not the built-in one.
+    /// The directory with QEMU's modules, if it is not the built-in one.
     modules: Option<PathBuf>,
 }
 
@@ -32,7 +32,7 @@ const FIRST: (u32, u32) = (10, 1);
 const SUITES: &[&str] = &["trixie", "trixie-backports"];
 
 impl Release {
-    /// Finds the QEMU for guests of an architecture with a device, and downloads it if the host's
+    /// Finds the QEMU for guests with an architecture and a device, and downloads it if the host's
     /// is too old for them.
     pub(crate) fn find(arch: Arch, device: Device) -> Result<Release> {
         let name = format!("qemu-system-{}", name_of(arch));
@@ -42,7 +42,7 @@ impl Release {
             Arch::X86_64 => ("QEMU", &["qemu-system-x86"]),
             Arch::Aarch64 => ("QEMU for aarch64", &["qemu-system-arm"]),
         };
-        // It runs on this machine.
+        // QEMU runs on this machine, whatever the guest's architecture.
         let packages = Packages { name: title, arch: Arch::X86_64, suites: SUITES, packages, only: &[] };
         if arch == Arch::X86_64 && device != Device::Mlx5 && !packages.folder()?.exists() {
             return Ok(own);
@@ -61,7 +61,7 @@ impl Release {
         Ok(Release::unpacked(&name, &root))
     }
 
-    /// The QEMU unpacked below `root`, as `dpkg-deb -x` leaves it.
+    /// Returns the QEMU that is unpacked below `root`, as `dpkg-deb -x` leaves it.
     fn unpacked(name: &str, root: &Path) -> Release {
         let libraries = root.join("usr/lib/x86_64-linux-gnu");
         let mut arguments: Vec<OsString> = vec!["--library-path".into(), libraries.clone().into()];
@@ -73,7 +73,7 @@ impl Release {
         Release { program, arguments, modules: Some(modules) }
     }
 
-    /// Returns a command that runs it; QEMU's arguments can follow.
+    /// Returns a command that runs this QEMU. QEMU's arguments can follow.
     pub(crate) fn command(&self) -> Command {
         let mut command = process::tied(self.program.as_os_str());
         command.args(&self.arguments);
@@ -81,7 +81,7 @@ impl Release {
         command
     }
 
-    /// Checks that it runs, is new enough and has `vfio-user-pci`.
+    /// Checks that this QEMU runs, is new enough and has `vfio-user-pci`.
     fn check(&self) -> Result<()> {
         let said = process::output(self.command().arg("--version"))?;
         let version = parse_version(&said).with_context(|| format!("no version in {said:?}"))?;
@@ -92,7 +92,7 @@ impl Release {
     }
 }
 
-/// Returns the major and minor number in `QEMU emulator version 10.1.0 (Debian ...)`.
+/// Returns the major and minor version in `QEMU emulator version 10.1.0 (Debian ...)`.
 fn parse_version(said: &str) -> Option<(u32, u32)> {
     let (_, rest) = said.split_once("version ")?;
     let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).map(str::parse);

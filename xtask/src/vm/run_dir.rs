@@ -1,4 +1,4 @@
-//! A guest's files in the cache, which are kept if it fails.
+//! A guest's files in the cache, which are kept if the guest fails.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,17 +11,17 @@ use crate::cache;
 /// The number of guests whose files the cache keeps because they failed or were killed.
 const KEPT: usize = 20;
 
-/// The size of the part that is kept of the end of a trace.
+/// The number of bytes that are kept from the end of a trace.
 const TRACE_KEPT: usize = 4 << 20;
 
-/// A guest's files, removed with this value unless they are kept.
+/// A guest's files. Dropping this value removes them unless they are kept.
 pub(super) struct RunDir {
     pub(super) path: PathBuf,
     is_kept: bool,
 }
 
 impl RunDir {
-    /// Makes an empty directory that no other guest has, and removes the oldest that were kept.
+    /// Makes an empty directory for this guest alone, and removes the oldest kept directories.
     pub(super) fn new() -> Result<RunDir> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let home = cache::dir()?.join("run");
@@ -45,7 +45,7 @@ impl RunDir {
         Ok(RunDir { path, is_kept: false })
     }
 
-    /// Keeps the files of a failed guest: the console, QEMU's messages, and of a ConnectX model the
+    /// Keeps the files of a failed guest: the console, QEMU's messages, and a ConnectX model's
     /// complaints and the end of its trace.
     pub(super) fn keep(&mut self) -> Result<()> {
         self.is_kept = true;

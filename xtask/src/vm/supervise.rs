@@ -1,14 +1,14 @@
-//! Follows a guest from boot to power-off: reads its streams, keeps its time limits, kills it if it
-//! does not end. QEMU itself ends when the kernel panics.
+//! Follows a guest from boot to power-off: reads its streams, enforces its time limits, and kills
+//! it if it does not end. QEMU itself ends when the kernel panics.
 //!
 //! ```text
 //! Booting ──ready──► Running ──exit, signal, time is up──► Stopping ──streams end──► done
 //!    └──too long, silent, failed: from any────────────────────┘  (given up: QEMU is killed)
 //! ```
 //!
-//! The host keeps the time, because the clock of an emulated guest can run at another speed.
+//! The host keeps the time, because an emulated guest's clock can run at a different speed.
 //!
-//! No crate for processes (see [`crate::process`]) has a time limit for each of these states.
+//! No process crate (see [`crate::process`]) has a time limit for each of these states.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -22,15 +22,15 @@ use super::qemu::Streams;
 use crate::process::Process;
 use crate::progress::say;
 
-/// The end of a guest.
+/// The way a guest ended.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Ended {
-    /// The command ended; its exit status for the caller.
+    /// The command ended, with this exit status for the caller.
     Status(u8),
     TimedOut,
-    /// The VM failed; the reason.
+    /// The VM failed, for this reason.
     Failed(String),
-    /// The VM failed before process 1 had sent anything; the reason.
+    /// The VM failed before process 1 had sent anything, for this reason.
     NeverUp(String),
 }
 
@@ -38,17 +38,17 @@ pub(super) enum Ended {
 pub(super) enum Event {
     /// A line from the guest's process 1.
     Control(String),
-    /// One stream has ended, with QEMU.
+    /// A stream has ended, as all do when QEMU ends.
     End,
-    /// The device's model has ended; it should outlive QEMU.
+    /// The device model has ended, although it should outlive QEMU.
     ModelEnded,
 }
 
-/// Streams that must end before the guest has ended: control, out and err.
+/// The number of streams that must end before the guest has ended: control, out and err.
 const STREAMS: usize = 3;
 
-/// Starts a thread for each stream, which reports to `send`. With `interactive`, our stdin is the
-/// command's.
+/// Starts a thread for each stream, which reports to `send`. With `interactive`, our stdin becomes
+/// the command's stdin.
 pub(super) fn pump_streams(streams: &Streams, interactive: bool, send: &Sender<Event>) -> Result<()> {
     // Sending fails only once the guest is no longer followed.
     let (control, events) = (streams.control.try_clone()?, send.clone());
@@ -71,15 +71,15 @@ pub(super) fn pump_streams(streams: &Streams, interactive: bool, send: &Sender<E
         let mut input = streams.input.try_clone()?;
         thread::spawn(move || {
             let _ = std::io::copy(&mut std::io::stdin().lock(), &mut input);
-            // The end of our stdin becomes the end of the guest's.
+            // When our stdin ends, so does the guest's.
             let _ = input.shutdown(std::net::Shutdown::Write);
         });
     }
     Ok(())
 }
 
-/// Copies the command's output. After an error on our side the rest is read and dropped, because
-/// the guest must not block.
+/// Copies the command's output. After an error on our side, reads and drops the rest, because the
+/// guest must not block.
 fn copy_out(mut from: impl Read, mut to: impl Write) {
     let (mut buffer, mut open) = (vec![0; 64 * 1024], true);
     while let Ok(count @ 1..) = from.read(&mut buffer) {
@@ -90,24 +90,24 @@ fn copy_out(mut from: impl Read, mut to: impl Write) {
 /// The phase of a guest's life.
 enum Phase {
     Booting,
-    /// The command runs, until its time is up.
+    /// The command runs, until this time if there is a limit.
     Running(Option<Instant>),
     /// The command has ended, or is being killed.
     Stopping(Ended),
 }
 
-/// The limit on a boot, which takes a minute under emulation on a busy host.
+/// The time limit for a boot, which takes a minute under emulation on a busy host.
 pub(super) const BOOT_LIMIT: Duration = Duration::from_secs(180);
-/// The limit on silence of process 1, which sends a line every [`super::guest::HEARTBEAT`].
+/// The time limit for silence from process 1, which sends a line every [`super::guest::HEARTBEAT`].
 const SILENCE_LIMIT: Duration = Duration::from_secs(90);
-/// The time limit for ending after a kill.
+/// The time limit for a guest to end after its processes were killed.
 const KILL_LIMIT: Duration = Duration::from_secs(30);
 /// The time limit for powering off. Drivers unload, and mlx5 destroys thousands of cached memory
-/// keys with a command each.
+/// keys, each with a command.
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(150);
 
-/// Follows a guest to its end, or kills it. Afterwards QEMU is gone and every stream has been read
-/// to its end. The limits are for the boot and for the command.
+/// Follows a guest until it ends, or kills it. Afterwards, QEMU is gone and every stream has been
+/// read to its end. The two limits are for the boot and for the command.
 pub(super) fn to_the_end(
     qemu: &mut Process,
     mut control: &UnixStream,
@@ -151,7 +151,7 @@ pub(super) fn to_the_end(
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) if until < limit => {
                 say("time is up, ending the command");
-                // If this fails the guest is gone, and its streams end.
+                // If this fails, the guest is gone and its streams end.
                 let _ = control.write_all(b"kill\n");
                 (phase, limit) = (Phase::Stopping(Ended::TimedOut), Instant::now() + POWER_OFF_LIMIT);
             }
@@ -161,7 +161,7 @@ pub(super) fn to_the_end(
             }
         }
     }
-    // The streams end only with QEMU, so this does not take long.
+    // The streams end only when QEMU does, so this does not take long.
     let _ = qemu.wait(Instant::now() + KILL_LIMIT);
     match phase {
         Phase::Stopping(ended) => ended,
@@ -173,7 +173,7 @@ pub(super) fn to_the_end(
     }
 }
 
-/// Returns the end of the command that a control line of the guest reports, if it reports one.
+/// Returns how the command ended, if a control line from the guest reports that.
 fn verdict(line: &str) -> Option<Ended> {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
     match (word, rest.trim().parse::<u8>()) {
@@ -184,7 +184,7 @@ fn verdict(line: &str) -> Option<Ended> {
     }
 }
 
-/// Returns the reason for giving up a guest in this phase.
+/// Returns the result for a guest that is given up in this phase.
 fn gave_up(phase: Phase, boot_limit: Duration) -> Ended {
     let [boot, silence, power_off] =
         [boot_limit, SILENCE_LIMIT, POWER_OFF_LIMIT].map(|limit| limit.as_secs());

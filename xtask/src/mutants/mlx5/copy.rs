@@ -1,12 +1,12 @@
-//! The copy of the tree for mutants, with a separate target directory.
+//! A copy of the tree for mutants, with a separate target directory.
 //!
 //! ```text
 //!   target/mutants/mlx5/N/tree     the files that git knows or would know
 //!   target/mutants/mlx5/N/target   build results, which stay from run to run
 //! ```
 //!
-//! git writes a file only if it differs, so that a mutant costs the build of one crate. A run that
-//! was interrupted leaves its mutant in the copy; git overwrites it at the next one.
+//! git writes a file only if it differs, so a mutant costs the build of one crate. An interrupted
+//! run leaves its mutant in the copy, and the next run makes git overwrite it.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,16 +21,16 @@ use crate::{cargo, process};
 /// The shortest time limit for the unit tests, which take 2 seconds: a mutant may never end.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The time limit as a multiple of the time without a mutant, on a machine that is busy.
+/// The time limit as a multiple of the time without a mutant, to allow for a busy machine.
 const FACTOR: u32 = 8;
 
 /// The unit tests' verdict on a mutant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// By a test, or by the status of a program that crashed or took too long.
+    /// Killed by a test, or by the status of a test program that crashed or took too long.
     Killed(String),
     Survived,
-    /// It does not compile, with the compiler's words: an error of the list.
+    /// The mutant does not compile, which is an error in the list; with the compiler's output.
     Broken(String),
 }
 
@@ -39,12 +39,12 @@ pub(super) struct Copy {
     tree: PathBuf,
     target: PathBuf,
     limit: Duration,
-    /// Locked: a second run waits for this one.
+    /// Held locked, so that a second run waits for this one.
     _lock: File,
 }
 
 impl Copy {
-    /// Makes the copy with this number, and tests it without a mutant.
+    /// Makes the copy with this number and tests it without a mutant.
     ///
     /// # Errors
     /// git or cargo cannot be run; the copy fails its tests.
@@ -54,12 +54,12 @@ impl Copy {
         fs::create_dir_all(&tree).with_context(|| format!("cannot make {}", tree.display()))?;
         let lock = File::create(home.join("lock")).context("cannot make the lock")?;
         lock.lock().context("cannot lock the copy")?;
-        // Two indexes beside git's: of the tree as it is now, and of the copy.
+        // Two indexes apart from git's own: one for the tree as it is now, and one for the copy.
         git(&home.join("source"), cargo::root(), &["add", "--all"])?;
         let files = git(&home.join("source"), cargo::root(), &["write-tree"])?;
         git(&home.join("index"), &tree, &["read-tree", "--reset", "-u", files.trim()])?;
         let mut copy = Self { tree, target, limit: 20 * LIMIT, _lock: lock };
-        // The first one builds, the second one shows the time.
+        // The first test run builds, and the second one shows the time.
         let (first, started) = (copy.test()?, Instant::now());
         match if first == Verdict::Survived { copy.test()? } else { first } {
             Verdict::Survived => {
@@ -70,10 +70,10 @@ impl Copy {
         }
     }
 
-    /// Lets the provider's unit tests judge a mutant.
+    /// Runs the provider's unit tests on a mutant and returns their verdict.
     ///
     /// # Errors
-    /// The mutant does not fit its file; cargo or the tests cannot be run.
+    /// The mutant does not fit its file, or cargo or the tests cannot be run.
     pub(super) fn judge(&self, mutant: &Mutant) -> Result<Verdict> {
         let path = self.tree.join(SOURCES).join(&mutant.file);
         let original =
@@ -91,7 +91,7 @@ impl Copy {
             .args(["--message-format", "json-render-diagnostics"])
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.target)
-            // Lints do not fail the build: a mutant may leave a name unused.
+            // Lints must not fail the build, because a mutant may leave a name unused.
             .env("RUSTFLAGS", "--cap-lints allow")
             .envs([("CARGO_INCREMENTAL", "1"), ("CARGO_PROFILE_DEV_DEBUG", "0")])
             .output()
@@ -106,17 +106,17 @@ impl Copy {
     }
 }
 
-/// A command that ends its program at the limit.
+/// Returns a command that ends its program at the time limit.
 fn timeout(limit: Duration) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=10", &limit.as_secs_f64().to_string()]);
     command
 }
 
-/// The status of `timeout` if the program did not end in time.
+/// The status with which `timeout` exits if the program did not end in time.
 const TIMED_OUT: i32 = 124;
 
-/// Runs a program of tests below [`timeout`], and returns its verdict.
+/// Runs a test program under [`timeout`] and returns its verdict.
 fn judged(command: &mut Command) -> Result<Verdict> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().context("cannot run timeout")?;
     if output.status.success() {
@@ -131,7 +131,7 @@ fn judged(command: &mut Command) -> Result<Verdict> {
     }))
 }
 
-/// Runs git with an index of our own, and returns its output.
+/// Runs git with a separate index and returns its output.
 fn git(index: &Path, tree: &Path, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new("git");
     command.arg("--work-tree").arg(tree).args(arguments).env("GIT_INDEX_FILE", index);

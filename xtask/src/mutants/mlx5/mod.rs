@@ -1,11 +1,11 @@
-//! `cargo xtask mutants mlx5`: mutants of the provider for ConnectX that are chosen by hand, in
-//! `list.toml`.
+//! `cargo xtask mutants mlx5`: mutants of the ConnectX provider that are chosen by hand and listed
+//! in `list.toml`.
 //!
-//! Each has an effect on the device or the program: a changed bit of an entry, a counter, a field
-//! of a completion. cargo-mutants makes none of these, because it changes only operators and
-//! results. The provider's unit tests judge them in a [`copy`] of the tree.
+//! Each affects the device or the program: a changed bit in an entry, a counter, a completion
+//! field. cargo-mutants makes none of these, because it changes only operators and results. The
+//! provider's unit tests judge them in a [`copy`] of the tree.
 //!
-//! Invariant: the tree and its target directory stay unchanged; the copy is below
+//! Invariant: the tree and its target directory stay unchanged. Copies are below
 //! `target/mutants/mlx5`.
 
 mod copy;
@@ -20,10 +20,10 @@ use serde::Deserialize;
 
 use self::copy::{Copy, Verdict};
 
-/// Mutates the ConnectX provider at places chosen by hand.
+/// Mutates the ConnectX provider at places that were chosen by hand.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Mutants to test, by their names or the beginnings of them [default: all]
+    /// Mutants to test, by name or by the beginning of a name [default: all]
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 
@@ -31,26 +31,26 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1)]
     jobs: usize,
 
-    /// List the mutants and test none
+    /// List the mutants without testing them
     #[arg(long)]
     list: bool,
 }
 
-/// The folder that the files of mutants are in.
+/// The folder with the files that mutants change.
 const SOURCES: &str = "provider-mlx5/src";
 
-/// A change of the provider that a test has to notice.
+/// A change to the provider that a test must detect.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Mutant {
     name: String,
-    /// The subject.
+    /// The kind of thing that the mutant changes.
     kind: String,
-    /// A file of [`SOURCES`].
+    /// A file below [`SOURCES`].
     file: String,
     find: String,
     replace: String,
-    /// The reason why the provider behaves the same with it.
+    /// The reason the provider behaves the same with the mutant, if it does.
     equivalent: Option<String>,
 }
 
@@ -66,10 +66,10 @@ fn all() -> &'static [Mutant] {
 }
 
 impl Mutant {
-    /// Returns the text of its file with the change.
+    /// Returns the text of the mutant's file with the change applied.
     ///
     /// # Errors
-    /// The text to replace does not occur exactly once in front of the file's tests.
+    /// The text to replace does not occur exactly once, before the file's tests.
     fn applied(&self, source: &str) -> Result<String> {
         let Self { name, file, find, replace, .. } = self;
         let count = source.matches(find).count();
@@ -79,7 +79,7 @@ impl Mutant {
         Ok(source.replacen(find, replace, 1))
     }
 
-    /// Returns the contradiction between the list and a verdict, if there is one.
+    /// Returns a message if the verdict contradicts the list.
     fn problem(&self, verdict: &Verdict) -> Option<String> {
         let Self { name, file, .. } = self;
         match (verdict, &self.equivalent) {
@@ -93,8 +93,8 @@ impl Mutant {
     }
 }
 
-/// Runs `mutants mlx5`. Its status is 0 if every mutant was killed, or survived and is explained;
-/// one that does not compile is an error of the list.
+/// Runs `mutants mlx5`. Its status is 0 if every mutant was killed, or survived and is explained. A
+/// mutant that does not compile is an error in the list.
 ///
 /// # Errors
 /// The tree cannot be copied, or fails its tests without a mutant.
@@ -112,10 +112,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(!problems.is_empty())))
 }
 
-/// The mutants of every commit: a field of a completion, a bit of an entry, and a bound.
+/// The mutants for every commit: in a completion field, in a bit of an entry, and in a bound.
 pub(crate) const FEW: &[&str] = &["completion-status-flush", "owner-round", "overflow-send-limit"];
 
-/// Returns the mutants whose names begin with one of `names`, all without a name.
+/// Returns the mutants whose names begin with one of `names`; all if there are no names.
 fn chosen(names: &[&str]) -> Result<Vec<&'static Mutant>> {
     let is_chosen =
         |mutant: &&Mutant| names.is_empty() || names.iter().any(|name| mutant.name.starts_with(name));
@@ -124,11 +124,11 @@ fn chosen(names: &[&str]) -> Result<Vec<&'static Mutant>> {
     Ok(chosen)
 }
 
-/// Tests mutants by their names or the beginnings of them, all without a name, in so many copies of
-/// the tree. Returns the number of those without a problem, and the problems of the others.
+/// Tests the mutants whose names begin with one of `names` (all if empty) in `jobs` copies of the
+/// tree. Returns the number of mutants without a problem, and the problems of the others.
 ///
 /// # Errors
-/// As [`run`].
+/// The same errors as [`run`].
 pub(crate) fn check(names: &[&str], jobs: usize) -> Result<(u64, Vec<String>)> {
     let (mutants, next) = (chosen(names)?, AtomicUsize::new(0));
     let work = |copy: usize| {

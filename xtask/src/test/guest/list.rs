@@ -1,5 +1,5 @@
-//! The guests of the fixed list and of the parts of `--whole`, which `guests.toml` describes, and
-//! guests of a command line.
+//! The guests in the fixed list and in the parts of `--whole`, which `guests.toml` describes, and
+//! the guests that a command line names.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -14,13 +14,13 @@ use crate::vm::Device;
 use crate::vm::connectx::Port;
 use crate::vm::kernel::{self, Choice};
 
-/// The tables of `guests.toml`.
+/// The tables in `guests.toml`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Lists {
     cases: BTreeMap<String, Cases>,
     every_commit: Vec<Entry>,
-    /// By the names of the parts.
+    /// The guests by part name.
     whole: BTreeMap<String, Vec<Entry>>,
 }
 
@@ -33,7 +33,7 @@ struct Cases {
     names: Vec<String>,
 }
 
-/// A guest. Its fields are the names that options have for them.
+/// A guest. Its fields are named like the options.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct Entry {
@@ -51,12 +51,12 @@ struct Entry {
 static LISTS: LazyLock<Lists> =
     LazyLock::new(|| toml::from_str(include_str!("guests.toml")).expect("lists that their test has read"));
 
-/// Returns the guests of the fixed list.
+/// Returns the guests in the fixed list.
 pub(in crate::test) fn fixed() -> Vec<Guest> {
     LISTS.every_commit.iter().map(Entry::guest).collect()
 }
 
-/// Returns the guests of a part.
+/// Returns the guests in a part.
 pub(in crate::test) fn of_part(part: Part) -> Vec<Guest> {
     LISTS.whole.get(&name_of(part)).into_iter().flatten().map(Entry::guest).collect()
 }
@@ -82,7 +82,7 @@ impl Entry {
     }
 }
 
-/// Returns the guests of a command line that names a kernel, a device, a port or a suite.
+/// Returns the guests for a command line that names a kernel, a device, a port or a suite.
 pub(in crate::test) fn chosen(args: &Args) -> Option<Vec<Guest>> {
     let is_chosen =
         !args.kernel.is_empty() || args.device.is_some() || args.port.is_some() || !args.suites.is_empty();
@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// A guest refuses a suite that it does not have, and a name of no case leaves out nothing.
+    /// A guest rejects an unknown suite, but an unknown case name would leave out nothing.
     #[test]
     fn the_case_that_is_left_out_on_aarch64_exists() {
         let [case] = &LISTS.cases["long-emulated"].names[..] else { panic!("one case") };

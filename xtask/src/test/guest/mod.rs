@@ -1,13 +1,13 @@
-//! Guests, and the suites in them, two guests at a time.
+//! Guests and the suites that they run, two guests at a time.
 //!
 //! A guest suite prints `ok NAME`, `FAIL NAME: why` and `skip NAME: why` lines and ends with the
 //! same closing line as `cargo xtask test`. The suites are binaries of verbs-tests: `guest
 //! [SUITE...]` on rxe, `guest-mlx5 --port ib|roce [SUITE...]` on the ConnectX model, which has two
-//! functions here.
+//! functions in these guests.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`list`], `guests.toml` | the guests of each list, and their suites |
+//! | [`list`], `guests.toml` | the guests in each list, and their suites |
 //! | [`programs`] | the suites' programs |
 //! | [`lines`] | the lines that a guest prints |
 
@@ -35,22 +35,22 @@ pub(super) struct Guest {
     arch: Arch,
     kernel: Choice,
     device: vm::Device,
-    /// The kind of port of an mlx5 device.
+    /// The port type of an mlx5 device.
     port: Port,
-    /// The end of its label, where others have the same kernel and device.
+    /// The end of its label, if other guests have the same kernel and device.
     note: &'static str,
-    /// Options of the suites' program.
+    /// Options for the suites' program.
     options: &'static [String],
-    /// A variable of the cases.
+    /// An environment variable for the cases.
     env: Option<&'static str>,
-    /// Suites and parts of them that it leaves out, with the reasons.
+    /// The suites, or parts of suites, that the guest leaves out, with the reasons.
     skip: Vec<(&'static str, &'static str)>,
-    /// Suites and parts of them; all if empty.
+    /// The suites, or parts of suites, to run; all if empty.
     suites: Vec<String>,
 }
 
-/// The start of the reason for skipping a case in a program that does not name the provider of its
-/// device (`fabric::open_named` of verbs-tests).
+/// The start of the reason for which a case is skipped if the program does not name its device's
+/// provider (`fabric::open_named` in verbs-tests).
 const UNNAMED: &str = "this program names no provider";
 
 impl Guest {
@@ -60,7 +60,7 @@ impl Guest {
         Self { arch, kernel, device, port, note, options, env, skip: Vec::new(), suites: Vec::new() }
     }
 
-    /// The prefix of its lines.
+    /// Returns the prefix for the guest's lines.
     fn label(&self) -> String {
         let mut words = vec![self.kernel.to_string()];
         words.extend((self.arch == Arch::Aarch64).then(|| name_of(self.arch)));
@@ -70,7 +70,7 @@ impl Guest {
         words.join(" ")
     }
 
-    /// Its name in the summary.
+    /// Returns the guest's name in the summary.
     pub(super) fn stage(&self) -> String {
         format!("guest suites on {}", self.label())
     }
@@ -79,12 +79,12 @@ impl Guest {
         self.device == vm::Device::Mlx5
     }
 
-    /// The suites' program.
+    /// Returns the name of the suites' program.
     fn program(&self) -> &'static str {
         if self.has_model() { "guest-mlx5" } else { "guest" }
     }
 
-    /// Returns the arguments of `vm` that select it.
+    /// Returns the `vm` arguments that select the guest.
     fn arguments(&self) -> Vec<String> {
         let mut options = vec![
             ("--arch", name_of(self.arch)),
@@ -97,7 +97,7 @@ impl Guest {
         options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 
-    /// Returns the arguments of the suites' program.
+    /// Returns the arguments for the suites' program.
     fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         if self.has_model() {
@@ -111,7 +111,7 @@ impl Guest {
         words
     }
 
-    /// Makes sure of host packages and a QEMU, which guests of one device share.
+    /// Makes sure of the host packages and the QEMU that guests with the same device share.
     fn prepare_host(&self) -> anyhow::Result<()> {
         if self.arch == Arch::Aarch64 {
             apt::ensure_tools(&[apt::Tools::Vm])?;
@@ -122,12 +122,12 @@ impl Guest {
     }
 }
 
-/// A guest, and the reason why it cannot run, if there is one.
+/// A guest, and the reason it cannot run, if there is one.
 pub(super) type Prepared<'a> = (&'a Guest, Result<(), String>);
 
 /// Prepares everything that the guests need.
 pub(super) fn prepare(guests: &[Guest]) -> Vec<Prepared<'_>> {
-    // Tried once, because it takes long without a network.
+    // Tried once per device, because it takes long without a network.
     let mut hosts: Vec<(Arch, vm::Device, Result<(), String>)> = Vec::new();
     let mut of_host = |guest: &Guest| {
         let is_known = |(arch, device, _): &&_| (*arch, *device) == (guest.arch, guest.device);
@@ -146,10 +146,10 @@ pub(super) fn prepare(guests: &[Guest]) -> Vec<Prepared<'_>> {
     guests.iter().zip(guests.iter().map(ready)).collect()
 }
 
-/// The programs of the guests of an architecture, if they could be built.
+/// The programs for an architecture's guests, if they could be built.
 pub(super) type Built = (Arch, Option<Programs>);
 
-/// Builds the programs of the guests that are ready.
+/// Builds the programs for the guests that are ready.
 pub(super) fn build(guests: &[Prepared<'_>], results: &mut Vec<StageResult>) -> Vec<Built> {
     let build = |arch| {
         let of_arch = |(guest, ready): &&Prepared<'_>| ready.is_ok() && guest.arch == arch;
@@ -166,7 +166,7 @@ pub(super) fn build(guests: &[Prepared<'_>], results: &mut Vec<StageResult>) -> 
     [Arch::X86_64, Arch::Aarch64].map(build).into()
 }
 
-/// Runs the suites in every guest. In CI, `vm_required`, a guest that cannot run is a failure.
+/// Runs the suites in every guest. With `vm_required`, a guest that cannot run is a failure.
 pub(super) fn stages(
     guests: &[Prepared<'_>],
     built: &[Built],
@@ -178,12 +178,12 @@ pub(super) fn stages(
         stage(&guest.stage(), |result| match (ready, programs) {
             (Err(why), _) if vm_required => result.fail(format!("no VM is available: {why}")),
             (Err(why), _) => result.skip(format!("no VM is available: {why}")),
-            // The build has failed, which is counted there.
+            // The build has failed, and the failure is counted there.
             (Ok(()), None) => result.skip("its programs could not be built"),
             (Ok(()), Some(programs)) => run(timeout, guest, programs, result),
         })
     };
-    // Two at a time: one guest alone leaves a processor idle for much of its boot.
+    // Runs two at a time, because one guest alone leaves a processor idle for much of its boot.
     let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let work = || {
         loop {
@@ -201,7 +201,7 @@ pub(super) fn stages(
 }
 
 fn run(timeout: u64, guest: &Guest, programs: &Programs, result: &mut StageResult) {
-    // Through /proc, because the file may have been rebuilt since this process started.
+    // Through /proc, because the program's file may have been rebuilt since this process started.
     let mut command = Command::new("/proc/self/exe");
     command.arg("vm").args(guest.arguments()).args(["--timeout", &timeout.to_string()]);
     for (name, dir) in &programs.variables {

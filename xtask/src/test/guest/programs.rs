@@ -1,4 +1,4 @@
-//! The programs of guests, built on the host.
+//! The programs for guests, which are built on the host.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,16 +12,16 @@ use crate::test::stage::StageResult;
 use crate::vm::connectx;
 use crate::{aarch64, apt, c_abi, musl, process};
 
-/// Programs of the guest suites.
+/// The programs for the guest suites.
 pub(in crate::test) struct Programs {
     pub(super) bin_dir: PathBuf,
-    /// Variables that name other folders of programs and libraries to cases.
+    /// Variables that tell cases where other programs and libraries are.
     pub(super) variables: Vec<(&'static str, PathBuf)>,
     /// The ConnectX model.
     pub(super) model: Option<PathBuf>,
 }
 
-/// Builds the programs of guests of an architecture.
+/// Builds the programs for an architecture's guests.
 ///
 /// # Errors
 /// A program cannot be built.
@@ -44,7 +44,7 @@ type Folders = (PathBuf, Vec<(&'static str, PathBuf)>);
 
 fn of_x86_64(guests: &[&Guest], result: &mut StageResult) -> Result<Folders> {
     let packages = ["--package", "verbs-tests", "--package", "rdma-tools", "--bins"];
-    // Without the provider of soft devices, which guests' cases do not name.
+    // Without the provider of soft devices, which cases in guests do not name.
     let features = ["--no-default-features", "--features", "verbs-tests/kernel"];
     let quiet = ["--quiet", "--profile", GUEST_PROFILE];
     let bin_dir = cargo::build(&[&quiet as &[&str], &packages, &features].concat())?;
@@ -58,14 +58,14 @@ fn of_x86_64(guests: &[&Guest], result: &mut StageResult) -> Result<Folders> {
     // rdma-core's newest programs, with their C library.
     optional("VERBS_RDMA_CORE_DIR", apt::RDMA_CORE.name, apt::RDMA_CORE.root());
     if guests.iter().any(|guest| !guest.has_model()) {
-        // The tools as static programs, which the suites run in an empty root.
+        // The tools as static programs, which suites run in an empty root.
         let glibc = cargo::build_static(&["--bins"], &cargo::host_target(), "dev")?;
         optional("VERBS_STATIC_DIR", "static tools", Ok(glibc));
         let musl = musl::command().and_then(|_| musl::build_tools());
         optional("VERBS_MUSL_DIR", "static tools with musl", musl);
     }
     for program in ["guest", "guest-mlx5"] {
-        // The C programs of a guest's suites. Without them a case compiles them, slowly.
+        // The C programs for a guest's suites. If they are missing, a case compiles them, slowly.
         if guests.iter().any(|guest| guest.program() == program)
             && let Err(error) = process::run(Command::new(bin_dir.join(program)).arg("--compile"))
         {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariant: a guest that broke a rule has failed, whatever its command's status, unless the
-//! caller allowed it.
+//! caller allowed broken rules.
 
 mod model;
 mod options;

@@ -1,4 +1,4 @@
-//! The model's process: its command line, its start, its end.
+//! The model's process: its command line, its start and its end.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,23 +20,23 @@ const COMPLAINTS: &str = "complaints";
 const TRACE: &str = "trace";
 const LOG: &str = "model.log";
 
-/// The time limit for its start, when it only opens its sockets.
+/// The time limit for the model's start, during which it only opens its sockets.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// The limit on its end after QEMU's.
+/// The time limit for the model to end after QEMU has ended.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
-/// The model's process; dropping it kills it.
+/// The model's process. Dropping this value kills it.
 pub(in crate::vm) struct Model {
     process: Process,
     directory: PathBuf,
-    /// Collects its output after its start.
+    /// The thread that collects the model's output after its start.
     output: JoinHandle<String>,
 }
 
 impl Model {
     /// Starts a model, which is listening when this returns. Calls `ended` on another thread when
-    /// it closes its output, which it does at its end.
+    /// the model closes its output, which it does when it ends.
     pub(in crate::vm) fn start(
         program: &Path,
         options: &Options,
@@ -45,7 +45,7 @@ impl Model {
     ) -> Result<Model> {
         let sockets: Vec<_> =
             (0..options.functions()).map(socket).chain([CONNECTX_PORT.to_owned()]).collect();
-        // Of an earlier model. If a socket stays, the model cannot listen and reports it.
+        // Removes an earlier model's files. If a socket stays, the model reports that.
         for name in sockets.iter().map(String::as_str).chain([COMPLAINTS]) {
             let _ = fs::remove_file(directory.join(name));
         }
@@ -81,12 +81,12 @@ impl Model {
         Ok(Model { process, directory: directory.to_owned(), output })
     }
 
-    /// Waits until the model exits, after QEMU, and reads its verdict.
+    /// Waits until the model exits, after QEMU has ended, and reads its verdict.
     pub(in crate::vm) fn finish(mut self) -> Verdict {
         let status = self.process.wait(Instant::now() + END_LIMIT);
         self.process.kill();
         let log = self.output.join().unwrap_or_default();
-        // For the files that are kept of a failed guest; the message below has its end.
+        // Adds the log, whose end the message below contains, to a failed guest's files.
         let _ = fs::write(self.directory.join(LOG), &log);
         let file = fs::read_to_string(self.directory.join(COMPLAINTS)).unwrap_or_default();
         let mut verdict = Verdict::new(&file, status);
@@ -95,7 +95,7 @@ impl Model {
     }
 }
 
-/// Returns the last lines of an output, to append to a message.
+/// Returns the last lines of an output in a form that can be appended to a message.
 fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     let tail = lines[lines.len().saturating_sub(SHOWN)..].join("\n");

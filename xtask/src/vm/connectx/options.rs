@@ -1,4 +1,4 @@
-//! The model's part of the command line, and its program.
+//! The model's options on the command line, and its program.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -8,15 +8,15 @@ use anyhow::{Context as _, Result, ensure};
 use super::super::job::{Device, Port};
 use crate::cargo;
 
-/// Options of the model.
+/// Options for the model.
 #[derive(clap::Args, Clone, Default, PartialEq, Eq, Debug)]
 #[command(next_help_heading = "With --device mlx5")]
 pub(crate) struct Options {
-    /// Kind of port of the functions [default: ib]
+    /// Port type of the functions [default: ib]
     #[arg(long, value_enum)]
     pub(crate) port: Option<Port>,
 
-    /// Number of functions, connected with each other [default: 1]
+    /// Number of functions, which are connected to each other [default: 1]
     #[arg(long, value_name = "1|2", value_parser = clap::value_parser!(u8).range(1..=2))]
     pub(crate) functions: Option<u8>,
 
@@ -28,7 +28,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
 
-    /// Result of a run if the guest breaks the device's rules [default: fail]
+    /// Result of the run if the guest breaks the device's rules [default: fail]
     #[arg(long, value_enum)]
     pub(crate) complaints: Option<Complaints>,
 
@@ -48,22 +48,22 @@ pub(crate) enum Complaints {
 }
 
 impl Options {
-    /// The kind of port.
+    /// Returns the port type.
     pub(crate) fn port(&self) -> Port {
         self.port.unwrap_or_default()
     }
 
-    /// The number of functions.
+    /// Returns the number of functions.
     pub(crate) fn functions(&self) -> u8 {
         self.functions.unwrap_or(1)
     }
 
-    /// Returns whether broken rules fail the run.
+    /// Returns whether the run fails if rules are broken.
     pub(crate) fn is_strict(&self) -> bool {
         self.complaints.unwrap_or_default() == Complaints::Fail
     }
 
-    /// Rejects options that would have no effect, or fail only after the guest has started.
+    /// Rejects options that have no effect, or that would fail only after the guest has started.
     pub(crate) fn check(&self, device: Device) -> Result<()> {
         ensure!(
             device == Device::Mlx5 || *self == Options::default(),
@@ -84,7 +84,7 @@ impl Options {
     }
 }
 
-/// Builds the model, and returns the directory that it is in.
+/// Builds the model and returns the directory with it.
 pub(crate) fn build() -> Result<PathBuf> {
     let package = ["--package", "connectx-model", "--bin", "connectx-model"];
     cargo::build(&[&["--quiet", "--profile", cargo::GUEST_PROFILE], &package[..]].concat())

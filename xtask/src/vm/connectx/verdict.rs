@@ -3,25 +3,25 @@
 
 use std::process::ExitStatus;
 
-/// The number of lines shown of complaints and logs.
+/// The maximum number of lines shown from complaints and logs.
 pub(super) const SHOWN: usize = 40;
 
-/// The result of a model's run.
+/// The result of running a model.
 #[derive(PartialEq, Eq, Debug, Default)]
 pub(in crate::vm) struct Verdict {
-    /// The rules that the guest broke, a line each.
+    /// The rules that the guest broke, one per line.
     pub(in crate::vm) complaints: Vec<String>,
-    /// Observations that may be a fault or a program's choice, a line each; they fail no run.
+    /// Observations that may be a fault or a program's choice, one per line. They fail no run.
     pub(in crate::vm) notes: Vec<String>,
-    /// The reason why the model's result cannot be trusted.
+    /// The reason the model's result cannot be trusted, if there is one.
     pub(in crate::vm) problem: Option<String>,
 }
 
-/// Start of a note's line in the model's file.
+/// The start of a note's line in the model's file.
 const NOTE: &str = "note: ";
 
 impl Verdict {
-    /// Reads the model's file of complaints and notes, after its end with this status.
+    /// Reads the model's complaints and notes after the model has ended with this status.
     pub(super) fn new(file: &str, status: anyhow::Result<ExitStatus>) -> Self {
         let (notes, complaints): (Vec<_>, Vec<_>) =
             file.lines().map(str::to_owned).partition(|line| line.starts_with(NOTE));
@@ -74,7 +74,7 @@ mod tests {
         let rules = verdict("cq 5: overrun\n", 1);
         assert!(rules.is_failure(true) && !rules.is_failure(false));
         assert!(rules.text().contains("complained 1 times") && rules.text().contains("cq 5: overrun"));
-        // Statuses that do not fit the complaints, and the end by a signal.
+        // Statuses that do not match the complaints, and an end by a signal.
         let killed = Verdict::new("", Ok(ExitStatus::from_raw(11)));
         for broken in [verdict("x\n", 0), verdict("", 1), verdict("", 2), killed] {
             assert!(broken.is_failure(true) && broken.is_failure(false), "{broken:?}");

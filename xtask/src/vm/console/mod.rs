@@ -1,12 +1,12 @@
-//! Finds failures of the kernel in its console, and the lines that show them.
+//! Finds kernel failures in the console, and the lines that show them.
 //!
-//! A panic or an oops is a failure wherever it happens. `BUG:` and `WARNING:` reports count when
-//! their call trace passes through the infiniband drivers; stock kernels also warn about clocks and
-//! firmware of an emulated machine.
+//! A panic or an oops is a failure wherever it happens. `BUG:` and `WARNING:` reports count if
+//! their call trace passes through the infiniband drivers. Stock kernels also warn about an
+//! emulated machine's clocks and firmware.
 //!
-//! A test may provoke a defect of some kernel that is known, and harmless to the test. It writes
-//! [`KNOWN`] and the functions that warn to `/dev/kmsg`, and [`KNOWN_END`] afterwards. Warnings of
-//! these functions between the two lines are counted, but are not failures.
+//! A test may provoke a kernel defect that is known and harmless to the test. It then writes
+//! [`KNOWN`] and the functions that warn to `/dev/kmsg`, and [`KNOWN_END`] afterwards. Warnings
+//! from these functions between the two lines are counted but are not failures.
 
 use std::sync::LazyLock;
 
@@ -15,11 +15,11 @@ use regex_lite::Regex;
 /// The number of console lines shown with a failure.
 const TAIL: usize = 40;
 
-/// The longest report that is searched for a driver's name; a WARNING with registers and trace is
-/// shorter.
+/// The maximum number of report lines that are searched for a driver's name. A WARNING with
+/// registers and a trace is shorter.
 const REPORT: usize = 120;
 
-/// The start of a line that names functions, whose later warnings are known.
+/// The start of a line that names functions whose later warnings are known.
 const KNOWN: &str = "verbs-tests: known warning of ";
 
 /// The line that ends the effect of [`KNOWN`].
@@ -34,7 +34,7 @@ pub(crate) struct Failure {
     pub(crate) report: String,
 }
 
-/// The first failure in a console's text, and how many warnings before it were known.
+/// Returns the first failure in a console's text, and the number of known warnings before it.
 pub(crate) fn failure(console: &str) -> (Option<Failure>, usize) {
     let lines: Vec<&str> = console.lines().collect();
     let (mut known, mut warned) = (Vec::new(), 0);
@@ -76,7 +76,8 @@ fn message(line: &str) -> &str {
 
 static STAMPS: LazyLock<Regex> = LazyLock::new(|| regex(r"^(\[ *[TC]*[0-9.]+\] ?)+"));
 
-/// The kernel's death: a panic, or the header that every oops prints, `...: 0000 [#1] PREEMPT SMP`.
+/// A line that reports a dead kernel: a panic, or the header of an oops, `...: 0000 [#1] PREEMPT
+/// SMP`.
 static FATAL: LazyLock<Regex> = LazyLock::new(|| {
     regex(
         r"^(Kernel panic - not syncing|kernel BUG at |BUG: unable to handle|BUG: kernel NULL pointer dereference)|(^Oops.*|\b[0-9a-f]{4}) \[#[0-9]",
@@ -86,9 +87,9 @@ static FATAL: LazyLock<Regex> = LazyLock::new(|| {
 static STARTS_REPORT: LazyLock<Regex> =
     LazyLock::new(|| regex("^(BUG: |WARNING: |UBSAN: |refcount_t: |INFO: task .*blocked for more than)"));
 
-/// The drivers as the cause of a report: by a source path or by a symbol's `[module]`, which is
-/// `[mlx5_ib(E)]` after the module has tainted the kernel. "Modules linked in:" lists every loaded
-/// module, and so does not count.
+/// A line that shows that the drivers caused a report: with a source path, or with a symbol's
+/// `[module]`, which is `[mlx5_ib(E)]` after the module has tainted the kernel. "Modules linked
+/// in:" lists every loaded module and therefore does not count.
 static DRIVER: LazyLock<Regex> = LazyLock::new(|| {
     let modules = "rdma_rxe|ib_core|ib_uverbs|ib_umad|ib_cm|iw_cm|rdma_cm|rdma_ucm|siw|mlx5_ib|mlx5_core";
     regex(&format!(r"drivers/infiniband/|mellanox/mlx5|\+0x.*\[({modules})[\](]"))
@@ -115,7 +116,7 @@ fn end_of_report(lines: &[&str], start: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// Boot messages of stock kernels under QEMU that look like failures and are none.
+    /// Boot messages of stock kernels under QEMU that look like failures but are not.
     const HARMLESS: &str = include_str!("harmless.txt");
     const STUCK: &str = include_str!("stuck.txt");
     const RXE_WARNING: &str = include_str!("warning.txt");

@@ -1,8 +1,8 @@
 //! mlx5_0, and mlx5_1 if there are two functions: gives netdevs their addresses, and waits until
-//! all of them are usable.
+//! all functions are usable.
 //!
-//! With a RoCE port the second function's netdev is in the network namespace `peer`: within one
-//! namespace the kernel would send packets for its own other address through loopback, and never
+//! With RoCE ports, the second function's netdev is in the network namespace `peer`. Within one
+//! namespace, the kernel would send packets for its own other address through loopback and never
 //! through the device.
 
 use std::fs;
@@ -14,14 +14,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::super::job::{CONNECTX_PORT, CONNECTX_SLOT, Port};
 use super::{NO_ADDRESS_DETECTION, shell, wait_for, wait_for_port};
 
-/// The time limit for devices to appear. Their driver is loaded, and binds to existing devices at
-/// once; a long wait would only delay the message that a function was rejected.
+/// The time limit for devices to appear. The driver is loaded and binds to existing devices at
+/// once. A long wait would only delay the message that a function was rejected.
 const BINDING: Duration = Duration::from_secs(10);
 
-/// The network namespace of the second function's netdev.
+/// The network namespace with the second function's netdev.
 const PEER: &str = "peer";
 
-/// Waits until every function is usable: node, active port, and the GID of its address.
+/// Waits until every function is usable: its node, an active port, and the GID for its address.
 pub(super) fn set_up(port: Port, functions: u8, deadline: Instant) -> Result<()> {
     let control = wait_for_port(CONNECTX_PORT, deadline)?;
     std::os::unix::fs::symlink(control, "/dev/connectx").context("/dev/connectx")?;
@@ -44,7 +44,7 @@ pub(super) fn set_up(port: Port, functions: u8, deadline: Instant) -> Result<()>
 /// A function, by its number.
 struct Function {
     number: u8,
-    /// Its directory below /sys.
+    /// The function's directory below /sys.
     device: PathBuf,
 }
 
@@ -54,13 +54,13 @@ impl Function {
         Function { number, device: PathBuf::from(format!("/sys/bus/pci/devices/0000:00:{slot:02x}.0")) }
     }
 
-    /// The last byte of its address, 10.9.9.N.
+    /// Returns the last byte of the function's address, 10.9.9.N.
     fn host(&self) -> u8 {
         self.number + 1
     }
 
-    /// Returns the name of the only device of a class that its driver made, such as `net` or
-    /// `infiniband`.
+    /// Returns the name of the only device that the function's driver made in a class, such as
+    /// `net` or `infiniband`.
     fn child(&self, class: &str) -> Result<String> {
         let Ok(mut entries) = fs::read_dir(self.device.join(class)) else {
             ensure!(self.device.exists(), "there is no {}", self.device.display());
@@ -71,7 +71,7 @@ impl Function {
         Ok(entry.file_name().to_string_lossy().into_owned())
     }
 
-    /// Sets up its netdev: here, or in the peer's network namespace.
+    /// Sets up the function's netdev, here or in the peer's network namespace.
     fn give_address(&self, deadline: Instant) -> Result<()> {
         let netdev = wait_for(deadline, || self.child("net"))?;
         let up = |ip: &str| {

@@ -2,14 +2,14 @@
 //! powers off.
 //!
 //! It communicates with the host over virtio serial ports, which carry bytes unchanged: `out` and
-//! `err` for the command's output, `in` for its input, and `control` for lines:
+//! `err` for the command's output, `in` for its input, and `control` for these lines:
 //!
 //! | line | direction | meaning |
 //! |---|---|---|
 //! | `hello` | to host | process 1 runs |
 //! | `ready` | to host | the command starts now |
-//! | `alive` | to host | sent every few seconds: the guest still schedules |
-//! | `exit N`, `signal N` | to host | the end of the command; its output is complete |
+//! | `alive` | to host | sent every few seconds: the guest still schedules processes |
+//! | `exit N`, `signal N` | to host | the command has ended; its output is complete |
 //! | `failed TEXT` | to host | the guest could not be set up |
 //! | `kill` | to guest | time is up: show blocked tasks, kill every process |
 //!
@@ -45,12 +45,12 @@ pub(crate) const SUBCOMMAND: &str = "guest-init";
 /// The interval between two `alive` lines.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(3);
 
-/// The limit on setting up the guest.
+/// The time limit for setting up the guest.
 const SETUP: Duration = Duration::from_secs(60);
 
 /// Runs as process 1. Never returns: the guest powers off.
 pub(crate) fn main() -> ! {
-    // Nothing may end process 1: the kernel would panic, and the cause would be lost in its trace.
+    // Process 1 must not end: the kernel would panic, and the cause would be lost in its trace.
     let result = std::panic::catch_unwind(run).unwrap_or_else(|_| Err(anyhow!("guest-init panicked")));
     if let Err(error) = result {
         eprintln!("guest-init: {error:#}");
@@ -65,7 +65,7 @@ pub(crate) fn main() -> ! {
 fn run() -> Result<()> {
     let deadline = Instant::now() + SETUP;
     let control = open_port("control", deadline)?;
-    // From here on a failure is not the emulator's alone, and the host does not boot again.
+    // From here on, a failure may have other causes than the emulator: no second boot.
     send(&control, "hello");
     let result = std::panic::catch_unwind(|| run_job(&control, deadline));
     let result = result.unwrap_or_else(|_| Err(anyhow!("guest-init panicked")));
@@ -75,7 +75,7 @@ fn run() -> Result<()> {
     result
 }
 
-/// Sends a line over the control port. One call of write keeps it whole beside other threads'.
+/// Sends a line over the control port. A single write keeps it apart from other threads' lines.
 fn send(mut control: &File, line: &str) {
     // If this fails, the host is gone.
     let _ = control.write_all(format!("{line}\n").as_bytes());
@@ -115,9 +115,9 @@ fn run_job(control: &File, deadline: Instant) -> Result<()> {
     Ok(())
 }
 
-/// Moves the drivers of other devices out of rdma-core's list. Its library loads all of the list,
-/// which takes half the time of a short program in an emulated guest (0.3 of 0.6 s). A guest
-/// without rdma-core has no list.
+/// Moves the drivers of other devices out of rdma-core's list. libibverbs loads the whole list,
+/// which takes half of a short program's time in an emulated guest (0.3 of 0.6 s). A guest without
+/// rdma-core has no list.
 fn keep_driver_of(device: Device) -> Result<()> {
     let driver = match device {
         Device::None => return Ok(()),
@@ -134,8 +134,8 @@ fn keep_driver_of(device: Device) -> Result<()> {
 fn obey(control: File) {
     for line in BufReader::new(control).lines().map_while(Result::ok) {
         if line == "kill" {
-            // A hang's report needs the blocked tasks and their stacks, which go to the console.
-            // Level 8 shows all of it.
+            // A report about a hang needs the blocked tasks and their stacks, which go to the
+            // console. Level 8 shows all of them.
             let _ = fs::write("/proc/sysrq-trigger", "8");
             let _ = fs::write("/proc/sysrq-trigger", "w");
             let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
@@ -150,8 +150,8 @@ fn open_port(name: &str, deadline: Instant) -> Result<File> {
     file.with_context(|| format!("cannot open {}", path.display()))
 }
 
-/// Returns the node of the virtio serial port called `name`. Ports appear some time after their
-/// driver was loaded, and their names after their nodes.
+/// Returns the device node of the virtio serial port called `name`. Ports appear some time after
+/// their driver was loaded, and their names appear after their nodes.
 fn wait_for_port(name: &str, deadline: Instant) -> Result<PathBuf> {
     let has_name = |port: &Path| fs::read_to_string(port.join("name")).is_ok_and(|n| n.trim_end() == name);
     wait_for(deadline, || {
@@ -163,8 +163,8 @@ fn wait_for_port(name: &str, deadline: Instant) -> Result<PathBuf> {
     })
 }
 
-/// Calls `usable` until it succeeds or the deadline passes. The kernel has no single announcement
-/// of these states.
+/// Calls `usable` until it succeeds or the deadline passes. The kernel has no single way of
+/// announcing these states.
 fn wait_for<T>(deadline: Instant, mut usable: impl FnMut() -> Result<T>) -> Result<T> {
     loop {
         match usable() {
@@ -174,8 +174,8 @@ fn wait_for<T>(deadline: Instant, mut usable: impl FnMut() -> Result<T>) -> Resu
     }
 }
 
-/// Switches duplicate address detection off: it would delay link-local GIDs by a second, and no
-/// other host is on the link. A kernel without IPv6 has neither.
+/// Switches off duplicate address detection, which would delay link-local GIDs by a second. No
+/// other host is on the link. A kernel without IPv6 has neither setting.
 const NO_ADDRESS_DETECTION: &str = "for c in all default; do for k in accept_dad dad_transmits; do \
      echo 0 >/proc/sys/net/ipv6/conf/$c/$k; done; done 2>/dev/null; :";
 
@@ -190,8 +190,8 @@ fn run_command(job: &Job, input: Option<File>, out: File, err: File) -> String {
     let mut command = Command::new(&job.argv[0]);
     command.args(&job.argv[1..]).env_clear().current_dir(&job.cwd);
     command.envs(job.env.iter().map(|(name, value)| (name, value)));
-    // Pipes and not the ports themselves: a port can be opened only once, so `> /dev/stderr` would
-    // fail.
+    // Uses pipes rather than the ports themselves. A port can be opened only once, so `>
+    // /dev/stderr` would fail.
     command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match command.spawn() {
@@ -204,7 +204,7 @@ fn run_command(job: &Job, input: Option<File>, out: File, err: File) -> String {
         }
     };
     if let (Some(port), Some(stdin)) = (input, child.stdin.take()) {
-        // Ends with the guest if the host's input never does.
+        // This thread ends with the guest if the host's input never ends.
         thread::spawn(move || pump(port, File::from(OwnedFd::from(stdin))));
     }
     let (done, drained) = mpsc::channel();
@@ -220,13 +220,13 @@ fn run_command(job: &Job, input: Option<File>, out: File, err: File) -> String {
         });
     }
     let ended = reap_until(Pid::from_raw(child.id().cast_signed()));
-    // Processes that the command left behind would keep the pipes open.
+    // Kills processes that the command left behind, because they would keep the pipes open.
     let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
     wait_for_pumps(&drained);
     ended
 }
 
-/// Reaps processes until `pid` ends; process 1 inherits orphans.
+/// Reaps processes until `pid` ends, because process 1 inherits orphans. Returns the control line.
 fn reap_until(pid: Pid) -> String {
     loop {
         match wait() {
@@ -240,10 +240,10 @@ fn reap_until(pid: Pid) -> String {
     }
 }
 
-/// The number of writes that pumps have started and not finished.
+/// The number of writes that pumps have started but not finished.
 static WRITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Copies until either side ends.
+/// Copies bytes until either side ends.
 fn pump(mut from: File, mut to: File) {
     let mut buffer = vec![0; 32 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
@@ -256,8 +256,8 @@ fn pump(mut from: File, mut to: File) {
     }
 }
 
-/// Waits until both outputs have ended, as long as the host takes to read them. The wait also ends
-/// if a process that cannot be killed keeps its pipe open and empty.
+/// Waits until both outputs have ended, for as long as the host takes to read them. The wait also
+/// ends if a process that cannot be killed keeps its pipe open but empty.
 fn wait_for_pumps(drained: &Receiver<()>) {
     const QUIET: Duration = Duration::from_secs(5);
     let mut open = 2;

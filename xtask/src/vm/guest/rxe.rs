@@ -11,10 +11,10 @@ use super::{shell, wait_for};
 const SET_UP: &str = "ip link add veth0 type veth peer name veth1 && ip link set veth0 up && \
      ip link set veth1 up && ip addr add 10.9.9.1/24 dev veth0 && rdma link add rxe0 type rxe netdev veth0";
 
-/// The GID of the address.
+/// The GID for the address.
 const GID: &str = "0000:0000:0000:0000:0000:ffff:0a09:0901";
 
-/// Makes rxe0 and waits until it is usable: node, active port, and the GID of its address.
+/// Makes rxe0 and waits until it is usable: its node, an active port, and the GID for its address.
 pub(super) fn set_up(deadline: Instant) -> Result<()> {
     shell(SET_UP)?;
     let port = Path::new("/sys/class/infiniband/rxe0/ports/1");
