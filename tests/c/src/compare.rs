@@ -3,8 +3,7 @@
 //!
 //! | difference allowed in our tools | where |
 //! |---|---|
-//! | an added reason, on a line that begins with the tool's name | standard error, after a message
-//! |
+//! | added reasons, on lines that begin with the tool's name | standard error, after a message |
 //! | texts from a newer rdma-core | [`REWORDED`], and flags that the older version cannot name |
 //! | other queue pair numbers and packet sequence numbers | addresses |
 

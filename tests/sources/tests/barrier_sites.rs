@@ -4,8 +4,7 @@
 //! | order | in the source |
 //! |---|---|
 //! | a barrier from `verbs_core::ring::barrier` | `barrier::to_device();` |
-//! | an access, or a fence between processors | an `Ordering`, such as `Ordering::Acquire`, unless
-//! it is relaxed |
+//! | an access, or a fence between processors | `Ordering::Acquire` and so on, unless relaxed |
 //! | an access to an index in shared memory | `.load_acquire()`, `.store_release(...)` |
 //!
 //! Tests are skipped: files and folders called `tests`, and a test module at the end of a file.

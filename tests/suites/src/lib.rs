@@ -12,8 +12,7 @@
 //! | [`fork`] | the device keeps using the registered memory of a forking process |
 //! | [`negative`] | rejections, with their reasons |
 //! | [`listener`] | listeners and connectors, above connections by address |
-//! | [`cm_flags`], [`cm_tools`], [`cm_rates`] | our tools for such connections, with rdma-core's
-//! tools |
+//! | [`cm_flags`], [`cm_tools`], [`cm_rates`] | our tools for such connections, with rdma-core's |
 //! | [`soft`] | provider-soft and the kernel's rxe interoperate |
 //! | [`cm`] | connections by address |
 //! | [`lifecycle`] | dropped, forgotten, closed and killed objects, as the kernel sees them |

@@ -3,8 +3,7 @@
 //! | call | name | fields |
 //! |---|---|---|
 //! | ioctl | the method, such as `QP_CREATE` | attributes, each with its flags and its length |
-//! | ioctl INVOKE_WRITE, `write()` | the command, such as `write REG_MR` | the fields of its struct
-//! |
+//! | ioctl INVOKE_WRITE, `write()` | the command, such as `write REG_MR` | its struct's fields |
 //! | `mmap()` | `mmap`, with the command in the offset | offset, length, rights and flags |
 //!
 //! The fields of driver structs have the prefix `driver.`. An output appears as its length, without

@@ -33,8 +33,7 @@
 //! | [`attributes`] | queue pair attributes: limits, effects, queries |
 //! | [`states`] | queue pair states: each transition, the behaviour in each state |
 //! | [`unsupported`] | verbs that neither rxe nor soft devices support |
-//! | [`srq`] | shared receive queues: which queue pair uses a receive, events, changes to the queue
-//! |
+//! | [`srq`] | shared receive queues: which queue pair uses a receive, events, resizing |
 //! | [`tags`] | tag matching: tag lists, matching messages, rendezvous |
 //! | [`threads`] | objects used in several threads |
 //! | [`xrc`] | XRC: requests that name a shared receive queue |
