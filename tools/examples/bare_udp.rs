@@ -1,5 +1,5 @@
-//! Times round trips of datagrams between two bare UDP sockets on loopback. `cargo xtask demo`
-//! shows the round trips of a soft device beside them.
+//! Times round trips of datagrams between two plain UDP sockets on loopback. `cargo xtask demo`
+//! shows these times next to those of soft devices.
 //!
 //! Both sockets are polled, as the completion queues of a ping-pong are.
 
@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 const SIZE: usize = 4096;
 const COUNT: u32 = 1000;
 
-/// The polls of an empty socket before the thread yields. The other thread may wait for this
-/// processor.
+/// The number of polls of an empty socket before the thread yields. The other thread may be waiting
+/// for this processor.
 const POLLS: u32 = 64;
 
-/// The time limit of all round trips.
+/// The time limit for all round trips.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn main() -> io::Result<()> {

@@ -40,7 +40,7 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
     }
 }
 
-/// Returns the device with this name, or the first one.
+/// Returns the device with this name, or the first device if no name is given.
 fn choose(ib_dev: Option<OsString>, console: &mut Console) -> Result<Device, Failed> {
     let list = list_devices(console).ok_or(Failed)?;
     let name = ib_dev.as_deref().unwrap_or_default().display();
@@ -54,7 +54,7 @@ fn choose(ib_dev: Option<OsString>, console: &mut Console) -> Result<Device, Fai
     })
 }
 
-/// Prints events as they arrive, until they can no longer be read, as in C.
+/// Prints events as they arrive. As in C, ends when they can no longer be read.
 fn watch(device: &Device, console: &mut Console) -> Result<(), Failed> {
     let opened = device.open().and_then(|context| context.async_events());
     let events = opened.map_err(|error| {
@@ -85,7 +85,7 @@ fn line(event_type: AsyncEventType, element: &Element) -> String {
     format!("  event_type {} ({}), port {port_num}\n", name(event_type), event_type.0)
 }
 
-/// Returns C's name of an event type.
+/// Returns an event type's name in C.
 fn name(event_type: AsyncEventType) -> &'static str {
     match event_type {
         AsyncEventType::DEVICE_FATAL => "IBV_EVENT_DEVICE_FATAL",

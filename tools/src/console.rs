@@ -1,7 +1,7 @@
 //! [`Console`]: standard output and standard error, in order.
 //!
-//! Output is collected and written in one go: before a complaint, before the program waits and at
-//! its end. A listing therefore costs one system call, and a terminal shows everything in order.
+//! Output is collected. It is written before an error message, before the program waits, and at its
+//! end. A listing therefore needs one system call, and a terminal shows everything in order.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -24,7 +24,7 @@ pub struct Console {
     captured: Option<Captured>,
 }
 
-/// The text of both streams, captured instead of written.
+/// The text of both streams, which is captured instead of written.
 #[derive(Debug, Default)]
 struct Captured {
     stdout: Vec<u8>,
@@ -32,7 +32,7 @@ struct Captured {
 }
 
 impl Console {
-    /// Creates the console of a program. `program` is `argv[0]`, which prefixes its complaints.
+    /// Creates a program's console. `program` is `argv[0]`, the prefix of error messages.
     pub fn new(program: OsString) -> Self {
         Self { program, out: Vec::new(), captured: None }
     }
@@ -53,12 +53,12 @@ impl Console {
         self.captured.as_ref().map(|captured| lossy(&captured.stderr)).unwrap_or_default()
     }
 
-    /// The program's name.
+    /// Returns the program's name.
     pub fn program(&self) -> &OsStr {
         &self.program
     }
 
-    /// Prints to standard output, at the next [`flush`](Self::flush).
+    /// Prints to standard output at the next [`flush`](Self::flush).
     pub fn say(&mut self, text: impl fmt::Display) {
         // Neither writing to a vector nor these `Display` impls fail.
         let _ = write!(self.out, "{text}");
@@ -66,9 +66,8 @@ impl Console {
 
     /// Writes the collected text.
     ///
-    /// If standard output no longer has a reader, ends the process with the status that a shell
-    /// reports for C's programs in this case. Also ends the process after reporting any other write
-    /// error.
+    /// If standard output no longer has a reader, ends the process with the same status as C's
+    /// programs in a shell. Also ends the process after reporting any other write error.
     pub fn flush(&mut self) {
         if self.out.is_empty() {
             return;
@@ -164,9 +163,9 @@ pub fn list_devices_or(console: &mut Console, failed: impl Fn(&mut Console, Errn
     }
 }
 
-/// Reports devices that the user requested by name or address but that are not available, with
-/// reasons. Devices that discovery left out were not requested; as in C, they are reported only if
-/// a program finds no device.
+/// Reports devices that the user requested by name or address but that are not available, with the
+/// reasons. The user did not request the devices that discovery left out. As in C, these are
+/// reported only if a program finds no device.
 pub fn complain_of_missing(console: &mut Console, list: &DeviceList) {
     for skipped in list.skipped().iter().filter(|skipped| skipped.reason.was_asked_for()) {
         console.reason(skipped);
@@ -181,15 +180,15 @@ pub fn complain_of_no_devices(console: &mut Console, list: &DeviceList) {
     }
 }
 
-/// Returns an operating system error as `perror(3)` words it, without the number that Rust appends.
+/// Returns an operating system error like `perror(3)`, without the number that Rust appends.
 pub fn describe(error: &io::Error) -> String {
     let text = error.to_string();
     let number = error.raw_os_error().map(|raw| format!(" (os error {raw})")).unwrap_or_default();
     text.strip_suffix(&number).unwrap_or(&text).to_owned()
 }
 
-/// Returns the text of `strerror(3)`, which shows an unknown errno as a number: Linux fails some
-/// calls with `ENOTSUPP`, 524.
+/// Returns the text of `strerror(3)`, which shows an unknown errno as a number. For example, some
+/// calls on Linux fail with 524 (`ENOTSUPP`).
 pub fn strerror(errno: Errno) -> String {
     describe(&io::Error::from_raw_os_error(errno.raw()))
 }

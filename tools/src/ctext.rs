@@ -1,10 +1,10 @@
-//! Conversions where the C library differs from Rust's: numbers on a command line, addresses,
+//! Conversions that differ between the C library and Rust: numbers on a command line, addresses and
 //! floats.
 
 use std::fmt;
 
 /// Parses a number like `strtol(text, NULL, 0)`: blanks, a sign, `0x` or `0` for the base, digits.
-/// The rest is ignored. Without digits the result is 0; a number out of range is clamped.
+/// The rest is ignored. Without digits, the result is 0. A number out of range is clamped.
 ///
 /// # References
 /// `strtol(3)`
@@ -13,8 +13,8 @@ pub fn strtol(text: &[u8]) -> i64 {
     clamped(negative, magnitude)
 }
 
-/// Parses a number like glibc's `atoi(text)`: blanks, a sign, decimal digits. A number beyond 32
-/// bits keeps its low ones.
+/// Parses a number like glibc's `atoi(text)`: blanks, a sign, decimal digits. A number with more
+/// than 32 bits keeps its low 32 bits.
 ///
 /// # References
 /// `atoi(3)`
@@ -23,8 +23,8 @@ pub fn atoi(text: &[u8]) -> i32 {
     clamped(negative, magnitude) as i32
 }
 
-/// Parses a number like `strtoul(text, NULL, 0)`: as [`strtol`], except that a minus counts back
-/// from 2⁶⁴.
+/// Parses a number like `strtoul(text, NULL, 0)`. It differs from [`strtol`] only in a minus sign,
+/// which counts back from 2⁶⁴.
 ///
 /// # References
 /// `strtoul(3)`
@@ -36,8 +36,8 @@ pub fn strtoul(text: &[u8]) -> u64 {
     }
 }
 
-/// Returns whether the whole text is a 32-bit number, so that [`strtol`] and [`strtoul`] return the
-/// expected value.
+/// Returns whether the whole text is a 32-bit number, for which [`strtol`] and [`strtoul`] return
+/// the expected value.
 pub fn is_number(text: &[u8]) -> bool {
     let (_, magnitude) = integer(text);
     let digits = text.trim_ascii().strip_prefix(b"-").or_else(|| text.trim_ascii().strip_prefix(b"+"));
@@ -51,7 +51,7 @@ pub fn is_number(text: &[u8]) -> bool {
     is_whole && magnitude.is_some_and(|magnitude| magnitude <= u32::MAX.into())
 }
 
-/// Returns the number, or the nearest one in range.
+/// Returns the number, or the nearest number in range.
 fn clamped(negative: bool, magnitude: Option<u64>) -> i64 {
     let limit = if negative { u64::MAX / 2 + 1 } else { u64::MAX / 2 };
     let magnitude = magnitude.unwrap_or(limit).min(limit);
@@ -68,7 +68,7 @@ fn integer(text: &[u8]) -> (bool, Option<u64>) {
     })
 }
 
-/// Returns the sign and magnitude of a number; `base` strips the prefix.
+/// Returns the sign and magnitude of a number. `base` strips the prefix and returns the base.
 fn number(text: &[u8], base: impl FnOnce(&[u8]) -> (u32, &[u8])) -> (bool, Option<u64>) {
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t'..=b'\r');
     let start = text.iter().position(|byte| !blank(byte)).unwrap_or(text.len());
@@ -118,8 +118,8 @@ impl fmt::Display for Ntop {
     }
 }
 
-/// Returns the start and length of the first longest run of two or more zeros; length 0 if there is
-/// none.
+/// Returns the start and length of the first longest run of two or more zeros. The length is 0 if
+/// there is no such run.
 fn longest_zeros(words: &[u16]) -> (usize, usize) {
     let mut best = (0, 0);
     let mut start = 0;
@@ -133,8 +133,8 @@ fn longest_zeros(words: &[u16]) -> (usize, usize) {
     best
 }
 
-/// Prints a number like C's `%.2f`, including infinities and NaN, because a run that is too short
-/// divides by zero.
+/// Prints a number like C's `%.2f`. This includes infinities and NaN, because a run that is too
+/// short divides by zero.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed2(pub f64);
 

@@ -13,7 +13,7 @@ use crate::console::{Console, complain_of_missing, list_devices};
 
 /// Runs the program with its command line and returns the exit status.
 ///
-/// Like C's program it ignores all arguments; `--json` is our addition.
+/// Like C's program, ignores all arguments, except our addition `--json`.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
     let mut console = Console::new(args.next().unwrap_or_else(|| "ibv_devices".into()));
     let as_json = args.any(|arg| arg == "--json");
@@ -40,7 +40,7 @@ impl fmt::Display for Row<'_> {
     }
 }
 
-/// Returns the devices and those left out.
+/// Returns the devices, and those left out.
 pub fn devices_json(list: &DeviceList) -> Value {
     let devices: Vec<Value> = list
         .iter()
@@ -58,7 +58,7 @@ pub fn devices_json(list: &DeviceList) -> Value {
     json!({ "devices": devices, "skipped": skipped_json(list) })
 }
 
-/// Returns the path of the device's file; `None` for a provider's device.
+/// Returns the path of the device's file. `None` for a device from a provider.
 fn char_device(device: &Device) -> Option<String> {
     let path = device.info().cdev_path();
     (!path.as_os_str().is_empty()).then(|| path.to_string_lossy().into_owned())

@@ -5,7 +5,7 @@
 //! - For connections by address: `cmtime`, `mckey`, `rdma_client`, `rdma_server`, `rdma_xclient`,
 //!   `rdma_xserver`, `rping`, `ucmatose` and `udaddy`.
 //!
-//! `verbs-run` is ours: it runs another program on our `libibverbs.so.1`.
+//! `verbs-run` has no counterpart in rdma-core. It runs another program on our `libibverbs.so.1`.
 //!
 //! From top to bottom; a file imports only files below it:
 //!
@@ -24,17 +24,17 @@
 //! | [`console`] | standard output and standard error, in order |
 //! | [`getopt`] | command lines, parsed like GNU `getopt_long(3)` |
 //!
-//! A new tool needs a module here, a file in `src/bin/` and its name in
-//! `verbs_harness::tools::PROGRAMS`. Tests then report every place where it is missing.
+//! A new tool needs a module here, a file in `src/bin/`, and its name in
+//! `verbs_harness::tools::PROGRAMS`. Tests then report every other place where it is missing.
 //!
-//! Invariant: the programs print the output of the newest rdma-core, byte for byte where it does
-//! not depend on the run. The reason of a failure, which rdma-core does not print, follows on
-//! standard error in a separate line that begins with the program's name. `--json` and `--verify`
-//! are the only additional options. Only their full names are accepted and the usage text omits
-//! them, so that misuse prints the same.
+//! Invariant: the programs print the same bytes as the newest rdma-core, except for output that
+//! depends on the run. The reason for a failure, which rdma-core does not print, follows on
+//! standard error. It is on a separate line that begins with the program's name. `--json` and
+//! `--verify` are the only additional options. Only their full names are accepted, and the usage
+//! text omits them, so that misuse prints the same text.
 //!
-//! Numbers on command lines are read with `strtol(3)` and similar functions, as in rdma-core's
-//! programs: `-n abc` is 0 and `-s 99999999999999` keeps its low 32 bits. The ping-pongs report
+//! Numbers on command lines are parsed with `strtol(3)` and similar functions, as in rdma-core's
+//! programs: `-n abc` is 0, and `-s 99999999999999` keeps its low 32 bits. The ping-pongs report
 //! this on standard error.
 
 pub mod asyncwatch;
@@ -50,5 +50,5 @@ pub mod pingpong;
 pub mod rping;
 pub mod verbs_run;
 
-/// The program that has no counterpart in rdma-core.
+/// The program without a counterpart in rdma-core.
 pub const LAUNCHER: &str = "verbs-run";

@@ -15,8 +15,7 @@ const UCMATOSE: &str = env!("CARGO_BIN_EXE_ucmatose");
 const UDADDY: &str = env!("CARGO_BIN_EXE_udaddy");
 const MCKEY: &str = env!("CARGO_BIN_EXE_mckey");
 
-/// The output of both ends of a run, which does not depend on the flags unless there are no
-/// messages.
+/// The output of both ends of a run. It depends on the flags only if there are no messages.
 struct Said {
     server: &'static str,
     client: &'static str,
@@ -41,7 +40,7 @@ const UDADDY_SAID: Said = Said {
              data transfers complete\ntest complete\nreturn status 0\n",
 };
 
-/// Exit status, standard output and standard error.
+/// The exit status, standard output and standard error.
 type Ended = (Option<i32>, String, String);
 
 /// Runs `ucmatose` in two processes with separate flags.
@@ -112,7 +111,7 @@ fn ucmatose_moves_its_ids_to_another_channel() {
     assert_eq!(client, (Some(0), moved(UCMATOSE_SAID.client), String::new()));
 }
 
-/// The messages find no receive, and the client permits no retries.
+/// The messages find no posted receive, and the client permits no retries.
 #[test]
 fn ucmatose_ends_with_an_error_when_a_message_is_not_received() {
     let [server, client] = ucmatose(&[], &["-C", "0"]);
@@ -126,7 +125,7 @@ fn ucmatose_ends_with_an_error_when_a_message_is_not_received() {
 #[test]
 fn ucmatose_reports_the_reason_for_which_it_is_not_connected() {
     let [_, from] = two_addresses();
-    // Its own address, where no program listens.
+    // The client's own address, where no program listens.
     let from = from.to_string();
     let (status, said, complaints) = Program::start(UCMATOSE, &from, &["-s", &from]).end();
     let expected = "cmatose: starting client\ncmatose: connecting\ncmatose: event: RDMA_CM_EVENT_REJECTED, \
@@ -193,7 +192,7 @@ fn udaddy_without_messages_looks_services_up() {
 fn udaddy_refuses_a_message_that_is_longer_than_a_packet() {
     let [_, from] = two_addresses();
     let from = from.to_string();
-    // Its own address, where no program listens; the run fails before that matters.
+    // The client's own address, where no program listens. The run fails before that matters.
     let (status, said, complaints) = Program::start(UDADDY, &from, &["-s", &from, "-S", "4097"]).end();
     let line = "udaddy: message_size 4097 is larger than active mtu 4096\n";
     let expected =
@@ -201,9 +200,9 @@ fn udaddy_refuses_a_message_that_is_longer_than_a_packet() {
     assert_eq!((status, said, complaints), (Some(234), expected, String::new()));
 }
 
-/// Runs `mckey` as receiver and as sender of one group.
+/// Runs `mckey` as a receiver and as a sender in the same group.
 fn mckey(group: &str, receive: &[&str], send: &[&str]) -> [Ended; 2] {
-    // If the program does not know the device's address, it may be any of localhost.
+    // If the program does not know the device's address, the address may be any of localhost's.
     let of_device = |soft: &str| if soft == "auto" { "127.0.0.1".to_owned() } else { soft.to_owned() };
     let [one, other] = if receive.is_empty() {
         ["auto", "auto"].map(str::to_owned)

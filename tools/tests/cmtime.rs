@@ -13,7 +13,7 @@ use verbs_harness::{port, process};
 
 const CMTIME: &str = env!("CARGO_BIN_EXE_cmtime");
 
-/// The steps of a table, in order.
+/// The steps in a table, in order.
 const STEPS: [&str; 17] = [
     "full connect",
     "create id",
@@ -34,16 +34,16 @@ const STEPS: [&str; 17] = [
     "destroy qp",
 ];
 
-/// Exit status, standard output and standard error.
+/// The exit status, standard output and standard error.
 type Ended = (Option<i32>, String, String);
 
-/// Starts a peer; all peers of a run meet at `port`.
+/// Starts a peer. All peers of a run meet at `port`.
 fn start(port: &str, flags: &[&str]) -> Program {
     let args = [&["-b", "127.0.0.1", "-C", "127.0.0.1", "-p", port], flags].concat();
     Program::start(CMTIME, "auto", &args)
 }
 
-/// Runs a client and servers and returns how they ended, the client first.
+/// Runs a client and servers. Returns their results, the client's first.
 fn run(flags: &[&str], servers: usize) -> Vec<Ended> {
     let port = port::free().expect("a free port").to_string();
     let serve = [flags, &["-L"]].concat();
@@ -52,8 +52,8 @@ fn run(flags: &[&str], servers: usize) -> Vec<Ended> {
     [client].into_iter().chain(servers).map(Program::end).collect()
 }
 
-/// Checks that a text begins with a table for `count` connections; returns its numbers and the
-/// rest.
+/// Checks that a text begins with a table for `count` connections. Returns its numbers and the rest
+/// of the text.
 #[track_caller]
 fn table<'a>(text: &'a str, kind: &str, count: u32, threads: u32) -> (Vec<[u64; 6]>, &'a str) {
     let heading = format!(
@@ -74,7 +74,7 @@ fn table<'a>(text: &'a str, kind: &str, count: u32, threads: u32) -> (Vec<[u64; 
     (rows, rest)
 }
 
-/// Returns the text after the lines that it must begin with, ignoring a line that only the root
+/// Returns the text after the lines with which it must begin. Ignores a line that only the root
 /// prints.
 #[track_caller]
 fn after<'a>(text: &'a str, lines: &str) -> &'a str {
@@ -87,7 +87,7 @@ const CONNECTING: &str = "\tCreating IDs\n\tBinding addresses\n\tResolving addre
                           \tDestroying IDs\n";
 const ACCEPTING: &str = "\tAccepting\n\tDisconnecting\n";
 
-/// Returns the text of a phase that comes first and therefore creates the objects of queue pairs.
+/// Returns the text of the first phase, which creates the objects of queue pairs.
 fn warming(phase: &str) -> String {
     let made = "\tAllocating verbs resources\n";
     phase
@@ -108,7 +108,7 @@ fn each_step_of_each_connection_has_a_time() {
             let (rows, rest) = table(after(said, &start), "qp_conn", count, threads);
             for (step, [.., sum, max, min]) in STEPS.iter().zip(&rows) {
                 assert!(min <= max && (max <= sum || *step == "full connect"), "{side} {step}: {rows:?}");
-                // These take as long as system calls or messages.
+                // These steps include system calls or messages, so they take time.
                 if matches!(*step, "create qp" | "rtr qp" | "rts qp") {
                     assert!(*sum > 0, "{side} {step}: {rows:?}");
                 }
@@ -142,7 +142,7 @@ fn a_client_connects_to_each_server() {
     {
         assert_eq!((status, &**complaints), (&Some(0), ""), "{said}");
         assert!(said.contains(&format!("{verb} ({count}) QPs test\n")), "{said}");
-        // With more than two peers, the run without queue pairs is omitted.
+        // With more than two peers, there is no run without queue pairs.
         assert!(!said.contains("no QPs"), "{said}");
     }
 }

@@ -1,5 +1,5 @@
-//! No C is compiled or linked: checks the packages that take part in building programs, and the
-//! programs' libraries at run time, which are the C library alone.
+//! No C is compiled or linked. Checks the packages used for building the programs, and the
+//! programs' libraries at run time. The only such library is the C library.
 #![cfg(not(target_feature = "crt-static"))]
 
 use std::collections::{BTreeSet, HashMap};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use verbs_harness::process;
 use verbs_harness::tools::PROGRAMS;
 
-/// Every package of this project that is part of programs.
+/// Every package of this project that is a part of programs.
 const PACKAGES: &[&str] = &[
     "uverbs-abi",
     "verbs-core",
@@ -27,10 +27,10 @@ const PACKAGES: &[&str] = &[
     "rdma-tools",
 ];
 
-/// Packages that call a C compiler or look for a C library.
+/// Packages that run a C compiler or search for a C library.
 const BUILDERS: &[&str] = &["bindgen", "cc", "cmake", "pkg-config", "system-deps", "vcpkg"];
 
-/// The C library and the language's runtime.
+/// The C library and the runtime of the language.
 const LIBC: &[&str] = &[
     "ld-linux",
     "libc.",
@@ -90,7 +90,7 @@ fn no_package_in_the_tree_builds_or_links_c() {
             }
         }
     }
-    // The lowest packages were seen, so the walk was complete.
+    // The lowest packages have been seen, so the walk was complete.
     for needed in ["libc", "nix", "zerocopy", "netlink-packet-core"] {
         assert!(seen.iter().any(|id| name(id) == needed), "{needed} was not seen");
     }
@@ -100,7 +100,7 @@ fn no_package_in_the_tree_builds_or_links_c() {
     }
 }
 
-/// Cargo builds all programs for the tests of this package, into one folder.
+/// Cargo builds all programs for this package's tests into one folder.
 #[test]
 fn the_programs_need_nothing_beyond_the_c_library() {
     const LIMIT: Duration = Duration::from_secs(60);

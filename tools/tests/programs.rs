@@ -1,7 +1,7 @@
 //! The programs on the command line: misuse, and a machine without RDMA.
 //!
-//! `recorded` holds the output of rdma-core 44. For `ibv_asyncwatch` and the ping-pongs other than
-//! `ibv_rc_pingpong`, it was taken from the sources of rdma-core 65. Each test states where newer
+//! `recorded` holds the output of rdma-core 44. The output of `ibv_asyncwatch` and all ping-pongs
+//! except `ibv_rc_pingpong` comes from the sources of rdma-core 65. Each test states where newer
 //! versions differ.
 
 mod common;
@@ -21,7 +21,7 @@ const UD_PINGPONG: &str = env!("CARGO_BIN_EXE_ibv_ud_pingpong");
 const SRQ_PINGPONG: &str = env!("CARGO_BIN_EXE_ibv_srq_pingpong");
 const XSRQ_PINGPONG: &str = env!("CARGO_BIN_EXE_ibv_xsrq_pingpong");
 
-/// Returns exit status, standard output and standard error of a program named `prog`.
+/// Returns the exit status, standard output and standard error of a program named `prog`.
 fn run(program: &str, args: &[impl AsRef<OsStr>]) -> (Option<i32>, String, String) {
     let mut command = Command::new(program);
     command.arg0("prog").args(args).env_remove("POSIXLY_CORRECT").env_remove("VERBS_SOFT");
@@ -30,7 +30,7 @@ fn run(program: &str, args: &[impl AsRef<OsStr>]) -> (Option<i32>, String, Strin
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// Returns a recorded text with `prog` as the program's name and with the newer texts.
+/// Returns a recorded text in the newer wording, with `prog` as the program's name.
 fn usage(recorded: &str, name: &str, newer: &[(&str, &str)]) -> String {
     newer.iter().fold(recorded.replace(name, "prog"), |text, (old, new)| {
         assert!(text.contains(old), "{old:?} is not in the recorded text");
@@ -172,7 +172,7 @@ fn pingpong_names_what_cannot_be_had_together() {
     }
 }
 
-/// Returns whether this kernel has RDMA loaded.
+/// Returns whether RDMA is loaded in this kernel.
 fn has_rdma() -> bool {
     fs::exists("/sys/class/infiniband_verbs").is_ok_and(|has| has)
 }
@@ -204,7 +204,7 @@ fn a_kernel_without_rdma_is_said_as_c_says_it_and_then_what_to_do() {
             let seen = run(program, args);
             let mut expected = expected.to_owned();
             if program == XSRQ_PINGPONG {
-                // The program does not end the line of its first message.
+                // The program's first message lacks a line break.
                 expected = expected.replacen(": Function not implemented", "Failed to open device", 1);
             }
             assert_eq!(seen, (Some(status), String::new(), expected), "{program} {args:?}");
@@ -218,7 +218,7 @@ fn a_reader_that_went_away_ends_the_program_as_it_ends_cs() {
     drop(reader);
     let output = common::run(Command::new(DEVINFO).arg("-h").stdin(Stdio::null()).stdout(writer));
     let complaint = String::from_utf8(output.stderr).expect("text");
-    // 128 + SIGPIPE, as a shell reports it for C's program, without a message.
+    // 128 + SIGPIPE, without a message, which is a shell's report for C's program.
     assert_eq!(output.status.code(), Some(141), "{complaint}");
     assert_eq!(complaint, format!("{DEVINFO}: invalid option -- 'h'\n"));
 }

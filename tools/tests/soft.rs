@@ -1,5 +1,5 @@
-//! The programs with soft devices, which `VERBS_SOFT` adds to their list. They run on any machine
-//! without privileges.
+//! The programs with soft devices, which `VERBS_SOFT` adds to their list. The tests run on any
+//! machine without privileges.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn command(program: &str, soft: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Returns exit status, standard output and standard error.
+/// Returns the exit status, standard output and standard error.
 fn run(program: &str, soft: &str, args: &[&str]) -> (Option<i32>, String, String) {
     told(common::run(&mut command(program, soft, args)))
 }
@@ -39,7 +39,7 @@ fn told(output: Output) -> (Option<i32>, String, String) {
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// Returns whether this kernel has RDMA loaded, so that its devices may also be in the list.
+/// Returns whether RDMA is loaded in this kernel. If so, its devices may also be in the list.
 fn has_rdma() -> bool {
     Path::new("/sys/class/infiniband_verbs").exists()
 }
@@ -175,7 +175,7 @@ fn a_port_that_is_taken_is_said_to_be_and_the_others_are_there() {
     assert!(complaints.contains(&expected), "{complaints}");
 }
 
-/// A program, killed if the test fails.
+/// A program, which is killed if the test fails.
 struct Server(Option<Child>);
 
 impl Server {
@@ -187,25 +187,24 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // Fails if the program has ended.
+            // This fails if the program has ended.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// Runs a ping-pong between two processes, each with a soft device, and checks both outputs.
+/// Runs a ping-pong between two processes, each with its soft device, and checks both outputs.
 fn pingpong(flags: &[&str]) {
     pingpong_of(PINGPONG, &[&["--verify"], flags].concat());
 }
 
-/// Same as [`pingpong`], for any of the programs, and without `--verify` unless the flags contain
-/// it.
+/// Same as [`pingpong`], for any of the programs. Uses `--verify` only if it is among the flags.
 fn pingpong_of(program: &str, flags: &[&str]) {
     let [client, server] = play(program, flags);
     let addresses = |said: &str, which: &str| -> Vec<String> {
         let lines = said.lines().filter_map(|line| line.strip_prefix(which));
-        // As in C, ibv_ud_pingpong writes a colon into its local address.
+        // As in C, ibv_ud_pingpong prints a colon in its local address.
         lines.map(|rest| rest.trim().replace(": GID", ", GID")).collect()
     };
     for (one, other) in [(&client, &server), (&server, &client)] {
@@ -215,8 +214,8 @@ fn pingpong_of(program: &str, flags: &[&str]) {
     }
 }
 
-/// A fifth of the default rounds, and rings so short that these go round them as well. An end that
-/// polls gets its processor only after a time slice if other tests poll too.
+/// A fifth of the default number of rounds. The rings are short, so that these rounds also wrap
+/// around. If other tests also poll, a side that polls gets its processor only after a time slice.
 const SHORT: [&str; 4] = ["-n", "200", "-r", "50"];
 
 /// Starts a program with a soft device and these flags.
@@ -235,7 +234,7 @@ fn free_port() -> String {
     port::free().expect("a free port").to_string()
 }
 
-/// Runs a ping-pong between two processes and returns the output of client and server.
+/// Runs a ping-pong between two processes. Returns the output of client and server.
 fn play(program: &str, flags: &[&str]) -> [String; 2] {
     let port = free_port();
     let mut server = start(program, &port, flags);
@@ -247,7 +246,7 @@ fn play(program: &str, flags: &[&str]) -> [String; 2] {
     })
 }
 
-/// Runs a client to its end once its server listens.
+/// Runs a client to its end, starting when its server listens.
 fn connect(program: &str, port: &str, flags: &[&str]) -> (Option<i32>, String, String) {
     connect_from("auto", program, port, flags)
 }
@@ -274,7 +273,7 @@ fn a_ping_pong_that_sleeps_between_messages_is_verified() {
     pingpong(&["-e", "-n", "200"]);
 }
 
-/// The clock of a soft device counts nanoseconds.
+/// A soft device's clock counts nanoseconds.
 #[test]
 fn a_ping_pong_with_timestamps_prints_the_times_between_messages() {
     for flags in [
@@ -299,7 +298,7 @@ fn a_ping_pong_with_timestamps_prints_the_times_between_messages() {
             assert!(max < 60e9, "a message took longer than the test may: {said}");
         }
     }
-    // A single message in each direction has no time between two.
+    // With a single message in each direction, there is no time between two.
     for said in play(PINGPONG, &["-t", "-n", "1"]) {
         assert!(said.ends_with(" usec/iter\n"), "{said}");
     }
@@ -380,7 +379,8 @@ fn a_ping_pong_over_xrc_is_played_with_one_client() {
     }
 }
 
-/// As in C, clients at one address would have to share an XRC domain, which processes do not.
+/// As in C, clients with the same address would have to share an XRC domain, but processes do not
+/// share it.
 #[test]
 fn a_server_of_xrc_plays_with_three_clients_at_different_addresses() {
     let port = free_port();
@@ -400,7 +400,7 @@ fn a_server_of_xrc_plays_with_three_clients_at_different_addresses() {
     }
 }
 
-/// C's programs wait forever if the survivor has no request in flight.
+/// C's programs wait forever if the surviving side has no request in flight.
 #[test]
 fn the_survivor_of_a_ping_pong_ends_with_an_error() {
     const WAYS: &[(&str, &[&str])] = &[
@@ -418,7 +418,7 @@ fn the_survivor_of_a_ping_pong_ends_with_an_error() {
     threads.into_iter().for_each(|thread| thread.join().expect("a ping-pong"));
 }
 
-/// Kills one side once both are exchanging messages and checks the end of the other.
+/// Kills one side once both exchange messages, and checks how the other ends.
 fn survivor(&(program, flags): &(&str, &[&str]), kill_server: bool) {
     let port = free_port();
     let mut server = start(program, &port, flags);
@@ -448,8 +448,8 @@ fn survivor(&(program, flags): &(&str, &[&str]), kill_server: bool) {
     assert!(status == Some(1) && says_why, "{program} {flags:?}, {kill_server}: {status:?} {complaints}");
 }
 
-/// Waits until a side has printed its peer's address and starts exchanging messages. Returns its
-/// output, which must be kept open, or `None` if the side ended first.
+/// Waits until a side has printed its peer's address and starts to exchange messages. Returns its
+/// output, which must stay open. `None` if the side has ended first.
 fn has_met(side: &mut Server) -> Option<impl BufRead + use<>> {
     let stdout = side.0.as_mut().and_then(|child| child.stdout.take()).expect("a pipe");
     let mut stdout = BufReader::new(stdout);

@@ -1,5 +1,5 @@
-//! The programs that connect by address on soft devices: two processes, each with a device, that
-//! find each other by a port of localhost.
+//! The programs that connect by address, on soft devices. Two processes, each with its device, find
+//! each other by a port of localhost.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn command(program: &str, soft: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Exit status, standard output and standard error.
+/// The exit status, standard output and standard error.
 type Told = (Option<i32>, String, String);
 
 fn told(output: Output) -> Told {
@@ -41,7 +41,7 @@ fn run(program: &str, args: &[&str]) -> Told {
     told(common::run(&mut command(program, "auto", args)))
 }
 
-/// A program, killed if the test fails.
+/// A program, which is killed if the test fails.
 struct Process(Option<Child>);
 
 impl Process {
@@ -83,7 +83,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // Fails if the program has ended.
+            // This fails if the program has ended.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -108,7 +108,7 @@ fn rping(serve: &[&str], connect: &[&str]) -> [Told; 2] {
     [server.end(), client]
 }
 
-/// The end of a connection, as both sides report it.
+/// The end of a connection, as reported by both sides.
 const SERVER_ENDS: &str = "server DISCONNECT EVENT...\nwait for RDMA_READ_ADV state 10\n";
 const CLIENT_ENDS: &str = "client DISCONNECT EVENT...\n";
 
@@ -197,7 +197,7 @@ fn debug_shows_the_steps_of_a_ping_in_their_order() {
             "destroy cm_id 0x",
         ],
     );
-    // Each id has one name.
+    // Each id has a single name.
     let created = client.1.split_once("created cm_id ").and_then(|(_, rest)| rest.lines().next());
     let id = created.expect("an id is created");
     assert_eq!(client.1.matches(&format!("cma_id {id} (parent)")).count(), 4, "{}", client.1);
@@ -213,7 +213,7 @@ fn a_client_connects_from_the_address_that_it_is_told() {
     let client = Process::start(RPING, &address, &args).end();
     assert_eq!((client.0, &*client.2), (Some(0), CLIENT_ENDS));
     assert_eq!(server.end().0, Some(0));
-    // An address that no device of the process has.
+    // An address that belongs to no device of the process.
     let (status, _, complaints) = run(RPING, &["-c", "-a", "127.0.0.1", "-I", "127.91.0.77", "-p", &port]);
     assert_eq!(status, Some(255), "{complaints}");
 }
@@ -229,7 +229,7 @@ fn a_persistent_server_serves_clients_at_the_same_time_and_one_after_the_other()
             assert_eq!(client.end(), (Some(0), String::new(), CLIENT_ENDS.into()));
         }
     }
-    // A client with more data than the server accepts only ends itself.
+    // A client with more data than the server accepts ends only itself.
     let larger = run(RPING, &[&args[..], &["-S", "100"]].concat());
     assert_eq!(larger.0, Some(0), "{larger:?}");
     assert_eq!(run(RPING, &args).0, Some(0));
@@ -249,7 +249,7 @@ fn a_size_that_the_server_has_no_room_for_ends_both_sides_as_in_c() {
     assert!(reason.contains("the client announces 65 bytes, and this side has room for 64"), "{reason}");
     let last = "server DISCONNECT EVENT...";
     assert_eq!(rest, ["wait for RDMA_READ_COMPLETE state 11", "rping server failed: -1", last]);
-    // As in C, the end of the connection is not a failure of the client.
+    // As in C, the connection's end is not an error for the client.
     let ends = format!("{CLIENT_ENDS}wait for RDMA_WRITE_ADV state 10\n");
     assert_eq!(client, (Some(0), String::new(), ends));
 }
@@ -257,7 +257,7 @@ fn a_size_that_the_server_has_no_room_for_ends_both_sides_as_in_c() {
 #[test]
 fn a_port_without_a_server_is_said_with_the_event_and_its_reason() {
     let port = free_port();
-    // The client's own device, which listens on no port.
+    // The client's own device, where no program listens.
     let address = address_for(&port);
     let args = ["-c", "-a", &address, "-p", &port];
     let (status, out, complaints) = Process::start(RPING, &address, &args).end();

@@ -1,8 +1,8 @@
-//! `verbs-run` presents devices to a program, and nothing of the machine changes.
+//! `verbs-run` presents devices to a program without changing the machine.
 //!
 //! This test has no harness, because it starts itself again to forbid system calls. Each case runs
-//! as the test's user and, if that is root, as another user. It is skipped where the host does not
-//! permit namespaces.
+//! as the test's user. If that user is root, it also runs as another user. A case is skipped if the
+//! host does not permit namespaces.
 //!
 //! # Safety
 //! `prctl(2)` gets a filter that lives until the call returns.
@@ -19,7 +19,7 @@ mod common;
 
 use common::{finish, run};
 
-/// The reason why a case cannot run here.
+/// The reason for skipping a case.
 struct Skip(String);
 
 type Case = fn(&Place) -> Result<(), Skip>;
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     ExitCode::from(failed)
 }
 
-/// A folder with `verbs-run` and libraries, which the user may read.
+/// A folder that the user may read, with `verbs-run` and libraries.
 struct Place {
     root: PathBuf,
     user: Option<u32>,
@@ -102,7 +102,7 @@ impl Place {
         Self { root, user }
     }
 
-    /// Returns a command of the case's user, without the environment variables of the libraries.
+    /// Returns a command for the case's user, without the environment variables of the libraries.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -115,14 +115,14 @@ impl Place {
         command
     }
 
-    /// Returns a command of `verbs-run`.
+    /// Returns a command that runs `verbs-run`.
     fn verbs_run(&self, arguments: &[&str]) -> Command {
         let mut command = self.command(self.root.join("bin/verbs-run"));
         command.args(arguments);
         command
     }
 
-    /// Runs a script of a shell by `verbs-run`, whose devices it must present.
+    /// Runs a shell script with `verbs-run`, which must present the devices.
     #[track_caller]
     fn script(&self, options: &[&str], script: &str) -> Result<String, Skip> {
         self.needs_namespaces()?;
@@ -132,13 +132,13 @@ impl Place {
         Ok(out)
     }
 
-    /// Skips a case where the host permits no namespaces.
+    /// Skips a case if the host does not permit namespaces.
     fn needs_namespaces(&self) -> Result<(), Skip> {
         let checked = run(&mut self.verbs_run(&["--check", "--no-soft"]));
         if checked.status.success() { Ok(()) } else { Err(Skip(texts(&checked).1.trim().to_owned())) }
     }
 
-    /// Runs `verbs-run` with a system call that fails, and a script of a shell.
+    /// Runs `verbs-run` with a shell script while a system call fails.
     fn forbidding(&self, call: libc::c_long, errno: i32, options: &[&str], script: &str) -> Output {
         let mut command = self.command(self.root.join("bin/test"));
         command.args([FORBID, &call.to_string(), &errno.to_string()]);
@@ -177,7 +177,7 @@ fn devices_are_where_programs_look(place: &Place) -> Result<(), Skip> {
     let expected = "0200:5efe:7f4d:4d4d\n0000:0000:0000:0000:0000:ffff:7f4d:4d4d\nsoft0\n\
                     /sys/devices/soft/soft0/infiniband/soft0\n/sys/devices/soft/soft0\n-1\n6\n127.77.77.77\n";
     assert_eq!(place.script(&["--soft=127.77.77.77"], script)?, expected);
-    // Other users can read the files, regardless of this user's mask.
+    // Other users can read the files regardless of this user's mask.
     let modes = "stat -Lc %a /sys/class/infiniband/soft0 /sys/class/infiniband/soft0/node_guid";
     let mut command = place.command("sh");
     let program = place.root.join("bin/verbs-run").display().to_string();
@@ -192,7 +192,7 @@ fn devices_are_where_programs_look(place: &Place) -> Result<(), Skip> {
 }
 
 fn the_rest_looks_as_before(place: &Place) -> Result<(), Skip> {
-    // Other programs create files in /dev/shm and terminals meanwhile, so folders are compared by
+    // Other programs meanwhile create terminals and files in /dev/shm, so folders are compared by
     // file system and number.
     let script = "
         id -u; id -g; id -ru
@@ -220,7 +220,8 @@ fn the_rest_looks_as_before(place: &Place) -> Result<(), Skip> {
     Ok(())
 }
 
-/// Returns what a program that stays in a namespace could leave: mounts, entries, files in memory.
+/// Returns everything that a program that stays in a namespace could leave: mounts, entries and
+/// files in memory.
 fn machine() -> [String; 3] {
     let list = |folder: &str| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -253,7 +254,7 @@ fn nothing_stays(place: &Place) -> Result<(), Skip> {
 
 fn the_program_replaces_verbs_run(place: &Place) -> Result<(), Skip> {
     place.needs_namespaces()?;
-    // The process number, an inherited descriptor, the arguments and the exit status.
+    // These are the process number, an inherited descriptor, the arguments and the exit status.
     let script = "echo $$ \"$1\" \"$2\"; cat <&3; exit 7";
     let mut command = place.command("sh");
     let program = place.root.join("bin/verbs-run").display().to_string();
@@ -268,7 +269,7 @@ fn the_program_replaces_verbs_run(place: &Place) -> Result<(), Skip> {
     let output = finish(child, "sh");
     assert_eq!(texts(&output), (format!("{pid} a b --soft\ntext\n"), String::new()));
     assert_eq!(output.status.code(), Some(7));
-    // A script without `#!`, by a shell.
+    // A script without `#!`, which a shell runs.
     let script = place.root.join("script");
     fs::write(&script, "echo $1 $VERBS_SOFT\n").unwrap();
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
@@ -305,7 +306,7 @@ fn statuses(place: &Place) -> Result<(), Skip> {
 /// The name of a library in a wheel.
 const BUNDLED: &str = "libibverbs-1de1263b.so.1.14.48.0";
 
-/// Creates a package that brings libibverbs, and returns its folder.
+/// Creates a package with libibverbs and returns its folder.
 fn wheel(place: &Place) -> PathBuf {
     let site = place.root.join("venv/lib/python3.11/site-packages");
     fs::create_dir_all(site.join("nixl.libs")).unwrap();
@@ -337,7 +338,7 @@ fn a_wheel_is_linked(place: &Place) -> Result<(), Skip> {
     std::os::unix::fs::chown(&own, place.user, place.user).unwrap();
     let scan = place.root.display().to_string();
     let first = "${LD_LIBRARY_PATH%%:*}";
-    // The lock is held by a descriptor of the program.
+    // A descriptor of the program holds the lock.
     let script = format!(
         "echo {first}; cat {first}/{BUNDLED}; flock -n {first}/../lock true || echo locked; echo $LD_LIBRARY_PATH"
     );
@@ -350,7 +351,7 @@ fn a_wheel_is_linked(place: &Place) -> Result<(), Skip> {
     assert_eq!(lines[1..3], ["VERBS_SOFT libibverbs.so.1", "locked"]);
     let ours = place.root.join("lib/verbs-run");
     assert_eq!(lines[3], format!("{}:{}", lines[0], ours.display()));
-    // A command that is not executed leaves no folder.
+    // If the command cannot be executed, no folder remains.
     let arguments = ["--no-namespace", "--scan", &scan, "no-such-command"];
     let before = fs::read_dir(&own).unwrap().count();
     assert_eq!(run(place.verbs_run(&arguments).env("XDG_RUNTIME_DIR", &own)).status.code(), Some(127));
@@ -364,7 +365,7 @@ fn nested(place: &Place) -> Result<(), Skip> {
         "{program} --soft=127.77.77.2 sh -c 'ls /sys/class/infiniband /dev/infiniband | wc -l
          cat /sys/class/infiniband/*/ports/1/gids/0'"
     );
-    // Two headings, a blank line, and two names.
+    // There are two header lines, a blank line and two names.
     let outer = place.script(&["--soft=127.77.77.1,127.77.77.3"], "ls /dev/infiniband | wc -l")?;
     let kernels = outer.trim().parse::<usize>().unwrap() - 2;
     let expected = format!("{}\n0000:0000:0000:0000:0000:ffff:7f4d:4d02\n", 5 + 2 * kernels);
@@ -380,7 +381,7 @@ fn kernel_devices_stay(place: &Place) -> Result<(), Skip> {
     if place.user.is_some() || !nix::unistd::geteuid().is_root() {
         return Err(Skip("only root can play the kernel's devices".into()));
     }
-    // An RDMA device of the kernel, as sysfs has it, in a mount namespace of this script.
+    // A kernel's RDMA device as in sysfs, in this script's mount namespace.
     let script = "
         set -e
         mount -t tmpfs kernel /sys/class
@@ -450,7 +451,7 @@ fn check_refused(output: &Output, user: Option<u32>, words: &[&str]) {
 const SHOW: &str = "echo $(id -u) $VERBS_SOFT; exit 7";
 
 fn refused_namespace(place: &Place) -> Result<(), Skip> {
-    // Docker's profile: unshare fails with EPERM.
+    // Docker's profile makes unshare fail with EPERM.
     let output = place.forbidding(libc::SYS_unshare, libc::EPERM, &[], SHOW);
     check_refused(&output, place.user, &["user namespace", "seccomp"]);
     let output = place.forbidding(libc::SYS_unshare, libc::EPERM, &["--check"], SHOW);
@@ -462,7 +463,7 @@ fn refused_namespace(place: &Place) -> Result<(), Skip> {
 
 fn refused_mounts(place: &Place) -> Result<(), Skip> {
     place.needs_namespaces()?;
-    // Ubuntu's restriction: the namespace exists, and mounts fail with EACCES.
+    // With Ubuntu's restriction, the namespace exists, but mounts fail with EACCES.
     let output = place.forbidding(libc::SYS_mount, libc::EACCES, &[], SHOW);
     check_refused(&output, place.user, &["mounts"]);
     Ok(())
@@ -484,7 +485,7 @@ fn limit_of_zero(place: &Place) -> Result<(), Skip> {
     Ok(())
 }
 
-/// Makes a system call of this process and of those that it executes fail.
+/// Makes a system call fail in this process and in the programs that it executes.
 fn forbid_call(call: u32, errno: u32) {
     let statement = |code, k| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut filter = [
@@ -496,13 +497,13 @@ fn forbid_call(call: u32, errno: u32) {
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     nix::sys::prctl::set_no_new_privs().unwrap();
-    // SAFETY: the filter and its length belong together, and live until the call returns.
+    // SAFETY: the filter and its length belong together and live until the call returns.
     let done = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// The argument that makes this program forbid a system call and execute another program.
+/// The argument with which this program forbids a system call and executes another program.
 const FORBID: &str = "--forbid";
 
-/// A user without rights.
+/// A user without special rights.
 const PLAIN_USER: u32 = 65533;

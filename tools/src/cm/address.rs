@@ -54,8 +54,7 @@ pub fn rdma_getaddrinfo(
 ) -> Result<AddrInfo, Unresolved> {
     let node = node.map(OsStr::to_string_lossy);
     let service = service.map(service_of);
-    // Without either, C uses the passive hint or the address it already has, and so does the
-    // library.
+    // Without either, the library uses the passive hint or the address it already has, as in C.
     let found = getaddrinfo(node.as_deref(), service.as_deref(), hints);
     let error = match found.map(|found| found.into_iter().next()) {
         Ok(Some(info)) => return Ok(info),
@@ -94,8 +93,8 @@ pub fn lookup_host(node: &OsStr) -> Result<SocketAddr, Unresolved> {
     found.next().ok_or_else(|| unresolved(format!("{name} has no address")))
 }
 
-/// Looks up the values of `-s`, `-b` and `-p`: with passive hints the address to listen on,
-/// otherwise the address to connect to and, if a source is given, the one to connect from.
+/// Looks up the values of `-s`, `-b` and `-p`. With passive hints, returns the address to listen
+/// on. Otherwise, returns the address to connect to and, if a source is given, the source address.
 ///
 /// # Errors
 /// The error code of `getaddrinfo(3)`. The failure has been reported with the message of
@@ -139,8 +138,8 @@ pub fn take_format(value: &OsStr, hints: &mut Hints, console: &mut Console) {
     }
 }
 
-/// Applies the value of `-P`: `ib`, or the name of the `usual` port space, which the hints already
-/// have.
+/// Applies the value of `-P`: either `ib`, or the name of the `usual` port space, which is already
+/// in the hints.
 pub fn take_port_space(value: &OsStr, usual: &str, hints: &mut Hints, console: &mut Console) {
     if begins(value, "ib") {
         hints.port_space = Some(PortSpace::IB);
@@ -154,8 +153,8 @@ fn begins(value: &OsStr, word: &str) -> bool {
     value.as_bytes().get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word.as_bytes()))
 }
 
-/// Converts a service to the form that the library accepts. As in glibc, a number is taken modulo
-/// 2¹⁶ and an empty service is port 0.
+/// Converts a service to a form that the library accepts. As in glibc, a number is taken modulo
+/// 2¹⁶, and an empty service is port 0.
 fn service_of(service: &OsStr) -> String {
     let text = service.to_string_lossy();
     if text.is_empty() {
@@ -175,7 +174,7 @@ impl fmt::Display for Unresolved {
     }
 }
 
-/// glibc's messages.
+/// The messages of glibc.
 const SENTENCES: &[(i32, &str)] = &[
     (Unresolved::BADFLAGS, "Bad value for ai_flags"),
     (Unresolved::NONAME, "Name or service not known"),

@@ -6,8 +6,8 @@
 //!   Endpoint::resolve ───────────────────────► Endpoint ─► connect ─┴─► posts ─► disconnect
 //! ```
 //!
-//! As in C, an endpoint has a completion queue for each direction, sized like its work queue. An
-//! XRC target has none; its shared receive queue has one instead.
+//! As in C, an endpoint has a completion queue for each direction, with the size of its work queue.
+//! An XRC target has no completion queues, but its shared receive queue has one.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
@@ -28,7 +28,7 @@ use crate::console::Console;
 /// Opens a channel and looks up an address, like the first two calls of C's programs.
 ///
 /// # Errors
-/// C's return value; the failure has been reported.
+/// The return value of C's program. The failure has been reported.
 pub fn start(
     node: Option<&OsStr>,
     port: &OsStr,
@@ -73,10 +73,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Creates an id on an address. Its connections get queue pairs with this capacity.
+    /// Creates an id with an address. Its connections get queue pairs with the capacity `cap`.
     ///
     /// # Errors
-    /// The errors of [`EventChannel::create_id_of`] and [`CmId::bind_addr`].
+    /// The same errors as [`EventChannel::create_id_of`] and [`CmId::bind_addr`].
     pub fn bind(channel: EventChannel, info: &AddrInfo, cap: QpCap) -> Result<Self> {
         let id = channel.create_id_of(info.port_space, info.qp_type)?;
         id.bind_addr(address(info.source)?)?;
@@ -86,7 +86,7 @@ impl Listener {
     /// Listens with the largest permitted backlog.
     ///
     /// # Errors
-    /// The errors of [`CmId::listen`].
+    /// The same errors as [`CmId::listen`].
     pub fn listen(&self) -> Result<()> {
         self.id.listen(0)
     }
@@ -116,7 +116,7 @@ impl Listener {
 pub struct Endpoint {
     /// The queue pair before it is connected.
     init: Option<Qp<Init>>,
-    /// The connected queue pair; declared before the id, so that it is dropped first.
+    /// The connected queue pair. It is declared before the id, so it is dropped first.
     qp: Option<Qp<Rts>>,
     srq: Option<Srq>,
     sends: Option<Completions>,
@@ -213,7 +213,7 @@ impl Endpoint {
     /// Registers memory for a message.
     ///
     /// # Errors
-    /// The errors of [`Pd::alloc_buf`].
+    /// The same errors as [`Pd::alloc_buf`].
     pub fn reg_msgs(&self, len: usize) -> Result<Buf> {
         self.pd.alloc_buf(len)
     }
@@ -221,7 +221,7 @@ impl Endpoint {
     /// Posts a receive.
     ///
     /// # Errors
-    /// Any error of the queue's `post_recv_buf`.
+    /// Any error from the queue's `post_recv_buf`.
     pub fn post_recv(&mut self, buf: Buf) -> Result<()> {
         let posted = match (&mut self.srq, &mut self.qp, &mut self.init) {
             (Some(srq), ..) => srq.post_recv_buf(buf, ..),
@@ -232,11 +232,11 @@ impl Endpoint {
         Ok(posted.map(|_| ())?)
     }
 
-    /// Sends a message: inline if `memory` is `None`, otherwise from it. XRC names the
-    /// peer's shared receive queue.
+    /// Sends a message: inline if `memory` is `None`, otherwise from `memory`. With XRC, `srqn` is
+    /// the peer's shared receive queue.
     ///
     /// # Errors
-    /// `EINVAL` before the connection; otherwise any error of the queue's `post_send_buf`.
+    /// `EINVAL` without a connection; otherwise any error from the queue's `post_send_buf`.
     pub fn post_send(&mut self, message: &[u8], memory: Option<Buf>, srqn: Option<u32>) -> Result<()> {
         let qp = self.qp.as_mut().ok_or_else(|| Error::new("post_send", "", Errno::INVAL))?;
         let op = match srqn {
@@ -257,7 +257,7 @@ impl Endpoint {
     /// Connects, waits until the connection is established and returns the peer's private data.
     ///
     /// # Errors
-    /// The errors of [`CmId::connect`]; the connection fails.
+    /// The same errors as [`CmId::connect`], or the connection fails.
     pub fn connect(&mut self, param: &ConnParam<'_>) -> Result<Vec<u8>> {
         let qp = self.init.take().ok_or_else(|| self.invalid("connect"))?;
         self.id.connect(qp, param)?;
@@ -267,7 +267,7 @@ impl Endpoint {
     /// Accepts and waits until the connection is established.
     ///
     /// # Errors
-    /// The errors of [`CmId::accept`]; the connection fails.
+    /// The same errors as [`CmId::accept`], or the connection fails.
     pub fn accept(&mut self, param: &ConnParam<'_>) -> Result<()> {
         let qp = self.init.take().ok_or_else(|| self.invalid("accept"))?;
         self.id.accept(qp, param)?;
@@ -286,7 +286,7 @@ impl Endpoint {
     /// Waits for the completion of a send.
     ///
     /// # Errors
-    /// The completion is a failure, the peer has ended the connection, or waiting fails.
+    /// The completion reports a failure, the peer has ended the connection, or waiting fails.
     pub fn send_comp(&mut self) -> Result<Completed> {
         wait(self.sends.as_mut(), &self.channel, &mut self.ended)
     }
@@ -294,16 +294,16 @@ impl Endpoint {
     /// Waits for the completion of a receive.
     ///
     /// # Errors
-    /// The errors of [`send_comp`](Self::send_comp).
+    /// The same errors as [`send_comp`](Self::send_comp).
     pub fn recv_comp(&mut self) -> Result<Completed> {
         wait(self.receives.as_mut(), &self.channel, &mut self.ended)
     }
 
-    /// Ends the connection and waits until a live peer confirms. Until then the queue pair
-    /// acknowledges incoming packets. C's programs move it to the error state first.
+    /// Ends the connection and waits until a live peer confirms. Until then, the queue pair
+    /// acknowledges incoming packets, whereas C's programs move it to the error state first.
     ///
     /// # Errors
-    /// The errors of [`CmId::disconnect`].
+    /// The same errors as [`CmId::disconnect`].
     pub fn disconnect(&mut self) -> Result<()> {
         self.id.disconnect()?;
         let deadline = Instant::now() + CONFIRMED_WITHIN;
@@ -322,13 +322,13 @@ impl Endpoint {
     }
 }
 
-/// Returns the address of a lookup result, which has one for the requested side.
+/// Returns one side's address from a lookup result, which has an address for the requested side.
 fn address(address: Option<Address>) -> Result<Address> {
     address.ok_or_else(|| Error::new("create_ep", "", Errno::INVAL))
 }
 
-/// Waits for a completion. Returns an error if the connection ends, whereas C's programs wait
-/// forever when their peer is gone.
+/// Waits for a completion. Returns an error if the connection ends. C's programs wait forever when
+/// their peer is gone.
 fn wait(completions: Option<&mut Completions>, events: &EventChannel, ended: &mut bool) -> Result<Completed> {
     let Some(Completions { cq, channel }) = completions else {
         return Err(Error::new("poll_cq", "", Errno::INVAL));
@@ -338,12 +338,12 @@ fn wait(completions: Option<&mut Completions>, events: &EventChannel, ended: &mu
             return Ok(completed.ok()?);
         }
         cq.req_notify(false)?;
-        // A completion that arrived in between raises no event.
+        // A completion that arrived before the queue was armed raises no event.
         if let Some(completed) = cq.poll_one() {
             return Ok(completed.ok()?);
         }
         if *ended {
-            // Its last completions may arrive after the event of its end.
+            // The last completions may arrive after the event for the connection's end.
             let reason = "the peer has ended the connection".into();
             let gone = Error::new("poll_cq", "", Errno::NOLINK).because(Cause::Other { reason });
             return Ok(cq.poll_within(LAST_WITHIN).map_err(|_| gone)?.ok()?);
@@ -365,11 +365,11 @@ fn ends(event: &Event) -> bool {
     matches!(event.kind, EventKind::Disconnected | EventKind::DeviceRemoval)
 }
 
-/// The timeout of resolutions.
+/// The timeout for resolving an address or route.
 const RESOLVE: Duration = Duration::from_secs(2);
 
-/// The time to wait for completions that arrive after the event of a connection's end, long enough
-/// for a busy machine.
+/// The time to wait for completions that arrive after the event for the connection's end. It is
+/// long enough for a busy machine.
 const LAST_WITHIN: Duration = Duration::from_secs(10);
 
 /// The time within which a live peer confirms the end of a connection.

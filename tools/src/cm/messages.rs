@@ -1,8 +1,8 @@
 //! `rdma_server`, `rdma_client`, `rdma_xserver` and `rdma_xclient`: one message over a connection
-//! made by address. The first two also send one back.
+//! made by address. `rdma_server` and `rdma_client` also send one message back.
 //!
-//! A failed completion ends the program and reports the reason. C's programs ignore it and wait
-//! forever when their peer is gone.
+//! A failed completion ends the program with the reason. C's programs ignore it and wait forever
+//! when their peer is gone.
 //!
 //! # References
 //! `rdma_server(1)`, `rdma_client(1)`, `rdma_xserver(1)`, `rdma_xclient(1)`
@@ -21,7 +21,7 @@ use crate::getopt::Getopt;
 /// The length of a message.
 const LEN: usize = 16;
 
-/// A program, returning the value of C's `main`.
+/// A function that runs a program and returns the value of C's `main`.
 type Run = fn(&Options, &mut Console) -> Result<(), i32>;
 
 /// Runs a program with its command line and returns the exit status.
@@ -43,7 +43,7 @@ pub fn main(program: Program, mut args: impl Iterator<Item = OsString>) -> u8 {
     console.say(format_args!("{name}: start\n"));
     let ret = run(&options, &mut console).err().unwrap_or(0);
     console.say(format_args!("{name}: end {ret}\n"));
-    // An exit status has 8 bits.
+    // An exit status has only 8 bits.
     ret as u8
 }
 
@@ -117,7 +117,8 @@ fn xserver(options: &Options, console: &mut Console) -> Result<(), i32> {
 fn xclient(options: &Options, console: &mut Console) -> Result<(), i32> {
     let hints = hints(options, QpType::XRC_SEND, false);
     let (channel, found) = start(options.server.as_deref(), &options.port, &hints, console)?;
-    // C's program sends inline without requesting room, but a device may reserve none by default.
+    // C's program sends inline without requesting space, but a device may reserve no space by
+    // default.
     let cap = if options.xrc { QpCap { max_recv_wr: 0, max_recv_sge: 0, ..BOTH } } else { BOTH };
     let mut end =
         Endpoint::resolve(channel, &found, cap).or_else(|error| failed("rdma_create_ep", &error, console))?;
@@ -134,12 +135,12 @@ fn xclient(options: &Options, console: &mut Console) -> Result<(), i32> {
     Ok(())
 }
 
-/// Returns the number of the peer's shared receive queue, taken from its accept.
+/// Returns the number of the peer's shared receive queue, from the private data of its accept.
 fn srq_num(private_data: &[u8]) -> u32 {
     private_data.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
-/// Posts the receive and returns the memory to send from if the device cannot send inline.
+/// Posts the receive. If the device cannot send inline, returns the memory to send from.
 fn messages(end: &mut Endpoint, program: Program, console: &mut Console) -> Result<Option<Buf>, i32> {
     let inline = end.sends_inline(LEN);
     if !inline {

@@ -6,7 +6,7 @@
 //! | [`endpoint`] | ids whose calls wait for their outcome, as from `rdma_create_ep(3)` |
 //! | [`messages`] | `rdma_server`, `rdma_client`, `rdma_xserver`, `rdma_xclient` |
 //! | [`options`] | their command lines |
-//! | this one | the event channel, and failures of calls with C's messages |
+//! | this file | the event channel, and failures of calls with C's messages |
 
 pub mod address;
 pub mod endpoint;
@@ -20,11 +20,11 @@ use verbs::{Errno, Error, Source};
 
 use crate::console::{Console, Failed, NO_RDMA, strerror};
 
-/// The reasons why the connection manager cannot be used.
+/// The reasons for an unusable connection manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unusable {
-    /// librdmacm's errno when it fails to start: `ENODEV` without devices, whatever else is
-    /// missing.
+    /// librdmacm's errno if it fails to start: `ENODEV` without devices, even if something else is
+    /// also missing.
     pub errno: Errno,
     /// The reasons as text.
     pub reasons: Vec<String>,
@@ -82,11 +82,11 @@ pub fn perror(call: impl fmt::Display, error: &Error, console: &mut Console) -> 
     console.because(error)
 }
 
-/// Waits for the outcome of a call, on a channel that carries only one id's events.
+/// Waits for the outcome of a call on a channel that carries the events of a single id.
 ///
 /// # Errors
-/// The channel cannot be read, or the outcome is a failure. The errno is the one that a blocking
-/// librdmacm call sets: `ECONNREFUSED` for a reject, otherwise the event's status.
+/// The channel cannot be read, or the outcome is a failure. The errno is the same as from a
+/// blocking librdmacm call: `ECONNREFUSED` for a reject, otherwise the event's status.
 pub fn complete(channel: &EventChannel) -> Result<Event, Error> {
     let event = channel.next_event()?;
     let status = event.status.0;
@@ -95,7 +95,7 @@ pub fn complete(channel: &EventChannel) -> Result<Event, Error> {
     }
     let is_reject = matches!(event.kind, EventKind::Rejected(_));
     let errno = if is_reject { Errno::CONNREFUSED } else { Errno::from_raw(status.saturating_abs()) };
-    // Some kinds that the library accepts are failures here if their status is an error.
+    // Some event types that the library accepts are failures here if their status is an error.
     let error = event.ok().err().unwrap_or_else(|| Error::new("get_cm_event", "", errno));
     Err(Error { errno, ..error })
 }

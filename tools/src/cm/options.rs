@@ -22,7 +22,7 @@ pub enum Program {
 /// The options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The address to listen on or to connect to; `None` for any.
+    /// The address to listen on or to connect to; `None` for any address.
     pub server: Option<OsString>,
     /// The port.
     pub port: OsString,
@@ -31,7 +31,7 @@ pub struct Options {
 }
 
 impl Program {
-    /// The program's name.
+    /// Returns the program's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Server => "rdma_server",
@@ -41,7 +41,7 @@ impl Program {
         }
     }
 
-    /// The option letters.
+    /// Returns the option letters.
     pub const fn spec(self) -> Spec {
         Spec::new(
             match self {
@@ -80,7 +80,7 @@ impl Program {
 }
 
 impl Options {
-    /// Reads a command line.
+    /// Parses a command line.
     ///
     /// # Errors
     /// The exit status for misuse, which has been reported.
@@ -101,7 +101,7 @@ impl Options {
                 b'p' if program == Program::Xclient => options.port = cut(option.arg),
                 b'p' => options.port = option.arg,
                 _ => match option.arg.as_bytes().first() {
-                    // As in C, which does not switch back to RC.
+                    // As in C, these do not switch back to RC.
                     Some(b'r' | b'R') => {}
                     Some(b'x' | b'X') => options.xrc = true,
                     _ => {

@@ -1,4 +1,4 @@
-//! [`Datagrams`]: an id's datagram queue pair and the peer it sends to.
+//! [`Datagrams`]: an id's datagram queue pair, and its destination.
 
 use rdmacm::{CmId, PeerUd};
 use verbs::state::Rts;
@@ -12,7 +12,7 @@ use super::{Result, Ret, call_failed};
 use crate::console::Console;
 use crate::pingpong::endpoint::{Message, To};
 
-/// The objects of an id, in drop order.
+/// An id's objects, in drop order.
 #[derive(Debug)]
 pub struct Datagrams {
     /// The path to the peer.
@@ -30,8 +30,8 @@ pub struct Datagrams {
 }
 
 impl Datagrams {
-    /// Creates the objects of an id that has a device. Unless `loopback` is set, the queue pair
-    /// does not receive its own multicast packets.
+    /// Creates the objects of an id with a device. The queue pair receives its own multicast
+    /// packets only if `loopback` is true.
     ///
     /// # Errors
     /// An object cannot be created; the failure has been reported.
@@ -52,7 +52,7 @@ impl Datagrams {
         Ok(Self { ah: None, remote: (0, 0), qp, message, cq, pd })
     }
 
-    /// Directs the messages to the peer named by an event.
+    /// Sends future messages to the peer named by an event.
     ///
     /// # Errors
     /// The address handle cannot be created; the failure has been reported.
@@ -67,8 +67,8 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Directs the messages to the sender of a received message, whose queue pair number is the
-    /// immediate data. Its queue key equals this queue pair's.
+    /// Sends future messages to the sender of a received message. The sender's queue pair number is
+    /// in the immediate data. Its queue key is the same as this queue pair's.
     fn reply_to(&mut self, name: &str, wc: &Wc, port_num: u8, console: &mut Console) -> Result {
         let header = self.message.as_mut().map(|message| message.buffer().header()).unwrap_or_default();
         let reply = self.pd.create_ah_from_wc(port_num, wc, &header).and_then(|ah| {
@@ -88,7 +88,7 @@ impl Datagrams {
     /// Posts a receive for each message.
     ///
     /// # Errors
-    /// The queue rejects one, which has been reported.
+    /// The queue rejects a request, which has been reported.
     pub fn post_recvs(&mut self, load: Load, console: &mut Console) -> Result {
         load.post_recvs(self.message.as_ref(), &mut self.qp, console)
     }
@@ -96,7 +96,7 @@ impl Datagrams {
     /// Posts the messages to the peer, with this queue pair's number as immediate data.
     ///
     /// # Errors
-    /// The queue rejects one, or the peer is unknown; the failure has been reported.
+    /// The queue rejects a request, or the peer is unknown. The failure has been reported.
     pub fn post_sends(&mut self, load: Load, flags: SendFlags, console: &mut Console) -> Result {
         if self.message.is_none() {
             return Ok(());
@@ -110,12 +110,12 @@ impl Datagrams {
         load.post_sends(self.message.as_ref(), &mut self.qp, to, flags, console)
     }
 
-    /// Polls once. If the messages have no peer yet, directs them to the first sender, reached
-    /// through device port `replies`. `None` leaves them without a peer.
+    /// Polls once. If the messages have no peer yet, sends them to the first sender, through device
+    /// port `replies`. If `replies` is `None`, they stay without a peer.
     ///
     /// # Errors
-    /// The errors of [`Polls::poll`]; no address handle can be created. The failure has been
-    /// reported.
+    /// The same errors as [`Polls::poll`], or no address handle can be created. The failure has
+    /// been reported.
     pub fn poll(
         &mut self,
         name: &str,
@@ -131,10 +131,10 @@ impl Datagrams {
     }
 }
 
-/// Allocates a protection domain on the device of an id.
+/// Allocates a protection domain on an id's device.
 ///
 /// # Errors
-/// It cannot be allocated; the failure has been reported.
+/// The protection domain cannot be allocated, which has been reported.
 pub fn alloc_pd(name: &str, id: &CmId, console: &mut Console) -> Result<(Context, Pd)> {
     let made = id.context().and_then(|context| {
         let pd = context.alloc_pd()?;
@@ -150,7 +150,7 @@ pub fn alloc_pd(name: &str, id: &CmId, console: &mut Console) -> Result<(Context
 /// Creates a completion queue.
 ///
 /// # Errors
-/// It cannot be created; the failure has been reported.
+/// The completion queue cannot be created, which has been reported.
 pub fn create_cq(name: &str, context: &Context, cqe: u32, console: &mut Console) -> Result<Cq> {
     context.create_cq(&CqInit::new(cqe)).map_err(|error| {
         console.say(format_args!("{name}: unable to create CQ\n"));

@@ -1,6 +1,6 @@
-//! [`Load`]: the messages of an id.
+//! [`Load`]: an id's messages.
 //!
-//! As in C, all messages of an id share one buffer, which the device may read and write at the same
+//! As in C, all messages of an id share one buffer. The device may read and write it at the same
 //! time.
 
 use std::thread;
@@ -23,10 +23,10 @@ pub struct Load {
 }
 
 impl Load {
-    /// The programs' default.
+    /// The default of the programs.
     pub const DEFAULT: Self = Self { count: 10, size: 100 };
 
-    /// Returns the load of a run, which has no messages if their size is 0.
+    /// Returns the load of a run. It has no messages if their size is 0.
     pub fn of_run(self) -> Self {
         if self.size == 0 { Self { count: 0, ..self } } else { self }
     }
@@ -36,8 +36,8 @@ impl Load {
         self.count != 0
     }
 
-    /// Returns the number of messages as a queue capacity. A negative number becomes huge, which
-    /// every device rejects.
+    /// Returns the number of messages as a queue's capacity. A negative number becomes a huge one,
+    /// which every device rejects.
     pub fn capacity(self) -> u32 {
         self.count as u32
     }
@@ -45,7 +45,7 @@ impl Load {
     /// Checks whether a message fits into a packet.
     ///
     /// # Errors
-    /// It does not, or the port cannot be queried; the failure has been reported.
+    /// The message does not fit, or the port cannot be queried. The failure has been reported.
     pub fn fits(self, name: &str, id: &CmId, console: &mut Console) -> Result {
         let port = id.context().and_then(|context| context.query_port(id.port_num()?.unwrap_or(1)));
         let port = port.map_err(|error| {
@@ -61,8 +61,8 @@ impl Load {
         Ok(())
     }
 
-    /// Allocates the memory of the messages, behind a header of `header` bytes. Returns `None`
-    /// without messages.
+    /// Allocates the memory of the messages, after a header of `header` bytes. Returns `None` if
+    /// there are no messages.
     ///
     /// # Errors
     /// There is not enough memory, or it cannot be registered; the failure has been reported.
@@ -105,7 +105,7 @@ impl Load {
     /// Posts a receive for each message.
     ///
     /// # Errors
-    /// The queue rejects one, which has been reported.
+    /// The queue rejects a request, which has been reported.
     pub fn post_recvs<S: CanPostRecv>(
         self,
         message: Option<&Message>,
@@ -122,7 +122,7 @@ impl Load {
     /// Posts each message.
     ///
     /// # Errors
-    /// The queue rejects one, which has been reported.
+    /// The queue rejects a request, which has been reported.
     pub fn post_sends(
         self,
         message: Option<&Message>,
@@ -147,7 +147,7 @@ fn refused(what: &str, error: Error, console: &mut Console) -> Ret {
     Ret(error.errno.raw())
 }
 
-/// The state of waiting for a queue's completions.
+/// The progress of waiting for a queue's completions.
 #[derive(Debug)]
 pub struct Polls {
     left: i64,
@@ -160,16 +160,16 @@ pub struct Polls {
 pub enum Polled {
     /// All messages have completed.
     Done,
-    /// Some messages have completed; this is the first completion of this poll.
+    /// Some messages have completed. The value is the first completion of this poll.
     Some(Wc),
     /// No message has completed.
     None,
-    /// No message has completed for many polls; the caller should check for events.
+    /// No message has completed in many polls. The caller should check for events.
     Idle,
 }
 
 impl Polls {
-    /// Starts waiting for the messages of a load.
+    /// Starts waiting for a load's messages.
     pub fn new(load: Load) -> Self {
         Self { left: load.count.into(), empty: 0, wcs: [Wc::default(); 8] }
     }
@@ -201,5 +201,5 @@ impl Polls {
     }
 }
 
-/// The number of empty polls between two checks of the event channel.
+/// The number of empty polls between checks of the event channel.
 const POLLS_A_LOOK: u32 = 64;

@@ -5,12 +5,12 @@
 //!   sender     resolve ─────────────► join ─► 3 seconds ─► send, poll ────► leave
 //! ```
 //!
-//! A multicast sender gets no replies, so it cannot detect a receiver. As in C, both
-//! sides therefore wait after joining, until switches forward the group's packets and the other
-//! side has joined.
+//! A multicast sender gets no replies, so it cannot detect a receiver. As in C, both sides
+//! therefore wait after joining, so that the other side can join and switches forward the group's
+//! packets.
 //!
-//! The sender waits until its messages have left. C's program destroys its queue pair at once,
-//! which loses messages if the device sends in the background, as rxe of Linux 6.12 and 7.2 does.
+//! The sender waits until its messages have left. C's program destroys its queue pair at once, so
+//! messages are lost if the device sends in the background, like rxe on Linux 6.12 and 7.2.
 //!
 //! # References
 //! `mckey(1)`
@@ -89,10 +89,10 @@ impl Options {
         }
     }
 
-    /// Reads the command line.
+    /// Parses the command line.
     ///
     /// # Errors
-    /// It is invalid, which has been reported.
+    /// The command line is invalid, which has been reported.
     fn parse(args: Vec<OsString>, console: &mut Console) -> Result<Self, Failed> {
         let mut options = Self::new();
         parse(SPEC, USAGE, args, console, |option, _| options.take(option))?;
@@ -142,20 +142,20 @@ fn run(options: &Options, console: &mut Console) -> Result<u8, u8> {
     Ok(end(result, test.console))
 }
 
-/// A run.
+/// The state of a run.
 struct Test<'a> {
     options: &'a Options,
     console: &'a mut Console,
     channel: EventChannel,
     nodes: Vec<Node>,
-    /// The nodes by the keys of their ids.
+    /// The nodes by id key.
     keys: HashMap<IdKey, usize>,
     connects_left: i32,
     /// The errno of the last failed join.
     errno: Option<Errno>,
 }
 
-/// One member, its objects in drop order.
+/// A member of the group, with its objects in drop order.
 struct Node {
     connected: bool,
     group: Option<GroupKey>,
@@ -185,7 +185,7 @@ impl Test<'_> {
             }
             if options.is_unmapped {
                 self.join(at, group).inspect_err(|_| {
-                    // In C, the errno of the failed call is still set.
+                    // In C, errno still has the value from the failed call.
                     if let Some(errno) = self.errno {
                         let text = strerror(errno);
                         self.console.complain(format_args!("mckey: resolve addr failure: {text}"));
@@ -199,7 +199,7 @@ impl Test<'_> {
             }
         }
         let transferred = self.transfer(group);
-        // As in C, the result of the last member that leaves is the result of the run.
+        // As in C, the run's result is the result of the last member that leaves.
         self.leave().unwrap_or(transferred)
     }
 
@@ -252,7 +252,7 @@ impl Test<'_> {
         }
     }
 
-    /// Creates the objects of an id that has a device and starts to join.
+    /// Creates the objects of an id with a device, and starts to join.
     fn join(&mut self, at: usize, group: Address) -> Result {
         let joining = self.start_to_join(at, group);
         if joining.is_err() {
@@ -277,7 +277,7 @@ impl Test<'_> {
         Ok(())
     }
 
-    /// Attaches the queue pair to the group and directs the messages to it.
+    /// Attaches the queue pair to the group, and sends future messages to the group.
     fn on_join(&mut self, at: usize, ud: &PeerUd) -> Result {
         let joined = self.attach(at, ud);
         self.connects_left -= 1;
@@ -289,7 +289,7 @@ impl Test<'_> {
         let Some(datagrams) = &mut node.datagrams else { return Ok(()) };
         let path = &ud.ah_attr;
         let gid = path.grh.unwrap_or_default().dgid;
-        // librdmacm attaches before it reports the event, and reports an error event if it cannot.
+        // librdmacm attaches before it reports the event. If it cannot, it reports an error event.
         if !self.options.send_only {
             if let Err(error) = datagrams.qp.attach_mcast(&gid, path.dlid) {
                 self.console.say("mckey: event: RDMA_CM_EVENT_MULTICAST_ERROR, error: -1\n");
@@ -328,12 +328,12 @@ impl Test<'_> {
         Ok(())
     }
 
-    /// Leaves the group with all ids. Returns the outcome of the last one, if any.
+    /// Leaves the group with all ids. Returns the last id's outcome, if there are ids.
     fn leave(&mut self) -> Option<Result> {
         let mut last = None;
         for node in &mut self.nodes {
             if let (Some(datagrams), Some((gid, lid))) = (&mut node.datagrams, node.attached.take()) {
-                // As in C, a failure is ignored: the queue pair is destroyed next.
+                // As in C, a failure is ignored, because the queue pair is destroyed next.
                 let _ = datagrams.qp.detach_mcast(&gid, lid);
             }
             let left = match node.group.take() {
@@ -345,7 +345,7 @@ impl Test<'_> {
         last
     }
 
-    /// Prints an event that arrives after the join.
+    /// Prints an event that arrives after joining.
     fn tell(&mut self, event: &Event) {
         if matches!(event.kind, EventKind::MulticastError { .. } | EventKind::AddrChange) {
             let (name, status) = (event.event_type(), event.status.0);

@@ -1,4 +1,4 @@
-//! `ucmatose`, `udaddy` and `mckey`: many ids on one event channel, each with its queue pair, and
+//! `ucmatose`, `udaddy` and `mckey`: many ids on one event channel, each with a queue pair, and
 //! messages over all of them.
 //!
 //! | file | content |
@@ -6,11 +6,11 @@
 //! | [`ucmatose`] | reliable connections |
 //! | [`udaddy`] | datagrams between services |
 //! | [`mckey`] | datagrams to the members of a multicast group |
-//! | [`load`] | the messages of an id: memory, receives, sends, completions |
-//! | [`datagrams`] | the datagram queue pair of an id, for the last two |
+//! | [`load`] | an id's messages: memory, receives, sends, completions |
+//! | [`datagrams`] | an id's datagram queue pair, for `udaddy` and `mckey` |
 //!
-//! Invariant: a failed step returns the number that C's program returns from it ([`Ret`]). The
-//! program prints it at the end, and its low byte is the exit status.
+//! Invariant: a failed step returns the same number as C's program ([`Ret`]). The program prints it
+//! at the end, and its low byte is the exit status.
 //!
 //! # Differences from C's programs
 //! - A work request that completes with an error ends the run with `-EIO`: C's programs count it as
@@ -39,13 +39,13 @@ use crate::ctext::{strtol, strtoul};
 use crate::getopt::{Getopt, Opt, Spec};
 use crate::{cm, getopt};
 
-/// The number that C's program returns from a failed step: −1 for a call whose errno was reported,
-/// an errno, a negative errno or the status of an event.
+/// The number that C's program returns from a failed step: −1 for a call whose errno has been
+/// reported, an errno, a negative errno, or an event's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ret(pub i32);
 
 impl Ret {
-    /// A call failed, and its errno was reported.
+    /// A call failed, and its errno has been reported.
     pub const CALL: Self = Self(-1);
 
     /// Returns the negated errno.
@@ -57,7 +57,7 @@ impl Ret {
 /// The result of a step.
 pub type Result<T = (), E = Ret> = core::result::Result<T, E>;
 
-/// Runs a program: reads the command line, creates the run, returns the exit status.
+/// Runs a program: parses the command line, creates the run and returns the exit status.
 fn program<O>(
     name: &str,
     mut args: impl Iterator<Item = OsString>,
@@ -72,7 +72,7 @@ fn program<O>(
     ran.unwrap_or_else(|status| status)
 }
 
-/// Reads a command line with `take`, which returns `None` for an unknown option.
+/// Parses a command line with `take`, which returns `None` for an unknown option.
 ///
 /// # Errors
 /// The command line is invalid; the error and the usage have been reported.
@@ -116,10 +116,10 @@ fn channel(console: &mut Console) -> Result<EventChannel, u8> {
     cm::create_event_channel(console).map_err(|_| 1)
 }
 
-/// Creates the ids of a run, as many as C's program allocates.
+/// Creates the same number of ids as C's program.
 ///
 /// # Errors
-/// The exit status: there are too many ids, or one cannot be created. The failure has been
+/// The exit status. There are too many ids, or an id cannot be created. The failure has been
 /// reported.
 fn allocate<N>(
     name: &str,
@@ -142,8 +142,8 @@ fn allocate<N>(
     Ok(nodes)
 }
 
-/// Reports the failure that an event carries and returns its status as the step's result. As in C,
-/// status 0 lets the program continue.
+/// Reports an event's failure and returns its status as the step's result. As in C, the program
+/// continues after status 0.
 fn failed(name: &str, event: Event, console: &mut Console) -> Result {
     let status = event.status.0;
     console.say(format_args!("{name}: event: {}, error: {status}\n", event.event_type()));
@@ -159,9 +159,9 @@ fn call_failed(name: &str, words: &str, error: &Error, console: &mut Console) ->
     Ret::CALL
 }
 
-/// Reads a number as `atoi(3)` does.
+/// Parses a number like `atoi(3)`.
 pub(crate) fn atoi(arg: &OsStr) -> i32 {
-    // Always in base 10, even after a prefix.
+    // Always base 10, even with a prefix.
     let text = arg.as_bytes();
     let blanks = text.iter().take_while(|byte| matches!(byte, b' ' | b'\t'..=b'\r')).count();
     let (sign, digits) = match &text[blanks..] {
@@ -173,7 +173,7 @@ pub(crate) fn atoi(arg: &OsStr) -> i32 {
     strtol(&number) as i32
 }
 
-/// Reads a byte as `(uint8_t) strtoul(text, NULL, 0)` does.
+/// Parses a byte like `(uint8_t) strtoul(text, NULL, 0)`.
 fn byte(arg: &OsStr) -> u8 {
     strtoul(arg.as_bytes()) as u8
 }

@@ -47,7 +47,7 @@ const USAGE: &str = "\
 /// The name used in the program's output.
 const NAME: &str = "cmatose";
 
-/// The timeout of address and route resolution.
+/// The timeout for resolving an address or route.
 const RESOLVE: Duration = Duration::from_millis(2000);
 
 /// The options.
@@ -79,10 +79,10 @@ impl Options {
         }
     }
 
-    /// Reads the command line.
+    /// Parses the command line.
     ///
     /// # Errors
-    /// It is invalid, which has been reported.
+    /// The command line is invalid, which has been reported.
     fn parse(args: Vec<OsString>, console: &mut Console) -> Result<Self, Failed> {
         let mut options = Self::new();
         parse(SPEC, USAGE, args, console, |option, console| options.take(option, console))?;
@@ -136,13 +136,13 @@ fn run(options: &Options, console: &mut Console) -> Result<u8, u8> {
     Ok(end(result, test.console))
 }
 
-/// A run.
+/// The state of a run.
 struct Test<'a> {
     options: &'a Options,
     console: &'a mut Console,
     channel: EventChannel,
     nodes: Vec<Node>,
-    /// The nodes by the keys of their ids.
+    /// The nodes by id key.
     keys: HashMap<IdKey, usize>,
     /// The number of nodes with a request.
     accepted: usize,
@@ -150,7 +150,7 @@ struct Test<'a> {
     disconnects_left: i32,
 }
 
-/// One end of a connection, its objects in drop order.
+/// One end of a connection, with its objects in drop order.
 #[derive(Default)]
 struct Node {
     connected: bool,
@@ -161,7 +161,7 @@ struct Node {
     id: Option<CmId>,
 }
 
-/// The objects other than the queue pair.
+/// All objects except the queue pair.
 struct Parts {
     message: Option<Message>,
     send_cq: Cq,
@@ -257,7 +257,7 @@ impl Test<'_> {
             match transferred {
                 Ok(()) if options.migrate => self.migrate(None)?,
                 Ok(()) => {}
-                // The server waits for messages that never come.
+                // The same errors as [`CmId::connect`], or the connection fails.
                 Err(_) => self.disconnect(),
             }
         }
@@ -388,7 +388,7 @@ impl Test<'_> {
 
     fn reject(&mut self, id: CmId, status: Ret) -> Result {
         self.console.say("cmatose: failing connection request\n");
-        // Dropping the id would reject the request as well; as in C, a failure is ignored.
+        // Dropping the id also rejects the request. As in C, a failure is ignored.
         let _ = id.reject(&[]);
         Err(status)
     }
@@ -422,7 +422,7 @@ impl Test<'_> {
                 match polls.poll(cq, self.console)? {
                     Polled::Done => break,
                     Polled::Some(_) | Polled::None => {}
-                    // If a peer ends, the sends to it complete with an error.
+                    // If a peer ends, sends to it complete with an error.
                     Polled::Idle => self.look()?,
                 }
             }
@@ -461,7 +461,7 @@ impl Test<'_> {
 }
 
 impl Parts {
-    /// Creates the objects and the queue pair of an id that has a device.
+    /// Creates the objects and the queue pair of an id with a device.
     fn from_id(id: &CmId, load: Load, console: &mut Console) -> Result<(Self, Qp<verbs::state::Init>)> {
         let (context, pd) = alloc_pd(NAME, id, console)?;
         let depth = if load.is_some() { load.capacity() } else { 1 };
@@ -487,7 +487,7 @@ fn accept(id: &CmId, options: &Options, console: &mut Console) -> Result<Parts> 
     Ok(parts)
 }
 
-/// As in C, a timeout that the kernel rejects is reported and the run continues.
+/// As in C, a timeout that the kernel rejects is reported, and the run continues.
 fn set_ack_timeout(id: &CmId, options: &Options, console: &mut Console) {
     if let Some(timeout) = options.ack_timeout
         && let Err(error) = id.set_ack_timeout(timeout)

@@ -6,8 +6,8 @@
 //!   client   resolve ─► look up ─► send ─► poll receives
 //! ```
 //!
-//! The event names the client's peer. The server replies to the sender of the first
-//! message, whose immediate data is the sender's queue pair number.
+//! The client gets its peer from the event. The server replies to the sender of the first message,
+//! with the queue pair number from the immediate data.
 //!
 //! # References
 //! `udaddy(1)`
@@ -47,10 +47,10 @@ const USAGE: &str = "\
 /// The name used in the program's output.
 const NAME: &str = "udaddy";
 
-/// The port; no option sets another.
+/// The port, which no option changes.
 const PORT: &str = "7174";
 
-/// The timeout of address and route resolution.
+/// The timeout for resolving an address or route.
 const RESOLVE: Duration = Duration::from_millis(2000);
 
 /// The options.
@@ -76,10 +76,10 @@ impl Options {
         }
     }
 
-    /// Reads the command line.
+    /// Parses the command line.
     ///
     /// # Errors
-    /// It is invalid, which has been reported.
+    /// The command line is invalid, which has been reported.
     fn parse(args: Vec<OsString>, console: &mut Console) -> Result<Self, Failed> {
         let mut options = Self::new();
         parse(SPEC, USAGE, args, console, |option, console| options.take(option, console))?;
@@ -132,20 +132,20 @@ fn run(options: &Options, console: &mut Console) -> Result<u8, u8> {
     Ok(end(result, test.console))
 }
 
-/// A run.
+/// The state of a run.
 struct Test<'a> {
     options: &'a Options,
     console: &'a mut Console,
     channel: EventChannel,
     nodes: Vec<Node>,
-    /// The nodes by the keys of their ids.
+    /// The nodes by id key.
     keys: HashMap<IdKey, usize>,
     /// The number of nodes with a request.
     accepted: usize,
     connects_left: i32,
 }
 
-/// One service, its objects in drop order.
+/// A service, with its objects in drop order.
 #[derive(Default)]
 struct Node {
     connected: bool,
@@ -174,7 +174,7 @@ impl Test<'_> {
             listener.bind_addr(source).map_err(|error| self.call_failed("bind address failed", &error))?;
         }
         listener.listen(0).map_err(|error| self.call_failed("failure trying to listen", &error))?;
-        // As in C, the server does not fail if requests did.
+        // As in C, failed requests do not make the server fail.
         let connected = self.connect_events();
         if !options.load.is_some() {
             return Ok(());
@@ -300,7 +300,7 @@ impl Test<'_> {
 
     fn reject(&mut self, id: CmId, status: Ret) -> Result {
         self.console.say("udaddy: failing connection request\n");
-        // Dropping the id would reject the request as well; as in C, a failure is ignored.
+        // Dropping the id also rejects the request. As in C, a failure is ignored.
         let _ = id.reject(&[]);
         Err(status)
     }
@@ -331,7 +331,7 @@ impl Test<'_> {
     }
 }
 
-/// Creates the objects of an id and posts receives for the messages of its peer.
+/// Creates an id's objects and posts receives for the peer's messages.
 fn datagrams_of(id: &CmId, load: Load, console: &mut Console) -> Result<Datagrams> {
     load.fits(NAME, id, console)?;
     let mut datagrams = Datagrams::new(NAME, id, load, true, console)?;
@@ -346,7 +346,7 @@ fn accept(id: &CmId, load: Load, console: &mut Console) -> Result<Datagrams> {
     Ok(datagrams)
 }
 
-/// Zeros, as in C: datagrams do not use these numbers.
+/// All are zero, as in C, because datagrams do not use these numbers.
 const PARAM: ConnParam<'static> = ConnParam {
     private_data: &[],
     responder_resources: 0,

@@ -1,10 +1,10 @@
-//! [`Control`]: the TCP control connection, over which the peers of a run exchange their addresses
-//! and synchronise their steps.
+//! [`Control`]: the TCP control connection. The peers of a run use it to exchange their addresses
+//! and to synchronise their steps.
 //!
 //! The peer that can bind to the controller's address is the root, and the others connect to it.
-//! Between the root's bind and its listen, others find the address in use and their connections are
-//! refused. They retry for a moment, bind included: of two peers that start together, both may fail
-//! at first.
+//! Between the root's bind and its listen, the others find the address in use, and their
+//! connections are refused. They retry both bind and connect for a moment, because both may fail
+//! for two peers that start together.
 //!
 //! ```text
 //!   leaf ── its PeerInfo ──► root      in the order of the leaves' arrival, after the root's own
@@ -33,10 +33,10 @@ use crate::console::{Console, Failed, describe};
 /// The information shared by each peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerInfo {
-    /// The address that a listener listens on; `None` for a connecting peer or an address that is
+    /// The address that a listener listens on. `None` for a connecting peer, or if the address is
     /// not IP.
     pub address: Option<SocketAddr>,
-    /// Its side.
+    /// The peer's side.
     pub role: Role,
 }
 
@@ -68,7 +68,7 @@ impl PeerInfo {
         bytes
     }
 
-    /// Decodes the information from a peer. As in C, any role except the listener's connects.
+    /// Decodes a peer's information. As in C, every role except the listener's connects.
     fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let field = |at: usize| [bytes[at], bytes[at + 1]];
         let word = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
@@ -142,11 +142,11 @@ impl Control {
         }
     }
 
-    /// Exchanges the information of `count` peers, this one included, and returns all of it.
+    /// Exchanges the information of `count` peers, including this one, and returns all of it.
     ///
     /// # Errors
-    /// Any socket error; notably `UnexpectedEof` if a peer has exited, `OutOfMemory` if there are
-    /// too many peers for the memory.
+    /// Any socket error; notably `UnexpectedEof` if a peer has exited, `OutOfMemory` if there is
+    /// too little memory for the peers.
     pub fn exchange(mut self, own: PeerInfo, count: u32) -> io::Result<(Self, Vec<PeerInfo>)> {
         let len = (count as usize).saturating_mul(PeerInfo::LEN);
         let mut bytes = Vec::new();
@@ -203,7 +203,7 @@ fn expect(stream: &mut TcpStream, step: u8) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::InvalidData, text))
 }
 
-/// The controller's address, as seen by a peer that tries to become the root.
+/// The controller's address from the point of view of a peer that tries to become the root.
 enum Bound {
     /// This peer has bound the address.
     Root(TcpListener),

@@ -18,13 +18,13 @@ pub fn read(run: &Run) {
 
 fn handle(run: &Run, event: Event) {
     if let EventKind::ConnectRequest(request) = event.kind {
-        // A request too many is rejected by dropping its id.
+        // A surplus request is rejected by dropping its id.
         if let Some(index) = run.take_request(request.id) {
             run.later(Run::answer_request, index);
         }
         return;
     }
-    // Events for ids of the last phase are ignored.
+    // Events for ids from the previous phase are ignored.
     let Some(index) = run.find(event.id) else { return };
     let (name, status) = (event.event_type(), event.status.0);
     match event.kind {

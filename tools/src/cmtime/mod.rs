@@ -16,8 +16,9 @@
 //!   server     listen ───────────────────────────────────┴─ accept ──┴─ disconnect ─┴─ destroy
 //! ```
 //!
-//! A run warms up with one connection of each pair, then measures all connections with queue pairs,
-//! or with pauses in their place (`-m`). With two peers, it then measures them again with neither.
+//! A run warms up with one connection for each pair of peers. It then measures all connections with
+//! queue pairs, or with pauses in place of queue pairs (`-m`). With two peers, it then measures
+//! them again with neither.
 //!
 //! # Differences from C's program
 //! - The `cmtime` of rdma-core 44 (Debian 12) is a different program without a control connection.
@@ -89,7 +90,7 @@ fn measure(options: Options, mut console: Console) -> Result<(), Failed> {
     if options.sockets {
         return sockets::run(&options, control, console);
     }
-    // Before the addresses are exchanged, so that a client never connects too early.
+    // This must happen before addresses are exchanged, so that a client never connects too early.
     let listener = match options.role {
         Role::Listen => Some(run::listen(&channel, source, &mut console)?),
         Role::Connect => None,

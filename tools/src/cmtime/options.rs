@@ -10,7 +10,7 @@ use crate::cmatose::atoi;
 use crate::console::{Console, Failed};
 use crate::getopt::{Getopt, Opt, Spec};
 
-/// As in C, `-S` takes a value, which is ignored; the usage text shows none.
+/// As in C, `-S` takes a value, which is ignored. The usage text shows no value.
 const SPEC: Spec = Spec::new("B:b:C:c:Lm:n:P:p:q:r:S:t:", &[]);
 
 const USAGE: &str = "\
@@ -38,18 +38,18 @@ pub enum Role {
     Listen,
 }
 
-/// The options. Numbers have the width of C's and wrap around in the same way.
+/// The options. Numbers have the same width as in C and wrap around in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The address to bind to.
     pub source: OsString,
     /// The address of the peer to connect to.
     pub controller: OsString,
-    /// The number of connections of each pair.
+    /// The number of connections for each pair of peers.
     pub connections: u32,
-    /// The side.
+    /// This peer's side.
     pub role: Role,
-    /// The time to pause in place of each step of a queue pair.
+    /// The length of the pause that replaces each step of a queue pair.
     pub mimic: Option<Duration>,
     /// The number of threads.
     pub threads: i32,
@@ -59,11 +59,11 @@ pub struct Options {
     pub port: OsString,
     /// The first queue pair number for a run without queue pairs.
     pub base_qpn: u32,
-    /// The number of retries of resolution.
+    /// The number of times to retry resolution.
     pub retries: i32,
     /// Whether to connect TCP sockets instead of ids.
     pub sockets: bool,
-    /// The timeout of resolution.
+    /// The timeout for resolution.
     pub timeout: Duration,
 }
 
@@ -85,10 +85,11 @@ impl Options {
         }
     }
 
-    /// Reads the command line.
+    /// Parses the command line.
     ///
     /// # Errors
-    /// It is invalid or names an interface without an address; the failure has been reported.
+    /// The command line is invalid, or it names an interface without an address. The failure has
+    /// been reported.
     pub fn parse(args: Vec<OsString>, console: &mut Console) -> Result<Self, Failed> {
         let posixly_correct = std::env::var_os("POSIXLY_CORRECT").is_some();
         let mut getopt = Getopt::new(SPEC, console.program().to_owned(), args, posixly_correct);
@@ -115,7 +116,7 @@ impl Options {
         }
     }
 
-    /// Applies an option; `None` if it is unknown or its value is invalid.
+    /// Applies an option. Returns `None` if it is unknown or its value is invalid.
     fn take(&mut self, val: u8, arg: OsString) -> Option<()> {
         let unsigned = || atoi(&arg) as u32;
         match val {

@@ -1,4 +1,4 @@
-//! The steps of a run with TCP sockets, for comparison: `-S`.
+//! The steps of a run with TCP sockets (`-S`), for comparison.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,10 +16,10 @@ use super::options::{Options, Role};
 use super::steps::{Step, Table, Times};
 use crate::console::{Console, Failed, describe};
 
-/// Connects as many sockets as there are connections and prints the table.
+/// Connects a socket for each connection and prints the table.
 ///
 /// # Errors
-/// A socket fails, or there is not enough memory; the failure has been reported.
+/// A socket fails, or there is not enough memory. The failure has been reported.
 pub fn run(options: &Options, mut control: Control, mut console: Console) -> Result<(), Failed> {
     let count = options.connections as usize;
     let mut conns: Vec<Times> = Vec::new();
@@ -51,7 +51,7 @@ fn serve(
     console: &mut Console,
 ) -> Result<(), Failed> {
     console.say("Server baseline socket setup\n");
-    // The root has closed the control port, which this socket now uses.
+    // The root has closed the control port, so this socket can use it.
     control.sync(0).map_err(|error| failed("sync", &error, console))?;
     let address = address(&options.source, options, true, console)?;
     let listener = TcpListener::bind(address).map_err(|error| failed("bind", &error, console))?;

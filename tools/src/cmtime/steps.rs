@@ -1,15 +1,15 @@
-//! [`Step`]: the steps; [`Times`]: when each began and ended; [`Table`]: the printed result.
+//! [`Step`]: the steps; [`Times`]: when each step began and ended; [`Table`]: the printed result.
 
 use std::fmt;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// A step, by C's number, which peers exchange.
+/// A step, with its number in C, which the peers exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Step {
-    /// All steps from here to the connection.
+    /// All steps up to the established connection.
     FullConnect,
     /// Creating the id.
     CreateId,
@@ -33,7 +33,7 @@ pub enum Step {
     RtsQpAttr,
     /// Moving the queue pair to RTS.
     RtsQp,
-    /// Connecting, from the request to its establishment.
+    /// Connecting, from the request until the connection is established.
     Connect,
     /// Notifying the peer.
     Establish,
@@ -93,8 +93,8 @@ impl Step {
     }
 }
 
-/// The start and end times of the steps of a connection or a run, in microseconds of a
-/// clock that starts at 1; 0 means the step did not happen.
+/// The start and end times of the steps of a connection or a run, in microseconds of a clock that
+/// starts at 1. The time 0 means that the step did not happen.
 #[derive(Debug, Default)]
 pub struct Times([(AtomicU64, AtomicU64); Step::COUNT]);
 
@@ -128,14 +128,14 @@ fn now() -> u64 {
     START.elapsed().as_micros() as u64 + 1
 }
 
-/// The table of a run.
+/// A run's table.
 #[derive(Debug)]
 pub struct Table<'a, C> {
     /// Whether there were queue pairs.
     pub with_qps: bool,
     /// The number of threads.
     pub threads: i32,
-    /// The times of the run.
+    /// The run's times.
     pub run: &'a Times,
     /// The times of each connection.
     pub conns: C,

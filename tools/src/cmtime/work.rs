@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Pieces of work, executed in order by any number of threads.
+/// Pieces of work, which any number of threads execute in order.
 #[derive(Debug)]
 pub struct WorkQueue<W> {
     state: Mutex<State<W>>,
@@ -13,8 +13,8 @@ pub struct WorkQueue<W> {
 #[derive(Debug)]
 struct State<W> {
     work: VecDeque<W>,
-    /// The threads that wait and have not been woken. Only these need a system call to wake. A
-    /// thread that wakes spuriously is counted twice and woken once too often.
+    /// The number of waiting threads that have not been woken. Only these need a system call. A
+    /// thread that wakes spuriously is counted twice, and one system call too many is made.
     waiting: usize,
     is_stopped: bool,
 }

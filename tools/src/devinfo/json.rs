@@ -1,5 +1,5 @@
-//! The values of [`text`](super::text) as JSON: names stay names, numbers stay numbers, bit masks
-//! become arrays of names. Bits without a name form one more entry, in hexadecimal.
+//! The values of [`text`](super::text) as JSON. Names and numbers stay the same, and bit masks
+//! become arrays of names. All bits without a name form one more element, in hexadecimal.
 
 use serde_json::{Map, Value, json};
 use verbs::{GidEntry, Mtu, PortAttr};
@@ -133,7 +133,7 @@ fn port_details(attr: &PortAttr) -> Map<String, Value> {
     }))
 }
 
-/// Returns an entry of a port's GID table; `None` for one that the text omits.
+/// Returns an entry of a port's GID table. `None` for an entry that the text omits.
 pub fn gid(entry: &GidEntry) -> Option<Value> {
     let (form, _) = gid_form(entry)?;
     let gid = match form {
@@ -145,7 +145,7 @@ pub fn gid(entry: &GidEntry) -> Option<Value> {
     )
 }
 
-/// Returns the MTU in bytes; `null` for an encoding that the specification does not define.
+/// Returns the MTU in bytes. `null` for an encoding that is not in the specification.
 fn mtu(mtu: Mtu) -> Value {
     mtu.bytes().into()
 }
@@ -159,7 +159,7 @@ fn flags(mask: u64, bits: &Bits) -> Value {
     flags.into()
 }
 
-/// Returns the members of a literal object.
+/// Returns the members of an object literal.
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(object) => object,

@@ -2,12 +2,12 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | [`text`] | values to rdma-core's text |
-//! | [`json`] | the same values to JSON |
+//! | [`text`] | values as rdma-core's text |
+//! | [`json`] | the same values as JSON |
 //! | [`names`] | names of values and bits |
 //!
-//! C's program reads a port's GID table entry by entry, from several files each. This one requests
-//! the whole device's table from the kernel in one call.
+//! C's program reads a port's GID table entry by entry, with several files for each entry. This
+//! program requests the whole device's table from the kernel in one call.
 //!
 //! # References
 //! `ibv_devinfo(1)`
@@ -66,15 +66,15 @@ enum Command {
 
 #[derive(Debug, Default)]
 struct Options {
-    /// The device to show; `None` for all.
+    /// The device to show; `None` for all devices.
     device: Option<OsString>,
-    /// The port to show; 0 for all.
+    /// The port to show; 0 for all ports.
     port: u8,
     verbose: bool,
     as_json: bool,
 }
 
-/// Reads the command line. The error is the exit status; the failure has been reported.
+/// Parses the command line. The error is the exit status, and the failure has been reported.
 fn command(mut getopt: Getopt, console: &mut Console) -> Result<Command, u8> {
     let mut options = Options::default();
     while let Some(option) = getopt.next() {
@@ -96,8 +96,8 @@ fn command(mut getopt: Getopt, console: &mut Console) -> Result<Command, u8> {
             }
             b'v' => options.verbose = true,
             JSON => options.as_json = true,
-            // The rest of the command line, valid or not, has no effect, except our extension,
-            // which may stand anywhere.
+            // The rest of the command line has no effect, valid or not, except for our extension.
+            // It may stand anywhere.
             _ => {
                 let mut rest = std::iter::from_fn(|| getopt.next());
                 let as_json = options.as_json || rest.any(|option| option.is_ok_and(|o| o.val == JSON));
@@ -186,7 +186,7 @@ fn choose(list: &DeviceList, options: &Options, console: &mut Console) -> Result
     }
 }
 
-/// Prints a device, or returns it as JSON. The error is the exit status; the failure has been
+/// Prints a device, or returns it as JSON. The error is the exit status, and the failure has been
 /// reported.
 fn look(device: &Device, options: &Options, console: &mut Console) -> Result<Option<Value>, u8> {
     let fail = |console: &mut Console, line: fmt::Arguments<'_>, reason: &dyn fmt::Display, status| {
@@ -250,8 +250,8 @@ fn device_text<'a>(
     }
 }
 
-/// Returns the board's name from sysfs, without the line break. A provider's device
-/// isn't in sysfs and has no board name.
+/// Returns the board's name from sysfs, without the line break. A device from a provider is not in
+/// sysfs and has no board name.
 fn board_id(device: &Device) -> Option<String> {
     let directory = device.info().ibdev_path();
     if directory.as_os_str().is_empty() {
@@ -262,7 +262,7 @@ fn board_id(device: &Device) -> Option<String> {
     (!line.is_empty()).then(|| String::from_utf8_lossy(line).into_owned())
 }
 
-/// A device being shown: printed piece by piece as text, or collected as JSON.
+/// A device being shown. It is printed piece by piece as text, or collected as JSON.
 #[derive(Debug)]
 struct View {
     as_json: bool,
@@ -287,7 +287,7 @@ impl View {
         }
     }
 
-    /// Shows the GIDs of the port that was just shown.
+    /// Shows the GIDs of the previously shown port.
     fn gids(&mut self, table: &[GidEntry], port: &PortText<'_>, console: &mut Console) {
         let of_port = table.iter().filter(|entry| entry.port_num == u32::from(port.port_num));
         if self.as_json {

@@ -1,7 +1,7 @@
 //! rdma-core's names of the values and bits of devices and ports.
 //!
-//! The output uses these tables instead of the library's names: a flag that the library gains later
-//! must not change text that scripts parse until rdma-core prints it too.
+//! The output uses these tables instead of the library's names. If the library gains a flag, the
+//! text that scripts parse must not change until rdma-core prints the flag too.
 
 use verbs::{AtomicCap, GidType, LinkLayer, Mtu, PortState};
 
@@ -62,7 +62,7 @@ pub const ODP_TRANSPORT: &Bits = &[
     (1 << 7, "SUPPORT_ATOMIC_WRITE"),
 ];
 
-/// Types of queue pairs, one bit each, in the order that rdma-core prints them.
+/// Types of queue pairs, one bit each, in the order in which rdma-core prints them.
 pub const RAW_PACKET_AND_UD: &Bits = &[(1 << 8, "SUPPORT_RAW_PACKET"), (1 << 4, "SUPPORT_UD")];
 
 /// Same as [`RAW_PACKET_AND_UD`], for packet pacing.
@@ -176,7 +176,7 @@ pub fn link_layer(link_layer: LinkLayer) -> &'static str {
     }
 }
 
-/// Returns how a GID is printed and the name of its type on Ethernet; `None` for a type that
+/// Returns how to print a GID, and the name of its type on Ethernet. `None` for a type that
 /// rdma-core omits.
 pub fn gid_form(gid_type: GidType) -> Option<(GidForm, &'static str)> {
     match gid_type {

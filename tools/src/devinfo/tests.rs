@@ -1,5 +1,5 @@
-//! Compares the output with rdma-core 44 for rxe on four kernels (`testdata`), and with invented
-//! devices for features that rxe lacks.
+//! Compares the output with rdma-core 44 for rxe on four kernels (`testdata`). Invented devices
+//! have the features that rxe lacks.
 
 use verbs::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceAttrEx, DeviceCapFlags, Gid, GidEntry, GidType, Guid,
@@ -11,7 +11,7 @@ use verbs::{
 use super::text::{DeviceText, GidText, PortDetails, PortText};
 use super::*;
 
-/// Returns rxe of Linux 6.1.
+/// Returns rxe on Linux 6.1.
 fn rxe() -> DeviceAttrEx {
     let guid = Guid(0x5831_56ff_fe57_db7b);
     let cap_flags = DeviceCapFlags::from_bits_retain(0x0122_3c76);
@@ -158,7 +158,7 @@ fn rxe_of_linux_5_10_prints_as_c_printed_it() {
     assert_eq!(printed(&attr, &rxe_port(), &gids, true), include_str!("testdata/5.10-verbose.txt"));
 }
 
-/// Returns rxe of Linux 6.12.
+/// Returns rxe on Linux 6.12.
 fn rxe_6_12(guid: Guid) -> (DeviceAttrEx, PortAttr) {
     let mut attr = rxe();
     attr.orig_attr.node_guid = guid;
@@ -193,7 +193,7 @@ fn rxe_of_linux_7_2_prints_as_c_printed_it_with_the_names_that_came_since() {
     assert_eq!(printed(&attr, &port, &gids, true), named);
 }
 
-/// Returns a device with every feature missing from rxe.
+/// Returns a device with every feature that rxe lacks.
 fn rich() -> DeviceAttrEx {
     let mut attr = rxe();
     attr.orig_attr.max_fmr = 3;
@@ -318,7 +318,7 @@ fn gids_print_by_type_and_link_layer() {
         text(&gid(1023, words, GidType::ROCE_V2), LinkLayer::ETHERNET),
         "\t\t\tGID[1023]:\t\tfe80::2:c903:10:2031, RoCE v2\n"
     );
-    // A type unknown to rdma-core, and an entry whose lower half is empty.
+    // A type that rdma-core does not know, and an entry with an empty lower half.
     assert_eq!(text(&gid(3, words, GidType(7)), LinkLayer::ETHERNET), "");
     assert_eq!(text(&gid(3, [0xfe80, 0, 0, 0, 0, 0, 0, 0], GidType::ROCE_V2), LinkLayer::ETHERNET), "");
 }

@@ -1,4 +1,4 @@
-//! The output of `ibv_devinfo` for a device and its ports, from plain values.
+//! The output of `ibv_devinfo` for a device and its ports, built from plain values.
 
 use std::fmt::{Display, Formatter, Result};
 
@@ -10,10 +10,10 @@ use verbs::{
 use super::names::{self, Bits, GidForm};
 use crate::ctext::Ntop;
 
-/// A device: the part that is always printed, plus the rest with `verbose`.
+/// A device: the part that is always printed, and with `verbose` also the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceText<'a> {
-    /// Its name.
+    /// The device's name.
     pub name: &'a str,
     /// The transport of the device.
     pub transport: TransportType,
@@ -58,7 +58,8 @@ fn transport(transport: TransportType) -> &'static str {
     transport.name().unwrap_or("invalid transport")
 }
 
-/// Prints the original part. Numbers are C's `int`, which a driver can overflow.
+/// Prints the oldest part of the output. Numbers are `int`, as in C, and a driver can overflow
+/// them.
 fn limits(f: &mut Formatter<'_>, attr: &DeviceAttr) -> Result {
     let cap_flags = attr.device_cap_flags.bits() as u32;
     writeln!(f, "\tmax_mr_size:\t\t\t0x{:x}", attr.max_mr_size)?;
@@ -91,7 +92,7 @@ fn tabs(name: &str) -> &'static str {
     &"\t\t\t\t"[..free.div_ceil(8)]
 }
 
-/// Prints the attributes that later versions added.
+/// Prints the attributes added by later versions.
 fn extended(f: &mut Formatter<'_>, attr: &DeviceAttrEx) -> Result {
     writeln!(f, "\tgeneral_odp_caps:")?;
     flags(f, attr.odp_caps.general_caps.bits(), names::ODP_GENERAL)?;
@@ -129,7 +130,7 @@ fn extended(f: &mut Formatter<'_>, attr: &DeviceAttrEx) -> Result {
     }
 }
 
-/// Prints the bits of a mask, one per line, then those without a name.
+/// Prints the bits of a mask, one per line, then the bits without a name.
 fn flags(f: &mut Formatter<'_>, mask: u64, bits: &Bits) -> Result {
     let (names, unknown) = names::split(mask, bits);
     for name in names {
@@ -168,7 +169,8 @@ fn packet_pacing(f: &mut Formatter<'_>, caps: &PacketPacingCaps) -> Result {
     supported_qp(f, caps.qp_rate_limit_max, caps.supported_qpts, names::RAW_PACKET_UD_AND_RC)
 }
 
-/// Prints the types of queue pairs that support a feature, if the device has the feature at all.
+/// Prints the types of queue pairs that support a feature. Prints nothing if the device lacks the
+/// feature.
 fn supported_qp(f: &mut Formatter<'_>, amount: u32, types: u32, bits: &Bits) -> Result {
     if amount == 0 {
         return Ok(());
@@ -201,14 +203,14 @@ fn cq_moderation(f: &mut Formatter<'_>, caps: &CqModerationCaps) -> Result {
     writeln!(f, "\t\tmax_cq_period:\t{} us\n", caps.max_cq_period)
 }
 
-/// A port: the part that is always printed, plus the rest with `verbose`.
+/// A port: the part that is always printed, and with `verbose` also the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct PortText<'a> {
-    /// Its number, from 1.
+    /// The port's number, from 1.
     pub port_num: u8,
     /// The port's attributes.
     pub attr: &'a PortAttr,
-    /// Further values, if all attributes are printed.
+    /// More values, if all attributes are printed.
     pub verbose: Option<PortDetails>,
 }
 
@@ -263,7 +265,7 @@ fn port_details(f: &mut Formatter<'_>, attr: &PortAttr, details: &PortDetails) -
     Ok(())
 }
 
-/// An entry of a port's GID table. Prints nothing for an entry that rdma-core omits.
+/// An entry of a port's GID table. An entry that rdma-core omits prints nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct GidText<'a> {
     /// The entry.
@@ -288,7 +290,7 @@ impl Display for GidText<'_> {
     }
 }
 
-/// Returns how an entry is printed; `None` if half of it is empty or its type is unknown.
+/// Returns how to print an entry. `None` if half of it is empty or its type is unknown.
 pub fn gid_form(entry: &GidEntry) -> Option<(GidForm, &'static str)> {
     if entry.gid.interface_id() == 0 { None } else { names::gid_form(entry.gid_type) }
 }

@@ -1,13 +1,15 @@
-//! [`Getopt`]: command lines, parsed like GNU `getopt_long(3)` with exactly its messages.
+//! [`Getopt`]: command lines, parsed like GNU `getopt_long(3)` and with the same messages.
 //!
-//! Scripts rely on details that other parsers treat differently: clustered flags (`-ev`), attached
-//! values (`-drxe0`), abbreviated long options (`--ib-d rxe0`), options after operands, the wording
-//! of every complaint. Options are returned one at a time and in order, because a program may act
-//! on one before it reads the next.
+//! Scripts rely on details where other parsers differ: clustered flags (`-ev`), attached values
+//! (`-drxe0`), abbreviated long options (`--ib-d rxe0`), options after operands, and the text of
+//! every error message. Options are returned one at a time and in order, because a program may act
+//! on an option before it reads the next.
 //!
-//! Without long options it is `getopt(3)`, which treats the second dash of `--help` as a letter.
+//! Without long options, parses like `getopt(3)`, which treats the second dash of `--help` as a
+//! letter.
 //!
-//! Not copied, because none of these programs uses them: optional values, `-W`, `getopt_long_only`.
+//! Not supported, because none of these programs uses them: optional values, `-W` and
+//! `getopt_long_only`.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -17,29 +19,29 @@ use std::{fmt, iter};
 /// A long option.
 #[derive(Clone, Copy, Debug)]
 pub struct Long {
-    /// Its name, without the dashes.
+    /// The option's name, without the dashes.
     pub name: &'static str,
-    /// Whether it takes a value.
+    /// Whether the option takes a value.
     pub has_arg: bool,
     /// The letter of its short option.
     pub val: u8,
-    /// Whether C's program lacks this option. Only the full name is accepted, so that abbreviations
-    /// and their messages stay the same.
+    /// Whether C's program lacks this option. Only the full name is accepted, so that the existing
+    /// abbreviations and their messages stay the same.
     pub extension: bool,
 }
 
 impl Long {
-    /// An option without a value.
+    /// Returns an option without a value.
     pub const fn flag(name: &'static str, val: u8) -> Self {
         Self { name, has_arg: false, val, extension: false }
     }
 
-    /// An option with a value.
+    /// Returns an option with a value.
     pub const fn value(name: &'static str, val: u8) -> Self {
         Self { name, has_arg: true, val, extension: false }
     }
 
-    /// A flag that C's program lacks.
+    /// Returns a flag that C's program lacks.
     pub const fn extension(name: &'static str, val: u8) -> Self {
         Self { name, has_arg: false, val, extension: true }
     }
@@ -72,16 +74,16 @@ impl Spec {
     }
 }
 
-/// An option as the user gave it.
+/// An option, as given by the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opt {
-    /// Its letter.
+    /// The option's letter.
     pub val: u8,
-    /// Its value; empty if it takes none.
+    /// The option's value. Empty if it takes no value.
     pub arg: OsString,
 }
 
-/// An error in an option: GNU's message, in bytes because it quotes the argument.
+/// An error in an option, as GNU's message. It consists of bytes, because it quotes the argument.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Misuse(pub Vec<u8>);
 
@@ -97,9 +99,9 @@ pub struct Getopt {
     spec: Spec,
     program: OsString,
     args: Vec<OsString>,
-    /// The index of the next of `args`.
+    /// The index of the next element of `args`.
     next: usize,
-    /// The rest of a cluster of letters.
+    /// The remaining letters of a cluster.
     cluster: Vec<u8>,
     operands: Vec<OsString>,
     posixly_correct: bool,
@@ -108,8 +110,8 @@ pub struct Getopt {
 impl Getopt {
     /// Starts parsing `args`, which exclude the program's name. Messages begin with `program`.
     ///
-    /// With `posixly_correct` (C: the environment variable `POSIXLY_CORRECT`) the first operand
-    /// ends the options.
+    /// With `posixly_correct`, the first operand ends the options. C uses the environment variable
+    /// `POSIXLY_CORRECT`.
     pub fn new(spec: Spec, program: OsString, args: Vec<OsString>, posixly_correct: bool) -> Self {
         let (next, cluster, operands) = (0, Vec::new(), Vec::new());
         Self { spec, program, args, next, cluster, operands, posixly_correct }
@@ -139,7 +141,7 @@ impl Getopt {
         Some(self.short())
     }
 
-    /// Returns the operands in order, once [`next`](Self::next) has returned `None`.
+    /// Returns the operands in order. Call this after [`next`](Self::next) has returned `None`.
     pub fn into_operands(self) -> Vec<OsString> {
         self.operands
     }
@@ -201,7 +203,7 @@ impl Getopt {
         Ok(Opt { val: option.val, arg })
     }
 
-    /// Finds the option with this name, or the only one that begins with it. The error lists all
+    /// Finds the option with this name, or the only option that begins with it. The error lists all
     /// options that begin with it.
     fn find(&self, name: &[u8]) -> Result<Long, Vec<&'static str>> {
         if let Some(option) = self.spec.long.iter().find(|option| option.name.as_bytes() == name) {

@@ -1,4 +1,4 @@
-//! Expected results come from glibc 2.36's `getopt_long` and rdma-core's programs.
+//! Expected results come from `getopt_long` in glibc 2.36 and from rdma-core's programs.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn getopt(args: &[&str], posixly_correct: bool) -> Getopt {
     Getopt::new(SPEC, "prog".into(), args.iter().map(Into::into).collect(), posixly_correct)
 }
 
-/// Returns each option as `letter=value` or the complaint, then the operands.
+/// Returns each option as `letter=value` or its error message, then the operands.
 fn read(args: &[&str]) -> (Vec<String>, Vec<String>) {
     read_as(getopt(args, false))
 }
@@ -75,7 +75,7 @@ fn long_options_may_be_abbreviated_while_they_stay_unique() {
         &["prog: option '--ib=x' is ambiguous; possibilities: '--ib-dev' '--ib-port'"],
         &[],
     );
-    // The empty name abbreviates every option that C has.
+    // The empty name abbreviates every option of C's program.
     assert_read(
         &["--=x"],
         &["prog: option '--=x' is ambiguous; possibilities: '--port' '--ib-dev' '--ib-port' '--list' \

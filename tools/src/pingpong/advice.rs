@@ -1,14 +1,14 @@
-//! Reasons of failed connections.
+//! The reasons for failed connections.
 
 use verbs::{Context, Gid, LinkLayer, PortAttr};
 
 use super::options::Options;
 use crate::console::Console;
 
-/// The reason why a port has no LID.
+/// The reason for a port without a LID.
 pub const NO_LID: &str = "no subnet manager has given the port one: is one running?";
 
-/// Suggests which `-g` to use if the connection failed without one, because every RoCE connection
+/// If the connection failed without `-g`, suggests a value for it, because every RoCE connection
 /// needs it.
 pub fn advise_gid(context: &Context, port: &PortAttr, remote: Gid, options: &Options, console: &mut Console) {
     let missing = match options.gid_idx {

@@ -1,4 +1,4 @@
-//! [`Dest`]: the address of a peer and its wire format.
+//! [`Dest`]: a peer's address and its wire format.
 
 use std::fmt;
 
@@ -6,16 +6,16 @@ use verbs::Gid;
 
 use crate::ctext::Ntop;
 
-/// The address of a peer.
+/// A peer's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dest {
-    /// The LID of its port; 0 on RoCE.
+    /// The LID of the peer's port; 0 on RoCE.
     pub lid: u16,
-    /// Its queue pair number.
+    /// The number of the peer's queue pair.
     pub qpn: u32,
-    /// The PSN of its first packet.
+    /// The PSN of the peer's first packet.
     pub psn: u32,
-    /// The GID of its port; zero if it uses none.
+    /// The GID of the peer's port; zero if it uses none.
     pub gid: Gid,
 }
 
@@ -40,7 +40,7 @@ impl Dest {
         wire
     }
 
-    /// Parses a received message; `None` if it is malformed.
+    /// Parses a received message. `None` if it is malformed.
     pub fn from_wire(wire: &[u8; WIRE_LEN]) -> Option<Self> {
         let text = str::from_utf8(wire.split(|&byte| byte == 0).next()?).ok()?;
         let mut fields = text.split(':');
@@ -52,7 +52,7 @@ impl Dest {
     }
 }
 
-/// Parses a number without a sign, which `from_str_radix` would accept.
+/// Parses a number without a sign; `from_str_radix` would accept a sign.
 pub(super) fn hex(digits: &str) -> Option<u128> {
     if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         u128::from_str_radix(digits, 16).ok()
@@ -68,7 +68,7 @@ impl fmt::Display for Dest {
     }
 }
 
-/// The largest queue pair number or PSN, which have 24 bits.
+/// The largest queue pair number or PSN. Both have 24 bits.
 pub(super) const MAX_24: u32 = 0xff_ffff;
 
 #[cfg(test)]
@@ -107,7 +107,7 @@ mod tests {
         for wire in [[0; WIRE_LEN], [b':'; WIRE_LEN], [b'0'; WIRE_LEN], [0xff; WIRE_LEN]] {
             assert_eq!(Dest::from_wire(&wire), None, "{wire:?}");
         }
-        // A peer whose zero byte was lost, and a number of more than 24 bits.
+        // A peer that lost its zero byte, and a number with more than 24 bits.
         assert_eq!(variant(WIRE_LEN - 1, b'0'), None);
         assert_eq!(Dest::from_wire(b"007:1000000:db74eb:00000000000000000000ffff0a090901\0"), None);
     }

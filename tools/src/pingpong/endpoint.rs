@@ -1,7 +1,7 @@
-//! [`Message`]: the single buffer of all messages, posted raw; [`Endpoint`]: the queue pairs that
-//! exchange it.
+//! [`Message`]: the single buffer of all messages, with raw posting. [`Endpoint`]: the queue pairs
+//! that exchange them.
 //!
-//! As in C, all posted receives and the send use the same bytes: the program measures time, and
+//! As in C, all posted receives and the send use the same bytes. The program measures time, and
 //! `--chk` checks that the received bytes match the sent ones. Safe posting would need a buffer for
 //! each request, so this module posts raw requests.
 //!
@@ -29,7 +29,7 @@ use verbs::{
     SendFlags, SendOp, SendWr, Sge, Srq, UdAddr,
 };
 
-/// The `wr_id` of receives, as in C: it is printed if a request fails.
+/// The `wr_id` of receives, as in C. It is printed if a request fails.
 pub const RECV_WRID: u64 = 1;
 
 /// The `wr_id` of sends.
@@ -38,8 +38,8 @@ pub const SEND_WRID: u64 = 2;
 /// The queue key of datagrams, as in C.
 pub const QKEY: u32 = 0x1111_1111;
 
-/// Memory for one message and the header in front of a received one, never unmapped. Offsets count
-/// from the start of the message.
+/// Memory for one message and, before it, the header of a received message. The memory is never
+/// unmapped. Offsets count from the start of the message.
 #[derive(Debug)]
 pub struct Buffer {
     /// The first byte of the header.
@@ -50,10 +50,10 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// Maps page-aligned memory for a header and a message of these lengths, filled with `byte`.
+    /// Maps page-aligned memory, filled with `byte`, for a header and a message with these lengths.
     ///
     /// # Errors
-    /// Any error of `mmap(2)`; notably `ENOMEM`.
+    /// Any error from `mmap(2)`; notably `ENOMEM`.
     pub fn map(header: usize, len: usize, byte: u8) -> io::Result<Self> {
         let mut map = MmapMut::map_anon(header + len)?;
         if byte != 0 {
@@ -67,39 +67,39 @@ impl Buffer {
     /// Registers the buffer.
     ///
     /// # Errors
-    /// Any error of [`Pd::reg_mr`]; notably `ENOMEM` beyond the limit on locked memory.
+    /// Any error from [`Pd::reg_mr`]; notably `ENOMEM` beyond the limit on locked memory.
     pub fn register(&self, pd: &Pd, access: AccessFlags) -> Result<Mr> {
-        // SAFETY: the bytes stay mapped forever, and nothing refers to them.
+        // SAFETY: the bytes stay mapped forever, and there are no references to them.
         unsafe { pd.reg_mr(self.start, self.header + self.len, access) }
     }
 
-    /// Reads a byte, which the device may be writing.
+    /// Reads a byte that the device may be writing.
     ///
     /// # Panics
     /// `at` is outside the buffer.
     pub fn read(&self, at: usize) -> u8 {
         assert!(at < self.len, "{at} is outside of {} bytes", self.len);
-        // SAFETY: the byte is inside the buffer, behind the header, which stays mapped.
+        // SAFETY: the byte is inside the buffer, after the header, and stays mapped.
         unsafe { self.start.add(self.header + at).read_volatile() }
     }
 
-    /// Writes a byte, which the device may be reading.
+    /// Writes a byte that the device may be reading.
     ///
     /// # Panics
     /// `at` is outside the buffer.
     pub fn write(&mut self, at: usize, byte: u8) {
         assert!(at < self.len, "{at} is outside of {} bytes", self.len);
-        // SAFETY: the byte is inside the buffer, behind the header, which stays mapped.
+        // SAFETY: the byte is inside the buffer, after the header, and stays mapped.
         unsafe { self.start.add(self.header + at).write_volatile(byte) }
     }
 
     /// Copies the header, which the device may be writing.
     pub fn header(&self) -> Vec<u8> {
-        // SAFETY: the byte is inside the header, which stays mapped.
+        // SAFETY: the byte is inside the header and stays mapped.
         (0..self.header).map(|at| unsafe { self.start.add(at).read_volatile() }).collect()
     }
 
-    /// Fills the buffer with the pattern of a message number.
+    /// Fills the buffer with the pattern for a message number.
     pub fn fill(&mut self, message: u32) {
         for at in 0..self.len {
             self.write(at, pattern(message, at));
@@ -117,10 +117,10 @@ impl Buffer {
     }
 }
 
-/// Registers all present and future memory of this process, for implicit on-demand paging.
+/// Registers all present and future memory of this process for implicit on-demand paging.
 ///
 /// # Errors
-/// Any error of [`Pd::reg_mr`].
+/// Any error from [`Pd::reg_mr`].
 pub fn register_everything(pd: &Pd, access: AccessFlags) -> Result<Mr> {
     debug_assert!(!access.is_remote());
     // SAFETY: the region has no remote rights, so the device reaches only the memory that this
@@ -128,13 +128,13 @@ pub fn register_everything(pd: &Pd, access: AccessFlags) -> Result<Mr> {
     unsafe { pd.reg_mr(std::ptr::null_mut(), usize::MAX, access) }
 }
 
-/// The registered buffer of all messages, and its posting. If the message is in device memory, the
-/// buffer is only the program's copy.
+/// The registered buffer of all messages, and how they are posted. If the message is in device
+/// memory, the buffer is only the program's copy.
 #[derive(Debug)]
 pub struct Message {
     buffer: Buffer,
     mr: Mr,
-    /// The device memory covered by the region in place of the buffer.
+    /// The device memory that the region covers in place of the buffer.
     dm: Option<Dm>,
     /// The header and the message.
     recv: Sge,
@@ -142,14 +142,14 @@ pub struct Message {
     send: Sge,
 }
 
-/// The address of a message.
+/// The destination of a message.
 #[derive(Clone, Copy, Debug)]
 pub enum To<'a> {
     /// The queue pair's peer.
     Peer,
     /// A datagram queue pair: the address handle and the queue pair number.
     Datagram(&'a Ah, u32),
-    /// A datagram queue pair with its queue key, and 32 bits of immediate data.
+    /// A datagram queue pair with its queue key, plus 32 bits of immediate data.
     WithImm(UdAddr<'a>, u32),
     /// The shared receive queue with this number, in the XRC domain of the queue pair's peer.
     Srq(u32),
@@ -176,12 +176,12 @@ impl Message {
     /// Advises the device to prefetch the message's pages for writing.
     ///
     /// # Errors
-    /// Any error of [`Pd::advise_mr`]; notably `EOPNOTSUPP` if the device does not support advice.
+    /// Any error from [`Pd::advise_mr`]; notably `EOPNOTSUPP` if the device lacks support.
     pub fn prefetch(&self, pd: &Pd) -> Result<()> {
         pd.advise_mr(Advice::PREFETCH_WRITE, AdviseFlags::FLUSH, &[self.send])
     }
 
-    /// The buffer.
+    /// Returns the buffer.
     pub fn buffer(&mut self) -> &mut Buffer {
         &mut self.buffer
     }
@@ -189,7 +189,7 @@ impl Message {
     /// Copies the buffer to the device memory, if there is any.
     ///
     /// # Errors
-    /// Any error of [`Dm::copy_to`].
+    /// Any error from [`Dm::copy_to`].
     pub fn copy_to_device(&self) -> Result<()> {
         let Some(dm) = &self.dm else { return Ok(()) };
         let bytes: Vec<u8> = (0..self.buffer.len).map(|at| self.buffer.read(at)).collect();
@@ -199,7 +199,7 @@ impl Message {
     /// Copies the device memory to the buffer, if there is any.
     ///
     /// # Errors
-    /// Any error of [`Dm::copy_from`].
+    /// Any error from [`Dm::copy_from`].
     pub fn copy_from_device(&mut self) -> Result<()> {
         let Some(dm) = &self.dm else { return Ok(()) };
         let mut bytes = vec![0; self.buffer.len];
@@ -213,7 +213,8 @@ impl Message {
         (self.mr, self.dm)
     }
 
-    /// Posts up to `count` receives. Returns how many were accepted and the error that stopped it.
+    /// Posts up to `count` receives. Returns the number of accepted receives and the error that
+    /// stopped it.
     pub fn post_recv<S: CanPostRecv>(&self, qp: &mut Qp<S>, count: u32) -> (u32, Option<PostError>) {
         // SAFETY: the element of each request covers device memory, or the buffer, which stays
         // mapped forever and is never borrowed. The top bit of its `wr_id` is clear.
@@ -227,8 +228,8 @@ impl Message {
         self.post_batches(count, |wrs| unsafe { srq.post_recv(wrs) })
     }
 
-    /// Passes receives to `post` in batches. Their element covers the buffer, and the top bit of
-    /// their `wr_id` is clear.
+    /// Passes receives to `post` in batches. Each has an element that covers the buffer and a
+    /// `wr_id` whose top bit is clear.
     fn post_batches(
         &self,
         count: u32,
@@ -249,7 +250,7 @@ impl Message {
     /// Posts the message.
     ///
     /// # Errors
-    /// Any error of the queue's `post_send`; notably that the queue is full.
+    /// Any error from the queue's `post_send`; notably that the queue is full.
     #[inline]
     pub fn post_send(
         &self,
@@ -274,7 +275,7 @@ impl Message {
     }
 }
 
-/// The queue pairs, their shared receive queue if there is one, and the message.
+/// The queue pairs, the message and, if there is one, the shared receive queue.
 #[derive(Debug)]
 pub struct Endpoint<S: State> {
     qps: Vec<Qp<S>>,
@@ -285,7 +286,7 @@ pub struct Endpoint<S: State> {
     peer: Option<(Ah, u32)>,
 }
 
-/// The attributes for one queue pair's transitions to RTR and RTS.
+/// The attributes for a queue pair's transitions to RTR and RTS.
 pub type Steps = (RtrAttr, RtsAttr);
 
 impl Endpoint<Init> {
@@ -299,7 +300,8 @@ impl Endpoint<Init> {
     /// Connects each queue pair to its peer. Datagrams also need [`address`](Endpoint::address).
     ///
     /// # Errors
-    /// A transition to RTR or RTS fails: C's message, and any error of the modify verb.
+    /// A transition to RTR or RTS fails. The value is C's message and any error from the modify
+    /// verb.
     pub fn connect(self, steps: &[Steps]) -> Result<Endpoint<Rts>, (String, Error)> {
         let Self { qps, srq, message, flags, peer } = self;
         let connect = |(index, (qp, (rtr, rts))): (usize, (Qp<Init>, &Steps))| {
@@ -322,7 +324,7 @@ impl<S: State> Endpoint<S> {
         self.qps.iter().map(|qp| (qp.qp_num(), qp.psn()))
     }
 
-    /// The message.
+    /// Returns the message.
     pub fn message(&mut self) -> &mut Message {
         &mut self.message
     }
@@ -335,7 +337,8 @@ impl<S: State> Endpoint<S> {
 }
 
 impl<S: CanPostRecv> Endpoint<S> {
-    /// Posts up to `count` receives. Returns how many were accepted and the error that stopped it.
+    /// Posts up to `count` receives. Returns the number of accepted receives and the error that
+    /// stopped it.
     pub fn post_recv(&mut self, count: u32) -> (u32, Option<PostError>) {
         match (&mut self.srq, &mut self.qps[..]) {
             (Some(srq), _) => self.message.post_srq_recv(srq, count),
@@ -346,7 +349,7 @@ impl<S: CanPostRecv> Endpoint<S> {
 }
 
 impl Endpoint<Rts> {
-    /// Directs messages to this peer as datagrams.
+    /// Sends future messages to this peer as datagrams.
     pub fn address(&mut self, ah: Ah, remote_qpn: u32) {
         self.peer = Some((ah, remote_qpn));
     }
@@ -356,7 +359,7 @@ impl Endpoint<Rts> {
         self.qps.len()
     }
 
-    /// Returns the index of the queue pair with this number; `None` without a shared receive queue.
+    /// Returns the index of the queue pair with this number. `None` without a shared receive queue.
     #[inline]
     pub fn find_qp(&self, qp_num: u32) -> Option<usize> {
         if self.srq.is_none() {
@@ -368,7 +371,7 @@ impl Endpoint<Rts> {
     /// Posts the message to a queue pair.
     ///
     /// # Errors
-    /// The errors of [`Message::post_send`].
+    /// The same errors as [`Message::post_send`].
     ///
     /// # Panics
     /// `index` is not below the number of queue pairs.
@@ -382,7 +385,7 @@ impl Endpoint<Rts> {
     }
 }
 
-/// Returns a byte of a message's pattern, which varies with the message and the position.
+/// Returns a byte of a message's pattern, which differs by message and position.
 fn pattern(message: u32, at: usize) -> u8 {
     let mixed = (at as u32).wrapping_mul(0x9e37_79b1) ^ message.wrapping_mul(0x85eb_ca6b);
     (mixed.wrapping_mul(0xc2b2_ae35) >> 24) as u8

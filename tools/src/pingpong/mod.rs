@@ -1,16 +1,16 @@
 //! `ibv_rc_pingpong`, `ibv_uc_pingpong`, `ibv_ud_pingpong`, `ibv_srq_pingpong` and
-//! `ibv_xsrq_pingpong`: messages back and forth over a reliable connection, an unreliable one,
-//! datagrams, connections that share a receive queue, and XRC.
+//! `ibv_xsrq_pingpong`: messages back and forth. They use a reliable connection, an unreliable
+//! connection, datagrams, connections with a shared receive queue, and XRC.
 //!
-//! The first four are one program in four variants, whose differences [`Program`] lists. The last
-//! one shares their command line and message.
+//! The first four programs are variants of a single program, and [`Program`] lists their
+//! differences. `ibv_xsrq_pingpong` shares only their command line and message.
 //!
 //! | file | content |
 //! |---|---|
 //! | [`options`] | the programs and their command lines |
 //! | [`setup`] | from the device to the queue pair |
 //! | [`dest`], [`exchange`] | addresses of two peers and their exchange, as in rdma-core |
-//! | [`advice`] | reasons of failed connections |
+//! | [`advice`] | reasons for failed connections |
 //! | [`peer`] | detection of the other side's end |
 //! | [`endpoint`] | raw posting; the only unsafe code of the tools |
 //! | [`run`], [`stamps`] | the messages and their timing |
@@ -81,7 +81,7 @@ fn ping_pong(options: &Options, console: &mut Console) -> Result<(), Failed> {
     for local in &local {
         let mut said = local.to_string();
         if options.program == Program::Ud {
-            // As in C, only for the local address.
+            // As in C, this applies only to the local address.
             said = said.replacen(", GID", ": GID", 1);
         }
         console.say(format_args!("  local address:  {said}\n"));
@@ -133,7 +133,7 @@ fn local_addresses(
         console.complain("Couldn't get port info");
         console.because(error)
     })?;
-    // As in C, datagrams may go to a port without a LID.
+    // As in C, the destination of datagrams may be a port without a LID.
     if options.program != Program::Ud && port.link_layer != LinkLayer::ETHERNET && port.lid == 0 {
         console.complain("Couldn't get local LID");
         return Err(console.because(NO_LID));
@@ -205,11 +205,11 @@ fn connect(
     remote: &[Dest],
     options: &Options,
 ) -> Result<Endpoint<Rts>, (String, Error)> {
-    // As in C, the first address's GID applies to all.
+    // As in C, the first address's GID applies to all of them.
     let gid = remote[0].gid;
     let grh = (gid.interface_id() != 0).then(|| GlobalRoute {
         dgid: gid,
-        // As in C, where "no index" is -1 and the kernel gets 8 bits.
+        // As in C, where "no index" is -1 and the kernel gets only 8 bits.
         sgid_index: options.gid_idx.unwrap_or(u32::MAX) & 0xff,
         hop_limit: if options.program == Program::Ud { 64 } else { 1 },
         ..GlobalRoute::default()
@@ -278,6 +278,6 @@ fn page_size() -> usize {
     told.and_then(|size| usize::try_from(size).ok()).filter(|size| *size > 0).unwrap_or(4096)
 }
 
-/// The byte for `--chk` to write at the start of each page and expect there: in C the page number
-/// modulo 256.
+/// The byte that `--chk` writes at the start of each page and expects there. In C, it is the page
+/// number modulo 256.
 const FIRST_OF_PAGE: u8 = 0;

@@ -2,8 +2,8 @@
 //!
 //! A side that waits for a message sends nothing, and a reliable connection with nothing to
 //! acknowledge detects nothing. C's programs therefore wait forever if the other side is killed
-//! while it has the message; over datagrams and unreliable connections, whenever it is killed. The
-//! kernel closes a process's TCP connection however the process ends.
+//! while it has the message. Over datagrams and unreliable connections, they do so whenever it is
+//! killed. The kernel closes a process's TCP connection no matter how the process ends.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -21,13 +21,13 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Returns the peer of a server whose client sent "done". Offers to keep the connection.
+    /// Returns the peer of a server whose client has sent "done". Offers to keep the connection.
     pub(super) fn of_client(mut stream: TcpStream) -> Self {
         let keeps = stream.write_all(STAY).is_ok() && says_stay(&mut stream);
         Self::with(keeps.then_some(stream))
     }
 
-    /// Returns the peer of a client that sent "done", where C's client disconnects.
+    /// Returns the peer of a client that has sent "done". C's client disconnects at this point.
     pub(super) fn of_server(mut stream: TcpStream) -> Self {
         let keeps = says_stay(&mut stream) && stream.write_all(STAY).is_ok();
         Self::with(keeps.then_some(stream))
@@ -39,11 +39,11 @@ impl Peer {
         Self { stream, ended: None }
     }
 
-    /// Checks whether to keep waiting. A peer that closed the connection before the first message,
-    /// as C's programs do, never counts as gone.
+    /// Checks whether to keep waiting. A peer that closes the connection before the first message,
+    /// like C's programs, never counts as gone.
     ///
     /// # Errors
-    /// The other side ended [`GRACE`] ago, which has been reported.
+    /// The other side ended at least [`GRACE`] ago, which has been reported.
     pub fn look(&mut self, console: &mut Console) -> Result<(), Failed> {
         if self.is_missed() { Err(console.because(MISSED)) } else { Ok(()) }
     }
@@ -56,8 +56,8 @@ impl Peer {
     }
 }
 
-/// Returns whether the process at the other end of a non-blocking connection has ended or closed
-/// the connection. Data from the peer is left in place.
+/// Returns whether the peer of a non-blocking connection has ended or closed the connection. Does
+/// not consume data from the peer.
 pub(super) fn has_ended(stream: &TcpStream) -> bool {
     match stream.peek(&mut [0]) {
         Ok(count) => count == 0,
@@ -72,14 +72,14 @@ fn says_stay(stream: &mut TcpStream) -> bool {
     read.is_ok() && &said == STAY
 }
 
-/// The time to wait after the other side has ended: enough to poll the packets that its device
-/// sent, and for an unacknowledged request to fail with the device's reason.
+/// The time to wait after the other side has ended. It is long enough to poll the packets from its
+/// device, and for an unacknowledged request to fail with the device's reason.
 pub const GRACE: Duration = Duration::from_secs(3);
 
 /// The reason reported when the peer is gone.
 pub(super) const MISSED: &str = "the peer has ended, and nothing more came from it";
 
-/// A peer that neither sends nor closes the connection for this long is treated as a C program.
+/// A peer that neither sends nor closes the connection within this time is treated as a C program.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const STAY: &[u8; 5] = b"stay\0";
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns both ends of a connection: the client's, then the server's.
+    /// Returns both ends of a connection, the client's end first.
     fn connected() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let client = TcpStream::connect(listener.local_addr().expect("its number")).expect("a connection");

@@ -1,4 +1,4 @@
-//! The messages back and forth, and their timing.
+//! The messages back and forth, and their times.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -14,23 +14,24 @@ use super::stamps::Stamps;
 use crate::console::{Console, Failed};
 use crate::ctext::Fixed2;
 
-/// A ping-pong in progress.
+/// The state of a ping-pong.
 #[derive(Debug)]
 struct Game<'a> {
     context: &'a Context,
     endpoint: &'a mut Endpoint<Rts>,
-    /// Work requests that must complete before the next send, one bit each, by queue pair.
+    /// The work requests that must complete before the next send. There is one bit for each, by
+    /// queue pair.
     pending: Vec<u64>,
-    /// The number of posted receives. It can become negative with `--rx-depth=0`, as in C.
+    /// The number of posted receives. As in C, it can become negative with `--rx-depth=0`.
     routs: i32,
     rx_depth: i32,
     iters: u32,
-    /// Messages sent.
+    /// The number of messages sent.
     scnt: u32,
-    /// Messages received.
+    /// The number of messages received.
     rcnt: u32,
-    /// With `--verify`: the number of this side's next message. The numbers between belong to the
-    /// peer's messages.
+    /// With `--verify`: the number of this side's next message. The numbers in between belong to
+    /// the peer's messages.
     verify: Option<u32>,
     /// The statistics of `-t`.
     stamps: Option<Stamps>,
@@ -39,11 +40,11 @@ struct Game<'a> {
 /// A failure: C's message and the reason.
 type Trouble = (String, String);
 
-/// Runs the ping-pong and returns its duration; with `-t`, also the times between messages. All
-/// receives must be posted, and the first send must not be.
+/// Runs the ping-pong and returns its duration and, with `-t`, the times between messages. All
+/// receives must have been posted, but not the first send.
 ///
 /// # Errors
-/// A verb, a completion or the check of a message fails; the failure has been reported.
+/// A verb, a completion or a message's check fails. The failure has been reported.
 pub fn play(
     endpoint: &mut Endpoint<Rts>,
     setup: &mut Setup,
@@ -55,7 +56,7 @@ pub fn play(
     let stamps = timestamp_mask.map(Stamps::new);
     let rx_depth = options.rx_depth as i32;
     let iters = options.iters;
-    // The client's messages are even, the server's odd.
+    // The client's messages have even numbers, the server's messages odd numbers.
     let verify = options.verify.then_some(u32::from(options.server.is_none()));
     let qps = endpoint.qps();
     let pending = vec![RECV_WRID; qps];
@@ -102,7 +103,7 @@ pub fn play(
         for (wc, time) in wcs[..count].iter().zip(&times) {
             game.take(wc, *time).map_err(|(line, reason)| {
                 console.complain(line);
-                // As in C, which reads timestamps in a separate loop.
+                // As in C, where a separate loop reads timestamps.
                 if options.program == Program::Rc && !options.timestamps {
                     console.complain(format_args!("parse WC failed {count}"));
                 }
@@ -113,9 +114,9 @@ pub fn play(
     Ok((start.elapsed(), game.stamps))
 }
 
-/// Copies completions and their timestamps and returns their number. C's program fails with the
-/// status `ENOENT` if the completion of an event was already polled with the previous one; ours
-/// does not.
+/// Copies completions and their timestamps, and returns their number. If the completion of an event
+/// was already polled with the previous one, C's program fails with the status `ENOENT`. Our
+/// program continues.
 fn poll_with_times(cq: &mut Cq, wcs: &mut [Wc], times: &mut [u64]) -> usize {
     let mut completions = cq.poll();
     let mut count = 0;
@@ -129,7 +130,7 @@ fn poll_with_times(cq: &mut Cq, wcs: &mut [Wc], times: &mut [u64]) -> usize {
 }
 
 /// Sleeps until a completion arrives, then requests the next notification. Calls `look` from time
-/// to time while it waits.
+/// to time while waiting.
 pub(super) fn wait_for_event(
     channel: &CompChannel,
     cq: &mut Cq,
@@ -158,8 +159,7 @@ pub(super) fn wait_for_event(
 }
 
 impl Game<'_> {
-    /// Handles a completion and its timestamp, and sends the next message if it is this side's
-    /// turn.
+    /// Handles a completion and its timestamp. If it is this side's turn, sends the next message.
     #[inline]
     fn take(&mut self, wc: &Wc, time: u64) -> Result<(), Trouble> {
         if wc.status != WcStatus::SUCCESS {
@@ -235,19 +235,19 @@ impl Game<'_> {
     }
 }
 
-/// C's message if copying to device memory fails.
+/// C's message for a failed copy to device memory.
 pub(super) const NOT_COPIED_TO: &str = "Copy to dm buffer failed";
 
-/// C's message if copying from device memory fails.
+/// C's message for a failed copy from device memory.
 pub(super) const NOT_COPIED_FROM: &str = "Copy from DM buffer failed";
 
 /// The number of empty polls after which the program checks whether its peer has ended.
 pub(super) const LOOK_EVERY: u32 = 1 << 14;
 
-/// The time without an event after which the program checks.
+/// The time without an event after which the program checks whether its peer has ended.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
 
-/// Describes a failed work request; `vendor` explains its vendor error.
+/// Describes a failed work request. `vendor` explains its vendor error.
 #[cold]
 fn failed_status(wc: &Wc, vendor: Option<&str>) -> Trouble {
     let Wc { status, wr_id, .. } = wc;
@@ -259,7 +259,8 @@ fn failed_status(wc: &Wc, vendor: Option<&str>) -> Trouble {
              firewall on UDP port 4791, an -m larger than the path's)"
         }
         WcStatus::RNR_RETRY_EXC_ERR => "the peer has no receive posted: run it with a larger -r",
-        // The error depends on the device: rxe reports 2 here and 11 on the other side.
+        // The error depends on the device. For example, rxe reports 2 here and 11 on the other
+        // side.
         WcStatus::LOC_LEN_ERR
         | WcStatus::LOC_QP_OP_ERR
         | WcStatus::REM_INV_REQ_ERR
@@ -273,13 +274,13 @@ fn failed_status(wc: &Wc, vendor: Option<&str>) -> Trouble {
     (line, format!("{advice} ({})", vendor_err(wc, vendor)))
 }
 
-/// Returns the vendor error of a failed work request, with its meaning if that is public.
+/// Returns the vendor error of a failed work request. Includes the meaning if it is public.
 pub(super) fn vendor_err(wc: &Wc, meaning: Option<&str>) -> String {
     let number = format!("vendor_err {:#x}", wc.vendor_err);
     meaning.map_or(number.clone(), |meaning| format!("{number}, {meaning}"))
 }
 
-/// The number of bytes on the wire and the rate, with the float types of C's program.
+/// The number of bytes on the wire and the rate, with the same float types as in C.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
     /// The length of a message, in bytes.
@@ -321,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_run_is_summed_up_as_c_does() {
-        // rdma-core 44 printed these lines.
+        // These lines are from rdma-core 44.
         assert_eq!(
             summary(4096, 1000, 5_562_310),
             "8192000 bytes in 5.56 seconds = 11.78 Mbit/sec\n1000 iters in 5.56 seconds = 5562.31 usec/iter\n"

@@ -2,18 +2,18 @@
 
 use std::fmt;
 
-/// The times between received messages, in cycles of the clock behind the completion timestamps.
-/// Printed as in C's program; prints nothing unless there were two messages.
+/// The times between received messages, in cycles of the clock used for completion timestamps. The
+/// text is the same as in C. It is empty unless there were two messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamps {
-    /// The valid bits of a timestamp, after which the clock wraps to 0.
+    /// The mask of valid timestamp bits. After the largest value, the clock wraps to 0.
     mask: u64,
     /// The timestamp of the last message.
     previous: Option<u64>,
     max: u64,
     min: u64,
     total: u64,
-    /// The number of times measured.
+    /// The number of measured times.
     count: u32,
 }
 
@@ -24,7 +24,7 @@ impl Stamps {
         Self { mask, previous: None, max: 0, min: 0xffff_ffff, total: 0, count: 0 }
     }
 
-    /// Adds the timestamp of a received message.
+    /// Adds a received message's timestamp.
     pub fn receive(&mut self, stamp: u64) {
         let Some(previous) = self.previous.replace(stamp) else { return };
         let delta = if stamp >= previous {

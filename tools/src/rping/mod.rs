@@ -6,12 +6,12 @@
 //! | [`options`] | the command line |
 //! | [`wire`] | the messages |
 //! | [`session`] | one connection and the events that drive it |
-//! | [`setup`] | its queue pair, its memory, its establishment |
+//! | [`setup`] | a connection's queue pair, memory and establishment |
 //! | [`pings`] | the pings |
 //!
-//! A persistent server (`-P`) has a thread for each client. C's server exits if one of its
-//! connections cannot be established; ours only ends that connection. It serves [`CLIENTS`] clients
-//! at a time, and others wait.
+//! A persistent server (`-P`) has a thread for each client. If a connection cannot be established,
+//! C's server exits, but ours ends only that connection. It serves [`CLIENTS`] clients at a time,
+//! and others wait.
 //!
 //! # References
 //! `rping(1)`
@@ -34,11 +34,11 @@ use crate::getopt::Getopt;
 use options::{Options, SPEC};
 use session::{End, RESOLVE, Session, State, event_str, other};
 
-/// The number of clients that a persistent server serves at a time. Each uses a few file
-/// descriptors, and the usual limit of a process is 1024.
+/// The number of clients that a persistent server serves at a time. Each client uses a few file
+/// descriptors, and a process may usually have 1024.
 pub const CLIENTS: usize = 128;
 
-/// The backlog of requests.
+/// The backlog of connection requests.
 const BACKLOG: u32 = 3;
 
 /// Runs the program with its command line and returns the exit status.
@@ -50,7 +50,7 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
     let ended = Options::parse(getopt, &mut console).and_then(|options| run(&options, &mut console));
     match ended {
         Ok(()) => 0,
-        // An exit status has 8 bits.
+        // An exit status has only 8 bits.
         Err(ret) => ret as u8,
     }
 }
@@ -156,7 +156,7 @@ fn serve_client(id: Box<CmId>, channel: EventChannel, options: &Options, console
     session.ends();
 }
 
-/// Waits for a client. Its id gets a separate channel, so that requests behind it stay queued.
+/// Waits for a client. Its id gets a separate channel, so later requests stay queued.
 fn next_client(
     listener: &CmId,
     channel: &EventChannel,
@@ -232,7 +232,7 @@ impl Session<'_> {
         self.debug(format_args!("rping_free_buffers called on cb {at}\n"));
     }
 
-    /// Reports the end of a part of the program, unless C's program would have exited by then.
+    /// Reports that a part of the program has ended, unless C's program would have exited by then.
     fn gave_up(&mut self, what: &str, end: End) -> End {
         match end {
             End::Failed(ret) => {
@@ -245,13 +245,13 @@ impl Session<'_> {
     }
 }
 
-/// The number of further clients that may start.
+/// The number of clients that may still start.
 struct Seats {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-/// A client's seat, returned when it is dropped.
+/// A client's seat, which is returned when dropped.
 struct Seat(Arc<Seats>);
 
 impl Seats {

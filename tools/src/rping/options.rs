@@ -9,7 +9,7 @@ use crate::console::Console;
 use crate::ctext::atoi;
 use crate::getopt::{Getopt, Spec};
 
-/// The letters. As in C, `-t` is accepted with its value and then counts as misuse.
+/// The option letters. As in C, `-t` is accepted with its value, then rejected as misuse.
 pub const SPEC: Spec = Spec::new("a:I:Pp:C:S:t:scvVdq", &[]);
 
 /// The options.
@@ -17,15 +17,15 @@ pub const SPEC: Spec = Spec::new("a:I:Pp:C:S:t:scvVdq", &[]);
 pub struct Options {
     /// Whether this side waits for a connection.
     pub server: bool,
-    /// The address to listen on or to connect to, with the port of `-p`.
+    /// The address to listen on or to connect to, with the port from `-p`.
     pub address: SocketAddr,
-    /// The address to connect from; `None` to let routing choose.
+    /// The source address. `None` to let routing choose.
     pub source: Option<SocketAddr>,
-    /// Whether the server serves many connections at a time until it is killed.
+    /// Whether the server serves many connections at a time, until it is killed.
     pub persistent: bool,
     /// Whether to print the data.
     pub verbose: bool,
-    /// Whether the client compares the returned data.
+    /// Whether the client checks the returned data.
     pub validate: bool,
     /// Whether to print each step.
     pub debug: bool,
@@ -38,7 +38,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads a command line.
+    /// Parses a command line.
     ///
     /// # Errors
     /// The exit status for misuse, which has been reported with C's message.
@@ -58,7 +58,7 @@ impl Options {
         };
         let (mut role, mut port, mut ret) = (None, 7174, 0);
         while let Some(option) = getopt.next() {
-            // GNU's own complaints are turned off.
+            // GNU's messages are disabled.
             let Ok(option) = option else { return Err(usage(console)) };
             let number = atoi(option.arg.as_bytes());
             let mut debug = Debug { on: options.debug, console };
@@ -73,7 +73,7 @@ impl Options {
                 },
                 b'P' => options.persistent = true,
                 b'p' => {
-                    // As in C, the low 16 bits of the number.
+                    // As in C, only the low 16 bits of the number are used.
                     port = number as u16;
                     debug.say(format_args!("port {number}\n"));
                 }
@@ -128,7 +128,7 @@ impl Options {
     }
 }
 
-/// The console during command line parsing: `-d` takes effect where it appears.
+/// The console during parsing. The option `-d` takes effect where it appears on the command line.
 struct Debug<'a> {
     on: bool,
     console: &'a mut Console,
@@ -159,7 +159,7 @@ fn usage(console: &mut Console) -> i32 {
 /// The exit status for misuse, `EINVAL`.
 const INVALID: i32 = 22;
 
-/// The shortest data, with room for the longest ping number.
+/// The length of the shortest data, with space for the longest ping number.
 const MIN_SIZE: usize = 23;
 
 /// The exclusive upper limit of the data's length.

@@ -10,7 +10,7 @@
 //!     │ ◄────────────────────────────────── "go ahead" │
 //! ```
 //!
-//! C's server sends the message it has, all zeros, as its "go ahead": only the length counts.
+//! C's server sends its message buffer, all zeros, as "go ahead". Only the length counts.
 
 use verbs::{Buf, Error, Exposed, RemoteMr, SendFlags, SendOp};
 
@@ -21,7 +21,7 @@ impl Session<'_> {
     /// Serves pings until the client ends the connection.
     ///
     /// # Errors
-    /// A failure, which has been reported. The end of the connection does not count as one.
+    /// A failure, which has been reported. The end of the connection is not an error.
     pub(super) fn serve(&mut self) -> Result<(), End> {
         loop {
             if let Err(end) = self.serve_one() {
@@ -63,7 +63,7 @@ impl Session<'_> {
     /// Pings the server as often as the options request.
     ///
     /// # Errors
-    /// The errors of [`serve`](Self::serve).
+    /// The same errors as [`serve`](Self::serve).
     pub(super) fn ping(&mut self) -> Result<(), End> {
         let limit = self.options.count;
         let mut number = 0_u32;
@@ -71,7 +71,7 @@ impl Session<'_> {
             if let Err(end) = self.ping_once(number) {
                 return self.ended(end);
             }
-            // C's number is an int, which also wraps in a run without limit.
+            // C's number is an `int`, which also wraps around in an unlimited run.
             number = number.wrapping_add(1) & i32::MAX as u32;
         }
         Ok(())
@@ -115,7 +115,7 @@ impl Session<'_> {
         }
     }
 
-    /// Announces memory of the client.
+    /// Announces the client's memory.
     fn announce(&mut self, memory: &Exposed) -> Result<(), End> {
         let size = self.options.size as u32;
         let info = RdmaInfo { buf: memory.addr(), rkey: memory.rkey(), size };
@@ -133,7 +133,7 @@ impl Session<'_> {
         posted.map(|_| ()).map_err(|error| self.not_posted(&error))
     }
 
-    /// Returns the memory for a message. The previous message may not have been sent yet.
+    /// Returns the memory for a message. The previous message may still be in flight.
     fn message(&mut self, info: RdmaInfo) -> Result<Buf, Error> {
         let mut message = match (self.buffers.sends.pop(), &self.objects) {
             (Some(message), _) => message,
@@ -144,8 +144,8 @@ impl Session<'_> {
         Ok(message)
     }
 
-    /// Posts a read into, or a write from, the server's data, with the memory that the client
-    /// announced.
+    /// Posts a read into the server's data or a write from it. The other side is the memory that
+    /// the client announced.
     fn post_data(
         &mut self,
         what: &str,
@@ -155,7 +155,7 @@ impl Session<'_> {
         let Some(data) = self.buffers.data.take() else { return Err(End::Failed(-1)) };
         let (length, room) = (length as usize, data.len());
         if length > room {
-            // C's server posts it, and its device rejects the part beyond the memory.
+            // C's server posts this request, and its device rejects the part beyond the memory.
             self.console.complain("cq completion failed status 4");
             self.console.reason(format_args!(
                 "{what}: the client announces {length} bytes, and this side has room for {room}: give both \
@@ -183,8 +183,8 @@ impl Session<'_> {
     }
 }
 
-/// Returns the data of a ping: its number as text, letters that shift by one with each ping, and a
-/// final zero.
+/// Returns the data of a ping: its number as text, then letters that shift by one with each ping,
+/// and a final zero.
 fn ping_data(number: u32, size: usize) -> Vec<u8> {
     const LETTERS: u32 = 122 - 65 + 1;
     let mut data = format!("rdma-ping-{number}: ").into_bytes();
@@ -198,13 +198,13 @@ fn ping_data(number: u32, size: usize) -> Vec<u8> {
     data
 }
 
-/// Returns the text before the first zero.
+/// Returns the text up to the first zero.
 fn text(data: &[u8]) -> String {
     let end = data.iter().position(|&byte| byte == 0).unwrap_or(data.len());
     String::from_utf8_lossy(&data[..end]).into_owned()
 }
 
-/// Returns the length of the text with its zero: the part that the server writes back.
+/// Returns the length of the text with its zero. This is the part that the server writes back.
 fn echo_length(data: &[u8]) -> u32 {
     let end = data.iter().position(|&byte| byte == 0).map_or(data.len(), |at| at + 1);
     u32::try_from(end).unwrap_or(u32::MAX)

@@ -1,9 +1,9 @@
-//! [`Session`]: one connection of `rping` and its events.
+//! [`Session`]: one connection of `rping`, and its events.
 //!
-//! C's program has one thread for connection manager events and one for completions. Both change a
-//! state and post a semaphore for the main thread. Here a single thread does all of this:
-//! [`Session::wait`] handles events until one of them posts, so that the same events print the same
-//! lines in the same order.
+//! C's program has a thread for connection manager events and a thread for completions. Both change
+//! a state and post a semaphore for the main thread. This program has a single thread for
+//! everything. [`Session::wait`] handles events until one of them posts, so that the same events
+//! print the same lines in the same order.
 //!
 //! ```text
 //!   event channel ──────┐                    state
@@ -26,7 +26,7 @@ use super::wire::RdmaInfo;
 use crate::cm::perror;
 use crate::console::Console;
 
-/// The steps of a connection and of a ping, with the numbers from C's messages.
+/// The steps of a connection and of a ping, with the same numbers as in C's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub enum State {
     /// Nothing has happened.
@@ -39,13 +39,13 @@ pub enum State {
     RouteResolved,
     /// The connection is established.
     Connected,
-    /// The client has announced memory to be read.
+    /// The client has announced memory to read.
     ReadAdv,
-    /// The server has read it.
+    /// The server has read the client's memory.
     ReadComplete,
-    /// The client has announced memory to be written.
+    /// The client has announced memory to write.
     WriteAdv,
-    /// The server has written it.
+    /// The server has written the client's memory.
     WriteComplete,
     /// The connection has ended.
     Disconnected,
@@ -53,17 +53,17 @@ pub enum State {
     Error,
 }
 
-/// The end of a session; already reported.
+/// The reason for the end of a session, which has already been reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// A step failed with this return value of C's.
+    /// A step failed. The value is the return value of C's function.
     Failed(i32),
     /// C's program exits at once with this value.
     Exit(i32),
 }
 
 impl End {
-    /// Returns the value that C's function returns.
+    /// Returns the return value of C's function.
     pub const fn value(self) -> i32 {
         match self {
             Self::Failed(value) | Self::Exit(value) => value,
@@ -78,18 +78,18 @@ pub struct Objects {
     pub init: Option<Qp<Init>>,
     /// The connected queue pair.
     pub qp: Option<Qp<Rts>>,
-    /// The completion queue of both directions.
+    /// The completion queue for both directions.
     pub cq: Cq,
-    /// The channel of its events.
+    /// The channel of the completion queue's events.
     pub channel: CompChannel,
     /// The protection domain of all memory.
     pub pd: Pd,
 }
 
-/// The memory.
+/// A session's memory.
 #[derive(Debug, Default)]
 pub struct Buffers {
-    /// The memory of messages to send, excluding messages in flight.
+    /// The memory of messages to send, except for messages in flight.
     pub sends: Vec<Buf>,
     /// The server's data; `None` while the device reads or writes it.
     pub data: Option<Buf>,
@@ -104,7 +104,7 @@ pub struct Buffers {
 pub struct Session<'a> {
     pub(super) options: &'a Options,
     pub(super) console: &'a mut Console,
-    /// Declared before the id: a queue pair is dropped before its connection.
+    /// This field is before the id, so that a queue pair is dropped before its connection.
     pub(super) objects: Option<Objects>,
     pub(super) buffers: Buffers,
     /// Boxed, because `-d` prints its address.
@@ -113,14 +113,14 @@ pub struct Session<'a> {
     pub(super) state: State,
     /// The number of unconsumed posts.
     posts: usize,
-    /// Whether completions are handled; as with C's thread, this ends with the first failure.
+    /// Whether completions are still handled. As with C's thread, the first failure ends this.
     completes: bool,
-    /// The memory most recently announced by the client.
+    /// The memory that the client announced last.
     pub(super) remote: RdmaInfo,
 }
 
 impl<'a> Session<'a> {
-    /// Starts the session of an id with a separate event channel.
+    /// Starts a session for an id with a separate event channel.
     pub fn new(options: &'a Options, id: Box<CmId>, channel: EventChannel, console: &'a mut Console) -> Self {
         Self {
             options,
@@ -136,7 +136,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Prints with `-d`.
+    /// Prints a line with `-d`.
     pub(super) fn debug(&mut self, text: impl fmt::Display) {
         if self.options.debug {
             self.console.say(text);
@@ -146,7 +146,7 @@ impl<'a> Session<'a> {
     /// Waits for the next post.
     ///
     /// # Errors
-    /// A failure after which C's program exits; it has been reported.
+    /// A failure for which C's program exits. It has been reported.
     pub(super) fn wait(&mut self) -> Result<(), End> {
         while self.posts == 0 {
             self.step(None)?;
@@ -155,10 +155,11 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Waits for the next post, then checks the resulting state.
+    /// Waits for the next post, then checks the new state.
     ///
     /// # Errors
-    /// The errors of [`wait`](Self::wait); another state, which has been reported with `words`.
+    /// The same errors as [`wait`](Self::wait), or another state, which has been reported with
+    /// `words`.
     pub(super) fn wait_for(&mut self, wanted: State, words: &str) -> Result<(), End> {
         self.wait()?;
         if self.state == wanted {
@@ -168,7 +169,8 @@ impl<'a> Session<'a> {
         Err(End::Failed(-1))
     }
 
-    /// Waits until the end of the connection is confirmed, with a limit in case the peer is gone.
+    /// Waits until the end of the connection is confirmed. There is a time limit, because the peer
+    /// may be gone.
     pub(super) fn wait_for_end(&mut self) {
         let deadline = Instant::now() + CONFIRMED_WITHIN;
         while self.state != State::Disconnected {
@@ -181,7 +183,7 @@ impl<'a> Session<'a> {
 
     /// Handles pending events, or waits until there is one.
     fn step(&mut self, timeout: Option<Duration>) -> Result<(), End> {
-        // Completions first: a finished ping completes before its connection ends.
+        // Completions come first, because a finished ping completes before its connection ends.
         if self.completes
             && let Some(objects) = &self.objects
         {
@@ -210,7 +212,7 @@ impl<'a> Session<'a> {
         {
             fds.push(PollFd::new(objects.channel.as_fd(), PollFlags::POLLIN));
         }
-        // Rounded up, so that a wait with a limit does not spin.
+        // This is rounded up, so that a wait with a time limit does not spin.
         let limit = timeout.map(|left| left + Duration::from_millis(1));
         let limit = limit.map_or(PollTimeout::NONE, |left| left.try_into().unwrap_or(PollTimeout::MAX));
         match poll(&mut fds, limit) {
@@ -222,7 +224,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Stops handling completions, like the end of C's thread.
+    /// Stops handling completions, as C's thread does when it ends.
     fn stop(&mut self, line: &str, reason: &dyn fmt::Display) {
         self.completes = false;
         self.console.complain(line);
@@ -276,7 +278,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Handles an event of the completion queue: arms it again, then takes all completions.
+    /// Handles an event of the completion queue. Arms the queue again, then handles all
+    /// completions.
     fn on_completions(&mut self) {
         let Some(objects) = &mut self.objects else { return };
         if let Err(error) = objects.cq.req_notify(false) {
@@ -372,16 +375,15 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Ends the connection. Until the peer has confirmed, the queue pair acknowledges incoming
-    /// packets. C's program moves it to the error state first, and rxe then drops a pending
-    /// acknowledgement.
+    /// Ends the connection. Until the peer confirms, the queue pair acknowledges incoming packets.
+    /// C's program moves it to the error state first, so rxe drops a pending acknowledgement.
     pub(super) fn disconnect(&mut self) {
-        // Fails if the peer has ended the connection or there is none.
+        // This fails if the peer has ended the connection or there is none.
         let _ = self.id.disconnect();
     }
 }
 
-/// Handles an event that either ends the program or is ignored.
+/// Handles an event that either ends the program or has no effect.
 ///
 /// # Errors
 /// A failure, which has been reported.
@@ -413,8 +415,8 @@ pub(super) fn event_str(event: EventType) -> &'static str {
     event.name().unwrap_or("UNKNOWN EVENT")
 }
 
-/// The timeout of resolutions.
+/// The timeout for resolving an address or route.
 pub(super) const RESOLVE: Duration = Duration::from_secs(2);
 
-/// The time within which a live peer confirms the end of a connection.
+/// The time limit for a live peer to confirm the end of a connection.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);

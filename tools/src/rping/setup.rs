@@ -1,5 +1,5 @@
-//! The queue pair and the memory of a session. The steps follow C's order, because the first
-//! failure decides the message.
+//! A session's queue pair and memory. The steps follow C's order, because the first failure
+//! determines the message.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::cm::perror;
 /// The capacity of the send queue.
 const SQ_DEPTH: u32 = 16;
 
-/// The result of a step that reports its failure, with C's return value.
+/// The result of a step that reports its failure. The error is C's return value.
 type Step = core::result::Result<(), i32>;
 
 impl Session<'_> {
@@ -76,7 +76,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Creates a queue pair in INIT that the connection manager does not manage.
+    /// Creates a queue pair in INIT, outside the connection manager's control.
     fn create_own_qp(&mut self, pd: &Pd, init: &QpInit) -> core::result::Result<Qp<Init>, i32> {
         let qp = pd.create_qp(init).map_err(|error| {
             perror("ibv_create_qp", &error, self.console);
@@ -117,7 +117,7 @@ impl Session<'_> {
     /// Accepts the client's request and waits until the connection is established.
     ///
     /// # Errors
-    /// A call or the connection fails; the failure has been reported.
+    /// A call or the connection fails. The failure has been reported.
     pub(super) fn accept(&mut self) -> core::result::Result<(), End> {
         self.debug("accepting client connection request\n");
         let accepted = if self.options.own_qp {
@@ -148,7 +148,7 @@ impl Session<'_> {
     /// Connects to the server and waits until the connection is established.
     ///
     /// # Errors
-    /// A call or the connection fails; the failure has been reported.
+    /// A call or the connection fails. The failure has been reported.
     pub(super) fn connect(&mut self) -> core::result::Result<(), End> {
         let Some(objects) = &mut self.objects else { return Err(End::Failed(-1)) };
         let connected = if self.options.own_qp {
@@ -177,7 +177,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Moves a queue pair that the program manages to RTS, with the connection's attributes.
+    /// Moves a queue pair that the program itself manages to RTS, with the connection's attributes.
     fn move_to_rts(&mut self) -> Result<ConnParam<'static>> {
         let gone = || Error::new("modify_qp", "", verbs::Errno::INVAL);
         let objects = self.objects.as_mut().ok_or_else(gone)?;
@@ -204,7 +204,7 @@ impl Session<'_> {
     }
 }
 
-/// Returns the parameters of a connection for one read at a time.
+/// Returns the parameters of a connection with one read at a time.
 fn param(qp_num: u32) -> ConnParam<'static> {
     ConnParam { responder_resources: 1, initiator_depth: 1, qp_num, ..ConnParam::default() }
 }

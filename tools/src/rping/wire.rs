@@ -1,4 +1,4 @@
-//! [`RdmaInfo`]: the message that announces a client's memory, or the server's "go ahead".
+//! [`RdmaInfo`]: the message that announces the client's memory, or the server's "go ahead".
 //!
 //! ```text
 //!   address 8 │ key 4 │ length 4        16 bytes, in network order
@@ -7,14 +7,14 @@
 //! # References
 //! rdma-core `librdmacm/examples/rping.c` (`rping_rdma_info`)
 
-/// Memory of the sender.
+/// Memory of the message's sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RdmaInfo {
-    /// Its address.
+    /// The memory's address.
     pub buf: u64,
-    /// Its key.
+    /// The memory's key.
     pub rkey: u32,
-    /// Its length in bytes.
+    /// The memory's length in bytes.
     pub size: u32,
 }
 
@@ -31,7 +31,7 @@ impl RdmaInfo {
         bytes
     }
 
-    /// Parses a message; `None` if it is too short.
+    /// Parses a message. `None` if it is too short.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (buf, rest) = bytes.split_first_chunk()?;
         let (rkey, rest) = rest.split_first_chunk()?;

@@ -1,8 +1,8 @@
 //! [`Bundled`]: a copy of libibverbs in a Python package.
 //!
-//! Wheels bring the libraries that they need in a folder beside them, under names with a hash:
-//! `nixl.libs/libibverbs-1de1263b.so.1.14.48.0`. The loader does not look for `libibverbs.so.1`
-//! then. Code that is linked into an extension statically cannot be replaced.
+//! Wheels contain the libraries they need in a separate folder, with a hash in each name:
+//! `nixl.libs/libibverbs-1de1263b.so.1.14.48.0`. The loader then does not look for
+//! `libibverbs.so.1`. Code that is statically linked into an extension cannot be replaced.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -15,27 +15,28 @@ use super::layout;
 use super::libraries::LIBRARIES;
 use super::python::{self, Surroundings};
 
-/// A library in a package, and ours.
+/// A library in a package, and our library for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bundled {
     path: PathBuf,
-    /// The name of ours.
+    /// The name of our library.
     ours: &'static str,
 }
 
 impl Bundled {
-    /// Mounts ours over it.
+    /// Mounts our library over the copy.
     ///
     /// # Errors
-    /// Any errno of `mount(2)`.
+    /// Any errno from `mount(2)`.
     pub fn cover(&self, libraries: &Path) -> io::Result<()> {
         layout::bind(&libraries.join(self.ours), &self.path)
     }
 
-    /// Creates a link with its name, which leads to ours. The first copy of a name has the link.
+    /// Creates a link to our library with the copy's name. If several copies have the same name,
+    /// the first gets the link.
     ///
     /// # Errors
-    /// Any errno of `symlink(2)`.
+    /// Any errno from `symlink(2)`.
     pub fn link(&self, libraries: &Path, folder: &Path) -> io::Result<()> {
         let Some(name) = self.path.file_name() else { return Ok(()) };
         match symlink(libraries.join(self.ours), folder.join(name)) {
@@ -45,12 +46,12 @@ impl Bundled {
     }
 }
 
-/// Finds the copies in the packages that a command may import, and in these folders.
+/// Finds the copies in these folders and in the packages that a command may import.
 pub fn find(command: &[OsString], scan: &[PathBuf]) -> Vec<Bundled> {
     let mut found = BTreeSet::new();
     for site in python::packages(command, &Surroundings::of_process()) {
         for entry in site.read_dir().into_iter().flatten().flatten() {
-            // NAME.libs of auditwheel, and .NAME.mesonpy.libs.
+            // auditwheel makes NAME.libs, and mesonpy makes .NAME.mesonpy.libs.
             if entry.file_name().as_bytes().ends_with(b".libs") {
                 walk(&entry.path(), PACKAGE_DEPTH, &mut found);
             }
@@ -62,7 +63,7 @@ pub fn find(command: &[OsString], scan: &[PathBuf]) -> Vec<Bundled> {
     found.into_iter().collect()
 }
 
-/// Adds the copies in a folder and in its folders.
+/// Adds the copies in a folder and its subfolders.
 fn walk(folder: &Path, depth: usize, found: &mut BTreeSet<Bundled>) {
     for entry in folder.read_dir().into_iter().flatten().flatten() {
         let Ok(kind) = entry.file_type() else { continue };
@@ -70,7 +71,7 @@ fn walk(folder: &Path, depth: usize, found: &mut BTreeSet<Bundled>) {
             walk(&entry.path(), depth - 1, found);
         } else if kind.is_file()
             && let Some(ours) = ours_of(&entry.file_name())
-            // A path that stays the same wherever the program goes.
+            // An absolute path, which stays valid when the program changes its folder.
             && let Ok(path) = entry.path().canonicalize()
         {
             found.insert(Bundled { path, ours });
@@ -78,7 +79,7 @@ fn walk(folder: &Path, depth: usize, found: &mut BTreeSet<Bundled>) {
     }
 }
 
-/// Returns the library that stands in for a file of this name.
+/// Returns the library that replaces a file with this name.
 fn ours_of(name: &OsStr) -> Option<&'static str> {
     let name = name.to_str()?;
     LIBRARIES.into_iter().find(|ours| {
@@ -94,13 +95,13 @@ fn ours_of(name: &OsStr) -> Option<&'static str> {
     })
 }
 
-/// The folders between `NAME.libs` and a library, at most: UCX has its modules in one.
+/// The maximum depth of a library below `NAME.libs`. UCX has its modules one folder down.
 const PACKAGE_DEPTH: usize = 2;
 
-/// The folders between one that the user names and a library, at most.
+/// The maximum depth of a library below a folder given by the user.
 const SCAN_DEPTH: usize = 8;
 
-/// The fewest digits of a hash in a name.
+/// The minimum number of digits of a hash in a name.
 const HASH_DIGITS: usize = 6;
 
 #[cfg(test)]

@@ -6,8 +6,8 @@
 //!   /dev/infiniband/uverbs0                 /dev/null
 //! ```
 //!
-//! The first two folders keep the kernel's devices. The library in the program recognises the files
-//! of its device, and adds to their counters ([`provider_soft::sysfs`]).
+//! The first two folders keep the kernel's devices. The library in the program recognises its
+//! device's files and updates their counters ([`provider_soft::sysfs`]).
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -22,7 +22,7 @@ use verbs_core::discovery::{DeviceInfo, SOFT_ADDRESS, Skipped};
 use super::layout::{self, Layout};
 use super::namespace::Refusal;
 
-/// A device that is presented. It exists in this process as well, until the program replaces it.
+/// A presented device. It also exists in this process until the program replaces the process.
 #[derive(Debug)]
 pub struct Presented {
     info: DeviceInfo,
@@ -36,14 +36,14 @@ impl fmt::Display for Presented {
     }
 }
 
-/// Makes the folders that present devices.
+/// Creates the folders that present devices.
 ///
 /// # Errors
-/// The folder that cannot be made.
+/// The folder that cannot be created.
 pub fn lay() -> Result<(), Refusal> {
     let _mask = Umask::set();
     let mut layout = Layout::default();
-    // Of another `verbs-run`, which started this one.
+    // These belong to another `verbs-run`, which started this one.
     let (rdma, chardevs) = (presented_in(IBDEV_CLASS), presented_in(UVERBS_CLASS));
     let is_kernels = |name: &OsStr| !rdma.iter().chain(&chardevs).any(|presented| presented == name);
     for (path, keeps) in [
@@ -59,7 +59,7 @@ pub fn lay() -> Result<(), Refusal> {
 }
 
 /// Writes the files of the devices that this value of `VERBS_SOFT` requests, and returns the
-/// devices. Reports those that cannot be created.
+/// devices. Reports devices that cannot be created.
 ///
 /// # Errors
 /// The file that cannot be written.
@@ -81,7 +81,7 @@ pub fn present(list: &OsStr, report: impl Fn(&Skipped)) -> Result<Vec<Presented>
     Ok(presented)
 }
 
-/// Returns the names in a class that are presented.
+/// Returns the names of presented devices in a class.
 fn presented_in(class: &str) -> Vec<OsString> {
     let entries = Path::new(class).read_dir().into_iter().flatten().flatten();
     let is_presented = |path: &Path| {
@@ -91,8 +91,7 @@ fn presented_in(class: &str) -> Vec<OsString> {
     entries.filter(|entry| is_presented(&entry.path())).map(|entry| entry.file_name()).collect()
 }
 
-/// A file mode mask that lets others read new files. Dropping it restores the mask of the
-/// user.
+/// A file mode mask that lets other users read new files. Dropping it restores the previous mask.
 struct Umask(Mode);
 
 impl Umask {
@@ -107,7 +106,7 @@ impl Drop for Umask {
     }
 }
 
-/// The classes.
+/// The folders of the device classes.
 const IBDEV_CLASS: &str = "/sys/class/infiniband";
 const UVERBS_CLASS: &str = "/sys/class/infiniband_verbs";
 

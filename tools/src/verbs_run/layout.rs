@@ -1,12 +1,12 @@
-//! [`Layout`]: adds folders where the file system has no room for them.
+//! [`Layout`]: adds folders where the file system does not allow it.
 //!
 //! Nothing can be created in sysfs, and files created in `/dev` would appear on the whole machine.
-//! A folder is therefore laid anew: a file system in memory covers it, and each of its entries is
-//! mounted into that under its old name. Paths through them, such as the links of
-//! `/sys/class/net`, lead where they led before.
+//! Such a folder is therefore replaced: a file system in memory covers it, and each of its entries
+//! is mounted there under its old name. Paths through these entries, such as the links in
+//! `/sys/class/net`, lead to the same place as before.
 //!
-//! Entries that the kernel adds to such a folder later are not visible, unlike later entries of
-//! its subfolders.
+//! Entries that the kernel adds to a replaced folder later are not visible. Entries that it adds to
+//! subfolders are.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -19,18 +19,19 @@ use nix::fcntl::{OFlag, open};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 
-/// The folders that were laid anew in this mount namespace.
+/// The folders that have been replaced in this mount namespace.
 #[derive(Debug, Default)]
 pub struct Layout {
     laid: Vec<PathBuf>,
 }
 
 impl Layout {
-    /// Makes a folder writable without an effect outside this mount namespace. It has the entries
-    /// that were there, as far as `keeps` returns true for the name.
+    /// Makes a folder writable without an effect outside this mount namespace. It keeps the entries
+    /// for whose names `keeps` returns true.
     ///
     /// # Errors
-    /// The errno of a mount, or of creating a folder; `ENOENT` if its parent does not exist.
+    /// Any errno from mounting or creating a folder; `ENOENT` if the folder's parent does not
+    /// exist.
     pub fn folder(&mut self, path: &Path, keeps: &dyn Fn(&OsStr) -> bool) -> io::Result<()> {
         if path.is_dir() {
             return self.lay(path, keeps);
@@ -49,13 +50,13 @@ impl Layout {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
         mount(Some("verbs-run"), path, Some("tmpfs"), flags, Some(&*mode))?;
         self.laid.push(path.to_owned());
-        // The descriptor leads below the mount.
+        // The descriptor leads to the folder below the mount.
         let below = PathBuf::from(format!("/proc/self/fd/{}", old.as_raw_fd()));
         let (makers, others): (Vec<_>, Vec<_>) = entries
             .iter()
             .filter(|entry| keeps(&entry.name))
             .partition(|entry| entry.kind == Kind::File && is_terminal_maker(&below.join(&entry.name)));
-        // First, while there are few mounts.
+        // This happens first, while there are few mounts.
         if !makers.is_empty() {
             put_terminal_maker(&below, path)?;
         }
@@ -63,7 +64,7 @@ impl Layout {
     }
 }
 
-/// An entry of a folder.
+/// An entry in a folder.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     name: OsString,
@@ -104,7 +105,7 @@ fn is_gone(error: &io::Error) -> bool {
 }
 
 impl Entry {
-    /// Creates the entry in a folder: as a mount of the one below, or as the same link.
+    /// Creates the entry in a folder, as a mount of the original or as the same link.
     fn put(&self, below: &Path, folder: &Path) -> io::Result<()> {
         let (from, to) = (below.join(&self.name), folder.join(&self.name));
         match &self.kind {
@@ -122,15 +123,16 @@ impl Entry {
     }
 }
 
-/// Returns whether a file is `/dev/ptmx`, which makes terminals.
+/// Returns whether a file is `/dev/ptmx`, which creates terminals.
 fn is_terminal_maker(path: &Path) -> bool {
     let is_named = path.file_name() == Some(OsStr::new(TERMINAL_MAKER));
     is_named && path.metadata().is_ok_and(|of| of.file_type().is_char_device() && of.rdev() == makedev(5, 2))
 }
 
-/// Creates `/dev/ptmx` in a folder. A mount of the file alone makes no terminals: the kernel looks
-/// for `pts` beside the file, in the file system that has it. So it is a new file, or a link to the
-/// old one in a mount of the whole folder if this user may create no device files.
+/// Creates `/dev/ptmx` in a folder. A mount of the file alone cannot create terminals, because the
+/// kernel looks for `pts` beside the file, in the file's original file system. It is therefore a
+/// new file. If this user may not create device files, it is a link to the old file in a mount of
+/// the whole folder.
 fn put_terminal_maker(below: &Path, folder: &Path) -> io::Result<()> {
     let (to, mode) = (folder.join(TERMINAL_MAKER), Mode::from_bits_truncate(0o666));
     if mknod(&to, SFlag::S_IFCHR, mode, makedev(5, 2)).is_ok() {
@@ -144,26 +146,26 @@ fn put_terminal_maker(below: &Path, folder: &Path) -> io::Result<()> {
     symlink(Path::new(WHOLE).join(TERMINAL_MAKER), &to)
 }
 
-/// The file that makes terminals.
+/// The file that creates terminals.
 const TERMINAL_MAKER: &str = "ptmx";
 
-/// The folder with a mount of the old folder.
+/// The folder where the old folder is mounted.
 const WHOLE: &str = ".verbs-run";
 
-/// Mounts a file or folder, with the mounts in it, at another place.
+/// Mounts a file or folder at another place, including the mounts in it.
 ///
 /// # Errors
-/// Any errno of `mount(2)`.
+/// Any errno from `mount(2)`.
 pub fn bind(from: &Path, to: &Path) -> io::Result<()> {
     mount(Some(from), to, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)?;
     Ok(())
 }
 
-/// Creates a device file that does nothing. Programs check that it is a character device which they
-/// may open. A file with the number of a uverbs device could be one of the kernel's.
+/// Creates a device file that does nothing. Programs check that it is a character device and that
+/// they may open it. A file with the number of a uverbs device could belong to the kernel's device.
 ///
 /// # Errors
-/// The errno of creating the file or of the mount.
+/// Any errno from creating the file or from mounting.
 pub fn device(path: &Path) -> io::Result<()> {
     drop(File::create_new(path)?);
     bind(Path::new("/dev/null"), path)

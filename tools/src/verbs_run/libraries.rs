@@ -1,4 +1,5 @@
-//! [`find`]: the folder of our libraries; [`search_path`]: the loader's search path with it.
+//! [`find`]: the folder of our libraries. [`search_path`]: the loader's search path with this
+//! folder.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -6,16 +7,16 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// The libraries.
+/// The names of our libraries.
 pub const LIBRARIES: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1", "libefa.so.1"];
 
-/// Returns the folder of the libraries: a given one, or one beside this program.
+/// Returns the folder of the libraries: either the given folder, or a folder near this program.
 ///
 /// # Errors
-/// A sentence with the folders that were searched.
+/// A sentence that lists the searched folders.
 pub fn find(given: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(given) = given {
-        // The program may change its folder.
+        // The path must be absolute, because the program may change its folder.
         let folder =
             given.canonicalize().map_err(|error| format!("--libraries {}: {error}", given.display()))?;
         return match missing(&folder) {
@@ -27,13 +28,13 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf, String> {
     find_beside(&program)
 }
 
-/// Returns the folder that belongs to a program: of the Debian package, of an archive, or the
-/// program's own.
+/// Returns the library folder for a program: the folder in the Debian package, in an archive, or
+/// the program's own folder.
 fn find_beside(program: &Path) -> Result<PathBuf, String> {
     let bin = program.parent().unwrap_or(Path::new("/"));
     let prefix = bin.parent().unwrap_or(bin);
     let candidates = [prefix.join("lib/verbs-run"), prefix.join("lib"), bin.to_owned()];
-    // The first name is ours alone.
+    // Only our package uses the first folder.
     let is_right =
         |(at, folder): &(usize, &PathBuf)| missing(folder).is_none() && (*at == 0 || is_ours(folder));
     let found = candidates.iter().enumerate().find(is_right).map(|(_, folder)| folder);
@@ -52,23 +53,23 @@ fn missing(folder: &Path) -> Option<&'static str> {
     LIBRARIES.into_iter().find(|name| !folder.join(name).exists())
 }
 
-/// Returns whether a folder has our `libibverbs.so.1` and not rdma-core's, which may be in the same
-/// place.
+/// Returns whether a folder has our `libibverbs.so.1`, and not rdma-core's library, which may be in
+/// the same place.
 fn is_ours(folder: &Path) -> bool {
     const MARK: &[u8] = b"VERBS_SOFT";
     let library = fs::read(folder.join(LIBRARIES[0])).unwrap_or_default();
-    // The first byte alone is much faster to compare.
+    // Comparing the first byte separately is much faster.
     let mut starts = library.iter().enumerate().filter(|(_, byte)| **byte == MARK[0]);
     starts.any(|(at, _)| library[at..].starts_with(MARK))
 }
 
-/// Puts folders in front of a search path of the loader.
+/// Adds folders to the start of the loader's search path.
 ///
 /// # Errors
-/// A sentence about a folder that the loader would split.
+/// A sentence about a folder whose name the loader would split.
 pub fn search_path(folders: &[&Path], existing: Option<&OsStr>) -> Result<OsString, String> {
     let mut path = OsString::new();
-    // An empty element is the current folder.
+    // An empty element means the current folder.
     let existing = existing.filter(|existing| !existing.is_empty());
     for folder in folders {
         if folder.as_os_str().as_bytes().iter().any(|byte| b":;".contains(byte)) {

@@ -6,10 +6,10 @@
 //! | file | content |
 //! |---|---|
 //! | [`devices`] | soft devices in `/sys/class` and `/dev/infiniband` |
-//! | [`bundled`] | the copies of libibverbs in Python packages |
+//! | [`bundled`] | copies of libibverbs in Python packages |
 //! | [`python`] | the folders of Python packages that a command may import |
 //! | [`libraries`] | the folder of our libraries, and the loader's search path |
-//! | [`layout`] | a folder that keeps its content and takes new entries |
+//! | [`layout`] | a folder with its old entries and new ones |
 //! | [`namespace`] | the mount namespace of this process |
 //! | [`options`] | the command line |
 //!
@@ -24,11 +24,11 @@
 //!       └─ exec: the program has this process's number, terminal and descriptors
 //! ```
 //!
-//! The namespace ends with its last process, and everything mounted in it as well. No process of
-//! ours stays, and nothing has to be cleaned up.
+//! The namespace and all its mounts end with its last process. None of our processes remains, and
+//! nothing has to be cleaned up.
 //!
-//! Without a namespace, a private folder has links with the names of the bundled copies. It stays
-//! while a process has the descriptor of its lock, and a later process removes it.
+//! Without a namespace, a private folder contains links with the names of the bundled copies. It
+//! remains while a process has the descriptor of its lock. A later process then removes it.
 //!
 //! # References
 //! `mount_namespaces(7)`, `user_namespaces(7)`, `ld.so(8)`
@@ -94,7 +94,7 @@ fn soft_devices(options: &Options, variable: Option<OsString>) -> Option<OsStrin
     Some(options.soft.clone().map(OsString::from).or(variable).unwrap_or_else(|| "auto".into()))
 }
 
-/// Presents the devices, prints them, and returns 0; returns 1 if one of them is missing.
+/// Presents the devices and prints them. Returns 0, or 1 if a device is missing.
 fn check(soft: Option<&OsStr>) -> u8 {
     match namespace::enter().and_then(|()| devices::lay()).and_then(|()| present(soft)) {
         Ok((presented, is_complete)) => {
@@ -108,8 +108,8 @@ fn check(soft: Option<&OsStr>) -> u8 {
     }
 }
 
-/// Presents the devices, and reports those that cannot be created. Also returns whether all could
-/// be created.
+/// Presents the devices and reports those that cannot be created. Also returns whether all could be
+/// created.
 fn present(soft: Option<&OsStr>) -> Result<(Vec<Presented>, bool), Refusal> {
     let is_complete = Cell::new(true);
     let report = |skipped: &Skipped| {
@@ -120,7 +120,7 @@ fn present(soft: Option<&OsStr>) -> Result<(Vec<Presented>, bool), Refusal> {
     Ok((presented, is_complete.get()))
 }
 
-/// Moves this process to a namespace that has the devices.
+/// Moves this process to a namespace with the devices.
 fn enter(soft: Option<&OsStr>) -> Result<Vec<Presented>, Refusal> {
     may_change_mounts()?;
     namespace::enter()?;
@@ -141,7 +141,7 @@ fn run(options: &Options, soft: Option<&OsStr>) -> u8 {
     let bundled = bundled::find(&options.command, &options.scan);
     let needs_mounts = soft.is_some() || !bundled.is_empty();
     let entered = (needs_mounts && !options.no_namespace).then(|| enter(soft));
-    // Without soft devices, links serve as well as mounts do.
+    // Without soft devices, links work as well as mounts.
     if let Some(Err(refusal)) = entered.as_ref().filter(|_| soft.is_some()) {
         say(refusal);
     }
@@ -158,13 +158,13 @@ fn run(options: &Options, soft: Option<&OsStr>) -> u8 {
             return STATUS_MISUSE;
         }
     };
-    // Until the program replaces this process, which drops nothing.
+    // This value lives until the program replaces this process, which drops nothing.
     let _kept = (entered, links);
     execute(&options.command, &path, soft)
 }
 
-/// Checks in another process whether this one may change its mounts: a step that fails after the
-/// user namespace exists would leave this process as the user `nobody`.
+/// Uses another process to check whether this one may change its mounts. A step that fails after
+/// the user namespace exists would leave this process with the user `nobody`.
 fn may_change_mounts() -> Result<(), Refusal> {
     let mut command = Command::new("/proc/self/exe");
     command.args(["--check", "--no-soft"]).stdin(Stdio::null()).stdout(Stdio::null());
@@ -178,8 +178,8 @@ fn may_change_mounts() -> Result<(), Refusal> {
     Err(Refusal::of_check(if said.is_empty() { "the check of it failed" } else { said }))
 }
 
-/// Replaces bundled libraries by ours: by mounts in a namespace, and otherwise by links, whose
-/// folder is returned.
+/// Replaces bundled libraries with ours. Uses mounts in a namespace; otherwise uses links and
+/// returns their folder.
 fn replace(bundled: &[Bundled], ours: &Path, in_namespace: bool) -> Result<Option<Links>, String> {
     let is_left = |one: &&Bundled| !in_namespace || one.cover(ours).is_err();
     let left: Vec<&Bundled> = bundled.iter().filter(is_left).collect();
@@ -200,8 +200,8 @@ fn replace(bundled: &[Bundled], ours: &Path, in_namespace: bool) -> Result<Optio
     Ok(Some(links))
 }
 
-/// The folder of the links. Dropping it removes them; a program that replaces this process keeps
-/// it.
+/// The folder of the links. Dropping it removes them. If a program replaces this process, they
+/// remain.
 struct Links {
     folder: PathBuf,
     _tree: Tree,
@@ -213,7 +213,7 @@ impl Drop for Links {
     }
 }
 
-/// Replaces this process by the command. Returns the exit status if that fails.
+/// Replaces this process with the command. Returns the exit status if that fails.
 fn execute(command: &[OsString], search_path: &OsStr, soft: Option<&OsStr>) -> u8 {
     let Some((program, arguments)) = command.split_first() else { return STATUS_MISUSE };
     let execute = |program: &OsStr, first: Option<&Path>| {
@@ -226,13 +226,13 @@ fn execute(command: &[OsString], search_path: &OsStr, soft: Option<&OsStr>) -> u
         command.exec()
     };
     let mut error = execute(program, None);
-    // A script without `#!`, which only some C libraries execute by a shell.
+    // This is a script without `#!`, which only some C libraries execute with a shell.
     if error.raw_os_error() == Some(libc::ENOEXEC)
         && let Some(script) = Surroundings::of_process().program(program)
     {
         error = execute(OsStr::new("/bin/sh"), Some(&script));
     }
-    // The errno can come from a folder in PATH that this user may not search.
+    // The errno may come from a folder in PATH that this user may not search.
     if error.kind() == ErrorKind::NotFound || !exists(program) {
         say(format_args!("there is no command `{}`", program.display()));
         STATUS_NOT_FOUND
@@ -242,7 +242,7 @@ fn execute(command: &[OsString], search_path: &OsStr, soft: Option<&OsStr>) -> u
     }
 }
 
-/// Returns whether a command exists, as far as this user can see.
+/// Returns whether a command exists and this user can see it.
 fn exists(program: &OsStr) -> bool {
     let is_path = program.as_bytes().contains(&b'/');
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -262,7 +262,7 @@ fn say(line: impl core::fmt::Display) {
 /// The environment variable that requests soft devices.
 const VERBS_SOFT: &str = "VERBS_SOFT";
 
-/// The loader's search path.
+/// The environment variable with the loader's search path.
 const LD_LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
 #[cfg(test)]

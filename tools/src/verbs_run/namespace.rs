@@ -1,11 +1,11 @@
-//! [`enter`]: moves this process to a mount namespace where it may change mounts.
+//! [`enter`]: moves this process to a mount namespace in which it may change mounts.
 //!
-//! Root gets a mount namespace alone. Another user also gets a user namespace, which maps its user
-//! and group to themselves: programs such as `mpirun` refuse to run as root, and programs that see
+//! Root gets only a mount namespace. Another user also gets a user namespace, which maps its user
+//! and group to themselves. Programs such as `mpirun` do not run as root, and programs that see
 //! another user cannot share memory with processes outside. Other users' files appear to belong to
 //! `nobody` (65534), with the same rights as before.
 //!
-//! Mounts of the machine continue to appear in the namespace. Those of the namespace stay in it.
+//! New mounts on the machine also appear in the namespace. Mounts in the namespace stay there.
 //!
 //! # References
 //! `unshare(2)`, `mount(2)` (`MS_SLAVE`), `user_namespaces(7)`
@@ -19,7 +19,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getegid, geteuid};
 
-/// The sentence about the missing rights.
+/// The reason why the rights are missing, as a sentence.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal(String);
 
@@ -30,7 +30,7 @@ impl Refusal {
         Self(format!("{LOST}: {step} ({error}){}", Policy::read().hint(errno)))
     }
 
-    /// Repeats the sentence that another process of this program printed.
+    /// Repeats the sentence printed by another process of this program.
     pub fn of_check(sentence: &str) -> Self {
         Self(if sentence.contains(LOST) { sentence.to_owned() } else { format!("{LOST}: {sentence}") })
     }
@@ -42,15 +42,15 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The consequence of a refusal.
+/// The consequence of missing rights.
 const LOST: &str = "programs that look for RDMA devices in /sys/class/infiniband or /dev/infiniband (UCX, Open MPI, \
                     MPICH, NIXL, Mooncake) will not find the soft devices";
 
-/// Moves this process to a new mount namespace. It must have one thread only.
+/// Moves this process to a new mount namespace. The process must have only one thread.
 ///
 /// # Errors
-/// The first step that the kernel refuses. Afterwards, the process may be in a user namespace
-/// without its user's number; another process has to try this first.
+/// The first step that the kernel rejects. Afterwards, the process may be in a user namespace
+/// without its user's number, so another process has to try this first.
 pub fn enter() -> Result<(), Refusal> {
     let refused = |step: &'static str| move |errno: Errno| Refusal::new(step, &errno.into());
     match unshare(CloneFlags::CLONE_NEWNS) {
@@ -72,16 +72,16 @@ pub fn enter() -> Result<(), Refusal> {
     mount(None::<&str>, "/", None::<&str>, flags, None::<&str>).map_err(refused("the kernel refuses mounts"))
 }
 
-/// The settings of a machine that forbid namespaces.
+/// The settings with which a machine forbids namespaces.
 #[derive(Debug, Default)]
 struct Policy {
-    /// The mode of seccomp: 2 if a filter decides about system calls.
+    /// The mode of seccomp. It is 2 if a filter decides about system calls.
     seccomp: Option<u32>,
     /// `user.max_user_namespaces`
     max_user_namespaces: Option<u32>,
-    /// `kernel.unprivileged_userns_clone`, of Debian's kernels.
+    /// `kernel.unprivileged_userns_clone`, in Debian's kernels.
     unprivileged_userns_clone: Option<u32>,
-    /// `kernel.apparmor_restrict_unprivileged_userns`, of Ubuntu's kernels.
+    /// `kernel.apparmor_restrict_unprivileged_userns`, in Ubuntu's kernels.
     apparmor_restrict_unprivileged_userns: Option<u32>,
 }
 
@@ -98,7 +98,8 @@ impl Policy {
         }
     }
 
-    /// Returns the setting that explains an errno, with a remedy, as the end of a sentence.
+    /// Returns the setting that explains an errno, together with a remedy, as the end of a
+    /// sentence.
     fn hint(&self, errno: Errno) -> &'static str {
         match errno {
             Errno::ENOSPC if self.max_user_namespaces == Some(0) => {

@@ -17,7 +17,7 @@ pub enum Action {
     Run(Options),
 }
 
-/// The options, and the command with its arguments.
+/// The options, plus the command and its arguments.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// `--soft=ADDRESSES`: the value of `VERBS_SOFT`.
@@ -32,22 +32,22 @@ pub struct Options {
     pub scan: Vec<PathBuf>,
     /// `--check`
     pub is_check: bool,
-    /// The command and its arguments. Empty for `--check`.
+    /// The command and its arguments. This is empty with `--check`.
     pub command: Vec<OsString>,
 }
 
-/// A mistake on the command line.
+/// An error on the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Misuse {
     /// An option that does not exist.
     Unknown(String),
-    /// An option without its value.
+    /// An option without its required value.
     NoValue(&'static str),
     /// A value that is not a list of addresses.
     Addresses(String),
-    /// `--soft` and `--no-soft`.
+    /// Both `--soft` and `--no-soft`.
     SoftAndNoSoft,
-    /// No command.
+    /// A missing command.
     NoCommand,
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for Misuse {
     }
 }
 
-/// The first lines of the help.
+/// The first lines of the help text.
 pub const USAGE: &str = "\
 usage: verbs-run [OPTION]... [--] COMMAND [ARGUMENT]...
        verbs-run --check [--soft=ADDRESSES]
@@ -108,7 +108,7 @@ Exit status: the command's own, or
 /// Parses the arguments after the program's name.
 ///
 /// # Errors
-/// The first mistake.
+/// The first error.
 pub fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Action, Misuse> {
     let (mut options, mut asks_for_soft) = (Options::default(), false);
     let mut arguments = arguments.peekable();
@@ -141,7 +141,7 @@ pub fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Action, Misuse
             ("--soft", None) => {
                 let is_value = |next: &OsString| next.to_str().is_some_and(is_list);
                 let list = arguments.next_if(is_value).and_then(|list| list.into_string().ok());
-                // Without a value it stands for the default.
+                // Without a value, the option selects the default.
                 options.soft = list.or(options.soft);
             }
             _ => return Err(Misuse::Unknown(text.into_owned())),
@@ -158,7 +158,7 @@ pub fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Action, Misuse
     Ok(Action::Run(options))
 }
 
-/// Returns the bytes of an argument from this index on.
+/// Returns the bytes of an argument, starting at this index.
 fn after(argument: &OsString, index: usize) -> OsString {
     std::ffi::OsStr::from_bytes(&argument.as_bytes()[index..]).to_owned()
 }

@@ -1,7 +1,7 @@
 //! [`packages`]: the folders of Python packages that a command may import.
 //!
-//! Python is not queried, because a shell or `mpirun` may start it later. The folders are
-//! found by their places:
+//! Python is not queried, because a shell or `mpirun` may start it later. The folders are instead
+//! found by their paths:
 //!
 //! - `lib/python3*/site-packages` and `dist-packages`, also with `lib64`, in the prefix of the
 //!   command, of its interpreter (`#!`), of paths among its arguments, and of `python3` in `PATH`;
@@ -16,25 +16,25 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// The environment of a command.
+/// A command's environment.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     variables: Vec<(OsString, OsString)>,
 }
 
 impl Surroundings {
-    /// Returns the surroundings of this process.
+    /// Returns the environment of this process.
     pub fn of_process() -> Self {
         Self { variables: std::env::vars_os().collect() }
     }
 
-    /// Returns the variable, if it is set and not empty.
+    /// Returns the variable if it is set and not empty.
     fn variable(&self, name: &str) -> Option<&OsStr> {
         let found = self.variables.iter().find(|(variable, _)| variable == name);
         found.map(|(_, value)| &**value).filter(|value| !value.is_empty())
     }
 
-    /// Returns the file that the name of a command stands for.
+    /// Returns the file for the name of a command.
     pub fn program(&self, name: &OsStr) -> Option<PathBuf> {
         if name.as_bytes().contains(&b'/') {
             return Some(name.into()).filter(|path: &PathBuf| is_program(path));
@@ -44,7 +44,7 @@ impl Surroundings {
     }
 }
 
-/// Returns the existing folders of packages, each once.
+/// Returns the existing package folders without duplicates.
 pub fn packages(command: &[OsString], around: &Surroundings) -> Vec<PathBuf> {
     let mut programs: Vec<PathBuf> = Vec::new();
     programs.extend(command.first().and_then(|name| around.program(name)));
@@ -79,16 +79,16 @@ struct Found {
 }
 
 impl Found {
-    /// Adds the packages of the Python in a folder of programs, and of the one that a virtual
-    /// environment there comes from.
+    /// Adds the packages of the Python in a folder of programs. If the folder belongs to a virtual
+    /// environment, also adds the packages of its base Python.
     fn of_bin(&mut self, bin: &Path) {
         let prefix = bin.parent().unwrap_or(bin);
         self.of_environment(prefix);
-        // Debian's Python searches both.
+        // Debian's Python searches both folders.
         if prefix == Path::new("/usr") {
             self.of_prefix(Path::new("/usr/local"));
         }
-        // The programs of pyenv are scripts that start one of its versions.
+        // The programs of pyenv are scripts that start one of its Python versions.
         if bin.file_name() == Some(OsStr::new("shims")) {
             let versions = prefix.join("versions").read_dir().into_iter().flatten().flatten();
             versions.for_each(|version| self.of_prefix(&version.path()));
@@ -124,7 +124,8 @@ impl Found {
     }
 }
 
-/// Returns the program that interprets a script: the one after `#!`, or after `/usr/bin/env` there.
+/// Returns the interpreter of a script: the program after `#!`, or after `/usr/bin/env` on that
+/// line.
 fn interpreter(script: &Path, around: &Surroundings) -> Option<PathBuf> {
     let mut line = Vec::new();
     BufReader::new(File::open(script).ok()?.take(LONGEST_LINE)).read_until(b'\n', &mut line).ok()?;
@@ -134,7 +135,7 @@ fn interpreter(script: &Path, around: &Surroundings) -> Option<PathBuf> {
     if Path::new(program).file_name() != Some(OsStr::new("env")) {
         return around.program(program);
     }
-    // Options such as -S, and assignments, precede the name.
+    // The name may follow options such as -S and assignments.
     let is_name = |word: &&OsStr| !word.as_bytes().starts_with(b"-") && !word.as_bytes().contains(&b'=');
     around.program(words.find(is_name)?)
 }
@@ -144,7 +145,7 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|of| of.is_file() && of.permissions().mode() & 0o111 != 0)
 }
 
-/// The bytes of a script's first line that the kernel reads, at most.
+/// The maximum number of bytes that the kernel reads from a script's first line.
 const LONGEST_LINE: u64 = 256;
 
 #[cfg(test)]
@@ -153,7 +154,8 @@ mod tests {
 
     use super::*;
 
-    /// An environment of a base Python, a virtual environment with a script, and a user's packages.
+    /// An environment with a base Python, a virtual environment with a script, and a user's
+    /// packages.
     #[test]
     fn packages_of_an_environment_are_found_from_a_script_in_it() {
         let root = std::env::temp_dir().join(format!("verbs-run-python-{}", std::process::id()));

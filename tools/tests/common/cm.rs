@@ -1,4 +1,4 @@
-//! Programs that connect by address, each with a soft device.
+//! Programs that connect by address, each with its soft device.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -27,7 +27,7 @@ impl Program {
         Self { child: Some(child), what: format!("VERBS_SOFT={soft} {program} {args:?}") }
     }
 
-    /// Waits for its end; returns exit status, standard output and standard error.
+    /// Waits for the program's end. Returns its exit status, standard output and standard error.
     #[track_caller]
     pub fn end(mut self) -> (Option<i32>, String, String) {
         let child = self.child.take().expect("it runs");
@@ -36,13 +36,13 @@ impl Program {
         (status.code(), text(stdout), text(stderr))
     }
 
-    /// Returns whether it has ended.
+    /// Returns whether the program has ended.
     fn has_ended(&mut self) -> bool {
         self.child.as_mut().is_none_or(|child| matches!(child.try_wait(), Ok(Some(_))))
     }
 
-    /// Waits until it listens on a port or has ended. Listeners of soft devices appear as names of
-    /// Unix sockets.
+    /// Waits until the program listens on a port or has ended. Listeners on soft devices appear as
+    /// names of Unix sockets.
     pub fn wait_for_listener(&mut self, space: u16, port: u16, address: Ipv4Addr) {
         let name = format!("@verbs-soft/cm/2/{space:x}/{port}/{address}");
         let deadline = Instant::now() + LIMIT;
@@ -61,14 +61,15 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
-            // Fails if the program has ended.
+            // This fails if the program has ended.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// Returns two addresses of 127.0.0.0/8, derived from a free port so that no other test has them.
+/// Returns two addresses in 127.0.0.0/8. They are derived from a free port, so no other test has
+/// them.
 pub fn two_addresses() -> [Ipv4Addr; 2] {
     let [high, low] = port::free().expect("a free port").to_be_bytes();
     [Ipv4Addr::new(127, 71, high, low), Ipv4Addr::new(127, 72, high, low)]

@@ -1,6 +1,6 @@
-//! Runs programs to their end; a late end fails the test.
+//! Runs programs to their end. A test fails if its program ends too late.
 
-// Each test program uses a part of this module.
+// Each test program uses only a part of this module.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod cm;
@@ -10,20 +10,20 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// A limit far beyond the time of any program here on a busy machine.
+/// A time limit that is much longer than any program here needs on a busy machine.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Runs a program to its end. Captures its standard output, unless the command redirects it.
+/// Runs a program to its end. Captures its standard output unless the command redirects it.
 #[track_caller]
 pub fn run(command: &mut Command) -> Output {
     let child = command.stderr(Stdio::piped()).spawn().expect("the program runs");
     finish(child, &format!("{command:?}"))
 }
 
-/// Waits for the end of a program and returns its output, as far as its streams are pipes.
+/// Waits for a program's end. Returns the output from those of its streams that are pipes.
 ///
 /// # Panics
-/// The program does not end within [`LIMIT`]; it is killed first.
+/// The program does not end within [`LIMIT`]. It is killed first.
 #[track_caller]
 pub fn finish(mut child: Child, what: &str) -> Output {
     let (stdout, stderr) = (read_all(child.stdout.take()), read_all(child.stderr.take()));
@@ -32,12 +32,12 @@ pub fn finish(mut child: Child, what: &str) -> Output {
         match child.try_wait().expect("the program's status") {
             Some(status) => break Some(status),
             None if Instant::now() > deadline => break None,
-            // No event announces its end to a wait with a limit.
+            // A wait with a time limit has no event for the program's end.
             None => thread::park_timeout(Duration::from_millis(2)),
         }
     };
     if ended.is_none() {
-        // Fails if the program has ended in the meantime.
+        // This fails if the program has ended in the meantime.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -52,7 +52,7 @@ pub fn finish(mut child: Child, what: &str) -> Output {
     }
 }
 
-/// Reads a pipe to its end on a thread, so that a full pipe does not block the program.
+/// Reads a pipe to its end on a separate thread, so that a full pipe does not block the program.
 fn read_all(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     thread::spawn(move || {
         let mut bytes = Vec::new();

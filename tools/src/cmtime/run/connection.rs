@@ -1,4 +1,4 @@
-//! One connection: its part in each step.
+//! A connection and its part in each step.
 //!
 //! ```text
 //!   client  create_id ─ bind ─ resolve_addr ─ resolve_route ─ create_qp ─ init_qp ─ connect
@@ -31,9 +31,9 @@ pub(super) struct Conn {
 pub(super) struct End {
     qp: Held,
     pub(super) id: Option<CmId>,
-    /// The index of the peer.
+    /// The peer's index.
     peer: usize,
-    /// The remaining retries of resolution.
+    /// The number of remaining retries.
     retries: i32,
     pub(super) has_disconnected: bool,
 }
@@ -58,7 +58,7 @@ pub(super) struct Verbs {
 }
 
 impl End {
-    /// Returns the end of a new connection with a peer.
+    /// Returns one end of a new connection to a peer.
     pub(super) fn with_peer(peer: usize) -> Self {
         Self { peer, ..Self::default() }
     }
@@ -115,7 +115,7 @@ impl Run {
         self.with_id(index, "rdma_resolve_route", |id, _| id.resolve_route(self.options.timeout));
     }
 
-    /// Calls a function with the connection's id and the index of its peer.
+    /// Calls a function with the connection's id and its peer's index.
     fn with_id(&self, index: usize, call: &str, run: impl FnOnce(&CmId, usize) -> Result<(), Error>) {
         let end = self.end(index);
         if let Some(id) = &end.id
@@ -143,8 +143,8 @@ impl Run {
         self.complete(Step::CreateQp);
     }
 
-    /// Returns the objects shared by all queue pairs, created on the device of the first
-    /// connection.
+    /// Returns the objects shared by all queue pairs. Creates them on the first connection's
+    /// device.
     fn verbs(&self, index: usize) -> Arc<Verbs> {
         let mut verbs = self.verbs.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(verbs) = &*verbs {
@@ -222,7 +222,7 @@ impl Run {
         self.modify(index, QpState::RTS, Step::RtsQpAttr, Step::RtsQp);
         times.start(Step::Establish);
         if let Some(id) = &self.end(index).id {
-            // As in C, a peer that has already gone shows up as the end of the connection.
+            // As in C, a peer that is already gone is reported as the connection's end.
             let _ = id.establish();
         }
         times.end(Step::Establish);
@@ -276,7 +276,8 @@ impl Run {
         drop(id);
     }
 
-    /// Resolves the address again; returns whether a retry was left.
+    /// Resolves the address or route again. Returns false if there was no retry left or the call
+    /// fails.
     pub(in crate::cmtime) fn retry(&self, index: usize, step: Step) -> bool {
         let mut end = self.end(index);
         let left = end.retries;

@@ -1,11 +1,11 @@
-//! [`Run`]: the connections of a run, and the steps of both sides.
+//! [`Run`]: a run's connections, and the steps of both sides.
 //!
-//! The main thread runs step after step and waits until each is complete. The threads of
-//! [`work`](super::work) execute the steps of single connections, which [`connection`] defines. The
+//! The main thread runs the steps one after another and waits until each is complete. The threads
+//! of [`work`](super::work) execute the steps of each connection, defined in [`connection`]. The
 //! thread of [`events`](super::events) handles their outcomes.
 //!
-//! As in C, the program modifies its queue pairs itself, with the attributes that the connection
-//! manager computes, so that each transition can be timed.
+//! As in C, the program modifies its queue pairs itself, so that each transition can be timed. It
+//! uses the attributes computed by the connection manager.
 
 mod connection;
 
@@ -27,7 +27,7 @@ use crate::cm;
 use crate::console::{Console, Failed, describe};
 use connection::{Conn, End, Verbs};
 
-/// A run.
+/// The state of a run.
 #[derive(Debug)]
 pub struct Run {
     options: Options,
@@ -37,29 +37,30 @@ pub struct Run {
     peers: Vec<PeerInfo>,
     console: Mutex<Console>,
     conns: Vec<Conn>,
-    /// The number of connections of this phase.
+    /// The number of connections in this phase.
     count: AtomicUsize,
-    /// The connections by the keys of their ids.
+    /// The connections by id key.
     keys: RwLock<HashMap<IdKey, usize>>,
     /// The number of requests received.
     accepted: AtomicUsize,
-    /// The number of connections ended by the clients.
+    /// The number of connections that clients have ended.
     disconnected: AtomicUsize,
     times: Times,
     completed: [AtomicUsize; Step::COUNT],
     with_qps: AtomicBool,
     next_qpn: AtomicU32,
-    /// The pause in place of each step of a queue pair, if there are none, in microseconds.
+    /// The pause that replaces each step of a queue pair, in microseconds, for a run without queue
+    /// pairs.
     pause: AtomicU64,
     verbs: Mutex<Option<Arc<Verbs>>>,
     work: WorkQueue<(Work, usize)>,
     main: Thread,
 }
 
-/// One connection's part of a step; takes the connection's index.
+/// One connection's part of a step, called with the connection's index.
 pub type Work = fn(&Run, usize);
 
-/// Creates the listening id on a port chosen by the system.
+/// Creates the listening id on a port that the system chooses.
 ///
 /// # Errors
 /// A call fails, which has been reported.
@@ -71,8 +72,8 @@ pub fn listen(channel: &EventChannel, source: Address, console: &mut Console) ->
     Ok(id)
 }
 
-/// Starts the threads. The workers end with [`Run::stop`]. The thread that runs `read`, for the
-/// event channel, is not returned, because it ends with the process.
+/// Starts the threads. [`Run::stop`] ends the workers. The thread that runs `read` for the event
+/// channel is not returned, because it ends with the process.
 pub fn start(run: &Arc<Run>, read: fn(&Run)) -> Vec<JoinHandle<()>> {
     let reader = Arc::clone(run);
     thread::spawn(move || read(&reader));
@@ -91,8 +92,8 @@ impl Run {
     /// Prepares a run with these peers, on the main thread.
     ///
     /// # Errors
-    /// The peers lack a listener or a client, or there isn't enough memory for the connections;
-    /// the failure has been reported.
+    /// There is no listener or no client among the peers, or there is too little memory for the
+    /// connections. The failure has been reported.
     pub fn new(
         options: Options,
         source: Address,
@@ -180,7 +181,7 @@ impl Run {
         self.console().flush();
     }
 
-    /// Replaces each step of a queue pair by a pause, in microseconds.
+    /// Replaces each step of a queue pair with a pause, in microseconds.
     fn without_qps(&self, pause: u64) {
         self.with_qps.store(false, Ordering::Release);
         self.next_qpn.store(self.options.base_qpn, Ordering::Release);
@@ -214,7 +215,7 @@ impl Run {
         self.console().say(text);
     }
 
-    /// Returns the connection of an id.
+    /// Returns an id's connection.
     pub(super) fn find(&self, key: IdKey) -> Option<usize> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied()
     }
@@ -232,7 +233,7 @@ impl Run {
         self.work.insert((work, index));
     }
 
-    /// Records that a connection has completed a step; returns how many have.
+    /// Records that a connection has completed a step. Returns the number of completed connections.
     pub(super) fn complete(&self, step: Step) -> usize {
         let done = self.completed[step as usize].fetch_add(1, Ordering::AcqRel) + 1;
         if done >= self.count() {
@@ -241,7 +242,8 @@ impl Run {
         done
     }
 
-    /// Assigns a request to a connection and returns its index, or `None` if there are too many.
+    /// Assigns a request to a connection and returns its index. Returns `None` if there are too
+    /// many requests.
     pub(super) fn take_request(&self, id: CmId) -> Option<usize> {
         let index = self.accepted.load(Ordering::Acquire);
         if index >= self.count() {
@@ -265,7 +267,7 @@ impl Run {
         }
     }
 
-    /// Ends the process because a call failed, with C's message.
+    /// Ends the process with C's message because a call failed.
     pub(super) fn fatal(&self, call: &str, error: &Error) -> ! {
         cm::perror(call, error, &mut self.console());
         process::exit(1)
@@ -312,7 +314,7 @@ impl Run {
         }
     }
 
-    /// Clears the connections of the last phase and waits until all peers have done so.
+    /// Clears the connections of the previous phase and waits until all peers have done so.
     fn reset(&self) {
         self.accepted.store(0, Ordering::Release);
         self.disconnected.store(0, Ordering::Release);
@@ -330,7 +332,7 @@ impl Run {
         self.sync(0);
     }
 
-    /// Executes a step on the worker threads and waits for its end.
+    /// Executes a step on the worker threads and waits until it is complete.
     fn step(&self, title: &str, step: Step, work: Work) {
         self.say(title);
         self.times.start(step);
@@ -388,8 +390,8 @@ impl Run {
         self.serial("", Step::DestroyId, Self::destroy_id);
     }
 
-    /// Waits until the clients have ended all connections. After a minute, this side ends the
-    /// remaining ones.
+    /// Waits until the clients have ended all connections. After a minute, ends the remaining
+    /// connections from this side.
     fn wait_for_disconnects(&self) {
         self.flush();
         let mut deadline = Instant::now() + PATIENCE;
@@ -413,5 +415,5 @@ impl Run {
     }
 }
 
-/// The time for clients to disconnect.
+/// The time limit for clients to disconnect.
 const PATIENCE: Duration = Duration::from_secs(60);

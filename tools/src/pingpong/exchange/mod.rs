@@ -11,9 +11,9 @@
 //!   │ moves its queue pair to RTS  │ waits for the first message
 //! ```
 //!
-//! C's `ibv_srq_pingpong` sends 256 addresses instead of one in each direction. C's programs close
-//! the connection after "done"; ours keep it if the other side does as well, so that each [`Peer`]
-//! detects the end of the other.
+//! C's `ibv_srq_pingpong` sends 256 addresses in each direction instead of one. C's programs close
+//! the connection after "done". Our programs keep it if the other side also does, so that each
+//! [`Peer`] detects the other's end.
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -24,8 +24,8 @@ use super::options::Program;
 use super::peer::Peer;
 use crate::console::{Console, Failed, describe};
 
-/// The client's part: sends our addresses to the server and receives the server's. Addresses that
-/// the other side expects beyond ours are sent as zeros.
+/// The client's part: sends our addresses to the server and receives the server's addresses. If the
+/// other side expects more addresses than ours, sends zeros for them.
 ///
 /// # Errors
 /// The host cannot be resolved, or the connection fails; the failure has been reported.
@@ -77,7 +77,7 @@ pub fn ask(
 /// Connects to a server.
 ///
 /// # Errors
-/// The host cannot be resolved or refuses; the failure has been reported.
+/// The host cannot be resolved or refuses the connection. The failure has been reported.
 pub fn connect(host: &OsStr, port: u16, console: &mut Console) -> Result<TcpStream, Failed> {
     let name = host.to_string_lossy();
     let addresses = (&*name, port).to_socket_addrs().map_err(|error| {
@@ -130,7 +130,7 @@ pub fn wait(port: u16, program: Program, console: &mut Console) -> Result<(Clien
     let mut wire = vec![0; program.addresses() * WIRE_LEN];
     let (count, failure) = read_all(&mut stream, &mut wire);
     if count < wire.len() {
-        // The result of read(2) in C: an error hides the bytes before it.
+        // The result of `read(2)` in C: an error hides the bytes that were read before it.
         let heard = if failure.is_some() { "-1".to_owned() } else { count.to_string() };
         console.complain(format_args!("server read: {}", why_short(count % WIRE_LEN, failure)));
         if program == Program::Srq {
@@ -153,8 +153,8 @@ pub fn wait(port: u16, program: Program, console: &mut Console) -> Result<(Clien
 }
 
 impl Client {
-    /// Sends our addresses and waits until the client has them: the second half of the server's
-    /// part.
+    /// Sends our addresses and waits until the client has them. This is the second half of the
+    /// server's part.
     ///
     /// # Errors
     /// The connection fails; the failure has been reported.
@@ -179,7 +179,7 @@ impl Client {
     }
 }
 
-/// Returns the addresses in wire format, as many as the program's protocol has.
+/// Returns the addresses in wire format, with as many entries as the program's protocol requires.
 fn to_wire(program: Program, local: &[Dest]) -> Vec<u8> {
     let all = local.iter().copied().chain(std::iter::repeat(Dest::NONE));
     all.take(program.addresses()).flat_map(Dest::to_wire).collect()
@@ -191,7 +191,7 @@ fn from_wire(wire: &[u8]) -> Result<Vec<Dest>, usize> {
     addresses.iter().enumerate().map(|(index, wire)| Dest::from_wire(wire).ok_or(index)).collect()
 }
 
-/// Reports the first address that could not be read, like C's `ibv_srq_pingpong`.
+/// Reports the first malformed address, like C's `ibv_srq_pingpong`.
 fn not_read(count: usize, console: &mut Console) -> Failed {
     let (index, bytes) = (count / WIRE_LEN, count % WIRE_LEN);
     console.complain(format_args!("{bytes}/{WIRE_LEN}: Couldn't read remote address [{index}]"));
@@ -213,7 +213,7 @@ pub fn read_all(stream: &mut impl Read, buffer: &mut [u8]) -> (usize, Option<io:
     (count, None)
 }
 
-/// Returns the reason for a read that ended early, after `count` bytes.
+/// Returns the reason why a read ended early, after `count` bytes.
 pub fn why_short(count: usize, failure: Option<io::Error>) -> String {
     match failure {
         Some(error) => describe(&error),

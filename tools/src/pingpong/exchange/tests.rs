@@ -1,4 +1,4 @@
-//! Both parts against each other, and each against a peer that disappears or sends garbage, on
+//! Tests of both parts against each other, and against a peer that disappears or sends garbage, on
 //! loopback.
 
 use std::net::Shutdown;
@@ -15,7 +15,7 @@ fn dest(qpn: u32) -> Dest {
     Dest { lid: 0, qpn, psn: 0xab_cdef, gid: Gid::from(Ipv4Addr::LOCALHOST) }
 }
 
-/// Runs `ask` against a server that runs `serve`; returns its result and complaints.
+/// Runs `ask` against a server that runs `serve`. Returns its result and error messages.
 fn asked(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed>, String) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = listener.local_addr().expect("its number").port();
@@ -29,7 +29,8 @@ fn asked(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed
     })
 }
 
-/// Runs `wait` and `answer` against a client that runs `talk`; returns the result and complaints.
+/// Runs `wait` and `answer` against a client that runs `talk`. Returns the result and error
+/// messages.
 fn waited(talk: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed>, String) {
     waited_on(free_port(), talk)
 }
@@ -53,7 +54,8 @@ fn waited_on(port: u16, talk: impl FnOnce(TcpStream) + Send + 'static) -> (Resul
     })
 }
 
-/// Runs a closure that may block on a separate thread, which is abandoned if it takes too long.
+/// Runs a closure that may block on a separate thread. The thread is abandoned if it takes too
+/// long.
 #[track_caller]
 fn in_time<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     const LIMIT: Duration = Duration::from_secs(60);
@@ -186,7 +188,7 @@ fn a_port_that_is_taken_is_said_as_c_says_it_and_why() {
     assert!(complaints.starts_with(&format!("Couldn't listen to port {port}\npp: ")), "{complaints}");
 }
 
-/// As rdma-core does it: one write for each of 256 addresses.
+/// Like rdma-core: one write for each of 256 addresses.
 #[test]
 fn peers_that_share_a_receive_queue_tell_256_addresses() {
     let port = free_port();

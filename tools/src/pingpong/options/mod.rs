@@ -15,16 +15,16 @@ use program::MAX_QP;
 pub use program::Program;
 use table::{Usage, VERIFY};
 
-/// The options. Numbers have the width of C's and wrap around in the same way.
+/// The options. Numbers have the same width as in C and wrap around in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The program.
     pub program: Program,
-    /// The host to connect to; `None` to wait for a connection.
+    /// The host to connect to. `None` to wait for a connection.
     pub server: Option<OsString>,
     /// The TCP port.
     pub port: u16,
-    /// The device; `None` for the first one.
+    /// The device; `None` for the first device.
     pub ib_dev: Option<OsString>,
     /// The device's port.
     pub ib_port: u8,
@@ -38,13 +38,13 @@ pub struct Options {
     pub clients: i32,
     /// The number of messages per client.
     pub tests: i32,
-    /// The number of receives posted at a time.
+    /// The number of receives to post at a time.
     pub rx_depth: u32,
     /// The number of round trips.
     pub iters: u32,
     /// The service level.
     pub sl: u8,
-    /// Whether to sleep until there are completions instead of polling.
+    /// Whether to sleep until there are completions, instead of polling.
     pub events: bool,
     /// The index of the local GID; `None` to connect without a GID.
     pub gid_idx: Option<u32>,
@@ -56,10 +56,10 @@ pub struct Options {
     pub prefetch: bool,
     /// Whether completions carry time stamps.
     pub timestamps: bool,
-    /// Whether to check received data, where C's program does.
+    /// Whether to check received data in the same cases as C's program.
     pub validate: bool,
-    /// Whether every message differs and every received byte is checked. C's program lacks this
-    /// option, so both sides must be ours.
+    /// Whether every message is different and every received byte is checked. C's program lacks
+    /// this option, so both sides must be our programs.
     pub verify: bool,
     /// Whether to use the device's own memory.
     pub device_memory: bool,
@@ -75,7 +75,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults of a program.
+    /// Returns the defaults of a program.
     pub fn for_program(program: Program) -> Self {
         Self {
             program,
@@ -83,7 +83,7 @@ impl Options {
             port: 18515,
             ib_dev: None,
             ib_port: 1,
-            // The usage text of ibv_ud_pingpong says 2048, also in C.
+            // In C too, the usage text of ibv_ud_pingpong says 2048.
             size: if program == Program::Ud { 1024 } else { 4096 },
             mtu: Mtu::MTU_1024,
             num_qp: if program == Program::Srq { 16 } else { 1 },
@@ -107,7 +107,7 @@ impl Options {
 }
 
 impl Options {
-    /// Reads the command line.
+    /// Parses the command line.
     ///
     /// # Errors
     /// The command line is invalid; the error has been reported.
@@ -144,7 +144,7 @@ impl Options {
     }
 
     /// Reports a value whose number differs from its text. Like C's programs, the ping-pongs use
-    /// the result of `strtol(3)` and `strtoul(3)`, so that scripts get the same numbers from both.
+    /// the result of `strtol(3)` and `strtoul(3)`, so scripts get the same numbers from both.
     fn warn_of_misread(&self, option: &Opt, console: &mut Console) {
         let has_number = match option.val {
             b'p' | b'i' | b's' | b'm' | b'q' | b'r' | b'n' | b'l' | b'g' => true,
@@ -161,7 +161,7 @@ impl Options {
         }
     }
 
-    /// Applies an option; `None` if its value is invalid.
+    /// Applies an option. `None` if its value is invalid.
     fn take(&mut self, option: Opt) -> Option<()> {
         let unsigned = |arg: &OsStr| strtoul(arg.as_bytes()) as u32;
         let signed = |arg: &OsStr| strtol(arg.as_bytes()) as i32;
@@ -197,7 +197,7 @@ impl Options {
             b'c' => self.validate = true,
             VERIFY => self.verify = true,
             b'j' => self.device_memory = true,
-            // There is only one way to post, as fast as C's new one.
+            // There is only one way to post, and it is as fast as C's new one.
             b'N' => {}
             b'U' => self.cc_unprotected = true,
             _ => return None,
@@ -225,7 +225,7 @@ impl Options {
             // C's program waits forever.
             "num_qp must be at least 1"
         } else if num_qp >= MAX_QP {
-            // As in C, where the number in the message is one too low.
+            // As in C, where the number in the message is too low by one.
             return Some(format!("num_qp {} must be less than {}", num_qp as i32, MAX_QP - 1));
         } else {
             return None;
@@ -318,7 +318,7 @@ mod tests {
         assert!(srq.odp && srq.validate && srq.server.is_some());
         let xsrq = parse_of(Program::Xsrq, &args("-c 3 --num_tests=9 -o -i 0")).expect("options");
         assert_eq!((xsrq.clients, xsrq.tests, xsrq.ib_port, xsrq.validate), (3, 9, 0, false));
-        // A client has one peer.
+        // A client has only one peer.
         let client = parse_of(Program::Xsrq, &args("-c 3 host")).expect("options");
         assert_eq!(client.clients, 1);
         assert_eq!(parse_of(Program::Xsrq, &["-i", "-1"]), Err(Failed));

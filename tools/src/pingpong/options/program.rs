@@ -2,10 +2,10 @@
 
 use verbs::{Grh, QpType};
 
-/// `ibv_srq_pingpong` has fewer queue pairs than this.
+/// The exclusive upper limit on the number of queue pairs of `ibv_srq_pingpong`.
 pub(super) const MAX_QP: u32 = 256;
 
-/// The programs. The first four differ in their queue pairs and a few words;
+/// The programs. The first four differ in their queue pairs and a few words, and
 /// [`ibv_xsrq_pingpong`](super::super::xsrq) is separate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
@@ -17,13 +17,13 @@ pub enum Program {
     Ud,
     /// `ibv_srq_pingpong`: reliable connections that share a receive queue.
     Srq,
-    /// `ibv_xsrq_pingpong`: extended reliable connections (XRC), whose requests name the shared
+    /// `ibv_xsrq_pingpong`: extended reliable connections (XRC). Each request names the shared
     /// receive queue.
     Xsrq,
 }
 
 impl Program {
-    /// The program's name.
+    /// Returns the program's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Rc => "ibv_rc_pingpong",
@@ -34,7 +34,7 @@ impl Program {
         }
     }
 
-    /// The transport service of the sending queue pairs.
+    /// Returns the transport service of the sending queue pairs.
     pub const fn qp_type(self) -> QpType {
         match self {
             Self::Rc | Self::Srq => QpType::RC,
@@ -44,7 +44,8 @@ impl Program {
         }
     }
 
-    /// The number of bytes in front of a received message: the GRH of a datagram.
+    /// Returns the number of bytes before a received message, which is the length of a datagram's
+    /// GRH.
     pub const fn header_len(self) -> usize {
         match self {
             Self::Ud => Grh::LEN,
@@ -52,8 +53,8 @@ impl Program {
         }
     }
 
-    /// The number of addresses sent by each side. C's `ibv_srq_pingpong` always sends the
-    /// largest number of queue pairs, with zeros for missing ones.
+    /// Returns the number of addresses that each side sends. C's `ibv_srq_pingpong` always sends as
+    /// many as the largest number of queue pairs, with zeros for missing ones.
     pub const fn addresses(self) -> usize {
         match self {
             Self::Srq => MAX_QP as usize,

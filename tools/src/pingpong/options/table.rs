@@ -1,7 +1,8 @@
-//! The only description of the options: name, letter, the programs that have it, usage text.
+//! The only description of the options: name, letter, supporting programs and usage text.
 //!
-//! Options whose text differs between programs have a row for each text. The rows follow C's usage
-//! texts and tables, whose order shows in GNU's message about an ambiguous abbreviation.
+//! Options with different texts for different programs have a row for each text. The rows follow
+//! the order of C's usage texts and tables. This order shows in GNU's message about an ambiguous
+//! abbreviation.
 
 use std::fmt;
 
@@ -17,7 +18,7 @@ pub(super) const VERIFY: u8 = b'V';
 const ALL: &[Program] = &[Rc, Uc, Ud, Srq, Xsrq];
 const BUT_XSRQ: &[Program] = &[Rc, Uc, Ud, Srq];
 
-// Tabs and blanks are mixed as in C.
+// The mix of tabs and blanks is the same as in C.
 const ROWS: &[Row] = &[
     Row(
         Long::value("port", b'p'),
@@ -102,13 +103,13 @@ impl Program {
         ROWS.iter().filter(move |Row(_, programs, _)| programs.contains(&self))
     }
 
-    /// Returns the options of C's program, plus `--verify` where each message can differ.
+    /// Returns the options of C's program, plus `--verify` if each message can be different.
     pub fn spec(self) -> Spec {
         Spec::from_long(self.rows().map(|Row(option, ..)| *option))
     }
 }
 
-/// The usage text of a program, under the name it was started with.
+/// Returns the usage text of a program that was started under the given name.
 pub(super) struct Usage<'a> {
     pub(super) program: Program,
     pub(super) name: &'a str,

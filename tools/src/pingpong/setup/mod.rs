@@ -1,5 +1,5 @@
-//! All steps up to the queue pair in INIT. They follow C's order, because the first failure decides
-//! the message.
+//! All steps up to the queue pair in INIT. They follow C's order, because the first failure
+//! determines the message.
 
 use verbs::state::{Init, Reset};
 use verbs::{
@@ -11,16 +11,16 @@ use super::endpoint::{Buffer, Endpoint, Message, QKEY, register_everything};
 use super::options::{Options, Program};
 use crate::console::{Console, Failed, complain_of_no_devices};
 
-/// The objects of a ping-pong except the endpoint, whose type changes when it is connected.
+/// The objects of a ping-pong, except for the endpoint. Its type changes when it is connected.
 #[derive(Debug)]
 pub struct Setup {
     /// The device.
     pub context: Context,
-    /// The channel of the completion queue's events, if the program sleeps.
+    /// The channel for the completion queue's events, if the program sleeps.
     pub channel: Option<CompChannel>,
     /// The protection domain of all objects; with `-U` a parent domain.
     pub pd: Pd,
-    /// The protection domain of the parent domain.
+    /// The parent domain's protection domain.
     pub base_pd: Option<Pd>,
     /// The completion queue of sends and receives.
     pub cq: Cq,
@@ -48,7 +48,7 @@ pub fn choose(list: &DeviceList, options: &Options, console: &mut Console) -> Re
 /// Creates all objects.
 ///
 /// # Errors
-/// An object cannot be created, or the device lacks a requested feature; the failure has been
+/// An object cannot be created, or the device lacks a requested feature. The failure has been
 /// reported.
 pub fn build(
     device: &Device,
@@ -154,7 +154,7 @@ pub fn build(
     Ok((Setup { context, channel, pd, base_pd, cq, timestamp_mask }, Endpoint::new(qps, srq, message)))
 }
 
-/// Returns a requested but missing feature: C's message and the reason.
+/// Returns C's message and the reason if a requested feature is missing.
 pub(super) fn lacks(attr: &DeviceAttrEx, options: &Options) -> Option<(&'static str, String)> {
     let odp = &attr.odp_caps;
     if options.odp {
@@ -188,7 +188,7 @@ pub(super) fn lacks(attr: &DeviceAttrEx, options: &Options) -> Option<(&'static 
     None
 }
 
-/// Maps the message's buffer, filled as in C, where a length beyond 2 GiB is negative.
+/// Maps the message's buffer and fills it as in C, where a length beyond 2 GiB is negative.
 pub(super) fn map(options: &Options) -> Result<Buffer, String> {
     let Options { program, size, .. } = *options;
     let len = i32::try_from(size).map_err(|_| format!("a message of {size} bytes is longer than 2 GiB"))?;

@@ -1,4 +1,4 @@
-//! Missing features of a device, detected by its attributes.
+//! Tests for features that a device lacks according to its attributes.
 
 use verbs::{
     AtomicCap, CqModerationCaps, DeviceAttr, DeviceCapFlags, Guid, OdpCaps, PacketPacingCaps, PciAtomicCaps,

@@ -1,4 +1,4 @@
-//! [`Address`]: the address of a peer over XRC and its wire format.
+//! [`Address`]: a peer's address over XRC and its wire format.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use verbs::Gid;
 use crate::ctext::Ntop;
 use crate::pingpong::dest::{MAX_24, hex};
 
-/// The address of a peer.
+/// A peer's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The LID of its port; 0 on RoCE.
+    /// The LID of the peer's port; 0 on RoCE.
     pub lid: u16,
     /// The queue pair number of the XRC target, which receives.
     pub recv_qpn: u32,
     /// The queue pair number of the XRC initiator, which sends.
     pub send_qpn: u32,
-    /// The PSN of the first packet of either queue pair.
+    /// The PSN of the first packet from either queue pair.
     pub psn: u32,
-    /// The number of its shared receive queue.
+    /// The number of the peer's shared receive queue.
     pub srqn: u32,
-    /// The GID of its port; zero if it uses none.
+    /// The GID of the peer's port; zero if it uses none.
     pub gid: Gid,
 }
 
@@ -41,7 +41,7 @@ impl Address {
         wire
     }
 
-    /// Parses a received message; `None` if it is malformed.
+    /// Parses a received message. `None` if it is malformed.
     pub fn from_wire(wire: &[u8; WIRE_LEN]) -> Option<Self> {
         let text = str::from_utf8(wire.split(|&byte| byte == 0).next()?).ok()?;
         let mut fields = text.split(':');

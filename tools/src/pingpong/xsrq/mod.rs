@@ -1,5 +1,5 @@
-//! `ibv_xsrq_pingpong`: a server and its clients, each with one shared receive queue, connected by
-//! XRC. Each message names its destination queue.
+//! `ibv_xsrq_pingpong`: a server and its clients over XRC. Each side has one shared receive queue,
+//! and each message names its destination queue.
 //!
 //! ```text
 //! server                                     client, one of -c
@@ -13,9 +13,9 @@
 //! | [`address`] | addresses of two peers, as in rdma-core |
 //! | [`run`] | the messages |
 //!
-//! As in C, each side keeps the TCP connection until the end. Here it also reveals the end of the
-//! other side: C's program waits forever for a message of a killed peer, or reads its closed
-//! connection endlessly.
+//! As in C, each side keeps the TCP connection until the end. Our program also uses it to detect
+//! the end of the other side. C's program waits forever for a message from a killed peer, or reads
+//! endlessly from its closed connection.
 //!
 //! # References
 //! `ibv_xsrq_pingpong(1)`
@@ -43,11 +43,11 @@ pub struct Connected {
     pair: Pair<Rts>,
     remote: Address,
     stream: TcpStream,
-    /// The number of messages sent to it.
+    /// The number of messages sent to this peer.
     sent: i32,
 }
 
-/// Runs the program once its command line has been read.
+/// Runs the program after its command line has been parsed.
 pub(super) fn ping_pong(options: &Options, console: &mut Console) -> Result<(), Failed> {
     let (mut setup, pairs) = setup::build(options, console)?;
     let Setup { message, srq, .. } = &mut setup;
@@ -154,7 +154,7 @@ fn connect_pair(
 ) -> Result<Pair<Rts>, Failed> {
     let grh = (remote.gid.interface_id() != 0).then(|| GlobalRoute {
         dgid: remote.gid,
-        // As in C, where "no index" is -1 and the kernel gets 8 bits.
+        // As in C, where "no index" is -1 and the kernel gets only 8 bits.
         sgid_index: options.gid_idx.unwrap_or(u32::MAX) & 0xff,
         hop_limit: 5,
         ..GlobalRoute::default()
@@ -179,11 +179,11 @@ fn connect_pair(
     Ok(Pair { recv, send })
 }
 
-/// Waits until neither side needs the other: each client reports that it has all messages, and the
-/// server replies once all clients have.
+/// Waits until neither side needs the other. Each client reports when it has all messages, and the
+/// server replies once all clients have done so.
 fn terminate(peers: &mut [Connected], client: bool, console: &mut Console) -> Result<(), Failed> {
     for peer in peers.iter() {
-        // Cannot fail on an open socket, and the read below would report a failure.
+        // This cannot fail on an open socket, and the read below would report a failure.
         let _ = peer.stream.set_nonblocking(false);
     }
     for says in [client, !client] {

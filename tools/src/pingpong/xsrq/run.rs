@@ -13,7 +13,7 @@ use crate::pingpong::run::{LOOK_EVERY, vendor_err, wait_for_event};
 /// Runs until each peer has sent all its messages and received all of ours.
 ///
 /// # Errors
-/// A verb or a completion fails, or a peer ends early; the failure has been reported.
+/// A verb or a completion fails, or a peer ends early. The failure has been reported.
 pub(super) fn play(
     setup: &mut Setup,
     peers: &mut [Connected],
@@ -62,8 +62,8 @@ pub(super) fn play(
     Ok(())
 }
 
-/// Posts the message for a peer. As in C, messages for clients on one device rotate over all their
-/// connections, because these clients share an XRC domain.
+/// Posts the message for a peer. As in C, messages for clients on the same device alternate between
+/// all connections to them, because these clients share an XRC domain.
 fn send(
     setup: &mut Setup,
     peers: &mut [Connected],

@@ -1,5 +1,5 @@
 //! All steps up to the queue pairs in INIT. They follow C's order, because the first failure
-//! decides the message.
+//! determines the message.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -25,23 +25,23 @@ use crate::pingpong::setup::{lacks, map};
 pub struct Setup {
     /// The device.
     pub context: Context,
-    /// Its port.
+    /// The device's port.
     pub port: PortAttr,
-    /// The channel of received messages, if the program sleeps.
+    /// The channel for received messages, if the program sleeps.
     pub channel: Option<CompChannel>,
     /// The protection domain of all objects.
     pub pd: Pd,
     /// The message.
     pub message: Message,
-    /// The file that names the XRC domain, if it can be opened.
+    /// The file that identifies the XRC domain, if it can be opened.
     pub file: Option<File>,
-    /// The domain, shared by clients on one device.
+    /// The XRC domain, which clients on the same device share.
     pub xrcd: Xrcd,
     /// The completion queue of receives.
     pub recv_cq: Cq,
     /// The completion queue of sends.
     pub send_cq: Cq,
-    /// The receive queue of all messages.
+    /// The shared receive queue of all messages.
     pub srq: Srq,
 }
 
@@ -57,11 +57,11 @@ pub struct Pair<S: State> {
 /// Opens the requested device.
 ///
 /// # Errors
-/// The device does not exist or cannot be opened; the failure has been reported.
+/// The device does not exist or cannot be opened. The failure has been reported.
 fn open(options: &Options, console: &mut Console) -> Result<Context, Failed> {
     const FAILED: &str = "Failed to open device";
     let list = list_devices_or(console, |console, _| {
-        // C's program does not end the line of its first message.
+        // The first message of C's program lacks a line break.
         console.complain(format_args!("Failed to get IB devices list{FAILED}"));
     });
     let list = list.ok_or(Failed)?;
@@ -82,7 +82,7 @@ fn open(options: &Options, console: &mut Console) -> Result<Context, Failed> {
 /// Creates all objects.
 ///
 /// # Errors
-/// An object cannot be created, or the device lacks a requested feature; the failure has been
+/// An object cannot be created, or the device lacks a requested feature. The failure has been
 /// reported.
 pub fn build(options: &Options, console: &mut Console) -> Result<(Setup, Vec<Pair<Init>>), Failed> {
     let context = open(options, console)?;
