@@ -74,7 +74,7 @@ fn table<'a>(text: &'a str, kind: &str, count: u32, threads: u32) -> (Vec<[u64; 
     (rows, rest)
 }
 
-/// Returns the text after the lines with which it must begin. Ignores a line that only the root
+/// Returns the text after the lines it must begin with. Ignores a line that only the root
 /// prints.
 #[track_caller]
 fn after<'a>(text: &'a str, lines: &str) -> &'a str {

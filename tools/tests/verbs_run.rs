@@ -502,7 +502,7 @@ fn forbid_call(call: u32, errno: u32) {
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// The argument with which this program forbids a system call and executes another program.
+/// The argument for forbidding a system call and executing another program.
 const FORBID: &str = "--forbid";
 
 /// A user without special rights.

@@ -39,7 +39,7 @@ const GRACE: Duration = Duration::from_secs(240);
 /// The extra time allowed beyond the duration to reach each kind of call.
 const REACH: Duration = Duration::from_secs(120);
 
-/// The prefix of output lines in which a round's process prints the count of each kind.
+/// The prefix of output lines where a round's process prints the count of each kind.
 const COUNT: &str = "count: ";
 
 /// The kinds of calls that were reached last, to the precision of a round.

@@ -223,7 +223,7 @@ pub(super) fn status_name(status: WcStatus) -> String {
     format!("status {status}")
 }
 
-/// Returns the number of random steps, each of which makes one or several calls.
+/// Returns the number of random steps. Each step makes one or several calls.
 pub fn steps(counts: &BTreeMap<String, u64>) -> u64 {
     counts.get(NAMES[Kind::Step as usize]).copied().unwrap_or(0)
 }

@@ -43,7 +43,7 @@ pub fn both(server: Running, client: Running, limit: Duration) -> CaseResult<[Fi
     }
 }
 
-/// The time in which a server can report that its client has failed.
+/// The time for a server to report that its client has failed.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// Describes how a program ended, with its output.

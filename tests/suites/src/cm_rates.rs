@@ -185,7 +185,7 @@ fn connected(tool: &str, [server, client]: &Ends, port: u16, way: &Way<'_>) -> C
     }
 }
 
-/// The time in which an end that has lost its peer can print its last messages.
+/// The time for an end without its peer to print its last messages.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Checks that both ends succeeded and printed these lines, followed by the last lines that all

@@ -47,7 +47,7 @@ fn find_each_other(ip: Ipv4Addr, soft: &str) {
     }
 }
 
-/// A pair of processes, one of which kills itself.
+/// A pair of processes. One kills itself.
 struct Pair {
     name: String,
     state: State,
@@ -70,7 +70,7 @@ impl Pair {
         Self { name: format!("{side} on {listens_on} killed when {state}"), state, dies, outlives }
     }
 
-    /// Returns the line in which the survivor reports the end of the connection.
+    /// Returns the line where the survivor reports the end of the connection.
     fn end(self) -> String {
         let Self { name, dies, outlives, .. } = self;
         let survivor = outlives.finish(SILENCE).expect("it ran");

@@ -62,7 +62,7 @@ pub const ODP_TRANSPORT: &Bits = &[
     (1 << 7, "SUPPORT_ATOMIC_WRITE"),
 ];
 
-/// Types of queue pairs, one bit each, in the order in which rdma-core prints them.
+/// Types of queue pairs, one bit each, in the order of rdma-core's output.
 pub const RAW_PACKET_AND_UD: &Bits = &[(1 << 8, "SUPPORT_RAW_PACKET"), (1 << 4, "SUPPORT_UD")];
 
 /// Same as [`RAW_PACKET_AND_UD`], for packet pacing.

@@ -146,7 +146,7 @@ impl<'a> Session<'a> {
     /// Waits for the next post.
     ///
     /// # Errors
-    /// A failure for which C's program exits. It has been reported.
+    /// A failure that makes C's program exit. It has been reported.
     pub(super) fn wait(&mut self) -> Result<(), End> {
         while self.posts == 0 {
             self.step(None)?;

@@ -1,4 +1,4 @@
-//! [`enter`]: moves this process to a mount namespace in which it may change mounts.
+//! [`enter`]: moves this process to a mount namespace where it may change mounts.
 //!
 //! Root gets only a mount namespace. Another user also gets a user namespace, which maps its user
 //! and group to themselves. Programs such as `mpirun` do not run as root, and programs that see
@@ -72,7 +72,7 @@ pub fn enter() -> Result<(), Refusal> {
     mount(None::<&str>, "/", None::<&str>, flags, None::<&str>).map_err(refused("the kernel refuses mounts"))
 }
 
-/// The settings with which a machine forbids namespaces.
+/// The settings of a machine to forbid namespaces.
 #[derive(Debug, Default)]
 struct Policy {
     /// The mode of seccomp. It is 2 if a filter decides about system calls.

@@ -26,7 +26,7 @@ pub(super) fn of_facade(nodes: &[Node]) -> String {
     script
 }
 
-/// Writes nodes, each of which inherits from the node before it. libibverbs' first node hides the
+/// Writes nodes. Each inherits from the node before it. libibverbs' first node hides the
 /// symbols that no node names.
 fn chain(script: &mut String, nodes: &[Node], with_symbols: bool) {
     let mut parent = "";

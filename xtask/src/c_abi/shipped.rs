@@ -16,7 +16,7 @@ use crate::{apt, cargo};
 /// The libraries, and the package that they come from.
 pub(crate) struct Shipped {
     pub(crate) libraries: PathBuf,
-    /// The package; `None` without Debian's tools, in which case the libraries are not stripped.
+    /// The package; `None` without Debian's tools, so the libraries are not stripped.
     pub(crate) package: Option<PathBuf>,
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(value_name = "GLOB")]
     files: Vec<String>,
 
-    /// Revision with which the change is compared
+    /// Revision to compare the change with
     #[arg(long, default_value = "main", value_name = "REF")]
     base: String,
 

@@ -30,7 +30,7 @@ pub(super) fn lines(results: &[StageResult]) -> Vec<String> {
     lines
 }
 
-/// Returns a line for each reason for which checks were skipped.
+/// Returns a line for each reason for skipped checks.
 fn skipped(notes: &[String]) -> Vec<String> {
     let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for note in notes.iter().filter_map(|note| note.strip_prefix("skip ")) {

@@ -47,7 +47,7 @@ pub(crate) enum Port {
     Roce,
 }
 
-/// The serial port with which a guest injects ConnectX faults, and the model's socket for it.
+/// The serial port for a guest that injects ConnectX faults, and the model's socket for it.
 pub(crate) const CONNECTX_PORT: &str = "connectx";
 
 /// The PCI slot of a ConnectX's first function. The next function takes the next slot, so that the

@@ -141,7 +141,7 @@ const BOOTS: u32 = 3;
 /// The time limit for a boot that shows whether guests start under KVM.
 const KVM_LIMIT: Duration = Duration::from_secs(20);
 
-/// The files and settings with which a guest boots.
+/// The files and settings for booting a guest.
 pub(crate) struct Boot {
     release: Release,
     kernel: Kernel,
@@ -153,7 +153,7 @@ pub(crate) struct Boot {
 }
 
 impl Boot {
-    /// Finds or makes everything from which a guest with this device boots. The host packages must
+    /// Finds or makes everything for booting a guest with this device. The host packages must
     /// be installed.
     pub(crate) fn prepare(choice: &kernel::Choice, arch: Arch, device: Device, accel: Accel) -> Result<Boot> {
         let is_native = arch == Arch::X86_64;
@@ -321,7 +321,7 @@ fn report(
     status
 }
 
-/// Returns the command's environment: the variables with which programs find other programs, and
+/// Returns the command's environment: the variables that programs use to find other programs, and
 /// the variables that the caller chose.
 fn environment(chosen: &[String]) -> Vec<(OsString, OsString)> {
     let mut path = std::env::var_os("PATH").unwrap_or_default();

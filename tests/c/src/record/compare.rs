@@ -8,7 +8,7 @@ use super::normal::{Normal, Step, numbered};
 /// A difference in one field of one command.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Difference {
-    /// The step in which the commands differ.
+    /// The step where the commands differ.
     pub step: String,
     /// The command; empty if the step's results differ.
     pub command: String,

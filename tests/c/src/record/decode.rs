@@ -213,7 +213,7 @@ fn core_input(command: &mut Command, found: Option<&WriteCommand>, bytes: &[u8])
     let mut rest = command.structure("", found.input, bytes);
     match found.input {
         "ib_uverbs_create_flow" => {
-            // Specs, each of which starts with its type (32 bits) and its length (16 bits).
+            // Specs. Each starts with its type (32 bits) and its length (16 bits).
             for place in 0.. {
                 let Some((&[a, b, c, d, low, high, ..], _)) = rest.split_first_chunk::<8>() else { break };
                 let (kind, size) = (u32::from_ne_bytes([a, b, c, d]), u16::from_ne_bytes([low, high]));

@@ -65,7 +65,7 @@ struct Module {
     file: String,
     /// The names in the module: `None` for a definition, and the path for an import.
     names: BTreeMap<String, Option<Names>>,
-    /// The modules from which all names are imported.
+    /// The modules whose names are all imported.
     globs: Vec<Names>,
     /// The paths that the module uses.
     paths: BTreeSet<Names>,

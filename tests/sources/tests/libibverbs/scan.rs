@@ -63,7 +63,7 @@ fn files(root: &Path) -> Vec<PathBuf> {
 }
 
 fn scan_file(text: &str, found: &mut Scan) {
-    // The type to which the next members belong.
+    // The type of the next members.
     let mut owner = None;
     let mut aliases = Vec::new();
     for line in text.lines() {

@@ -480,7 +480,7 @@ fn an_immediate_without_a_receive_is_not_ready<P: Provider>(context: &Context<P>
     wait_status(&mut pair.a.cq, 1, WcStatus::SUCCESS)
 }
 
-/// Returns a pair in which `a` retries 6 times, each after 491 ms, while `b` has no receive.
+/// Returns a pair where `a` retries 6 times, each after 491 ms, while `b` has no receive.
 pub(super) fn slow_to_be_ready<P: Provider>(context: &Context<P>) -> CaseResult<Pair<P>> {
     let rts = RtsAttr { rnr_retry: 6, timeout: 20, ..Shape::default().rts };
     let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;

@@ -37,9 +37,9 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 const SIZE: usize = 1 << 14;
-/// The offset in the arena at which messages are sent.
+/// The offset in the arena of sent messages.
 const SOURCE: usize = 1 << 13;
-/// The offset in the arena at which receives start. Each has 256 bytes.
+/// The offset in the arena of the first receive. Each has 256 bytes.
 const RECEIVES: usize = 3 << 12;
 
 const TM: TmCap = TmCap { max_num_tags: 7, max_ops: 8 };

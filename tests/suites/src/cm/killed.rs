@@ -40,7 +40,7 @@ fn of_one_device() -> CaseResult {
     back_to(&baseline)
 }
 
-/// The line in which a survivor reports the end of its connection.
+/// The line where a survivor reports the end of its connection.
 pub(crate) struct Ended {
     name: String,
     /// The line, in the form `ended after SECONDS s: WORDS`.
@@ -111,7 +111,7 @@ pub(crate) fn are_told_at_once(ended: &[Ended]) -> CaseResult {
     Ok(())
 }
 
-/// Returns the commands for the listener and the client, one of which dies.
+/// Returns the commands for the listener and the client. One of them dies.
 pub(crate) fn pair(address: &str, state: State, dead_listens: bool) -> CaseResult<[Command; 2]> {
     let of = |listens: bool| {
         let end = if listens == dead_listens { "--dies" } else { "--outlives" };

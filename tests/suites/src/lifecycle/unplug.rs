@@ -169,7 +169,7 @@ struct Traffic {
     events: JoinHandle<CaseResult>,
 }
 
-/// The interval at which a waiting thread checks whether to stop.
+/// The interval after which a waiting thread checks whether to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Traffic {

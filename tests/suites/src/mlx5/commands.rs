@@ -110,7 +110,7 @@ struct Faults {
     control: Control,
     /// The objects in the kernel at the start.
     kernel: Resources,
-    /// The statuses with which the next commands fail.
+    /// The statuses of the next commands, which fail.
     statuses: Cycle<Iter<'static, (u8, i32)>>,
 }
 

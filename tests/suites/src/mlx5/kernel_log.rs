@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 
 /// The kernel's log from a given moment on.
 pub(super) struct KernelLog {
-    /// `None` if the log is not readable, in which case it has no lines.
+    /// `None` if the log is not readable, so it has no lines.
     log: Option<File>,
 }
 

@@ -75,7 +75,7 @@ pub(super) fn more_programs(setup: Setup) -> Vec<Case> {
     cases
 }
 
-/// The network namespace in which a program runs.
+/// The network namespace where a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     /// The namespace with mlx5_0's netdev.

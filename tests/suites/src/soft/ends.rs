@@ -12,7 +12,7 @@ pub(super) fn finish_both(
     mut ends: [Running; 2],
     limit: Duration,
 ) -> io::Result<[Result<Finished, Finished>; 2]> {
-    /// The time in which an end that has lost its peer can print its last messages.
+    /// The time for an end without its peer to print its last messages.
     const LAST_WORDS: Duration = Duration::from_secs(5);
     let both_or_a_failure = || {
         let [one, other] = ends.each_mut().map(|end| end.status());

@@ -120,5 +120,5 @@ impl Tool {
     }
 }
 
-/// The time in which a server that has lost its client can print its last messages.
+/// The time for a server without its client to print its last messages.
 const LAST_WORDS: Duration = Duration::from_secs(5);

@@ -113,7 +113,7 @@ fn timeout(limit: Duration) -> Command {
     command
 }
 
-/// The status with which `timeout` exits if the program did not end in time.
+/// The exit status of `timeout` if the program did not end in time.
 const TIMED_OUT: i32 = 124;
 
 /// Runs a test program under [`timeout`] and returns its verdict.

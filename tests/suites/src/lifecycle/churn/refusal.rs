@@ -1,4 +1,4 @@
-//! Rejected calls, each of which leaves nothing behind.
+//! Rejected calls. Each leaves nothing behind.
 
 use std::fs::File;
 use std::os::fd::AsFd;
