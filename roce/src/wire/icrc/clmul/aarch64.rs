@@ -64,7 +64,7 @@ pub(in super::super) fn update(state: u32, bytes: &[u8], ones: u64) -> Option<u3
     Some(unsafe {
         match blocks {
             Some((head, rest)) => folded(state, head, rest, ones),
-            None => chain(__crc32d(state, u64::from_le_bytes(*first) | ones), rest),
+            None => short(state, u64::from_le_bytes(*first) | ones, rest),
         }
     })
 }
@@ -83,6 +83,14 @@ pub(in super::super) fn multiply(a: u32, b: u32) -> Option<u32> {
     Some(unsafe { product(a, b) })
 }
 
+/// Returns the state after `first` and `rest`. The caller lacks the feature and would call the
+/// first instruction as a function.
+#[inline]
+#[target_feature(enable = "crc")]
+fn short(state: u32, first: u64, rest: &[u8]) -> u32 {
+    chain(__crc32d(state, first), rest)
+}
+
 /// Returns the state after `bytes`, taking 8 bytes per step.
 #[inline]
 #[target_feature(enable = "crc")]
@@ -91,11 +99,12 @@ fn chain(mut state: u32, bytes: &[u8]) -> u32 {
     for word in words {
         state = __crc32d(state, u64::from_le_bytes(*word));
     }
-    let (quads, rest) = rest.as_chunks::<4>();
-    for quad in quads {
-        state = __crc32w(state, u32::from_le_bytes(*quad));
+    let mut bytes = rest;
+    if let Some((half, rest)) = bytes.split_first_chunk() {
+        state = __crc32w(state, u32::from_le_bytes(*half));
+        bytes = rest;
     }
-    for byte in rest {
+    for byte in bytes {
         state = __crc32b(state, *byte);
     }
     state
