@@ -92,16 +92,17 @@ impl Host {
         self.engine.modify_qp(self.qpn, change, NOW, &mut self.log).unwrap();
     }
 
-    fn hear(&mut self, src_port: u16, headers: &Headers) {
+    fn hear(&mut self, src_port: impl Into<Option<u16>>, headers: &Headers) {
         let mut packet = [0; 128];
         let len = headers.emit(&mut packet);
+        let src_port = src_port.into();
         let arrival = Arrival { remote: PEER, local: HERE, src_port, ..Arrival::default() };
         self.engine.handle(NOW, &arrival, &packet[..len + ICRC_LEN], &mut self.log);
     }
 
     /// Delivers a message. Returns the number of messages received and of packets dropped because
     /// of their port.
-    fn message(&mut self, src_port: u16, psn: u32) -> (u32, u64) {
+    fn message(&mut self, src_port: impl Into<Option<u16>>, psn: u32) -> (u32, u64) {
         let mut headers = Headers::new(bth::Repr::new(self.opcode, self.qpn.0, Psn::new(psn)));
         headers.deth = (self.opcode == Opcode::UD_SEND_ONLY).then_some(deth::Repr { qkey: QKEY, src_qp: 3 });
         self.hear(src_port, &headers);
@@ -117,7 +118,7 @@ impl Host {
         while self.engine.poll_transmit(NOW, Urgency::All, &mut buf, &mut self.log).is_some() {}
     }
 
-    fn acknowledgement(&mut self, src_port: u16, psn: u32) -> (u32, u64) {
+    fn acknowledgement(&mut self, src_port: impl Into<Option<u16>>, psn: u32) -> (u32, u64) {
         let bth = bth::Repr::new(Opcode::RC_ACKNOWLEDGE, self.qpn.0, Psn::new(psn));
         let aeth = Some(aeth::Repr { syndrome: Syndrome::ACK, msn: 0 });
         self.hear(src_port, &Headers { aeth, ..Headers::new(bth) });
@@ -176,6 +177,24 @@ fn a_queue_pair_that_is_reset_or_gets_another_path_learns_anew() {
     let path = Some(Path { local: HERE, remote: PEER, ..Path::default() });
     host.modify(&AttrChange { path, ..AttrChange::default() });
     assert_eq!(host.message(ITS, PSN + 1), (3, 1));
+}
+
+#[test]
+fn packets_without_a_port_are_accepted_and_teach_nothing() {
+    for service in [Service::Rc, Service::Uc] {
+        let mut host = Host::new(service, true);
+        assert_eq!(host.message(None, PSN), (1, 0));
+        assert_eq!(host.message(ITS, PSN + 1), (2, 0), "{service:?}");
+        assert_eq!(host.message(None, PSN + 2), (3, 0), "{service:?}");
+        assert_eq!(host.message(OTHER, PSN + 3), (3, 1), "{service:?}");
+    }
+    let mut host = Host::new(Service::Rc, true);
+    for psn in PSN..PSN + 3 {
+        host.send();
+        let port = (psn == PSN + 1).then_some(ITS);
+        assert_eq!(host.acknowledgement(port, psn), (psn - PSN + 1, 0));
+    }
+    assert_eq!(host.message(OTHER, PSN), (0, 1));
 }
 
 #[test]

@@ -149,7 +149,7 @@ pub(crate) fn arrival(transmit: &Transmit) -> Arrival {
         remote: path.local,
         local: path.remote,
         // The fabric has no UDP ports: the receiver ignores this value.
-        src_port: 0,
+        src_port: None,
         traffic_class: path.traffic_class,
         hop_limit: path.hop_limit,
         flow_label: path.flow_label,

@@ -795,7 +795,10 @@ impl DeviceState {
                             break;
                         }
                     }
-                    guard.links.remove(number);
+                    if let Some(peer) = guard.links.remove(number) {
+                        // Strict peers accept one port, so the socket is chosen for good.
+                        guard.outbox.connected.add(peer.gid, None);
+                    }
                 }
             }
             self.leave(guard, self.now());

@@ -211,7 +211,7 @@ impl Inbox {
             }
             if let Some(capture) = socket.capture() {
                 let Arrival { src_port, traffic_class, hop_limit, .. } = arrival;
-                let source = (address_of(arrival.remote), src_port);
+                let source = (address_of(arrival.remote), src_port.unwrap_or_default());
                 let destination = (self.local, self.port);
                 capture.packet(
                     Direction::Received,
@@ -259,7 +259,8 @@ impl Inbox {
         };
         let (remote_gid, local) = (gid_of(remote), self.local_gid);
         let sl = service_level(&remote_gid);
-        let mut arrival = Arrival { remote: remote_gid, local, src_port, sl, ..Arrival::default() };
+        let mut arrival =
+            Arrival { remote: remote_gid, local, src_port: Some(src_port), sl, ..Arrival::default() };
         let mut segment = slot.len;
         slot.control.for_each(|level, kind, data| match (level, kind, number(data)) {
             (libc::SOL_UDP, libc::UDP_GRO, Some(length @ 1..)) => segment = length as usize,
@@ -371,7 +372,7 @@ impl Datagram {
             network: Network::Udp,
             remote: [0; 16],
             local: [0; 16],
-            src_port: 0,
+            src_port: None,
             traffic_class: 0,
             hop_limit: 0,
             flow_label: 0,

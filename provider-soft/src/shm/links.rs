@@ -352,15 +352,17 @@ impl Links {
         self.own.is_some_and(|own| !self.links[own].consumer.is_empty())
     }
 
-    /// Removes a link. Its packets were taken before.
-    pub(crate) fn remove(&mut self, number: u64) {
-        self.links.retain(|link| link.number != number);
+    /// Removes a link and returns its peer. Its packets were taken before.
+    pub(crate) fn remove(&mut self, number: u64) -> Option<PeerId> {
+        let at = self.links.iter().position(|link| link.number == number)?;
+        let id = self.links.remove(at).id;
         self.own = self.links.iter().position(|link| link.connection.is_none());
         self.by_id = (0..).zip(&self.links).map(|(at, link)| (link.id, at)).collect();
         self.list();
         self.routes.fill(Route::NONE);
         self.is_blocked = self.links.iter().any(|link| link.full_since.is_some() && !link.is_stalled);
         self.large = self.links.iter().filter(|link| link.producer.is_large()).count();
+        Some(id)
     }
 
     /// Lists the links whose places have changed.

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     let only = std::env::args().nth(1).filter(|name| !name.starts_with('-'));
-    let cases: [(&str, fn()); 21] = [
+    let cases: [(&str, fn()); 22] = [
         ("requests_to_a_killed_peer_end_and_its_successor_is_met_again", killed),
         ("a_device_that_was_about_to_be_met_by_a_killed_peer_is_met_by_its_successor", killed_meeting),
         ("a_stopped_peer_delays_packets_to_others_only_for_a_moment", stopped),
@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         ("children_that_execute_a_program_leave_the_link_to_their_parent", || fork("exec")),
         ("children_that_drop_their_copies_leave_the_link_to_their_parent", || fork("drop")),
         ("a_process_without_free_descriptors_stays_on_udp_at_rest", full),
+        ("a_connection_that_changes_to_memory_survives_strict_ports", changes_to_memory),
         ("two_processes_that_meet_at_the_same_moment_have_one_link", || crossing(false)),
         ("two_processes_of_one_address_that_meet_have_one_link", || crossing(true)),
     ];
@@ -455,6 +456,27 @@ fn full() {
         datagrams.datagram();
         node.counters().shm_sent > 0
     });
+}
+
+fn changes_to_memory() {
+    let node = Node::bind(own());
+    let mut peer = Peer::start_with(above(), |command| {
+        command.env("VERBS_SOFT", above().to_string()).env("VERBS_SOFT_STRICT_PORTS", "1");
+    });
+    let mut end = node.queue(QpType::RC, SOON, true);
+    let place = peer.queue(QpType::RC, SOON, true);
+    // Without a descriptor for the link, both begin on UDP.
+    peer.execute("fill");
+    peer.connect(&end.place());
+    end.connect(&place);
+    end.ping_pong(&mut peer, 10, How::Poll, How::Poll);
+    assert_eq!(node.counters().shm_sent, 0);
+    peer.execute("empty");
+    eventually("packets travel through memory", || {
+        end.ping_pong(&mut peer, 1, How::Poll, How::Poll);
+        node.counters().shm_sent > 0
+    });
+    end.ping_pong(&mut peer, 10, How::Poll, How::Poll);
 }
 
 fn crossing(is_shared: bool) {

@@ -40,8 +40,8 @@ impl<M: Memory> Engine<M> {
                 if !elsewhere {
                     let before = qp.progress();
                     connected(qp, env, arrival, &headers, payload);
-                    if qp.progress() != before {
-                        qp.peer_port = Some(arrival.src_port);
+                    if qp.progress() != before && arrival.src_port.is_some() {
+                        qp.peer_port = arrival.src_port;
                     }
                 }
             } else {

@@ -381,7 +381,7 @@ impl Fabric {
             network: path.network,
             remote: path.local,
             local: path.remote,
-            src_port: UDP_PORT,
+            src_port: Some(UDP_PORT),
             traffic_class: path.traffic_class,
             hop_limit: path.hop_limit.saturating_sub(1),
             flow_label: path.flow_label,

@@ -350,14 +350,13 @@ impl DeviceCore {
             spent.handled += 1;
         }
         if !links.is_empty() {
-            let (local, src_port) = (socket.gid(), socket.port());
+            let local = socket.gid();
             links.take(socket, |remote, record, packet| {
                 let Record { traffic_class, hop_limit, on_link, .. } = record;
                 let sl = service_level(remote);
                 let arrival = Arrival {
                     remote: *remote,
                     local,
-                    src_port,
                     sl,
                     traffic_class,
                     hop_limit,

@@ -141,7 +141,7 @@ impl Qp {
 
     /// Returns whether a packet's UDP source port differs from the peer's known port.
     pub(crate) fn is_from_elsewhere(&self, arrival: &Arrival) -> bool {
-        self.peer_port.is_some_and(|port| port != arrival.src_port)
+        matches!((self.peer_port, arrival.src_port), (Some(its), Some(port)) if its != port)
     }
 
     /// Returns two positions that change with each accepted packet, but not with a stale, early or

@@ -148,7 +148,7 @@ pub struct Config {
     /// packet that places data or takes a receive. Packets from other ports are dropped and counted
     /// ([`Engine::unexpected_ports`](super::Engine::unexpected_ports)). Setting the path or
     /// resetting the queue pair clears the port. Datagram queue pairs have no peer and accept all
-    /// ports.
+    /// ports. Packets without a port ([`Arrival::src_port`]) are accepted and leave it unchanged.
     pub strict_ports: bool,
 }
 
@@ -744,8 +744,9 @@ pub struct Arrival {
     pub remote: Gid,
     /// The destination address: this engine's or a multicast group's.
     pub local: Gid,
-    /// The UDP source port; 0 if there is none.
-    pub src_port: u16,
+    /// The UDP source port. `None` if the packet was not sent by UDP: it comes from a program that
+    /// the caller trusts, and strict ports do not apply to it.
+    pub src_port: Option<u16>,
     /// Traffic class.
     pub traffic_class: u8,
     /// The hop limit on arrival; 0 if unknown.
