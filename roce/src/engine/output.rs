@@ -39,8 +39,35 @@ use super::memory::{Memory, Sink, Space};
 use super::objects::Objects;
 use super::qp::ResponseClass;
 use super::scheduler::SHARE;
-use super::types::{GSI_QPN, Time, Transmit, Urgency};
+use super::types::{GSI_QPN, Path, Qpn, Time, Transmit, Urgency};
 use super::{requester, responder};
+
+/// A packet in the [`Space`] of the last call.
+///
+/// Smaller than a [`Transmit`], which the compiler moves in parts of other sizes than it was stored
+/// in. Behind a payload, such a load takes 30 ns, because it waits until all stores have left the
+/// processor's store buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Written {
+    /// The length of the packet, from BTH to pad.
+    pub(crate) len: usize,
+    /// The sending queue pair.
+    pub(crate) qpn: Qpn,
+}
+
+/// A space that keeps the path of the last packet.
+struct LastPath<'a, S: ?Sized> {
+    space: &'a mut S,
+    path: Path,
+}
+
+impl<S: Space + ?Sized> Space for LastPath<'_, S> {
+    #[inline]
+    fn space(&mut self, path: &Path, dest_qp: u32) -> &mut [u8] {
+        self.path = *path;
+        self.space.space(path, dest_qp)
+    }
+}
 
 impl<M: Memory> Objects<M> {
     /// Writes the next request.
@@ -50,12 +77,12 @@ impl<M: Memory> Objects<M> {
         now: Time,
         space: &mut (impl Space + ?Sized),
         sink: &mut S,
-    ) -> Option<Transmit> {
+    ) -> Option<Written> {
         while let Some(&number) = self.scheduler.ready.front() {
             let burst = self.config.burst;
             let sent = self.with(number, now, sink, |qp, world| requester::transmit(qp, world, space));
             let first = self.scheduler.ready.front() == Some(&number);
-            if let Some(transmit) = sent.flatten() {
+            if let Some(written) = sent.flatten() {
                 if first {
                     self.scheduler.burst += 1;
                     if self.scheduler.burst >= burst {
@@ -63,7 +90,7 @@ impl<M: Memory> Objects<M> {
                         self.scheduler.ready.rotate_left(1);
                     }
                 }
-                return Some(transmit);
+                return Some(written);
             }
             if first {
                 match self.qps.get_mut(number) {
@@ -71,9 +98,9 @@ impl<M: Memory> Objects<M> {
                     None => {
                         self.scheduler.ready.pop_front();
                         if number == GSI_QPN
-                            && let Some(transmit) = self.send_mad(space)
+                            && let Some(written) = self.send_mad(space)
                         {
-                            return Some(transmit);
+                            return Some(written);
                         }
                     }
                 }
@@ -84,7 +111,7 @@ impl<M: Memory> Objects<M> {
 
     /// Writes the next management datagram. Further datagrams wait for the interface's next turn.
     #[cold]
-    fn send_mad(&mut self, space: &mut (impl Space + ?Sized)) -> Option<Transmit> {
+    fn send_mad(&mut self, space: &mut (impl Space + ?Sized)) -> Option<Written> {
         let gsi = self.gsi.as_mut()?;
         let sent = gsi.transmit(space);
         if !gsi.is_empty() {
@@ -99,7 +126,7 @@ impl<M: Memory> Objects<M> {
         now: Time,
         space: &mut (impl Space + ?Sized),
         sink: &mut S,
-    ) -> Option<Transmit> {
+    ) -> Option<Written> {
         // One visit each: a queue pair whose packet does not fit the space returns to the end of
         // the list.
         for _ in 0..self.scheduler.naks.len() {
@@ -110,8 +137,8 @@ impl<M: Memory> Objects<M> {
             let sent = self.with(number, now, sink, |qp, world| {
                 responder::transmit(qp, world, ResponseClass::Nak, space)
             });
-            if let Some(transmit) = sent.flatten() {
-                return Some(transmit);
+            if let Some(written) = sent.flatten() {
+                return Some(written);
             }
         }
         None
@@ -123,7 +150,7 @@ impl<M: Memory> Objects<M> {
         now: Time,
         space: &mut (impl Space + ?Sized),
         sink: &mut S,
-    ) -> Option<Transmit> {
+    ) -> Option<Written> {
         // One visit each: a queue pair whose packet does not fit the space returns to the end of
         // the list.
         for _ in 0..self.scheduler.acks.len() {
@@ -134,8 +161,8 @@ impl<M: Memory> Objects<M> {
             let sent = self.with(number, now, sink, |qp, world| {
                 responder::transmit(qp, world, ResponseClass::Ack, space)
             });
-            if let Some(transmit) = sent.flatten() {
-                return Some(transmit);
+            if let Some(written) = sent.flatten() {
+                return Some(written);
             }
         }
         None
@@ -148,17 +175,17 @@ impl<M: Memory> Objects<M> {
         now: Time,
         space: &mut (impl Space + ?Sized),
         sink: &mut S,
-    ) -> Option<Transmit> {
+    ) -> Option<Written> {
         // Terminates because a queue pair that sends nothing leaves the line.
         loop {
             let sent = self.with(number, now, sink, |qp, world| {
-                let transmit = responder::transmit(qp, world, ResponseClass::Resource, space)?;
-                Some((transmit, qp.resp.responses.pending() == Some(ResponseClass::Resource)))
+                let written = responder::transmit(qp, world, ResponseClass::Resource, space)?;
+                Some((written, qp.resp.responses.pending() == Some(ResponseClass::Resource)))
             });
             let (sent, more) = sent.flatten().unzip();
             let more = more == Some(true);
             let spent =
-                sent.is_some_and(|transmit: Transmit| self.response_queue.sent(transmit.len, &self.config));
+                sent.is_some_and(|written: Written| self.response_queue.sent(written.len, &self.config));
             if spent || !more {
                 self.scheduler.begin_round();
                 self.response_queue.end_turn(more);
@@ -173,9 +200,8 @@ impl<M: Memory> Objects<M> {
         }
     }
 
-    /// Writes the next packet, from the first class allowed to send.
-    ///
-    /// `response`: the queue pair whose response is next, if responses may leave.
+    /// Writes the next packet. `response`: the queue pair whose response is next, if responses may
+    /// leave.
     #[inline]
     fn transmit<S: Sink>(
         &mut self,
@@ -185,36 +211,51 @@ impl<M: Memory> Objects<M> {
         space: &mut (impl Space + ?Sized),
         sink: &mut S,
     ) -> Option<Transmit> {
+        let mut space = LastPath { space, path: Path::default() };
+        let Written { len, qpn } = self.write(now, urgency, response, &mut space, sink)?;
+        Some(Transmit { len, path: space.path, qpn })
+    }
+
+    /// Writes the next packet, from the first class allowed to send.
+    #[inline]
+    fn write<S: Sink>(
+        &mut self,
+        now: Time,
+        urgency: Urgency,
+        response: Option<u32>,
+        space: &mut (impl Space + ?Sized),
+        sink: &mut S,
+    ) -> Option<Written> {
         if urgency == Urgency::Owed {
             return self.send_nak(now, space, sink).or_else(|| self.send_ack(now, space, sink));
         }
         loop {
             if self.scheduler.requests_sent < SHARE
                 && !self.scheduler.ready.is_empty()
-                && let Some(transmit) = self.send_request(now, space, sink)
+                && let Some(written) = self.send_request(now, space, sink)
             {
                 self.scheduler.requests_sent += 1;
-                return Some(transmit);
+                return Some(written);
             }
             if self.scheduler.naks_sent < SHARE
                 && !self.scheduler.naks.is_empty()
-                && let Some(transmit) = self.send_nak(now, space, sink)
+                && let Some(written) = self.send_nak(now, space, sink)
             {
                 self.scheduler.naks_sent += 1;
-                return Some(transmit);
+                return Some(written);
             }
             if (response.is_some() || urgency == Urgency::All)
                 && self.scheduler.acks_sent < SHARE
                 && !self.scheduler.acks.is_empty()
-                && let Some(transmit) = self.send_ack(now, space, sink)
+                && let Some(written) = self.send_ack(now, space, sink)
             {
                 self.scheduler.acks_sent += 1;
-                return Some(transmit);
+                return Some(written);
             }
             if let Some(number) = response
-                && let Some(transmit) = self.send_response(number, now, space, sink)
+                && let Some(written) = self.send_response(number, now, space, sink)
             {
-                return Some(transmit);
+                return Some(written);
             }
             if self.scheduler.begin_round() < SHARE {
                 return None;

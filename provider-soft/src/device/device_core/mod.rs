@@ -467,24 +467,24 @@ impl DeviceCore {
             };
             let place = places.place;
             match transmit {
-                Some(Transmit { len, path, .. }) => {
+                Some(Transmit { len, ref path, .. }) => {
                     self.spent.packets += 1;
                     self.spent.bytes += len;
                     has_sent = true;
                     if let Place::Ring(link) = place {
-                        self.links.push_written(link, len, &path, now, socket);
+                        self.links.push_written(link, len, path, now, socket);
                         continue;
                     }
                     let flip = match &mut self.injector {
                         None => None,
                         Some(injector) => {
-                            match injector.judge(now, self.outbox.written(len), &path, socket.counts()) {
+                            match injector.judge(now, self.outbox.written(len), path, socket.counts()) {
                                 Some(flip) => flip,
                                 None => continue,
                             }
                         }
                     };
-                    if !push(&mut self.outbox, &mut self.links, len, &path, flip, socket, now) {
+                    if !push(&mut self.outbox, &mut self.links, len, path, flip, socket, now) {
                         self.backlog.add(len);
                     }
                 }

@@ -19,11 +19,12 @@
 use alloc::collections::VecDeque;
 
 use super::memory::{Sink, Space, space_for};
+use super::output::Written;
 use super::responder::same_partition;
 use super::room;
 use super::types::{
     Arrival, DropReason, GSI_QKEY, GSI_QPN, MAD_LEN, Mad, MadDestination, PostRefused, Qpn, ReceivedMad,
-    Refused, Transmit,
+    Refused,
 };
 use crate::wire::bth::{self, DEFAULT_PKEY};
 use crate::wire::{Headers, MASK_24, Opcode, Psn, deth};
@@ -66,7 +67,7 @@ impl Gsi {
     }
 
     /// Writes the next MAD as a packet. A MAD that does not fit the space is dropped.
-    pub(crate) fn transmit(&mut self, space: &mut (impl Space + ?Sized)) -> Option<Transmit> {
+    pub(crate) fn transmit(&mut self, space: &mut (impl Space + ?Sized)) -> Option<Written> {
         let (to, mad) = self.waiting.pop_front()?;
         let bth =
             bth::Repr { pkey: to.pkey, ..bth::Repr::new(Opcode::UD_SEND_ONLY, to.qpn & MASK_24, self.psn) };
@@ -77,7 +78,7 @@ impl Gsi {
         buf.get_mut(headers.len()..len)?.copy_from_slice(&mad);
         headers.emit(buf);
         self.psn = self.psn.next();
-        Some(Transmit { len, path: to.path, qpn: Qpn(GSI_QPN) })
+        Some(Written { len, qpn: Qpn(GSI_QPN) })
     }
 }
 

@@ -5,10 +5,11 @@ use crate::engine::completion::send;
 use crate::engine::environment::Environment;
 use crate::engine::memory::{Memory, Sink, Space, space_for};
 use crate::engine::memory_regions::Bind;
+use crate::engine::output::Written;
 use crate::engine::qp::Qp;
 use crate::engine::queue::Wqe;
 use crate::engine::scheduler::PACKET_COST;
-use crate::engine::types::{Access, Path, SendOp, Service, Stall, State, Status, Transmit};
+use crate::engine::types::{Access, Path, SendOp, Service, Stall, State, Status};
 use crate::wire::opcode::operation;
 use crate::wire::packet::pad_for;
 use crate::wire::{self, Headers, Opcode, Psn, atomic_eth, bth, deth, ieth, imm, reth, xrceth};
@@ -35,7 +36,7 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
     space: &mut (impl Space + ?Sized),
-) -> Option<Transmit> {
+) -> Option<Written> {
     // Terminates because every iteration that does not return moves the cursor forward.
     while has_work(qp) {
         let position = qp.req.cursor;
@@ -67,7 +68,7 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
         }
         let unasked = qp.req.unasked;
         return match emit(qp, env, &wqe, space) {
-            Ok(transmit) => Some(transmit),
+            Ok(len) => Some(Written { len, qpn: qp.qpn }),
             Err(status) => {
                 qp.req.unasked = unasked;
                 stop(qp, env, &wqe, status);
@@ -236,7 +237,7 @@ fn emit<M: Memory, S: Sink>(
     env: &mut Environment<'_, M, S>,
     wqe: &Wqe,
     space: &mut (impl Space + ?Sized),
-) -> Result<Transmit, Status> {
+) -> Result<usize, Status> {
     let (position, psn) = (qp.req.cursor, qp.req.next);
     let mtu = qp.send_mtu();
     let nth = psn.offset_from(wqe.first_psn);
@@ -284,7 +285,6 @@ fn emit<M: Memory, S: Sink>(
     let len = end + usize::from(headers.bth.pad_cnt);
     buf.get_mut(end..len).ok_or(Status::General)?.fill(0);
 
-    let qpn = qp.qpn;
     let req = &mut qp.req;
     req.next += psns;
     if last {
@@ -305,7 +305,7 @@ fn emit<M: Memory, S: Sink>(
             send::settle(qp, env, quiet);
         }
     }
-    Ok(Transmit { len, path, qpn })
+    Ok(len)
 }
 
 /// Returns whether this packet requests an acknowledgement: the last of a message, one after every

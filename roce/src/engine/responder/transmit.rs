@@ -7,8 +7,9 @@ use super::refuse::fail;
 use crate::engine::completion::recv;
 use crate::engine::environment::Environment;
 use crate::engine::memory::{Memory, Sink, Space, space_for};
+use crate::engine::output::Written;
 use crate::engine::qp::{Due, Qp, Resource, ResourceOp, ResponseClass};
-use crate::engine::types::{Access, Event, Pd, Service, Stall, Status, Transmit};
+use crate::engine::types::{Access, Event, Pd, Service, Stall, Status};
 use crate::wire::{
     Headers, NakCode, Opcode, Psn, Syndrome, aeth, atomic_ack_eth, bth, opcode, packet::pad_for,
 };
@@ -20,9 +21,9 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
     env: &mut Environment<'_, M, S>,
     kind: ResponseClass,
     space: &mut (impl Space + ?Sized),
-) -> Option<Transmit> {
+) -> Option<Written> {
     let len = write(qp, env, kind, space)?;
-    Some(Transmit { len, path: qp.attr.path, qpn: qp.qpn })
+    Some(Written { len, qpn: qp.qpn })
 }
 
 #[inline]
