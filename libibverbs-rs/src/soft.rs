@@ -10,6 +10,8 @@
 //! |---|---|
 //! | `VERBS_SOFT_STRICT_PORTS=1` | [`Builder::strict_ports`] |
 //! | `VERBS_SOFT_CHECKED_MEMORY=none`, `files` or `all` | [`Builder::checked_memory`] |
+//! | `VERBS_SOFT_SHM=0` | [`Builder::shared_memory`] |
+//! | `VERBS_SOFT_SHM=/run/verbs` | [`Builder::shared_memory_folder`] |
 //! | `VERBS_SOFT_FAULTS=loss=1%,delay=100us,seed=7` | [`Builder::faults`] |
 //! | `VERBS_SOFT_PCAP=/tmp/packets.pcap` | [`Builder::capture`] |
 //!
@@ -110,6 +112,13 @@ impl Builder {
     /// instead of UDP. On by default. See [`SoftBuilder::shared_memory`].
     pub fn shared_memory(self, enabled: bool) -> Self {
         Self(self.0.shared_memory(enabled))
+    }
+
+    /// Sets a folder in which devices meet to exchange packets through shared memory, in place of
+    /// their network namespace. Containers can share it. See
+    /// [`SoftBuilder::shared_memory_folder`].
+    pub fn shared_memory_folder(self, folder: impl Into<PathBuf>) -> Self {
+        Self(self.0.shared_memory_folder(folder))
     }
 
     /// Injects faults into the packets that the device sends: loss, delay and others, repeatable by

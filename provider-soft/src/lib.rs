@@ -8,7 +8,8 @@
 //! the same setting of [`SoftBuilder`], queue pairs accept packets from only one UDP source port of
 //! their peer. `VERBS_SOFT_CHECKED_MEMORY` selects the memory that may disappear while it is
 //! registered ([`CheckedMemory`]). `VERBS_SOFT_SHM=0` keeps packets within a machine on UDP
-//! ([`SoftBuilder::shared_memory`]). `VERBS_SOFT_FAULTS` injects [`Faults`] into sent packets, and
+//! ([`SoftBuilder::shared_memory`]), and `VERBS_SOFT_SHM=/folder` lets containers meet in a folder
+//! ([`SoftBuilder::shared_memory_folder`]). `VERBS_SOFT_FAULTS` injects [`Faults`] into sent packets, and
 //! `VERBS_SOFT_PCAP` names a file for copies of all packets ([`SoftBuilder::capture`]).
 //!
 //! From top to bottom; a folder imports only folders below it:

@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv6Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -26,6 +26,7 @@ use crate::io::{Capture, Faults, InvalidFaults, Socket};
 use crate::memory::checked::CheckedMemory;
 use crate::objects::context::Context;
 use crate::objects::soft::{DRIVER_ID, Soft};
+use crate::shm::place::{Folder, Place};
 
 /// A device in userspace: one IP address, UDP port 4791.
 ///
@@ -91,8 +92,20 @@ impl SoftDevice {
 #[derive(Clone, Debug, Default)]
 pub struct SoftBuilder {
     settings: Settings,
+    shared_memory: SharedMemory,
     scope_id: u32,
     capture: Option<PathBuf>,
+}
+
+/// The devices to exchange packets with through memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum SharedMemory {
+    Off,
+    /// Those of the network namespace.
+    #[default]
+    Namespace,
+    /// Those that meet in a folder.
+    Folder(PathBuf),
 }
 
 impl SoftBuilder {
@@ -126,11 +139,24 @@ impl SoftBuilder {
     /// Sets whether packets to and from other devices of this user on this machine travel through
     /// shared memory instead of UDP sockets. The default is on.
     ///
-    /// Both devices must have the setting, and belong to processes of one network namespace.
-    /// Otherwise their packets use UDP. [`Counters::shm_sent`](crate::Counters::shm_sent) counts
+    /// Both devices must have the setting, and belong to processes of one network namespace
+    /// ([`shared_memory_folder`](Self::shared_memory_folder) is for containers). Otherwise their
+    /// packets use UDP. [`Counters::shm_sent`](crate::Counters::shm_sent) counts
     /// the packets that travel through memory; tcpdump and netem see the others alone.
     pub fn shared_memory(mut self, enabled: bool) -> Self {
-        self.settings.shared_memory = enabled;
+        self.shared_memory = if enabled { SharedMemory::Namespace } else { SharedMemory::Off };
+        self
+    }
+
+    /// Sets a folder in which devices of this user meet to exchange packets through shared memory,
+    /// in place of their network namespace.
+    ///
+    /// Containers that share the folder use it across their network namespaces, even without a
+    /// route between them; connections by address need one. Both devices must have the same folder,
+    /// and different addresses. It must belong to this user or root, and no other user may be able
+    /// to write to it unless it has the sticky bit. It contains a socket for each device.
+    pub fn shared_memory_folder(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.shared_memory = SharedMemory::Folder(folder.into());
         self
     }
 
@@ -164,6 +190,9 @@ impl SoftBuilder {
     /// # Errors
     /// - The errors of [`SoftDevice::bind`]; `EADDRNOTAVAIL` if the interface of
     ///   [`scope_id`](Self::scope_id) does not have the address.
+    /// - [`SkipReason::Folder`] if the folder of
+    ///   [`shared_memory_folder`](Self::shared_memory_folder) cannot be used: `EPERM` if other users
+    ///   can change it.
     /// - [`SkipReason::Capture`] if the file of [`capture`](Self::capture) cannot be written:
     ///   `EEXIST` if it has other contents.
     pub fn bind(self, address: IpAddr) -> Result<DeviceInfo> {
@@ -173,7 +202,7 @@ impl SoftBuilder {
     /// Creates a device that only programs of this machine reach, as [`SoftDevice::auto`] does.
     ///
     /// # Errors
-    /// The errors of [`SoftDevice::auto`], and of the file as for [`bind`](Self::bind).
+    /// The errors of [`SoftDevice::auto`], and of folder and file as for [`bind`](Self::bind).
     pub fn auto(self) -> Result<DeviceInfo> {
         self.on_any(&own_name()).map_err(|skipped| skipped.into_error("bind"))
     }
@@ -193,7 +222,17 @@ impl SoftBuilder {
             Some(other) => Err(SkipReason::Request { variable, asked: other.into(), expected: "0 or 1" }),
         };
         let strict_ports = flag(STRICT_PORTS, false)?;
-        let shared_memory = flag(SHM, true)?;
+        let shared_memory = match variable(SHM) {
+            Some(folder) if Path::new(&folder).is_absolute() => SharedMemory::Folder(folder.into()),
+            _ => match text(SHM).as_deref() {
+                None | Some("" | "1") => SharedMemory::Namespace,
+                Some("0") => SharedMemory::Off,
+                Some(other) => {
+                    let (asked, expected) = (other.into(), "0, 1 or the absolute path of a folder");
+                    return Err(SkipReason::Request { variable: SHM, asked, expected });
+                }
+            },
+        };
         let checked_memory = match text(CHECKED_MEMORY).as_deref() {
             None | Some("" | "files") => CheckedMemory::Files,
             Some("none") => CheckedMemory::None,
@@ -213,7 +252,8 @@ impl SoftBuilder {
         };
         let capture = variable(PCAP).filter(|path| !path.is_empty()).map(PathBuf::from);
         Ok(Self {
-            settings: Settings { strict_ports, checked_memory, faults, shared_memory },
+            settings: Settings { strict_ports, checked_memory, faults },
+            shared_memory,
             scope_id: 0,
             capture,
         })
@@ -246,10 +286,20 @@ impl SoftBuilder {
                 }
             }
         }
+        let place = match self.shared_memory {
+            SharedMemory::Off => None,
+            SharedMemory::Namespace => Some(Place::Namespace),
+            SharedMemory::Folder(path) => match Folder::open(&path) {
+                Ok(folder) => Some(Place::Folder(folder)),
+                Err(errno) => {
+                    return Err(Skipped { name: name.into(), reason: SkipReason::Folder { path, errno } });
+                }
+            },
+        };
         let address = socket.address();
         // Equal addresses on two interfaces are two devices.
         let guid = Guid(guid_of(address).0 ^ u64::from(self.scope_id) << 32);
-        let device = Device::new(name, socket, guid, self.settings, is_auto)
+        let device = Device::new(name, socket, guid, self.settings, place, is_auto)
             .map_err(|errno| left_out(name, address, errno))?;
         Ok(DeviceInfo::brought(name, DRIVER_ID, guid, OwnDevice::new(device)))
     }
@@ -397,7 +447,8 @@ const STRICT_PORTS: &str = "VERBS_SOFT_STRICT_PORTS";
 /// The environment variable that requests [`SoftBuilder::checked_memory`] for those devices.
 const CHECKED_MEMORY: &str = "VERBS_SOFT_CHECKED_MEMORY";
 
-/// The environment variable that requests [`SoftBuilder::shared_memory`] for those devices.
+/// The environment variable that requests [`SoftBuilder::shared_memory`], or with a path
+/// [`SoftBuilder::shared_memory_folder`], for those devices.
 const SHM: &str = "VERBS_SOFT_SHM";
 
 /// The environment variable that requests [`SoftBuilder::faults`] for those devices.
@@ -484,11 +535,20 @@ mod tests {
 
     #[test]
     fn shared_memory_is_on_unless_it_is_turned_off() {
-        for (value, enabled) in [(None, true), (Some(""), true), (Some("1"), true), (Some(" 0"), false)] {
-            assert_eq!(with(SHM, value).map(|builder| builder.settings.shared_memory), Ok(enabled));
+        use SharedMemory::{Folder, Namespace, Off};
+        for (value, chosen) in [
+            (None, Namespace),
+            (Some(""), Namespace),
+            (Some("1"), Namespace),
+            (Some(" 0"), Off),
+            (Some("/run/verbs"), Folder("/run/verbs".into())),
+        ] {
+            assert_eq!(with(SHM, value).map(|builder| builder.shared_memory), Ok(chosen));
         }
         let reason = asked_for("auto", &with(SHM, Some("off")))[0].as_ref().unwrap_err().to_string();
         assert!(reason.contains("VERBS_SOFT_SHM asks for \"off\""), "{reason}");
+        let reason = asked_for("auto", &with(SHM, Some("/nowhere")))[0].as_ref().unwrap_err().to_string();
+        assert!(reason.contains("/nowhere") && reason.contains("ENOENT"), "{reason}");
     }
 
     #[test]

@@ -72,6 +72,14 @@ pub enum SkipReason {
         /// The errno of `open(2)` or `write(2)`; `EEXIST` if the file has other contents.
         errno: Errno,
     },
+    /// A provider should have created it, but cannot use the folder in which it meets other
+    /// devices.
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The errno of `open(2)` or `access(2)`; `EPERM` if other users can change the folder.
+        errno: Errno,
+    },
     /// A provider should have created it, but cannot parse the request.
     Request {
         /// The environment variable with the request.
@@ -87,7 +95,10 @@ impl SkipReason {
     /// Returns whether the program or its environment requested the device from a provider, instead
     /// of discovery finding it.
     pub const fn was_asked_for(&self) -> bool {
-        matches!(self, Self::Address { .. } | Self::Capture { .. } | Self::Request { .. })
+        matches!(
+            self,
+            Self::Address { .. } | Self::Capture { .. } | Self::Folder { .. } | Self::Request { .. }
+        )
     }
 
     /// Returns the errno of opening such a device: the system's errno, if there is one.
@@ -96,7 +107,8 @@ impl SkipReason {
             Self::NodeMissing { errno, .. }
             | Self::Unreadable { errno, .. }
             | Self::Address { errno, .. }
-            | Self::Capture { errno, .. } => *errno,
+            | Self::Capture { errno, .. }
+            | Self::Folder { errno, .. } => *errno,
             Self::NoChardev { errno } => errno.unwrap_or(Errno::NODEV),
             Self::Request { .. } => Errno::INVAL,
             Self::BadName | Self::Nonsense { .. } | Self::NoProvider { .. } | Self::AbiOutOfRange { .. } => {
@@ -209,6 +221,18 @@ impl fmt::Display for SkipReason {
                 path.display(),
                 errno.description()
             ),
+            Self::Folder { path, errno: Errno::PERM } => write!(
+                f,
+                "devices cannot meet in the folder {}, which other users can change: make it this user's or root's (chown), \
+                 without permission for others to write (chmod go-w)",
+                path.display()
+            ),
+            Self::Folder { path, errno } => write!(
+                f,
+                "devices cannot meet in the folder {}: {} ({errno}); name a folder that this user can write to",
+                path.display(),
+                errno.description()
+            ),
             Self::Request { variable, asked, expected } => {
                 write!(f, "{variable} asks for {asked:?}: it takes {expected}")
             }
@@ -305,6 +329,9 @@ mod tests {
             full.contains("ulimit -n") && full.contains("all of the ") && !full.contains("another address"),
             "{full}"
         );
+        let folder = |errno| sentence(SkipReason::Folder { path: "/tmp/meet".into(), errno });
+        assert!(folder(Errno::PERM).contains("/tmp/meet, which other users can change: "));
+        assert!(folder(Errno::NOENT).contains("(ENOENT); name a folder"));
         let request = SkipReason::Request {
             variable: "VERBS_SOFT",
             asked: "300.1.1.1\n".into(),

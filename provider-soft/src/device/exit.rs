@@ -93,6 +93,7 @@ extern "C" fn settle() {
     if let Some(devices) = DEVICES.try_lock() {
         for device in devices.iter().filter_map(Weak::upgrade) {
             device.finish_counter_files();
+            device.leave_place();
         }
     }
     if let Some(files) = FILES.try_lock().filter(|files| files.process == std::process::id()) {

@@ -68,6 +68,7 @@ use crate::device::state::DeviceState;
 use crate::io::link::PortWatch;
 use crate::io::{Membership, Socket};
 use crate::shm::peers::Peers;
+use crate::shm::place::Place;
 
 /// A live device. Dropping the last reference stops it.
 #[derive(Debug)]
@@ -79,7 +80,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Creates a device on a socket.
+    /// Creates a device on a socket. It exchanges packets in memory with devices of `place`.
     ///
     /// # Errors
     /// `ENOMEM`; the errno of a failed system call: notably `EMFILE`, and `EAGAIN` if the process
@@ -89,11 +90,12 @@ impl Device {
         socket: Socket,
         guid: Guid,
         settings: Settings,
+        place: Option<Place>,
         is_auto: bool,
     ) -> Result<Arc<Self>, Errno> {
         // Before the device, because all need much of the caller's stack.
         let link = PortWatch::on(&socket);
-        let peers = settings.shared_memory.then(|| Peers::listen(&socket)).flatten();
+        let peers = place.and_then(|place| Peers::listen(place, &socket));
         let shared = DeviceState::new(name, socket, link, peers, guid, settings)?;
         Self::start(name, shared, is_auto)
     }

@@ -4,7 +4,7 @@ use crate::io::Faults;
 use crate::memory::checked::CheckedMemory;
 
 /// The settings of a device, made by [`SoftBuilder`](crate::SoftBuilder).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     /// Whether connected queue pairs accept packets from only one UDP source port of their peer.
     pub(crate) strict_ports: bool,
@@ -12,17 +12,4 @@ pub(crate) struct Settings {
     pub(crate) checked_memory: CheckedMemory,
     /// The faults of sent packets, if requested.
     pub(crate) faults: Option<Box<Faults>>,
-    /// Whether packets to processes of this machine travel through memory.
-    pub(crate) shared_memory: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            strict_ports: false,
-            checked_memory: CheckedMemory::default(),
-            faults: None,
-            shared_memory: true,
-        }
-    }
 }

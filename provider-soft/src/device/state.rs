@@ -841,6 +841,13 @@ impl DeviceState {
         }
     }
 
+    /// Removes the device's name from its folder before the process exits. Allocates nothing.
+    pub(crate) fn leave_place(&self) {
+        if let Some(peers) = self.peers.as_ref().filter(|_| !self.is_forked()) {
+            peers.leave_place();
+        }
+    }
+
     /// Wakes the driver, if it sleeps.
     pub(crate) fn wake_driver(&self) {
         let _ = self.driver_alarm.write(1);

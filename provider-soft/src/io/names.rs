@@ -28,7 +28,16 @@ pub(crate) fn stream() -> Result<OwnedFd, Errno> {
 /// # Errors
 /// `EAGAIN`: thousands of clients wait for the listener's reply; any other errno of `connect(2)`.
 pub(crate) fn is_reached(client: &OwnedFd, name: &str) -> Result<bool, Errno> {
-    match connect(client.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?) {
+    is_connected(client, &UnixAddr::new_abstract(name.as_bytes())?)
+}
+
+/// Connects a client to an address. Returns whether a listener has it; otherwise the socket is
+/// unchanged.
+///
+/// # Errors
+/// The errors of [`is_reached`].
+pub(crate) fn is_connected(client: &OwnedFd, address: &UnixAddr) -> Result<bool, Errno> {
+    match connect(client.as_raw_fd(), address) {
         Ok(()) => Ok(true),
         Err(nix::errno::Errno::ECONNREFUSED | nix::errno::Errno::ENOENT) => Ok(false),
         Err(errno) => Err(errno.into()),

@@ -1,7 +1,8 @@
 //! [`Peers`]: finds the devices of this user on this machine and exchanges memory with them.
 //!
 //! Each device listens under an abstract name, which contains the user, the address and the
-//! device's slot of it ([`crate::io::share`]), or 0 if processes do not share the address. A device
+//! device's slot of it ([`crate::io::share`]), or 0 if processes do not share the address. With a
+//! folder, it listens at a socket in this folder instead ([`place`](super::place)). A device
 //! that is about to send packets to another one connects to the other's name. Both sides exchange
 //! one message with two files: a ring and the page that says whether the device sleeps. The
 //! connection stays. It carries doorbells, single bytes that wake the other side, and its end is
@@ -23,7 +24,8 @@
 //!
 //! # Trust
 //! Both sides check the other's user (`SO_PEERCRED`), so memory is exchanged only with processes of
-//! this user. They also belong to the same network namespace, as abstract names do. The message of
+//! this user. They also belong to the same network namespace, as abstract names do, or have the same
+//! folder. The message of
 //! a connecting process is not proof of its address. Any process of this user could take the
 //! address itself. Connections without a message are few: the oldest makes way for the next one.
 //!
@@ -41,17 +43,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::socket::{
-    AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, bind, listen, recv, socket,
-};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, socket};
 use roce::engine::Gid;
 use verbs_core::Errno;
 
 use super::links::Link;
+use super::place::Place;
 use super::segment::{OwnSegment, PeerSegment};
 use super::sleep::{OwnSleep, PeerSleep};
 use crate::io::address::address_of;
-use crate::io::names::{is_reached, pause};
+use crate::io::names::is_connected;
 use crate::io::owner::Owner;
 use crate::io::spare::SpareFd;
 use crate::io::{Socket, accept, effective_user, receive_files, send_files};
@@ -68,6 +69,7 @@ pub(crate) struct PeerId {
 #[derive(Debug)]
 pub(crate) struct Peers {
     own: PeerId,
+    place: Place,
     /// The interface of link-local addresses.
     scope: u32,
     port: u16,
@@ -134,9 +136,6 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The time within which a connection with precedence arrives.
 const ARRIVAL: Duration = Duration::from_millis(500);
 
-/// The time within which a process that ends has closed its files.
-const ENDING: Duration = Duration::from_millis(500);
-
 /// The maximum number of connections. Further peers use UDP.
 pub(super) const MAX_PEERS: usize = 1024;
 
@@ -153,25 +152,14 @@ impl Peers {
     /// Begins to listen for other devices. Returns `None` if this is impossible: a sandbox forbids
     /// Unix sockets or memory files.
     #[inline(never)]
-    pub(crate) fn listen(socket: &Socket) -> Option<Box<Self>> {
+    pub(crate) fn listen(place: Place, socket: &Socket) -> Option<Box<Self>> {
         let own = PeerId { gid: socket.gid(), slot: socket.slot() };
-        Self::try_listen(own, socket.scope(), socket.port()).map(Box::new).ok()
+        Self::try_listen(place, own, socket.scope(), socket.port()).map(Box::new).ok()
     }
 
-    fn try_listen(own: PeerId, scope: u32, port: u16) -> Result<Self, Errno> {
+    fn try_listen(mut place: Place, own: PeerId, scope: u32, port: u16) -> Result<Self, Errno> {
         let sleep = OwnSleep::new()?;
-        let listener = stream()?;
-        let name = name(own, scope, port);
-        let name = UnixAddr::new_abstract(name.as_bytes())?;
-        // The process that had the slot before may still be closing its files.
-        let deadline = Instant::now() + ENDING;
-        while let Err(errno) = bind(listener.as_raw_fd(), &name) {
-            if errno != nix::errno::Errno::EADDRINUSE {
-                return Err(errno.into());
-            }
-            pause(deadline)?;
-        }
-        listen(&listener, Backlog::MAXCONN)?;
+        let listener = place.listen(own, scope, port)?;
         let news = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let doorbells = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         news.add(&listener, EpollEvent::new(EpollFlags::EPOLLIN, LISTENER))?;
@@ -179,7 +167,20 @@ impl Peers {
         let (table, settled) = (Mutex::new(table), Condvar::new());
         let attending = Mutex::default();
         let most = MAX_PEERS;
-        Ok(Self { own, scope, port, listener, news, doorbells, sleep, most, table, settled, attending })
+        Ok(Self {
+            own,
+            place,
+            scope,
+            port,
+            listener,
+            news,
+            doorbells,
+            sleep,
+            most,
+            table,
+            settled,
+            attending,
+        })
     }
 
     /// Connects to the device of a queue pair with this address and upper 8 bits of its number, if
@@ -279,7 +280,7 @@ impl Peers {
             return Err(Errno::USERS);
         }
         let socket = stream()?;
-        if !is_reached(&socket, &name(id, self.scope, self.port))? {
+        if !is_connected(&socket, &self.place.address(id, self.scope, self.port)?)? {
             return Err(Errno::CONNREFUSED);
         }
         if !Owner::from_stream(&socket)?.is_own_user() {
@@ -442,6 +443,11 @@ impl Peers {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Removes the own name from the folder before the process ends. Allocates nothing.
+    pub(crate) fn leave_place(&self) {
+        self.place.leave();
+    }
+
     /// Calls `each` with the descriptors that a forked child must close so as not to keep the name,
     /// as far as no other thread uses the table.
     pub(crate) fn for_each_file(&self, mut each: impl FnMut(BorrowedFd<'_>)) {
@@ -538,7 +544,7 @@ fn read_message(socket: BorrowedFd<'_>) -> Result<Message, Errno> {
 }
 
 /// Returns the abstract name of a device.
-fn name(id: PeerId, scope: u32, port: u16) -> String {
+pub(super) fn name(id: PeerId, scope: u32, port: u16) -> String {
     let address = address_of(id.gid);
     let is_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let scope = if is_link_local { scope } else { 0 };
@@ -546,7 +552,7 @@ fn name(id: PeerId, scope: u32, port: u16) -> String {
 }
 
 /// Returns a socket for connections.
-fn stream() -> Result<OwnedFd, Errno> {
+pub(super) fn stream() -> Result<OwnedFd, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
 }
@@ -559,7 +565,7 @@ mod tests {
     fn listen_at(slot: u8, most: usize) -> Peers {
         let [.., high, low] = std::process::id().to_be_bytes();
         let own = PeerId { gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 250, high, low], slot };
-        Peers { most, ..Peers::try_listen(own, 0, 4791).unwrap() }
+        Peers { most, ..Peers::try_listen(Place::Namespace, own, 0, 4791).unwrap() }
     }
 
     /// Lets the first device meet the second one. Returns the links that begin, of each of them.

@@ -18,7 +18,10 @@ mod hostile;
 mod peer;
 
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{PATIENCE, eventually, own_address};
@@ -37,7 +40,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     let only = std::env::args().nth(1).filter(|name| !name.starts_with('-'));
-    let cases: [(&str, fn()); 22] = [
+    let cases: [(&str, fn()); 25] = [
         ("requests_to_a_killed_peer_end_and_its_successor_is_met_again", killed),
         ("a_device_that_was_about_to_be_met_by_a_killed_peer_is_met_by_its_successor", killed_meeting),
         ("a_stopped_peer_delays_packets_to_others_only_for_a_moment", stopped),
@@ -49,6 +52,9 @@ fn main() -> ExitCode {
         ("a_process_that_waits_sleeps_until_the_end", sleeps_through),
         ("packets_to_another_user_use_udp", other_user),
         ("packets_to_a_process_without_the_setting_use_udp", without_setting),
+        ("network_namespaces_with_a_common_folder_need_no_route", namespaces),
+        ("packets_to_another_user_in_a_common_folder_use_udp", other_user_in_folder),
+        ("packets_to_a_device_that_meets_others_elsewhere_use_udp", other_places),
         ("malformed_handshakes_are_rejected_and_leave_nothing_behind", malformed),
         ("invalid_rings_end_their_link_and_no_other", invalid_rings),
         ("silent_connections_neither_cost_time_nor_displace_honest_peers", silent),
@@ -68,6 +74,11 @@ fn main() -> ExitCode {
         }
         if name.contains("another_user") && !geteuid().is_root() {
             println!("SKIP shm.{name}: only root can start a process of another user");
+            skipped += 1;
+            continue;
+        }
+        if name.starts_with("network_namespaces") && !has_namespaces() {
+            println!("SKIP shm.{name}: the host allows no network namespace, or lacks unshare or ip");
             skipped += 1;
             continue;
         }
@@ -303,20 +314,19 @@ fn asleep(count: u64, own: How, its: How, beside: bool) {
 }
 
 fn other_user() {
-    stays_on_udp(|command| {
+    stays_on_udp(&Node::bind(own()), |command| {
         use std::os::unix::process::CommandExt as _;
         command.uid(65_533).gid(65_533);
     });
 }
 
 fn without_setting() {
-    stays_on_udp(|command| {
+    stays_on_udp(&Node::bind(own()), |command| {
         command.env("VERBS_SOFT", above().to_string()).env("VERBS_SOFT_SHM", "0");
     });
 }
 
-fn stays_on_udp(change: impl Fn(&mut Command)) {
-    let node = Node::bind(own());
+fn stays_on_udp(node: &Node, change: impl Fn(&mut Command)) {
     let mut peer = Peer::start_with(above(), change);
     let mut end = node.meet(&mut peer, SOON + 4);
     end.ping_pong(&mut peer, 100, How::Poll, How::Poll);
@@ -324,6 +334,79 @@ fn stays_on_udp(change: impl Fn(&mut Command)) {
     let (own, its) = (node.counters(), peer.counters());
     assert_eq!((own.shm_sent, its.shm_sent), (0, 0), "{own:?} {its:?}");
     assert!(own.sent > 0 && its.sent > 0);
+}
+
+/// A folder in which devices meet, which is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(mode: u32) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("verbs-shm-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        Self(path)
+    }
+
+    /// Returns the number of sockets.
+    fn sockets(&self) -> usize {
+        std::fs::read_dir(&self.0).unwrap().count()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn has_namespaces() -> bool {
+    let mut command = peer::unshare();
+    command.args(["ip", "link", "set", "lo", "up"]);
+    command.status().is_ok_and(|status| status.success())
+}
+
+/// Processes with one address follow each other. Those that are killed leave their sockets.
+fn namespaces() {
+    let folder = Folder::new(0o700);
+    let node = Node::in_folder(own(), &folder.0);
+    for address in [below(), above()] {
+        for round in 1..=3 {
+            let mut peer = Peer::start_in_namespace(address, &folder.0);
+            let mut end = node.meet(&mut peer, NEVER);
+            end.ping_pong(&mut peer, 1000, How::Poll, How::Poll);
+            end.ping_pong(&mut peer, 1000, How::Sleep, How::Descriptor);
+            assert_memory_alone(&node, &mut peer);
+            if round == 2 {
+                // The process exits by itself, and so removes its socket.
+                let sockets = folder.sockets();
+                peer.finish();
+                assert_eq!(folder.sockets(), sockets - 1);
+            }
+        }
+    }
+}
+
+fn other_user_in_folder() {
+    use std::os::unix::process::CommandExt as _;
+    let folder = Folder::new(0o1777);
+    let node = Node::in_folder(own(), &folder.0);
+    stays_on_udp(&node, |command| {
+        command.env("VERBS_SOFT", above().to_string()).env("VERBS_SOFT_SHM", &folder.0);
+        command.uid(65_533).gid(65_533);
+    });
+    assert_eq!(folder.sockets(), 2);
+}
+
+fn other_places() {
+    let (folder, other) = (Folder::new(0o700), Folder::new(0o700));
+    let node = Node::in_folder(own(), &folder.0);
+    for place in ["1", other.0.to_str().unwrap()] {
+        stays_on_udp(&node, |command| {
+            command.env("VERBS_SOFT", above().to_string()).env("VERBS_SOFT_SHM", place);
+        });
+    }
 }
 
 fn malformed() {

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::process::{ChildStdin, Command, ExitCode, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -122,6 +123,12 @@ impl Node {
             Context::from_raw(Soft::open(&SoftDevice::bind(address).unwrap()).unwrap())
         };
         Self { context }
+    }
+
+    /// Opens a device that meets others in a folder.
+    pub(crate) fn in_folder(address: IpAddr, folder: &Path) -> Self {
+        let device = SoftDevice::builder().shared_memory_folder(folder).bind(address).unwrap();
+        Self { context: Context::from_raw(Soft::open(&device).unwrap()) }
     }
 
     pub(crate) fn counters(&self) -> Counters {
@@ -404,7 +411,21 @@ impl Peer {
 
     /// Starts this program with arguments, and waits for its first line.
     pub(crate) fn start_as(args: &[&str], change: impl Fn(&mut Command)) -> Self {
-        let mut command = Command::new("/proc/self/exe");
+        Self::start_command(Command::new("/proc/self/exe"), args, change)
+    }
+
+    /// Starts a process in a new network namespace, with a device that meets others in a folder.
+    pub(crate) fn start_in_namespace(address: IpAddr, folder: &Path) -> Self {
+        let mut command = unshare();
+        command.args(["sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""]);
+        command.arg(std::env::current_exe().expect("this program has a path"));
+        let address = address.to_string();
+        Self::start_command(command, &["peer", &address], |command| {
+            command.env("VERBS_SOFT", &address).env("VERBS_SOFT_SHM", folder);
+        })
+    }
+
+    fn start_command(mut command: Command, args: &[&str], change: impl Fn(&mut Command)) -> Self {
         command.args(args).env_remove("VERBS_SOFT").stdin(Stdio::piped()).stdout(Stdio::piped());
         change(&mut command);
         let mut child = command.spawn().expect("this program starts again");
@@ -469,6 +490,13 @@ impl Peer {
         Duration::from_micros(self.ask("idle").parse().expect("microseconds"))
     }
 
+    /// Lets the process exit, and waits for it.
+    pub(crate) fn finish(self) {
+        let Self { process, stdin, .. } = self;
+        drop(stdin);
+        assert!(process.finish().success());
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.process.0.id().cast_signed()), signal).expect("the process exists");
     }
@@ -483,6 +511,14 @@ impl Peer {
         };
         eventually("the process stops", || std::fs::read_dir(&tasks).unwrap().all(is_stopped));
     }
+}
+
+/// Returns a command for a new network namespace. A user namespace makes an unprivileged process
+/// root of it.
+pub(crate) fn unshare() -> Command {
+    let mut command = Command::new("unshare");
+    command.arg(if geteuid().is_root() { "-n" } else { "-rn" });
+    command
 }
 
 /// Returns the lines printed by a process, as they arrive.
