@@ -1,5 +1,5 @@
-//! Three threads share one completion queue without a lock: one creates queue pairs on it, one
-//! polls it and posts each buffer again, and clients send.
+//! Threads share one completion queue without a lock: one creates queue pairs on it, another polls
+//! it and reposts each buffer, and clients send.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -44,7 +44,8 @@ fn poll(mut cq: Cq, new: Receiver<RecvHalf>) -> Result<usize> {
     for _ in 0..CLIENTS * MESSAGES {
         let completed = cq.poll_within(PATIENCE)?.ok()?;
         bytes += completed.received();
-        // A completion may arrive before its queue pair is handed over. A closed one never is.
+        // A completion may arrive before its queue pair is handed over. A closed queue pair never
+        // is.
         while !halves.contains_key(&completed.qp_num) && cq.has_qp(completed.qp_num) {
             let half = new.recv()?;
             halves.insert(half.qp_num(), half);

@@ -16,7 +16,7 @@ const LISTENER: u64 = 0;
 
 type Result<T, E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// Connects a new queue pair, with receives posted, to the one at the other end of a stream.
+/// Connects a new queue pair, with receives posted, to the queue pair at the other end of a stream.
 fn connect(context: &Context, pd: &Pd, cq: &Cq, mut stream: TcpStream) -> Result<Qp<verbs::state::Rts>> {
     let port = context.port(1)?;
     let qp = pd.create_qp(&QpInit::new(QpType::RC, cq))?;

@@ -1,7 +1,7 @@
 //! Posts receives to a queue pair and to a shared receive queue: `cargo xtask bench` counts the
 //! instructions of each call.
 //!
-//! `cargo run --example post_recv [-- --static]` prints the number of calls of each.
+//! `cargo run --example post_recv [-- --static]` prints how often each function is called.
 //!
 //! # Safety
 //! The posted buffer outlives the queues, and no peer sends to them. The measured functions are
@@ -18,7 +18,7 @@ use verbs::{
     SrqInit, rxe::Rxe,
 };
 
-/// Number of calls of each function.
+/// The number of calls to each function.
 const CALLS: u32 = 256;
 
 /// A queue pair and a shared receive queue.

@@ -50,7 +50,8 @@ fn loopback<P: Provider>(context: &Context<P>) -> Result<()> {
     let mut cqs = [context.create_cq(&CqInit::new(16))?, context.create_cq(&CqInit::new(16))?];
     let port = context.port(PORT)?;
     let ((left, to_left), (right, to_right)) = (create(&pd, &cqs[0], &port)?, create(&pd, &cqs[1], &port)?);
-    // All rights of the device: `RemoteAccess::all()` includes some that most devices refuse.
+    // All rights that the device supports: `RemoteAccess::all()` includes some that most devices
+    // reject.
     let access = context.remote_access()?;
     let attr = ConnectAttr { access, ..ConnectAttr::default() };
     let mut left = left.connect(&port, &to_right, &attr)?;

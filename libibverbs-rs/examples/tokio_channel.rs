@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //! [`AsyncFd::register`] needs a descriptor that stays open and unchanged; a [`CompChannel`] keeps
-//! its own.
+//! its descriptor open.
 #![allow(unsafe_code)]
 
 use std::error::Error;

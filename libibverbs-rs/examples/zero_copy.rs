@@ -3,7 +3,7 @@
 //! `zero_copy FILE`; without a name it sends its own program file.
 //!
 //! # Safety
-//! Mapping a file is unsafe because no program may write the file while it is mapped.
+//! Mapping a file is unsafe because the file must not be written while it is mapped.
 #![allow(unsafe_code)]
 
 use std::error::Error;
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    // The completions returned their shares, so `file` is the last one.
+    // The completions returned their shares, so `file` is the last share.
     let _map: Mmap = file.into_memory()?;
     Ok(())
 }

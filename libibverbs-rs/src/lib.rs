@@ -57,7 +57,7 @@
 //! 5. Post sends and receives, and poll their completions.
 //!
 //! # Guide
-//! [`guide`] is the manual, a page for each subject, with examples that run:
+//! [`guide`] is the manual, one page per subject, with examples that run:
 //!
 //! 1. [Memory](guide::memory), [queue pairs](guide::queue_pairs) and
 //!    [completions](guide::completions): what every program uses.
@@ -80,7 +80,7 @@
 //! | memory | `ibv_mr` | [`Buf`], [`FrozenBuf`], [`Exposed`], [`RemoteMr`] |
 //! | borrowed memory | `ibv_mr` | [`Scope`], [`ScopedBuf`], [`ScopedBytes`], [`ScopedQp`] |
 //! | raw memory | `ibv_mr` | [`Mr`], [`MrInit`], [`MrChange`] |
-//! | memory of the device | `ibv_dm`, `ibv_dmah` | [`Dm`], [`Dmah`] |
+//! | device memory | `ibv_dm`, `ibv_dmah` | [`Dm`], [`Dmah`] |
 //! | windows | `ibv_mw` | [`Window`], [`Invalidated`]; raw: [`Mw`] |
 //! | completions | `ibv_cq`, `ibv_wc` | [`Cq`], [`CqHandle`], [`Completion`], [`Completed`] |
 //! | completion events | `ibv_comp_channel` | [`CompChannel`], [`CqEvent`] |
@@ -112,8 +112,8 @@
 //! 3. [`Pd::scope`] is safe, too: it registers borrowed slices as [`ScopedBuf`]s and returns when
 //!    no request in flight uses them.
 //!
-//! [`WrBatch`] builds requests by the calls of `ibv_wr_start`, at the first layer; [`SendBatch`]
-//! batches sends at the second.
+//! [`WrBatch`] builds requests with the `ibv_wr_start` family of calls, at the first layer;
+//! [`SendBatch`] batches sends at the second.
 //!
 //! Peers can access only [exposed](Pd::expose) memory, which has no `&[u8]`. A posted request
 //! revokes the access of a [`Window`] without deregistering the memory.

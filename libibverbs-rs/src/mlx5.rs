@@ -1,10 +1,11 @@
 //! The ConnectX provider and its features beyond verbs.
 //!
 //! Programs that name the provider ([`Device::open_as`](crate::Device::open_as),
-//! [`Context::downcast`](crate::Context::downcast)) reach them by methods of the usual handles:
+//! [`Context::downcast`](crate::Context::downcast)) reach them through methods on the usual
+//! handles:
 //!
-//! - [`Context::create_cq_with`](crate::Context::create_cq_with): completion queues with entries of
-//!   128 bytes, or compressed ones;
+//! - [`Context::create_cq_with`](crate::Context::create_cq_with): completion queues with 128-byte
+//!   or compressed entries;
 //! - [`Pd::create_qp_with`](crate::Pd::create_qp_with): queue pairs whose completions contain short
 //!   data;
 //! - [`Qp::post_raw`](crate::Qp::post_raw), [`WrBatch::put_raw`](crate::WrBatch::put_raw),
@@ -60,10 +61,10 @@ pub struct QpOptions {
 }
 
 impl context::Context<Mlx5> {
-    /// Creates a completion queue as [`create_cq`](Self::create_cq) does, with options of ConnectX.
+    /// Creates a completion queue as [`create_cq`](Self::create_cq) does, with ConnectX options.
     ///
     /// # Errors
-    /// Same as [`create_cq`](Self::create_cq); `EINVAL` for an entry size other than 64 and 128;
+    /// Same as [`create_cq`](Self::create_cq); `EINVAL` for an entry size other than 64 or 128;
     /// `EOPNOTSUPP` for an unsupported form of compressed completions or an entry size the device
     /// does not compress.
     ///
@@ -89,7 +90,7 @@ impl context::Context<Mlx5> {
 }
 
 impl pd::Pd<Mlx5> {
-    /// Creates a queue pair as [`create_qp`](Self::create_qp) does, with options of ConnectX.
+    /// Creates a queue pair as [`create_qp`](Self::create_qp) does, with ConnectX options.
     ///
     /// # Errors
     /// Same as [`create_qp`](Self::create_qp).
@@ -107,8 +108,8 @@ impl pd::Pd<Mlx5> {
     /// Describes the protection domain for [direct access](direct).
     ///
     /// # Errors
-    /// Any errno the kernel returns for the query of an imported domain's number; other domains
-    /// never fail.
+    /// For an imported domain, any errno the kernel returns when its number is queried; other
+    /// domains never fail.
     ///
     /// # References
     /// `mlx5dv_init_obj(3)`
@@ -119,8 +120,8 @@ impl pd::Pd<Mlx5> {
 }
 
 impl srq::Srq<Mlx5> {
-    /// Describes the queue for [direct access](direct). The free entries are linked from the head
-    /// to the tail.
+    /// Describes the queue for [direct access](direct). The free entries form a linked list from
+    /// the head to the tail.
     ///
     /// # References
     /// `mlx5dv_init_obj(3)`

@@ -1,8 +1,8 @@
-//! The contract between this crate and a provider, for authors of providers and for programs that
-//! use a provider's own objects.
+//! The contract between this crate and a provider, for provider authors and for programs that use a
+//! provider's own objects.
 //!
 //! Start at [`Provider`], which names the objects of a provider, and at [`Driver`], which opens
-//! devices. [`Erased`] is the provider of handles that hide theirs.
+//! devices. [`Erased`] is the provider of handles that hide their actual provider.
 //!
 //! # Stability
 //! Semantic versioning does not cover this module yet. Any release may add required methods to

@@ -1,10 +1,10 @@
 //! RoCE v2 over UDP sockets of this process: devices for any machine, without a kernel module or
 //! special rights.
 //!
-//! A soft device exists only if it is requested: by the program with [`auto`] or [`bind`], or by
-//! its user with the environment variable `VERBS_SOFT`. The value, `auto` or IP addresses separated
-//! by commas, appends the devices `soft0`, `soft1`, … to every [`DeviceList`](crate::DeviceList).
-//! Further variables are for the settings of these devices:
+//! A soft device exists only if requested: by the program with [`auto`] or [`bind`], or by its user
+//! with the environment variable `VERBS_SOFT`. Its value, `auto` or comma-separated IP addresses,
+//! appends the devices `soft0`, `soft1`, … to every [`DeviceList`](crate::DeviceList). Further
+//! variables configure these devices:
 //!
 //! | variable | setting |
 //! |---|---|
@@ -24,10 +24,10 @@
 //! # Fork
 //! A device belongs to the process that made it. In a child after `fork(2)`, calls fail with
 //! `ENODEV` and [`Cause::Forked`](crate::Cause::Forked), posting fails with `ENODEV`, polling finds
-//! no completion, and dropping a handle does not affect the parent. Two calls succeed there:
+//! no completion, and dropping a handle does not affect the parent. Two calls succeed in the child:
 //! queries of the device's attributes and [`Context::alloc_dm`](crate::Context::alloc_dm). The
-//! child can make its own devices with [`auto`] or [`bind`], or by listing devices again. A
-//! parent and its child may share an address as other processes do.
+//! child can make its own devices with [`auto`] or [`bind`], or by listing devices again. A parent
+//! and its child may share an address as other processes do.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -41,41 +41,41 @@ use verbs_core::discovery::DeviceInfo;
 use crate::device::Device;
 use verbs_core::Result;
 
-/// Makes a device on one IP address of this machine, UDP port 4791.
+/// Makes a device on an IP address of this machine and UDP port 4791.
 ///
-/// Processes of one user may each have a device on the same address. It stays in use until the
-/// device and all objects opened from it are dropped. Opening the device or a clone of it returns a
-/// context of the same device.
+/// Processes of one user may each have a device on the same address. The address stays in use until
+/// the device and all objects opened from it are dropped. Opening the device or a clone of it
+/// returns a context of the same device.
 ///
 /// # Errors
 /// [`Cause::LeftOut`](crate::Cause::LeftOut) with
 /// [`SkipReason::Address`](crate::SkipReason::Address):
-/// - `EADDRINUSE`: this process has a device on the address, or the port is taken by a process of
-///   another user, by one with [`auto`], or by the kernel's `rdma_rxe`.
+/// - `EADDRINUSE`: this process has a device on the address, or the port is taken by another user's
+///   process, by a device made with [`auto`], or by the kernel's `rdma_rxe`.
 /// - `EADDRNOTAVAIL`: the address does not belong to this machine.
 /// - `ETIMEDOUT`: no process that shares the address replies within 5 s.
 /// - `EUSERS`: 253 processes share the address.
-/// - any other errno of creating sockets.
+/// - any other errno from creating sockets.
 pub fn bind(address: IpAddr) -> Result<Device> {
     builder().bind(address)
 }
 
-/// Makes a device that only programs of this machine reach, in the same network namespace. Devices
-/// of all its processes reach each other without configuration.
+/// Makes a device that only programs on this machine, in the same network namespace, can reach. The
+/// devices of all these programs reach each other without configuration.
 ///
-/// The first such device of a process has the address of the interface with the default route,
-/// which processes of one user share. A machine without such an address, and a second user, get
-/// an address of 127.0.0.0/8, as does each further device of a process.
+/// A process's first such device has the address of the interface with the default route, which one
+/// user's processes share. On a machine without such an address, or for a second user, it has an
+/// address in 127.0.0.0/8, as does each further device of a process.
 ///
 /// # Errors
-/// Same as [`bind`]; `EADDRINUSE` if the port is taken on every address of 127.0.0.0/8, for example
+/// Same as [`bind`]; `EADDRINUSE` if the port is taken on every address in 127.0.0.0/8, for example
 /// by the kernel's `rdma_rxe`.
 pub fn auto() -> Result<Device> {
     builder().auto()
 }
 
-/// Returns the device that a connection manager found by its address. Opening it fails with
-/// `ENODEV` if it is not a soft device of this process.
+/// Returns the device that a connection manager found by address. Opening it fails with `ENODEV` if
+/// it is not a soft device of this process.
 pub fn device_of(info: DeviceInfo) -> Device {
     Device::brought::<Soft>(info)
 }
@@ -103,7 +103,7 @@ impl Builder {
     }
 
     /// Sets which registered memory may lose its pages and is therefore accessed by the kernel. The
-    /// default is memory of files. See [`CheckedMemory`].
+    /// default is file-backed memory. See [`CheckedMemory`].
     pub fn checked_memory(self, checked: CheckedMemory) -> Self {
         Self(self.0.checked_memory(checked))
     }
@@ -121,8 +121,8 @@ impl Builder {
         Self(self.0.shared_memory_folder(folder))
     }
 
-    /// Injects faults into the packets that the device sends: loss, delay and others, repeatable by
-    /// seed. None by default. See [`Faults`].
+    /// Injects faults into the packets that the device sends: loss, delay and others, repeatable
+    /// through a seed. None by default. See [`Faults`].
     ///
     /// ```
     /// let faults = "loss=1%,reorder=5%,seed=7".parse()?;

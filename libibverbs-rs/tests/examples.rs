@@ -101,7 +101,7 @@ fn every_example_is_run_by_a_test() {
     }
 }
 
-/// On the machine's first device, of any kind, or a soft one if there is none.
+/// Runs on the machine's first device of any kind, or on a soft device if there is none.
 #[cfg(feature = "rxe")]
 #[test]
 fn two_connections_on_one_device_verify_messages_and_one_sided_operations() {
@@ -139,7 +139,7 @@ fn a_mapped_file_arrives_at_both_peers() {
 
 #[test]
 fn the_event_loop_echoes_until_its_client_leaves() {
-    // Before it, the loop prints asynchronous events, such as an early message (COMM_EST).
+    // Before this line, the loop prints asynchronous events, such as an early message (COMM_EST).
     let lines = Example::start("event_loop", &[]).end();
     assert_eq!(lines.last().map(String::as_str), Some("the client said bye"), "{lines:?}");
 }

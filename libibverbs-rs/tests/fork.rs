@@ -1,6 +1,6 @@
-//! Scopes, and the pages that forks copy.
+//! Scopes, and the pages that a fork copies.
 //!
-//! Fork protection is a state of the whole process, so no other test shares this one.
+//! Fork protection applies to the whole process, so no other test shares this one.
 
 mod common;
 
@@ -48,7 +48,7 @@ fn pages_of_a_scope_are_excluded_from_forks_until_it_ends<P: Provider>(_: &World
     let (read, written) = map.split_at_mut(PAGE);
     pd.scope(no_queue_pairs::<P>(), |scope, _| {
         let _read = scope.register_bytes(read).unwrap();
-        // A part of a page excludes all of it.
+        // Registering part of a page excludes all of it.
         let _written = scope.register(&mut written[100..200]).unwrap();
         assert_eq!(copied(), [!is_needed, !is_needed, true], "in the scope");
     });

@@ -25,7 +25,7 @@ both! {
     a_queue_pair_joins_and_leaves_groups_through_its_provider
 }
 
-/// One of everything.
+/// One object of each kind.
 struct All<P: Provider> {
     context: Option<Context<P>>,
     pd: Option<Pd<P>>,
@@ -82,7 +82,7 @@ fn init<P: Provider>(cq: &Cq<P>) -> QpInit<P> {
     QpInit { cap, ..QpInit::new(QpType::RC, cq) }
 }
 
-/// All permutations.
+/// Returns all permutations of the fields.
 fn orders(fields: &[usize]) -> Vec<Vec<usize>> {
     if fields.is_empty() {
         return vec![Vec::new()];
@@ -192,7 +192,7 @@ fn what_the_kernel_refuses_to_destroy_comes_back_and_can_be_closed_later<P: Prov
     world: &World,
     context: Context<P>,
 ) {
-    /// Closes while the kernel refuses, then again.
+    /// Closes a handle while the kernel refuses, then again.
     macro_rules! twice {
         ($kind:ident, $handle:expr, $close:ident) => {{
             world.refuse(Kind::$kind, Errno::BUSY);
@@ -304,7 +304,7 @@ fn handles_become_static_one_by_one_and_are_the_same_objects() {
     let qp: Qp<Reset, Paper> = all.qp.take().unwrap().downcast().unwrap();
     assert_eq!(world.census(), before);
 
-    // They work with each other and with older objects.
+    // The named handles work with each other and with older objects.
     let second = pd.create_qp(&init(&cq)).unwrap();
     let named_cq = named.create_cq(&CqInit::new(4)).unwrap();
     let third = pd.create_qp(&QpInit { recv_cq: cq.handle(), ..init(&named_cq) }).unwrap();

@@ -1,5 +1,5 @@
-//! Scopes with requests the device does not end: the process aborts before memory still written by
-//! the device is reused.
+//! Scopes with requests that the device does not end: the process aborts before memory still
+//! written by the device is reused.
 //!
 //! Each test runs itself once more, as a child that aborts.
 
@@ -32,7 +32,7 @@ const IN_CHILD: &str = "VERBS_SCOPE_IN_CHILD";
 /// [`verbs::on_leak`], and a line if the child survives the scope.
 fn aborted<P: Provider>(test: &str, scope: impl FnOnce()) -> String {
     if std::env::var_os(IN_CHILD).is_some() {
-        // The end is intended and leaves no core dump.
+        // The abort is intended and must leave no core dump.
         setrlimit(Resource::RLIMIT_CORE, 0, 0).expect("a limit can be lowered");
         verbs::on_leak(|error| eprintln!("the hook got {} {}", error.verb, error.errno));
         match catch_unwind(AssertUnwindSafe(scope)) {
@@ -89,7 +89,7 @@ fn a_reset_that_does_not_end_requests_aborts_the_process<P: Provider>(world: &Wo
     let written = aborted::<P>("a_reset_that_does_not_end_requests_aborts_the_process", || {
         let (pd, _cq, qp) = parts(&context);
         world.refuse(Kind::Qp, Errno::BUSY);
-        // Reset would succeed, but the device would keep writing.
+        // A RESET would succeed, but the device would keep writing.
         world.state().forgets_late = true;
         end_in_flight(&pd, qp);
     });
@@ -141,7 +141,7 @@ fn one_queue_pair_of_several_aborts_the_process<P: Provider>(world: &World, cont
         world.refuse(Kind::Qp, Errno::BUSY);
         world.state().refuse_move = Some((QpState::RESET, Errno::IO));
         let mut inbox = [0; 8];
-        // The first has no request and is returned; the second has one.
+        // The first queue pair has no request and is returned; the second has one.
         pd.scope((one, vec![other]), |scope, (_, mut rest)| {
             rest[0].post_recv_buf(scope.register(&mut inbox).unwrap(), ..).unwrap();
         });

@@ -1,4 +1,4 @@
-//! [`Ah`]: the path of datagrams, including the path back to a sender.
+//! [`Ah`]: a path for datagrams, including the path back to a sender.
 
 use verbs_core::provider::{AhOps, ContextOps, Erased, NamedProvider, Provider};
 use verbs_core::types::{AhAttr, Av, Gid, Grh, UdAddr, Wc, WcFlags};
@@ -12,8 +12,8 @@ use crate::handle::registry::Child;
 
 /// An address handle: the resolved path to a peer. A work request copies the parts it needs.
 ///
-/// Keep it until the datagrams sent with it have completed: some devices use it until then and fail
-/// the send if it is destroyed.
+/// Keep it until the datagrams sent with it have completed: some devices use it until then, and the
+/// send fails if the handle is destroyed.
 ///
 /// On Ethernet, the kernel or the provider resolves the MAC address of the next hop when it creates
 /// the address handle. Some providers in C build address vectors in user memory and need
@@ -120,7 +120,7 @@ impl<P: Provider> Pd<P> {
     /// [`Context::init_ah_from_wc`], then [`create_ah`](Self::create_ah).
     ///
     /// # Errors
-    /// The errors of both calls.
+    /// The errors of either call.
     ///
     /// # References
     /// `ibv_create_ah_from_wc(3)`

@@ -42,7 +42,7 @@ enum Raw<P: Provider> {
     Within(Arc<Inner<Erased>>, AsProvider<P>),
 }
 
-/// A function that casts an erased context to a provider's own.
+/// A function that casts an erased context to its provider's own type.
 type AsProvider<P> = fn(&dyn ContextOps<Erased>) -> Option<&<P as Provider>::Context>;
 
 impl<P: Provider> Context<P> {
@@ -83,8 +83,8 @@ impl<P: Provider> Context<P> {
         self.raw().provider_name()
     }
 
-    /// Returns the meaning of the [`vendor_err`](crate::Wc::vendor_err) of a failed completion of
-    /// this device; `None` if its meaning is not public, which is the usual case. The
+    /// Returns the meaning of the [`vendor_err`](crate::Wc::vendor_err) in a failed completion from
+    /// this device; `None` if the meaning is not public, which is the usual case. The
     /// [`status`](crate::Wc::status) always states the kind of failure.
     ///
     /// ```no_run
@@ -146,7 +146,7 @@ impl<P: Provider> Context<P> {
     }
 
     /// Returns the time on the device's clock, which also stamps
-    /// [`Completion::completion_ts`](crate::Completion::completion_ts). It ticks with
+    /// [`Completion::completion_ts`](crate::Completion::completion_ts). The clock ticks at
     /// [`hca_core_clock`](DeviceAttrEx::hca_core_clock) kHz.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ impl<P: Provider> Context<P> {
     }
 
     /// Queries the effective speed of a port, in units of 100 Mbit/s. If the kernel does not report
-    /// it, the result is the number of lanes times the speed of a lane.
+    /// it, the result is the number of lanes times the speed per lane.
     ///
     /// # Errors
     /// Same as [`query_port`](Self::query_port); `EOPNOTSUPP` for a width or a speed unknown to
@@ -173,7 +173,7 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_port_speed(port_num)
     }
 
-    /// Returns an entry of a port's GID table; [`Gid::ZERO`] for an empty one, as in C.
+    /// Returns an entry of a port's GID table; [`Gid::ZERO`] for an empty entry, as in C.
     ///
     /// # Errors
     /// Same as [`query_gid_entry`](Self::query_gid_entry).
@@ -186,7 +186,7 @@ impl<P: Provider> Context<P> {
     }
 
     /// Returns an entry of a port's GID table with its type and network interface; `None` for an
-    /// empty one.
+    /// empty entry.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`] for a port that does not exist, with [`Cause::Gid`] and the
@@ -238,7 +238,7 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`] for a port that does not exist or an index outside the table;
-    /// otherwise any errno of reading sysfs.
+    /// otherwise any errno from reading sysfs.
     ///
     /// # References
     /// `ibv_query_pkey(3)`
@@ -248,7 +248,7 @@ impl<P: Provider> Context<P> {
     }
 
     /// Returns the index of a partition key in a port's table. A key that differs only in the top
-    /// bit, the kind of membership, does not match.
+    /// bit, the membership type, does not match.
     ///
     /// # Errors
     /// `ENODATA` if the table lacks the key; otherwise as [`query_pkey`](Self::query_pkey) and
@@ -267,15 +267,15 @@ impl<P: Provider> Context<P> {
     }
 
     /// Returns a copy of the device file's descriptor, for sharing this context with another
-    /// process or library ([`import_device`](crate::import_device)). The kernel's driver must
-    /// support that; rxe's does not, and importing its file fails.
+    /// process or library ([`import_device`](crate::import_device)). The kernel driver must support
+    /// sharing; rxe does not, so importing its file fails.
     ///
     /// # Safety
-    /// The descriptor gives full control of the context. Its receiver imports existing objects, and
-    /// destroys and changes only those it created itself.
+    /// The descriptor gives full control of the context. The receiver may import existing objects,
+    /// but must destroy and change only objects that it created itself.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a device without a file; any errno of `dup(2)`, notably `EMFILE`.
+    /// `EOPNOTSUPP` for a device without a file; any errno from `dup(2)`, notably `EMFILE`.
     ///
     /// # References
     /// `ibv_import_device(3)`
@@ -287,10 +287,10 @@ impl<P: Provider> Context<P> {
     }
 
     /// Closes the device if this is its last handle and no object made from it is left. Otherwise
-    /// the device closes with its last handle and object.
+    /// the device closes once its last handle and object are gone.
     ///
     /// # Errors
-    /// The handle, and `EBUSY` with [`Cause::InUse`], which names the kind of objects left.
+    /// The handle, and `EBUSY` with [`Cause::InUse`], which names the kind of objects that remain.
     ///
     /// # References
     /// `ibv_close_device(3)`
@@ -351,7 +351,7 @@ impl Context<Erased> {
     /// Returns the same open device with its provider named. Its objects need no indirect calls.
     ///
     /// # Errors
-    /// The handle, when the device belongs to another provider.
+    /// The handle, if the device belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Context<P>, HandleError<Self>> {
         if self.raw().downcast_ref::<P>().is_none() {
             return Err(HandleError::of_another_provider(self));

@@ -1,6 +1,6 @@
 //! [`AsyncEvents`]: the asynchronous events of a device.
 //!
-//! As with completion events there is nothing to acknowledge: an event names its object by an id,
+//! As with completion events, there is nothing to acknowledge: an event names its object by an id,
 //! which becomes stale when the object is destroyed.
 
 use std::fs::File;
@@ -60,7 +60,7 @@ pub enum Element {
     Port(u8),
     /// The device as a whole.
     Device,
-    /// The object of an event type unknown to this library, by the kernel's number.
+    /// The object of an event type unknown to this library, as the kernel's number.
     Unknown(u64),
 }
 
@@ -156,7 +156,7 @@ impl AsyncEvents {
         })
     }
 
-    /// Returns the object with the kernel's number; `None` if it was destroyed.
+    /// Returns the object that the kernel's number identifies; `None` if it was destroyed.
     fn element(&self, event_type: AsyncEventType, raw: u64) -> Option<Element> {
         use AsyncEventType as E;
         match event_type {
@@ -178,21 +178,21 @@ impl AsyncEvents {
     }
 }
 
-/// The descriptor is readable when there is an event.
+/// The descriptor is readable while an event is pending.
 impl AsFd for AsyncEvents {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }
 
-/// The descriptor, for event loops that take numbers. The stream keeps owning it.
+/// The descriptor, for event loops that take raw descriptors. The stream still owns it.
 impl AsRawFd for AsyncEvents {
     fn as_raw_fd(&self) -> RawFd {
         self.file.as_raw_fd()
     }
 }
 
-/// The verb named by the errors of this file.
+/// The verb named in errors from this file.
 const VERB: &str = "get_async_event";
 
 impl core::fmt::Display for AsyncEvent {

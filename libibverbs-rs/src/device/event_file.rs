@@ -1,6 +1,6 @@
 //! Event files: reading records, and waiting for them.
 //!
-//! A thread that waits at a soft device works for it meanwhile ([`WaitOps`]).
+//! A thread that waits on a soft device also does the device's work meanwhile ([`WaitOps`]).
 
 use std::fs::File;
 use std::io::Read;
@@ -39,8 +39,8 @@ pub(crate) fn read_record(
     }
 }
 
-/// Calls `next` until it returns an event; waits in between until the file is readable. `waits` is
-/// the device that raises the events, if the thread can work for it.
+/// Calls `next` until it returns an event, and waits in between until the file is readable. `waits`
+/// is the device that raises the events, if the waiting thread can do its work.
 pub(crate) fn wait<T>(
     file: &File,
     waits: Option<&Arc<dyn WaitOps>>,
@@ -70,9 +70,9 @@ pub(crate) fn wait<T>(
         };
         match ready {
             Some(PollFlags::POLLERR) => {
-                // The file of a removed device. Reading it returns `EIO` since Linux 6.4 but
-                // `EAGAIN` on older kernels, where this loop would spin. An event may have arrived
-                // between the last look and the removal.
+                // The file belongs to a removed device. Reading it returns `EIO` since Linux 6.4
+                // but `EAGAIN` on older kernels, where this loop would spin. An event may have
+                // arrived between the last look and the removal.
                 let event = next()?;
                 return event.map(Some).ok_or_else(|| registry.error(verb, Errno::IO));
             }
@@ -82,11 +82,11 @@ pub(crate) fn wait<T>(
     }
 }
 
-/// Sleeps until a file is readable, there is work for the thread's wait, or time is up. Returns the
-/// state of the file if it has any.
+/// Sleeps until `file` is readable, the wait has work for this thread, or the time is up. Returns
+/// the events that `ppoll` reports for `file`; `None` if there are none.
 ///
 /// # Errors
-/// Any errno of `ppoll(2)` except `EINTR`.
+/// Any errno from `ppoll(2)` except `EINTR`.
 pub(crate) fn sleep(
     file: Option<BorrowedFd<'_>>,
     wait: Option<&(dyn Wait + 'static)>,
@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the end of a pipe for which `ppoll` reports only `POLLERR`, as for the file of a
+    /// Returns one end of a pipe. `ppoll` reports only `POLLERR` for it, as for the file of a
     /// removed device.
     fn broken() -> File {
         let (reader, writer) = pipe().unwrap();

@@ -11,11 +11,11 @@ use verbs_core::{Cause, Errno, Error, Result};
 /// `IBV_FORK_SAFE` do the same; `RDMAV_HUGEPAGES_SAFE` also protects memory in huge pages, whose
 /// size is read from `/proc/self/smaps` for each region.
 ///
-/// Whole pages are excluded; the child receives SIGSEGV if it touches one. So the child may only
-/// call `exec(3)` or `_exit(2)`. Until then, it may need the other memory in these pages. Memory
-/// [registered in place](crate::Pd::register) or [in a scope](crate::Pd::scope) must therefore not
-/// be a slice on the stack, for example. [`alloc_buf`](crate::Pd::alloc_buf) allocates whole pages.
-/// Memory of soft devices and on-demand paged regions need no protection.
+/// Whole pages are excluded, and the child receives SIGSEGV if it touches one, so it may only call
+/// `exec(3)` or `_exit(2)`. Until then it may need other data in these pages: memory [registered in
+/// place](crate::Pd::register) or [in a scope](crate::Pd::scope) must therefore not be, for
+/// example, a slice on the stack. [`alloc_buf`](crate::Pd::alloc_buf) allocates whole pages. Memory
+/// of soft devices and on-demand paged regions need no protection.
 ///
 /// # Errors
 /// `EINVAL` after memory was registered without protection; `ENOSYS` if the kernel cannot exclude

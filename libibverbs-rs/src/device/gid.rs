@@ -1,4 +1,4 @@
-//! The default entry of a GID table, for programs that do not select one:
+//! The choice of a GID table entry for programs that do not select one:
 //! [`Context::find_gid`](crate::Context::find_gid).
 //!
 //! The order of the table follows the network configuration: a host's routable RoCE v2 address may
@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use verbs_core::types::{Gid, GidEntry, GidType};
 
-/// The best of a port's entries so far, offered in index order.
+/// The best entry so far of a port's GID table. Entries are offered in index order.
 #[derive(Default)]
 pub(crate) struct Best(Option<GidEntry>);
 
@@ -37,8 +37,8 @@ fn rank(entry: &GidEntry) -> (u8, u8) {
     (protocol(entry.gid_type), reach(&entry.gid))
 }
 
-/// Returns the rank of a protocol; 0 is the best. A port has either InfiniBand or RoCE, so only the
-/// two versions of RoCE compete.
+/// Returns the rank of a protocol; 0 is the best. A port runs either InfiniBand or RoCE, so only
+/// the two RoCE versions compete.
 fn protocol(gid_type: GidType) -> u8 {
     match gid_type {
         GidType::ROCE_V2 => 0,
@@ -48,7 +48,7 @@ fn protocol(gid_type: GidType) -> u8 {
     }
 }
 
-/// Returns the rank of an address by its reach; 0 is the farthest.
+/// Returns the rank of an address by its reach; 0 reaches farthest.
 fn reach(gid: &Gid) -> u8 {
     match gid.to_ipv4() {
         Some(v4) if v4.is_loopback() => 4,

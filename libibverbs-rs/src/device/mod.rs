@@ -41,7 +41,7 @@ use crate::device::context::Context;
 /// A machine without RDMA yields an empty list, not an error.
 ///
 /// # Errors
-/// - [`Cause::File`] with the errno of reading sysfs, if netlink could not list the devices.
+/// - [`Cause::File`] with the errno from reading sysfs, if netlink could not list the devices.
 /// - `ENOSYS` for an unknown uverbs ABI, with both versions.
 ///
 /// # References
@@ -52,13 +52,14 @@ pub fn devices() -> Result<DeviceList> {
 }
 
 /// Shares the context of a device file opened and sent by another process or library
-/// ([`Context::export_device`]). Objects of the other owner are imported by their handles
+/// ([`Context::export_device`]). The other owner's objects are imported by their handles
 /// ([`Context::import_pd`]).
 ///
-/// Takes over the descriptor. Its device number identifies it, so any other file is rejected.
+/// Takes ownership of the descriptor. The file is identified by its device number, so any other
+/// file is rejected.
 ///
 /// # Errors
-/// - `EOPNOTSUPP` if the provider or the kernel's driver does not support sharing; rxe's does not.
+/// - `EOPNOTSUPP` if the provider or the kernel driver does not support sharing; rxe does not.
 /// - `ENODEV` with [`Cause::Other`] for a file that belongs to no listed device.
 /// - Same as [`devices`]; any other errno the kernel returns.
 ///
@@ -88,7 +89,7 @@ pub fn import_device(file: OwnedFd) -> Result<Context> {
     }
 }
 
-/// Adds a provider for this process, for all lists made from now on.
+/// Adds a provider to all device lists that this process makes from now on.
 ///
 /// Providers named in the call ([`DeviceList::with_drivers`]) come first, then those registered
 /// here in their order, then the built-in ones.
@@ -147,8 +148,8 @@ impl DeviceList {
         list
     }
 
-    /// Adds a device unless the list has it: a driver both named in the call and built in brings
-    /// its devices twice.
+    /// Adds a device unless the list has it already: a driver that is both named in the call and
+    /// built in supplies its devices twice.
     fn add_brought(&mut self, driver: Driver, brought: Result<DeviceInfo, Skipped>) {
         match brought {
             Ok(info) if self.devices.iter().any(|device| device.info == info) => {}
@@ -258,13 +259,13 @@ impl Device {
         Self { info, driver: P::DRIVER }
     }
 
-    /// Returns its name (`rxe0`).
+    /// Returns the device's name (`rxe0`).
     #[doc(alias = "ibv_get_device_name")]
     pub fn name(&self) -> &str {
         self.info.name()
     }
 
-    /// Returns the identifier of its node.
+    /// Returns the GUID of the device's node.
     #[doc(alias = "ibv_get_device_guid")]
     pub fn guid(&self) -> Guid {
         self.info.node_guid()
@@ -299,8 +300,8 @@ impl Device {
     /// Opens the device.
     ///
     /// # Errors
-    /// - [`Cause::File`] if its file cannot be opened: `EACCES` without the permission, `ENOENT` or
-    ///   `ENXIO` if the file is missing, or the device was removed since the list was made.
+    /// - [`Cause::File`] if its file cannot be opened: `EACCES` without permission, `ENOENT` or
+    ///   `ENXIO` if the file is missing or the device was removed since the list was made.
     /// - `ENODEV` with [`Cause::Forked`] for a `soft` device of the parent process, in a forked
     ///   child.
     /// - Any errno the kernel returns for the first commands, notably `ENOMEM` and `EMFILE`.
@@ -327,8 +328,8 @@ impl Device {
     /// Opens the device with its provider named, so that its objects need no indirect calls.
     ///
     /// # Errors
-    /// `ENODEV` with [`Cause::NoDevice`] for a device of another provider or with an ABI unknown to
-    /// this one; otherwise as [`open`](Self::open).
+    /// `ENODEV` with [`Cause::NoDevice`] for a device of another provider, or one whose ABI this
+    /// provider does not know; otherwise as [`open`](Self::open).
     #[doc(alias = "ibv_open_device")]
     pub fn open_as<P: NamedProvider>(&self) -> Result<Context<P>> {
         choose(&self.info, &[P::DRIVER]).map_err(|reason| {
@@ -361,7 +362,7 @@ impl fmt::Debug for Device {
 /// Returns the first driver that matches the device and supports its ABI.
 ///
 /// # Errors
-/// The reason why there is none.
+/// The reason why no driver matches.
 fn choose(info: &DeviceInfo, drivers: &[Driver]) -> Result<Driver, SkipReason> {
     let mut reason = SkipReason::NoProvider { driver_id: info.driver_id() };
     for driver in drivers {

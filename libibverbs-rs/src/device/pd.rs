@@ -68,8 +68,8 @@ impl<P: Provider> Context<P> {
         Pd::alloc(self)
     }
 
-    /// Returns a protection domain allocated by another owner of the same context, by its handle.
-    /// Dropping it deallocates nothing.
+    /// Returns the protection domain with this handle, allocated by another owner of the same
+    /// context. Dropping it deallocates nothing.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the provider cannot import protection domains. An invalid handle is reported
@@ -115,7 +115,7 @@ impl<P: Provider> Pd<P> {
         Self::new(self.context(), raw, Parents { _above: above, _td: td }, self.id())
     }
 
-    /// Returns the open device of the domain.
+    /// Returns the open device that the domain belongs to.
     pub fn context(&self) -> &Context<P> {
         &self.inner.context
     }
@@ -140,11 +140,11 @@ impl<P: Provider> Pd<P> {
     }
 
     /// Deallocates the domain if this is its last handle and no object made in it is left.
-    /// Otherwise it is deallocated with its last handle and object.
+    /// Otherwise it is deallocated once its last handle and object are gone.
     ///
     /// # Errors
     /// The handle: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse), which names the kind of
-    /// objects left; any other errno the kernel returns.
+    /// objects that remain; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_dealloc_pd(3)`
@@ -210,7 +210,7 @@ impl<P: Provider> Pd<P> {
 }
 
 impl Users {
-    /// Names the objects that keep the domain alive besides one handle, as a plural noun.
+    /// Returns a plural noun for the objects that keep the domain alive besides one handle.
     fn name(&self) -> &'static str {
         let tallies = [
             (&self.qps, "queue pairs"),
@@ -230,7 +230,7 @@ impl Pd<Erased> {
     /// Returns the same protection domain with its provider named.
     ///
     /// # Errors
-    /// The handle, when the device belongs to another provider.
+    /// The handle, if the device belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Pd<P>, HandleError<Self>> {
         let Ok(context) = self.inner.context.clone().downcast::<P>() else {
             return Err(HandleError::of_another_provider(self));

@@ -21,7 +21,8 @@ use crate::handle::shared_object::SharedObject;
 pub struct ParentDomainInit<'a, P: Provider = Erased> {
     /// The thread domain for its objects.
     pub td: Option<&'a Td<P>>,
-    /// The allocator for the memory of their queues. Neither rxe nor soft devices use one.
+    /// The allocator for the queue memory of its objects. Neither rxe nor soft devices use an
+    /// allocator.
     #[doc(alias = "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS")]
     pub allocator: Option<&'a Arc<dyn QueueAllocator>>,
     /// Set to allow memory shared by a confidential guest with its host, on devices that need it
@@ -82,7 +83,7 @@ impl Td<Erased> {
     /// Returns the same thread domain with its provider named.
     ///
     /// # Errors
-    /// The thread domain: when it belongs to another provider, or `EBUSY` while a parent domain
+    /// The thread domain, if it belongs to another provider, or with `EBUSY` while a parent domain
     /// uses it.
     pub fn downcast<P: NamedProvider>(self) -> Result<Td<P>, HandleError<Self>> {
         match self.shared.try_map("downcast", PARENTS, |raw| raw.downcast::<P::Td>()) {
@@ -96,7 +97,7 @@ impl<P: Provider> Context<P> {
     /// Allocates a thread domain, for [`Pd::alloc_parent_domain`](crate::Pd::alloc_parent_domain).
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider has none (rxe).
+    /// `EOPNOTSUPP` if the provider has no thread domains (rxe).
     ///
     /// # References
     /// `ibv_alloc_td(3)`
@@ -113,7 +114,7 @@ const PARENTS: &str = "parent domains";
 impl<P: Provider> Pd<P> {
     /// Allocates a parent domain: the same protection domain, with a thread domain and a queue
     /// allocator for the objects made in it. Queue pairs of both domains can use memory registered
-    /// in either. Completion queues join it by
+    /// in either. Completion queues join it through
     /// [`CqInit::parent_domain`](crate::CqInit::parent_domain).
     ///
     /// ```
@@ -133,8 +134,8 @@ impl<P: Provider> Pd<P> {
     /// ```
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider has none (rxe), or cannot use the allocator (soft devices);
-    /// `EINVAL` for a thread domain of another device.
+    /// `EOPNOTSUPP` if the provider has no parent domains (rxe) or cannot use the allocator (soft
+    /// devices); `EINVAL` for a thread domain of another device.
     ///
     /// # References
     /// `ibv_alloc_parent_domain(3)`

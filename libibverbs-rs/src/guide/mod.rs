@@ -1,4 +1,4 @@
-//! The manual: a page for each subject, in reading order.
+//! The manual: one page per subject, in reading order.
 //!
 //! An item's documentation describes the item alone. These pages show how items work together: the
 //! decisions a program makes and their costs, the errors, and the library's guarantees.
@@ -6,7 +6,7 @@
 //! | page | subject |
 //! |---|---|
 //! | [`memory`] | registered memory: own, borrowed, shared with peers |
-//! | [`queue_pairs`] | the transports, connecting, posting, shared receive queues, the end |
+//! | [`queue_pairs`] | the transports, connecting, posting, shared receive queues, destruction |
 //! | [`completions`] | polling, waiting, the size of a completion queue |
 //! | [`events`] | asynchronous events of queues, ports and the device |
 //! | [`errors`] | failed calls, refused requests, failed requests |
@@ -14,7 +14,7 @@
 //! | [`fork`] | child processes |
 //! | [`unplug`] | a device that breaks or is removed |
 //! | [`testing`] | programs under test, without hardware |
-//! | [`connectx`] | ConnectX beyond verbs: options of queues, raw requests, direct access |
+//! | [`connectx`] | ConnectX beyond verbs: queue options, raw requests, direct access |
 //! | [`from_c`] | from libibverbs in C |
 //! | [`from_ibverbs`] | from the crate `ibverbs` |
 //! | [`from_sideway`] | from the crate `sideway` |

@@ -135,7 +135,7 @@ impl<T: Destroy, D> Drop for KernelHandle<T, D> {
 /// verbs::on_leak(|error| eprintln!("leaked: {error}"));
 /// ```
 pub fn on_leak(hook: fn(&Error)) {
-    // A child whose parent was setting a hook at the fork has none.
+    // A child whose parent was setting a hook at the fork has no hook.
     if let Ok(mut place) = HOOK.write() {
         *place = Some(hook);
     }

@@ -28,7 +28,8 @@ pub struct WqId(pub(crate) SlotId);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SrqId(pub(crate) SlotId);
 
-/// The slot and the generation of the id: `#3.1`. No other live queue of the device has the same.
+/// The slot and the generation of the id: `#3.1`. No other live completion queue of the device has
+/// the same id.
 impl fmt::Display for CqId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -36,7 +37,7 @@ impl fmt::Display for CqId {
 }
 
 /// The slot and the generation of the id: `#3.1`. No other live queue pair of the device has the
-/// same.
+/// same id.
 impl fmt::Display for QpId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -44,7 +45,7 @@ impl fmt::Display for QpId {
 }
 
 /// The slot and the generation of the id: `#3.1`. No other live shared receive queue of the device
-/// has the same.
+/// has the same id.
 impl fmt::Display for SrqId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -52,7 +53,7 @@ impl fmt::Display for SrqId {
 }
 
 /// The slot and the generation of the id: `#3.1`. No other live work queue of the device has the
-/// same.
+/// same id.
 impl fmt::Display for WqId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -60,7 +61,7 @@ impl fmt::Display for WqId {
 }
 
 /// Returns a name that outlives the device, so completion errors carry it at no cost. A process
-/// keeps one for each distinct device name it has opened.
+/// keeps one copy of each distinct device name it has opened.
 fn interned(name: &str) -> &'static str {
     static NAMES: ForkLock<BTreeSet<&'static str>> = ForkLock::new(BTreeSet::new());
     let mut names = NAMES.lock_or(BTreeSet::new);
@@ -72,7 +73,7 @@ fn interned(name: &str) -> &'static str {
     name
 }
 
-/// The id of a protection domain, unique among all devices and for the life of the process.
+/// The id of a protection domain, unique across all devices for the life of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 // Public only because a sealed memory trait names it.
 #[allow(unreachable_pub)]
@@ -101,7 +102,7 @@ pub(crate) struct Registry {
     qps: Mutex<Slots<Counter>>,
     wqs: Mutex<Slots<Counter>>,
     srqs: Mutex<Slots<Counter>>,
-    /// State shared by the device's queues. A higher folder defines its type.
+    /// State shared by the device's queues. A higher-level module defines its type.
     queues: OnceLock<Parent>,
     pub(crate) pd_tally: Tally,
     pub(crate) cq_tally: Tally,
@@ -181,7 +182,7 @@ impl Registry {
         self.error(verb, Errno::INVAL).because(Cause::Foreign { what })
     }
 
-    /// Names the objects that keep the device open besides one handle, as a plural noun.
+    /// Returns a plural noun for the objects that keep the device open besides one handle.
     pub(crate) fn users(&self) -> &'static str {
         let tallies = [
             (&self.pd_tally, "protection domains"),
@@ -215,7 +216,7 @@ impl Registry {
         self.table(Kind::Cq).get(id).map(|_| CqId(id))
     }
 
-    /// Returns the completion queue of a read event and counts the event.
+    /// Returns the completion queue that a read event identifies, and counts the event.
     pub(crate) fn cq_event(&self, raw: u64) -> Option<CqId> {
         let id = SlotId(raw);
         if let Some(counter) = self.table(Kind::Cq).get(id)? {
@@ -268,7 +269,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Counts the object's events from now on, before they are returned.
+    /// Counts the object's events in `counter` from now on. Each event is counted before it is
+    /// returned.
     pub(crate) fn count_events(&self, counter: Arc<AtomicU32>) {
         if let Some(entry) = self.registry.table(self.kind).get_mut(self.id) {
             *entry = Some(counter);
@@ -307,5 +309,5 @@ impl Tally {
     }
 }
 
-/// The name of flow rules in `EBUSY` errors of objects they use.
+/// The name for flow rules in `EBUSY` errors about the objects they use.
 pub(crate) const RULES: &str = "flow rules";

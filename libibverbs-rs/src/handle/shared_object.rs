@@ -55,7 +55,7 @@ impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> SharedObject<
     /// Returns a share for a user that belongs to an open device.
     ///
     /// # Errors
-    /// `EINVAL` if this one belongs to another open device.
+    /// `EINVAL` if this object belongs to another open device.
     pub(crate) fn user_in(
         &self,
         registry: &Registry,
@@ -113,7 +113,7 @@ impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> SharedObject<
 }
 
 impl<T: Destroy, D> WeakObject<T, D> {
-    /// Returns the object, unless it is gone.
+    /// Returns the object; `None` if it is gone.
     pub(crate) fn upgrade(&self) -> Option<SharedObject<T, D>> {
         self.0.upgrade().map(SharedObject)
     }

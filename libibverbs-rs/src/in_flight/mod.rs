@@ -5,8 +5,8 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `table` | the slots of one queue: the poster inserts, pollers take, without a lock |
-//! | `routes` | from the number in a completion to the table; no number is assigned twice |
+//! | `table` | the slots of one queue: the poster inserts and pollers remove, without a lock |
+//! | `routes` | map the number in a completion to its table; no number is assigned twice |
 //! | `entry` | the content of a slot |
 //! | `returned` | [`Returned`]: the memory that a completion returns |
 //! | `sync` | the real atomics, or the model checker's |
@@ -29,8 +29,8 @@
 //!    completion queue. A [`Wc`](crate::Wc) filled in by the program finds a marked slot or none.
 //!    The completion belongs to *this* request: no other request had its number in the life of the
 //!    completion queue (`routes`), and the provider returns the number unchanged [6]. So neither a
-//!    second look at the same completion nor one left behind by a destroyed queue pair can name
-//!    memory posted later. This argument does not need a request to complete only once. Raw
+//!    second look at the same completion nor a completion left behind by a destroyed queue pair can
+//!    name memory posted later. This argument does not need a request to complete only once. Raw
 //!    posting, which is unsafe, promises not to use these numbers, which have the top bit set.
 //! 3. *Out behind a completion.* A request that is not signalled is linked to the next signalled
 //!    one and leaves the table with it, when both have ended [5].
@@ -141,7 +141,8 @@ impl InFlight {
         Ok((in_flight, poster))
     }
 
-    /// Takes all memory out. The caller has confirmed that the queue's requests have ended.
+    /// Removes and returns all memory. The caller has confirmed that the queue's requests have
+    /// ended.
     pub(crate) fn drain(&self) -> impl Iterator<Item = Memory> {
         let entries: Vec<Entry> = lock(&self.tables).iter().flat_map(|table| table.drain()).collect();
         entries.into_iter().flat_map(|entry| entry.held.into_iter())
@@ -165,7 +166,7 @@ pub(crate) struct Poster {
     table: Arc<Table<Entry>>,
     directory: Arc<Directory>,
     posts: Posts,
-    /// All tables of the queue, if a full one is followed by another.
+    /// All tables of the queue, if it adds a table once one is full.
     grows: Option<Arc<Tables>>,
     /// The next number, and the end of the reserved numbers.
     next: u64,
@@ -178,7 +179,7 @@ pub(crate) struct Poster {
     scratch: Vec<Sge>,
 }
 
-/// A function that posts one request, given its number and its list.
+/// A function that posts one request, given its number and its scatter/gather list.
 pub(crate) trait Post: FnOnce(u64, &[Sge]) -> Result<(), PostError> {}
 
 impl<F: FnOnce(u64, &[Sge]) -> Result<(), PostError>> Post for F {}
@@ -255,7 +256,7 @@ impl Poster {
         self.pd
     }
 
-    /// Takes out the requests that [`post`](Self::post) inserted since `unsignaled` was the [last
+    /// Removes the requests that [`post`](Self::post) inserted since `unsignaled` was the [last
     /// unsignalled request](Self::last_unsignaled). The caller has rolled the queue back.
     pub(crate) fn roll_back(&mut self, numbers: &[u64], unsignaled: Option<u64>) -> Vec<Memory> {
         self.unsignaled = unsignaled;
@@ -339,7 +340,8 @@ impl Poster {
         }
     }
 
-    /// Continues in a table of twice as many slots, if the table grows. A failure changes nothing.
+    /// Continues in a new table with twice as many slots, if the queue's tables may grow. A failure
+    /// changes nothing.
     ///
     /// # Errors
     /// Same as [`put`](Self::put).
@@ -361,7 +363,7 @@ impl Poster {
         Ok(())
     }
 
-    /// Inserts an entry into the present table.
+    /// Inserts an entry into the current table.
     #[inline]
     fn put_here(&mut self, mut entry: Entry) -> Result<u64, (Entry, PostBufReason)> {
         for _ in 0..self.table.capacity() {
@@ -380,8 +382,8 @@ impl Poster {
         Err((entry, PostBufReason::Unclaimed))
     }
 
-    /// Reserves the next block of numbers, in another place of the directory if this one's are used
-    /// up.
+    /// Reserves the next block of numbers, in another place of the directory if the numbers of the
+    /// current place are used up.
     ///
     /// # Errors
     /// Same as [`put`](Self::put).
@@ -398,7 +400,7 @@ impl Poster {
     }
 }
 
-/// Returns the reason for an allocation of this size that failed.
+/// Returns the reason for a failed allocation of this size.
 const fn no_memory(bytes: usize) -> PostBufReason {
     PostBufReason::Post(PostReason::NoMemory { bytes: bytes as u64 })
 }
@@ -564,7 +566,7 @@ mod tests {
         assert!(!numbers.contains(&put(&mut poster).unwrap()), "no number is assigned twice");
     }
 
-    /// Set in the child process that is limited to little memory.
+    /// The environment variable set in the child process whose memory is limited.
     const SHORT: &str = "VERBS_TEST_IS_SHORT_OF_MEMORY";
 
     #[test]
@@ -575,7 +577,7 @@ mod tests {
         if std::env::var_os(SHORT).is_some() {
             return post_without_memory();
         }
-        // The limit of the process must not fail other tests.
+        // A child process, because the limit must not fail other tests.
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", NAME, "--nocapture", "--test-threads=1"]).env(SHORT, "1");
         let output = command.output().unwrap();
@@ -598,7 +600,7 @@ mod tests {
             .unwrap();
         let mut refused: Vec<PostBufReason> = Vec::with_capacity(1010);
         refused.extend((0..1000).map(|_| first.put(entry()).unwrap_err().1));
-        // Fewer, because each looks at every slot.
+        // Fewer attempts, because each looks at every slot.
         refused.extend((0..10).map(|_| second.put(entry()).unwrap_err().1));
         let of_tables = [&empty, &full].map(|in_flight| lock(&in_flight.tables).len());
         setrlimit(Resource::RLIMIT_AS, soft, hard).unwrap();

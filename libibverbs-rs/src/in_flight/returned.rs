@@ -28,8 +28,8 @@ pub struct Returned {
 impl Returned {
     /// Returns the first buffer; `None` if the request had none.
     ///
-    /// All other memory is released. There is none if the request was posted with one buffer and no
-    /// unsignalled request precedes it.
+    /// All other memory is released. There is no other memory if the request was posted with one
+    /// buffer and no unsignalled request precedes it.
     pub fn into_buf(mut self) -> Option<Buf> {
         // The usual case, without the iterator's loop.
         if let (Pieces::One(memory), None) = (&mut self.pieces, &self.before) {
@@ -81,7 +81,7 @@ impl Iterator for Returned {
                 return Some(memory);
             }
             let (table, number) = self.before.take()?;
-            // If the entry is gone, its own completion has returned it and those before it.
+            // If the entry is gone, its own completion has returned it and the entries before it.
             let Entry { held, before } = table.take(number)?;
             self.pieces = held.into();
             self.before = before.map(|number| (table, number));
@@ -98,7 +98,8 @@ impl Drop for Returned {
 }
 
 impl Routes {
-    /// Takes out the memory of a request whose completion is lent, with this status.
+    /// Removes and returns the memory of a request whose completion is lent. `status` is that
+    /// completion's.
     #[inline]
     pub(crate) fn reclaim(&mut self, wr_id: u64, status: WcStatus) -> Option<Returned> {
         let mut returned = self.take(wr_id, Table::take)?;
@@ -108,8 +109,8 @@ impl Routes {
         Some(returned)
     }
 
-    /// Takes out the memory of a request whose completion was copied out. Its status is unknown,
-    /// because the program may have changed the copy.
+    /// Removes and returns the memory of a request whose completion was copied out. Its status is
+    /// unknown, because the program may have changed the copy.
     #[inline]
     pub(crate) fn reclaim_polled(&mut self, wr_id: u64) -> Option<Returned> {
         self.take(wr_id, Table::take_polled)

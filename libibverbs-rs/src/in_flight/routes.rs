@@ -1,4 +1,4 @@
-//! [`Directory`] and [`Routes`]: from the number in a completion to the table of its queue.
+//! [`Directory`] and [`Routes`]: the map from the number in a completion to the table of its queue.
 //!
 //! ```text
 //!   63   62   61       60     40 39                 0
@@ -17,7 +17,7 @@
 //!
 //! A lock guards a directory; it is taken to create and destroy queue pairs and shared receive
 //! queues. The poller keeps a copy. It reads the directory only if the copy has no table for a
-//! number and the directory has changed, which is once for each new queue.
+//! number and the directory has changed, which happens once per new queue.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,7 +38,7 @@ pub(crate) struct Directory {
     /// [`SHARED`] for the directory of an open device, otherwise 0.
     kind: u64,
     places: Mutex<Places>,
-    /// The number of changes of the places.
+    /// The number of changes to the places.
     version: AtomicU64,
     /// The count of the windows the poller took out of the tables.
     ticks: Arc<Ticks>,
@@ -65,13 +65,13 @@ pub(crate) enum NoPlace {
     Full,
     /// An allocation failed.
     Memory {
-        /// Its size.
+        /// The size of the allocation in bytes.
         bytes: usize,
     },
 }
 
 impl NoPlace {
-    /// Returns the error of a verb that makes one of these queues.
+    /// Returns the error for a verb that creates one of these queues.
     pub(crate) fn error(self, registry: &Registry, verb: &'static str, queues: &'static str) -> Error {
         let max = u64::from(INDEXES) - 1;
         match self {
@@ -241,18 +241,18 @@ impl Copied {
             self.routes.resize_with(index + 1, Route::default);
         }
         let route = self.routes.get_mut(index)?;
-        // Without the lock: this may release the last share of an old table.
+        // Done without the lock, because this may release the last share of an old table.
         *route = Route { table, version };
         route.table.as_ref()
     }
 }
 
-/// Returns the end of the numbers of a number's place.
+/// Returns the end of the numbers of the place that a number belongs to.
 pub(super) const fn place_end(number: u64) -> u64 {
     (number & !(SEQUENCES - 1)) + SEQUENCES
 }
 
-/// Returns whether a number has the form of a safe request's.
+/// Returns whether a number has the form used for safe requests.
 #[inline]
 pub(crate) const fn is_safe(wr_id: u64) -> bool {
     wr_id & (FLAG | POLLED) == FLAG
@@ -271,11 +271,11 @@ const fn base(kind: u64, index: u32) -> u64 {
 
 /// The bit that is set in the number of every safe request and clear in every raw `wr_id`.
 const FLAG: u64 = 1 << 63;
-/// The bit set in the number of a receive of a shared receive queue.
+/// The bit set in the number of a receive in a shared receive queue.
 const SHARED: u64 = 1 << 61;
 /// The number of bits in a sequence number.
 const SEQUENCE_BITS: u32 = 40;
-/// The number of sequence numbers of a place.
+/// The number of sequence numbers per place.
 const SEQUENCES: u64 = 1 << SEQUENCE_BITS;
 /// The number of places that a directory can have.
 const INDEXES: u32 = 1 << 21;

@@ -23,7 +23,7 @@
 //!
 //! Several pollers share the table of a shared receive queue: one for each completion queue where
 //! its receives complete. The exchange gives each entry to one of them. A poller that was lent a
-//! completion has seen the device's writes. A marked entry may be taken by another poller than the
+//! completion has seen the device's writes. A marked entry may be taken by a poller other than the
 //! one that marked it: the mark is stored with release ordering and acquired by the exchange, so
 //! both see the device's writes.
 #![allow(unsafe_code)]
@@ -81,7 +81,7 @@ impl<T> Table<T> {
         self.capacity
     }
 
-    /// Allocates the slots, if there are none yet.
+    /// Allocates the slots, unless they are allocated already.
     ///
     /// # Errors
     /// Their size in bytes, if memory for them is lacking.
@@ -112,14 +112,14 @@ impl<T> Table<T> {
         Ok(())
     }
 
-    /// Takes out the entry with a number, whether it is marked or not.
+    /// Removes and returns the entry with a number, whether it is marked or not.
     #[inline]
     pub(super) fn take(&self, number: u64) -> Option<T> {
         let slot = self.slot(number)?;
         slot.empty(number).or_else(|| slot.empty(number | POLLED))
     }
 
-    /// Takes out the entry with a number that was [marked](Self::mark).
+    /// Removes and returns the entry with a number that was [marked](Self::mark).
     #[inline]
     pub(super) fn take_polled(&self, number: u64) -> Option<T> {
         self.slot(number)?.empty(number | POLLED)
@@ -132,7 +132,8 @@ impl<T> Table<T> {
         slot.state.compare_exchange(number, number | POLLED, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes all entries out. The caller has confirmed that the queue's requests have ended.
+    /// Removes and returns all entries. The caller has confirmed that the queue's requests have
+    /// ended.
     pub(super) fn drain(&self) -> impl Iterator<Item = T> + '_ {
         let slots = self.slots.get().map_or(&[][..], |slots| slots);
         slots.iter().filter_map(|slot| match slot.state.load(Ordering::Acquire) {
@@ -162,7 +163,7 @@ impl<T> Slot<T> {
         Self { state: AtomicU64::new(FREE), entry: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
-    /// Moves the entry out if the slot is in this state, which holds a number.
+    /// Moves the entry out if the slot is in `state`, a state that holds a number.
     #[inline]
     fn empty(&self, state: u64) -> Option<T> {
         self.state.compare_exchange(state, EMPTYING, Ordering::Acquire, Ordering::Relaxed).ok()?;
@@ -216,7 +217,7 @@ mod models {
         (Arc::new(table), posts)
     }
 
-    /// Inserts an entry that holds its number, when its slot is free.
+    /// Inserts an entry that holds its number, once its slot is free.
     fn insert(table: &Table<Box<u64>>, posts: &mut Posts, number: u64) {
         let mut entry = Box::new(number);
         while let Err(refused) = table.insert(posts, FIRST + number, entry) {
@@ -227,13 +228,14 @@ mod models {
 
     #[test]
     fn a_poller_takes_each_entry_once_while_its_slot_is_filled_again() {
-        // Two threads wait for each other: every interleaving with three preemptions.
+        // Two threads wait for each other: the model runs every interleaving with up to three
+        // preemptions.
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(3);
         model.check(|| {
             let (table, mut posts) = table();
             let shared = Arc::clone(&table);
-            // Two numbers of one slot.
+            // Two numbers that share a slot.
             let poster = thread::spawn(move || [0, 2].map(|number| insert(&shared, &mut posts, number)));
             for number in [0, 2] {
                 let entry = loop {

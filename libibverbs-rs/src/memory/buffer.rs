@@ -39,7 +39,7 @@ use crate::handle::kernel_handle::KernelHandle;
 use crate::handle::registry::{Child, PdId, Registry};
 use crate::memory::stable::StableMemory;
 
-/// Registered memory owned by this process: all or a piece of an allocation.
+/// Registered memory owned by this process: all or part of an allocation.
 ///
 /// The device may read and write it while it is in flight; peers cannot access it. Made by
 /// [`Pd::alloc_buf`], or by [`Pd::register`] from the program's memory.
@@ -119,8 +119,8 @@ impl<T: MrOps + Destroy, M: Send + 'static> Registration for KernelHandle<T, Reg
 impl<P: Provider> Pd<P> {
     /// Allocates zeroed, page-aligned memory registered for local use, for safe posting.
     ///
-    /// It is ordinary memory of the process, as `ibv_alloc_buf` allocates, except for mlx5 devices
-    /// of confidential guests ([`CC_DMA_BOUNCE`](crate::DeviceCapFlags::CC_DMA_BOUNCE)).
+    /// It is ordinary process memory, as from `ibv_alloc_buf`, except on mlx5 devices of
+    /// confidential guests ([`CC_DMA_BOUNCE`](crate::DeviceCapFlags::CC_DMA_BOUNCE)).
     ///
     /// # Errors
     /// `ENOMEM`: with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is too small,
@@ -306,7 +306,7 @@ impl Buf {
     ///
     /// # Errors
     /// The buffer: `EBUSY` with [`Cause::InUse`] while other pieces of the allocation live;
-    /// `EINVAL` with [`Cause::Other`] if the memory is not of the type `M`; any other errno the
+    /// `EINVAL` with [`Cause::Other`] if the memory does not have the type `M`; any other errno the
     /// kernel returns.
     #[doc(alias = "ibv_dereg_mr")]
     // The panic below is unreachable.

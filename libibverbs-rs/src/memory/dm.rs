@@ -1,4 +1,4 @@
-//! [`Dm`] and [`Dmah`]: memory of the device and hints for its accesses to memory.
+//! [`Dm`] and [`Dmah`]: device memory, and hints for a device's memory accesses.
 
 use std::os::fd::OwnedFd;
 
@@ -10,7 +10,7 @@ use crate::device::context::Context;
 use crate::handle::error::HandleError;
 use crate::handle::shared_object::SharedObject;
 
-/// Memory of the device. Programs access it by copies, work requests by a region:
+/// Device memory. Programs copy to and from it, and work requests access it through a region:
 /// [`Pd::reg_dm_mr`](crate::Pd::reg_dm_mr).
 ///
 /// ```
@@ -54,7 +54,8 @@ impl<P: Provider> Dm<P> {
         self.raw().handle()
     }
 
-    /// Copies bytes into it from `offset` on. ConnectX and soft devices copy multiples of 4 bytes.
+    /// Copies bytes into it, starting at `offset`. ConnectX and soft devices copy only multiples of
+    /// 4 bytes.
     ///
     /// # Errors
     /// `EINVAL`: with [`Cause::Range`](crate::Cause::Range) for bytes outside the memory, or an
@@ -68,8 +69,8 @@ impl<P: Provider> Dm<P> {
         self.raw().copy_to(offset, bytes)
     }
 
-    /// Copies bytes out of it from `offset` on. ConnectX and soft devices copy multiples of 4
-    /// bytes.
+    /// Copies bytes out of it, starting at `offset`. ConnectX and soft devices copy only multiples
+    /// of 4 bytes.
     ///
     /// # Errors
     /// Same as [`copy_to`](Self::copy_to).
@@ -119,7 +120,7 @@ impl Dm<Erased> {
     /// Returns the same memory with its provider named.
     ///
     /// # Errors
-    /// The memory: when it belongs to another provider, or `EBUSY` while a region covers it.
+    /// The memory, if it belongs to another provider, or with `EBUSY` while a region covers it.
     pub fn downcast<P: NamedProvider>(self) -> Result<Dm<P>, HandleError<Self>> {
         match self.shared.try_map("downcast", REGIONS, |raw| raw.downcast::<P::Dm>()) {
             Ok(shared) => Ok(Dm { shared }),
@@ -168,7 +169,7 @@ impl Dmah<Erased> {
     /// Returns the same DMA handle with its provider named.
     ///
     /// # Errors
-    /// The handle: when it belongs to another provider, or `EBUSY` while a region uses it.
+    /// The handle, if it belongs to another provider, or with `EBUSY` while a region uses it.
     pub fn downcast<P: NamedProvider>(self) -> Result<Dmah<P>, HandleError<Self>> {
         match self.shared.try_map("downcast", REGIONS, |raw| raw.downcast::<P::Dmah>()) {
             Ok(shared) => Ok(Dmah { shared }),
@@ -178,12 +179,12 @@ impl Dmah<Erased> {
 }
 
 impl<P: Provider> Context<P> {
-    /// Allocates memory of the device. Soft devices zero it.
+    /// Allocates device memory. Soft devices zero it.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none (as rxe); `EINVAL` and `ENOMEM` for more than
-    /// [`max_dm_size`](crate::DeviceAttrEx::max_dm_size), or an alignment the device lacks; any
-    /// other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device has no such memory (as rxe); `EINVAL` and `ENOMEM` for more than
+    /// [`max_dm_size`](crate::DeviceAttrEx::max_dm_size), or an unsupported alignment; any other
+    /// errno the kernel returns.
     ///
     /// # References
     /// `ibv_alloc_dm(3)`
@@ -192,7 +193,7 @@ impl<P: Provider> Context<P> {
         self.creating("alloc_dm")?.alloc_dm(attr).map(|raw| self.dm(raw))
     }
 
-    /// Returns device memory allocated by another owner of the same context, by its handle.
+    /// Returns the device memory with this handle, allocated by another owner of the same context.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the provider cannot import device memory; any other errno the kernel
@@ -208,8 +209,8 @@ impl<P: Provider> Context<P> {
     /// Allocates a DMA handle.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device or the kernel (before 6.17) has none; `EINVAL` for an unknown
-    /// hint; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device or the kernel (before 6.17) has no DMA handles; `EINVAL` for an
+    /// unknown hint; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_alloc_dmah(3)`

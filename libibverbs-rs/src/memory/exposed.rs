@@ -1,13 +1,13 @@
 //! [`Exposed`]: memory that peers may access.
 //!
 //! No `&[u8]` exists while memory is exposed, because a peer may write at any time. Programs access
-//! it by atomic words and by copies. A copy can be torn: it may mix bytes written by two peers or
-//! hold half of a write. Aligned words of 8 bytes are copied whole. The copies use relaxed atomic
-//! accesses, because a device may be another thread of this process (provider-soft), which accesses
-//! such memory in the same way: see [`verbs_core::exposed`].
+//! it through atomic words and by copying. A copy can be torn: it may mix bytes written by two
+//! peers or hold half of a write. Aligned words of 8 bytes are copied whole. The copies use relaxed
+//! atomic accesses, because a device may be another thread of this process (provider-soft), which
+//! accesses such memory in the same way: see [`verbs_core::exposed`].
 //!
 //! # Safety
-//! The unsafe code here registers memory for peers, and copies from and to it. Numbers in brackets
+//! The unsafe code here registers memory for peers and copies to and from it. Numbers in brackets
 //! refer to the contract of [`Provider`].
 
 #![allow(unsafe_code)]
@@ -33,9 +33,9 @@ use crate::memory::buffer::Buf;
 use crate::memory::remote::RemoteMr;
 
 bitflags! {
-    /// The accesses of peers to exposed memory.
+    /// The accesses that peers have to exposed memory.
     ///
-    /// [`all`](Self::all) contains the rights of all devices; most devices refuse some of them.
+    /// [`all`](Self::all) contains the rights of all devices; most devices reject some of them.
     /// [`Context::remote_access`](crate::Context::remote_access) returns the rights of one device.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RemoteAccess: u32 {
@@ -166,7 +166,7 @@ impl<P: Provider> Pd<P> {
     /// is registered once for all bindings.
     ///
     /// # Errors
-    /// The piece, with the errors of [`register`](Self::register).
+    /// The piece, and the errors of [`register`](Self::register).
     #[doc(alias = "IBV_ACCESS_MW_BIND")]
     pub fn expose_to_windows(&self, buf: Buf) -> Result<Exposed, HandleError<Buf>> {
         Exposed::to_windows(self, buf)
@@ -312,7 +312,7 @@ impl Exposed {
             within.unwrap_or_else(|(start, end)| panic!("{start}..{end} of {} bytes", self.len()));
         let end = offset + len;
         while offset < end {
-            // Ends at the next boundary of the words used for access.
+            // Ends at the next boundary of an access word.
             let aligned = 8 - (self.inner.addr as usize + offset) % 8;
             let len = aligned.min(end - offset);
             let mut piece = [0; 8];
@@ -323,16 +323,16 @@ impl Exposed {
     }
 
     /// Returns the bytes as plain memory while they are borrowed. Peers have no access to them: the
-    /// memory was [exposed to windows](Pd::expose_to_windows) and none is bound to it.
+    /// memory was [exposed to windows](Pd::expose_to_windows) and no window is bound to it.
     ///
-    /// Unlike [`unexpose`](Self::unexpose), it needs no system call and the memory can be bound
-    /// again.
+    /// Unlike [`unexpose`](Self::unexpose), it needs no system call, and windows can be bound to
+    /// the memory again.
     ///
     /// # Errors
     /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while other shares live, held by bound
     ///   windows, requests in flight or the program.
-    /// - `EINVAL` with [`Cause::Other`](crate::Cause::Other) for memory accessible to peers by its
-    ///   own key.
+    /// - `EINVAL` with [`Cause::Other`](crate::Cause::Other) for memory that peers can access with
+    ///   its own key.
     /// - `EBUSY` with [`Cause::Other`](crate::Cause::Other) if the device may still write for an
     ///   ended binding, as rxe may after a local revocation: `unexpose` ends that. A peer's
     ///   invalidation has no such effect.
@@ -391,8 +391,8 @@ impl Exposed {
     /// The memory, which peers may still be able to access:
     ///
     /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while other shares live, including
-    ///   shares in flight and of bound windows.
-    /// - `ETIMEDOUT` on rxe if the kernel gave up waiting for its own references to the memory.
+    ///   those in flight or held by bound windows.
+    /// - `ETIMEDOUT` on rxe if the kernel gave up waiting for its own references to be released.
     ///   Every later call returns the same error, and dropping leaks the memory.
     /// - Any other errno the kernel returns; notably `EIO` if the device fails to destroy the key.
     #[doc(alias = "ibv_dereg_mr")]

@@ -84,7 +84,7 @@ impl FrozenBuf {
         self.buf.lkey()
     }
 
-    /// Returns a share of a part of it.
+    /// Returns a share of a part of the memory.
     ///
     /// # Panics
     /// If the range lies outside the memory.
@@ -99,8 +99,8 @@ impl FrozenBuf {
     /// Returns the original buffer if this is its last share.
     ///
     /// # Errors
-    /// This share, while others live, including those in flight, or if the memory was registered
-    /// read-only.
+    /// This share, while other shares live, including shares in flight, or if the memory was
+    /// registered read-only.
     pub fn thaw(self) -> Result<Buf, HandleError<Self>> {
         if !self.buf.is_writable() {
             return Err(HandleError::refused(self, "thaw", "the memory was registered read-only"));
@@ -117,9 +117,10 @@ impl FrozenBuf {
     /// # Errors
     /// This share:
     ///
-    /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while others live, including those in
-    ///   flight.
-    /// - `EINVAL` with [`Cause::Other`](crate::Cause::Other) if the memory is not of the type `M`.
+    /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while other shares live, including
+    ///   shares in flight.
+    /// - `EINVAL` with [`Cause::Other`](crate::Cause::Other) if the memory does not have the type
+    ///   `M`.
     /// - Any other errno the kernel returns; notably `EIO` if the device fails to destroy the key.
     #[doc(alias = "ibv_dereg_mr")]
     pub fn into_memory<M: StableBytes>(self) -> Result<M, HandleError<Self>> {

@@ -2,12 +2,12 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | [`window`], [`mw`] | access of peers granted by requests: windows, raw windows |
-//! | [`exposed`], [`remote`] | memory exposed to peers; memory of a peer |
+//! | [`window`], [`mw`] | peer access granted by requests: windows, raw windows |
+//! | [`exposed`], [`remote`] | memory exposed to peers; a peer's memory |
 //! | [`buffer`], [`numbers`] | memory owned by the program or in flight, and viewed as numbers |
 //! | [`frozen`] | memory shared read-only |
-//! | [`scoped`] | borrowed memory of a scope |
-//! | [`stable`] | memory of the program's that stays in place |
+//! | [`scoped`] | memory borrowed for a scope |
+//! | [`stable`] | program memory that stays in place |
 //! | [`mr`] | raw regions |
 //! | [`dm`] | device memory and DMA handles |
 //! | [`post_error`] | the error of posting, which returns the memory |
@@ -38,7 +38,7 @@ use crate::memory::scoped::ScopedMemory;
 use crate::memory::window::Window;
 pub(crate) use sealed::Registered;
 
-/// The memory of a request, returned by its completion or the end of its queue pair.
+/// The memory of a request, returned by its completion or when its queue pair ends.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Memory {
@@ -51,7 +51,7 @@ pub enum Memory {
     /// A window whose bind or revocation was in flight. It holds a share of its memory but cannot
     /// be posted as memory.
     Window(Window),
-    /// Borrowed memory of a scope, which [`Scope::reclaim`](crate::Scope::reclaim) makes usable.
+    /// Memory borrowed for a scope, which [`Scope::reclaim`](crate::Scope::reclaim) makes usable.
     Scoped(ScopedMemory),
 }
 
@@ -73,7 +73,7 @@ impl Memory {
 /// Memory for safe posting: [`Buf`], [`FrozenBuf`], [`Exposed`], or [`Memory`] for a mix of them.
 pub trait PostMemory: Registered + Into<Memory> {}
 
-/// Implements [`PostMemory`] for a kind of memory by its own `pd`, `len`, `addr` and `lkey`.
+/// Implements [`PostMemory`] for a kind of memory through its own `pd`, `len`, `addr` and `lkey`.
 macro_rules! post_memory {
     ($($kind:ident: $type:ident, $writable:expr, $exposed:expr;)*) => {
         $(
@@ -133,7 +133,7 @@ impl From<Window> for Memory {
     }
 }
 
-/// Calls a method of the memory, of any kind.
+/// Calls a method on memory of any kind.
 macro_rules! each {
     ($memory:expr, $inner:ident => $call:expr) => {
         match $memory {
@@ -207,20 +207,19 @@ mod sealed {
     use super::{Memory, PostBufReason};
     use crate::handle::registry::PdId;
 
-    /// Registered memory. The private trait keeps the set of its kinds closed.
+    /// Registered memory. The trait is private, so no other crate can add kinds of memory.
     pub trait Registered: Sized {
-        /// Returns whether the device may write the memory: receives, RDMA reads, results of
-        /// atomics.
+        /// Returns whether the device may write the memory, as receives, RDMA reads and atomics do.
         fn is_writable(&self) -> bool;
 
-        /// Returns whether peers and other threads may access it, so that no code may read plain
+        /// Returns whether peers and other threads may access it, so no code may read it as plain
         /// bytes.
         fn is_exposed(&self) -> bool;
 
         /// Returns the protection domain of its registration.
         fn pd(&self) -> PdId;
 
-        /// Returns a part of it as a scatter/gather element.
+        /// Returns a part of the memory as a scatter/gather element.
         ///
         /// # Errors
         /// - [`PostBufReason::OutOfRange`] if the range lies outside the memory.

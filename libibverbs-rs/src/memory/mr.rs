@@ -1,8 +1,8 @@
-//! [`Mr`]: caller-owned memory registered with the device; [`MrInit`] and [`MrChange`] make and
+//! [`Mr`]: caller-owned memory registered with the device; [`MrInit`] and [`MrChange`] create and
 //! change one.
 //!
 //! # Safety
-//! The unsafe code here registers memory or changes a region, and relies on its caller's promise.
+//! The unsafe code here registers memory or changes a region, and relies on the caller's promise.
 
 #![allow(unsafe_code)]
 
@@ -44,7 +44,8 @@ struct Extent<P: Provider> {
     access: AccessFlags,
 }
 
-/// The dependencies of a region. Forks copy its pages again before the caller may unmap them.
+/// The dependencies of a region. Its pages are included in forks again before the caller may unmap
+/// them.
 struct Parents {
     excluded: Vec<Excluded>,
     pd: Child,
@@ -73,8 +74,9 @@ impl<P: Provider> Pd<P> {
     /// request or a peer.
     ///
     /// On rxe (seen on Linux 7.2), the device accesses the start of each page of an [on-demand
-    /// paged](AccessFlags::ON_DEMAND) region, ignoring the offset in the page. There such a region
-    /// must not share its pages, and each packet must begin at the start of one.
+    /// paged](AccessFlags::ON_DEMAND) region, ignoring the offset in the page. On such kernels, the
+    /// region must not share pages with other data, and each packet must begin at the start of a
+    /// page.
     ///
     /// # Errors
     /// - `ENOMEM` with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is too small.
@@ -122,10 +124,10 @@ impl<P: Provider> Pd<P> {
         Ok(Mr::new(self, raw, parents, iova, length, access))
     }
 
-    /// Registers memory in the extended form: of a dma-buf, or with a DMA handle.
+    /// Registers memory in the extended form: from a dma-buf, or with a DMA handle.
     ///
     /// # Safety
-    /// Same as [`reg_mr`](Self::reg_mr), also for the bytes of a dma-buf.
+    /// Same as [`reg_mr`](Self::reg_mr), including for the bytes of a dma-buf.
     ///
     /// # Errors
     /// Same as [`reg_mr`](Self::reg_mr) and [`reg_dmabuf_mr`](Self::reg_dmabuf_mr); `EOPNOTSUPP`
@@ -151,7 +153,7 @@ impl<P: Provider> Pd<P> {
         Ok(Mr::new(self, raw, parents, iova, length, access))
     }
 
-    /// Registers `length` bytes of a dma-buf, for example of a GPU's memory, from `offset` on. Work
+    /// Registers `length` bytes of a dma-buf, such as GPU memory, starting at `offset`. Work
     /// requests and peers address its first byte as `iova`.
     ///
     /// # Safety
@@ -180,8 +182,8 @@ impl<P: Provider> Pd<P> {
         Ok(Mr::new(self, raw, parents, iova, length, access))
     }
 
-    /// Registers `length` bytes of device memory from `offset` on. Work requests and peers address
-    /// them from 0 on.
+    /// Registers `length` bytes of device memory, starting at `offset`. Work requests and peers
+    /// address the first byte as 0.
     ///
     /// # Errors
     /// `EINVAL` for a range outside the memory, or memory of another device; `EOPNOTSUPP` for
@@ -203,14 +205,15 @@ impl<P: Provider> Pd<P> {
         Ok(Mr::new(self, raw, parents, 0, length, access))
     }
 
-    /// Allocates a null region: elements with its local key read as zeros and discard writes, at
-    /// any address. Its remote key gives peers no access; with the local key peers read zeros, and
-    /// their writes are discarded.
+    /// Allocates a null region: elements with its local key, at any address, read as zeros and
+    /// discard writes. Its remote key gives peers no access; with the local key peers read zeros,
+    /// and their writes are discarded.
     ///
     /// An element with its key lets a receive skip a part of a message.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none (rxe); `ENOMEM` if the device has no region left.
+    /// `EOPNOTSUPP` if the device has no null region (rxe); `ENOMEM` if the device has no region
+    /// left.
     ///
     /// # References
     /// `ibv_alloc_null_mr(3)`
@@ -221,7 +224,7 @@ impl<P: Provider> Pd<P> {
         Ok(Mr::new(self, raw, parents, 0, usize::MAX, AccessFlags::LOCAL_WRITE))
     }
 
-    /// Returns a memory region registered by another owner of the same context, by its handle.
+    /// Returns the memory region with this handle, registered by another owner of the same context.
     /// Dropping it deregisters nothing.
     ///
     /// # Errors
@@ -239,11 +242,12 @@ impl<P: Provider> Pd<P> {
         Ok(Mr::new(self, raw, parents, attr.iova, length, AccessFlags::empty()))
     }
 
-    /// Advises the device about the pages of elements in on-demand paged regions of this domain.
+    /// Advises the device about the pages of scatter/gather elements in this domain's on-demand
+    /// paged regions.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device does not support advice (rxe does since Linux 6.17) or this kind
-    /// of it; `EINVAL` for a flag it does not know; `ENOENT`, `EPERM`, `EINVAL` or `EFAULT` for
+    /// of advice; `EINVAL` for an unknown flag; `ENOENT`, `EPERM`, `EINVAL` or `EFAULT` for
     /// elements outside such regions, with the errnos of `ibv_advise_mr(3)` on soft devices; any
     /// other errno the kernel returns.
     ///
@@ -275,7 +279,7 @@ impl<P: Provider> Pd<P> {
     /// Excludes the pages of a new region from forks if necessary.
     ///
     /// # Errors
-    /// The errno of `madvise(2)`.
+    /// The errno from `madvise(2)`.
     pub(crate) fn exclude(
         &self,
         verb: &'static str,
@@ -322,7 +326,7 @@ impl<P: Provider> Mr<P> {
         self.handle.get().handle()
     }
 
-    /// Returns a part of it as a scatter/gather element.
+    /// Returns a part of the region as a scatter/gather element.
     ///
     /// # Panics
     /// If the range lies outside the region, or is longer than 4 GiB - 1.
@@ -363,15 +367,15 @@ impl<P: Provider> Mr<P> {
     /// ```
     ///
     /// # Safety
-    /// Same as [`Pd::reg_mr`], for new memory, and for old memory with new rights. If an error
-    /// leaves the region [unusable](RegionState::Unusable), the promise holds for both old and new
-    /// memory until the region is deregistered.
+    /// Same as [`Pd::reg_mr`], for the new memory, and for the old memory with the new rights. If
+    /// an error leaves the region [unusable](RegionState::Unusable), the promise holds for both old
+    /// and new memory until the region is deregistered.
     ///
     /// # Errors
-    /// The reason and the [state](RegionState) of the region:
+    /// The reason, and the [state](RegionState) of the region:
     ///
-    /// - `EOPNOTSUPP` if the device cannot change regions, or not in this way: rxe changes domain
-    ///   and rights, on kernels later than Linux 6.4.
+    /// - `EOPNOTSUPP` if the device cannot change regions, or not in this way: rxe changes only the
+    ///   domain and the rights, on kernels later than Linux 6.4.
     /// - `EINVAL` for an empty change; `EBUSY` while memory windows are bound to the region.
     /// - Otherwise as [`Pd::reg_mr`].
     ///
@@ -425,7 +429,7 @@ impl<P: Provider> Mr<P> {
     /// # Errors
     /// The region, and any errno the kernel returns; notably `EBUSY` while memory windows are bound
     /// to it, `EIO` if the device fails to destroy it, and on rxe `ETIMEDOUT` if the kernel gave up
-    /// waiting for its own references to the memory.
+    /// waiting for its own references to be released.
     ///
     /// # References
     /// `ibv_dereg_mr(3)`
@@ -441,7 +445,7 @@ impl Mr<Erased> {
     /// Returns the same region with its provider named.
     ///
     /// # Errors
-    /// The region, when it belongs to another provider.
+    /// The region, if it belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Mr<P>, HandleError<Self>> {
         let Self { handle, extent } = self;
         let Ok(context) = extent.context.clone().downcast::<P>() else {
@@ -491,7 +495,7 @@ impl<'a, P: Provider> MrInit<'a, P> {
         Self { memory: MrMemory::Addr(addr), length, access, iova: None, dmah: None }
     }
 
-    /// Describes `length` bytes of a dma-buf from `offset` on.
+    /// Describes `length` bytes of a dma-buf, starting at `offset`.
     #[doc(alias = "IBV_REG_MR_MASK_FD")]
     #[doc(alias = "IBV_REG_MR_MASK_FD_OFFSET")]
     pub fn dmabuf(fd: BorrowedFd<'a>, offset: u64, length: usize, access: AccessFlags) -> Self {
@@ -499,7 +503,7 @@ impl<'a, P: Provider> MrInit<'a, P> {
     }
 
     /// Sets the address of the first byte in work requests. The default is the address in this
-    /// process, or the offset in a dma-buf.
+    /// process, or the offset in the dma-buf.
     #[doc(alias = "IBV_REG_MR_MASK_IOVA")]
     pub fn iova(self, iova: u64) -> Self {
         Self { iova: Some(iova), ..self }
@@ -512,7 +516,7 @@ impl<'a, P: Provider> MrInit<'a, P> {
     }
 }
 
-/// A change of a memory region, for [`Mr::rereg`]. Unnamed attributes stay as they are.
+/// A change to a memory region, for [`Mr::rereg`]. Attributes that are not set stay as they are.
 ///
 /// # References
 /// `ibv_rereg_mr(3)`
@@ -571,7 +575,7 @@ fn is_pinned<P: Provider>(context: &Context<P>, access: AccessFlags) -> bool {
 /// Returns the offset and length of a range inside `len`.
 ///
 /// # Errors
-/// The start and end of a range that extends beyond `len`.
+/// The start and end of the range, if it extends beyond `len`.
 pub(crate) fn within(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize), (usize, usize)> {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,

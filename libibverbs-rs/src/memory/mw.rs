@@ -11,16 +11,16 @@ use crate::handle::registry::Child;
 
 /// A memory window, for raw posting. [`Window`](crate::Window) is the safe alternative.
 ///
-/// [`SendOp::BindMw`](crate::SendOp::BindMw) binds it to a part of a region registered with
+/// [`SendOp::BindMw`](crate::SendOp::BindMw) binds it to part of a region registered with
 /// [`AccessFlags::MW_BIND`](crate::AccessFlags::MW_BIND), under a new key from
 /// [`inc_rkey`](crate::inc_rkey). [`SendOp::LocalInv`](crate::SendOp::LocalInv) and a peer's
 /// [`SendOp::SendWithInv`](crate::SendOp::SendWithInv) invalidate a window of type 2.
 ///
-/// The kernel's rxe (the sources of 6.1 to 7.2) has four defects to avoid. It crashes when the key
-/// of an unbound window of type 2 is invalidated. It waits up to 50 s to destroy a queue pair with
-/// bound windows of type 2. It compares the addresses of peers with the region, not with the bound
-/// range. A bind does not compare protection domains: another process of the device that guesses a
-/// key can bind a region with [`MW_BIND`](crate::AccessFlags::MW_BIND).
+/// The kernel's rxe driver (sources of Linux 6.1 to 7.2) has four defects to avoid. It crashes when
+/// the key of an unbound window of type 2 is invalidated. It waits up to 50 s to destroy a queue
+/// pair with bound windows of type 2. It checks the addresses in peers' requests against the region
+/// instead of the bound range. A bind does not compare protection domains: another process on the
+/// device that guesses a key can bind a region with [`MW_BIND`](crate::AccessFlags::MW_BIND).
 ///
 /// # References
 /// `ibv_alloc_mw(3)`, `ibv_bind_mw(3)`
@@ -35,7 +35,7 @@ impl<P: Provider> Pd<P> {
     /// [`alloc_window`](Self::alloc_window) is the safe alternative.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device, or the kernel's driver, has no windows of the type (rxe before
+    /// `EOPNOTSUPP` if the device, or the kernel's driver, has no windows of this type (rxe before
     /// Linux 6.1); any other errno the kernel returns, notably `ENOMEM`.
     ///
     /// # References
@@ -57,7 +57,7 @@ impl<P: Provider> Mw<P> {
         self.handle.get().rkey()
     }
 
-    /// Returns its kind.
+    /// Returns the window's type.
     pub fn mw_type(&self) -> MwType {
         self.handle.get().mw_type()
     }
@@ -90,7 +90,7 @@ impl Mw<Erased> {
     /// Returns the same window with its provider named.
     ///
     /// # Errors
-    /// The window, when it belongs to another provider.
+    /// The window, if it belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Mw<P>, HandleError<Self>> {
         match self.handle.try_map(|raw| raw.downcast::<P::Mw>()) {
             Ok(handle) => Ok(Mw { handle }),

@@ -38,8 +38,8 @@ impl Buf {
     /// For structs, the crates `zerocopy` and `bytemuck` convert from the bytes, `&buf[..]`.
     ///
     /// # Panics
-    /// If the buffer does not start at a multiple of the number's alignment. A buffer of
-    /// [`Pd::alloc_buf`](crate::Pd::alloc_buf) starts at a page, one of
+    /// If the buffer does not start at a multiple of the number's alignment. A buffer from
+    /// [`Pd::alloc_buf`](crate::Pd::alloc_buf) starts at a page boundary, a buffer from
     /// [`Pd::register`](crate::Pd::register) at the start of the program's memory, and a piece from
     /// [`split_off`](Self::split_off) at the split.
     pub fn as_slice_of<T: Number>(&self) -> &[T] {

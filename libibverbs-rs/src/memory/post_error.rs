@@ -51,20 +51,21 @@ pub enum PostBufReason {
     NotForWindows,
     /// The range to bind a window to has no bytes.
     EmptyWindow,
-    /// The window, of type 2, is bound: revoke that first.
+    /// The window has type 2 and is bound already: revoke the binding first.
     WindowBound,
     /// The window is not bound, so there is nothing to revoke.
     WindowUnbound,
-    /// The window, of type 2, is bound for another queue pair: revoke it there.
+    /// The window has type 2 and is bound for another queue pair: revoke the binding there.
     WindowElsewhere,
     /// The window can no longer be used, because its last request failed or ended with its queue
     /// pair: close it.
     WindowLost,
-    /// The table is full, although the queue is not: polled completions were not reclaimed.
+    /// The table of memory in flight is full although the queue is not: polled completions were not
+    /// reclaimed.
     Unclaimed,
-    /// The `wr_id` has its top bit set, which is reserved for this library.
+    /// The top bit of the `wr_id` is set, which is reserved for this library.
     ReservedWrId {
-        /// The `wr_id`.
+        /// The rejected `wr_id`.
         wr_id: u64,
     },
 }

@@ -42,7 +42,7 @@ impl RemoteMr {
     /// Returns a part of the memory, by the offsets of its bytes.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Range`] if the range ends beyond the memory, or before it starts.
+    /// `EINVAL` with [`Cause::Range`] if the range ends beyond the memory or before its own start.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self, Error> {
         let start = match range.start_bound() {
             Bound::Included(&start) => start as u64,
@@ -75,8 +75,8 @@ impl RemoteMr {
         SendOp::RdmaWrite { remote_addr: self.addr, rkey: self.rkey }
     }
 
-    /// Returns an RDMA write like [`write`](Self::write), which also completes a receive of the
-    /// peer with 32 bits of immediate data.
+    /// Returns an RDMA write like [`write`](Self::write), which also completes one of the peer's
+    /// receives with 32 bits of immediate data.
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     pub const fn write_with_imm(&self, imm_data: u32) -> SendOp<'static> {
         SendOp::RdmaWriteWithImm { remote_addr: self.addr, rkey: self.rkey, imm_data }
@@ -102,7 +102,7 @@ impl RemoteMr {
         SendOp::AtomicWrite { remote_addr: self.addr, rkey: self.rkey, data }
     }
 
-    /// Returns a flush of these bytes: it makes earlier writes of this queue pair visible or
+    /// Returns a flush of these bytes. It makes earlier writes from this queue pair visible or
     /// persistent at the peer. It takes no local memory: see
     /// [`Qp::post_send_op`](crate::Qp::post_send_op).
     ///
@@ -118,7 +118,7 @@ impl RemoteMr {
         Ok(SendOp::Flush { remote_addr, rkey, length, placement, selectivity })
     }
 
-    /// Returns a flush of the whole region around these bytes.
+    /// Returns a flush of the whole region that contains these bytes.
     #[doc(alias = "IBV_WR_FLUSH")]
     pub const fn flush_region(&self, placement: FlushPlacement) -> SendOp<'static> {
         let (remote_addr, rkey, selectivity) = (self.addr, self.rkey, FlushSelectivity::MR);
@@ -135,8 +135,9 @@ impl RemoteMr {
         bytes
     }
 
-    /// Returns the region sent by a peer, from the bytes of [`to_bytes`](Self::to_bytes). All bytes
-    /// are valid, because the peer's device checks the address, length and key of each operation.
+    /// Returns the region that a peer sent, decoded from the bytes of [`to_bytes`](Self::to_bytes).
+    /// All bytes are valid, because the peer's device checks the address, length and key of each
+    /// operation.
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let number =
             |at: usize| bytes[at..at + 8].iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
@@ -176,7 +177,7 @@ fn digits(text: &str) -> Option<&str> {
     digits.bytes().all(|c| c.is_ascii_hexdigit()).then_some(digits)
 }
 
-/// Implements serde for a type by its text.
+/// Implements serde's traits for a type through its text form.
 #[cfg(feature = "serde")]
 macro_rules! serde_as_text {
     ($type:ty) => {

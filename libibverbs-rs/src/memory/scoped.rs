@@ -1,7 +1,7 @@
-//! Memory of a scope, held by the program or by the table of memory in flight.
+//! Memory borrowed for a scope, held by the program or by the table of memory in flight.
 //!
 //! # Safety
-//! Justified in [`crate::qp::scope`]: a token becomes a reference again once no request has it.
+//! Justified in [`crate::qp::scope`]: a token becomes a reference again once no request uses it.
 
 #![allow(unsafe_code)]
 
@@ -30,9 +30,9 @@ pub struct ScopedBytes<'scope> {
     pub(crate) name: Name,
 }
 
-/// Borrowed memory of a request, returned by a completion or a rejected post.
+/// The borrowed memory of a request, returned by a completion or a rejected post.
 /// [`Scope::reclaim`](crate::Scope::reclaim) makes it usable again. It has no lifetime, so `?` can
-/// return an error with it from a scope, but it is useless outside.
+/// return an error that contains it from a scope, but it is useless outside the scope.
 pub struct ScopedMemory {
     addr: usize,
     len: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Name {
 }
 
 /// Converts the error of posting a token into the program's error. The request was not queued, so
-/// the token no longer counts.
+/// the token no longer counts as in flight.
 pub(crate) fn given_back(error: PostBufError<Token>) -> PostBufError<ScopedMemory> {
     let returned = error.returned.map(|token| ScopedMemory { _in_flight: None, ..token.0 });
     PostBufError { returned, reason: error.reason }
@@ -129,10 +129,11 @@ impl Registered for ScopedMemory {
     }
 }
 
-/// Memory of a scope: [`ScopedBuf`] or [`ScopedBytes`].
+/// Memory borrowed for a scope: [`ScopedBuf`] or [`ScopedBytes`].
 pub trait Lent<'scope>: sealed::Lent<'scope> {}
 
-/// Defines a handle to memory of a scope, given the function that takes its reference apart.
+/// Defines a handle to memory borrowed for a scope, given the function that converts its reference
+/// to raw parts.
 macro_rules! lent {
     ($($handle:ident: $start:ident, writable: $is_writable:literal;)*) => {$(
         impl<'scope> Lent<'scope> for $handle<'scope> {}
@@ -212,7 +213,7 @@ pub(crate) mod sealed {
 
     use super::ScopedMemory;
 
-    /// A token's share of the count of its queue pair.
+    /// A token's share of its queue pair's count of requests in flight.
     pub struct Flight(Arc<AtomicUsize>);
 
     impl Flight {

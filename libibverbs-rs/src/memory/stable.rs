@@ -1,5 +1,4 @@
-//! [`StableMemory`] and [`StableBytes`]: memory of the program that stays in place and can be
-//! registered.
+//! [`StableMemory`] and [`StableBytes`]: program memory that stays in place and can be registered.
 //!
 //! # Safety
 //! Implements the traits for types whose bytes do not move with the value.
@@ -9,7 +8,8 @@ use std::sync::Arc;
 
 use memmap2::{Mmap, MmapMut};
 
-/// Memory of the program for registering and writing. Its bytes do not move with the value.
+/// Program memory that can be registered for reading and writing. Its bytes do not move with the
+/// value.
 ///
 /// # Safety
 /// From the call of [`stable_mut_ptr`](Self::stable_mut_ptr) until the value is moved, used or
@@ -24,7 +24,7 @@ pub unsafe trait StableMemory: Send + 'static {
     fn stable_len(&self) -> usize;
 }
 
-/// Memory of the program for registering and reading. Its bytes do not move with the value.
+/// Program memory that can be registered for reading. Its bytes do not move with the value.
 ///
 /// # Safety
 /// From the call of [`stable_ptr`](Self::stable_ptr) until the value is moved, used or dropped, the

@@ -1,4 +1,4 @@
-//! [`Window`]: access of peers to exposed memory, granted and revoked by posted requests.
+//! [`Window`]: peer access to exposed memory, granted and revoked by posted requests.
 //!
 //! ```text
 //!               post_bind                 completion
@@ -39,8 +39,8 @@
 //! 6. *Queue pairs deallocate the windows bound for them* before they are destroyed
 //!    ([`WithWindows`]), because a kernel may wait for the windows ([`Mw`](crate::Mw)). Windows
 //!    keep their shares until they are dropped. Under its lock, a window stores the queue pair of
-//!    its last bind, so no other one deallocates it. Two threads that deallocate it take turns: the
-//!    second returns only after the first has.
+//!    its last bind, so no other queue pair deallocates it. Two threads that deallocate it take
+//!    turns: the second returns only after the first has.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -120,9 +120,9 @@ struct Inner {
     cell: Arc<Cell>,
     mw_type: MwType,
     pd: PdId,
-    /// Whether the end of a binding also ends its accesses [23].
+    /// Whether the end of a binding also ends accesses through it [23].
     ends_access: bool,
-    /// The present key.
+    /// The current key.
     rkey: u32,
     state: State,
     /// The list of the queue pair it was last added to.
@@ -153,7 +153,8 @@ struct Binding {
     memory: Exposed,
     remote: RemoteMr,
     qp_num: u32,
-    /// The completion queue of the bind's completion and its count of windows at that time.
+    /// The completion queue that reported the bind's completion, and its count of windows at that
+    /// time.
     completed: Option<(Arc<Ticks>, u64)>,
 }
 
@@ -228,7 +229,7 @@ impl Request {
 }
 
 impl<P: Provider> Pd<P> {
-    /// Allocates a memory window that the domain's queue pairs bind to exposed memory.
+    /// Allocates a memory window that the domain's queue pairs can bind to exposed memory.
     ///
     /// # Errors
     /// Same as [`alloc_mw`](Self::alloc_mw).
@@ -257,18 +258,18 @@ impl Window {
         }))
     }
 
-    /// Returns its kind. A window of type 1 serves peers of all queue pairs in its protection
-    /// domain; a window of type 2 serves the peer of the queue pair that bound it.
+    /// Returns the window's type. A window of type 1 serves peers of all queue pairs in its
+    /// protection domain; a window of type 2 serves the peer of the queue pair that bound it.
     pub fn mw_type(&self) -> MwType {
         self.0.mw_type
     }
 
-    /// Returns its present key, which each bind changes.
+    /// Returns the current key, which each bind changes.
     pub fn rkey(&self) -> u32 {
         self.0.rkey
     }
 
-    /// Returns whether it is bound to memory, or may be.
+    /// Returns whether the window is, or may be, bound to memory.
     pub fn is_bound(&self) -> bool {
         !matches!(self.0.state, State::Free)
     }
@@ -291,7 +292,7 @@ impl Window {
     }
 
     /// Ends the binding after a peer invalidated its key by a message. Returns whether the message
-    /// concerned this binding; the window can then be bound again.
+    /// concerned this binding; if so, the window can be bound again.
     ///
     /// The queue pair must report its sends and receives to the same completion queue, and the
     /// bind's completion must have been polled before the message's. Otherwise the message may
@@ -314,12 +315,12 @@ impl Window {
         }
         let Some((ticks, tick)) = &binding.completed else { return false };
         if self.0.cell.is_deallocated() {
-            // The memory returns when the window is dropped.
+            // The memory is released when the window is dropped.
             return false;
         }
         let is_later = Arc::ptr_eq(ticks, &by.ticks) && by.tick >= *tick;
         match core::mem::replace(&mut self.0.state, State::Free) {
-            // The promise [22] holds for all providers.
+            // Promise [22] of the contract holds for all providers.
             State::Bound(binding) if is_later => {
                 self.0.cell.unbound();
                 drop(binding);
@@ -336,8 +337,8 @@ impl Window {
         }
     }
 
-    /// Deallocates the window: peers have no access through it from then on. Dropping does the
-    /// same. A window the kernel refuses to deallocate is leaked with a share of its memory.
+    /// Deallocates the window: afterwards, peers have no access through it. Dropping does the same.
+    /// A window the kernel refuses to deallocate is leaked with a share of its memory.
     ///
     /// This revokes access on every queue pair and in every state.
     ///
@@ -359,8 +360,8 @@ impl Window {
         self.0.pd
     }
 
-    /// Records a bind before it is posted and returns its operands and the memory as named by
-    /// peers.
+    /// Records a bind before it is posted and returns its operands and the address, length and key
+    /// for peers.
     ///
     /// # Errors
     /// [`PostBufReason`]; nothing has changed.
@@ -438,7 +439,7 @@ impl Window {
                 return Err(PostBufReason::WindowLost);
             }
         };
-        // A window of type 1 cannot be invalidated; a bind to nothing has the same effect.
+        // A window of type 1 cannot be invalidated; a bind of zero length has the same effect.
         let (new_rkey, info) = match inner.mw_type {
             MwType::TYPE_1 => (inc_rkey(inner.rkey), Some(MwBindInfo::default())),
             _ => (inner.rkey, None),
@@ -460,7 +461,8 @@ impl Window {
         };
     }
 
-    /// Records the end of the request in flight, which the poller of `ticks` has read.
+    /// Records the end of the request in flight. The poller that owns `ticks` has read its
+    /// completion.
     pub(crate) fn settle(&mut self, has_succeeded: bool, ticks: &Arc<Ticks>) {
         let tick = ticks.add();
         if !has_succeeded {
@@ -537,7 +539,8 @@ pub(crate) struct Cell(Mutex<Object>);
 
 struct Object {
     stage: Stage,
-    /// The list of the queue pair the window is or may be bound for; dangling for none.
+    /// The list of the queue pair that the window is or may be bound for; dangling if there is
+    /// none.
     bound_for: Weak<List>,
 }
 
@@ -553,8 +556,8 @@ impl Cell {
         Self(Mutex::new(Object { stage: Stage::Live(handle), bound_for: Weak::new() }))
     }
 
-    /// Deallocates the window unless it already was. A second thread waits for the first, so `Ok`
-    /// means the same for both.
+    /// Deallocates the window unless it is already deallocated. A second thread waits for the
+    /// first, so `Ok` means the same for both.
     ///
     /// # Errors
     /// Any errno the kernel returns; `EIO` after the provider has panicked, when the window may
@@ -590,8 +593,8 @@ impl Cell {
             Ok(pd) => {
                 object.stage = Stage::Deallocated;
                 drop(object);
-                // The lock is released, because the end of a protection domain may call a hook of
-                // the program.
+                // The lock is released, because dropping a protection domain may call a hook of the
+                // program.
                 drop(pd);
                 Ok(())
             }
@@ -673,8 +676,8 @@ pub(crate) trait QpWindows {
     /// Returns the queue pair's number.
     fn number(&self) -> u32;
 
-    /// Adds a window to those deallocated before the queue pair is destroyed. `enlisted` is the
-    /// last list that contained the window.
+    /// Adds a window to the list of windows that are deallocated before the queue pair is
+    /// destroyed. `enlisted` is the last list that contained the window.
     fn enlist(&self, window: &Arc<Cell>, enlisted: &mut Weak<List>);
 }
 
@@ -691,7 +694,7 @@ impl<Q: verbs_core::provider::QpOps> QpWindows for WithWindows<Q> {
         *enlisted = Arc::downgrade(&self.windows.0);
         let mut windows = self.windows.0.lock().unwrap_or_else(PoisonError::into_inner);
         if windows.len() == windows.capacity() {
-            // Before the list grows, drop windows that are gone or came back from another list.
+            // Before the list grows, remove windows that are gone or came back from another list.
             windows.retain(|window| window.strong_count() > 0);
             windows.sort_unstable_by_key(|window| window.as_ptr().addr());
             windows.dedup_by(|one, other| one.ptr_eq(other));
@@ -706,8 +709,8 @@ impl Windows {
     fn deallocate(&self) {
         let windows = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for window in windows.iter().filter_map(Weak::upgrade) {
-            // A window left behind reports its error when dropped. The kernel decides whether the
-            // queue pair can go.
+            // A window that could not be deallocated reports its error when dropped. The kernel
+            // decides whether the queue pair can go.
             let _ = window.deallocate_for(&self.0);
         }
     }

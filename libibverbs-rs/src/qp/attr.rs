@@ -24,9 +24,9 @@ use crate::queue::wq::Rss;
 pub struct QpInit<P: Provider = Erased> {
     /// The transport service.
     pub qp_type: QpType,
-    /// The completion queue of sends.
+    /// The completion queue for sends.
     pub send_cq: CqHandle<P>,
-    /// The completion queue of receives; may be the same queue.
+    /// The completion queue for receives; may be the same queue.
     pub recv_cq: CqHandle<P>,
     /// The shared receive queue that supplies receives; `None` for a separate receive queue.
     pub srq: Option<SrqHandle<P>>,
@@ -35,11 +35,12 @@ pub struct QpInit<P: Provider = Erased> {
     #[doc(alias = "IBV_QP_INIT_ATTR_IND_TABLE")]
     pub rss: Option<Rss<P>>,
     /// The minimum capacity; the device may round up. With a shared receive queue or a table of
-    /// work queues, the capacity of receives is ignored.
+    /// work queues, the receive capacity is ignored.
     pub cap: QpCap,
     /// Set to signal every send, even without [`SendFlags::SIGNALED`](crate::SendFlags::SIGNALED).
     pub sq_sig_all: bool,
-    /// Attributes of some devices only; none by default. Neither rxe nor soft devices have any.
+    /// Attributes that only some devices support; none by default. Neither rxe nor soft devices
+    /// support any.
     pub ex: QpCreateAttr,
 }
 
@@ -91,7 +92,8 @@ impl Default for InitAttr {
     }
 }
 
-/// The attributes of the step from INIT to RTR, which connects the queue pair with its peer's.
+/// The attributes of the step from INIT to RTR, which connects the queue pair to the peer's queue
+/// pair.
 ///
 /// The type has no default: with a known sequence number such as 0, an attacker would need 16
 /// million times fewer packets until the queue pair accepts one. [`new`](Self::new) takes the
@@ -115,14 +117,15 @@ pub struct RtrAttr {
     pub rq_psn: u32,
     /// The largest payload of a packet (RC, UC).
     pub path_mtu: Mtu,
-    /// The number of RDMA reads and atomics of the peer executed at a time (RC).
+    /// The number of the peer's RDMA reads and atomics executed at a time (RC).
     pub max_dest_rd_atomic: u8,
-    /// The peer's waiting time when no receive is posted, 5-bit code of IBTA table 45 (RC).
+    /// The time that the peer waits when no receive is posted, as a 5-bit code from IBTA table 45
+    /// (RC).
     pub min_rnr_timer: u8,
 }
 
 impl RtrAttr {
-    /// Returns the attributes of connecting with the peer's queue pair `dest_qp_num`, whose first
+    /// Returns the attributes for connecting to the peer's queue pair `dest_qp_num`, whose first
     /// sequence number is `rq_psn`, along the path `ah_attr`. Packets have up to 1024 bytes, this
     /// side executes one read at a time, and the peer waits 0.64 ms (code 12) when no receive is
     /// posted.
@@ -137,8 +140,8 @@ impl RtrAttr {
         }
     }
 
-    /// Returns attributes without a peer, for a datagram queue pair (UD). Its step to RTR uses none
-    /// of them.
+    /// Returns attributes without a peer, for a datagram queue pair (UD). Its step to RTR ignores
+    /// them.
     pub fn unconnected() -> Self {
         Self::new(AhAttr::default(), 0, 0)
     }
@@ -159,7 +162,7 @@ pub struct RtsAttr {
     pub retry_cnt: u8,
     /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries forever (RC).
     pub rnr_retry: u8,
-    /// The number of outstanding RDMA reads and atomics of this side (RC).
+    /// The maximum number of outstanding RDMA reads and atomics from this side (RC).
     pub max_rd_atomic: u8,
 }
 
@@ -171,7 +174,7 @@ impl Default for RtsAttr {
     }
 }
 
-/// A step that converts into the attributes of `modify`.
+/// A state transition that converts into the attributes for `modify`.
 pub(crate) trait Step {
     /// Returns the attributes for a queue pair with this [`psn`](crate::Qp::psn).
     fn attr(&self, psn: u32) -> QpAttr;
@@ -216,7 +219,7 @@ impl Step for RtsAttr {
     }
 }
 
-/// Returns the attributes required by a transition, the only ones in a step.
+/// Returns the attributes required by a transition; a step sets only these.
 pub(crate) fn required(qp_type: QpType, from: QpState, to: QpState) -> QpAttrMask {
     transition::lookup(qp_type, from, to).map_or(QpAttrMask::empty(), |transition| transition.required)
 }

@@ -102,7 +102,7 @@ impl<P: Provider> Core<P> {
     /// Destroys the queue pair and returns its dependencies.
     ///
     /// # Errors
-    /// The unchanged core: `EBUSY` while it has flow rules, or the errno of the provider.
+    /// The unchanged core: `EBUSY` while it has flow rules, or the errno from the provider.
     #[allow(clippy::result_large_err)]
     pub(super) fn close(mut self) -> Result<Dependencies, HandleError<Self>> {
         if self.has_rules() {

@@ -21,7 +21,7 @@ use crate::queue::wq::OpenTable;
 use crate::queue::xrcd::Xrcd;
 
 impl<P: Provider> Pd<P> {
-    /// Creates a queue pair, in the state RESET.
+    /// Creates a queue pair in the state RESET.
     ///
     /// # Errors
     /// - `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a capacity beyond the device's
@@ -30,11 +30,11 @@ impl<P: Provider> Pd<P> {
     ///   `EINVAL` with the same cause for an unknown type number, and from some kernels.
     /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue, shared
     ///   receive queue or table of work queues of another open device, with
-    ///   [`Cause::Closed`](crate::Cause::Closed) for a closed or dropped one.
+    ///   [`Cause::Closed`](crate::Cause::Closed) if it is closed or dropped.
     /// - `EPERM` for a raw packet queue pair without `CAP_NET_RAW`.
-    /// - `EOPNOTSUPP` of the verb `create_qp_ex` for attributes in [`QpInit::ex`] the device lacks,
-    ///   and for [`QpInit::rss`] if it has no tables of work queues.
-    /// - Any other errno of the kernel or of the system's random source; notably `ENOMEM`.
+    /// - `EOPNOTSUPP`, with the verb `create_qp_ex`, for attributes in [`QpInit::ex`] the device
+    ///   lacks, and for [`QpInit::rss`] if it has no tables of work queues.
+    /// - Any other errno from the kernel or the system's random source; notably `ENOMEM`.
     ///
     /// # References
     /// `ibv_create_qp(3)`
@@ -50,7 +50,7 @@ impl<P: Provider> Xrcd<P> {
     /// posts nothing: its peer's requests name the shared receive queue that supplies the receive.
     ///
     /// # Errors
-    /// Any errno of the kernel or of the system's random source; notably `EOPNOTSUPP` for a device
+    /// Any errno from the kernel or the system's random source; notably `EOPNOTSUPP` for a device
     /// without XRC.
     ///
     /// # References
@@ -61,8 +61,8 @@ impl<P: Provider> Xrcd<P> {
         Qp::create_target(self)
     }
 
-    /// Opens the XRC target with a number, possibly created through another context sharing the
-    /// domain. The target ends with the last queue pair created or opened for it. `S` is the
+    /// Opens the XRC target with this number, possibly created through another context that shares
+    /// the domain. The target ends with the last queue pair created or opened for it. `S` is the
     /// target's state.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl<P: Provider> Qp<Reset, P> {
         })
     }
 
-    /// Creates the queue pair with the given call of the provider.
+    /// Creates the queue pair with the given provider call.
     pub(crate) fn create_by(
         pd: &Pd<P>,
         init: &QpInit<P>,
@@ -136,7 +136,7 @@ impl<P: Provider> Qp<Reset, P> {
         let parents = QpParents::new(pd.raw(), init.send_cq.name(), init.recv_cq.name());
         let parents = QpParents {
             srq: srq.as_ref().map(|srq| srq.get()),
-            // The work queues of a table have their own completion queues.
+            // The work queues in an RSS table have their own completion queues.
             recv_cq: parents.recv_cq.filter(|_| rss.is_none()),
             ..parents
         };
@@ -207,7 +207,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// Returns the handle of a provider's queue pair.
     ///
     /// # Errors
-    /// `ENOMEM` beyond a completion queue's number of queues.
+    /// `ENOMEM` if a completion queue has no place left for another queue.
     fn with(
         parts: QpParts<P>,
         registry: &Arc<Registry>,
@@ -227,7 +227,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         let ((sends, send_poster), (recvs, recv_poster)) = match tables {
             Ok(tables) => tables,
             Err(error) => {
-                // Nothing was posted, so no memory depends on the end of the queue pair.
+                // Nothing was posted, so no memory has to wait for the queue pair's destruction.
                 drop(KernelHandle::new(qp, ()));
                 return Err(error);
             }

@@ -24,17 +24,17 @@ use crate::memory::exposed::RemoteAccess;
 pub struct Port {
     /// The port's number, from 1.
     pub port_num: u8,
-    /// The GID table entry of sent packets; the best one unless the program sets another.
+    /// The GID table entry used for sent packets; the best entry unless the program sets another.
     pub gid: GidEntry,
     /// The local id (InfiniBand).
     pub lid: u16,
     /// The link layer. Paths on Ethernet and between subnets need a global route.
     pub link_layer: LinkLayer,
-    /// The port's present largest packet payload.
+    /// The port's current maximum packet payload.
     pub active_mtu: Mtu,
-    /// The largest number of outstanding RDMA reads and atomics of a queue pair.
+    /// The maximum number of outstanding RDMA reads and atomics per queue pair.
     pub max_rd_atomic: u8,
-    /// The largest number of a peer's RDMA reads and atomics executed at a time by a queue pair.
+    /// The maximum number of a peer's RDMA reads and atomics that a queue pair executes at a time.
     pub max_dest_rd_atomic: u8,
 }
 
@@ -67,7 +67,7 @@ impl<P: Provider> Context<P> {
 /// [`Qp::endpoint`].
 ///
 /// Programs exchange it as text ([`Display`](fmt::Display), [`FromStr`]), as 32 bytes
-/// ([`to_bytes`](Self::to_bytes)), or by serde with the feature `serde`:
+/// ([`to_bytes`](Self::to_bytes)), or through serde with the feature `serde`:
 ///
 /// ```
 /// use verbs::Endpoint;
@@ -87,9 +87,10 @@ pub struct Endpoint {
     pub qp_num: u32,
     /// The first packet sequence number sent by the queue pair, 24 bits.
     pub psn: u32,
-    /// The port's largest packet payload.
+    /// The port's maximum packet payload.
     pub mtu: Mtu,
-    /// The number of a peer's RDMA reads and atomics executed at a time by the queue pair.
+    /// The maximum number of a peer's RDMA reads and atomics that the queue pair executes at a
+    /// time.
     pub max_dest_rd_atomic: u8,
 }
 
@@ -99,9 +100,10 @@ pub struct Endpoint {
 pub struct ConnectAttr {
     /// The peer's accesses to exposed memory.
     pub access: RemoteAccess,
-    /// The largest payload of a packet, unless the port of either side allows less.
+    /// The maximum packet payload, unless either side's port allows less.
     pub max_mtu: Mtu,
-    /// The number of outstanding RDMA reads and atomics, unless either side allows less (RC).
+    /// The maximum number of outstanding RDMA reads and atomics, unless either side allows fewer
+    /// (RC).
     pub max_rd_atomic: u8,
     /// The acknowledgement time-out: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ; 0 waits forever (RC). See
     /// [`RtsAttr::timeout`].
@@ -110,7 +112,8 @@ pub struct ConnectAttr {
     pub retry_cnt: u8,
     /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries forever (RC).
     pub rnr_retry: u8,
-    /// The peer's waiting time when no receive is posted, 5-bit code of IBTA table 45 (RC).
+    /// The time that the peer waits when no receive is posted, as a 5-bit code from IBTA table 45
+    /// (RC).
     pub min_rnr_timer: u8,
     /// The index of the partition key.
     pub pkey_index: u16,
@@ -124,7 +127,7 @@ pub struct ConnectAttr {
 
 /// No access for the peer, the largest packets and the most outstanding reads allowed by both
 /// sides, a time-out of 67 ms (code 14), 7 retries, and endless retries while the peer has no
-/// receive posted. The peer waits 0.64 ms (code 12) when this side has none.
+/// receive posted. The peer waits 0.64 ms (code 12) when this side has no receive posted.
 impl Default for ConnectAttr {
     fn default() -> Self {
         let (rtr, rts) = (RtrAttr::unconnected(), RtsAttr::default());
@@ -145,7 +148,8 @@ impl Default for ConnectAttr {
 }
 
 impl<S: State, P: Provider> Qp<S, P> {
-    /// Returns the address for a peer to connect to this queue pair through a port of its device.
+    /// Returns the address that a peer needs to connect to this queue pair through a port of its
+    /// device.
     pub fn endpoint(&self, port: &Port) -> Endpoint {
         Endpoint {
             gid: port.gid.gid,
@@ -159,11 +163,11 @@ impl<S: State, P: Provider> Qp<S, P> {
 }
 
 impl<P: Provider> Qp<Reset, P> {
-    /// Connects the queue pair with a peer's (RC, UC): from RESET to RTS, ready to send and
-    /// receive.
+    /// Connects the queue pair to a peer's queue pair (RC, UC): from RESET to RTS, ready to send
+    /// and receive.
     ///
-    /// The MTU is the smaller one of the two ports. The number of outstanding RDMA reads and
-    /// atomics is the smaller of this side's limit and the number the peer executes at a time.
+    /// The MTU is the smaller of the two ports' MTUs. The number of outstanding RDMA reads and
+    /// atomics is the smaller of this side's limit and the number that the peer executes at a time.
     ///
     /// ```no_run
     /// # use std::{error::Error, net::TcpStream};
@@ -184,7 +188,7 @@ impl<P: Provider> Qp<Reset, P> {
     /// [`to_rts`](Qp::to_rts).
     ///
     /// # Errors
-    /// The queue pair, in RESET again. After a failed step to RTR or RTS it has a new
+    /// The queue pair, back in RESET. After a failed step to RTR or RTS it has a new
     /// [`psn`](Self::psn) to send to the peer.
     ///
     /// - `EINVAL` with [`Cause::Other`] for types other than RC and UC.
@@ -277,7 +281,7 @@ fn path(port: &Port, remote: &Endpoint, attr: &ConnectAttr) -> AhAttr {
     AhAttr { grh: Some(route), dlid: remote.lid, port_num: port.port_num, ..path }
 }
 
-/// Moves a queue pair to RESET after connecting failed.
+/// Moves a queue pair back to RESET after a failure to connect.
 fn back_to_reset<S: State, P: Provider>(failed: HandleError<Qp<S, P>>) -> HandleError<Qp<Reset, P>> {
     let HandleError { handle, error } = failed;
     // If this fails too, the kernel rejects the next step; the type of the handle permits no
@@ -313,7 +317,7 @@ impl Endpoint {
     /// Returns the endpoint from the bytes of [`to_bytes`](Self::to_bytes).
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Parse`] for bytes of another length or version, an invalid MTU, or
+    /// `EINVAL` with [`Cause::Parse`] for bytes with another length or version, an invalid MTU, or
     /// numbers beyond 24 bits.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let bytes: &[u8; 32] = bytes.try_into().map_err(|_| LENGTH)?;
@@ -349,7 +353,7 @@ impl Endpoint {
     /// ```
     ///
     /// # Errors
-    /// The errors of the stream, notably `UnexpectedEof` if the peer closed it; `InvalidData` for
+    /// Any error from the stream, notably `UnexpectedEof` if the peer closed it; `InvalidData` for
     /// invalid bytes, which the message contains.
     pub fn exchange(&self, stream: &mut (impl Read + Write)) -> io::Result<Self> {
         let named = |error: io::Error| {

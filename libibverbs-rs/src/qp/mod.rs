@@ -7,7 +7,7 @@
 //! | [`create`] | creating queue pairs, and opening XRC targets |
 //! | [`control`] | the control object, kept alive by flow rules |
 //! | [`endpoint`] | [`Endpoint`](endpoint::Endpoint): a queue pair's address, and connecting |
-//! | [`modify`] | draining, resuming, pace, options of a connection |
+//! | [`modify`] | draining, resuming, pacing, connection options |
 //! | [`post`] | posting, raw and safe, and batches |
 //! | [`scope`] | borrowed memory, posted in a scope that ends its requests |
 //! | [`split`] | the two halves, owned, for two threads |
@@ -129,8 +129,8 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get().qp_num()
     }
 
-    /// Returns the first packet sequence number sent by the queue pair, 24 bits, unless
-    /// [`RtsAttr::sq_psn`] sets another.
+    /// Returns the queue pair's first packet sequence number, 24 bits, unless [`RtsAttr::sq_psn`]
+    /// sets another.
     ///
     /// It is drawn from the system's random source when the queue pair is created and whenever
     /// [`to_reset`](Self::to_reset), [`modify_to`](Self::modify_to) or [`modify`](Self::modify)
@@ -187,12 +187,12 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// - `EINVAL` with [`Cause::IllegalTransition`](crate::Cause::IllegalTransition) for an invalid
     ///   transition, with [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) for
     ///   missing or forbidden attributes.
-    /// - For the values of attributes as [`to_init`](Qp::to_init), [`to_rtr`](Qp::to_rtr) and
+    /// - For attribute values, the same as [`to_init`](Qp::to_init), [`to_rtr`](Qp::to_rtr) and
     ///   [`to_rts`](Qp::to_rts). Every device rejects a number with more bits than its field
     ///   (`EINVAL` with [`Cause::Limit`](crate::Cause::Limit)): 24 bits for a queue pair number or
     ///   packet sequence number, 5 for a timer, 3 for a retry count. In C, the result depends on
     ///   the device.
-    /// - For a move to RESET as [`to_reset`](Self::to_reset).
+    /// - For a move to RESET, the same as [`to_reset`](Self::to_reset).
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -215,7 +215,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// [`STATE`](QpAttrMask::STATE) itself.
     ///
     /// # Errors
-    /// The queue pair and an error as of [`modify`](Self::modify).
+    /// The queue pair, and an error as from [`modify`](Self::modify).
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -239,7 +239,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// # Errors
     /// The queue pair, with all memory in flight: `EBUSY` with
     /// [`Cause::InUse`](crate::Cause::InUse) if an rxe queue pair does not stay in RESET; any other
-    /// errno of the kernel or of the system's random source.
+    /// errno from the kernel or the system's random source.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -267,9 +267,9 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get().reset_ends_requests()
     }
 
-    /// Attaches the queue pair to a multicast group. It receives the group's datagrams from INIT
-    /// on. `lid` is the group's local id on InfiniBand; Ethernet ports ignore it. Attaching twice
-    /// succeeds and changes nothing; destroying the queue pair detaches it.
+    /// Attaches the queue pair to a multicast group. It receives the group's datagrams once it is
+    /// in INIT or a later state. `lid` is the group's local id on InfiniBand; Ethernet ports ignore
+    /// it. Attaching twice succeeds and changes nothing; destroying the queue pair detaches it.
     ///
     /// A datagram to the group has a path to the group's address ([`AhAttr::new`]) and the
     /// destination [`UdAddr::MULTICAST_QPN`]. Each attached queue pair with the right Q_Key
@@ -293,17 +293,17 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// # }
     /// ```
     ///
-    /// On Ethernet, switches forward a group's packets to hosts that joined it by IGMP or MLD. A
-    /// soft device joins the group; one with an IPv4 address joins 239.x.y.z for an IPv6 group
-    /// ending in the bytes x, y, z. rxe does not: a program joins with its own UDP socket on the
-    /// same network interface, or through a connection manager.
+    /// On Ethernet, switches forward a group's packets to hosts that joined it through IGMP or MLD.
+    /// A soft device joins the group; a soft device with an IPv4 address joins 239.x.y.z for an
+    /// IPv6 group that ends in the bytes x, y, z. rxe does not: a program joins with its own UDP
+    /// socket on the same network interface, or through a connection manager.
     ///
     /// # Errors
     /// - `EINVAL` with [`Cause::CallOfType`](crate::Cause::CallOfType) for a service other than UD,
-    ///   with [`Cause::NotMulticast`](crate::Cause::NotMulticast) for an address other than a
-    ///   group's.
+    ///   with [`Cause::NotMulticast`](crate::Cause::NotMulticast) for an address that is not
+    ///   multicast.
     /// - `ENOMEM` beyond [`max_mcast_grp`](crate::DeviceAttr::max_mcast_grp) groups or
-    ///   [`max_mcast_qp_attach`](crate::DeviceAttr::max_mcast_qp_attach) queue pairs in one.
+    ///   [`max_mcast_qp_attach`](crate::DeviceAttr::max_mcast_qp_attach) queue pairs in a group.
     /// - `ENETUNREACH` for an IPv4 group on a soft device with an IPv6 address, and for an IPv6
     ///   group on a loopback interface without a route for it. The error says how to add one.
     /// - Any other errno the kernel returns; notably `EOPNOTSUPP` for a device without multicast.
@@ -389,7 +389,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         &self.core.dependencies().registry
     }
 
-    /// Moves the queue pair with the step's attributes as required by the transition table.
+    /// Moves the queue pair with those of the step's attributes that the transition table requires.
     ///
     /// # Errors
     /// Same as [`modify_to`](Self::modify_to).
@@ -408,7 +408,7 @@ impl<S: State> Qp<S, Erased> {
     /// Returns the same queue pair with its provider named. Posting then needs no indirect calls.
     ///
     /// # Errors
-    /// The queue pair, when it belongs to another provider.
+    /// The queue pair, if it belongs to another provider.
     // The panics below are unreachable.
     #[allow(clippy::missing_panics_doc)]
     pub fn downcast<P: NamedProvider>(self) -> Result<Qp<S, P>, HandleError<Self>> {
@@ -444,7 +444,7 @@ impl<S: State, P: Provider> fmt::Debug for Qp<S, P> {
 /// Returns a random sequence number, 24 bits.
 ///
 /// # Errors
-/// Any errno of the system's random source.
+/// Any errno from the system's random source.
 fn draw_psn(registry: &Registry, verb: &'static str) -> Result<u32> {
     random::draw().map(|bits| bits & 0xff_ffff).map_err(|errno| registry.error(verb, errno))
 }

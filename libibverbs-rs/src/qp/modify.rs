@@ -1,4 +1,4 @@
-//! Changes of a queue pair beyond the steps to RTS: draining and resuming its send queue, pacing,
+//! Changes to a queue pair beyond the steps to RTS: draining and resuming its send queue, pacing,
 //! and connection options.
 //!
 //! ```text
@@ -20,8 +20,8 @@ use super::state::{Init, Reset, Rts, Sqd, State};
 use crate::handle::error::HandleError;
 
 impl<P: Provider> Qp<Rts, P> {
-    /// Moves the queue pair from RTS to SQD. Started sends end, other sends wait, and messages
-    /// still arrive. With `notify`, the device raises
+    /// Moves the queue pair from RTS to SQD. Sends that have started complete, other sends wait,
+    /// and messages still arrive. With `notify`, the device raises
     /// [`SQ_DRAINED`](crate::AsyncEventType::SQ_DRAINED) once the last started send has ended;
     /// [`is_drained`](Qp::is_drained) polls for that.
     ///
@@ -68,7 +68,7 @@ impl<P: Provider> Qp<Rts, P> {
     #[doc(alias = "IBV_QP_CUR_STATE")]
     #[doc(alias = "IBV_QPS_SQE")]
     pub fn recover_sq(&mut self) -> Result<()> {
-        // Queried first, because some kernels trust a wrong `cur_qp_state`.
+        // The state is queried first, because some kernels trust a wrong `cur_qp_state`.
         match self.state()? {
             QpState::RTS => Ok(()),
             QpState::SQE => {
@@ -82,7 +82,7 @@ impl<P: Provider> Qp<Rts, P> {
         }
     }
 
-    /// Sets the queue pair's sending rate.
+    /// Sets the queue pair's send rate.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device has no packet pacing (rxe and soft devices); `EINVAL` for a rate
@@ -101,7 +101,7 @@ impl<P: Provider> Qp<Rts, P> {
 impl<P: Provider> Qp<Sqd, P> {
     /// Returns whether every started send has ended.
     ///
-    /// rxe of newer kernels (7.2, not 6.1) never reports the end if the queue was idle at the move
+    /// On newer kernels (7.2, not 6.1), rxe never reports the end if the queue was idle at the move
     /// to SQD and its ring had wrapped around before.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl<P: Provider> Qp<Sqd, P> {
 }
 
 impl<P: Provider> Qp<Reset, P> {
-    /// Sets the connection options negotiated with the peer, for the steps to INIT and RTR.
+    /// Sets the connection options negotiated with the peer, for use in the steps to INIT and RTR.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the provider has no such options (rxe and soft); `EINVAL` for options of
@@ -142,7 +142,7 @@ impl<P: Provider> Qp<Reset, P> {
 }
 
 impl<P: Provider> Qp<Init, P> {
-    /// Sets the connection options negotiated with the peer, for the step to RTR.
+    /// Sets the connection options negotiated with the peer, for use in the step to RTR.
     ///
     /// # Errors
     /// As in RESET: `EOPNOTSUPP` if the provider has no such options (rxe and soft); `EINVAL` for
@@ -171,9 +171,9 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get().query_ece().map_err(|error| self.of_device(error))
     }
 
-    /// Returns the order of a message's data, moved by `op`, as it appears in memory to the
-    /// program's threads. Empty if nothing is promised: on rxe and soft devices, and on processors
-    /// other than x86-64, which may reorder a thread's loads.
+    /// Returns how the data of a message moved by `op` becomes visible to the program's threads: in
+    /// which order it appears in memory. Empty if nothing is promised: on rxe and soft devices, and
+    /// on processors other than x86-64, which may reorder a thread's loads.
     ///
     /// # References
     /// `ibv_query_qp_data_in_order(3)`
@@ -182,9 +182,8 @@ impl<S: State, P: Provider> Qp<S, P> {
         if cfg!(target_arch = "x86_64") { self.device_data_in_order(op) } else { DataInOrder::empty() }
     }
 
-    /// Returns the order of the device's writes of a message's data, moved by `op`, on every
-    /// processor. To read the data before the completion, a thread needs loads in this order:
-    /// acquire fences.
+    /// Returns the device's write order for the data of a message moved by `op`, on any processor.
+    /// To read the data before the completion, a thread needs loads in this order: acquire fences.
     ///
     /// # References
     /// `ibv_query_qp_data_in_order(3)`
@@ -198,7 +197,8 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.dependencies().registry.error(verb, errno)
     }
 
-    /// Adds the device's name to an error, because default methods of the contract do not know it.
+    /// Adds the device's name to an error, because the contract's default methods do not know the
+    /// name.
     fn of_device(&self, error: Error) -> Error {
         Error { device: self.core.dependencies().registry.device().into(), ..error }
     }

@@ -83,7 +83,7 @@ pub struct CompChannel {
 #[derive(Debug)]
 pub(crate) struct Inner {
     file: File,
-    /// The device, if a waiting thread can work for it.
+    /// The device, if a waiting thread can do the device's work.
     waits: Option<Arc<dyn WaitOps>>,
     registry: Arc<Registry>,
     _context: Child,
@@ -149,15 +149,15 @@ impl CompChannel {
     /// timeout.
     ///
     /// # Errors
-    /// Same as [`next_event`](Self::next_event); any errno of `ppoll(2)`.
+    /// Same as [`next_event`](Self::next_event); any errno from `ppoll(2)`.
     #[doc(alias = "ibv_get_cq_event")]
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<CqEvent>> {
         let Inner { file, waits, registry, .. } = &*self.inner;
         wait(file, waits.as_ref(), timeout, "get_cq_event", registry, || self.next_event())
     }
 
-    /// Closes the channel if no completion queue uses it. A dropped channel is closed with its last
-    /// queue.
+    /// Closes the channel if no completion queue uses it. A dropped channel is closed when its last
+    /// queue is destroyed.
     ///
     /// # Errors
     /// The channel, and `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while completion queues
@@ -189,14 +189,14 @@ impl CompChannel {
     }
 }
 
-/// The descriptor is readable when there is an event.
+/// The descriptor is readable while an event is pending.
 impl AsFd for CompChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.file.as_fd()
     }
 }
 
-/// The descriptor, for event loops that take numbers. The channel keeps owning it.
+/// The descriptor, for event loops that take raw descriptors. The channel still owns it.
 impl AsRawFd for CompChannel {
     fn as_raw_fd(&self) -> RawFd {
         self.inner.file.as_raw_fd()

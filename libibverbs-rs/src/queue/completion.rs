@@ -2,7 +2,7 @@
 //! completion with the memory of its request.
 
 use verbs_core::provider::{Completion as _, CqOps, Erased, Provider};
-// The fields' documentation names it.
+// Named by the documentation of the fields.
 #[cfg(doc)]
 use verbs_core::types::CqWcFlags;
 use verbs_core::types::{Wc, WcError, WcFlags, WcStatus};
@@ -81,8 +81,8 @@ for_each_completion_field!(with_optional_fields);
 impl<P: Provider> Completion<'_, P> {
     /// Returns the memory of the request, successful or failed.
     ///
-    /// Returns `None` for a raw request, a reclaimed one, or one of a queue pair closed or reset
-    /// since.
+    /// Returns `None` for a raw request, a reclaimed request, or a request of a queue pair that has
+    /// since been closed or reset.
     #[inline]
     pub fn reclaim(&mut self) -> Option<Returned> {
         self.routes.reclaim(self.raw.wr_id(), self.raw.status())
@@ -138,8 +138,8 @@ impl<P: Provider> core::fmt::Debug for Completion<'_, P> {
 pub struct Completed {
     /// The completion.
     pub wc: Wc,
-    /// The memory of its request; `None` for a raw request or one of a queue pair closed or reset
-    /// before the poll.
+    /// The memory of its request; `None` for a raw request, or if the queue pair was closed or
+    /// reset before the poll.
     pub returned: Option<Returned>,
     pub(super) invalidated: Option<Invalidated>,
     pub(super) device: &'static str,
@@ -150,8 +150,8 @@ impl Completed {
     ///
     /// # Errors
     /// `ENODATA` with [`Cause::NotReturned`] for a request without a buffer, such as a raw or an
-    /// inline one, or one of a queue pair closed or reset before the poll. Other memory of the
-    /// request is released; [`returned`](Self::returned) holds all of it.
+    /// inline request, or if the queue pair was closed or reset before the poll. Other memory of
+    /// the request is released; [`returned`](Self::returned) holds all of it.
     pub fn into_buf(self) -> Result<Buf> {
         let (wr_id, device) = (self.wc.wr_id, self.device);
         self.returned.and_then(Returned::into_buf).ok_or_else(|| not_returned(device, wr_id, "buffer"))
@@ -160,7 +160,7 @@ impl Completed {
     /// Returns the window of a bind or a revocation.
     ///
     /// # Errors
-    /// `ENODATA` with [`Cause::NotReturned`] for any other request, or one of a queue pair closed
+    /// `ENODATA` with [`Cause::NotReturned`] for any other request, or if the queue pair was closed
     /// or reset before the poll.
     pub fn into_window(self) -> Result<Window> {
         let (wr_id, device) = (self.wc.wr_id, self.device);
@@ -204,8 +204,8 @@ impl core::ops::Deref for Completed {
     }
 }
 
-/// Returns the key that a completion reports as invalidated. The completion is a lent one, or a
-/// copy that no other code could change.
+/// Returns the key that a completion reports as invalidated. The completion is lent, or is a copy
+/// that no other code could change.
 #[inline]
 pub(super) fn invalidated(wc: &Wc, routes: &Routes) -> Option<Invalidated> {
     let is_invalidation = wc.wc_flags.contains(WcFlags::WITH_INV) && wc.status == WcStatus::SUCCESS;

@@ -1,8 +1,8 @@
 //! [`Cq`]: the queue of completions of work requests; [`CqHandle`] names it to queue pairs.
 //!
 //! A program may drop a completion queue before its queue pairs, but the kernel refuses to destroy
-//! it before them. So destruction is deferred: the dropped `Cq` leaves the provider's queue in the
-//! state it shares with the queue pairs. The last of them destroys it.
+//! the queue before them. So destruction is deferred: the dropped `Cq` leaves the provider's queue
+//! in the state it shares with the queue pairs. The last of them destroys it.
 //!
 //! ```text
 //! Cq ── handle ─► the provider's queue       Cq dropped: the queue moves to `deferred`
@@ -51,13 +51,13 @@ pub struct CqInit<'a, P: Provider = Erased> {
     /// [`IGNORE_OVERRUN`](CqFlags::IGNORE_OVERRUN) is set; see [`Cq`].
     #[doc(alias = "IBV_CQ_INIT_ATTR_MASK_FLAGS")]
     pub flags: CqFlags,
-    /// The optional fields of its completions, such as
+    /// The optional fields in its completions, such as
     /// [`COMPLETION_TIMESTAMP`](CqWcFlags::COMPLETION_TIMESTAMP). [`Completion`](crate::Completion)
     /// reads them.
     pub wc_flags: CqWcFlags,
     /// The parent domain ([`Pd::alloc_parent_domain`]) whose allocator allocates the memory of the
-    /// queue. The queue keeps it alive. A thread domain's promise of a single thread holds for
-    /// every queue already: see [`SINGLE_THREADED`](CqFlags::SINGLE_THREADED).
+    /// queue. The queue keeps it alive. The single thread that a thread domain promises is
+    /// guaranteed for every queue anyway: see [`SINGLE_THREADED`](CqFlags::SINGLE_THREADED).
     #[doc(alias = "IBV_CQ_INIT_ATTR_MASK_PD")]
     pub parent_domain: Option<&'a Pd<P>>,
 }
@@ -88,20 +88,20 @@ impl<P: Provider> Copy for CqInit<'_, P> {}
 /// `&mut` is the lock.
 ///
 /// There are three ways to poll. [`poll`](Self::poll) lends completions and reads only the fields
-/// the program uses; [`poll_one`](Self::poll_one) returns one by value, with its memory;
-/// [`poll_into`](Self::poll_into) copies many. Each returns the memory of safe requests without the
-/// queue pair.
+/// the program uses; [`poll_one`](Self::poll_one) returns one completion by value, with its memory;
+/// [`poll_into`](Self::poll_into) copies many. Each returns the memory of safe requests and needs
+/// no queue pair for that.
 ///
 /// # Overrun
 /// A queue that is full loses the next completion. The device raises
 /// [`CQ_ERR`](crate::AsyncEventType::CQ_ERR) ([`Context::async_events`]). On soft devices, the
-/// event comes once for each queue. The queue pair of the lost completion goes to the error state;
-/// others go on. rxe raises the event for each lost completion and moves the queue pair to the
-/// error state only for a receive. Completions in the queue stay. The queue can be polled, resized
-/// and used as before. The memory of a request whose completion was lost returns when its queue
-/// pair is reset or closed, or, for a send, when a later send of the queue completes. With
-/// [`CqFlags::IGNORE_OVERRUN`], on devices that offer it, the completion is lost silently and the
-/// queue pair goes on.
+/// event is raised once per queue. The queue pair of the lost completion moves to the error state;
+/// others continue. rxe raises the event for each lost completion and moves the queue pair to the
+/// error state only for a receive. Completions already in the queue stay, and the queue can be
+/// polled, resized and used as before. The memory of a request whose completion was lost returns
+/// when its queue pair is reset or closed, or, for a send, when a later send of the queue
+/// completes. With [`CqFlags::IGNORE_OVERRUN`], on devices that offer it, the completion is lost
+/// silently and the queue pair continues.
 ///
 /// # References
 /// `ibv_create_cq(3)`, `ibv_poll_cq(3)`
@@ -112,7 +112,7 @@ pub struct Cq<P: Provider = Erased> {
     routes: Routes,
     name: P::CqHandle,
     shared: Arc<CqState>,
-    /// The device, if a waiting thread can work for it.
+    /// The device, if a waiting thread can do the device's work.
     waits: Option<Arc<dyn WaitOps>>,
 }
 
@@ -132,7 +132,7 @@ pub struct Cq<P: Provider = Erased> {
 /// # }
 /// ```
 ///
-/// A closed queue has no more handles:
+/// A closed queue gives out no handles:
 ///
 /// ```compile_fail,E0382
 /// # fn f(cq: verbs::Cq) {
@@ -160,7 +160,7 @@ struct Lifecycle {
     /// The number of uses by queue pairs. A queue pair that uses the queue for sends and receives
     /// counts twice.
     users: usize,
-    /// The number of uses of each live queue pair, by queue pair number.
+    /// The number of uses by each live queue pair, keyed by queue pair number.
     qps: BTreeMap<u32, u8>,
     /// Whether the poller has closed or dropped the queue.
     is_closed: bool,
@@ -190,7 +190,7 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     /// - `EINVAL` with [`Cause::Limit`] for a size of 0 or beyond the device's
-    ///   [`max_cqe`](crate::DeviceAttr::max_cqe), or a completion vector the device lacks.
+    ///   [`max_cqe`](crate::DeviceAttr::max_cqe), or a nonexistent completion vector.
     /// - `EOPNOTSUPP` with [`Cause::CqWcFlags`] for completion fields the device lacks;
     ///   `EOPNOTSUPP` or `EINVAL` with [`Cause::CqFlags`] for an unsupported flag.
     /// - `EINVAL` with [`Cause::Foreign`] for the completion channel or the parent domain of
@@ -213,7 +213,7 @@ impl<P: Provider> Cq<P> {
         Self::create_by(context, init, |parent_domain, attr| context.raw().create_cq(parent_domain, attr))
     }
 
-    /// Creates the queue with the given call of the provider.
+    /// Creates the queue with the given provider call.
     pub(crate) fn create_by(
         context: &Context<P>,
         init: &CqInit<'_, P>,
@@ -274,8 +274,8 @@ impl<P: Provider> Cq<P> {
         self.handle.get().cqe()
     }
 
-    /// Returns the fields of its completions: the [`STANDARD`](CqWcFlags::STANDARD) ones and those
-    /// requested at its creation.
+    /// Returns the fields of its completions: the [`STANDARD`](CqWcFlags::STANDARD) fields, and the
+    /// fields requested when it was created.
     pub fn wc_flags(&self) -> CqWcFlags {
         self.handle.get().wc_flags()
     }
@@ -283,10 +283,11 @@ impl<P: Provider> Cq<P> {
     /// Returns whether a live queue pair with this number reports to this queue.
     ///
     /// One thread may create queue pairs on a queue polled by another. The poller may then see a
-    /// completion of a queue pair it has not received yet, or of a closed one; this call
-    /// distinguishes them. A queue pair is alive from before its first completion until its
-    /// [`Qp`](crate::Qp) or both its halves are closed or dropped. After that, the device may reuse
-    /// its number, so a poller drops its record of a queue pair before the queue pair is closed.
+    /// completion of a queue pair it has not received yet, or of a closed queue pair; this call
+    /// distinguishes the two cases. A queue pair is alive from before its first completion until
+    /// its [`Qp`](crate::Qp) or both its halves are closed or dropped. After that, the device may
+    /// reuse its number, so a poller drops its record of a queue pair before the queue pair is
+    /// closed.
     ///
     /// ```no_run
     /// # fn f(mut cq: verbs::Cq, new: std::sync::mpsc::Receiver<verbs::RecvHalf>)
@@ -307,7 +308,7 @@ impl<P: Provider> Cq<P> {
         self.shared.lifecycle().qps.contains_key(&qp_num)
     }
 
-    /// Returns a handle of the queue, for creating queue pairs on it from any thread.
+    /// Returns a handle to the queue, for creating queue pairs on it from any thread.
     pub fn handle(&self) -> CqHandle<P> {
         CqHandle { name: self.name.clone(), shared: Arc::clone(&self.shared) }
     }
@@ -324,7 +325,7 @@ impl<P: Provider> Cq<P> {
     /// # }
     /// ```
     ///
-    /// A completion is read from the queue on demand, so it cannot outlive the step:
+    /// A completion is read from the queue on demand, so it cannot outlive its turn in the loop:
     ///
     /// ```compile_fail,E0499
     /// # fn f(mut cq: verbs::Cq) {
@@ -391,12 +392,12 @@ impl<P: Provider> Cq<P> {
     /// request. [`Completed::ok`] returns the error of a failed request.
     ///
     /// The thread polls for some microseconds and then sleeps. On a soft device the completion ends
-    /// the sleep. On a device of the kernel, sleeps are up to a sixteenth of the time waited so
-    /// far, 10 ms at most. If that is too late, arm the queue ([`arm`](Self::arm)) and wait at the
-    /// [`CompChannel`].
+    /// the sleep. On a kernel device, each sleep lasts up to a sixteenth of the time waited so far,
+    /// and at most 10 ms. If that delay is too long, arm the queue ([`arm`](Self::arm)) and wait on
+    /// the [`CompChannel`].
     ///
     /// # Errors
-    /// `ETIMEDOUT` with [`Cause::NoCompletion`] after the timeout; any errno of `ppoll(2)`.
+    /// `ETIMEDOUT` with [`Cause::NoCompletion`] after the timeout; any errno from `ppoll(2)`.
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll_within(&mut self, timeout: Duration) -> Result<Completed> {
         // A deadline beyond the clock's range means no deadline.
@@ -433,20 +434,21 @@ impl<P: Provider> Cq<P> {
 
     /// Returns the memory of a request, successful or failed, whose completion was copied out.
     ///
-    /// Returns `None` for a raw request, a reclaimed one, or one of a queue pair closed or reset
-    /// since. A [`Wc`] is plain data that any code can fill in. The queue uses only its `wr_id`,
-    /// which it looks up among the copied completions with unreclaimed memory. For the same reason,
-    /// a [`Window`](crate::Window) returned this way has lost its request's outcome and can only be
-    /// closed: poll with [`poll`](Self::poll) or [`poll_one`](Self::poll_one) for windows.
+    /// Returns `None` for a raw request, a reclaimed request, or a request of a queue pair that has
+    /// since been closed or reset. A [`Wc`] is plain data that any code can fill in. The queue uses
+    /// only its `wr_id`, which it looks up among the copied completions with unreclaimed memory.
+    /// For the same reason, a [`Window`](crate::Window) returned this way has lost its request's
+    /// outcome and can only be closed: poll with [`poll`](Self::poll) or
+    /// [`poll_one`](Self::poll_one) for windows.
     #[inline]
     pub fn reclaim(&mut self, wc: &Wc) -> Option<Returned> {
         self.routes.reclaim_polled(wc.wr_id)
     }
 
     /// Requests one event on the completion channel when the next completion arrives; with
-    /// `solicited_only`, when the next solicited or failed one arrives. rxe raises no event for
-    /// failed ones. ConnectX and soft devices raise it at once if a completion has arrived since
-    /// the last poll.
+    /// `solicited_only`, when the next solicited or failed completion arrives. With it, rxe raises
+    /// no event for failed completions. ConnectX and soft devices raise the event at once if a
+    /// completion has arrived since the last poll.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EIO` once the device is gone.
@@ -461,8 +463,8 @@ impl<P: Provider> Cq<P> {
         queue.req_notify(solicited_only)
     }
 
-    /// Requests an event as [`req_notify`](Self::req_notify) does, and polls: the step of an event
-    /// loop that misses no completion.
+    /// Requests an event as [`req_notify`](Self::req_notify) does, and polls. An event loop of such
+    /// steps misses no completion..
     ///
     /// The result lends every completion that arrived before the request; a later one raises the
     /// event. So the program may wait once the result has lent `None`. In the opposite order, a
@@ -481,7 +483,7 @@ impl<P: Provider> Cq<P> {
     /// # }
     /// ```
     ///
-    /// [`CompChannel`] has the loop for many queues.
+    /// [`CompChannel`] shows the loop for many queues.
     ///
     /// # Errors
     /// Same as [`req_notify`](Self::req_notify).
@@ -499,7 +501,7 @@ impl<P: Provider> Cq<P> {
     /// # Errors
     /// - `EINVAL` with [`Cause::Limit`] for a size of 0, beyond the device's
     ///   [`max_cqe`](crate::DeviceAttr::max_cqe), or below the number of completions in the queue.
-    ///   The queue is as before.
+    ///   The queue is unchanged.
     /// - `EOPNOTSUPP` if the device cannot resize queues.
     /// - Any other errno the kernel returns; notably `ENOMEM`. On rxe it may mean that the process
     ///   could not map the resized queue: the queue is then empty until another call succeeds,
@@ -514,7 +516,7 @@ impl<P: Provider> Cq<P> {
 
     /// Changes the moderation of the queue's events: fewer events for many completions.
     ///
-    /// An armed queue keeps its old moderation until the next request.
+    /// An armed queue keeps its old moderation until the next request for an event.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device cannot moderate events (rxe); `EINVAL` with [`Cause::Limit`] for
@@ -528,7 +530,7 @@ impl<P: Provider> Cq<P> {
         self.handle.get_mut().modify(moderation).map_err(|error| self.named(error))
     }
 
-    /// Adds the device's name to the error of a verb that the provider lacks.
+    /// Adds the device's name to the error for a verb that the provider lacks.
     fn named(&self, error: Error) -> Error {
         if error.device.is_empty() {
             return self.shared.registry.error(error.verb, error.errno).because(error.cause);
@@ -541,7 +543,7 @@ impl<P: Provider> Cq<P> {
         self.handle.get()
     }
 
-    /// Destroys the queue if no queue pair uses it. A dropped queue is destroyed with its last
+    /// Destroys the queue if no queue pair uses it. A dropped queue is destroyed after its last
     /// queue pair.
     ///
     /// # Errors
@@ -577,8 +579,8 @@ impl Cq<Erased> {
     /// Returns the same queue with its provider named.
     ///
     /// # Errors
-    /// The queue, when it belongs to another provider or holds fetched but unpolled completions:
-    /// poll it empty first.
+    /// The queue, if it belongs to another provider or holds fetched but unpolled completions: poll
+    /// it empty first.
     pub fn downcast<P: NamedProvider>(mut self) -> Result<Cq<P>, HandleError<Self>> {
         let Some(name) = self.name.downcast_ref::<P::CqHandle>().cloned() else {
             return Err(HandleError::of_another_provider(self));
@@ -656,7 +658,7 @@ impl CqHandle<Erased> {
     /// Returns the same handle with its provider named.
     ///
     /// # Errors
-    /// The handle, when the queue belongs to another provider.
+    /// The handle, if the queue belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<CqHandle<P>, HandleError<Self>> {
         let named: Option<&P::CqHandle> = ErasedCqHandle::downcast_ref(&self.name);
         match named.cloned() {

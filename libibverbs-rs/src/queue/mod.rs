@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`srq`] | shared receive queues |
 //! | [`xrcd`] | XRC domains |
-//! | [`wq`] | receive queues of tables |
+//! | [`wq`] | work queues and RSS tables of them |
 //! | [`receiver`] | a receive queue and its table of memory in flight |
 //! | [`cq`] | completion queues: polling, waiting |
 //! | [`completion`] | a poll in progress, and completions lent or by value |

@@ -2,12 +2,12 @@
 //!
 //! | device | after [`SPIN`] |
 //! |---|---|
-//! | soft | sleeps until there is a completion, and works for the device meanwhile ([`WaitOps`]) |
-//! | of the kernel | sleeps for [a part](PART) of the time that it has waited, again and again |
+//! | soft | does the device's work ([`WaitOps`]) and sleeps until there is a completion |
+//! | kernel | sleeps for [a part](PART) of the time that it has waited, again and again |
 //!
-//! A completion queue of the kernel wakes a thread only by an event, which would be lost for other
-//! users of its channel. So a completion is found late by at most a sixteenth of the time that it
-//! took, and by at most 10 ms.
+//! A kernel completion queue wakes a thread only through an event, which other users of its channel
+//! would then miss. So the thread sleeps instead and finds a completion late, by at most a
+//! sixteenth of the time it took and at most 10 ms.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,19 +25,19 @@ pub(crate) struct Patience {
     wait: Option<Box<dyn Wait>>,
 }
 
-/// The time that costs less than to sleep and to wake up.
+/// The time that a thread spins: less than falling asleep and waking up would cost.
 const SPIN: Duration = Duration::from_micros(30);
 
 /// The number of polls between two readings of the clock.
 const POLLS_A_LOOK: u32 = 64;
 
-/// The time after which a thread sleeps that no completion wakes.
+/// The time after which a thread starts to sleep if no completion can wake it.
 const LONG_SPIN: Duration = Duration::from_millis(1);
 
 /// A sleep is one part in this many of the time waited.
 const PART: u32 = 16;
 
-/// The longest sleep that no completion ends.
+/// The longest sleep that a completion does not end.
 const LONGEST: Duration = Duration::from_millis(10);
 
 impl Patience {
@@ -47,7 +47,7 @@ impl Patience {
 
     /// Returns the number of polls between two [rests](Self::rest).
     pub(crate) fn polls(&self) -> u32 {
-        // A sleep ends because something has happened.
+        // With a wait, a sleep ends because something has happened.
         if self.wait.is_some() { 1 } else { POLLS_A_LOOK }
     }
 
@@ -55,7 +55,7 @@ impl Patience {
     /// the deadline has passed.
     ///
     /// # Errors
-    /// Any errno of `ppoll(2)`.
+    /// Any errno from `ppoll(2)`.
     pub(crate) fn rest(&mut self, deadline: Option<Instant>) -> Result<bool, Errno> {
         let now = Instant::now();
         if deadline.is_some_and(|deadline| now >= deadline) {

@@ -1,5 +1,5 @@
-//! [`Receiver`]: a receive queue of the provider and its table of memory in flight. Queue pairs,
-//! their receiving halves and shared receive queues have one.
+//! [`Receiver`]: a provider's receive queue and its table of memory in flight. Queue pairs, their
+//! receive halves and shared receive queues have one.
 //!
 //! # Safety
 //! The unsafe code here posts safely, justified in [`crate::in_flight`].

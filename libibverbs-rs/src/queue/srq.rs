@@ -7,10 +7,10 @@
 //!             SrqHandle
 //! ```
 //!
-//! The last share of the core, the queue's own or a queue pair's, destroys the object.
+//! Dropping the last share of the core, the queue's own or a queue pair's, destroys the object.
 //!
 //! # Safety
-//! The unsafe code here is raw posting, which relies on its caller's promise.
+//! The unsafe code here is raw posting, which relies on the caller's promise.
 
 #![allow(unsafe_code)]
 
@@ -46,14 +46,15 @@ pub struct SrqInit {
     pub max_wr: u32,
     /// The minimum number of pieces of memory per receive.
     pub max_sge: u32,
-    /// The limit that raises [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED) once
-    /// when fewer receives are left; 0 for none. [`Srq::arm`] sets it again.
+    /// The limit. When fewer receives are left,
+    /// [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED) is raised once; 0 for no
+    /// limit. [`Srq::arm`] sets it again.
     pub srq_limit: u32,
 }
 
 impl SrqInit {
-    /// Returns the attributes of a queue for `max_wr` receives of one piece of memory each, without
-    /// a limit.
+    /// Returns the attributes of a queue for `max_wr` receives with one piece of memory each,
+    /// without a limit.
     pub const fn new(max_wr: u32) -> Self {
         Self { max_wr, max_sge: 1, srq_limit: 0 }
     }
@@ -128,7 +129,7 @@ enum Raw<P: Provider> {
     Within(Arc<Core<Erased>>),
 }
 
-/// The parents and attributes of kinds other than [`SrqType::BASIC`].
+/// The parents and attributes of shared receive queues other than [`SrqType::BASIC`].
 struct Special<'a, P: Provider> {
     srq_type: SrqType,
     xrcd: Option<&'a Xrcd<P>>,
@@ -152,9 +153,10 @@ struct Dependencies {
 }
 
 impl<P: Provider> Pd<P> {
-    /// Creates a shared receive queue, for queue pairs of any protection domain.
+    /// Creates a shared receive queue, for queue pairs in any protection domain.
     ///
-    /// The memory of its receives belongs to this domain. On rxe, its queue pairs must too.
+    /// The memory of its receives belongs to this domain. On rxe, its queue pairs must belong to it
+    /// as well.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits;
@@ -171,8 +173,9 @@ impl<P: Provider> Pd<P> {
     }
 
     /// Creates a shared receive queue with tag matching: a message whose tag is in the queue's tag
-    /// list arrives in the memory of that tag ([`Srq::post_srq_ops`]), any other in a receive. The
-    /// operations on the list complete in `cq`, given as a `&Cq` or a [`CqHandle`].
+    /// list arrives in the memory of that tag ([`Srq::post_srq_ops`]), any other message in a
+    /// posted receive. The operations on the list complete in `cq`, given as a `&Cq` or a
+    /// [`CqHandle`].
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits,
@@ -194,9 +197,9 @@ impl<P: Provider> Pd<P> {
 }
 
 impl<P: Provider> Xrcd<P> {
-    /// Creates a shared receive queue. Requests to the domain's targets name it by its
+    /// Creates a shared receive queue. Requests sent to the domain's targets name it by its
     /// [`srq_num`](Srq::srq_num). Its receives complete in `cq`, given as a `&Cq` or a
-    /// [`CqHandle`]. The requests access memory of `pd`.
+    /// [`CqHandle`]. The requests access memory in `pd`.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits,
@@ -258,7 +261,7 @@ impl<P: Provider> Srq<P> {
         let (recvs, poster) = match InFlight::of_srq(pd.id(), directory, srq.attr().max_wr) {
             Ok(made) => made,
             Err(why) => {
-                // Nothing was posted, so no memory depends on the end of the queue.
+                // Nothing was posted, so no memory has to wait for the queue's destruction.
                 drop(KernelHandle::new(srq, ()));
                 return Err(why.error(registry, VERB, "shared receive queues"));
             }
@@ -284,24 +287,24 @@ impl<P: Provider> Srq<P> {
         self.core.id
     }
 
-    /// Returns a handle of the queue, for creating queue pairs with it from any thread.
+    /// Returns a handle to the queue, for creating queue pairs with it from any thread.
     pub fn handle(&self) -> SrqHandle<P> {
         SrqHandle { id: self.core.id, core: Link::Own(Arc::downgrade(&self.core)) }
     }
 
     /// Returns the queue's number for XRC initiators ([`SendOp::Xrc`](crate::SendOp::Xrc)). Queues
-    /// created without an XRC domain have one on ConnectX, and `None` elsewhere.
+    /// created without an XRC domain have a number on ConnectX and `None` elsewhere.
     #[doc(alias = "ibv_get_srq_num")]
     pub fn srq_num(&self) -> Option<u32> {
         self.core.get().srq_num()
     }
 
-    /// Returns the largest number of outstanding receives.
+    /// Returns the maximum number of outstanding receives.
     pub fn max_wr(&self) -> u32 {
         self.core.get().attr().max_wr
     }
 
-    /// Returns the largest number of pieces of memory in a receive.
+    /// Returns the maximum number of pieces of memory per receive.
     pub fn max_sge(&self) -> u32 {
         self.core.get().attr().max_sge
     }
@@ -309,13 +312,14 @@ impl<P: Provider> Srq<P> {
     /// Posts receives, raw, for any scheme of ownership. One doorbell announces all of them.
     ///
     /// # Safety
-    /// From this call until its completion was polled, or the shared receive queue was destroyed,
-    /// the device may write the memory of every SGE: no code frees or accesses it. Each `wr_id` has
-    /// its top bit clear, because the others are numbers of safe requests.
+    /// From this call until a request's completion was polled, or the shared receive queue was
+    /// destroyed, the device may write the memory of every SGE: no code frees or accesses it. Each
+    /// `wr_id` has its top bit clear, because the numbers with that bit set belong to safe
+    /// requests.
     ///
     /// # Errors
     /// The number of accepted requests, and the [`PostReason`](crate::PostReason) why the next one
-    /// was rejected. The device owns the memory of the accepted ones.
+    /// was rejected. The device owns the memory of the accepted requests.
     ///
     /// # References
     /// `ibv_post_srq_recv(3)`
@@ -355,7 +359,7 @@ impl<P: Provider> Srq<P> {
     /// [`Cq::poll_one`](crate::Cq::poll_one)).
     ///
     /// Returns the request's number, which is the `wr_id` of its completion. The first call
-    /// allocates the queue's table. Later calls allocate a larger one if taken or unreclaimed
+    /// allocates the queue's table. Later calls allocate a larger table once taken or unreclaimed
     /// receives fill it.
     ///
     /// # Errors
@@ -376,11 +380,11 @@ impl<P: Provider> Srq<P> {
         self.recv.post(memory, range)
     }
 
-    /// Posts a receive of one message into several pieces of memory in order, like
+    /// Posts a receive of one message into several pieces of memory, in order, like
     /// [`post_recv_buf`](Self::post_recv_buf).
     ///
     /// # Errors
-    /// Same as [`post_recv_buf`](Self::post_recv_buf), with all pieces;
+    /// Same as [`post_recv_buf`](Self::post_recv_buf), and all pieces;
     /// [`PostReason::TooManySge`](crate::PostReason::TooManySge) for more pieces than
     /// [`max_sge`](Self::max_sge).
     ///
@@ -454,7 +458,7 @@ impl<P: Provider> Srq<P> {
     }
 
     /// Destroys the queue if no queue pair uses it and releases the memory in flight. A dropped
-    /// queue is destroyed with its last queue pair.
+    /// queue is destroyed after its last queue pair.
     ///
     /// # Errors
     /// The queue: `EBUSY` with [`Cause::InUse`] while queue pairs use it; any other errno the
@@ -468,7 +472,7 @@ impl<P: Provider> Srq<P> {
     }
 
     /// Destroys the queue if no queue pair uses it and returns the memory of all receives without a
-    /// polled completion: unused ones, and those that a queue pair took and lost.
+    /// polled completion: unused receives, and receives that a queue pair took and lost.
     ///
     /// # Errors
     /// Same as [`close`](Self::close).
@@ -486,7 +490,7 @@ impl Srq<Erased> {
     /// Returns the same queue with its provider named. Posting then needs no indirect calls.
     ///
     /// # Errors
-    /// The queue, when it belongs to another provider.
+    /// The queue, if it belongs to another provider.
     // The panic below is unreachable.
     #[allow(clippy::missing_panics_doc)]
     pub fn downcast<P: NamedProvider>(self) -> Result<Srq<P>, HandleError<Self>> {
@@ -532,7 +536,7 @@ impl SrqHandle<Erased> {
     /// Returns the same handle with its provider named.
     ///
     /// # Errors
-    /// The handle, when the queue was closed or belongs to another provider.
+    /// The handle, if the queue was closed or belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<SrqHandle<P>, HandleError<Self>> {
         if let Link::Own(weak) = &self.core
             && weak.upgrade().is_some_and(|core| core.get().downcast_ref::<P::Srq>().is_some())
@@ -563,7 +567,8 @@ impl<P: Provider> Core<P> {
     /// Destroys the object if this is its last share.
     ///
     /// # Errors
-    /// The share: `EBUSY` with [`Cause::InUse`]; the errno of the destruction.
+    /// The share: `EBUSY` with [`Cause::InUse`] while other shares live; any errno from destroying
+    /// the object.
     fn close(self: Arc<Self>) -> Result<Dependencies, HandleError<Arc<Self>>> {
         let Self { raw, id, registry, qps } = match Arc::try_unwrap(self) {
             Ok(core) => core,
@@ -585,7 +590,7 @@ impl<P: Provider> Core<P> {
         Err(HandleError { handle: Arc::new(Self { raw, id, registry, qps }), error })
     }
 
-    /// Names the provider of a core with a hidden provider.
+    /// Returns a core whose hidden provider is now named.
     fn within(core: Arc<Core<Erased>>) -> Self {
         let (id, registry) = (core.id, Arc::clone(&core.registry));
         Self { raw: Raw::Within(core), id, registry, qps: Tally::default() }

@@ -4,7 +4,7 @@
 //! A table keeps its work queues: a [`Wq`] dropped before its table is destroyed with the table.
 //!
 //! # Safety
-//! The unsafe code here is raw posting, which relies on its caller's promise.
+//! The unsafe code here is raw posting, which relies on the caller's promise.
 
 #![allow(unsafe_code)]
 
@@ -29,21 +29,21 @@ use crate::queue::cq::CqUse;
 #[doc(alias = "ibv_wq_init_attr_mask")]
 #[derive(Clone, Debug)]
 pub struct WqInit<P: Provider = Erased> {
-    /// The kind.
+    /// The kind of work queue.
     pub wq_type: WqType,
-    /// The completion queue of its receives.
+    /// The completion queue for its receives.
     pub cq: CqHandle<P>,
     /// The minimum number of outstanding receives; the device may round up.
     pub max_wr: u32,
     /// The minimum number of scatter/gather elements per receive.
     pub max_sge: u32,
-    /// The properties.
+    /// The properties of the queue.
     #[doc(alias = "IBV_WQ_INIT_ATTR_FLAGS")]
     pub create_flags: WqFlags,
 }
 
 impl<P: Provider> WqInit<P> {
-    /// Returns the attributes of a work queue for 16 receives of one piece of memory each.
+    /// Returns the attributes of a work queue for 16 receives with one piece of memory each.
     pub fn new(cq: impl Into<CqHandle<P>>) -> Self {
         Self { wq_type: WqType::RQ, cq: cq.into(), max_wr: 16, max_sge: 1, create_flags: WqFlags::empty() }
     }
@@ -72,12 +72,13 @@ struct Dependencies {
 }
 
 impl<P: Provider> Pd<P> {
-    /// Creates a work queue, in the state RESET.
+    /// Creates a work queue in the state RESET.
     ///
     /// # Errors
-    /// - `EOPNOTSUPP` if the device has none.
+    /// - `EOPNOTSUPP` if the device has no work queues.
     /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue of another
-    ///   open device, with [`Cause::Closed`](crate::Cause::Closed) for a closed or dropped one.
+    ///   open device, with [`Cause::Closed`](crate::Cause::Closed) for a closed or dropped
+    ///   completion queue.
     /// - Any other errno the kernel returns; notably `EINVAL` for a size beyond the device's
     ///   limits.
     ///
@@ -119,12 +120,12 @@ impl<P: Provider> Wq<P> {
         self.shared.get().state()
     }
 
-    /// Returns the largest number of outstanding receives.
+    /// Returns the maximum number of outstanding receives.
     pub fn max_wr(&self) -> u32 {
         self.shared.get().max_wr()
     }
 
-    /// Returns the number of scatter/gather elements of a receive.
+    /// Returns the maximum number of scatter/gather elements per receive.
     pub fn max_sge(&self) -> u32 {
         self.shared.get().max_sge()
     }
@@ -146,8 +147,8 @@ impl<P: Provider> Wq<P> {
     /// Posts receives.
     ///
     /// # Safety
-    /// From the call until its completion was polled, or the queue was destroyed, the device may
-    /// write the memory of every SGE: no code frees or accesses it. Only `Ok` from
+    /// From this call until a request's completion was polled, or the queue was destroyed, the
+    /// device may write the memory of every SGE: no code frees or accesses it. Only `Ok` from
     /// [`close`](Self::close) proves the destruction, because a table keeps a dropped queue. No
     /// `wr_id` has its top bit set.
     ///
@@ -187,7 +188,8 @@ impl Wq<Erased> {
     /// Returns the same work queue with its provider named.
     ///
     /// # Errors
-    /// The work queue: when it belongs to another provider, or `EBUSY` while a table contains it.
+    /// The work queue, if it belongs to another provider, or with `EBUSY` while a table contains
+    /// it.
     // The panic below is unreachable.
     #[allow(clippy::missing_panics_doc)]
     pub fn downcast<P: NamedProvider>(self) -> Result<Wq<P>, HandleError<Self>> {
@@ -202,14 +204,14 @@ impl Wq<Erased> {
     }
 }
 
-/// The name of tables in the errors of a work queue.
+/// The name for RSS tables in errors about a work queue.
 const TABLES: &str = "tables of work queues";
 
-/// A table of work queues. The hash of a received packet selects the entry, and its queue receives
-/// the packet.
+/// A table of work queues. The hash of a received packet selects an entry, whose queue receives the
+/// packet.
 ///
 /// A queue pair created with [`QpInit::rss`](crate::QpInit::rss) receives through it and keeps it
-/// alive: a dropped table is destroyed with its last queue pair.
+/// alive: a dropped table is destroyed after its last queue pair.
 ///
 /// # References
 /// `ibv_create_rwq_ind_table(3)`
@@ -242,11 +244,11 @@ type Kept = (Vec<Child>, Child);
 /// # }
 /// ```
 ///
-/// It does not keep the table alive: once the table is closed or dropped, no queue pair can be
-/// created with it. An existing queue pair keeps its table.
+/// A distribution does not keep the table alive: once the table is closed or dropped, no queue pair
+/// can be created with it. An existing queue pair keeps its table.
 pub struct Rss<P: Provider = Erased> {
     table: WeakObject<P::RwqIndTable, Kept>,
-    /// The hash of a packet; it selects the entry.
+    /// The hash over a packet's headers; it selects the entry.
     #[doc(alias = "IBV_QP_INIT_ATTR_RX_HASH")]
     pub hash: RxHashConf,
 }
@@ -260,7 +262,7 @@ impl<P: Provider> Rss<P> {
     /// Returns the table, for a new queue pair.
     ///
     /// # Errors
-    /// `EINVAL` for a table of another open device, or a destroyed one.
+    /// `EINVAL` for a table of another open device, or a destroyed table.
     pub(crate) fn open(&self, registry: &Registry, verb: &'static str) -> Result<OpenTable<P>> {
         let Some(table) = self.table.upgrade() else {
             let cause = Cause::Closed { what: TABLE };
@@ -287,7 +289,7 @@ impl<P: Provider> Context<P> {
     /// Creates a table of work queues, which may contain the same queue more than once.
     ///
     /// # Errors
-    /// - `EOPNOTSUPP` if the device has none.
+    /// - `EOPNOTSUPP` if the device has no such tables.
     /// - `EINVAL` for a number of entries that is not a power of 2, and with
     ///   [`Cause::Foreign`](crate::Cause::Foreign) for a work queue of another open device.
     /// - Any other errno the kernel returns.
@@ -341,7 +343,7 @@ impl RwqIndTable<Erased> {
     /// Returns the same table with its provider named.
     ///
     /// # Errors
-    /// The table: when it belongs to another provider, or `EBUSY` while queue pairs use it.
+    /// The table, if it belongs to another provider, or with `EBUSY` while queue pairs use it.
     pub fn downcast<P: NamedProvider>(self) -> Result<RwqIndTable<P>, HandleError<Self>> {
         match self.shared.try_map("downcast", QUEUE_PAIRS, |raw| raw.downcast::<P::RwqIndTable>()) {
             Ok(shared) => Ok(RwqIndTable { shared }),
@@ -350,10 +352,10 @@ impl RwqIndTable<Erased> {
     }
 }
 
-/// The name of queue pairs in the errors of a table.
+/// The name for queue pairs in errors about a table.
 const QUEUE_PAIRS: &str = "queue pairs";
 
-/// The name of a table in errors.
+/// The name for a table in errors.
 const TABLE: &str = "table of work queues";
 
 impl<P: Provider> Clone for Rss<P> {

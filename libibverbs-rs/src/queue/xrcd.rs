@@ -1,4 +1,4 @@
-//! [`Xrcd`]: an XRC domain, which connects XRC targets with the shared receive queues named by
+//! [`Xrcd`]: an XRC domain, which connects XRC targets to the shared receive queues named by
 //! requests.
 //!
 //! ```text
@@ -21,16 +21,16 @@ use crate::handle::error::HandleError;
 use crate::handle::kernel_handle::KernelHandle;
 use crate::handle::registry::{Child, Tally};
 
-/// The attributes of opening an XRC domain. The default opens a private domain.
+/// The attributes for opening an XRC domain. The default opens a private domain.
 #[doc(alias = "ibv_xrcd_init_attr")]
 #[doc(alias = "ibv_xrcd_init_attr_mask")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct XrcdInit<'a> {
-    /// A file: processes that open a domain of the device with the same file share it. A soft
-    /// device belongs to one process, so its domains do too.
+    /// A file: processes that open a domain on the device with the same file share the domain. A
+    /// soft device belongs to one process, so its domains do too.
     #[doc(alias = "IBV_XRCD_INIT_ATTR_FD")]
     pub file: Option<BorrowedFd<'a>>,
-    /// Set to make the file's domain if it has none (`O_CREAT`).
+    /// Set to create a domain for the file if it has none (`O_CREAT`).
     #[doc(alias = "IBV_XRCD_INIT_ATTR_OFLAGS")]
     pub create: bool,
     /// Set to reject a file that already has a domain (`O_EXCL`).
@@ -66,7 +66,7 @@ impl<P: Provider> Context<P> {
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a device without XRC; `EAGAIN` for a file without a domain and without
-    /// [`create`](XrcdInit::create), `EINVAL` for one with a domain and with
+    /// [`create`](XrcdInit::create), `EINVAL` for a file with a domain and with
     /// [`exclusive`](XrcdInit::exclusive); any other errno the kernel returns.
     ///
     /// # References
@@ -92,7 +92,7 @@ impl<P: Provider> Xrcd<P> {
         Self { inner: Arc::new(Inner { raw, context, srqs: Tally::default(), qps: Tally::default() }) }
     }
 
-    /// Returns the open device of the domain.
+    /// Returns the open device that the domain belongs to.
     pub fn context(&self) -> &Context<P> {
         &self.inner.context
     }
@@ -110,12 +110,12 @@ impl<P: Provider> Xrcd<P> {
         }
     }
 
-    /// Closes the domain if this is its last handle and no object of it is left. Otherwise the
-    /// domain closes with its last handle and object.
+    /// Closes the domain if this is its last handle and no object in it is left. Otherwise the
+    /// domain closes once its last handle and object are gone.
     ///
     /// # Errors
     /// The handle: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse), which names the kind of
-    /// objects left; any other errno the kernel returns.
+    /// objects that remain; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_close_xrcd(3)`
@@ -152,7 +152,7 @@ impl<P: Provider> Xrcd<P> {
 }
 
 impl<P: Provider> Inner<P> {
-    /// Names the objects that keep the domain open besides one handle, as a plural noun.
+    /// Returns a plural noun for the objects that keep the domain open besides one handle.
     fn users(&self) -> &'static str {
         let tallies = [(&self.srqs, "shared receive queues"), (&self.qps, "queue pairs")];
         tallies.into_iter().find(|(tally, _)| tally.any()).map_or("clones of the handle", |(_, what)| what)
@@ -163,7 +163,7 @@ impl Xrcd<Erased> {
     /// Returns the same domain with its provider named.
     ///
     /// # Errors
-    /// The handle, when the device belongs to another provider.
+    /// The handle, if the device belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Xrcd<P>, HandleError<Self>> {
         let Ok(context) = self.inner.context.clone().downcast::<P>() else {
             return Err(HandleError::of_another_provider(self));

@@ -32,7 +32,8 @@ impl<P: Provider> Context<P> {
     /// Creates a set of counters for flow rules.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device, or the kernel, has none; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device or the kernel has no such counters; any other errno the kernel
+    /// returns.
     ///
     /// # References
     /// `ibv_create_counters(3)`
@@ -47,7 +48,7 @@ impl<P: Provider> Context<P> {
     /// Queries the device's completion counters.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device, or the kernel, has none; otherwise as
+    /// `EOPNOTSUPP` if the device or the kernel has no completion counters; otherwise as
     /// [`query_device`](Self::query_device).
     ///
     /// # References
@@ -61,7 +62,7 @@ impl<P: Provider> Context<P> {
     /// Creates a completion counter.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device, or the kernel, lacks this kind of counter; any other errno the
+    /// `EOPNOTSUPP` if the device or the kernel lacks this kind of counter; any other errno the
     /// kernel returns.
     ///
     /// # References
@@ -77,7 +78,7 @@ impl<P: Provider> Context<P> {
 
 impl<P: Provider> Counters<P> {
     /// Adds a counter to the set, for rules that will use the set or, with `flow`, for an existing
-    /// rule. Reading returns its value at `attr.index`.
+    /// rule. [`read`](Self::read) returns its value at `attr.index`.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device does not count the quantity, or cannot count it for an existing
@@ -95,10 +96,10 @@ impl<P: Provider> Counters<P> {
         self.shared.get().attach_point_flow(attr, flow.map(Flow::raw))
     }
 
-    /// Reads the values of the counters, by their index.
+    /// Reads the counters into `values`, each at its index.
     ///
     /// # Errors
-    /// `EINVAL` for fewer values than counters or a set without rules; any other errno the kernel
+    /// `EINVAL` for fewer values than counters, or a set without rules; any other errno the kernel
     /// returns.
     ///
     /// # References
@@ -139,7 +140,7 @@ impl Counters<Erased> {
     /// Returns the same set with its provider named.
     ///
     /// # Errors
-    /// The set: when it belongs to another provider, or `EBUSY` while rules use it.
+    /// The set, if it belongs to another provider, or with `EBUSY` while rules use it.
     pub fn downcast<P: NamedProvider>(self) -> Result<Counters<P>, HandleError<Self>> {
         match self.shared.try_map("downcast", RULES, |raw| raw.downcast::<P::Counters>()) {
             Ok(shared) => Ok(Counters { shared }),
@@ -149,9 +150,9 @@ impl Counters<Erased> {
 }
 
 /// A counter of completions: one value for successful ones and one for failed ones. It counts
-/// without polling of a completion queue.
+/// without a completion queue being polled.
 ///
-/// Queue pairs keep their counters alive: a dropped counter is destroyed with its last queue pair.
+/// Queue pairs keep their counters alive: a dropped counter is destroyed after its last queue pair.
 /// Neither rxe nor soft devices have completion counters.
 ///
 /// # References
@@ -262,12 +263,12 @@ impl<P: Provider> CompCntr<P> {
         self.shared.get()
     }
 
-    /// Destroys the counter. A dropped counter is destroyed once no queue pair counts in it, and
-    /// leaked if the kernel refuses.
+    /// Destroys the counter. A dropped counter is destroyed once no queue pair uses it, and leaked
+    /// if the kernel refuses.
     ///
     /// # Errors
-    /// The counter: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a queue pair counts in
-    /// it; any other errno the kernel returns.
+    /// The counter: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a queue pair uses it;
+    /// any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_comp_cntr(3)`
@@ -284,8 +285,7 @@ impl CompCntr<Erased> {
     /// Returns the same counter with its provider named.
     ///
     /// # Errors
-    /// The counter: when it belongs to another provider, or `EBUSY` while a queue pair counts in
-    /// it.
+    /// The counter, if it belongs to another provider, or with `EBUSY` while a queue pair uses it.
     pub fn downcast<P: NamedProvider>(self) -> Result<CompCntr<P>, HandleError<Self>> {
         let Ok(named) = self.context.clone().downcast::<P>() else {
             return Err(HandleError::of_another_provider(self));
@@ -298,5 +298,5 @@ impl CompCntr<Erased> {
     }
 }
 
-/// The name of queue pairs in the errors of a completion counter.
+/// The name for queue pairs in errors about a completion counter.
 const QUEUE_PAIRS: &str = "queue pairs";

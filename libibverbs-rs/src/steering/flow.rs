@@ -1,4 +1,4 @@
-//! [`Flow`]: a rule that steers packets to a queue pair; [`FlowAction`]: the device's processing of
+//! [`Flow`]: a rule that steers packets to a queue pair; [`FlowAction`]: how the device processes
 //! these packets.
 //!
 //! A rule keeps its queue pair, flow actions and counters alive.
@@ -19,10 +19,10 @@ use crate::qp::QpUse;
 use crate::qp::state::State;
 use crate::steering::counters::Counters;
 
-/// A flow rule of a queue pair.
+/// A rule that steers packets to a queue pair.
 ///
 /// It keeps its queue pair alive, because the kernel refuses to destroy a queue pair with rules: a
-/// dropped queue pair is destroyed with its last rule and keeps receiving until then. Neither rxe
+/// dropped queue pair is destroyed after its last rule and keeps receiving until then. Neither rxe
 /// nor soft devices have flow rules.
 ///
 /// # References
@@ -64,7 +64,7 @@ impl<P: Provider> Context<P> {
     /// ```
     ///
     /// # Errors
-    /// - `EOPNOTSUPP` if the device has no rules, or none with these specifications.
+    /// - `EOPNOTSUPP` if the device does not support flow rules, or not these specifications.
     /// - `EPERM` without `CAP_NET_RAW`.
     /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a queue pair, flow action or
     ///   counters of another open device.
@@ -106,8 +106,8 @@ impl<P: Provider> Context<P> {
     /// Creates a flow action that encrypts or decrypts ESP.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device, or the kernel, has none, or none with these attributes: Linux
-    /// 5.10 has such actions for mlx5, Linux 6.1 and newer have none. Any other errno the kernel
+    /// `EOPNOTSUPP` if the device or the kernel does not support such actions or these attributes:
+    /// Linux 5.10 supports them for mlx5, Linux 6.1 and newer do not. Any other errno the kernel
     /// returns.
     ///
     /// # References
@@ -147,7 +147,7 @@ impl Flow<Erased> {
     /// Returns the same rule with its provider named.
     ///
     /// # Errors
-    /// The rule, when it belongs to another provider.
+    /// The rule, if it belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Flow<P>, HandleError<Self>> {
         match self.handle.try_map(|raw| raw.downcast::<P::Flow>()) {
             Ok(handle) => Ok(Flow { handle }),
@@ -156,7 +156,8 @@ impl Flow<Erased> {
     }
 }
 
-/// An action that flow rules apply to packets, by [`ActionHandle`](crate::FlowSpec::ActionHandle).
+/// An action that flow rules apply to packets through
+/// [`ActionHandle`](crate::FlowSpec::ActionHandle).
 ///
 /// # References
 /// `ibv_create_flow_action(3)`
@@ -167,7 +168,7 @@ pub struct FlowAction<P: Provider = Erased> {
 }
 
 impl<P: Provider> FlowAction<P> {
-    /// Changes the named attributes of an ESP action.
+    /// Changes those attributes of an ESP action that `attr` sets.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for attributes that cannot change; any other errno the kernel returns.
@@ -210,7 +211,7 @@ impl FlowAction<Erased> {
     /// Returns the same action with its provider named.
     ///
     /// # Errors
-    /// The action: when it belongs to another provider, or `EBUSY` while rules use it.
+    /// The action, if it belongs to another provider, or with `EBUSY` while rules use it.
     pub fn downcast<P: NamedProvider>(self) -> Result<FlowAction<P>, HandleError<Self>> {
         match self.shared.try_map("downcast", RULES, |raw| raw.downcast::<P::FlowAction>()) {
             Ok(shared) => Ok(FlowAction { shared }),

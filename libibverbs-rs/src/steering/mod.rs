@@ -1,4 +1,4 @@
-//! Packets steered by rules, and counters.
+//! Rules that steer packets, and counters.
 //!
 //! | file | content |
 //! |---|---|

@@ -76,7 +76,7 @@ fn a_completion_queue_keeps_its_parent_domain<P: Provider>(world: &World, contex
     let cq = context.create_cq(&init).unwrap();
     let HandleError { handle: parent, error } = parent.close().unwrap_err();
     assert_eq!((error.errno, error.cause), (Errno::BUSY, Cause::InUse { by: "completion queues" }));
-    // A queue pair keeps the queue, and the queue its parent domain.
+    // A queue pair keeps the queue alive, and the queue its parent domain.
     let qp = pd.create_qp(&QpInit::new(QpType::RC, &cq)).unwrap();
     drop((parent, cq));
     world.state().destroyed.clear();
@@ -141,7 +141,7 @@ fn an_xrc_domain_stays_while_its_queues_use_it<P: Provider>(world: &World, conte
     assert_eq!(error.errno, Errno::OPNOTSUPP);
     let refused = xrcd.close().unwrap_err();
     assert!(matches!(refused.error.cause, Cause::InUse { .. }), "{refused}");
-    // The handles of the queue, the domain and all parents, before their objects.
+    // The handles of the queue, the domain and all parents are dropped before their objects.
     drop((refused, cq, context));
     let closed: Result<(), HandleError<Pd<P>>> = pd.close();
     assert_eq!(cause(closed), Cause::InUse { by: "shared receive queues" });
@@ -170,7 +170,7 @@ fn what_the_kernel_refuses_to_destroy_keeps_its_context<P: Provider>(world: &Wor
     refused.handle.close().unwrap();
     dmah.handle.close().unwrap();
     td.handle.close().unwrap();
-    // Dropped while the kernel refuses: it is leaked with its context.
+    // Dropped while the kernel refuses to destroy it, the domain is leaked with its context.
     drop((domain, context));
     assert_eq!(world.census(), [Kind::Xrcd]);
     assert_eq!(world.state().contexts, 1);

@@ -37,8 +37,8 @@ fn connecting_takes_the_smaller_mtu_and_depths_of_both_sides<P: Provider>(
 ) {
     let remote: Endpoint = TEXT.parse().unwrap();
     let attr = ConnectAttr { access: RemoteAccess::READ, timeout: 9, ..ConnectAttr::default() };
-    // The MTUs of the port and the peer, the program's maximum, and the result; the reads executed
-    // by the peer, the reads wanted by the program, and the result.
+    // The MTUs of the port and the peer, the program's maximum, and the result; the number of reads
+    // the peer executes, the number the program wants, and the result.
     for (mtus, mtu, reads, depth) in [
         ([1024, 4096, 4096], 1024, (16, 255), 12),
         ([4096, 512, 2048], 512, (5, 255), 5),
@@ -118,9 +118,9 @@ fn an_mtu_that_does_not_exist_is_refused_whichever_side_names_it<P: Provider>(
     assert!(world.state().moves.is_empty());
 }
 
-/// Endpoints with every value at both ends of its range and some between.
+/// Endpoints with every value at both ends of its range and at some points between.
 fn endpoints() -> Vec<Endpoint> {
-    // Numbers spread over all bits, the same in each run.
+    // Pseudo-random numbers over all bits, the same in each run.
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -194,7 +194,7 @@ fn malformed_text_is_an_error() {
         for with in ["", "=", ",", "0", "é", "\0"] {
             let _ = [&TEXT[..at], with, &TEXT[at + 1..]].concat().parse::<Endpoint>();
         }
-        // The beginning of an address may be an address.
+        // A prefix of an address may itself be a valid address.
         let is_cut = TEXT[..at].parse::<Endpoint>().is_err();
         assert!(is_cut || TEXT[..at].contains("gid=::"), "{}", &TEXT[..at]);
     }
@@ -208,7 +208,7 @@ fn malformed_bytes_are_an_error() {
     for len in (0..=64).filter(|len| *len != 32) {
         assert!(Endpoint::from_bytes(&long[..len]).is_err(), "{len} bytes");
     }
-    // The version, the MTU and the numbers' highest bytes.
+    // The version, the MTU, and the highest bytes of the numbers.
     for (at, byte) in [(0, 0), (0, 2), (1, 0), (1, 6), (1, 255), (8, 1), (12, 1)] {
         let mut bytes = good;
         bytes[at] = byte;

@@ -132,7 +132,7 @@ fn asynchronous_events_of_objects_that_are_gone_are_skipped<P: Provider>(world: 
     let stale = world.user_handle(Kind::Cq);
     drop(cq);
     world.raise_async(stale, 0);
-    // A queue pair's number never names a completion queue.
+    // The id of a queue pair never names a completion queue.
     world.raise_async(stale, 1);
     world.raise_async(1, 10);
     assert_eq!(events.next_event().unwrap().unwrap().element, Element::Port(1));
@@ -218,7 +218,7 @@ fn waiting_ends_with_its_time_or_with_an_event<P: Provider>(world: &World, conte
     assert!(start.elapsed() >= short, "{:?}", start.elapsed());
     let stale = world.user_handle(Kind::Cq) + 1;
     for timeout in [Some(Duration::ZERO), Some(crate::common::PATIENCE), Some(Duration::MAX), None] {
-        // The event of a destroyed queue ends no wait.
+        // An event of a destroyed queue does not end a wait.
         world.raise(&channel, stale);
         world.raise(&channel, world.user_handle(Kind::Cq));
         assert_eq!(channel.wait(timeout).unwrap().unwrap().cq, cq.id());

@@ -1,4 +1,4 @@
-//! Handles with several owners: names of completion queues and halves of queue pairs.
+//! Handles with several owners: handles to completion queues, and queue pair halves.
 
 use std::thread;
 use std::time::Instant;
@@ -71,7 +71,7 @@ fn no_queue_pair_is_created_on_a_queue_that_was_closed_or_dropped<P: Provider>(
             assert_eq!(error.errno, Errno::INVAL);
         }
     }
-    // The rejected queue pair holds nothing.
+    // The rejected queue pair keeps nothing alive.
     alive.close().unwrap();
     drop((user, pd, context));
     world.assert_empty();
@@ -88,7 +88,7 @@ fn closing_a_queue_in_use_can_be_tried_again<P: Provider>(world: &World, context
     world.refuse(Kind::Cq, Errno::BUSY);
     let cq = cq.close().unwrap_err().handle;
     world.allow(Kind::Cq);
-    // The kernel has kept it, so it is still usable.
+    // The kernel still has the queue, so it is usable.
     drop(ready(&pd, &cq));
     cq.close().unwrap();
     drop((pd, context));

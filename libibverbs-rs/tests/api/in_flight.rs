@@ -58,7 +58,7 @@ fn a_completion_that_is_copied_while_it_is_lent_returns_memory_later<P: Provider
         world.complete(s.qp.qp_num(), false, &[byte]);
     }
     let mut completions = s.cq.poll();
-    // Read, but not copied out.
+    // The completion is read but not copied out.
     let first = completions.next().unwrap().wr_id();
     let copied = completions.next().unwrap().to_wc();
     drop(completions);
@@ -93,7 +93,7 @@ fn a_copied_completion_returns_nothing_after_its_queue_pair_was_closed<P: Provid
     s.cq.poll_into(&mut wcs);
     assert_eq!(bytes(s.qp.dismantle().unwrap()), [1]);
     assert!(s.cq.reclaim(&wcs[0]).is_none());
-    // The successor has the same place in the completion queue.
+    // The next queue pair gets the same place in the completion queue.
     s.qp = ready(&s.pd, &s.cq);
     s.send_byte(2, true);
     assert!(s.cq.reclaim(&wcs[0]).is_none());

@@ -1,4 +1,5 @@
-//! The states of a queue pair: the commands of each step, and the handle returned by a failed one.
+//! The states of a queue pair: the commands sent by each step, and the handle returned by a failed
+//! step.
 
 use crate::common::World;
 use verbs::state::{Reset, Rts, Sqd};

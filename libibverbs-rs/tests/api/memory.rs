@@ -1,4 +1,4 @@
-//! Buffers, their pieces, and the access of peers.
+//! Buffers, their pieces, and peer access.
 
 use crate::common::{Kind, World};
 use verbs::{Cause, Context, Errno, HandleError, Provider, RemoteAccess, RemoteMr};

@@ -2,7 +2,7 @@
 //! is a script.
 //!
 //! # Safety
-//! There is one thread, and it is the device. No memory named by a request is accessed.
+//! The only thread also plays the device. No memory named by a request is accessed.
 #![cfg(feature = "mlx5")]
 #![allow(unsafe_code)]
 
@@ -64,7 +64,7 @@ impl Bed {
     fn unit(&self, unit: usize) -> [u8; 16] {
         let sq = self.qp.direct().sq;
         assert!(unit < (sq.entries * sq.stride / 16) as usize);
-        // SAFETY: inside of the queue, which lives; see the head of the file.
+        // SAFETY: the address is inside the queue, which lives; see the head of the file.
         unsafe { sq.buf.cast::<[u8; 16]>().add(unit).read_volatile() }
     }
 
@@ -170,7 +170,7 @@ fn a_half_posts_raw_requests_too() {
     let (mut send, recv) = qp.into_split();
     // SAFETY: see the head of the file.
     unsafe { send.post_raw(4, &request) }.unwrap();
-    // SAFETY: the second record of a live queue pair.
+    // SAFETY: the second record belongs to a live queue pair.
     assert_eq!(u32::from_be(unsafe { records.add(1).read_volatile() }), 1);
     core::mem::forget((send, recv, cq, pd, context));
 }
@@ -208,7 +208,7 @@ fn the_driver_learns_whether_data_may_come_with_completions() {
     }
 }
 
-/// Returns the flags for data in completions, if a command creates a queue pair.
+/// Returns the command's scatter-to-CQE flags; `None` unless it creates a queue pair.
 fn flags_of(command: &str) -> Option<u32> {
     let input = command.split_once("0x1000 in ")?.1;
     let at = offset_of!(Mlx5IbCreateQp, flags);

@@ -37,7 +37,7 @@ fn panics(what: impl FnOnce()) {
     assert!(ended.is_err(), "the provider was to panic");
 }
 
-/// Posts a receive, lets `end` end the queue pair by a panic, and checks whether the device can
+/// Posts a receive, lets `end` end the queue pair with a panic, and checks whether the device can
 /// still write the buffer.
 fn writes_arrive_after<P: Provider>(world: &World, context: Context<P>, end: impl FnOnce(Qp<Rts, P>)) {
     let pd = context.alloc_pd().unwrap();

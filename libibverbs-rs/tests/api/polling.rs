@@ -146,7 +146,7 @@ fn a_poller_tells_a_queue_pair_that_it_was_not_handed_from_one_that_was_closed<P
     complete(world, &mut qp, 5..6);
     let completed = cq.poll_one().unwrap();
     assert!(cq.has_qp(completed.qp_num), "its owner has not closed it");
-    // Either half keeps it alive.
+    // Either half keeps the queue pair alive.
     let (send, recv) = qp.into_split();
     drop(send);
     assert!(cq.has_qp(completed.qp_num));

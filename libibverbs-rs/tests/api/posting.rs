@@ -232,7 +232,7 @@ fn what_is_not_accepted_comes_back_with_the_reason<P: Provider>(_world: &World, 
     let refused = s.qp.post_send_bufs(SendOp::Send, SendFlags::empty(), vec![own, foreign]).unwrap_err();
     assert_eq!((refused.reason, refused.returned.unwrap().len()), (PostBufReason::Foreign, 2));
 
-    // Inline data of a read would be taken for the elements to write to.
+    // Inline data in a read would be mistaken for the elements to write to.
     let read = SendOp::RdmaRead { remote_addr: 0, rkey: 0 };
     let buf = s.buf(b"abc");
     let refused = s.qp.post_send_buf(read, SendFlags::INLINE, buf, ..).unwrap_err();

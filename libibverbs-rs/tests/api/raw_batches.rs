@@ -84,7 +84,7 @@ fn a_refused_request_ends_the_batch_and_complete_posts_nothing<P: Provider>(
     let text = "request 1 of the batch: 17 inline bytes, but the queue takes 16; nothing was posted";
     assert_eq!(error.to_string(), text);
     assert_eq!(seen(world), (vec![], 0));
-    // No part of it is left behind.
+    // No part of the batch is left behind.
     let mut wr = s.qp.wr_start();
     wr.wr_id = 9;
     wr.send().no_data();

@@ -109,7 +109,7 @@ fn read_only_memory_is_registered_in_place_and_returned<P: Provider>(world: &Wor
     assert_eq!(frozen.addr() as usize, shared.as_ptr().addr());
     s.qp.post_send_buf(SendOp::Send, NONE, frozen.slice(..6), ..).unwrap();
     world.complete(s.qp.qp_num(), false, b"shared");
-    // It was never writable, so it cannot be thawed.
+    // The memory was never writable, so it cannot be thawed.
     let sent = s.cq.poll_one().unwrap().returned.and_then(Returned::into_frozen).unwrap();
     assert_eq!(&sent[..], b"shared");
     drop(sent);
@@ -204,7 +204,7 @@ fn exposed_memory_is_read_in_pieces_that_stay_inside<P: Provider>(_: &World, con
     let pd = context.alloc_pd().unwrap();
     let mut whole = pd.alloc_buf(40).unwrap();
     whole.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
-    // Aligned neither at its start nor at its end.
+    // The piece is aligned neither at its start nor at its end.
     let mut piece = whole.split_off(3);
     let _after = piece.split_off(30);
     let exposed = pd.expose(piece, RemoteAccess::READ).unwrap();
@@ -292,7 +292,7 @@ fn kinds_of_memory_mix_in_one_request<P: Provider>(world: &World, context: Conte
     world.complete(s.qp.qp_num(), false, b"FBE");
     let returned: Vec<Memory> = s.cq.poll_one().unwrap().returned.unwrap().collect();
     assert!(matches!(&returned[..], [Memory::Frozen(_), Memory::Buf(_), Memory::Exposed(_)]), "{returned:?}");
-    // Each getter finds its kind among the others.
+    // Each getter finds its kind of memory among the others.
     s.qp.post_send_bufs(SendOp::Send, NONE, returned).unwrap();
     world.complete(s.qp.qp_num(), false, b"FBE");
     assert_eq!(s.next_buf()[..], *b"B");

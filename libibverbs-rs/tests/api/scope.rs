@@ -1,4 +1,4 @@
-//! Scopes: when one returns, no request has its borrowed memory.
+//! Scopes: when a scope returns, no request uses the memory it borrowed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -169,7 +169,7 @@ fn memory_of_a_scope_is_foreign_outside_of_it<P: Provider>(world: &World, contex
         assert_eq!(refused.reason, PostBufReason::Foreign);
         refused.returned.unwrap()
     });
-    // It left the scope and gives no access.
+    // The token left the scope and gives no access.
     assert!(matches!(memory, Memory::Scoped(_)));
     assert_eq!(other.post_recv_buf(memory, ..).unwrap_err().reason, PostBufReason::Foreign);
     assert!(world.state().requests.is_empty());

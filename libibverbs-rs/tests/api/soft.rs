@@ -13,7 +13,7 @@ use verbs::{
 
 #[test]
 fn an_address_is_had_once_and_again_when_the_device_is_gone() {
-    // No other process has it.
+    // No other process has this address.
     let [.., high, low] = std::process::id().to_be_bytes();
     let address = IpAddr::from([127, 102, high, low]);
     let device = soft::bind(address).unwrap();
@@ -74,7 +74,7 @@ fn a_device_that_was_asked_for_joins_a_list() {
     list.push(device.clone());
     assert_eq!(list.len(), before + 1);
     assert_eq!(list.find(device.name()).unwrap().guid(), device.guid());
-    // No other list contains it.
+    // No other list contains the device.
     assert!(verbs::devices().unwrap().find(device.name()).is_err());
 }
 

@@ -1,5 +1,5 @@
-//! Work queues, tables of them, flow rules, flow actions and counters on paper: their lifetimes,
-//! and the calls that reach the provider.
+//! Work queues, RSS tables, flow rules, flow actions and counters on paper: their lifetimes, and
+//! the calls that reach the provider.
 
 use crate::common::{Kind, World};
 use verbs::state::{Init, Reset};
@@ -216,7 +216,7 @@ fn a_queue_pair_with_flow_rules_is_not_closed<P: Provider>(world: &World, contex
     let failed = qp.close().unwrap_err();
     assert_eq!((failed.error.verb, failed.error.errno), ("destroy_qp", Errno::BUSY));
     assert_eq!(failed.error.cause, Cause::InUse { by: "flow rules" });
-    // The returned handle still works and has its rules.
+    // The returned handle still works and keeps its rules.
     let qp = failed.handle.to_init(&InitAttr::default()).unwrap();
     let failed = qp.dismantle().unwrap_err();
     flow.close().unwrap();
@@ -320,7 +320,7 @@ fn objects_name_their_provider() {
     let table = table.downcast::<Rxe>().unwrap_err().handle;
     let wq = wq.downcast::<Rxe>().unwrap_err().handle;
 
-    // A rule of the erased queue pair keeps the named one.
+    // A rule created through the erased handle keeps the queue pair of the named handle alive.
     let qp: Qp<Reset, Paper> = qp.downcast().unwrap();
     let flow: Flow<Paper> = flow.downcast().unwrap();
     let failed = qp.close().unwrap_err();

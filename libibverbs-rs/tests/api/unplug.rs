@@ -63,7 +63,7 @@ fn memory_in_flight_returns_from_an_unplugged_device<P: Provider>(world: &World,
     assert_eq!(s.pd.alloc_buf(8).unwrap_err().errno, Errno::IO);
     let refused = s.qp.to_error().unwrap_err();
     assert_eq!(refused.error.errno, Errno::IO);
-    // Nothing completes any more. The kernel confirms the end of the objects.
+    // Nothing completes any more. The kernel confirms the destruction of the objects.
     assert!(s.cq.poll_one().is_none());
     assert_eq!(refused.handle.dismantle().unwrap().len(), 2);
     assert_eq!(&exposed.unexpose().unwrap()[..], b"peers");

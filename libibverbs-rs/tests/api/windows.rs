@@ -144,7 +144,7 @@ fn a_doorbell_that_fails_leaves_the_window_in_flight<P: Provider>(world: &World,
     let window = s.pd.alloc_window(MwType::TYPE_2).unwrap();
     drop(s.qp.post_bind(NONE, window, &memory, .., ALL));
     is_in_use(&mut memory);
-    // It returns with its queue pair, but its binding is unknown.
+    // The window returns with its queue pair, but its binding is unknown.
     let back = s.qp.dismantle().unwrap();
     let window = back.into_iter().find_map(verbs::Memory::into_window).unwrap();
     assert!(window.is_bound() && window.remote().is_none());
@@ -268,8 +268,8 @@ fn a_queue_pair_is_destroyed_after_its_windows<P: Provider>(world: &World, conte
     }
 }
 
-/// The queue pair's end and the window's owner deallocate it at the same time. While the kernel
-/// works on the first call, the window still gives access: the second call waits.
+/// Destroying the queue pair and closing the window deallocate the window at the same time. While
+/// the kernel works on the first call, the window still gives access: the second call waits.
 fn a_window_that_two_threads_deallocate_is_gone_for_both_when_it_is_gone_for_one<P: Provider>(
     world: &World,
     context: Context<P>,

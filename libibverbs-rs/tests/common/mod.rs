@@ -7,7 +7,8 @@
 //! it can crash the test.
 //!
 //! # Safety
-//! The unsafe code here is the provider's promises and the device's access to posted memory.
+//! The unsafe code here makes the provider's promises and accesses posted memory as the device
+//! does.
 
 #![allow(unsafe_code)]
 #![allow(dead_code, unreachable_pub, missing_docs)]
@@ -71,18 +72,18 @@ pub struct State {
     next_handle: u32,
     pub contexts: u32,
     pub live: BTreeMap<u32, Object>,
-    /// The groups of queue pairs, by handle.
+    /// The multicast groups that queue pairs joined: queue pair handle, address, local id.
     pub groups: Vec<(u32, verbs::Gid, u16)>,
     pub requests: Vec<Request>,
     /// The kinds whose destruction fails, with the error.
     pub refuse: HashMap<Kind, Errno>,
     pub refuse_post: Option<(usize, PostReason)>,
-    /// Destroying an object of this kind panics; the object lives on.
+    /// The kind of object whose destruction panics; the object lives on.
     pub panic_on_destroy: Option<Kind>,
-    /// Destroying an object of this kind waits until [`World::resume`]; the object stays alive
+    /// The kind of object whose destruction waits for [`World::resume`]; the object stays alive
     /// meanwhile.
     pub stall: Option<Kind>,
-    /// The number of threads that wait for it.
+    /// The number of threads that wait for [`World::resume`].
     pub stalled: usize,
     /// The number of events counted as read, by kind of object.
     pub events_read: HashMap<Kind, EventsRead>,
@@ -90,7 +91,7 @@ pub struct State {
     pub forgets_late: bool,
     /// Whether registering memory panics after the region was made.
     pub panic_on_register: bool,
-    /// Posting panics, before or after the request is put into the table.
+    /// Whether posting panics, and whether it first puts the request into the table.
     pub panic_on_post: Option<AfterPost>,
     pub refuse_reg: Option<Errno>,
     /// Whether querying a region's remote key panics.
@@ -99,14 +100,14 @@ pub struct State {
     pub panic_on_rollback: bool,
     /// Whether the end of a window's binding also ends its accesses.
     pub ends_access: bool,
-    /// Moving a queue pair to this state fails.
+    /// The state that queue pairs cannot move to, and the errno.
     pub refuse_move: Option<(QpState, Errno)>,
     /// Whether the provider has the contract's optional operations.
     pub has_extras: bool,
-    /// The most recent connection options and pace.
+    /// The most recently set connection options and pace.
     pub ece: Ece,
     pub pace: Option<RateLimit>,
-    /// The hash of the last queue pair with a table of work queues.
+    /// The hash of the last queue pair created with an RSS table.
     pub rss: Option<verbs::RxHashConf>,
     /// The number of doorbells rung for send queues.
     pub rings: usize,
@@ -118,12 +119,12 @@ pub struct State {
     pub active_mtu: Option<Mtu>,
     /// The destroyed objects, in order.
     pub destroyed: Vec<(Kind, u32)>,
-    /// Violations of the API's rules, one message each: an object destroyed while others use it or
-    /// the device accesses it, or dropped without being destroyed.
+    /// The violations of the API's rules, one message each: an object destroyed while others use it
+    /// or the device accesses it, or dropped without being destroyed.
     pub broken: Vec<String>,
     pub moves: Vec<(QpState, QpAttrMask, QpAttr)>,
     pub finishes: usize,
-    /// The operations on tag lists, in words.
+    /// The operations on tag lists, as text.
     pub tag_ops: Vec<String>,
     pub gids: Vec<verbs::GidEntry>,
     channels: HashMap<i32, File>,
@@ -161,9 +162,10 @@ pub enum AfterPost {
 #[derive(Debug)]
 pub struct Object {
     pub kind: Kind,
-    /// The objects it uses, which cannot be destroyed.
+    /// The objects that this object uses, which cannot be destroyed.
     pub uses: Vec<u32>,
-    /// Events: user handle. Regions: address and length.
+    /// The user handle of an object that raises events, and below, the address and length of a
+    /// region.
     pub user_handle: u64,
     pub region: (u64, usize),
     pub channel: Option<File>,
@@ -197,7 +199,7 @@ pub struct Request {
     pub is_recv: bool,
     pub opcode: WcOpcode,
     pub flags: SendFlags,
-    /// Address, length, key.
+    /// The address, length and key of each element.
     pub sge: Vec<(u64, u32, u32)>,
     pub inline: Vec<u8>,
 }
@@ -299,7 +301,7 @@ impl World {
         assert!(!state.unwrap().1.timed_out(), "no thread destroys such an object");
     }
 
-    /// Resumes the threads that destroy an object.
+    /// Resumes the threads that are stalled destroying an object.
     pub fn resume(&self) {
         self.state().stall = None;
         self.stalls.notify_all();
@@ -331,7 +333,8 @@ impl World {
         state.finish(&request, WcStatus::SUCCESS, data.len());
     }
 
-    /// Completes the oldest receive of the only shared receive queue for a queue pair that uses it.
+    /// Completes the oldest receive of the only shared receive queue, taken by a queue pair that
+    /// uses it.
     pub fn complete_shared(&self, qp_num: u32, data: &[u8]) {
         let mut state = self.state();
         let mut request = state.take_shared(qp_num);
@@ -401,8 +404,8 @@ impl World {
         self.state().asynchronous.as_mut().expect("an async fd").1.write_all(bytes).unwrap();
     }
 
-    /// Closes the kernel's end of every channel that no completion queue uses, and of the
-    /// asynchronous event file.
+    /// Closes the kernel's end of the asynchronous event file and of every channel that no
+    /// completion queue uses.
     pub fn hang_up(&self) {
         let mut state = self.state();
         state.channels.clear();
@@ -517,7 +520,7 @@ impl State {
         for (start, len) in self.pieces(request) {
             let (now, later) = data.split_at(len.min(data.len()));
             for (i, byte) in now.iter().enumerate() {
-                // SAFETY: as above; it lets the device write it.
+                // SAFETY: as above; the poster lets the device write it.
                 unsafe { start.add(i).write_volatile(*byte) };
             }
             data = later;

@@ -24,7 +24,7 @@ use super::domains::{PaperDm, PaperDmah, PaperTd, PaperXrcd};
 use super::steering::{PaperAction, PaperCntr, PaperCounters, PaperFlow, PaperTable, PaperWq};
 use super::{AfterPost, Kind, Object, Request, World};
 
-/// The largest number of receives in a shared receive queue.
+/// The maximum number of receives in a shared receive queue.
 pub const MAX_SRQ_WR: u32 = 1024;
 
 #[derive(Debug)]
@@ -32,9 +32,9 @@ pub enum Paper {}
 
 // SAFETY: the table completes each request once, removes the requests of destroyed and reset queue
 // pairs, and gives each region its own key. A receive of a shared receive queue stays in the table
-// until a queue pair completes it or loses it, or the shared receive queue is destroyed. One of a
-// work queue stays until the work queue is destroyed; `modify` changes no queue. Only the functions
-// of `World` let a test break this.
+// until a queue pair completes it or loses it, or the shared receive queue is destroyed. A receive
+// of a work queue stays until the work queue is destroyed; `modify` changes no queue. Only the
+// functions of `World` let a test break this.
 unsafe impl Provider for Paper {
     type Context = PaperContext;
     type Pd = PaperPd;
@@ -128,7 +128,7 @@ impl Drop for PaperContext {
     }
 }
 
-/// An object of the table. Dropping it without destroying it is recorded.
+/// An object in the table. Dropping it without destroying it is recorded.
 #[derive(Debug)]
 pub struct Handle {
     world: Arc<World>,
@@ -316,9 +316,9 @@ pub struct PaperQueue {
     depth: usize,
     max_sge: u32,
     max_inline: u32,
-    /// Requests put in but not yet announced to the device.
+    /// The requests put into the queue but not yet announced to the device.
     written: Vec<Request>,
-    /// The largest number of tag list operations, if the queue has a tag list.
+    /// The maximum number of tag list operations, if the queue has a tag list.
     tag_ops: Option<u32>,
 }
 
@@ -357,7 +357,7 @@ impl PaperQueue {
         Ok(())
     }
 
-    /// Announces the requests put in to the device.
+    /// Announces the requests in the queue to the device.
     fn publish(&mut self) {
         self.world.state().requests.append(&mut self.written);
     }
@@ -785,7 +785,7 @@ impl ContextOps<Paper> for PaperContext {
         _length: u64,
         _access: AccessFlags,
     ) -> Result<PaperMr> {
-        // It has no memory of this process.
+        // The region covers no memory of this process.
         let object = Object { kind: Kind::Mr, uses: vec![pd.handle(), dm.handle()], ..Object::default() };
         Ok(PaperMr { handle: Handle::new(&self.world, object) })
     }
@@ -830,7 +830,7 @@ impl ContextOps<Paper> for PaperContext {
         attr: &QpInitAttr,
         extras: &QpExtras<'_, Paper>,
     ) -> Result<QpParts<Paper>> {
-        // Like the kernel with a table of work queues.
+        // As the kernel does with an RSS table.
         let receives = attr.cap.max_recv_wr + attr.cap.max_recv_sge > 0;
         let Some((table, hash)) = extras.rss else {
             return self.unasked("create_qp_ex");

@@ -1,4 +1,4 @@
-//! Paper's work queues, tables of them, flow rules, flow actions and counters.
+//! Paper's work queues, RSS tables, flow rules, flow actions and counters.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -71,7 +71,7 @@ impl PaperCntr {
         Self { handle: object(world, Kind::CompCntr, Vec::new(), 0), values: Mutex::default() }
     }
 
-    /// Adds the operations to the failures, so a test sees them.
+    /// Records the operations among the failures, so that a test sees them.
     pub fn attach(&self, world: &World, qp: &PaperQp, ops: CompCntrAttachOps) -> Result<()> {
         world.state().live.get_mut(&qp.handle()).unwrap().uses.push(self.handle.number());
         self.inc(CompCntrEntry::ERR, ops.bits().into())

@@ -41,7 +41,7 @@ use crate::memory::{Memory, PostMemory};
 /// # }
 /// ```
 ///
-/// While it lives nothing else is posted to the queue:
+/// While the batch lives, nothing else can be posted to the queue:
 ///
 /// ```compile_fail,E0499
 /// # fn f(mut qp: verbs::Qp<verbs::state::Rts>, buf: verbs::Buf) {
@@ -53,7 +53,7 @@ use crate::memory::{Memory, PostMemory};
 #[doc(alias = "ibv_qp_ex")]
 pub struct SendBatch<'q, P: Provider> {
     sender: &'q mut Sender<P>,
-    /// The numbers of the requests with memory.
+    /// The numbers of the requests that hold memory.
     numbers: Vec<u64>,
     /// The number of requests in the batch.
     len: usize,
@@ -162,11 +162,11 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         Ok(())
     }
 
-    /// Rings the doorbell once for all requests and returns their number.
+    /// Rings the doorbell once for all requests and returns the number of requests.
     ///
     /// # Errors
     /// [`PostReason::Doorbell`] with the errno of the doorbell. The requests are in the queue; the
-    /// next doorbell posts them too.
+    /// next doorbell posts them as well.
     #[doc(alias = "ibv_wr_complete")]
     pub fn ring(mut self) -> Result<usize, PostReason> {
         let len = core::mem::take(&mut self.len);
@@ -245,7 +245,7 @@ impl<P: Provider> fmt::Debug for SendBatch<'_, P> {
 /// Puts requests into a queue without ringing its doorbell.
 ///
 /// # Errors
-/// The number of requests put in, and the reason why the next was rejected.
+/// The number of requests put into the queue, and the reason why the next was rejected.
 ///
 /// # Safety
 /// Same as [`SendQueue::post_one`].

@@ -1,8 +1,8 @@
-//! The posting methods of queue pairs and their halves. Each calls the method of the same name of a
-//! view, [`SendQueue`] or [`RecvQueue`], which documents it.
+//! The posting methods of queue pairs and their halves. Each calls the method with the same name on
+//! a view, [`SendQueue`] or [`RecvQueue`], where it is documented.
 //!
 //! # Safety
-//! The unsafe code here is raw posting, which relies on its caller's promise.
+//! The unsafe code here is raw posting, which relies on the caller's promise.
 
 #![allow(unsafe_code)]
 
@@ -26,7 +26,7 @@ use crate::qp::split::{RecvHalf, SendHalf};
 use crate::qp::state::{CanPostRecv, CanPostSend};
 
 impl<S: CanPostSend, P: Provider> Qp<S, P> {
-    /// Returns a view of the send queue. It documents the posting methods.
+    /// Returns a view of the send queue. [`SendQueue`] documents the posting methods.
     #[inline]
     pub fn send_queue(&mut self) -> SendQueue<'_, P> {
         SendQueue::new(&mut self.send, &self.core)
@@ -46,7 +46,7 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
         unsafe { self.send_queue().post_send(wrs) }
     }
 
-    /// Posts a send of a range of the memory, as [`SendQueue::post_send_buf`] does. Returns the
+    /// Posts a send of a range of `memory`, as [`SendQueue::post_send_buf`] does. Returns the
     /// request's number.
     ///
     /// # Errors
@@ -95,7 +95,8 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
         self.send_queue().post_send_bufs(op, flags, pieces)
     }
 
-    /// Posts a send or an RDMA write of bytes copied now, as [`SendQueue::post_send_inline`] does.
+    /// Posts a send or an RDMA write of bytes that are copied during the call, as
+    /// [`SendQueue::post_send_inline`] does.
     ///
     /// # Errors
     /// The errors of [`SendQueue::post_send_inline`].
@@ -111,8 +112,8 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
         self.send_queue().post_send_inline(wr_id, op, flags, data)
     }
 
-    /// Posts a send or an RDMA write of pieces copied now, as [`SendQueue::post_send_inline_list`]
-    /// does.
+    /// Posts a send or an RDMA write of pieces copied during the call, as
+    /// [`SendQueue::post_send_inline_list`] does.
     ///
     /// # Errors
     /// The errors of [`SendQueue::post_send_inline_list`].
@@ -144,7 +145,7 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
         self.send_queue().post_send_op(wr_id, op, flags)
     }
 
-    /// Posts the bind of a window to a range of memory, as [`SendQueue::post_bind`] does.
+    /// Posts a bind of a window to a range of memory, as [`SendQueue::post_bind`] does.
     ///
     /// # Errors
     /// The errors of [`SendQueue::post_bind`].
@@ -206,7 +207,7 @@ impl<S: CanPostSend> Qp<S, Mlx5> {
 }
 
 impl<S: CanPostRecv, P: Provider> Qp<S, P> {
-    /// Returns a view of the receive queue. It documents the posting methods.
+    /// Returns a view of the receive queue. [`RecvQueue`] documents the posting methods.
     #[inline]
     pub fn recv_queue(&mut self) -> RecvQueue<'_, P> {
         RecvQueue::new(&mut self.recv)
@@ -264,7 +265,7 @@ impl<S: CanPostRecv, P: Provider> Qp<S, P> {
 }
 
 impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
-    /// Returns a view of the send queue. It documents the posting methods.
+    /// Returns a view of the send queue. [`SendQueue`] documents the posting methods.
     #[inline]
     pub fn send_queue(&mut self) -> SendQueue<'_, P> {
         SendQueue::new(&mut self.send, &self.core)
@@ -329,7 +330,8 @@ impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
         self.send_queue().post_send_bufs(op, flags, pieces)
     }
 
-    /// Posts a send or an RDMA write of bytes copied now, as [`SendQueue::post_send_inline`] does.
+    /// Posts a send or an RDMA write of bytes that are copied during the call, as
+    /// [`SendQueue::post_send_inline`] does.
     ///
     /// # Errors
     /// The errors of [`SendQueue::post_send_inline`].
@@ -344,8 +346,8 @@ impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
         self.send_queue().post_send_inline(wr_id, op, flags, data)
     }
 
-    /// Posts a send or an RDMA write of pieces copied now, as [`SendQueue::post_send_inline_list`]
-    /// does.
+    /// Posts a send or an RDMA write of pieces copied during the call, as
+    /// [`SendQueue::post_send_inline_list`] does.
     ///
     /// # Errors
     /// The errors of [`SendQueue::post_send_inline_list`].
@@ -374,7 +376,7 @@ impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
         self.send_queue().post_send_op(wr_id, op, flags)
     }
 
-    /// Posts the bind of a window to a range of memory, as [`SendQueue::post_bind`] does.
+    /// Posts a bind of a window to a range of memory, as [`SendQueue::post_bind`] does.
     ///
     /// # Errors
     /// The errors of [`SendQueue::post_bind`].
@@ -429,7 +431,7 @@ impl<S: CanPostSend> SendHalf<S, Mlx5> {
 }
 
 impl<S: CanPostRecv, P: Provider> RecvHalf<S, P> {
-    /// Returns a view of the receive queue. It documents the posting methods.
+    /// Returns a view of the receive queue. [`RecvQueue`] documents the posting methods.
     #[inline]
     pub fn recv_queue(&mut self) -> RecvQueue<'_, P> {
         RecvQueue::new(&mut self.recv)

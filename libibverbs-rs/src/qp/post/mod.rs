@@ -1,9 +1,9 @@
 //! Posting: raw, which is unsafe, or with memory owned by the queue until its request has ended,
 //! which is safe.
 //!
-//! [`Sender`] combines a send queue of the provider with its table of memory in flight, as
-//! [`Receiver`](crate::queue::receiver::Receiver) does a receive queue. A queue pair has both, a
-//! half has one.
+//! [`Sender`] combines a provider's send queue with its table of memory in flight, and
+//! [`Receiver`](crate::queue::receiver::Receiver) does the same for a receive queue. A queue pair
+//! has both, a half has one.
 //!
 //! | file | content |
 //! |---|---|
@@ -41,8 +41,8 @@ pub(crate) struct Sender<P: Provider> {
 /// Posts a request whose memory the table holds.
 ///
 /// # Errors
-/// [`PostReason::UnsupportedOp`] and [`PostReason::UnsupportedFlags`] for an operation safe code
-/// cannot post; as `post`.
+/// [`PostReason::UnsupportedOp`] and [`PostReason::UnsupportedFlags`] for an operation that safe
+/// code cannot post; otherwise as `post`.
 ///
 /// # Safety
 /// The memory that the elements cover is held until the request has ended, or was taken out of the
@@ -61,7 +61,7 @@ unsafe fn post_held(
     post(&[SendWr { wr_id, op, sge, flags }])
 }
 
-/// Posts a request of inline data, copied during the call.
+/// Posts a request with inline data, copied during the call.
 ///
 /// # Errors
 /// The errors of [`Qp::post_send_inline`](crate::Qp::post_send_inline).
@@ -85,7 +85,7 @@ unsafe fn inline(
     post(&[wr]).map_err(|error| PostBufReason::Post(error.reason))
 }
 
-/// Posts a request of several pieces of inline data, copied during the call.
+/// Posts a request with several pieces of inline data, copied during the call.
 ///
 /// # Errors
 /// The errors of [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list).
@@ -139,7 +139,7 @@ unsafe fn without_memory(
     if !takes_no_memory(&op) && !takes_inline(&op) {
         return Err(PostBufReason::Post(PostReason::OtherCall { op: op_of(&op) }));
     }
-    // An empty list names no memory. Inline bytes would need one.
+    // An empty list names no memory. Inline bytes would need a list.
     let flags = flags - SendFlags::INLINE;
     post(&[SendWr { wr_id, op, sge: &[], flags }]).map_err(|error| PostBufReason::Post(error.reason))
 }

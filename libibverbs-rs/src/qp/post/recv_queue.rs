@@ -1,7 +1,8 @@
-//! [`RecvQueue`]: the posting methods of receive queues, once for all handles that have one.
+//! [`RecvQueue`]: the posting methods of receive queues, defined once for all handles with a
+//! receive queue.
 //!
 //! # Safety
-//! The unsafe code here is raw posting, which relies on its caller's promise.
+//! The unsafe code here is raw posting, which relies on the caller's promise.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +21,7 @@ use crate::queue::receiver::Receiver;
 /// [`RecvHalf::recv_queue`](crate::RecvHalf::recv_queue).
 ///
 /// [`Qp`](crate::Qp), [`RecvHalf`](crate::RecvHalf) and [`ScopedQp`](crate::ScopedQp) have methods
-/// of the same names, which call these.
+/// with the same names, which call these.
 pub struct RecvQueue<'q, P: Provider = Erased> {
     receiver: &'q mut Receiver<P::Rq>,
 }
@@ -33,14 +34,14 @@ impl<'q, P: Provider> RecvQueue<'q, P> {
     /// Posts receives, raw, for any scheme of ownership. One doorbell announces all of them.
     ///
     /// # Safety
-    /// From this call until its completion was polled (or the queue pair was destroyed, or reset
-    /// where that [ends requests](crate::Qp::reset_ends_requests)), the device may write the memory
-    /// of every SGE: no code frees or accesses it. Each `wr_id` has its top bit clear, because the
-    /// others are numbers of safe requests.
+    /// From this call until a request's completion was polled (or the queue pair was destroyed, or
+    /// reset where that [ends requests](crate::Qp::reset_ends_requests)), the device may write the
+    /// memory of every SGE: no code frees or accesses it. Each `wr_id` has its top bit clear,
+    /// because the numbers with that bit set belong to safe requests.
     ///
     /// # Errors
     /// The number of accepted requests, and the [`PostReason`](crate::PostReason) why the next one
-    /// was rejected. The device owns the memory of the accepted ones.
+    /// was rejected. The device owns the memory of the accepted requests.
     ///
     /// # References
     /// `ibv_post_recv(3)`
@@ -54,8 +55,8 @@ impl<'q, P: Provider> RecvQueue<'q, P> {
     /// Polling returns the memory ([`Completion::reclaim`](crate::Completion::reclaim),
     /// [`Cq::poll_one`](crate::Cq::poll_one)).
     ///
-    /// Returns the request's number, which is the `wr_id` of its completion. A queue's first call
-    /// allocates its table.
+    /// Returns the request's number, which is the `wr_id` of its completion. The first call on a
+    /// queue allocates its table.
     ///
     /// # Errors
     /// The memory and the reason; [`PostBufReason`] lists all of them. Notably:
@@ -76,7 +77,7 @@ impl<'q, P: Provider> RecvQueue<'q, P> {
         self.receiver.post(memory, range)
     }
 
-    /// Posts a receive of one message into several pieces of memory in order, like
+    /// Posts a receive of one message into several pieces of memory, in order, like
     /// [`post_recv_buf`](Self::post_recv_buf).
     ///
     /// # Errors

@@ -1,7 +1,8 @@
-//! [`SendQueue`]: the posting methods of send queues, once for all handles that have one.
+//! [`SendQueue`]: the posting methods of send queues, defined once for all handles with a send
+//! queue.
 //!
 //! # Safety
-//! The unsafe code here is raw posting, which relies on its caller's promise, and safe posting,
+//! The unsafe code here is raw posting, which relies on the caller's promise, and safe posting,
 //! justified in [`crate::in_flight`].
 
 #![allow(unsafe_code)]
@@ -27,7 +28,7 @@ use crate::qp::control::Core;
 /// [`SendHalf::send_queue`](crate::SendHalf::send_queue).
 ///
 /// [`Qp`](crate::Qp), [`SendHalf`](crate::SendHalf) and [`ScopedQp`](crate::ScopedQp) have methods
-/// of the same names, which call these. A function that posts for any of them takes a view:
+/// with the same names, which call these. A function that can post for any of them takes a view:
 ///
 /// ```no_run
 /// use verbs::{PostBufReason, Qp, SendFlags, SendHalf, SendOp, SendQueue, state::Rts};
@@ -54,26 +55,26 @@ impl<'q, P: Provider> SendQueue<'q, P> {
     /// Posts sends, raw, for any scheme of ownership. One doorbell announces all of them.
     ///
     /// # Safety
-    /// From this call until its completion was polled (or the queue pair was destroyed, or reset
-    /// where that [ends requests](crate::Qp::reset_ends_requests)), the device reads the memory of
-    /// every SGE, and writes it for RDMA reads and atomics: no code frees it or accesses it in
-    /// conflict. An unsignalled request has ended when a later one of this queue has completed.
-    /// With [`SendFlags::INLINE`] every SGE is memory of this process: the call reads it by its
-    /// address, and the caller may reuse it when the call returns. Each `wr_id` has its top bit
-    /// clear, because the others are numbers of safe requests.
+    /// From this call until a request's completion was polled (or the queue pair was destroyed, or
+    /// reset where that [ends requests](crate::Qp::reset_ends_requests)), the device reads the
+    /// memory of every SGE, and writes it for RDMA reads and atomics: no code frees it or accesses
+    /// it in conflict. An unsignalled request has ended when a later one of this queue has
+    /// completed. With [`SendFlags::INLINE`] every SGE is memory of this process: the call reads
+    /// the bytes at its address, and the caller may reuse it once the call returns. Each `wr_id`
+    /// has its top bit clear, because the numbers with that bit set belong to safe requests.
     ///
     /// A bind gives peers access to a region until the window is invalidated, deallocated, or bound
-    /// otherwise, and on some devices for a moment longer
+    /// to something else, and on some devices for a moment longer
     /// ([`MwOps::revocation_ends_access`](crate::provider::MwOps::revocation_ends_access)): the
-    /// promise of [`Pd::reg_mr`](crate::Pd::reg_mr) holds for its memory as for remote rights. It
-    /// names no region of a [`Buf`](crate::Buf) or an [`Exposed`](crate::Exposed). Neither a bind
-    /// nor an invalidation names a key of a [`Window`](crate::Window). An invalidation names the
-    /// key of a window that is bound when it is executed, as
+    /// promise of [`Pd::reg_mr`](crate::Pd::reg_mr) holds for its memory as for remote rights. The
+    /// bind names no region of a [`Buf`](crate::Buf) or an [`Exposed`](crate::Exposed). Neither a
+    /// bind nor an invalidation names a key of a [`Window`](crate::Window). An invalidation names
+    /// the key of a window that is bound when it is executed, as
     /// [`WrBatch::local_inv`](crate::WrBatch::local_inv) requires.
     ///
     /// # Errors
     /// The number of accepted requests, and the [`PostReason`](crate::PostReason) why the next one
-    /// was rejected. The device owns the memory of the accepted ones.
+    /// was rejected. The device owns the memory of the accepted requests.
     ///
     /// # References
     /// `ibv_post_send(3)`
@@ -83,13 +84,14 @@ impl<'q, P: Provider> SendQueue<'q, P> {
         unsafe { self.sender.queue.post_send(wrs) }
     }
 
-    /// Posts a send of a range of the memory. The queue owns the memory until the request has
-    /// ended: sent, written to the peer, or read into. Polling returns the memory
+    /// Posts a send of a range of the memory: a message, an RDMA operation or an atomic. The queue
+    /// owns the memory until the request has ended. Polling returns the memory
     /// ([`Completion::reclaim`](crate::Completion::reclaim),
     /// [`Cq::poll_one`](crate::Cq::poll_one)).
     ///
     /// Returns the request's number, which is the `wr_id` of its completion. The request is
-    /// signalled even without [`SendFlags::SIGNALED`]. A queue's first call allocates its table.
+    /// signalled even without [`SendFlags::SIGNALED`]. The first call on a queue allocates its
+    /// table.
     ///
     /// # Errors
     /// The memory and the reason; [`PostBufReason`] lists all of them. Notably:
@@ -97,8 +99,8 @@ impl<'q, P: Provider> SendQueue<'q, P> {
     /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the queue is
     ///   taken.
     /// - [`PostBufReason::Unclaimed`] if polled completions were not reclaimed.
-    /// - [`PostReason::Doorbell`](crate::PostReason::Doorbell) without the memory: the request is
-    ///   in the queue.
+    /// - [`PostReason::Doorbell`](crate::PostReason::Doorbell) without the memory, because the
+    ///   request is in the queue.
     ///
     /// # References
     /// `ibv_post_send(3)`
@@ -114,7 +116,8 @@ impl<'q, P: Provider> SendQueue<'q, P> {
     }
 
     /// Posts a send like [`post_send_buf`](Self::post_send_buf) but without a completion. The
-    /// memory returns with the next signalled request of this queue, or with this one if it fails.
+    /// memory returns with the next signalled request of this queue, or with this request if it
+    /// fails.
     ///
     /// A queue without signalled requests fills up, because only completions free its slots.
     ///
@@ -134,7 +137,7 @@ impl<'q, P: Provider> SendQueue<'q, P> {
         self.post(op, flags - SendFlags::SIGNALED, memory, range)
     }
 
-    /// Posts a send of several pieces of memory as one message in order, like
+    /// Posts a send of several pieces of memory as one message, in order, like
     /// [`post_send_buf`](Self::post_send_buf).
     ///
     /// # Errors
@@ -158,8 +161,9 @@ impl<'q, P: Provider> SendQueue<'q, P> {
         })
     }
 
-    /// Posts a send or an RDMA write of bytes copied into the queue now. The caller sets the
-    /// `wr_id` of the completion, which arrives if the request is signalled or fails.
+    /// Posts a send or an RDMA write of bytes that are copied into the queue during the call. The
+    /// caller sets the `wr_id` of the completion, which arrives if the request is signalled or
+    /// fails.
     ///
     /// # Errors
     /// - [`PostReason::InlineTooLong`](crate::PostReason::InlineTooLong) for more bytes than
@@ -182,24 +186,24 @@ impl<'q, P: Provider> SendQueue<'q, P> {
         unsafe { inline(wr_id, op, flags, data, |wr| queue.post_send(wr)) }
     }
 
-    /// Posts the bind of a window to a range of memory: from the next message of this queue on, the
-    /// peer may access it with the rights in both `access` and the queue pair's access flags. The
+    /// Posts a bind of a window to a range of memory: from this queue's next message on, the peer
+    /// may access it with the rights in both `access` and the queue pair's access flags. The
     /// request is signalled; its completion returns the window
     /// ([`Completed::into_window`](crate::Completed::into_window)).
     ///
-    /// Returns the request's number, and the address, length and key for the peer. A bound window
-    /// of type 1 is bound anew.
+    /// Returns the request's number, and the address, length and key for the peer. A window of type
+    /// 1 that is bound already is bound again.
     ///
     /// A bind rejected by the device completes with [`MW_BIND_ERR`](crate::WcStatus::MW_BIND_ERR)
     /// and moves the queue pair to the error state. rxe lets the peer access all of the exposed
-    /// memory instead of the range.
+    /// memory instead of only the range.
     ///
     /// # Errors
     /// The window and the reason; [`PostBufReason`] lists all of them. Notably:
     ///
     /// - [`PostReason::UnsupportedOp`](crate::PostReason::UnsupportedOp) for a UD queue pair.
     /// - [`PostBufReason::WindowBound`] for a bound window of type 2.
-    /// - [`PostBufReason::NotForWindows`] for memory not exposed by
+    /// - [`PostBufReason::NotForWindows`] for memory not exposed with
     ///   [`expose_to_windows`](crate::Pd::expose_to_windows).
     ///
     /// # References
@@ -224,15 +228,15 @@ impl<'q, P: Provider> SendQueue<'q, P> {
         self.post_window(flags, window, &request).map(|number| (number, remote))
     }
 
-    /// Posts the revocation of a window: an invalidation of its key (type 2) or a bind to nothing
-    /// (type 1). Once it has completed, peers have no access through the window. The request is
-    /// signalled; its completion returns the window.
+    /// Posts the revocation of a window: an invalidation of its key (type 2) or a bind of zero
+    /// length (type 1). Once it has completed, peers have no access through the window. The request
+    /// is signalled; its completion returns the window.
     ///
     /// A window of type 2 is revoked on the reliable queue pair it was bound for.
     /// [`Window::close`](crate::Window::close) revokes any window.
     ///
-    /// The kernel's rxe crashes if a peer has invalidated the key meanwhile, and only the next
-    /// receive reports the invalidation. If peers invalidate keys on rxe, end their windows with
+    /// The kernel's rxe driver crashes if a peer has invalidated the key meanwhile, which only the
+    /// next receive reports. If peers invalidate keys on rxe, revoke their windows with
     /// [`Window::close`](crate::Window::close) instead.
     ///
     /// # Errors
@@ -256,8 +260,8 @@ impl<'q, P: Provider> SendQueue<'q, P> {
         }
     }
 
-    /// Posts a send or an RDMA write of pieces copied into the queue now, one after the other, like
-    /// [`post_send_inline`](Self::post_send_inline).
+    /// Posts a send or an RDMA write of pieces that are copied into the queue during the call, one
+    /// after the other, like [`post_send_inline`](Self::post_send_inline).
     ///
     /// # Errors
     /// The errors of [`post_send_inline`](Self::post_send_inline);
@@ -297,7 +301,8 @@ impl<'q, P: Provider> SendQueue<'q, P> {
     ///   operation ([`DeviceCapFlags::FLUSH_GLOBAL`](crate::DeviceCapFlags::FLUSH_GLOBAL),
     ///   [`ATOMIC_WRITE`](crate::DeviceCapFlags::ATOMIC_WRITE)).
     /// - [`PostReason::FlushKind`](crate::PostReason::FlushKind),
-    ///   [`PostReason::AtomicMisaligned`](crate::PostReason::AtomicMisaligned) for wrong operands.
+    ///   [`PostReason::AtomicMisaligned`](crate::PostReason::AtomicMisaligned) for invalid
+    ///   operands.
     /// - [`PostBufReason::ReservedWrId`] for a `wr_id` with its top bit set; otherwise as
     ///   [`post_send_inline`](Self::post_send_inline).
     #[inline]
@@ -390,16 +395,16 @@ impl SendQueue<'_, provider_mlx5::Mlx5> {
     ///
     /// # Safety
     /// Same as [`post_send`](Self::post_send), for all memory and keys that the segments name, and
-    /// `wr_id` has its top bit clear. The request is one that the device executes on this queue
-    /// pair: its number, its length and its operation are valid, and it changes no key that safe
+    /// `wr_id` has its top bit clear. The device can execute the request on this queue pair: the
+    /// queue pair number, length and operation in it are valid, and it changes no key that safe
     /// code uses.
     ///
     /// # Errors
-    /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while the queue has no room.
+    /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while the queue has no free space.
     /// - [`PostReason::TooManySge`](crate::PostReason::TooManySge) for a request whose control
-    ///   segment and slice differ in length, or which is longer than the queue's requests.
-    /// - [`PostReason::InvalidState`](crate::PostReason::InvalidState) and its like if the device
-    ///   moved the queue pair to another state.
+    ///   segment and slice differ in length, or that is longer than the queue's maximum.
+    /// - [`PostReason::InvalidState`](crate::PostReason::InvalidState) and similar reasons if the
+    ///   device moved the queue pair to another state.
     /// - [`PostReason::Doorbell`](crate::PostReason::Doorbell): the request is in the queue.
     ///
     /// # References

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The program's handles and the requests' tokens are in [`crate::memory::scoped`]. The file
-//! [`queue_pairs`] has [`ScopedQp`] and the end of queue pairs with requests.
+//! [`queue_pairs`] has [`ScopedQp`] and ends queue pairs that still have requests.
 //!
 //! # Safety
 //! The claim: when [`Pd::scope`] returns or unwinds, no device writes the borrowed bytes; and while
@@ -19,8 +19,8 @@
 //!
 //! - *Only queue pairs of the scope post the memory.* Its handles ([`ScopedBuf`], [`ScopedBytes`])
 //!   are accepted only by [`ScopedQp`] and live no longer than the scope. The scope owns the queue
-//!   pairs. A `ScopedQp` gives no access to the queue pair itself, so none can be exchanged for
-//!   another.
+//!   pairs. A `ScopedQp` gives no access to the queue pair itself, so it cannot be exchanged for
+//!   another queue pair.
 //! - *A request holds a token.* Posting turns the handle into a
 //!   [`ScopedMemory`](crate::ScopedMemory), which the table of memory in flight holds until the
 //!   request has ended: see points 2 to 4 of [`crate::in_flight`]. Each queue pair counts its
@@ -29,15 +29,16 @@
 //!   it into a handle again. A token cannot be copied. It is foreign to every queue pair, so it
 //!   cannot be posted outside the scope.
 //! - *No token, no request.* Only the table drops or returns tokens of requests, so a queue pair
-//!   whose count is 0 has no entry with one. The thread that takes the last token out releases the
-//!   count after the completion. The scope's thread acquires it, so the device's writes are visible
-//!   [5]. Any other queue pair is destroyed, or else reset where that ends requests [9, 14].
+//!   whose count is 0 has no entry with a token. The thread that takes the last token out releases
+//!   the count after the completion. The scope's thread acquires it, so the device's writes are
+//!   visible [5]. Any other queue pair is destroyed, or else reset where that ends requests [9,
+//!   14].
 //! - *The scope does not return before.* If the device refuses both, the process aborts: the bytes
 //!   may be on the caller's stack and cannot be leaked like a [`Buf`](crate::Buf). The end runs in
 //!   a frame safe code does not reach, even while the closure unwinds; if the end itself unwinds,
 //!   the process aborts as well.
-//! - *Regions come last.* They have no remote rights [11]. One that cannot be deregistered is
-//!   leaked: requests no longer name it, so no device writes it [5, 9].
+//! - *Regions come last.* They have no remote rights [11]. A region that cannot be deregistered is
+//!   leaked: requests no longer name it, so no device writes its memory [5, 9].
 
 #![allow(unsafe_code)]
 
@@ -62,9 +63,9 @@ use crate::memory::scoped::{Name, ScopedBuf, ScopedBytes};
 pub use queue_pairs::{QueuePairs, ScopedQp};
 
 impl<P: Provider> Pd<P> {
-    /// Calls a closure that posts borrowed memory and returns once no request has that memory.
+    /// Calls a closure that posts borrowed memory and returns once no request uses that memory.
     ///
-    /// After the return no device writes the memory. rxe of Linux 5.10 and 6.1 may still read it
+    /// After the return no device writes the memory. rxe on Linux 5.10 and 6.1 may still read it
     /// for a retransmission; the peer discards it regardless of its content.
     ///
     /// The queue pairs move into the scope: one, a tuple or a vector of them. Each is returned if
@@ -120,7 +121,7 @@ impl<P: Provider> Pd<P> {
     /// # }
     /// ```
     ///
-    /// Its handles do not leave the scope:
+    /// The scope's handles cannot leave it:
     ///
     /// ```compile_fail
     /// # fn f(pd: verbs::Pd, qp: verbs::Qp<verbs::state::Rts>) {
@@ -129,7 +130,7 @@ impl<P: Provider> Pd<P> {
     /// # }
     /// ```
     ///
-    /// A queue pair of an outer scope does not post the memory of an inner one:
+    /// A queue pair in an outer scope cannot post the memory of an inner scope:
     ///
     /// ```compile_fail
     /// # type Qp = verbs::Qp<verbs::state::Rts>;
@@ -143,14 +144,14 @@ impl<P: Provider> Pd<P> {
     ///
     /// On kernels before 5.12, after [`fork_init`](crate::fork_init), the pages of the borrowed
     /// bytes are excluded from forks until the scope ends, as for other regions. A child that
-    /// touches one receives SIGSEGV. A slice on the stack excludes pages of the stack, so a process
-    /// that forks inside a scope should register heap memory.
+    /// touches such a page receives SIGSEGV. A slice on the stack excludes stack pages, so a
+    /// process that forks inside a scope should register heap memory.
     ///
     /// Memory returned by a completion counts as in flight until the
     /// [`ScopedMemory`](crate::ScopedMemory) is dropped or [reclaimed](Scope::reclaim).
     ///
     /// # Panics
-    /// With the panic of the closure.
+    /// If the closure panics, with the same panic.
     ///
     /// # Aborts
     /// Aborts the process if requests are in flight at the end and the device refuses to destroy
@@ -194,18 +195,18 @@ pub struct Scope<'scope, 'env: 'scope, P: Provider = Erased> {
     env: PhantomData<&'env mut &'env ()>,
 }
 
-/// The regions of a scope.
+/// The regions registered in a scope.
 struct Regions<P: Provider>(Mutex<Vec<Region<P>>>);
 
-/// A region of a scope. It is deregistered before forks may copy its pages again. Forks may copy
-/// them even if the region is leaked, because the bytes return to their owner.
+/// A region registered in a scope. It is deregistered before its pages are included in forks again.
+/// They are included even if the region is leaked, because the bytes return to their owner.
 struct Region<P: Provider> {
     _handle: KernelHandle<P::Mr, Child>,
     _excluded: Excluded,
 }
 
 impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
-    /// Registers borrowed bytes for reading by the device.
+    /// Registers borrowed bytes that the device may read.
     ///
     /// # Errors
     /// Same as [`Pd::register_bytes`].
@@ -217,7 +218,7 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
         Ok(ScopedBytes { bytes, name })
     }
 
-    /// Registers borrowed bytes for writing by the device.
+    /// Registers borrowed bytes that the device may write.
     ///
     /// # Errors
     /// Same as [`Pd::register`].
@@ -276,7 +277,7 @@ impl<P: Provider> Regions<P> {
     }
 }
 
-/// Aborts the process when dropped, which happens if the end of a scope unwinds.
+/// Aborts the process when dropped, which happens only if ending the scope unwinds.
 struct AbortOnUnwind;
 
 impl Drop for AbortOnUnwind {

@@ -1,4 +1,4 @@
-//! The queue pairs of a scope: their form in the closure, and their end.
+//! The queue pairs of a scope: the handles passed to the closure, and their end.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -17,13 +17,13 @@ use crate::memory::scoped::{Lent, ScopedBuf, ScopedMemory, Token, given_back};
 use crate::qp::Qp;
 use crate::qp::state::{CanPostRecv, CanPostSend, State};
 
-/// A queue pair in a scope, for posting memory of the scope.
+/// A queue pair in a scope, for posting the scope's memory.
 ///
 /// Completions arrive in the queue pair's completion queue, as for other requests.
 ///
-/// Make flow rules before the queue pair moves into the scope; they stay. A queue pair with rules
-/// is not destroyed at the end: if requests are in flight, it is reset. Rules cannot be made
-/// inside:
+/// Create flow rules before the queue pair moves into the scope; they stay in effect. A queue pair
+/// with rules is not destroyed at the end: if requests are in flight, it is reset. Rules cannot be
+/// created inside:
 ///
 /// ```compile_fail,E0308
 /// # fn f(context: verbs::Context, pd: verbs::Pd, qp: verbs::Qp<verbs::state::Rts>) {
@@ -34,7 +34,7 @@ pub struct ScopedQp<'scope, S: State, P: Provider = Erased> {
     qp: &'scope mut Qp<S, P>,
     count: Arc<AtomicUsize>,
     /// Invariant: otherwise a scope's queue pair could post the memory of an inner scope, which
-    /// ends earlier.
+    /// ends before this queue pair is returned.
     scope: PhantomData<&'scope mut &'scope ()>,
 }
 
@@ -60,7 +60,7 @@ impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
     /// Posts a send like [`post_send_buf`](Self::post_send_buf) but without a completion.
     ///
     /// # Errors
-    /// Same as [`Qp::post_send_buf_unsignaled`], with the memory.
+    /// Same as [`Qp::post_send_buf_unsignaled`], and the memory.
     #[doc(alias = "ibv_post_send")]
     pub fn post_send_buf_unsignaled<M: Lent<'scope>>(
         &mut self,
@@ -126,9 +126,9 @@ impl<S: State, P: Provider> ScopedQp<'_, S, P> {
 
 /// Queue pairs that can move into a scope: [`Qp`], tuples of two to four of them, and vectors.
 pub trait QueuePairs: sealed::QueuePairs {
-    /// The queue pairs as passed to the closure: [`ScopedQp`]s.
+    /// The queue pairs as the closure receives them: [`ScopedQp`]s.
     type Scoped<'scope>;
-    /// The queue pairs as returned by the scope: an [`Option`] for each.
+    /// The queue pairs as the scope returns them: an [`Option`] for each.
     type Back;
 
     #[doc(hidden)]
@@ -170,7 +170,8 @@ impl<S: State + 'static, P: Provider> QueuePairs for Qp<S, P> {
                     drop(reset.reclaim_all());
                     return None;
                 }
-                // Dropping it would try to destroy it again and report the leak twice.
+                // Dropping the handle would try to destroy the queue pair again and report the leak
+                // twice.
                 Err(refused) => core::mem::forget(refused.handle),
             }
         }
