@@ -1,5 +1,5 @@
 //! Records the RDMA netlink messages of discovery, in the format of `src/discovery/testdata`. The
-//! README there describes the set-up of the guest.
+//! README there describes how to set up the guest.
 //!
 //! | line | contents |
 //! |---|---|
@@ -42,7 +42,7 @@ fn main() -> verbs_core::Result<()> {
     Ok(())
 }
 
-/// Passes all messages on and prints them.
+/// Forwards all messages and prints them.
 struct Recorder(NetlinkSocket);
 
 impl Wire for Recorder {

@@ -1,7 +1,7 @@
 //! Environment variables of the libraries. All of them are read through this module.
 //!
 //! A program with more rights than its caller (set-user-ID, set-group-ID, file capabilities) gets
-//! its environment from that caller, who could name files to write and addresses to listen on. In
+//! its environment from that caller, which could name files to write and addresses to listen on. In
 //! such a program, every variable counts as unset. The kernel marks the program with `AT_SECURE`,
 //! which `secure_getenv(3)` checks too. Dropping the rights later does not change the mark.
 //!
@@ -32,7 +32,7 @@ pub fn variable(name: &str) -> Option<String> {
 /// Returns whether `AT_SECURE` is present and zero.
 fn is_trusted() -> bool {
     Errno::clear();
-    // SAFETY: any number is allowed.
+    // SAFETY: any number is a valid argument.
     let secure = unsafe { libc::getauxval(libc::AT_SECURE) };
     // 0 is also returned for a missing entry.
     secure == 0 && Errno::last() != Errno::ENOENT

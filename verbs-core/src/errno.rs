@@ -1,10 +1,10 @@
-//! [`Errno`]: the error numbers of the kernel.
+//! [`Errno`]: the kernel's error numbers.
 
 use core::fmt;
 
 /// A kernel error number, as listed in `errno(3)`.
 ///
-/// A newtype rather than an enum, so that a number without a name here survives unchanged.
+/// A newtype rather than an enum, so that numbers without a name here are kept unchanged.
 ///
 /// # References
 /// `errno(3)`
@@ -20,7 +20,7 @@ impl Errno {
         if raw > 0 && raw < 4096 { Self(raw as u16) } else { Self::IO }
     }
 
-    /// Returns the positive number, as in C's `errno`.
+    /// Returns the positive number, like `errno` in C.
     pub const fn raw(self) -> i32 {
         self.0 as i32
     }
@@ -40,7 +40,7 @@ impl Errno {
         NAMES.iter().find(|(errno, ..)| *errno == self).map(|(_, name, _)| *name)
     }
 
-    /// Returns the text of glibc's `strerror(3)` in the C locale.
+    /// Returns the text that glibc's `strerror(3)` returns in the C locale.
     pub fn description(self) -> &'static str {
         NAMES.iter().find(|(errno, ..)| *errno == self).map_or("Unknown error", |(.., text)| text)
     }

@@ -22,11 +22,11 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 /// exceeds the device's 1048576 (EINVAL)`. `Debug` writes the same sentence, because a `main` that
 /// returns an error prints `Debug`; `{:#?}` writes the fields.
 ///
-/// Refused posts, failed completions and parse errors convert into it. It converts into
+/// Rejected posts, failed completions and parse errors convert into it, and it converts into
 /// [`std::io::Error`], so `?` works between them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
-    /// The verb, by its name without `ibv_` (`"create_qp"`).
+    /// The name of the verb without `ibv_` (`"create_qp"`).
     pub verb: &'static str,
     /// The name of the device; empty without a device.
     pub device: Box<str>,
@@ -37,7 +37,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// Creates an error without a cause, or with the cause that follows from the errno alone:
+    /// Creates an error without a cause, or with the cause that is clear from the errno alone:
     /// [`Cause::Descriptors`] for `EMFILE`.
     pub fn new(verb: &'static str, device: &str, errno: Errno) -> Self {
         let cause = if errno == Errno::MFILE { descriptors() } else { Cause::Unknown };
@@ -83,8 +83,8 @@ impl Error {
 pub enum Cause {
     /// Only the errno is known.
     Unknown,
-    /// A value lies beyond a limit of the device or of the protocol. [`Error::max_of`] returns a
-    /// maximum in the type of its attribute.
+    /// A value lies beyond a limit of the device or of the protocol. [`Error::max_of`] returns the
+    /// maximum in the type of the attribute.
     Limit {
         /// The name of the attribute.
         name: &'static str,
@@ -95,7 +95,7 @@ pub enum Cause {
         /// The maximum.
         max: u64,
     },
-    /// A range outside the memory, or one that ends before it starts.
+    /// A range outside the memory, or a range that ends before it starts.
     Range {
         /// The offset of the first byte.
         start: u64,
@@ -104,21 +104,21 @@ pub enum Cause {
         /// The length of the memory, in bytes.
         length: u64,
     },
-    /// A path MTU with an unspecified code.
+    /// A path MTU code that is not defined.
     Mtu {
-        /// The code.
+        /// The MTU code.
         mtu: Mtu,
     },
-    /// A path without a GRH on an Ethernet port. InfiniBand needs it only between subnets, RoCE
+    /// A path without a GRH on an Ethernet port. InfiniBand needs a GRH only between subnets, RoCE
     /// always.
     NoGrh {
-        /// The port.
+        /// The port number.
         port_num: u8,
     },
-    /// A memory region with remote access rights that require [`AccessFlags::LOCAL_WRITE`], which
-    /// it lacks.
+    /// A memory region with remote access rights that require [`AccessFlags::LOCAL_WRITE`], without
+    /// that right.
     NeedsLocalWrite {
-        /// The rights that require it.
+        /// The rights that require local write access.
         access: AccessFlags,
     },
     /// Access rights the device does not support.
@@ -131,11 +131,11 @@ pub enum Cause {
         /// The type.
         qp_type: QpType,
     },
-    /// The call belongs to queue pairs of another type.
+    /// The call is only for queue pairs of another type.
     CallOfType {
         /// The type of the queue pair.
         qp_type: QpType,
-        /// A sentence that names the type for the call.
+        /// A sentence that names the type that the call needs.
         needs: &'static str,
     },
     /// Completion queue properties the device does not support.
@@ -155,7 +155,7 @@ pub enum Cause {
     },
     /// Any other reason.
     Other {
-        /// A sentence.
+        /// The reason, as a sentence.
         reason: Box<str>,
     },
     /// A queue rejected a work request.
@@ -164,7 +164,7 @@ pub enum Cause {
     Completion(WcError),
     /// Malformed text or bytes.
     Parse(ParseError),
-    /// A transition that does not exist for the queue pair's type.
+    /// A transition that does not exist for the queue pair type.
     IllegalTransition {
         /// The transport service.
         qp_type: QpType,
@@ -186,11 +186,11 @@ pub enum Cause {
         /// The attributes of the mask that the transition does not accept.
         forbidden: QpAttrMask,
     },
-    /// The device's maximum number of these objects exists already.
+    /// The maximum number of these objects that the device supports already exists.
     AllInUse {
         /// The objects, as a plural noun.
         what: &'static str,
-        /// The maximum.
+        /// The device's maximum.
         max: u64,
     },
     /// The kernel or its driver rejected an object with `ENOMEM`: memory is short, or all programs
@@ -229,7 +229,7 @@ pub enum Cause {
     },
     /// The port has no such GID, or the entry is empty.
     Gid {
-        /// The port.
+        /// The port number.
         port_num: u8,
         /// The index.
         index: u32,
@@ -238,7 +238,7 @@ pub enum Cause {
     },
     /// No entry of the port's GID table has this address with the required protocol.
     NoSuchGid {
-        /// The port.
+        /// The port number.
         port_num: u8,
         /// The address.
         gid: Gid,
@@ -265,11 +265,11 @@ pub enum Cause {
         what: &'static str,
     },
     /// The kernel has detached the device from this context, and every command fails with `EIO`:
-    /// the device was removed or its driver has reset it. Open it anew if it comes back.
+    /// the device was removed, or its driver has reset it. Open it again if it comes back.
     DeviceGone,
     /// The device executes no commands, not even a query of its port: it has failed, and its driver
-    /// has given up on it or is about to reset it. The errno is the driver's: `EIO`; from mlx5 also
-    /// `ENOLINK` and `ENXIO`.
+    /// has given up on it or is about to reset it. The errno comes from the driver: `EIO`, and from
+    /// mlx5 also `ENOLINK` and `ENXIO`.
     DeviceFailed,
     /// The device or its driver failed this command (`EIO`) but executes others.
     CommandFailed,
@@ -285,28 +285,28 @@ pub enum Cause {
     },
     /// A file cannot be used.
     File {
-        /// Its path.
+        /// The path of the file.
         path: Box<str>,
         /// A remedy; may be empty.
         hint: &'static str,
     },
-    /// No device has the name, or the system has no device.
+    /// No device has this name, or the system has no device.
     NoDevice {
         /// The requested name; empty for any device.
         name: Box<str>,
-        /// The devices that can be opened, separated by `, `. Empty if none.
+        /// The devices that can be opened, separated by `, `; empty if there are none.
         present: Box<str>,
-        /// The skipped devices with reasons, separated by `; `. Empty if none.
+        /// The skipped devices with reasons, separated by `; `. Empty if there are none.
         skipped: Box<str>,
         /// Whether no device exists and `VERBS_SOFT=auto` in the environment would create a soft
         /// one.
         try_soft: bool,
     },
-    /// Memory to be registered is inaccessible.
+    /// The memory to be registered is inaccessible.
     Inaccessible {
         /// The first address of the inaccessible range.
         start: u64,
-        /// The address behind the range.
+        /// The first address after the range.
         end: u64,
         /// The missing property of the range, such as `writable`.
         lacks: &'static str,
@@ -316,16 +316,16 @@ pub enum Cause {
         /// The time spent polling.
         within: Duration,
     },
-    /// A completion does not carry the requested kind of memory.
+    /// A completion did not return the requested kind of memory.
     NotReturned {
-        /// The `wr_id` of its request.
+        /// The `wr_id` of the request.
         wr_id: u64,
-        /// The kind of the memory.
+        /// The requested kind of memory.
         what: &'static str,
     },
     /// The device belongs to the process that opened it, and this process is a forked child.
     Forked,
-    /// The requested device is left out of every list.
+    /// The requested device is missing from every list.
     LeftOut {
         /// The reason.
         reason: Box<SkipReason>,
@@ -366,8 +366,8 @@ impl fmt::Display for Cause {
         match self {
             Self::Unknown => f.write_str("cause unknown"),
             Self::Limit { name, asked, max: 0, .. } if *asked > 0 => {
-                // A capacity of 0 means the device has no such object; a largest index of 0 does
-                // not.
+                // A capacity of 0 means that the device has no such object. A maximum index of 0
+                // does not mean that.
                 match name.strip_prefix("max_") {
                     Some(thing) => write!(f, "{name} {asked}, but the device has no {thing}"),
                     None => write!(f, "{name} {asked} is out of range: the only one is 0"),
@@ -522,8 +522,8 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Returns the width of a field whose largest value is `max`, for widths of packets and commands:
-/// queue pair numbers, packet sequence numbers, GID indexes, timers and retries.
+/// Returns the width in bits of a packet or command field whose maximum value is `max`: queue pair
+/// numbers, packet sequence numbers, GID indexes, timers and retry counts.
 fn bits(name: &str, max: u64) -> Option<u32> {
     match (name, max) {
         (_, 0xff) => Some(8),
@@ -540,7 +540,7 @@ fn is_choice(name: &str) -> bool {
     ["port_num", "ah_attr.port_num", "comp_vector", "pkey_index", "pkey index"].contains(&name)
 }
 
-/// Returns the text of an errno without a known cause, with the usual reason.
+/// Returns the text of an errno without a known cause, with the most common reason.
 fn words(errno: Errno) -> String {
     let text = errno.description();
     match errno {
@@ -588,7 +588,7 @@ impl From<ParseError> for Error {
     }
 }
 
-/// Converts into [`std::io::Error`] by way of [`Error`].
+/// Implements conversion into [`std::io::Error`] through [`Error`].
 macro_rules! into_io_error {
     ($($from:ty),*) => {$(
         impl From<$from> for std::io::Error {

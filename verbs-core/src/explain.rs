@@ -1,12 +1,12 @@
 //! Explanations of rejected values, the same for every provider.
 //!
-//! Each function returns the [`Cause`] if the values are at fault and otherwise `Ok`. A provider
-//! that is the device itself (soft) calls them before it acts. A provider of a kernel device calls
-//! them after the kernel's `EINVAL` (`kernel/limits.rs`). The exception is [`path_mtu`], which
-//! `modify_qp` calls first because rxe accepts invalid codes.
+//! Each function returns the [`Cause`] as an error if the values are at fault, and `Ok` otherwise.
+//! A provider that is itself the device (soft) calls the functions before it acts; a provider of a
+//! kernel device calls them after the kernel has returned `EINVAL` (`kernel/limits.rs`). The
+//! exception is [`path_mtu`], which `modify_qp` calls first because rxe accepts invalid codes.
 //!
-//! [`numbers_fit`] is for callers of a provider. Devices truncate numbers to the width of their
-//! fields, so a program would see a different number than it requested. The Rust API rejects such
+//! [`numbers_fit`] is for a provider's callers. Devices truncate numbers to the width of their
+//! fields, so a program would see other numbers than it requested. The Rust API rejects such
 //! numbers.
 
 use crate::errno::Errno;
@@ -15,7 +15,7 @@ use crate::types::{
     AccessFlags, AhAttr, CqWcFlags, DeviceAttr, Gid, LinkLayer, QpAttr, QpAttrMask, QpCap, QpState, QpType,
 };
 
-/// The largest queue pair number or packet sequence number: both have 24 bits on the wire.
+/// The maximum queue pair number and packet sequence number: both have 24 bits on the wire.
 pub const BITS_24: u32 = 0xff_ffff;
 
 /// Explains a value outside `min..=max`.
@@ -26,9 +26,9 @@ pub fn within(name: &'static str, asked: u64, min: u64, max: u64) -> Result<(), 
     if (min..=max).contains(&asked) { Ok(()) } else { Err(Cause::Limit { name, asked, min, max }) }
 }
 
-/// Checks the new size of a ring that keeps its `held` entries. The number of slots in a ring is a
-/// power of two and exceeds the number of entries by one, so a size just below `held` may round up
-/// to enough slots.
+/// Checks the new size of a ring that must keep its `held` entries. The number of slots in a ring
+/// is a power of two and exceeds the number of entries by one, so a size just below `held` may
+/// round up to enough slots.
 ///
 /// # Errors
 /// The errors of [`within`], if the ring would have too few slots or exceed `max` entries.
@@ -37,7 +37,7 @@ pub fn resized(name: &'static str, asked: u64, held: u32, max: u64) -> Result<()
     within(name, asked, least.max(1).into(), max)
 }
 
-/// Explains numbers of `modify_qp` with more bits than the protocol's fields.
+/// Explains numbers in `modify_qp` that have more bits than the protocol's fields.
 ///
 /// # Errors
 /// [`Cause::Limit`] with the name of the attribute.
@@ -55,8 +55,8 @@ pub fn numbers_fit(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Cause> {
     at_most(mask, QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer, BITS_5)
 }
 
-/// Returns the attributes with numbers truncated to the protocol's fields, like ConnectX devices
-/// and their driver.
+/// Returns the attributes with their numbers truncated to the protocol's fields, as ConnectX
+/// devices and their driver do.
 #[must_use]
 pub const fn numbers_cut(attr: &QpAttr) -> QpAttr {
     QpAttr {
@@ -87,7 +87,7 @@ fn at_most(mask: QpAttrMask, flag: QpAttrMask, name: &'static str, asked: u8, ma
     if mask.contains(flag) { within(name, asked.into(), 0, max.into()) } else { Ok(()) }
 }
 
-/// Explains numbers of `modify_qp` beyond the limits of the device.
+/// Explains numbers in `modify_qp` that exceed the device's limits.
 ///
 /// # Errors
 /// [`Cause::Limit`] with the name of the attribute.
@@ -113,7 +113,8 @@ pub const fn without_type(qp_type: QpType) -> Errno {
     }
 }
 
-/// Explains a present state (`cur_qp_state`) in `modify_qp` that differs from the queue pair's.
+/// Explains a current state (`cur_qp_state`) in `modify_qp` that differs from the queue pair's
+/// state.
 ///
 /// # Errors
 /// [`Cause::Other`] with both states.
@@ -128,8 +129,8 @@ pub fn present_state(at: QpState, attr: &QpAttr, mask: QpAttrMask) -> Result<(),
 /// Explains a multicast group that a queue pair cannot join.
 ///
 /// # Errors
-/// - [`Cause::CallOfType`]: a service other than UD.
-/// - [`Cause::NotMulticast`]: an address outside the multicast ranges.
+/// - [`Cause::CallOfType`]: the service is not UD.
+/// - [`Cause::NotMulticast`]: the address is outside the multicast ranges.
 pub fn group(qp_type: QpType, gid: &Gid) -> Result<(), Cause> {
     if qp_type != QpType::UD {
         return Err(Cause::CallOfType { qp_type, needs: "only UD queue pairs join multicast groups" });
@@ -154,7 +155,7 @@ pub fn path_port(attr: &AhAttr, phys_port_cnt: u8) -> Result<(), Cause> {
     within(PATH_PORT, attr.port_num.into(), 1, phys_port_cnt.into())
 }
 
-/// Explains a path without a global part on a port that needs one.
+/// Explains a path without a GRH on a port that needs one.
 ///
 /// # Errors
 /// [`Cause::NoGrh`].
@@ -177,8 +178,8 @@ pub fn region_access(access: AccessFlags) -> Result<(), Cause> {
     Err(Cause::NeedsLocalWrite { access: writing })
 }
 
-/// Explains the capacity of a queue pair. The provider passes its limit of inline data; `None`
-/// skips this check.
+/// Explains a queue pair capacity that is too large. The provider passes its limit on inline data;
+/// `None` skips that check.
 ///
 /// # Errors
 /// [`Cause::Limit`] with the name of the first member that is too large.
@@ -190,7 +191,7 @@ pub fn capacity(cap: &QpCap, device: &DeviceAttr, max_inline: Option<u32>) -> Re
     max_inline.map_or(Ok(()), |max| within("max_inline_data", cap.max_inline_data.into(), 0, max.into()))
 }
 
-/// The name of a path's port, as opposed to the queue pair's own `port_num`.
+/// The name of a path's port number, as opposed to the queue pair's own `port_num`.
 pub(crate) const PATH_PORT: &str = "ah_attr.port_num";
 
 const BITS_3: u32 = 7;

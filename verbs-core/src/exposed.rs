@@ -1,4 +1,4 @@
-//! [`ExposedBytes`]: this process's accesses to memory that peers may read and write.
+//! [`ExposedBytes`]: access by this process to memory that peers may read and write.
 //!
 //! A userspace device is a thread visible to the compiler. A peer can make it access bytes while
 //! the program accesses them, so both must use atomic accesses of the same size: atomic accesses of
@@ -28,7 +28,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64};
 
 use crate::words::{load_words, store_words};
 
-/// The address and length of memory that peers may read and write. Borrows nothing.
+/// The address and length of memory that peers may read and write. It borrows nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct ExposedBytes {
     start: *mut u8,
@@ -45,7 +45,7 @@ unsafe impl Send for ExposedBytes {}
 unsafe impl Sync for ExposedBytes {}
 
 impl ExposedBytes {
-    /// Describes `len` bytes from `start` on.
+    /// Describes `len` bytes, starting at `start`.
     ///
     /// # Safety
     /// As long as the value or a copy of it is used, the bytes are mapped, initialised, and
@@ -82,8 +82,8 @@ impl ExposedBytes {
         at += part.len();
         let (words, part) = inside.as_chunks_mut::<8>();
         if !words.is_empty() {
-            // SAFETY: `words` starts at the offset `at` of a word and ends before `tail`. They are
-            // accessed as words only, as the caller of `new` promised.
+            // SAFETY: `words` starts at the offset `at` of a word and ends before `tail`. The bytes
+            // are accessed as words only, as the caller of `new` promised.
             unsafe { load_words(self.start.add(at), words) };
             at += 8 * words.len();
         }
@@ -137,7 +137,7 @@ impl ExposedBytes {
         unsafe { AtomicU64::from_ptr(self.start.add(offset).cast()) }
     }
 
-    /// Returns the distance in bytes from an offset behind `head` to the next aligned offset.
+    /// Returns the number of bytes from an offset after `head` to the next aligned offset.
     #[inline(always)]
     fn until_next_word(&self, offset: usize) -> usize {
         self.head.wrapping_sub(offset) & 7
@@ -175,8 +175,8 @@ impl ExposedBytes {
 
     fn load_bytes(&self, offset: usize, bytes: &mut [u8]) {
         for (n, byte) in bytes.iter_mut().enumerate() {
-            // SAFETY: in bounds, before `head` or behind `tail`: accessed as bytes only, as the
-            // caller of `new` promised.
+            // SAFETY: the byte is in bounds, before `head` or after `tail`, and is accessed only as
+            // a byte, as the caller of `new` promised.
             *byte = unsafe { AtomicU8::from_ptr(self.start.add(offset + n)) }.load(Relaxed);
         }
     }
@@ -200,8 +200,8 @@ mod tests {
             for len in [0, 1, 5, 8, 9, 16, 23, 150] {
                 let mut memory = [0_u64; 24];
                 let base = memory.as_mut_ptr().cast::<u8>();
-                // SAFETY: the array outlives it, and in between is accessed only through it or
-                // while no thread runs.
+                // SAFETY: the array outlives the value, and meanwhile is accessed only through it
+                // or while no thread runs.
                 let exposed = unsafe { ExposedBytes::new(base.add(start), len) };
                 for offset in 0..len {
                     for piece in [0, 1, 3, 7, 8, 9, 17, 64, 150] {
@@ -224,7 +224,7 @@ mod tests {
                         assert_eq!(out, pattern[..piece]);
                     }
                 }
-                // SAFETY: inside the array; no other code accesses it.
+                // SAFETY: the address is inside the array, and no other code accesses the byte.
                 let outside = |at: usize| unsafe { base.add(at).read() };
                 assert!((0..start).chain(start + len..192).all(|at| outside(at) == 0));
             }

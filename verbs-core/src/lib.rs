@@ -12,13 +12,13 @@
 //! | | [`neighbour`] | the Ethernet address of a RoCE destination |
 //! | | [`host_address`] | this host's address for programs |
 //! | | [`slots`] | slot + generation ids, passed to the kernel as `user_handle` |
-//! | | [`fork`] | pages of registered memory, excluded from forks; locks that survive a fork |
+//! | | [`fork`] | registered memory excluded from forks; locks that survive a fork |
 //! | | [`discovery`] | the RDMA devices of the system: netlink, then sysfs |
 //! | process | [`thread`] | threads of the libraries |
 //! | | [`room`] | a check for free memory before a call |
 //! | | [`random`] | unguessable numbers |
 //! | | [`environment`] | environment variables, ignored in set-user-ID programs |
-//! | memory | [`exposed`] | this process's accesses to memory exposed to peers |
+//! | memory | [`exposed`] | access by this process to memory exposed to peers |
 //! | | [`words`] | aligned words copied to and from such memory |
 //! | | [`ring`] | cursors, doorbells and barriers for queues shared with a device |
 //! | values | [`checks`] | the checks of work requests that all providers make |

@@ -1,16 +1,16 @@
 //! Unguessable random numbers from the kernel.
 //!
-//! Secret queue pair numbers, memory keys and first packet sequence numbers keep out packets of
-//! peers that do not have them, as far as their width allows. Each [`draw`] is a separate system
-//! call. This process therefore keeps no state. A child of `fork(2)` cannot draw a number a second
-//! time, and no number reveals the next. Numbers are drawn when objects are created, never between
-//! post and poll.
+//! Secret queue pair numbers, memory keys and first packet sequence numbers keep out packets from
+//! peers that do not know them, as far as their width allows. Each [`draw`] is a separate system
+//! call, so this process keeps no state: a child of `fork(2)` cannot draw a number a second time,
+//! and no number reveals the next. Numbers are drawn when objects are created, never between post
+//! and poll.
 //!
-//! The crate getrandom finds the C library's function by `dlsym(3)`. That function is a
+//! The crate getrandom finds the C library's function with `dlsym(3)`. That function is a
 //! cancellation point, which `libibverbs.so.1` could no longer replace at link time.
 //!
 //! # Safety
-//! One system call, which writes four borrowed bytes.
+//! The only unsafe code is one system call, which writes four borrowed bytes.
 //!
 //! # References
 //! `getrandom(2)`, `random(4)`
@@ -31,8 +31,8 @@ use crate::errno::Errno;
 /// which shows that the generator is ready.
 ///
 /// # Errors
-/// The errno of `getrandom(2)`, or of opening, polling or reading the devices. There is no
-/// guessable fallback.
+/// The errno from `getrandom(2)`, or from opening, polling or reading the devices. There is no
+/// fallback to guessable numbers.
 pub fn draw() -> Result<u32, Errno> {
     draw_from(by_system_call, by_device)
 }
@@ -60,7 +60,7 @@ fn by_system_call(bytes: &mut [u8; 4]) -> Result<(), Errno> {
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     match usize::try_from(got) {
         Ok(got) if got == bytes.len() => Ok(()),
-        // The kernel returns up to 256 bytes at once.
+        // The kernel never returns fewer bytes than requested, up to 256.
         Ok(_) => Err(Errno::IO),
         Err(_) => Err(Errno::last()),
     }

@@ -4,14 +4,14 @@ use core::hint::black_box;
 
 use crate::errno::Errno;
 
-/// A generous upper bound of the small allocations of one call, in bytes.
+/// A generous upper bound on the small allocations of one call, in bytes.
 ///
 /// Rust ends the process when an ordinary allocation fails. A call that creates an object therefore
 /// begins only if this much memory is left, and each allocation whose size the program chooses
 /// leaves this much ([`remains`]).
 pub const CALL: usize = 64 << 10;
 
-/// The largest small allocation, in bytes.
+/// The maximum size of a small allocation, in bytes.
 const SMALL: usize = 4 << 10;
 
 /// Checks that memory for a call's small allocations remains after an allocation of `len` bytes.
@@ -22,10 +22,10 @@ pub fn remains(len: usize) -> Result<(), Errno> {
     if len <= SMALL { Ok(()) } else { check(CALL) }
 }
 
-/// Checks that the allocator has `len` bytes in one piece and frees them again.
+/// Checks that the allocator can provide `len` bytes in one piece, and frees them again.
 ///
-/// For calls whose own allocations cannot fail one by one: without memory, a call is rejected
-/// before it changes anything. Other threads may take the memory meanwhile.
+/// This is for calls whose own allocations cannot report failure: without memory, the call is
+/// rejected before it changes anything. Other threads may take the memory meanwhile.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -40,7 +40,7 @@ pub fn check(len: usize) -> Result<(), Errno> {
 /// Reserves space for `more` additional values.
 ///
 /// # Errors
-/// `ENOMEM`, also if less than [`CALL`] bytes would remain.
+/// `ENOMEM`; also if fewer than [`CALL`] bytes would remain.
 pub fn reserve<T>(values: &mut Vec<T>, more: usize) -> Result<(), Errno> {
     let needed = values.len().saturating_add(more);
     if needed <= values.capacity() {
@@ -50,7 +50,7 @@ pub fn reserve<T>(values: &mut Vec<T>, more: usize) -> Result<(), Errno> {
     remains(needed.saturating_mul(size_of::<T>()))
 }
 
-/// Returns `len` copies of a value.
+/// Returns a vector with `len` copies of a value.
 ///
 /// # Errors
 /// The errors of [`filled`].
@@ -58,10 +58,10 @@ pub fn copies<T: Clone>(value: T, len: usize) -> Result<Vec<T>, Errno> {
     filled(len, || value.clone())
 }
 
-/// Returns `len` values.
+/// Returns a vector with `len` values from `value`.
 ///
 /// # Errors
-/// `ENOMEM`, also if less than [`CALL`] bytes would remain.
+/// `ENOMEM`; also if fewer than [`CALL`] bytes would remain.
 pub fn filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Vec<T>, Errno> {
     let mut all = Vec::new();
     all.try_reserve_exact(len).map_err(|_| Errno::NOMEM)?;

@@ -10,90 +10,90 @@ use nix::sys::resource::{Resource, getrlimit};
 
 use crate::errno::Errno;
 
-/// The reason for skipping a device. `Display` is a sentence with advice for an operator.
+/// The reason why a device was skipped. `Display` writes a sentence with advice for an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SkipReason {
-    /// Its file in `/dev/infiniband` cannot be found.
+    /// The device's file in `/dev/infiniband` cannot be found.
     NodeMissing {
         /// The expected path.
         path: PathBuf,
-        /// The errno of `stat(2)`.
+        /// The errno from `stat(2)`.
         errno: Errno,
     },
-    /// The kernel has no character device for it.
+    /// The kernel has no character device for the device.
     NoChardev {
-        /// The errno of the kernel's query; `None` if it was not queried.
+        /// The errno from querying the kernel; `None` if the kernel was not queried.
         errno: Option<Errno>,
     },
-    /// Its name, or its character device's, is not a valid file name.
+    /// The name of the device or of its character device is not a valid file name.
     BadName,
-    /// sysfs lists it, but a required file could not be read.
+    /// sysfs lists the device, but a required file could not be read.
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// The errno of `open(2)` or `read(2)`.
+        /// The errno from `open(2)` or `read(2)`.
         errno: Errno,
     },
-    /// sysfs lists it, but the content of a file is malformed.
+    /// sysfs lists the device, but the content of a file is malformed.
     Nonsense {
         /// The file.
         path: PathBuf,
     },
-    /// No provider supports its driver.
+    /// No provider supports the device's driver.
     NoProvider {
         /// The kernel driver's id, if known.
         driver_id: Option<RdmaDriverId>,
     },
-    /// The provider does not support the kernel driver's version of its ABI.
+    /// The provider does not support the kernel driver's ABI version.
     AbiOutOfRange {
-        /// The kernel driver's version.
+        /// The kernel driver's ABI version.
         abi: u32,
         /// The provider for this driver.
         provider: &'static str,
-        /// The oldest version supported by the provider.
+        /// The oldest version that the provider supports.
         min: u32,
-        /// The newest version supported by the provider.
+        /// The newest version that the provider supports.
         max: u32,
     },
-    /// A provider should have created it, but cannot bind its address.
+    /// A provider was to create the device, but cannot bind its address.
     Address {
         /// The address.
         address: IpAddr,
         /// The UDP port.
         port: u16,
-        /// The errno of `bind(2)`.
+        /// The errno from `bind(2)`.
         errno: Errno,
     },
-    /// A provider should have created it, but cannot write its packets to a file.
+    /// A provider was to create the device, but cannot write its packets to a file.
     Capture {
         /// The file.
         path: PathBuf,
-        /// The errno of `open(2)` or `write(2)`; `EEXIST` if the file has other contents.
+        /// The errno from `open(2)` or `write(2)`; `EEXIST` if the file has other contents.
         errno: Errno,
     },
-    /// A provider should have created it, but cannot use the folder in which it meets other
+    /// A provider was to create the device, but cannot use the folder in which it meets other
     /// devices.
     Folder {
         /// The folder.
         path: PathBuf,
-        /// The errno of `open(2)` or `access(2)`; `EPERM` if other users can change the folder.
+        /// The errno from `open(2)` or `access(2)`; `EPERM` if other users can change the folder.
         errno: Errno,
     },
-    /// A provider should have created it, but cannot parse the request.
+    /// A provider was to create the device, but cannot parse the request.
     Request {
         /// The environment variable with the request.
         variable: &'static str,
         /// The request.
         asked: Box<str>,
-        /// The valid requests.
+        /// A description of the valid requests.
         expected: &'static str,
     },
 }
 
 impl SkipReason {
-    /// Returns whether the program or its environment requested the device from a provider, instead
-    /// of discovery finding it.
+    /// Returns whether the program or its environment requested the device from a provider, so that
+    /// discovery did not find it.
     pub const fn was_asked_for(&self) -> bool {
         matches!(
             self,
@@ -101,7 +101,7 @@ impl SkipReason {
         )
     }
 
-    /// Returns the errno of opening such a device: the system's errno, if there is one.
+    /// Returns the errno for opening such a device: the system's errno, if there is one.
     pub fn errno(&self) -> Errno {
         match self {
             Self::NodeMissing { errno, .. }
@@ -260,7 +260,7 @@ impl fmt::Display for AllDescriptors {
     }
 }
 
-/// Returns the kernel driver's name as spelled by rdma-core.
+/// Returns the kernel driver's name as rdma-core spells it.
 fn driver_name(id: RdmaDriverId) -> Option<String> {
     match id {
         RdmaDriverId::RDMA_DRIVER_UNKNOWN => None,

@@ -1,4 +1,4 @@
-//! [`Slots`]: ids for the kernel and the device.
+//! [`Slots`]: ids that the kernel and the device carry.
 //!
 //! The kernel returns the `user_handle` of a queue in events. A program may receive it after the
 //! queue was destroyed, or forge it. An id is a slot number and the slot's generation, so a stale
@@ -17,7 +17,7 @@ use crate::errno::Errno;
 use crate::fork::generation;
 use crate::room;
 
-/// A slot number and its generation, as carried by the kernel.
+/// A slot number and its generation, as the kernel carries it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct SlotId(pub u64);
@@ -68,8 +68,8 @@ impl<T> Slots<T> {
         Self { entries: Vec::new(), free: Vec::new(), live: 0, first: 0 }
     }
 
-    /// Creates an empty table for a forked child, in place of one that its parent was changing. Ids
-    /// of the old table are invalid here, unless a slot had 2<sup>15</sup> values.
+    /// Creates an empty table for a forked child, in place of a table that its parent was changing.
+    /// The old table's ids are invalid in it, unless a slot has held 2<sup>15</sup> values.
     pub fn of_child() -> Self {
         Self { first: (generation() << 16) & GENERATION, ..Self::new() }
     }
@@ -114,17 +114,17 @@ impl<T> Slots<T> {
         Ok(self.insert(value))
     }
 
-    /// Returns the value of a live id.
+    /// Returns the value that a live id names.
     pub fn get(&self, id: SlotId) -> Option<&T> {
         self.entries.get(id.slot()).filter(|entry| entry.generation == id.generation())?.value.as_ref()
     }
 
-    /// Returns the value of a live id, mutably.
+    /// Returns the value that a live id names, mutably.
     pub fn get_mut(&mut self, id: SlotId) -> Option<&mut T> {
         self.entries.get_mut(id.slot()).filter(|entry| entry.generation == id.generation())?.value.as_mut()
     }
 
-    /// Removes and returns the value of a live id, which makes the id stale.
+    /// Removes and returns the value that a live id names, which makes the id stale.
     pub fn remove(&mut self, id: SlotId) -> Option<T> {
         let entry = self.entries.get_mut(id.slot()).filter(|entry| entry.generation == id.generation())?;
         let value = entry.value.take()?;
@@ -135,7 +135,7 @@ impl<T> Slots<T> {
     }
 }
 
-/// Returns the generation that follows another one.
+/// Returns the generation after `generation`.
 const fn next(generation: u32) -> u32 {
     generation.wrapping_add(1) & GENERATION
 }

@@ -7,24 +7,25 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 
 use crate::errno::Errno;
 
-/// The stack size of a thread in bytes, fixed here so that the environment (`RUST_MIN_STACK`) does
-/// not change it.
+/// The stack size of a thread in bytes, fixed here so that the environment (`RUST_MIN_STACK`)
+/// cannot change it.
 const STACK: usize = 2 << 20;
 
 /// The maximum number of bytes that a starting thread maps besides its stack: a guard page, a
-/// signal stack and its first memory from the allocator.
+/// signal stack and the first memory it gets from the allocator.
 const BESIDE: usize = 1 << 20;
 
-/// Starts a thread and waits until it runs, because a thread that starts after memory has run short
-/// ends the process.
+/// Starts a thread and waits until it runs, because a thread that starts when memory is short would
+/// abort the process.
 ///
-/// All signals are blocked in it, so that the program's threads handle them.
+/// All signals are blocked in the thread, so that the program's threads handle them.
 ///
 /// # Errors
-/// `ENOMEM`; `EAGAIN` if the process may start no more threads.
+/// `ENOMEM`; `EAGAIN` if the process cannot start more threads.
 pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Errno> {
     check_room(STACK + BESIDE)?;
-    // Not a channel: waiting on one leaks an allocation in a thread that Rust did not start.
+    // This is not a channel, because waiting on a channel leaks an allocation in a thread that Rust
+    // did not start.
     let running = Arc::new((Mutex::new(false), Condvar::new()));
     let its = Arc::clone(&running);
     // The new thread inherits the mask.
@@ -35,7 +36,7 @@ pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHand
         drop(its);
         run();
     });
-    // This was the mask before, so the kernel accepts it again.
+    // This was the previous mask, so the kernel accepts it again.
     let _ = mask.thread_set_mask();
     let thread = thread.map_err(|error| Errno::from_io(&error))?;
     let is_running = running.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +44,7 @@ pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHand
     Ok(thread)
 }
 
-/// Checks that there is address space for this many bytes.
+/// Checks that this many bytes of address space are available.
 fn check_room(len: usize) -> Result<(), Errno> {
     memmap2::MmapMut::map_anon(len).map(drop).map_err(|error| Errno::from_io(&error))
 }

@@ -1,17 +1,17 @@
 //! Copies aligned words to and from memory that other threads access at the same time.
 //!
 //! The functions behave like a loop of relaxed [`AtomicU64`] accesses in address order. Compilers
-//! do not merge the accesses of such a loop, which takes nearly twice as long as the caches need.
-//! On x86-64, SSE2 therefore moves whole lines, 16 aligned bytes at a time. Processors with AVX
-//! make that a single access. No other processor is known to tear one of the 8-byte halves, and
-//! only tearing of these would matter. Stores become visible in program order. To the compiler, the
-//! assembly is an opaque call that may have the effects of the loop.
+//! do not merge the accesses of such a loop, so it takes nearly twice as long as the caches need.
+//! On x86-64, SSE2 therefore moves whole lines, 16 aligned bytes at a time. On processors with AVX,
+//! that is a single access. No other processor is known to tear one of the 8-byte halves, and only
+//! that would matter. Stores become visible in program order. To the compiler, the assembly is an
+//! opaque call that may have the effects of the loop.
 //!
 //! ThreadSanitizer does not see assembly either. `--cfg verbs_portable_copies` builds the loop
-//! instead, whose accesses are visible to it; `cargo xtask fuzz --sanitizer` passes this option.
+//! instead, whose accesses it sees; `cargo xtask fuzz --sanitizer` passes this option.
 //!
 //! # Safety
-//! Each function documents the requirements on its address. It accesses no more bytes than the
+//! Each function documents what it requires of its address. It accesses no more bytes than the
 //! slice has.
 //!
 //! # References
@@ -22,18 +22,18 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// The largest number of lines where the loop is faster than the call.
+/// The loop is faster than the call up to this number of lines.
 const FEW: usize = 4;
 
 /// Loads words from `from` into a slice.
 ///
 /// # Safety
-/// `from` is aligned to 8 and mapped for `8 * into.len()` initialised bytes. Meanwhile, other
-/// threads access these bytes only as atomic words.
+/// `from` is aligned to 8 bytes, and `8 * into.len()` initialised bytes are mapped there.
+/// Meanwhile, other threads access these bytes only as atomic words.
 #[inline]
 pub unsafe fn load_words(mut from: *mut u8, mut into: &mut [[u8; 8]]) {
-    // SAFETY: `from` advances in step with `into`, so every word lies in the memory of the caller's
-    // promise.
+    // SAFETY: `from` advances in step with `into`, so every word lies in the memory that the
+    // caller's promise covers.
     unsafe {
         if into.len() > 8 * FEW {
             let (skew, rest) = into.split_at_mut(from as usize >> 3 & 1);
@@ -55,8 +55,8 @@ pub unsafe fn load_words(mut from: *mut u8, mut into: &mut [[u8; 8]]) {
 /// Stores the words of a slice at `to`, in address order.
 ///
 /// # Safety
-/// `to` is aligned to 8 and mapped for `8 * from.len()` bytes. Meanwhile, other threads access
-/// these bytes only as atomic words.
+/// `to` is aligned to 8 bytes, and `8 * from.len()` bytes are mapped there. Meanwhile, other
+/// threads access these bytes only as atomic words.
 #[inline]
 pub unsafe fn store_words(mut to: *mut u8, mut from: &[[u8; 8]]) {
     // SAFETY: as in `load_words`.
@@ -79,8 +79,8 @@ pub unsafe fn store_words(mut to: *mut u8, mut from: &[[u8; 8]]) {
 }
 
 /// # Safety
-/// `at` is aligned to 8, mapped for 8 initialised bytes, and accessed by others as an atomic word
-/// only.
+/// `at` is aligned to 8 bytes, and 8 initialised bytes are mapped there, which other threads access
+/// only as an atomic word.
 #[inline(always)]
 unsafe fn load(at: *mut u8) -> [u8; 8] {
     // SAFETY: the caller's promise.
@@ -95,7 +95,7 @@ unsafe fn store(at: *mut u8, word: &[u8; 8]) {
     unsafe { AtomicU64::from_ptr(at.cast()) }.store(u64::from_ne_bytes(*word), Relaxed);
 }
 
-/// Lines of 64 bytes.
+/// Copies of whole 64-byte lines.
 #[cfg(all(
     target_arch = "x86_64",
     target_pointer_width = "64",
@@ -173,7 +173,7 @@ mod lines {
     }
 }
 
-/// Lines of 64 bytes.
+/// Copies of whole 64-byte lines.
 #[cfg(not(all(
     target_arch = "x86_64",
     target_pointer_width = "64",
@@ -185,7 +185,7 @@ mod lines {
     /// Same as [`load_words`](super::load_words).
     pub(super) unsafe fn load(mut from: *mut u8, into: &mut [[[u8; 8]; 8]]) {
         for word in into.as_flattened_mut() {
-            // SAFETY: the caller's promise, a word at a time.
+            // SAFETY: the caller's promise covers each word.
             unsafe {
                 *word = super::load(from);
                 from = from.add(8);

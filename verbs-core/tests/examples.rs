@@ -1,4 +1,4 @@
-//! The example runs: even on a machine without RDMA devices it records the kernel's replies.
+//! The example runs: it records the kernel's replies even on a machine without RDMA devices.
 #![allow(missing_docs)]
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Model of both ends of a ring under every interleaving allowed by the memory model.
+//! A model of both ends of a ring, under every interleaving that the memory model allows.
 //!
 //! The indices are the providers' [`SharedIndex`](verbs_core::ring::SharedIndex). Under `--cfg
 //! loom` they are the model checker's atomics, accessed with the same orderings.
@@ -7,8 +7,8 @@
 //! producer's writes are visible, or a producer could fill a slot that is still being read, the
 //! model would report the race.
 //!
-//! Built only with `RUSTFLAGS="--cfg loom"`, as by `cargo xtask test`, because the model checker
-//! builds C.
+//! It is built only with `RUSTFLAGS="--cfg loom"`, as `cargo xtask test` does, because the model
+//! checker builds C.
 #![cfg(loom)]
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use loom::cell::UnsafeCell;
 use loom::thread;
 use verbs_core::ring::{Consumer, Producer, Region, SharedIndex};
 
-/// Returns an index of a region, created as by both ends of a queue.
+/// Returns an index in a region, created as both ends of a queue create it.
 #[allow(unsafe_code)]
 fn index(region: &Region, offset: usize) -> SharedIndex {
     // SAFETY: the bytes are accessed only through indices, and no device acts on the slots.
@@ -43,8 +43,8 @@ impl<const SLOTS: usize> Ring<SLOTS> {
     }
 }
 
-/// Passes `total` values through a ring of `SLOTS`, published `batch` at a time, preempting a
-/// running thread at most `preemptions` times.
+/// Passes `total` values through a ring with `SLOTS` slots, published `batch` at a time. A running
+/// thread is preempted at most `preemptions` times.
 fn pass<const SLOTS: usize>(total: u32, batch: u32, preemptions: Option<usize>) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = preemptions;
@@ -95,6 +95,6 @@ fn a_ring_that_is_always_full_or_empty_passes_everything_in_order() {
 
 #[test]
 fn a_ring_that_wraps_passes_everything_in_order() {
-    // All interleavings take hours. A missing ordering fails with two preemptions.
+    // All interleavings take hours. A missing ordering already fails with two preemptions.
     pass::<4>(5, 2, Some(2));
 }

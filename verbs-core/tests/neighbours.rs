@@ -1,7 +1,8 @@
 //! Ethernet addresses of neighbours, gateways and VLANs, as reported by this machine's kernel.
 //!
-//! This test has no harness, because it restarts itself in a new network namespace with its own
-//! interfaces. It is skipped if the host does not allow that, or lacks `unshare` or `ip`.
+//! This test runs without the test harness, because it restarts itself in a new network namespace
+//! with its own interfaces. It is skipped if the host does not allow that, or lacks `unshare` or
+//! `ip`.
 #![allow(missing_docs)]
 
 use std::net::IpAddr;
@@ -31,7 +32,7 @@ const INTERFACES: &str = r#"
         ip neigh add 10.78.0.2 lladdr 02:00:00:00:00:42 dev v0.42 nud permanent
     exec "$0" "$@"
 "#;
-/// The time limit of a step, far longer than any takes on a busy machine.
+/// The time limit for a step, far longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
@@ -96,7 +97,7 @@ fn next_hops() {
     };
     let text = std::fs::read_to_string("/sys/class/net/v0/address").unwrap_or_default();
     let own = mac.map(|byte| format!("{byte:02x}")).join(":");
-    // If /sys shows another namespace, it lacks this interface.
+    // If /sys belongs to another namespace, it lacks this interface.
     assert!(text.is_empty() || text.trim() == own, "{text} is not {own}");
 
     let start = Instant::now();

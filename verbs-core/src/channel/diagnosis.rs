@@ -1,23 +1,22 @@
 //! [`cause`]: the state of the device behind an `EIO`, `ENOLINK` or `ENXIO`.
 //!
-//! The kernel returns `EIO` both for a detached device and for a command that a working device has
-//! failed. Drivers return various errors for a device they have given up on: mlx5 returns
+//! The kernel returns `EIO` both for a detached device and for a command that failed on a working
+//! device. Drivers return various errors for a device they have given up on: mlx5 returns
 //! `ENOLINK`, `ENXIO` or `EIO`, depending on its version and on timing. Two queries distinguish the
 //! cases:
 //!
-//! | query of a GID | query of a port | cause |
+//! | GID query | port query | cause |
 //! |---|---|---|
 //! | `EIO` | | [`Cause::DeviceGone`] |
 //! | anything else | an error | [`Cause::DeviceFailed`] |
-//! | anything else | success | [`Cause::CommandFailed`] of `EIO`, otherwise unknown |
+//! | anything else | success | [`Cause::CommandFailed`] for `EIO`, otherwise unknown |
 //!
-//! The kernel processes the query of a GID itself, from its own table: it fails this way only when
-//! the context has lost its device. The query of a port goes to the driver and needs the device.
-//! Kernels before 5.10 cannot query a GID, so a device that is gone counts there as one that has
-//! failed.
+//! The kernel answers a GID query from its own table, so the query fails with `EIO` only when the
+//! context has lost its device. A port query goes to the driver and needs the device. Kernels
+//! before 5.10 cannot query a GID: there, a device that is gone is reported as failed.
 //!
-//! The result is for people. It proves nothing about the device's accesses to memory, and the state
-//! may change a moment later.
+//! The result is for people. It proves nothing about whether the device accesses memory, and the
+//! state may change a moment later.
 //!
 //! # References
 //! Linux `drivers/infiniband/core/uverbs_main.c` (`ib_uverbs_get_ucontext_file`),
@@ -35,7 +34,7 @@ pub(super) const fn concerns(errno: Errno) -> bool {
     matches!(errno, Errno::IO | Errno::NOLINK | Errno::NXIO)
 }
 
-/// Returns the cause of an error of this kind just returned by the kernel.
+/// Returns the cause of such an error, which the kernel has just returned.
 pub(super) fn cause(uverbs: &Uverbs, errno: Errno) -> Cause {
     if matches!(queries::gid_entry(uverbs, PORT, 0), Err(Errno::IO)) {
         return Cause::DeviceGone;

@@ -1,4 +1,5 @@
-//! The command channel to the kernel's uverbs and the methods found to be supported.
+//! The command channel to the kernel's uverbs, and the methods that the kernel was found to
+//! support.
 //!
 //! | type | contents |
 //! |---|---|
@@ -53,8 +54,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 // For tests, including tests of providers in other crates. A feature would build this library and
-// those above it a second time, which takes 39 s of CPU time, and the tests would not run the code
-// that programs get.
+// the libraries above it a second time, which takes 39 s of CPU time, and the tests would not run
+// the code that programs get.
 #[doc(hidden)]
 pub use scripted::{Expect, Output, Reply, Scripted, hex};
 pub use uverbs::Uverbs;
@@ -69,16 +70,16 @@ pub trait Channel: fmt::Debug + Send + Sync {
     /// Sends a command through `RDMA_VERBS_IOCTL`.
     ///
     /// # Errors
-    /// Any errno the kernel returns; no output has been written then. Notably `ENOTTY` without a
-    /// verbs ioctl in the kernel, `EPROTONOSUPPORT` for an unsupported method, and `E2BIG` for an
-    /// oversized command.
+    /// Any errno the kernel returns; in that case, no output has been written. Notably `ENOTTY`
+    /// without a verbs ioctl in the kernel, `EPROTONOSUPPORT` for an unsupported method, and
+    /// `E2BIG` for an oversized command.
     fn ioctl(&self, command: &mut Ioctl<'_, '_>) -> Result<(), Errno>;
 
     /// Sends a command through `write()`.
     ///
     /// # Errors
-    /// Any errno the kernel returns. `EINVAL` for a length of partial words, `E2BIG` for an
-    /// oversized command, `EIO` if the kernel accepted only part of it.
+    /// Any errno the kernel returns. `EINVAL` for a length that is not a whole number of words,
+    /// `E2BIG` for an oversized command, `EIO` if the kernel accepted only part of it.
     fn write(&self, command: &mut WriteCmd<'_>) -> Result<(), Errno>;
 
     /// Maps a queue or a page of registers that the kernel offers at an offset of the device file.
@@ -164,58 +165,59 @@ impl<'a> Attr<'a> {
         Self { id, mandatory: true, value }
     }
 
-    /// Bytes for the kernel.
+    /// Creates an attribute with bytes for the kernel.
     pub const fn input(id: u16, bytes: &'a [u8]) -> Self {
         Self::new(id, Value::In(bytes))
     }
 
-    /// Bytes for the kernel whose meaning `elem_id` determines, for `UVERBS_ATTR_ENUM_IN`
-    /// attributes. Empty for a member without data.
+    /// Creates an attribute with bytes for the kernel, for `UVERBS_ATTR_ENUM_IN`; `elem_id`
+    /// determines their meaning. Empty for a member without data.
     pub const fn enumerated(id: u16, elem_id: u8, bytes: &'a [u8]) -> Self {
         Self::new(id, Value::Enum(elem_id, bytes))
     }
 
-    /// An 8-bit number for the kernel.
+    /// Creates an attribute with an 8-bit number for the kernel.
     pub const fn u8(id: u16, value: u8) -> Self {
         Self::new(id, Value::Num(value as u64, 1))
     }
 
-    /// A 32-bit number for the kernel.
+    /// Creates an attribute with a 32-bit number for the kernel.
     pub const fn u32(id: u16, value: u32) -> Self {
         Self::new(id, Value::Num(value as u64, 4))
     }
 
-    /// A 64-bit number for the kernel, also for `UVERBS_ATTR_CONST_IN` attributes.
+    /// Creates an attribute with a 64-bit number for the kernel; used for `UVERBS_ATTR_CONST_IN` as
+    /// well.
     pub const fn u64(id: u16, value: u64) -> Self {
         Self::new(id, Value::Num(value, 8))
     }
 
-    /// Bytes from the kernel.
+    /// Creates an attribute for bytes from the kernel.
     pub const fn output(id: u16, bytes: &'a mut [u8]) -> Self {
         Self::new(id, Value::Out(bytes))
     }
 
-    /// The handle of an object.
+    /// Creates an attribute with the handle of an object.
     pub const fn handle(id: u16, handle: u32) -> Self {
         Self::new(id, Value::Handle(handle))
     }
 
-    /// The handle of an object created by the command.
+    /// Creates an attribute for the handle of an object that the command creates.
     pub const fn new_handle(id: u16, handle: &'a mut u32) -> Self {
         Self::new(id, Value::NewHandle(handle))
     }
 
-    /// A file descriptor.
+    /// Creates an attribute with a file descriptor.
     pub const fn fd(id: u16, fd: i32) -> Self {
         Self::new(id, Value::Fd(fd))
     }
 
-    /// A file descriptor created by the command.
+    /// Creates an attribute for a file descriptor that the command creates.
     pub const fn new_fd(id: u16, fd: &'a mut i32) -> Self {
         Self::new(id, Value::NewFd(fd))
     }
 
-    /// Lets the kernel ignore the attribute if it is unknown to it.
+    /// Lets the kernel ignore the attribute if it does not know the attribute.
     #[must_use]
     pub const fn optional(mut self) -> Self {
         self.mandatory = false;
@@ -256,7 +258,7 @@ impl<'a> Uhw<'a> {
         Self::default()
     }
 
-    /// Room for the driver's reply in `output`, whose length is a multiple of 8 bytes.
+    /// Space for the driver's reply in `output`, whose length is a multiple of 8 bytes.
     pub fn reply(output: &'a mut [u8]) -> Self {
         Self { input: &[], output }
     }
@@ -273,11 +275,11 @@ impl<'a> Uhw<'a> {
     }
 }
 
-/// The driver's own attributes of a method.
+/// The attributes that a driver adds to a method.
 ///
 /// Methods whose definition in the kernel has `UVERBS_ATTR_UHW` take [`Uhw`]; a few of them also
-/// take attributes, behind its two ids. In all other methods, the ids from `UVERBS_ID_DRIVER_NS` on
-/// belong to the driver, including the two used by `UVERBS_ATTR_UHW`.
+/// take driver attributes, after its two ids. In all other methods, the ids from
+/// `UVERBS_ID_DRIVER_NS` on belong to the driver, including the two used by `UVERBS_ATTR_UHW`.
 ///
 /// Passing attributes is unsafe for the same reason as input in [`Uhw`].
 #[derive(Debug, Default)]
@@ -289,10 +291,10 @@ impl<'a> DriverAttrs<'a> {
         Self(Vec::new())
     }
 
-    /// Wraps attributes in the order sent, after the core's.
+    /// Wraps attributes, which are sent in this order, after the core's attributes.
     ///
     /// # Safety
-    /// - Each id is the driver's: [`UVERBS_ID_DRIVER_NS`] or larger.
+    /// - Each id belongs to the driver: [`UVERBS_ID_DRIVER_NS`] or larger.
     /// - As interpreted by the driver, the values let it write no memory of this process except
     ///   memory that the caller lends it for the duration of the command.
     ///
@@ -303,7 +305,7 @@ impl<'a> DriverAttrs<'a> {
     }
 }
 
-/// A command in the form of `write()`: a struct of `rdma/ib_user_verbs.h` and the driver's part.
+/// A command in the form of `write()`: a struct from `rdma/ib_user_verbs.h` and the driver's part.
 ///
 /// It is sent through the INVOKE_WRITE method if the kernel has it.
 #[derive(Debug)]
@@ -324,12 +326,12 @@ pub struct WriteCmd<'a> {
 }
 
 impl<'a> WriteCmd<'a> {
-    /// A plain command.
+    /// Creates a plain command.
     pub fn new(command: u32, core_in: &'a [u8], core_out: &'a mut [u8], uhw: Uhw<'a>) -> Self {
         Self { command, extended: false, core_in, driver_in: uhw.input, core_out, driver_out: uhw.output }
     }
 
-    /// An extended command.
+    /// Creates an extended command.
     pub fn extended(command: u32, core_in: &'a [u8], core_out: &'a mut [u8], uhw: Uhw<'a>) -> Self {
         Self { extended: true, ..Self::new(command, core_in, core_out, uhw) }
     }

@@ -1,4 +1,5 @@
-//! Opening a character device by its number, also for other crates: the connection manager's file.
+//! Opening a character device by its number. Other crates use it too, for the connection manager's
+//! file.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
@@ -15,8 +16,8 @@ use crate::errno::Errno;
 /// `/dev/char`.
 ///
 /// # Errors
-/// Any errno that `stat(2)` or `open(2)` returns for `usual`; `ENXIO` for any file except the
-/// character device with this number, which is not opened.
+/// Any errno that `stat(2)` or `open(2)` returns for `usual`; `ENXIO` for any other file than the
+/// character device with this number; such a file is not opened.
 pub fn open(usual: &Path, dev: DevNum, flags: OFlag) -> Result<OwnedFd, Errno> {
     open_either(usual, Path::new("/dev/char"), dev, flags)
 }

@@ -1,5 +1,5 @@
 //! The queries that also reveal the state of a failed device: their replies, as the kernel returns
-//! them. [`cmd`](crate::cmd) makes values of the replies.
+//! them. [`cmd`](crate::cmd) converts the replies into values.
 
 use uverbs_abi::ib_user_ioctl_cmds::{
     UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX,
@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 use super::{Attr, Uhw, Uverbs, WriteCmd};
 use crate::errno::Errno;
 
-/// Returns the kernel's reply to the query of a port.
+/// Returns the kernel's reply to a port query.
 pub(crate) fn port(uverbs: &Uverbs, port_num: u8) -> Result<IbUverbsQueryPortRespEx, Errno> {
     let mut reply = IbUverbsQueryPortRespEx::default();
     let mut attrs = [
@@ -34,8 +34,8 @@ pub(crate) fn port(uverbs: &Uverbs, port_num: u8) -> Result<IbUverbsQueryPortRes
     Ok(reply)
 }
 
-/// Returns the kernel's reply to the query of an entry, without data of drivers; `None` if the
-/// kernel lacks the method.
+/// Returns the kernel's reply to a GID entry query, which has no driver data; `None` if the kernel
+/// lacks the method.
 pub(crate) fn gid_entry(
     uverbs: &Uverbs,
     port_num: u8,

@@ -27,7 +27,7 @@ struct State {
     maps: VecDeque<Map>,
 }
 
-/// The next expected mapping: its offset and its length and memory.
+/// The next expected mapping: its offset, its length and its memory.
 #[derive(Debug)]
 struct Map {
     offset: u64,
@@ -47,13 +47,14 @@ pub struct Expect {
 pub enum Reply {
     /// An error number, with no output written.
     Errno(Errno),
-    /// Success. The outputs of the command get these bytes, in order: shorter ones leave the rest
-    /// unchanged, longer ones are truncated. Handles and file descriptors are numbers of 4 bytes.
+    /// Success. The command's outputs receive these bytes, in order. If they are shorter than the
+    /// output, the rest stays unchanged; if longer, they are truncated. Handles and file
+    /// descriptors are 4-byte numbers.
     Outputs(Vec<Vec<u8>>),
 }
 
 impl Expect {
-    /// Any command.
+    /// Expects any command.
     pub const fn anything(reply: Reply) -> Self {
         Self { command: None, reply }
     }
@@ -65,31 +66,31 @@ impl Expect {
     ///   write 3: in 0000000000000000, out 4+0
     ///   write_ex 1: in 0000000000000000, out 304+0
     /// ```
-    /// The numbers after `ioctl` are object and method. A `?` behind an attribute's id marks it as
-    /// optional.
+    /// The numbers after `ioctl` are the object and the method. A `?` after an attribute's id marks
+    /// the attribute as optional.
     pub fn command(text: &str, reply: Reply) -> Self {
         Self { command: Some(text.to_owned()), reply }
     }
 }
 
 impl Reply {
-    /// Success, with no output written.
+    /// Creates a successful reply that writes no output.
     pub const fn ok() -> Self {
         Self::Outputs(Vec::new())
     }
 
-    /// Success, with these bytes for the only output.
+    /// Creates a successful reply with these bytes for the only output.
     pub fn bytes(bytes: &[u8]) -> Self {
         Self::outputs([bytes])
     }
 
-    /// Success, with these bytes for the outputs in order.
+    /// Creates a successful reply with these bytes for the outputs, in order.
     pub fn outputs<const N: usize>(outputs: [&[u8]; N]) -> Self {
         Self::Outputs(outputs.iter().map(|bytes| bytes.to_vec()).collect())
     }
 
-    /// Returns the same reply with every output truncated to `len` bytes, as sent by a kernel with
-    /// fewer fields.
+    /// Returns the same reply with every output truncated to `len` bytes, as from a kernel whose
+    /// structs have fewer fields.
     #[must_use]
     pub fn truncated(mut self, len: usize) -> Self {
         if let Self::Outputs(outputs) = &mut self {
@@ -129,7 +130,7 @@ impl Scripted {
     }
 
     /// Returns the received commands in the notation of [`Expect::command`], for inputs with
-    /// addresses unknown to the test in advance.
+    /// addresses that the test cannot know in advance.
     pub fn seen(&self) -> Vec<String> {
         self.state().seen.clone()
     }
@@ -143,10 +144,11 @@ impl Scripted {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Checks a command and fills its outputs, for kernels with commands of another form.
+    /// Checks a command and fills its outputs, for scripted kernels whose commands have another
+    /// form.
     ///
     /// # Errors
-    /// The errno of the script.
+    /// The errno from the script.
     ///
     /// # Panics
     /// If the command is not the next one expected.
@@ -175,7 +177,7 @@ impl Scripted {
     }
 }
 
-/// A destination of a reply.
+/// A destination for part of a reply.
 #[derive(Debug)]
 pub enum Output<'a> {
     /// A buffer.

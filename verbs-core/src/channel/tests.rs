@@ -1,4 +1,4 @@
-//! Tests of the method support that [`Uverbs`] detects, seen from the kernel's side.
+//! Tests of the method support that [`Uverbs`] detects, as seen by the kernel.
 
 use super::{Expect, Reply, Scripted, Uhw, Uverbs, WriteCmd};
 use crate::cmd;
@@ -155,8 +155,8 @@ fn an_extended_command_says_so_in_its_number() {
 
 const GID: &str = "ioctl 0.6: 0x0 u64 0x1, 0x1 u64 0x0, 0x2 u32 0x0, 0x3 out 32 bytes";
 
-/// Returns the sentence of a command that failed with `errno`, on a device that sends these replies
-/// next.
+/// Returns the error text of a command that failed with `errno`, on a device that sends these
+/// replies next.
 fn sentence(errno: Errno, replies: &[(&str, Reply)]) -> String {
     let replies = replies.iter().map(|(command, reply)| Expect::command(command, reply.clone()));
     of_device(replies).error("create_qp", errno).to_string()

@@ -1,7 +1,7 @@
-//! [`Uverbs`]: a context's commands and the methods its kernel turned out to support.
+//! [`Uverbs`]: a context's commands and the methods that its kernel turned out to support.
 //!
 //! # Safety
-//! Its constructors are unsafe, because a `Uverbs` is the right to command a context. Replies of
+//! Its constructors are unsafe, because a `Uverbs` is the right to command a context. Replies from
 //! the device's file come from the kernel, as proven by [`FdChannel::open`]; for another channel,
 //! the caller of [`Uverbs::new`] guarantees this.
 #![allow(unsafe_code)]
@@ -29,16 +29,16 @@ const METHODS: u16 = 16;
 /// A context's commands: ioctl first, then INVOKE_WRITE, then `write()`.
 ///
 /// # The right to command
-/// A reference to one is the right to command the context. Code that holds one, such as a provider,
-/// promises:
+/// A reference to a `Uverbs` is the right to command the context. Code that holds such a reference,
+/// such as a provider, promises:
 ///
 /// - It destroys, changes and arms only objects that it created itself, and only on behalf of their
 ///   owner. It deregisters a memory region, moves a queue pair or destroys a completion queue when
 ///   the owner requests it, and never otherwise.
 /// - Work requests that it posts to mapped queues access memory only as the provider's contract
 ///   ([`Provider`](crate::provider::Provider)) allows.
-/// - It passes the reference on only to code that makes the same promises. Safe code of another
-///   crate does not.
+/// - It passes the reference on only to code that makes the same promises. Safe code in another
+///   crate makes no such promises.
 #[derive(Debug)]
 pub struct Uverbs {
     channel: Box<dyn Channel>,
@@ -49,7 +49,7 @@ pub struct Uverbs {
     /// The methods that calls have shown to be missing from the kernel (`EPROTONOSUPPORT`), one bit
     /// each.
     no_method: [AtomicU16; OBJECTS],
-    /// The descriptor kept by the context for asynchronous events, or -1.
+    /// The descriptor that the context keeps for asynchronous events, or -1.
     event_fd: AtomicI32,
 }
 
@@ -77,8 +77,8 @@ impl Uverbs {
     /// Opens a device's file. Each open file is a separate context.
     ///
     /// # Safety
-    /// The caller keeps the promises listed at [`Uverbs`] and is written for the driver
-    /// `driver_id`.
+    /// The caller keeps the promises listed at [`Uverbs`] and interprets replies as those of the
+    /// driver `driver_id`.
     ///
     /// # Errors
     /// [`Cause::File`] with the path and a hint; notably `ENODEV` for a device that is gone and
@@ -90,14 +90,14 @@ impl Uverbs {
         Ok(unsafe { Self::new(Box::new(channel), driver_id, device.name()) })
     }
 
-    /// Takes over an open descriptor of a device's file that is a context already.
+    /// Takes ownership of an open descriptor of a device's file that already has a context.
     ///
     /// # Safety
     /// Same as [`open`](Self::open).
     ///
     /// # Errors
-    /// [`Cause::File`] for a file other than the device's; [`Cause::KernelLacks`] for a provider's
-    /// own device.
+    /// [`Cause::File`] for a file of another device; [`Cause::KernelLacks`] for a provider's own
+    /// device.
     pub unsafe fn import(device: &DeviceInfo, file: OwnedFd, driver_id: u32) -> Result<Self> {
         let channel = FdChannel::import(device, file)?;
         // SAFETY: as in `open`: `FdChannel::import` made the same checks of the open file.
@@ -139,18 +139,18 @@ impl Uverbs {
         unsafe { self.channel.map_read_only(offset, len) }.map_err(|errno| self.error(verb, errno))
     }
 
-    /// Records the descriptor that the context keeps, so that no reply may name it again.
+    /// Records the descriptor that the context keeps, so that no reply can claim it again.
     pub(crate) fn keeps(&self, fd: BorrowedFd<'_>) {
         self.event_fd.store(fd.as_raw_fd(), Ordering::Relaxed);
     }
 
-    /// Returns whether the context keeps a descriptor for its whole life.
+    /// Returns whether the descriptor is the one that the context keeps for its whole life.
     pub(crate) fn is_kept(&self, fd: RawFd) -> bool {
         self.event_fd.load(Ordering::Relaxed) == fd
             || self.channel.cmd_fd().is_some_and(|own| own.as_raw_fd() == fd)
     }
 
-    /// Creates an error of a verb on this device. After an `EIO` or another errno that drivers
+    /// Creates an error for a verb on this device. After an `EIO` or another errno that drivers
     /// return for a failed device, the device's state is queried and becomes the cause.
     pub fn error(&self, verb: &'static str, errno: Errno) -> Error {
         let error = Error::new(verb, &self.device_name, errno);
@@ -160,12 +160,12 @@ impl Uverbs {
         error
     }
 
-    /// Creates the error of a verb whose reply from the kernel is malformed.
+    /// Creates the error for a verb that received a malformed reply from the kernel.
     pub fn bad_reply(&self, verb: &'static str, what: &'static str) -> Error {
         self.error(verb, Errno::PROTO).because(Cause::BadReply { what })
     }
 
-    /// Creates the error (`EOPNOTSUPP`) of a verb that needs `what`, which this kernel lacks.
+    /// Creates the error (`EOPNOTSUPP`) for a verb that needs `what`, which this kernel lacks.
     pub(crate) fn lacks(&self, verb: &'static str, what: &'static str) -> Error {
         self.error(verb, Errno::OPNOTSUPP).because(Cause::KernelLacks { what })
     }
@@ -190,12 +190,12 @@ impl Uverbs {
         }
     }
 
-    /// Calls a method in the driver's namespace, for the provider of that driver.
+    /// Calls a method in the driver's namespace, for that driver's provider.
     ///
     /// # Safety
-    /// The method is the driver's, and each attribute has the type that the method defines for it.
-    /// A number that the kernel takes for an address names memory that it may access as the method
-    /// does.
+    /// The method belongs to the driver, and each attribute has the type that the method defines
+    /// for it. A number that the kernel interprets as an address names memory that the kernel may
+    /// access as the method does.
     ///
     /// # Errors
     /// `EOPNOTSUPP` with [`Cause::KernelLacks`] and `what` if the kernel lacks the method;

@@ -2,7 +2,7 @@
 //!
 //! | check | reason |
 //! |---|---|
-//! | the queue pair's type supports the operation | [`PostReason::UnsupportedOp`] |
+//! | the queue pair type supports the operation | [`PostReason::UnsupportedOp`] |
 //! | the queue pair does not use a shared receive queue | [`PostReason::SharedRecvQueue`] |
 //! | the state accepts work requests | [`PostReason::InvalidState`] |
 //! | the list has no more elements than the queue allows | [`PostReason::TooManySge`] |
@@ -12,16 +12,16 @@
 //! | inline data is not longer than the queue's limit | [`PostReason::InlineTooLong`] |
 //! | an atomic has 8 local bytes | [`PostReason::AtomicLength`] |
 //! | an atomic, or an atomic write, has an aligned address | [`PostReason::AtomicMisaligned`] |
-//! | a bind grants only rights that windows can have | [`PostReason::WindowAccess`] |
-//! | a flush requests existing kinds of placement | [`PostReason::FlushKind`] |
+//! | a bind grants only rights that a window can have | [`PostReason::WindowAccess`] |
+//! | a flush requests only defined kinds of placement | [`PostReason::FlushKind`] |
 //!
-//! The provider of raw packets adds a check: a frame contains the bytes the device needs
-//! ([`PostReason::FrameTooShort`]).
+//! A provider with raw packet queue pairs adds a check: a frame contains the bytes that the device
+//! needs ([`PostReason::FrameTooShort`]).
 //!
 //! The checks run in the table's order, so all providers give the same reason for the same request.
-//! Room in the queue and the address vectors of datagrams are left to the provider.
+//! The provider itself checks for free space in the queue and the address vectors of datagrams.
 //!
-//! C's providers leave some of these faults to the device, which reports them in a completion. A
+//! The C providers leave some of these faults to the device, which reports them in a completion. A
 //! provider does the same for C programs: [`SendChecks::left_to_device`].
 //!
 //! [`SendChecks::is_plain`] and [`RecvChecks::is_plain`] are shortcuts for common requests, small
@@ -39,19 +39,20 @@ use crate::types::{
 pub const MAX_MESSAGE: u64 = 1 << 31;
 
 /// The bytes of local memory that an atomic needs. A device may move 8 bytes regardless of the
-/// list's length and report a wrong `byte_len`.
+/// list's length, and then report a wrong `byte_len`.
 pub const ATOMIC_LENGTH: u64 = 8;
 
-/// A fault of a request that the device reports in the request's completion.
+/// A fault in a request that the device reports in the request's completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceFault {
-    /// The message has this many bytes, more than the device sends at once. (`IBV_WC_LOC_LEN_ERR`)
+    /// The message has this many bytes, which is more than the device can send as one message.
+    /// (`IBV_WC_LOC_LEN_ERR`)
     Length(u64),
     /// The queue pair type or the device lacks the operation. (`IBV_WC_LOC_QP_OP_ERR`)
     Operation,
 }
 
-/// The length limits within which an operation's common requests pass all checks.
+/// The maximum lengths of an operation's common requests that pass all checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainLimits {
     /// The maximum number of bytes in a request with one SGE; 0 if the operation has no common
@@ -62,11 +63,11 @@ pub struct PlainLimits {
     pub max_inline: u32,
 }
 
-/// The checks of a send queue, given its type, capacity and state.
+/// The checks for a send queue, given its queue pair's type, capacity and state.
 #[derive(Clone, Copy, Debug)]
 pub struct SendChecks {
-    /// A bit for each operation that may be posted now: none before RTS, then all operations of the
-    /// type.
+    /// A bit for each operation that may be posted now: none before RTS, then all operations that
+    /// the type supports.
     accepts: u32,
     /// The bits of operations that [`is_plain`](Self::is_plain) accepts.
     accepts_plain: u32,
@@ -76,10 +77,10 @@ pub struct SendChecks {
     optional_flags: SendFlags,
     max_sge: u32,
     max_inline: u32,
-    /// The maximum number of bytes in a datagram, if known to the provider.
+    /// The maximum number of bytes in a datagram, if the provider knows it.
     max_datagram: Option<u32>,
     qp_type: QpType,
-    /// Whether types other than RC also support the operations on windows.
+    /// Whether types other than RC also support operations on windows.
     windows_of_every_type: bool,
     /// Whether some faults are left to the device.
     leaves_faults: bool,
@@ -102,8 +103,8 @@ impl SendChecks {
         }
     }
 
-    /// Returns the same checks for a queue of datagrams (UD) with at most `bytes` of payload: the
-    /// MTU of the port.
+    /// Returns the same checks for a datagram queue pair (UD) with at most `bytes` of payload per
+    /// datagram, the port's MTU.
     #[must_use]
     pub const fn with_max_datagram(self, bytes: u32) -> Self {
         Self { max_datagram: Some(bytes), ..self }
@@ -126,38 +127,39 @@ impl SendChecks {
         Self { optional: self.optional | WINDOWS, ..self }
     }
 
-    /// Returns the same checks for a device that changes keys through every connected type, like
-    /// ConnectX: UC invalidates local keys, and an XRC initiator supports all of RC's operations on
-    /// windows. Local binds and invalidations name no shared receive queue.
+    /// Returns the same checks for a device that changes keys through every connected queue pair
+    /// type, like ConnectX: UC invalidates local keys, and an XRC initiator supports all of RC's
+    /// operations on windows. Local binds and invalidations name no shared receive queue.
     #[must_use]
     pub const fn with_windows_of_every_type(self) -> Self {
         Self { windows_of_every_type: true, ..self.with_windows() }
     }
 
-    /// Returns the same checks for a device that computes the checksums of this queue's frames.
+    /// Returns the same checks for a device that computes checksums for this queue's frames.
     /// Without this call, [`SendFlags::IP_CSUM`] is rejected.
     #[must_use]
     pub const fn with_ip_csum(self) -> Self {
         Self { optional_flags: self.optional_flags.union(SendFlags::IP_CSUM), ..self }
     }
 
-    /// Returns the same checks for a device that segments the frames of this queue. Without this
+    /// Returns the same checks for a device that segments this queue's frames (TSO). Without this
     /// call, such sends are rejected.
     #[must_use]
     pub const fn with_tso(self) -> Self {
         Self { optional: self.optional | bit(OpKind::TSO), ..self }
     }
 
-    /// Leaves to the device the faults that C's providers do not check.
+    /// Leaves to the device the faults that the C providers do not check.
     pub const fn leave_faults_to_device(&mut self) {
         self.leaves_faults = true;
     }
 
     /// Returns the fault of a request that [`check`](Self::check) rejected for this reason, if it
-    /// is left to the device. The request has no other fault that a call reports.
+    /// is left to the device. In that case, the request has no other fault that the call would
+    /// report.
     ///
     /// An operation on windows stays rejected on a device without windows, because its kernel may
-    /// give the opcode another meaning. librxe rejects such a bind as well.
+    /// give the opcode another meaning. librxe also rejects such a bind.
     ///
     /// # Errors
     /// The reason for rejecting the request.
@@ -207,7 +209,7 @@ impl SendChecks {
         self.accepts_plain = if is_plain { self.accepts & PLAIN_OPERATIONS } else { 0 };
     }
 
-    /// Returns the operations of the type that this device supports, a bit each.
+    /// Returns the operations that the type and this device support, one bit each.
     const fn offered(&self) -> u32 {
         let of_type = operations(self.qp_type) | self.more_windows();
         of_type & (self.optional | !(PLACEMENTS | WINDOWS | bit(OpKind::TSO)))
@@ -243,8 +245,8 @@ impl SendChecks {
     }
 
     /// Returns whether this is a common request with inline data that passes all checks: a send or
-    /// write with one short SGE, and with flags that every operation accepts. Any other request
-    /// needs [`check`](Self::check).
+    /// write with one SGE within the limit, and with flags that every operation accepts. Any other
+    /// request needs [`check`](Self::check).
     #[inline(always)]
     pub fn is_plain_inline(&self, wr: &SendWr<'_>) -> bool {
         self.accepts_plain & INLINE_OPERATIONS & bit(wr.op.kind()) != 0
@@ -253,7 +255,7 @@ impl SendChecks {
     }
 
     /// Returns the maximum number of bytes accepted by [`is_plain`](Self::is_plain) and
-    /// [`is_plain_inline`](Self::is_plain_inline) for requests of one SGE with no uncommon flags
+    /// [`is_plain_inline`](Self::is_plain_inline) for requests with one SGE and no uncommon flags
     /// except [`INLINE`](SendFlags::INLINE). Valid until the next [`moved_to`](Self::moved_to).
     pub const fn plain_limits(&self, op: OpKind) -> PlainLimits {
         let accepts = self.accepts_plain & bit(op);
@@ -267,7 +269,7 @@ impl SendChecks {
     /// its range.
     ///
     /// # Errors
-    /// The first reason of the table in the module's documentation.
+    /// The first reason that applies, in the order of the table in the module's documentation.
     #[inline]
     pub fn check(&self, wr: &SendWr<'_>) -> Result<u32, PostReason> {
         let kind = wr.op.kind();
@@ -338,13 +340,13 @@ impl SendChecks {
     }
 }
 
-/// The checks of a receive queue, given its capacity and state.
+/// The checks for a receive queue, given its capacity and state.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvChecks {
     max_sge: u32,
     /// Whether the queue pair has left RESET.
     accepts: bool,
-    /// Whether it has left RESET and a list of one SGE fits.
+    /// Whether the queue pair has left RESET and its lists can have at least one SGE.
     accepts_plain: bool,
     /// Whether the queue pair takes its receives from a shared receive queue.
     is_shared: bool,
@@ -356,13 +358,13 @@ impl RecvChecks {
         Self { max_sge: cap.max_recv_sge, accepts: false, accepts_plain: false, is_shared: false }
     }
 
-    /// Creates the checks of a queue pair that uses a shared receive queue, or receives nothing:
+    /// Creates the checks for a queue pair that uses a shared receive queue, or receives nothing:
     /// every request is rejected.
     pub const fn of_shared() -> Self {
         Self { max_sge: 0, accepts: false, accepts_plain: false, is_shared: true }
     }
 
-    /// Creates the checks of a shared receive queue, which has no state and always accepts
+    /// Creates the checks for a shared receive queue, which has no state and always accepts
     /// receives.
     pub const fn of_srq(max_sge: u32) -> Self {
         Self { max_sge, accepts: true, accepts_plain: max_sge > 0, is_shared: false }
@@ -392,7 +394,7 @@ impl RecvChecks {
     /// Checks a request and returns the length of its list in bytes.
     ///
     /// # Errors
-    /// The first reason of the table in the module's documentation.
+    /// The first reason that applies, in the order of the table in the module's documentation.
     #[inline]
     pub fn check(&self, wr: &RecvWr<'_>) -> Result<u32, PostReason> {
         if !self.accepts {
@@ -448,7 +450,7 @@ fn check_operands(wr: &SendWr<'_>, length: u32) -> Result<u32, PostReason> {
     }
 }
 
-/// Returns the operations of a queue pair type, a bit each.
+/// Returns the operations that a queue pair type supports, one bit each.
 const fn operations(qp_type: QpType) -> u32 {
     match qp_type {
         QpType::RC => SENDS | WRITES | READS | ATOMICS | SEND_INVALIDATE | LOCAL_OPERATIONS | PLACEMENTS,
@@ -457,7 +459,7 @@ const fn operations(qp_type: QpType) -> u32 {
         QpType::UC => SENDS | WRITES | bit(OpKind::BIND_MW),
         QpType::UD => UD_SENDS,
         QpType::XRC_SEND => bit(OpKind::XRC),
-        // A frame has no room for immediate data.
+        // A frame has no field for immediate data.
         QpType::RAW_PACKET => bit(OpKind::SEND) | bit(OpKind::TSO),
         _ => 0,
     }
@@ -469,7 +471,7 @@ const fn bit(kind: OpKind) -> u32 {
     1 << kind.0
 }
 
-/// Flags that every operation accepts.
+/// The flags that every operation accepts.
 const COMMON_FLAGS: SendFlags = SendFlags::FENCE.union(SendFlags::SIGNALED).union(SendFlags::SOLICITED);
 
 const SENDS: u32 = bit(OpKind::SEND) | bit(OpKind::SEND_WITH_IMM);
@@ -482,16 +484,16 @@ const SEND_INVALIDATE: u32 = bit(OpKind::SEND_WITH_INV);
 /// Operations that send nothing and have no list.
 const LOCAL_OPERATIONS: u32 = bit(OpKind::LOCAL_INV) | bit(OpKind::BIND_MW);
 
-/// Operations on memory windows, optional for devices.
+/// Operations on memory windows; devices need not support them.
 const WINDOWS: u32 = SEND_INVALIDATE | LOCAL_OPERATIONS;
 
-/// Operations of the memory placement extensions, optional for devices.
+/// Operations of the memory placement extensions; devices need not support them.
 const PLACEMENTS: u32 = bit(OpKind::FLUSH) | bit(OpKind::ATOMIC_WRITE);
 
 /// Operations that an XRC initiator can request on every device.
 const XRC_OPERATIONS: u32 = SENDS | WRITES | READS | ATOMICS;
 
-/// Operations without specific checks.
+/// Operations without checks of their operands.
 const PLAIN_OPERATIONS: u32 = SENDS | WRITES | READS;
 
 /// Operations whose data can be inline, because they only read it.

@@ -41,7 +41,7 @@ pub fn create_ah(
 /// Destroys an address handle.
 ///
 /// # Errors
-/// Any errno the kernel returns; `EBUSY` while datagrams using it are in flight.
+/// Any errno the kernel returns; notably `EBUSY` while datagrams that use it are in flight.
 #[doc(alias = "ibv_destroy_ah")]
 pub fn destroy_ah(uverbs: &Uverbs, handle: u32) -> Result<()> {
     Destroy {

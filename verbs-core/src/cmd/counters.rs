@@ -1,5 +1,5 @@
-//! Counters of flow rules (`COUNTERS_*`) and of completions (`COMP_CNTR_*`). These methods have no
-//! write structs.
+//! Counters for flow rules (`COUNTERS_*`) and for completions (`COMP_CNTR_*`). These methods have
+//! no write structs.
 
 use uverbs_abi::ib_user_ioctl_cmds::{
     UVERBS_ATTR_CREATE_COMP_CNTR_HANDLE, UVERBS_ATTR_CREATE_COUNTERS_HANDLE,
@@ -26,7 +26,7 @@ use crate::types::{CompCntrAttachOps, CompCntrCaps, CompCntrEntry, ReadCountersF
 /// Creates a counters object and returns its handle.
 ///
 /// # Errors
-/// `EOPNOTSUPP` from a device or a kernel without counters; any other errno the kernel returns.
+/// `EOPNOTSUPP` if the device or the kernel has no counters; any other errno the kernel returns.
 #[doc(alias = "ibv_create_counters")]
 pub fn create_counters(uverbs: &Uverbs) -> Result<u32> {
     let mut handle = 0;
@@ -71,7 +71,7 @@ pub fn destroy_counters(uverbs: &Uverbs, handle: u32) -> Result<()> {
 /// Queries the device's completion counters.
 ///
 /// # Errors
-/// `EOPNOTSUPP` from a device or a kernel without such counters; any other errno the kernel
+/// `EOPNOTSUPP` if the device or the kernel has no such counters; any other errno the kernel
 /// returns.
 #[doc(alias = "ibv_query_comp_cntr_caps")]
 #[doc(alias = "_ibv_query_comp_cntr_caps")]
@@ -89,10 +89,10 @@ pub fn query_comp_cntr_caps(uverbs: &Uverbs) -> Result<CompCntrCaps> {
 }
 
 /// Creates a completion counter and returns its handle. `driver` contains the driver's attributes,
-/// such as the memory for EFA to count in.
+/// such as the memory for EFA's counts.
 ///
 /// # Errors
-/// `EOPNOTSUPP` from a device or a kernel without such counters; any other errno the kernel
+/// `EOPNOTSUPP` if the device or the kernel has no such counters; any other errno the kernel
 /// returns.
 #[doc(alias = "ibv_create_comp_cntr")]
 pub fn create_comp_cntr(uverbs: &Uverbs, driver: DriverAttrs<'_>) -> Result<u32> {
@@ -115,7 +115,7 @@ pub fn set_comp_cntr(uverbs: &Uverbs, handle: u32, entry: CompCntrEntry, value: 
     modify_comp_cntr(uverbs, "set_comp_cntr", handle, entry, op, value)
 }
 
-/// Adds to a value of a completion counter.
+/// Adds `amount` to a value of a completion counter.
 ///
 /// # Errors
 /// The errors of [`set_comp_cntr`].

@@ -27,16 +27,16 @@ use crate::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags};
 /// The kernel's reply for a new completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqInfo {
-    /// Its handle.
+    /// The queue's handle.
     pub handle: u32,
-    /// Its capacity, at least the requested number of completions.
+    /// The queue's capacity in completions, at least as requested.
     pub cqe: u32,
 }
 
 /// Creates a completion queue whose asynchronous events go to `event_fd`.
 ///
-/// The kernel's own flags are sent in an attribute of the ioctl; without the ioctl, in the extended
-/// write struct.
+/// The kernel's own flags are sent in an ioctl attribute, or in the extended write struct if the
+/// kernel lacks the ioctl.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for an invalid size or completion vector, and
@@ -52,8 +52,8 @@ pub fn create_cq(
     create_cq_with(uverbs, attr, event_fd, DriverAttrs::none(), uhw)
 }
 
-/// Creates a completion queue like [`create_cq`], with the driver's attributes. They are sent only
-/// by ioctl.
+/// Creates a completion queue like [`create_cq`], with the driver's attributes. They can be sent
+/// only by ioctl.
 ///
 /// # Errors
 /// The errors of [`create_cq`]; `EOPNOTSUPP` with [`Cause::KernelLacks`] for attributes on kernels
@@ -136,8 +136,8 @@ pub fn create_cq_with(
     Ok(CqInfo { handle: reply.cq_handle, cqe: reply.cqe })
 }
 
-/// Returns the flags for the kernel, which ignores the number of threads. A wall clock needs the
-/// device's clock, unless the driver's part of the command selects another.
+/// Returns the flags for the kernel, which does not need to know the number of threads. A wall
+/// clock needs the device's clock, unless the driver's part of the command selects another.
 fn kernel_flags(attr: &CqInitAttr<'_>) -> IbUverbsExCreateCqFlags {
     let mut flags = IbUverbsExCreateCqFlags::empty();
     flags.set(
@@ -153,7 +153,7 @@ fn kernel_flags(attr: &CqInitAttr<'_>) -> IbUverbsExCreateCqFlags {
 
 /// Resizes a completion queue to at least `cqe` completions and returns its new capacity.
 ///
-/// The kernel keeps the completions behind the consumer's index as published by this process. The
+/// The kernel keeps the completions after the consumer index that this process has published. The
 /// driver's reply, if any, describes the new queue.
 ///
 /// # Errors
@@ -186,11 +186,11 @@ pub fn modify_cq(uverbs: &Uverbs, handle: u32, moderation: CqModeration) -> Resu
     uverbs.write(command).map_err(|errno| uverbs.error("modify_cq", errno))
 }
 
-/// The kernel's `IB_CQ_MODERATE`, from a mask of attributes without a header for user space.
+/// The kernel's `IB_CQ_MODERATE`, a bit in an attribute mask that no header defines for user space.
 const MODERATE: u32 = 1;
 
 /// Destroys a completion queue and returns the number of its events already read. The kernel
-/// discards the unread ones.
+/// discards unread events.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EBUSY` while queue pairs use it.
@@ -220,8 +220,8 @@ pub fn destroy_cq(uverbs: &Uverbs, handle: u32) -> Result<EventsRead> {
     Ok(EventsRead { comp: reply.comp_events_reported, asynchronous: reply.async_events_reported })
 }
 
-/// Requests one event for the next completion, or with `solicited_only` for the next solicited or
-/// failed one.
+/// Requests one event for the next completion, or, with `solicited_only`, for the next solicited or
+/// failed completion.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EIO` after the device was unplugged.

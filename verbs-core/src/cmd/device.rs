@@ -46,13 +46,13 @@ fn query_device_plain(uverbs: &Uverbs) -> Result<IbUverbsQueryDeviceResp, Errno>
 /// Queries the device's limits and capabilities in the extended form. Fields not reported by the
 /// kernel are zero.
 ///
-/// The kernel's reply lacks TSO, the hash functions and fields of RSS, packet pacing, and atomics
-/// over PCIe, which are zero. Drivers with these features report them in their part of the reply,
-/// `uhw`, and the provider fills them in.
+/// TSO, the RSS hash functions and fields, packet pacing and PCIe atomics are not in the kernel's
+/// reply, and are zero. Drivers with these features report them in their part of the reply, `uhw`,
+/// and the provider fills them in.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EIO` after the device was unplugged. If the kernel lacks
-/// the extended form (`EOPNOTSUPP`, `ENOSYS`), the plain one is sent instead.
+/// the extended form (`EOPNOTSUPP`, `ENOSYS`), the plain query is sent instead.
 #[doc(alias = "ibv_query_device_ex")]
 pub fn query_device_ex(uverbs: &Uverbs, fw_ver: fn(u64) -> String, uhw: Uhw<'_>) -> Result<DeviceAttrEx> {
     const VERB: &str = "query_device_ex";
@@ -72,7 +72,8 @@ pub fn query_device_ex(uverbs: &Uverbs, fw_ver: fn(u64) -> String, uhw: Uhw<'_>)
     Ok(device_attr_ex(&reply, fw_ver))
 }
 
-/// Zeroes the part of the reply that the kernel did not fill in, according to the reported length.
+/// Zeroes the part of the reply that the kernel did not fill in, according to the length it
+/// reported.
 fn zero_unreported(reply: &mut IbUverbsExQueryDeviceResp) {
     let reported = (reply.response_length as usize).max(offset_of!(IbUverbsExQueryDeviceResp, odp_caps));
     if let Some(rest) = reply.as_mut_bytes().get_mut(reported..) {
@@ -91,7 +92,7 @@ pub fn query_port(uverbs: &Uverbs, port_num: u8) -> Result<PortAttr> {
 }
 
 /// Queries the effective speed of a port, in 100 Mbit/s; `None` if the kernel lacks the method, or
-/// the driver reports no speed.
+/// if the driver reports no speed.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for a nonexistent port.

@@ -1,6 +1,6 @@
 //! Device memory: `DM_ALLOC`, `DM_FREE`, `DMABUF_ALLOC`.
 //!
-//! A program reaches bytes of device memory through a mapping that only its driver can create.
+//! A program accesses device memory through a mapping that only the device's driver can create.
 //! These commands allocate the memory and export such a mapping as a dma-buf.
 
 use std::os::fd::OwnedFd;
@@ -21,9 +21,9 @@ use crate::types::DmAttr;
 /// as the file offset for mapping the memory (`MLX5_IB_ATTR_ALLOC_DM_*`).
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the device has none, or with [`Cause::KernelLacks`](crate::Cause::KernelLacks)
-/// on kernels without it; `EINVAL` and `ENOMEM` for more than is available; any other errno the
-/// kernel returns.
+/// `EOPNOTSUPP` if the device has no such memory, or with
+/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels without the method; `EINVAL` and
+/// `ENOMEM` for more memory than is available; any other errno the kernel returns.
 #[doc(alias = "ibv_alloc_dm")]
 pub fn alloc_dm(uverbs: &Uverbs, attr: &DmAttr, driver: DriverAttrs<'_>) -> Result<u32> {
     let mut handle = 0;
@@ -47,12 +47,12 @@ pub fn free_dm(uverbs: &Uverbs, handle: u32) -> Result<()> {
     uverbs.ioctl_only("free_dm", WHAT, UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, &mut attrs)
 }
 
-/// Exports the mapping at `offset` bytes of the device file, such as device memory, as a dma-buf.
+/// Exports the mapping at offset `offset` of the device file, such as device memory, as a dma-buf.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the driver cannot export it, or with
-/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels without it; `EINVAL` for an offset
-/// not offered by the driver; any other errno the kernel returns, notably `EMFILE`.
+/// `EOPNOTSUPP` if the driver cannot export the mapping, or with
+/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels without the method; `EINVAL` for an
+/// offset that the driver did not offer; any other errno the kernel returns, notably `EMFILE`.
 /// [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a descriptor that the kernel
 /// cannot have just opened.
 #[doc(alias = "ibv_dm_export_dmabuf_fd")]

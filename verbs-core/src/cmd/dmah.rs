@@ -13,9 +13,10 @@ use crate::types::DmahAttr;
 /// Allocates a DMA handle and returns its kernel handle. Absent hints are not sent.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the device has none, or with [`Cause::KernelLacks`](crate::Cause::KernelLacks)
-/// on kernels before 6.17; `EINVAL` for a nonexistent CPU or hint; `EPERM` for a CPU outside the
-/// thread's CPU mask; any other errno the kernel returns.
+/// `EOPNOTSUPP` if the device has no DMA handles, or with
+/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 6.17; `EINVAL` for a
+/// nonexistent CPU or hint; `EPERM` for a CPU outside the calling thread's CPU mask; any other
+/// errno the kernel returns.
 #[doc(alias = "ibv_alloc_dmah")]
 pub fn alloc_dmah(uverbs: &Uverbs, attr: &DmahAttr) -> Result<u32> {
     let mut handle = 0;

@@ -1,7 +1,7 @@
 //! Flow rules (`CREATE_FLOW`, `FLOW_DESTROY`) and flow actions (`FLOW_ACTION_*`).
 //!
-//! A rule's command is a head and one struct for each specification. [`specs_to_kernel`] writes the
-//! structs and determines their sizes.
+//! The command for a rule consists of a header and one struct per specification.
+//! [`specs_to_kernel`] writes the structs and determines their sizes.
 
 use uverbs_abi::ib_user_ioctl_cmds::{
     UVERBS_ATTR_CREATE_FLOW_ACTION_ESP_HANDLE, UVERBS_ATTR_DESTROY_FLOW_ACTION_HANDLE,
@@ -38,10 +38,10 @@ use crate::types::{
 /// counters by handle.
 ///
 /// # Errors
-/// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for more than 255 specifications, which the
-/// command cannot count; otherwise any errno the kernel returns, notably `EPERM` without
-/// `CAP_NET_RAW`, `EINVAL` for more than 10 specifications or headers in the wrong order, and
-/// `EOPNOTSUPP` for specifications the device does not support.
+/// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for more than 255 specifications, which does
+/// not fit the command's count field; otherwise any errno the kernel returns, notably `EPERM`
+/// without `CAP_NET_RAW`, `EINVAL` for more than 10 specifications or headers in the wrong order,
+/// and `EOPNOTSUPP` for specifications the device does not support.
 #[doc(alias = "ibv_create_flow")]
 pub fn create_flow(uverbs: &Uverbs, qp_handle: u32, attr: &FlowAttr, uhw: Uhw<'_>) -> Result<u32> {
     const VERB: &str = "create_flow";
@@ -90,13 +90,13 @@ pub fn destroy_flow(uverbs: &Uverbs, handle: u32) -> Result<()> {
 }
 
 /// Creates an ESP flow action and returns its handle. `driver` contains the driver's attributes,
-/// such as mlx5's flags.
+/// such as the flags for mlx5.
 ///
 /// # Errors
-/// `EOPNOTSUPP` from a device or a kernel without such actions or without these attributes; any
+/// `EOPNOTSUPP` if the device or the kernel does not support such actions or these attributes; any
 /// other errno the kernel returns, notably `EINVAL` without a security association or key material.
 ///
-/// Linux 5.10 has such actions; Linux 6.1 no longer does.
+/// Linux 5.10 supports such actions; Linux 6.1 no longer does.
 #[doc(alias = "ibv_create_flow_action_esp")]
 pub fn create_flow_action_esp(
     uverbs: &Uverbs,
@@ -113,7 +113,7 @@ pub fn create_flow_action_esp(
     Ok(handle)
 }
 
-/// Changes the attributes of an ESP flow action that are set in `attr`.
+/// Changes those attributes of an ESP flow action that are set in `attr`.
 ///
 /// # Errors
 /// The errors of [`create_flow_action_esp`].
@@ -146,7 +146,7 @@ fn specs_to_kernel(specs: &[FlowSpec]) -> Vec<u8> {
         match spec {
             FlowSpec::Eth { fields, is_inner } => matched(&mut out, T::ETH, *is_inner, fields, eth),
             FlowSpec::Ipv4 { fields, is_inner } => matched(&mut out, T::IPV4, *is_inner, fields, ipv4_short),
-            // The kernel distinguishes it by its size, not by its type.
+            // The kernel distinguishes the extended form by its size, not by its type.
             FlowSpec::Ipv4Ext { fields, is_inner } => matched(&mut out, T::IPV4, *is_inner, fields, ipv4),
             FlowSpec::Ipv6 { fields, is_inner } => matched(&mut out, T::IPV6, *is_inner, fields, ipv6),
             FlowSpec::Esp { fields, is_inner } => matched(&mut out, T::ESP, *is_inner, fields, |esp| {
@@ -174,7 +174,7 @@ fn specs_to_kernel(specs: &[FlowSpec]) -> Vec<u8> {
     out
 }
 
-/// Writes a specification that matches a header: the values, then the mask.
+/// Writes a specification that matches a packet header: the values, then the mask.
 fn matched<T, K: IntoBytes + Immutable>(
     out: &mut Vec<u8>,
     spec_type: FlowSpecType,
@@ -210,7 +210,7 @@ fn eth(eth: &FlowEthFilter) -> IbUverbsFlowEthFilter {
     }
 }
 
-/// Returns the fields of the first version of the specification, which every kernel accepts.
+/// Returns the fields in the first version of the IPv4 specification, which every kernel accepts.
 fn ipv4_short(ipv4: &FlowIpv4Filter) -> [Be32; 2] {
     [Be32::from_bytes(ipv4.src_ip.octets()), Be32::from_bytes(ipv4.dst_ip.octets())]
 }
@@ -247,13 +247,13 @@ fn ports(ports: &FlowTcpUdpFilter) -> IbUverbsFlowTcpUdpFilter {
 
 const FLOW_ACTIONS: &str = "flow actions";
 
-/// The attributes of an ESP flow action in the kernel's format, alive during the command.
+/// The attributes of an ESP flow action in the kernel's format, kept alive during the command.
 struct EspValues {
     esp: Option<IbUverbsFlowActionEsp>,
     esn: Option<u32>,
     keymat: Option<IbUverbsFlowActionEspKeymatAesGcm>,
     replay: Option<(IbUverbsFlowActionEspReplay, Option<IbUverbsFlowActionEspReplayBmp>)>,
-    /// The link and the header it points to.
+    /// The link to the encapsulation header, and the header that it points to.
     encap: Option<(IbUverbsFlowActionEspEncap, Box<[u8]>)>,
 }
 

@@ -18,7 +18,8 @@ use crate::error::Result;
 use crate::room;
 use crate::types::{Gid, GidEntry, GidType, LinkLayer};
 
-/// The number of entries that fit into an attribute, which holds at most 64 KiB minus one byte.
+/// The maximum number of entries that fit into an attribute, which holds at most 64 KiB minus one
+/// byte.
 const MAX_ENTRIES: usize = u16::MAX as usize / size_of::<IbUverbsGidEntry>();
 
 /// Returns every valid entry of all ports' tables in one call; `None` if the kernel lacks the
@@ -26,8 +27,8 @@ const MAX_ENTRIES: usize = u16::MAX as usize / size_of::<IbUverbsGidEntry>();
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for more entries than one call can return (2047).
-/// `ENOMEM` if this process has no memory for them. [`Cause::BadReply`](crate::Cause::BadReply) if
-/// the kernel reports more entries than requested.
+/// `ENOMEM` if this process has no memory for the entries.
+/// [`Cause::BadReply`](crate::Cause::BadReply) if the kernel reports more entries than requested.
 #[doc(alias = "ibv_query_gid_table")]
 pub fn query_gid_table(uverbs: &Uverbs) -> Result<Option<Vec<GidEntry>>> {
     let no_memory = |errno| uverbs.error("query_gid_table", errno);
@@ -55,7 +56,7 @@ pub fn query_gid_table(uverbs: &Uverbs) -> Result<Option<Vec<GidEntry>>> {
     Ok(Some(found))
 }
 
-/// Returns one entry; `Ok(None)` if it is empty.
+/// Returns one entry of a port's GID table; `Ok(None)` if it is empty.
 ///
 /// # Errors
 /// `Err(None)` if the kernel lacks the method; otherwise any errno the kernel returns, notably
@@ -86,11 +87,12 @@ fn from_kernel(entry: &IbUverbsGidEntry) -> GidEntry {
     }
 }
 
-/// Returns one entry from sysfs (`ports/P/gids/I` and related files); `Ok(None)` if it is empty.
+/// Returns one GID table entry from sysfs (`ports/P/gids/I` and related files); `Ok(None)` if it is
+/// empty.
 ///
 /// # Errors
-/// `ENOENT` outside the table, `EBADMSG` for text that is not a GID, or any other errno of reading
-/// the file.
+/// `ENOENT` outside the table, `EBADMSG` for text that is not a GID, or any other errno from
+/// reading the file.
 pub fn sysfs_gid_entry(
     ibdev_path: &Path,
     port_num: u8,
@@ -120,7 +122,7 @@ pub fn sysfs_gid_entry(
 ///
 /// # Errors
 /// `ENOENT` outside the table, `EBADMSG` for text that is not a partition key, or any other errno
-/// of reading the file.
+/// from reading the file.
 #[doc(alias = "ibv_query_pkey")]
 pub fn sysfs_pkey(ibdev_path: &Path, port_num: u8, index: u16) -> Result<u16, Errno> {
     let text = read(&ibdev_path.join(format!("ports/{port_num}/pkeys/{index}")))?;
@@ -133,7 +135,7 @@ fn read(path: &Path) -> Result<String, Errno> {
     Ok(text.trim_end().to_owned())
 }
 
-/// Parses eight groups of four hexadecimal digits.
+/// Parses a GID written as eight groups of four hexadecimal digits.
 fn parse_gid(text: &str) -> Option<Gid> {
     let mut gid = [0; 16];
     let mut groups = text.split(':');

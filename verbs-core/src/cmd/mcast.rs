@@ -1,4 +1,4 @@
-//! Multicast groups of a queue pair: `ATTACH_MCAST`, `DETACH_MCAST`.
+//! A queue pair's multicast groups: `ATTACH_MCAST`, `DETACH_MCAST`.
 
 use uverbs_abi::ib_user_verbs::{
     IB_USER_VERBS_CMD_ATTACH_MCAST, IB_USER_VERBS_CMD_DETACH_MCAST, IbUverbsAttachMcast, IbUverbsDetachMcast,
@@ -27,8 +27,8 @@ pub fn attach_mcast(uverbs: &Uverbs, qp_handle: u32, gid: &Gid, mlid: u16) -> Re
 /// Detaches a queue pair from a multicast group attached with the same `gid` and `mlid`.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for a queue pair that is not attached, or the
-/// driver's own (`ENOENT` of some versions of rxe).
+/// Any errno the kernel returns; notably `EINVAL` for a queue pair that is not attached, or another
+/// errno from the driver (`ENOENT` from some versions of rxe).
 #[doc(alias = "ibv_detach_mcast")]
 pub fn detach_mcast(uverbs: &Uverbs, qp_handle: u32, gid: &Gid, mlid: u16) -> Result<()> {
     let request = IbUverbsDetachMcast { gid: gid.0, qp_handle, mlid, reserved: 0 };

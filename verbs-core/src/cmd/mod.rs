@@ -5,14 +5,14 @@
 //! They are safe because a [`Uverbs`] stands for the right to command the context.
 //!
 //! # Errors
-//! Every function passes the kernel's errno on. Common to all: `EIO` after the device was
-//! unplugged, `EINVAL` or `ENOENT` for a handle invalid on the file, `ENOMEM` if the kernel has no
-//! memory for the object. Each function lists other notable errors.
+//! Every function returns the kernel's errno. Common to all are: `EIO` after the device was
+//! unplugged, `EINVAL` or `ENOENT` for a handle that is invalid on the file, `ENOMEM` if the kernel
+//! has no memory for the object. Each function lists other notable errors.
 //!
 //! # What counts as destroyed
 //! An object counts as destroyed only if the kernel confirms it. No errno of a destroy method
-//! proves that the object is gone: `uverbs_destroy_uobject` returns any error of the driver and
-//! leaves the object alive; a failing ConnectX returns `EIO` this way.
+//! proves that the object is gone: `uverbs_destroy_uobject` returns any error from the driver and
+//! leaves the object alive, as with the `EIO` of a failing ConnectX.
 //!
 //! An unplugged device needs no special errno. The core destroys its objects
 //! (`uverbs_destroy_ufile_hw`) and keeps their handles. A later destroy method finds the handle
@@ -53,8 +53,8 @@ use crate::errno::Errno;
 use crate::error::{Cause, Result};
 use crate::types::{AhAttr, Gid, GlobalRoute, Rate};
 
-/// A method that destroys an object: by ioctl with the handle and room for a reply, otherwise by
-/// its write struct.
+/// A method that destroys an object: by ioctl with the handle and space for a reply, otherwise
+/// through its write struct.
 struct Destroy<'a> {
     verb: &'static str,
     object_id: u16,
@@ -90,12 +90,12 @@ impl Destroy<'_> {
     }
 }
 
-/// Sends a write struct without a reply and driver part.
+/// Sends a write struct without a reply or a driver part.
 fn write_only(uverbs: &Uverbs, command: u32, core_in: &[u8]) -> Result<(), Errno> {
     uverbs.write(WriteCmd::new(command, core_in, &mut [], crate::channel::Uhw::none()))
 }
 
-/// Sends an extended write struct without a reply and driver part.
+/// Sends an extended write struct without a reply or a driver part.
 fn write_ex_only(uverbs: &Uverbs, command: u32, core_in: &[u8]) -> Result<(), Errno> {
     uverbs.write(WriteCmd::extended(command, core_in, &mut [], crate::channel::Uhw::none()))
 }
@@ -108,7 +108,7 @@ fn fd_number(fd: Option<BorrowedFd<'_>>) -> i32 {
 /// Returns the path in the kernel's format.
 ///
 /// # Errors
-/// The cause, for a GID index beyond the 8 bits of the command.
+/// The cause, for a GID index that does not fit the command's 8 bits.
 fn ah_attr_to_kernel(attr: &AhAttr) -> Result<IbUverbsAhAttr, Cause> {
     let grh = match attr.grh {
         None => IbUverbsGlobalRoute::default(),

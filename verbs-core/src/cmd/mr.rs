@@ -41,7 +41,7 @@ use crate::types::{AccessFlags, Advice, AdviseFlags, MrAttr, Sge};
 /// The kernel's reply for a new memory region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MrInfo {
-    /// Its handle.
+    /// The region's handle.
     pub handle: u32,
     /// The local key, for work requests of this process.
     pub lkey: u32,
@@ -52,13 +52,13 @@ pub struct MrInfo {
 /// The memory of a new region for [`reg_mr_ex`].
 #[derive(Clone, Copy, Debug)]
 pub enum Memory<'a> {
-    /// Memory of this process, from this address on.
+    /// Memory of this process, starting at this address.
     Addr(*mut u8),
-    /// A dma-buf, from `offset` bytes on.
+    /// Memory of a dma-buf, starting at `offset`.
     DmaBuf {
         /// The dma-buf.
         fd: BorrowedFd<'a>,
-        /// The first byte.
+        /// The offset of the first byte.
         offset: u64,
     },
 }
@@ -66,15 +66,15 @@ pub enum Memory<'a> {
 /// Registers `length` bytes at `addr`, which peers address as `iova`.
 ///
 /// The address 0 with `usize::MAX` bytes and [`ON_DEMAND`](AccessFlags::ON_DEMAND) means all memory
-/// of this process, now and later.
+/// of this process, now and in the future.
 ///
 /// # Safety
 /// While the region is registered, the device may read the bytes; the device and peers may also
-/// write them as far as `access` allows it.
+/// write them if `access` allows it.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EFAULT` for unmapped memory, `ENOMEM` also beyond
-/// `RLIMIT_MEMLOCK`, and `EINVAL` for remote writes without local ones.
+/// Any errno the kernel returns; notably `EFAULT` for unmapped memory, `ENOMEM` beyond
+/// `RLIMIT_MEMLOCK` as well, and `EINVAL` for remote write access without local write access.
 #[doc(alias = "ibv_reg_mr")]
 #[doc(alias = "ibv_reg_mr_iova")]
 pub unsafe fn reg_mr(
@@ -107,7 +107,7 @@ pub unsafe fn reg_mr(
 /// memory without a DMA handle.
 ///
 /// # Safety
-/// Same as [`reg_mr`]; also for the bytes of the dma-buf.
+/// Same as [`reg_mr`], including for the bytes of a dma-buf.
 ///
 /// # Errors
 /// The errors of [`reg_mr`] and [`reg_dmabuf_mr`]; `EOPNOTSUPP` with
@@ -163,8 +163,8 @@ pub unsafe fn reg_mr_ex(
     }
 }
 
-/// Registers `length` bytes of a dma-buf from `offset` on, which work requests and peers address as
-/// `iova`.
+/// Registers `length` bytes of a dma-buf, starting at `offset`. Work requests and peers address the
+/// first byte as `iova`.
 ///
 /// # Safety
 /// Same as [`reg_mr`], for the bytes of the dma-buf.
@@ -194,7 +194,7 @@ pub unsafe fn reg_dmabuf_mr(
         Attr::u64(UVERBS_ATTR_REG_DMABUF_MR_OFFSET, offset),
         Attr::u64(UVERBS_ATTR_REG_DMABUF_MR_LENGTH, length as u64),
         Attr::u64(UVERBS_ATTR_REG_DMABUF_MR_IOVA, iova),
-        // A number in this method, unlike in `REG_MR`.
+        // The descriptor is a plain number in this method, unlike in `REG_MR`.
         Attr::u32(UVERBS_ATTR_REG_DMABUF_MR_FD, fd.as_raw_fd() as u32),
         Attr::u32(UVERBS_ATTR_REG_DMABUF_MR_ACCESS_FLAGS, access.bits()),
     ];
@@ -203,12 +203,12 @@ pub unsafe fn reg_dmabuf_mr(
     Ok(info)
 }
 
-/// Registers `length` bytes of device memory from `offset` on. Work requests and peers address them
-/// from 0 on, so `access` must contain [`ZERO_BASED`](AccessFlags::ZERO_BASED).
+/// Registers `length` bytes of device memory, starting at `offset`. Work requests and peers address
+/// the first byte as 0, so `access` must contain [`ZERO_BASED`](AccessFlags::ZERO_BASED).
 ///
 /// # Errors
 /// `EINVAL` for a range outside the device memory, or without `ZERO_BASED`; `EOPNOTSUPP` if the
-/// device has none; any other errno the kernel returns.
+/// device has no such memory; any other errno the kernel returns.
 #[doc(alias = "ibv_reg_dm_mr")]
 pub fn reg_dm_mr(
     uverbs: &Uverbs,
@@ -235,10 +235,10 @@ pub fn reg_dm_mr(
     Ok(info)
 }
 
-/// The changes of a [`rereg_mr`]. `None` leaves a property unchanged.
+/// The changes that [`rereg_mr`] makes. `None` leaves a property unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Change {
-    /// The new memory: its address, its length in bytes, and its address in work requests.
+    /// The new memory: its address, its length in bytes, and the address that work requests use.
     pub memory: Option<(*mut u8, usize, u64)>,
     /// The handle of the new protection domain.
     pub pd_handle: Option<u32>,
@@ -249,7 +249,7 @@ pub struct Change {
 /// Changes a memory region in place and returns its keys.
 ///
 /// # Safety
-/// Same as [`reg_mr`], for new memory and for old memory with new rights.
+/// Same as [`reg_mr`], for the new memory, and for the old memory with the new rights.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EOPNOTSUPP` for a driver that cannot change regions, or
@@ -279,13 +279,13 @@ pub unsafe fn rereg_mr(uverbs: &Uverbs, handle: u32, change: &Change) -> Result<
     Ok(MrInfo { handle, lkey: reply.lkey, rkey: reply.rkey })
 }
 
-/// Advises the device about the pages of elements in on-demand paging regions.
+/// Advises the device about the pages of scatter/gather elements in on-demand paged regions.
 ///
 /// # Errors
 /// `EOPNOTSUPP` if the device does not support advice, or with
-/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.0; `EINVAL` for an
-/// unsupported advice or flag, `EFAULT` and `ENOENT` for elements outside such regions; any other
-/// errno the kernel returns.
+/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.0; `EINVAL` for
+/// unsupported advice or an unsupported flag, `EFAULT` and `ENOENT` for elements outside such
+/// regions; any other errno the kernel returns.
 #[doc(alias = "ibv_advise_mr")]
 pub fn advise_mr(
     uverbs: &Uverbs,
@@ -307,7 +307,7 @@ pub fn advise_mr(
     uverbs.ioctl_only("advise_mr", "advice about memory regions", object, method, &mut attrs)
 }
 
-/// Queries a memory region of the open file.
+/// Queries a memory region created on this open file.
 ///
 /// # Errors
 /// `EOPNOTSUPP` with [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.9;
@@ -348,8 +348,7 @@ pub fn dereg_mr(uverbs: &Uverbs, handle: u32) -> Result<()> {
     })
 }
 
-/// Returns the length for the kernel: all memory is `u64::MAX` bytes, even with addresses of 32
-/// bits.
+/// Returns the length for the kernel: all memory is `u64::MAX` bytes, even with 32-bit addresses.
 fn length_for_kernel(addr: *mut u8, length: usize, access: AccessFlags) -> u64 {
     let is_implicit = addr.is_null() && length == usize::MAX && access.contains(AccessFlags::ON_DEMAND);
     if is_implicit { u64::MAX } else { length as u64 }

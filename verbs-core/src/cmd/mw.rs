@@ -19,9 +19,9 @@ use crate::types::MwType;
 /// The kernel's reply for a new memory window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MwInfo {
-    /// Its handle.
+    /// The window's handle.
     pub handle: u32,
-    /// Its first key.
+    /// The window's initial key.
     pub rkey: u32,
 }
 
@@ -29,7 +29,7 @@ pub struct MwInfo {
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EOPNOTSUPP` from a driver without windows, and `EINVAL`
-/// or `EOPNOTSUPP` for a type that the driver lacks.
+/// or `EOPNOTSUPP` for a window type that the driver lacks.
 #[doc(alias = "ibv_alloc_mw")]
 pub fn alloc_mw(uverbs: &Uverbs, pd_handle: u32, mw_type: MwType, uhw: Uhw<'_>) -> Result<MwInfo> {
     let mut reply = IbUverbsAllocMwResp::default();

@@ -33,7 +33,7 @@ use crate::types::{
     QpState, QpType,
 };
 
-/// Returns the capacity in a struct of the kernel.
+/// Returns the capacity from one of the kernel's structs.
 macro_rules! cap_of {
     ($from:expr) => {
         QpCap {
@@ -46,7 +46,8 @@ macro_rules! cap_of {
     };
 }
 
-/// Builds a write struct for a new queue pair: the members of both forms, then the members of one.
+/// Builds a write struct for a new queue pair: the members common to both forms, then the members
+/// of one form.
 macro_rules! create_request {
     ($request:ident, $parents:expr, $attr:expr, $cap:expr, { $($member:ident: $value:expr),+ }) => {
         $request {
@@ -70,18 +71,18 @@ macro_rules! create_request {
     };
 }
 
-/// The handles of the objects that a new queue pair is created from.
+/// The handles of the objects needed to create a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpHandles {
     /// The protection domain; every type except [`QpType::XRC_RECV`] needs it.
     pub pd: Option<u32>,
-    /// The completion queue of sends.
+    /// The completion queue for sends.
     pub send_cq: Option<u32>,
-    /// The completion queue of receives.
+    /// The completion queue for receives.
     pub recv_cq: Option<u32>,
     /// The shared receive queue.
     pub srq: Option<u32>,
-    /// The XRC domain of a queue pair of the type [`QpType::XRC_RECV`].
+    /// The XRC domain, for a queue pair of the type [`QpType::XRC_RECV`].
     pub xrcd: Option<u32>,
 }
 
@@ -104,18 +105,19 @@ impl QpHandles {
 /// The kernel's reply for a new queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInfo {
-    /// Its handle.
+    /// The queue pair's handle.
     pub handle: u32,
-    /// The number that peers address it by.
+    /// The queue pair number, which peers use.
     pub qp_num: u32,
-    /// Its capacity, at least as requested.
+    /// The queue pair's capacity, at least as requested.
     pub cap: QpCap,
 }
 
 /// Creates a queue pair whose asynchronous events go to `event_fd`.
 ///
-/// The kernel gets only the parents required by the type. An XRC target gets its XRC domain; an XRC
-/// initiator gets no receive queue and no capacity for receives; all other types get no XRC domain.
+/// The kernel receives only the parents that the type requires: for an XRC target, its XRC domain;
+/// for an XRC initiator, no receive queue and no receive capacity; for all other types, no XRC
+/// domain.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for a capacity beyond the device's limits,
@@ -132,23 +134,22 @@ pub fn create_qp(
     create_qp_ex(uverbs, parents, attr, &QpExtra::default(), event_fd, uhw)
 }
 
-/// Properties of a new queue pair beyond [`create_qp`] that the kernel's core handles; the driver
-/// handles the others.
+/// Properties of a new queue pair that [`create_qp`] does not cover and the kernel's core handles;
+/// the driver handles all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpExtra {
     /// The properties.
     pub create_flags: QpCreateFlags,
-    /// The source queue pair number in sent packets, instead of the queue pair's number.
+    /// The source queue pair number in sent packets, if it is not the queue pair's own number.
     pub source_qpn: Option<u32>,
-    /// The table of work queues for receiving, in place of a receive queue.
+    /// The table of work queues that replaces the receive queue.
     pub rwq_ind_tbl: Option<u32>,
 }
 
 /// Creates a queue pair like [`create_qp`], with properties that only some devices support.
 ///
-/// With a table of work queues, the kernel gets no receive completion queue, no shared receive
-/// queue and no capacity for receives. It gets a send completion queue only with a capacity for
-/// sends.
+/// With a table of work queues, the kernel receives no receive completion queue, no shared receive
+/// queue and no receive capacity, and a send completion queue only if there is a send capacity.
 ///
 /// # Errors
 /// The errors of [`create_qp`]; notably `EOPNOTSUPP` for properties the device does not support.
@@ -229,7 +230,7 @@ pub fn create_qp_ex(
     Ok(from_reply(&reply))
 }
 
-/// Creates a queue pair by the extended write struct, which covers everything in the ioctl.
+/// Creates a queue pair through the extended write struct, which covers everything in the ioctl.
 fn write_qp_ex(
     uverbs: &Uverbs,
     parents: &QpHandles,
@@ -253,8 +254,8 @@ fn write_qp_ex(
     Ok(from_reply(&reply.base))
 }
 
-/// Opens the XRC target with this number, possibly created by another context, in an XRC domain.
-/// Its asynchronous events reach this context too.
+/// Opens the XRC target with this number in an XRC domain. Another context may have created it. Its
+/// asynchronous events reach this context too.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for a number that belongs to no XRC target of the
@@ -288,11 +289,11 @@ fn from_reply(reply: &IbUverbsCreateQpResp) -> QpInfo {
 /// Moves a queue pair to another state, or changes its attributes.
 ///
 /// # Errors
-/// `EINVAL` with [`Cause::Limit`] for GID indexes beyond 255, which the command cannot hold, and
+/// `EINVAL` with [`Cause::Limit`] for GID indexes beyond 255, which do not fit the command, and
 /// with [`Cause::Mtu`] for an invalid path MTU: rxe accepts it, and its packets are then longer
 /// than any MTU. Any errno the kernel returns; [`crate::transition`] explains most `EINVAL`. For
-/// numbers with more bits than their field, such as packet sequence numbers, the kernel's driver
-/// takes the lower bits or rejects them ([`crate::explain::numbers_fit`]).
+/// numbers with more bits than their field, such as packet sequence numbers, the kernel driver uses
+/// the lower bits or rejects the numbers ([`crate::explain::numbers_fit`]).
 #[doc(alias = "ibv_modify_qp")]
 pub fn modify_qp(uverbs: &Uverbs, handle: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
     const VERB: &str = "modify_qp";
@@ -305,8 +306,8 @@ pub fn modify_qp(uverbs: &Uverbs, handle: u32, attr: &QpAttr, mask: QpAttrMask) 
         .map_err(|errno| uverbs.error(VERB, errno))
 }
 
-/// Moves a queue pair like [`modify_qp`], by the extended command. It holds a rate limit, and the
-/// driver's part in both directions (bursts of a rate limit, ECE options).
+/// Moves a queue pair like [`modify_qp`], through the extended command, which can hold a rate limit
+/// and has a driver part in both directions (rate limit bursts, ECE options).
 ///
 /// # Errors
 /// The errors of [`modify_qp`]; `EOPNOTSUPP` for an attribute unknown to the kernel or the driver.
@@ -330,7 +331,7 @@ pub fn modify_qp_ex(
     uverbs.write(command).map_err(|errno| uverbs.error(VERB, errno))
 }
 
-/// Queries a queue pair's attributes. The kernel may return more than named in `mask`.
+/// Queries a queue pair's attributes. The kernel may return more attributes than `mask` names.
 ///
 /// # Errors
 /// `EOPNOTSUPP` for [`QpAttrMask::RATE_LIMIT`], which cannot be queried; otherwise any errno the
@@ -380,10 +381,10 @@ pub fn destroy_qp(uverbs: &Uverbs, handle: u32) -> Result<EventsRead> {
     Ok(EventsRead { comp: 0, asynchronous: reply.events_reported })
 }
 
-/// Builds the command from the attributes named in the mask; the rest is zero.
+/// Builds the command from the attributes named in the mask; all others are zero.
 ///
 /// # Errors
-/// [`Cause::Limit`] for a value that the command cannot hold; [`Cause::Mtu`].
+/// [`Cause::Limit`] for a value that does not fit the command; [`Cause::Mtu`].
 fn modify_to_kernel(handle: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<IbUverbsModifyQp, Cause> {
     explain::path_mtu(attr, mask)?;
     let mut cmd = IbUverbsModifyQp { qp_handle: handle, attr_mask: mask.bits(), ..Default::default() };

@@ -18,9 +18,9 @@ use crate::error::{Cause, Result};
 /// The kernel's reply for a new table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RwqIndTableInfo {
-    /// Its handle.
+    /// The table's handle.
     pub handle: u32,
-    /// Its number.
+    /// The device's number for the table.
     pub ind_tbl_num: u32,
 }
 
@@ -29,7 +29,7 @@ pub struct RwqIndTableInfo {
 /// # Errors
 /// `EINVAL` with [`Cause::Limit`] for more than 8192 entries, and with [`Cause::Other`] for a
 /// number of entries that is not a power of 2; otherwise any errno the kernel returns, notably
-/// `EOPNOTSUPP` from a device without tables.
+/// `EOPNOTSUPP` from a device without such tables.
 #[doc(alias = "ibv_create_rwq_ind_table")]
 pub fn create_rwq_ind_table(uverbs: &Uverbs, wq_handles: &[u32], uhw: Uhw<'_>) -> Result<RwqIndTableInfo> {
     const VERB: &str = "create_rwq_ind_table";
@@ -37,7 +37,7 @@ pub fn create_rwq_ind_table(uverbs: &Uverbs, wq_handles: &[u32], uhw: Uhw<'_>) -
         log_size(wq_handles.len()).map_err(|cause| uverbs.error(VERB, Errno::INVAL).because(cause))?;
     let head = IbUverbsExCreateRwqIndTable { comp_mask: 0, log_ind_tbl_size };
     let mut request = [head.as_bytes(), wq_handles.as_bytes()].concat();
-    // The command's length is counted in words of 8 bytes.
+    // The command's length is counted in 8-byte words.
     request.resize(request.len().next_multiple_of(8), 0);
     let mut reply = IbUverbsExCreateRwqIndTableResp::default();
     let command =
@@ -50,7 +50,7 @@ pub fn create_rwq_ind_table(uverbs: &Uverbs, wq_handles: &[u32], uhw: Uhw<'_>) -
     Ok(RwqIndTableInfo { handle: ind_tbl_handle, ind_tbl_num })
 }
 
-/// Destroys a table of work queues but not the queues.
+/// Destroys a table of work queues, but not the work queues.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EBUSY` while queue pairs use it.
@@ -70,7 +70,7 @@ pub fn destroy_rwq_ind_table(uverbs: &Uverbs, handle: u32) -> Result<()> {
     })
 }
 
-/// Returns the logarithm of a table's size.
+/// Returns the base-2 logarithm of a table's size.
 fn log_size(entries: usize) -> Result<u32, Cause> {
     const MAX: u64 = 1 << IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE;
     crate::explain::within("entries of a table of work queues", entries as u64, 1, MAX)?;

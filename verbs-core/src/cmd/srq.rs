@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::types::event::EventsRead;
 use crate::types::{SrqAttr, SrqAttrMask, SrqInitAttr, SrqType};
 
-/// The handles of the objects that a new shared receive queue is created from.
+/// The handles of the objects needed to create a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqHandles {
     /// The protection domain.
@@ -39,21 +39,21 @@ pub struct SrqHandles {
 /// The kernel's reply for a new shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqInfo {
-    /// Its handle.
+    /// The queue's handle.
     pub handle: u32,
-    /// The number that XRC initiators address it by; meaningless for other kinds.
+    /// The queue number that XRC initiators use; meaningless for other kinds.
     pub srq_num: u32,
     /// The capacity, at least the requested number of receives.
     pub max_wr: u32,
-    /// The number of scatter/gather elements of a receive, at least as requested.
+    /// The maximum number of scatter/gather elements per receive, at least as requested.
     pub max_sge: u32,
 }
 
 /// Creates a shared receive queue whose asynchronous events go to `event_fd`.
 ///
 /// # Errors
-/// `EINVAL` for a queue of the kind [`SrqType::XRC`] without its XRC domain or completion queue,
-/// and for one of the kind [`SrqType::TM`] without its completion queue. Any errno the kernel
+/// `EINVAL` for a queue of the kind [`SrqType::XRC`] without an XRC domain or completion queue, and
+/// for a queue of the kind [`SrqType::TM`] without a completion queue. Any errno the kernel
 /// returns; notably `EINVAL` for a size beyond the device's limits, and `EOPNOTSUPP` for a kind the
 /// device does not support.
 #[doc(alias = "ibv_create_srq")]
@@ -155,8 +155,8 @@ pub fn create_srq(
 /// Changes the size or the limit of a shared receive queue. `uhw` contains the driver's input.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for a value beyond the limits of the queue or of
-/// the device.
+/// Any errno the kernel returns; notably `EINVAL` for a value beyond the limits of the queue or the
+/// device.
 #[doc(alias = "ibv_modify_srq")]
 pub fn modify_srq(
     uverbs: &Uverbs,

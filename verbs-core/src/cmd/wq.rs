@@ -26,18 +26,18 @@ use crate::types::{WqAttr, WqInitAttr};
 /// The kernel's reply for a new work queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WqInfo {
-    /// Its handle.
+    /// The queue's handle.
     pub handle: u32,
-    /// Its number.
+    /// The device's number for the queue.
     pub wq_num: u32,
     /// The capacity, at least the requested number of receives.
     pub max_wr: u32,
-    /// The number of scatter/gather elements of a receive, at least as requested.
+    /// The maximum number of scatter/gather elements per receive, at least as requested.
     pub max_sge: u32,
 }
 
-/// Creates a work queue, with the completion queue for its completions and `event_fd` for its
-/// asynchronous events.
+/// Creates a work queue whose completions go to a completion queue, and whose asynchronous events
+/// go to `event_fd`.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EOPNOTSUPP` from a device without work queues, and
@@ -102,8 +102,8 @@ pub fn create_wq(
 /// Moves a work queue to another state, or changes its properties.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for a nonexistent transition or a state other
-/// than the assumed one, and `EOPNOTSUPP` for a property that cannot change.
+/// Any errno the kernel returns; notably `EINVAL` for a nonexistent transition or if the queue is
+/// not in the assumed state, and `EOPNOTSUPP` for a property that cannot change.
 #[doc(alias = "ibv_modify_wq")]
 pub fn modify_wq(uverbs: &Uverbs, handle: u32, attr: &WqAttr, uhw: Uhw<'_>) -> Result<()> {
     const ATTR_STATE: u32 = 1;

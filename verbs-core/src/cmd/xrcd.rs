@@ -15,12 +15,12 @@ use super::{Destroy, fd_number, write_only};
 use crate::channel::{Uhw, Uverbs, WriteCmd};
 use crate::error::Result;
 
-/// Opens the XRC domain of a file's inode, or a new domain without a file. `oflags` are `O_CREAT`
-/// and `O_EXCL`.
+/// Opens the XRC domain that belongs to a file's inode or, without a file, a new domain. `oflags`
+/// are `O_CREAT` and `O_EXCL`.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EOPNOTSUPP` for a device without XRC, `EAGAIN` for a file
-/// without a domain and without `O_CREAT`, `EINVAL` for one with a domain and `O_EXCL`.
+/// without a domain and without `O_CREAT`, and `EINVAL` for a file with a domain and with `O_EXCL`.
 #[doc(alias = "ibv_open_xrcd")]
 pub fn open_xrcd(uverbs: &Uverbs, file: Option<BorrowedFd<'_>>, oflags: i32) -> Result<u32> {
     let mut reply = IbUverbsOpenXrcdResp::default();
@@ -32,7 +32,7 @@ pub fn open_xrcd(uverbs: &Uverbs, file: Option<BorrowedFd<'_>>, oflags: i32) -> 
     Ok(reply.xrcd_handle)
 }
 
-/// Closes an XRC domain. A domain shared through a file ends with its last user.
+/// Closes an XRC domain. A domain shared through a file is destroyed after its last user closes it.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EBUSY` while objects of this context use it.

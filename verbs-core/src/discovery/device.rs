@@ -1,7 +1,7 @@
-//! [`DeviceInfo`]: one RDMA device as found by discovery, not open yet.
+//! [`DeviceInfo`]: an RDMA device found by discovery but not yet open.
 //!
 //! A provider uses its driver's ABI on the file behind a `DeviceInfo` and trusts the replies. Safe
-//! code therefore gets one from [`discover`](super::discover) or from a provider
+//! code therefore gets a `DeviceInfo` only from [`discover`](super::discover) or from a provider
 //! ([`DeviceInfo::brought`]) and cannot change it; [`DeviceInfo::from_parts`] is unsafe.
 //!
 //! | field | kernel device | a provider's own device |
@@ -56,32 +56,33 @@ pub struct DeviceParts {
     pub dev: DevNum,
     /// The node type.
     pub node_type: NodeType,
-    /// The node's identifier; zero if the kernel does not report it.
+    /// The node's GUID; zero if the kernel does not report it.
     pub node_guid: Guid,
     /// The kernel's device index, which is never reused. `None` if netlink did not report it.
     pub index: Option<u32>,
     /// The kernel driver. `None` if netlink did not report it.
     pub driver_id: Option<RdmaDriverId>,
-    /// The version of the driver's part of the ABI, which a provider must support.
+    /// The version of the driver-specific part of the ABI, which a provider must support.
     pub abi_version: u32,
     /// The number of ports. `None` if netlink did not report it.
     pub phys_port_cnt: Option<u32>,
-    /// Its directory in sysfs (`/sys/class/infiniband/rxe0`).
+    /// The device's directory in sysfs (`/sys/class/infiniband/rxe0`).
     pub ibdev_path: PathBuf,
     /// The file to open (`/dev/infiniband/uverbs0`).
     pub cdev_path: PathBuf,
 }
 
 impl DeviceInfo {
-    /// Creates a kernel device not found by [`discover`](super::discover): from recorded data, by
+    /// Creates a kernel device not found by [`discover`](super::discover): from recorded data, from
     /// the caller's own discovery, or for a test.
     ///
     /// # Safety
-    /// Either the kernel has an RDMA device of this name and number with the given driver and ABI
-    /// version, or the program opens the device only with providers that do not open its file.
+    /// Either the kernel has an RDMA device with this name, number, driver and ABI version, or the
+    /// program opens the device only with providers that do not open its file.
     ///
-    /// Opening compares number and name with sysfs, but not driver and ABI version: a provider with
-    /// the wrong driver would interpret that driver's replies as its own queues and completions.
+    /// Opening the device compares its number and name with sysfs, but not driver and ABI version:
+    /// a provider with the wrong driver would interpret that driver's replies as its own queues and
+    /// completions.
     #[doc(hidden)]
     #[allow(unsafe_code)]
     pub unsafe fn from_parts(parts: DeviceParts) -> Self {
@@ -122,8 +123,8 @@ impl DeviceInfo {
 
     /// Creates a provider's own device, with one port and without a kernel driver.
     ///
-    /// `driver_id` is the provider's own ([`Driver::driver_id`](crate::provider::Driver)), outside
-    /// the kernel's numbers. The ABI version is 0, meaning none.
+    /// `driver_id` is the provider's own id ([`Driver::driver_id`](crate::provider::Driver)),
+    /// outside the kernel's numbers. The ABI version is 0, meaning none.
     pub fn brought(name: &str, driver_id: u32, node_guid: Guid, own: OwnDevice) -> Self {
         Self {
             name: name.into(),
@@ -168,7 +169,7 @@ impl DeviceInfo {
         self.node_type.transport_type()
     }
 
-    /// Returns the node's identifier; zero if the kernel does not report it.
+    /// Returns the node's GUID; zero if the kernel does not report it.
     pub const fn node_guid(&self) -> Guid {
         self.node_guid
     }
@@ -185,7 +186,7 @@ impl DeviceInfo {
         self.driver_id
     }
 
-    /// Returns the version of the driver's part of the ABI, which a provider must support.
+    /// Returns the version of the driver-specific part of the ABI, which a provider must support.
     pub const fn abi_version(&self) -> u32 {
         self.abi_version
     }
@@ -195,8 +196,8 @@ impl DeviceInfo {
         self.phys_port_cnt
     }
 
-    /// Returns its directory in sysfs (`/sys/class/infiniband/rxe0`). Empty for a provider's own
-    /// device.
+    /// Returns the device's directory in sysfs (`/sys/class/infiniband/rxe0`). Empty for a
+    /// provider's own device.
     pub fn ibdev_path(&self) -> &Path {
         &self.ibdev_path
     }
@@ -214,8 +215,8 @@ impl DeviceInfo {
     /// Returns the bus's description of the device (`pci:v000015B3d00001017sv...`); `None` for a
     /// device without a bus, such as rxe.
     ///
-    /// Read from sysfs on every call, because it is needed only by drivers that match neither by id
-    /// nor by name.
+    /// It is read from sysfs on every call, because only drivers that match neither by id nor by
+    /// name need it.
     pub fn modalias(&self) -> Option<String> {
         if self.ibdev_path.as_os_str().is_empty() {
             return None;
@@ -288,7 +289,8 @@ impl DevNum {
         }
     }
 
-    /// Parses the text `231:192` of a device's file `dev` in sysfs; `None` for any other text.
+    /// Parses text such as `231:192`, the content of a device's file `dev` in sysfs; `None` for any
+    /// other text.
     pub fn from_sysfs(text: &str) -> Option<Self> {
         let (major, minor) = text.split_once(':')?;
         Some(Self { major: sysfs::parse_number(major)?, minor: sysfs::parse_number(minor)? })

@@ -20,11 +20,11 @@ use crate::errno::Errno;
 /// A character device of the RDMA subsystem that belongs to no RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misc {
-    /// The number of its file.
+    /// The number of the character device.
     pub dev: DevNum,
-    /// The name of its file below `/dev/infiniband`.
+    /// The file name below `/dev/infiniband`.
     pub name: String,
-    /// The version of its ABI.
+    /// The ABI version.
     pub abi_version: u32,
 }
 
@@ -41,7 +41,7 @@ pub fn misc(kind: &str) -> Result<Misc, Errno> {
     }
 }
 
-/// Finds a device like [`misc`], with a given netlink and files. For tests.
+/// Finds a device like [`misc`], with the given netlink and files. For tests.
 ///
 /// # Errors
 /// The errors of [`misc`].

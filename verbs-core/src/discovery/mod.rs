@@ -2,12 +2,12 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | [`netlink`] | a request and its replies: [`Wire`], [`NetlinkSocket`], [`NetlinkError`] |
+//! | [`netlink`] | requests and their replies: [`Wire`], [`NetlinkSocket`], [`NetlinkError`] |
 //! | [`nldev`] | parsers of the netlink attributes |
 //! | [`sysfs`] | the same properties, read from files below [`Roots`] |
-//! | [`device`] | [`DeviceInfo`] and the types of its fields |
+//! | [`device`] | [`DeviceInfo`] and its field types |
 //! | [`skipped`] | [`Skipped`], an existing device missing from the list |
-//! | `misc` | [`Misc`]: a file outside any RDMA device, e.g. the connection manager's |
+//! | `misc` | [`Misc`]: a file that belongs to no RDMA device, such as the connection manager's |
 //!
 //! ```text
 //! netlink GET dump ──► GET_CHARDEV, for each ──► /dev/infiniband/uverbsN exists ──► list
@@ -16,8 +16,8 @@
 //! class/infiniband_verbs   sysfs, for this one          skipped
 //! ```
 //!
-//! Devices are listed in the kernel's order (ascending index), or with sysfs alone in the
-//! directory's order, which `ibv_get_device_list(3)` uses as well.
+//! Devices are listed in the kernel's order (ascending index), or, with sysfs alone, in the
+//! directory's order, as `ibv_get_device_list(3)` does.
 //!
 //! `discover_at`, `Roots`, `Wire`, `NetlinkSocket`, `DeviceParts`, `DeviceInfo::from_parts` and
 //! `DeviceInfo::parts` are for tests that play the kernel. They are public for the tests of other
@@ -72,7 +72,7 @@ pub struct Found {
     pub skipped: Vec<Skipped>,
     /// The source of the list.
     pub source: Source,
-    /// The reason why netlink did not list the devices, if it did not.
+    /// The reason why netlink did not list the devices; `None` if it did.
     pub netlink_error: Option<NetlinkError>,
 }
 
@@ -103,12 +103,12 @@ impl fmt::Display for Source {
 
 /// Lists the RDMA devices.
 ///
-/// Makes four system calls, and four for each device, if netlink reports everything. A kernel
+/// If netlink reports everything, this makes four system calls plus four per device. A kernel
 /// without RDMA yields an empty list whose [`Found::source`] is [`Source::None`], not an error.
 ///
 /// # Errors
 /// [`Cause::File`] with the errno and the path if sysfs was needed but could not be read; `ENOSYS`
-/// for a version of the uverbs ABI other than 3 to 6, which the error names.
+/// for a uverbs ABI version other than 3 to 6; the error names the version.
 ///
 /// # References
 /// `ibv_get_device_list(3)`
@@ -129,7 +129,7 @@ pub fn copies_on_fork() -> Option<bool> {
     nldev::copies_on_fork(&mut Conversation::new(&mut socket)).ok()
 }
 
-/// Lists devices like [`discover`], with a given netlink and files. For tests.
+/// Lists devices like [`discover`], with the given netlink and files. For tests.
 ///
 /// # Safety
 /// Same as [`DeviceInfo::from_parts`], for each device that netlink and the files report.
@@ -191,14 +191,14 @@ impl Search<'_> {
             any_chardev |= chardev.is_ok();
             self.one_of_netlink(device, chardev);
         }
-        // A kernel with GET_CHARDEV has version 6, the last one.
+        // A kernel with GET_CHARDEV has version 6, the latest.
         if !any_chardev && !self.devices.is_empty() {
             self.check_uverbs_abi().map_err(Failure::Sysfs)?;
         }
         Ok(())
     }
 
-    /// Adds a device and its character device as reported by netlink.
+    /// Adds a device and its character device, as netlink reports them.
     fn one_of_netlink(&mut self, device: NlDevice, chardev: Result<NlChardev, NetlinkError>) {
         let raw_name = device.name;
         let Some(name) = path_component(&raw_name) else {
@@ -252,8 +252,8 @@ impl Search<'_> {
     ) -> Result<(String, DevNum, u32), SkipReason> {
         self.used_sysfs = true;
         let is_ours = |entry: &UverbsEntry| entry.ibdev.as_deref() == Ok(name.as_bytes());
-        // Several RDMA devices can belong to one bus device, which then has all of their character
-        // devices.
+        // Several RDMA devices can belong to one bus device, which then lists the character devices
+        // of all of them.
         let near = sysfs::uverbs_in(&ibdev_path.join("device/infiniband_verbs")).unwrap_or_default();
         let entry = near.into_iter().find(is_ours).or_else(|| {
             // A device without a bus has no such directory.
@@ -285,7 +285,7 @@ impl Search<'_> {
         Ok(Source::Sysfs)
     }
 
-    /// Adds the device of an entry of the class directory.
+    /// Adds the device that an entry of the class directory describes.
     fn one_of_sysfs(&mut self, entry: &UverbsEntry) {
         let raw_name = match &entry.ibdev {
             Ok(raw_name) => raw_name,
@@ -318,7 +318,7 @@ impl Search<'_> {
         });
     }
 
-    /// Lists a device if its file exists and skips it otherwise.
+    /// Adds a device to the list if its file exists, and otherwise to the skipped devices.
     fn list(&mut self, device: DeviceInfo) {
         match nix::sys::stat::stat(&device.cdev_path) {
             Ok(_) => self.devices.push(device),
@@ -362,7 +362,7 @@ fn uverbs_at(entry: &UverbsEntry) -> Result<(String, DevNum, u32), SkipReason> {
     let Some(dev) = str::from_utf8(&content).ok().and_then(DevNum::from_sysfs) else {
         return Err(SkipReason::Nonsense { path });
     };
-    // A driver without a version has version 0.
+    // A driver that reports no version has version 0.
     let abi_version = sysfs::read_number(&entry.path.join("abi_version")).unwrap_or(0);
     Ok((dev_name, dev, abi_version))
 }
@@ -388,10 +388,11 @@ fn sysfs_error(path: &Path, errno: Errno) -> Error {
 /// The verb's name in C, without the prefix.
 const VERB: &str = "get_device_list";
 
-/// The length of the longest file name in bytes. Names of kernel RDMA devices have at most 63.
+/// The maximum length of a file name in bytes. The names of kernel RDMA devices have at most 63
+/// bytes.
 const NAME_MAX: usize = 255;
 
-/// The uverbs versions accepted by rdma-core. Kernels since 2.6.15 have version 6.
+/// The range of uverbs ABI versions that rdma-core accepts. Kernels since 2.6.15 have version 6.
 const UVERBS_ABI_MIN: u32 = 3;
 const UVERBS_ABI_MAX: u32 = 6;
 

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The kernel replies before `sendto(2)` returns, so a conversation takes one system call for the
-//! request and one for each datagram of the reply. Messages unrelated to the request (another
-//! sequence number, sender or message type) are ignored; a truncated message ends the conversation
-//! with an error.
+//! request and one per datagram of the reply. Messages unrelated to the request (another sequence
+//! number, sender or message type) are ignored; a truncated message ends the conversation with an
+//! error.
 
 use core::fmt;
 use std::io::IoSliceMut;
@@ -35,16 +35,16 @@ pub trait Wire {
     /// Sends one datagram to the kernel.
     ///
     /// # Errors
-    /// The errno of `sendto(2)`; [`Errno::IO`] if only part of the datagram was sent.
+    /// The errno from `sendto(2)`; [`Errno::IO`] if only part of the datagram was sent.
     fn send(&mut self, datagram: &[u8]) -> Result<(), Errno>;
 
-    /// Receives one datagram into `buffer`. Returns its length and the port of its sender, 0 for
-    /// the kernel.
+    /// Receives one datagram into `buffer`. Returns its length and its sender's port, which is 0
+    /// for the kernel.
     ///
     /// A length above the length of `buffer` means that the datagram was truncated.
     ///
     /// # Errors
-    /// The errno of `recvmsg(2)` or `poll(2)`; [`Errno::TIMEDOUT`] if no datagram arrived within
+    /// The errno from `recvmsg(2)` or `poll(2)`; [`Errno::TIMEDOUT`] if no datagram arrived within
     /// the time limit.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<(usize, u32), Errno>;
 }
@@ -63,25 +63,26 @@ impl NetlinkSocket {
     /// Opens a socket. No permission is needed.
     ///
     /// # Errors
-    /// The errno of `socket(2)`; notably [`Errno::PROTONOSUPPORT`] if the kernel has no RDMA.
+    /// The errno from `socket(2)`; notably [`Errno::PROTONOSUPPORT`] if the kernel has no RDMA.
     pub fn open() -> Result<Self, Errno> {
-        // Not bound: the first datagram binds it to a free port, which saves a system call.
+        // The socket is not bound: the first datagram binds it to a free port, which saves a system
+        // call.
         Self::of_protocol(SockProtocol::NetlinkRDMA, PATIENCE)
     }
 
     /// Opens a socket for queries about interfaces, routes and neighbours. No permission is needed.
     ///
     /// # Errors
-    /// The errno of `socket(2)`.
+    /// The errno from `socket(2)`.
     pub(crate) fn route() -> Result<Self, Errno> {
         Self::of_protocol(SockProtocol::NetlinkRoute, PATIENCE)
     }
 
-    /// Opens a socket that receives a datagram for each change of a neighbour and waits up to
-    /// `patience` for it.
+    /// Opens a socket that receives a datagram for each change to a neighbour, and waits up to
+    /// `patience` for one.
     ///
     /// # Errors
-    /// The errno of `socket(2)` or `bind(2)`.
+    /// The errno from `socket(2)` or `bind(2)`.
     pub(crate) fn neighbour_changes(patience: Duration) -> Result<Self, Errno> {
         let socket = Self::of_protocol(SockProtocol::NetlinkRoute, patience)?;
         bind(socket.socket.as_raw_fd(), &NetlinkAddr::new(0, libc::RTMGRP_NEIGH as u32))?;
@@ -108,10 +109,10 @@ impl Wire for NetlinkSocket {
     }
 
     fn recv(&mut self, buffer: &mut [u8]) -> Result<(usize, u32), Errno> {
-        // Usually the kernel has replied already. The clock is read only otherwise.
+        // Usually the kernel has replied already. The clock is read only if it has not.
         let mut deadline = None;
         loop {
-            // MSG_TRUNC: the length of the whole datagram, even if the buffer is shorter.
+            // MSG_TRUNC returns the length of the whole datagram, even if the buffer is shorter.
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
             let mut parts = [IoSliceMut::new(buffer)];
             match recvmsg::<NetlinkAddr>(self.socket.as_raw_fd(), &mut parts, None, flags) {
@@ -136,10 +137,10 @@ impl Wire for NetlinkSocket {
     }
 }
 
-/// The time limit for a datagram. The kernel needs microseconds.
+/// The time limit for a datagram. The kernel replies within microseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The reason for a missing netlink reply.
+/// The reason why netlink gave no usable reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetlinkError {
@@ -174,7 +175,7 @@ impl std::error::Error for NetlinkError {}
 pub(crate) struct Conversation<'w> {
     wire: &'w mut dyn Wire,
     sequence_number: u32,
-    /// Allocated by the first request.
+    /// The buffer for replies, allocated by the first request.
     buffer: Vec<u8>,
 }
 
@@ -184,10 +185,10 @@ impl<'w> Conversation<'w> {
         Self { wire, sequence_number: 0, buffer: Vec::new() }
     }
 
-    /// Requests one item with `attributes`. `parse` receives the attributes of the reply.
+    /// Requests one item with `attributes`, and passes the attributes of the reply to `parse`.
     ///
     /// # Errors
-    /// Any [`NetlinkError`], including an error of `parse`.
+    /// Any [`NetlinkError`], including an error from `parse`.
     pub(super) fn get<T>(
         &mut self,
         message_type: u16,
@@ -197,11 +198,11 @@ impl<'w> Conversation<'w> {
         self.get_as(message_type, message_type, attributes, parse)
     }
 
-    /// Requests one item whose reply has another message type, as in routing netlink. `payload` is
-    /// the request's; `parse` receives the reply's.
+    /// Requests one item whose reply has another message type, as in routing netlink. Sends
+    /// `payload`, and passes the payload of the reply to `parse`.
     ///
     /// # Errors
-    /// Any [`NetlinkError`], including an error of `parse`.
+    /// Any [`NetlinkError`], including an error from `parse`.
     pub(crate) fn get_as<T>(
         &mut self,
         message_type: u16,
@@ -217,10 +218,10 @@ impl<'w> Conversation<'w> {
         result.ok_or(NetlinkError::Malformed("it is empty"))
     }
 
-    /// Requests all items. `parse` receives the attributes of each.
+    /// Requests all items, and passes the attributes of each to `parse`.
     ///
     /// # Errors
-    /// Any [`NetlinkError`], including an error of `parse`.
+    /// Any [`NetlinkError`], including an error from `parse`.
     pub(super) fn dump<T>(
         &mut self,
         message_type: u16,
@@ -229,11 +230,11 @@ impl<'w> Conversation<'w> {
         self.dump_as(message_type, message_type, &[], |reply| parse(reply).map(Some))
     }
 
-    /// Requests all items whose replies have another message type, as in routing netlink. `payload`
-    /// is the request's; `parse` receives the payload of each reply, and may leave an item out.
+    /// Requests all items whose replies have another message type, as in routing netlink. Sends
+    /// `payload`, and passes the payload of each reply to `parse`, which may omit an item.
     ///
     /// # Errors
-    /// Any [`NetlinkError`], including an error of `parse`.
+    /// Any [`NetlinkError`], including an error from `parse`.
     pub(crate) fn dump_as<T>(
         &mut self,
         message_type: u16,
@@ -321,7 +322,7 @@ impl PendingReply {
                 NLMSG_NOOP => {}
                 NLMSG_OVERRUN => return Err(NetlinkError::Malformed("data was lost")),
                 NLMSG_ERROR => return error_code(message.payload()).map(|()| true),
-                // The end of a dump contains the dump's error code, if the kernel sends one.
+                // The message that ends a dump contains an error code, if the kernel sends one.
                 NLMSG_DONE if message.payload().is_empty() => return Ok(true),
                 NLMSG_DONE => return error_code(message.payload()).map(|()| true),
                 found if found == self.message_type => {
@@ -347,7 +348,7 @@ fn error_code(payload: &[u8]) -> Result<(), NetlinkError> {
     }
 }
 
-/// Iterates over the messages of a datagram, with an error for a truncated one.
+/// Iterates over the messages of a datagram, and returns an error for a truncated message.
 struct Messages<'b>(&'b [u8]);
 
 impl<'b> Iterator for Messages<'b> {
@@ -369,7 +370,7 @@ impl<'b> Iterator for Messages<'b> {
     }
 }
 
-/// Calls `visit` with the kind and value of every attribute.
+/// Calls `visit` with the type and value of every attribute.
 ///
 /// # Errors
 /// [`NetlinkError::Malformed`] for a truncated attribute.
@@ -384,7 +385,7 @@ pub(crate) fn each_attribute(
     Ok(())
 }
 
-/// Returns the bytes of one attribute with padding. `value` must be shorter than 64 KiB.
+/// Returns one attribute as bytes, with padding. `value` must be shorter than 64 KiB.
 pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let len = NLA_HEADER_SIZE + value.len();
     let mut bytes = Vec::with_capacity(len.next_multiple_of(4));
@@ -395,7 +396,7 @@ pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the bytes of one message.
+/// Returns one message as bytes.
 fn message(message_type: u16, flags: u16, sequence_number: u32, attributes: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_LEN];
     bytes.extend_from_slice(attributes);
@@ -407,29 +408,30 @@ fn message(message_type: u16, flags: u16, sequence_number: u32, attributes: &[u8
     bytes
 }
 
-/// Bytes before a message's attributes: `struct nlmsghdr`.
+/// The number of bytes before a message's attributes: `struct nlmsghdr`.
 const HEADER_LEN: usize = 16;
 
-/// The port that the kernel sends from.
+/// The kernel's own port.
 const KERNEL: u32 = 0;
 
-/// The size of the largest datagram sent by the kernel in a dump.
+/// The maximum size of a datagram that the kernel sends in a dump.
 ///
 /// # References
 /// `netlink_recvmsg` in the kernel's `net/netlink/af_netlink.c`
 const DATAGRAM_MAX: usize = 32 * 1024;
 
-/// The largest number of datagrams in a reply. Kernels send one for each device.
+/// The maximum number of datagrams in a reply. Kernels send one per device.
 const DATAGRAMS_MAX: usize = 1 << 16;
 
-/// The number of attempts at a dump while devices come and go.
+/// The maximum number of attempts at a dump while devices come and go.
 const DUMP_ATTEMPTS: usize = 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Opens routing netlink, which every machine has and which follows the same rules.
+    /// Opens a socket for routing netlink, which every machine has and which follows the same
+    /// rules.
     fn route(patience: Duration) -> NetlinkSocket {
         NetlinkSocket::of_protocol(SockProtocol::NetlinkRoute, patience).unwrap()
     }
@@ -445,7 +447,8 @@ mod tests {
         let mut socket = route(PATIENCE);
         let mut conversation = Conversation::new(&mut socket);
         for _ in 0..3 {
-            // A nonexistent type: each request gets its own error, not an earlier one's.
+            // For a nonexistent type, each request gets its own error and not that of an earlier
+            // request.
             let reply = conversation.get(0x3ff0, &[], |_| Ok(()));
             assert_eq!(reply, Err(NetlinkError::Refused(Errno::OPNOTSUPP)));
         }

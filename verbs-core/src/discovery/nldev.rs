@@ -1,8 +1,8 @@
 //! Parsers of the RDMA netlink attributes of devices. No system calls.
 //!
-//! Attributes that are missing or have the wrong size are `None` and read from sysfs instead. The
-//! last of repeated attributes counts, as in the kernel's own parser. Unknown attributes are
-//! ignored.
+//! Attributes that are missing or have the wrong size are `None`, and are read from sysfs instead.
+//! If an attribute is repeated, the last one counts, as in the kernel's own parser. Unknown
+//! attributes are ignored.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ use crate::types::Guid;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NlDevice {
     pub(super) index: Option<u32>,
-    /// Bytes up to the first NUL, unchecked.
+    /// The bytes up to the first NUL, unchecked.
     pub(super) name: Vec<u8>,
     pub(super) node_type: Option<NodeType>,
     pub(super) node_guid: Option<Guid>,
@@ -56,7 +56,7 @@ impl NlDevice {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NlChardev {
     pub(super) dev: Option<DevNum>,
-    /// Bytes up to the first NUL, unchecked.
+    /// The bytes up to the first NUL, unchecked.
     pub(super) name: Option<Vec<u8>>,
     pub(super) abi_version: Option<u32>,
     pub(super) driver_id: Option<RdmaDriverId>,
@@ -84,7 +84,7 @@ impl NlChardev {
     }
 }
 
-/// Returns all devices visible to this process, in the kernel's order, each once.
+/// Returns all devices visible to this process, each once, in the kernel's order.
 pub(super) fn devices(conversation: &mut Conversation<'_>) -> Result<Vec<NlDevice>, NetlinkError> {
     let message_type = rdma_nl_get_type(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_GET);
     let mut devices = conversation.dump(message_type, NlDevice::parse)?;
@@ -105,7 +105,7 @@ pub(super) fn uverbs(conversation: &mut Conversation<'_>, index: u32) -> Result<
     conversation.get(message_type, &request, NlChardev::parse)
 }
 
-/// Returns the character device of a kind that belongs to no device, such as `rdma_cm`.
+/// Returns the character device of a kind that belongs to no RDMA device, such as `rdma_cm`.
 pub(super) fn chardev(conversation: &mut Conversation<'_>, kind: &str) -> Result<NlChardev, NetlinkError> {
     let mut name = kind.as_bytes().to_vec();
     name.push(0);
@@ -141,7 +141,7 @@ fn u64_of(value: &[u8]) -> Option<u64> {
     Some(u64::from_ne_bytes(value.try_into().ok()?))
 }
 
-/// Returns a string, which ends at a NUL or with the attribute.
+/// Returns a string, which ends at the first NUL or at the end of the attribute.
 fn string_of(value: &[u8]) -> Vec<u8> {
     value.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
 }

@@ -5,10 +5,10 @@ use core::fmt;
 use crate::error::{Cause, Error};
 use crate::skip_reason::SkipReason;
 
-/// A device found but skipped.
+/// A device that was found but skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// The RDMA device's name, or the character device's if the former is unknown. Unprintable
+    /// The RDMA device's name, or the character device's name if the former is unknown. Unprintable
     /// characters are escaped.
     pub name: String,
     /// The reason.
@@ -16,7 +16,7 @@ pub struct Skipped {
 }
 
 impl Skipped {
-    /// Converts into the error of a verb that needed this device.
+    /// Converts into the error for a verb that needed this device.
     pub fn into_error(self, verb: &'static str) -> Error {
         let errno = self.reason.errno();
         Error::new(verb, &self.name, errno).because(Cause::LeftOut { reason: Box::new(self.reason) })

@@ -31,7 +31,8 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// Returns `/dev/infiniband` and `/sys` or the environment's `SYSFS_PATH`.
+    /// Returns `/dev/infiniband`, and either `/sys` or the value of `SYSFS_PATH` in the
+    /// environment.
     ///
     /// The variable is ignored in a program with more rights than its caller
     /// ([`environment`](crate::environment)).
@@ -52,17 +53,17 @@ impl Roots {
     }
 }
 
-/// A file in the directory of a uverbs device that is presented to the process by `verbs-run`, and
-/// that no kernel has: it contains the address of a soft device.
+/// The name of a file that contains the address of a soft device. `verbs-run` presents it to the
+/// process in the directory of a uverbs device; no kernel has such a file.
 pub const SOFT_ADDRESS: &str = "soft_address";
 
 /// An entry of a directory of uverbs devices.
 pub(super) struct UverbsEntry {
     /// The file name, unchecked.
     pub(super) dev_name: Vec<u8>,
-    /// Its directory.
+    /// The path of the device's directory.
     pub(super) path: PathBuf,
-    /// Its RDMA device, unchecked.
+    /// The name of the RDMA device, unchecked.
     pub(super) ibdev: Result<Vec<u8>, Errno>,
 }
 
@@ -70,7 +71,7 @@ pub(super) struct UverbsEntry {
 /// also uses.
 ///
 /// # Errors
-/// The errno of `opendir(3)`; notably `ENOENT` if the kernel has no RDMA.
+/// The errno from `opendir(3)`; notably `ENOENT` if the kernel has no RDMA.
 pub(super) fn uverbs_in(directory: &Path) -> Result<Vec<UverbsEntry>, Errno> {
     let entries = fs::read_dir(directory).map_err(|error| Errno::from_io(&error))?;
     Ok(entries
@@ -82,7 +83,7 @@ pub(super) fn uverbs_in(directory: &Path) -> Result<Vec<UverbsEntry>, Errno> {
         })
         // The class also has plain files, such as abi_version.
         .filter(|entry| entry.ibdev != Err(Errno::NOTDIR))
-        // The provider of soft devices lists them.
+        // The provider of soft devices lists its own devices.
         .filter(|entry| !entry.path.join(SOFT_ADDRESS).exists())
         .collect())
 }
@@ -90,7 +91,7 @@ pub(super) fn uverbs_in(directory: &Path) -> Result<Vec<UverbsEntry>, Errno> {
 /// Returns the first 4 KiB of a sysfs file without the newline.
 ///
 /// # Errors
-/// The errno of `open(2)` or `read(2)`.
+/// The errno from `open(2)` or `read(2)`.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, Errno> {
     // A sysfs file is shorter than a page and arrives in one read. O_NONBLOCK avoids waiting if a
     // pipe is in its place.
@@ -109,19 +110,19 @@ pub(super) fn read_number(path: &Path) -> Option<u32> {
     parse_number(str::from_utf8(&read(path).ok()?).ok()?)
 }
 
-/// Parses a decimal number without sign or blanks.
+/// Parses a decimal number without a sign or blanks.
 pub(super) fn parse_number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// Returns an RDMA device's node type, `1: CA` in sysfs.
+/// Returns an RDMA device's node type, such as `1: CA` in sysfs.
 pub(super) fn node_type(ibdev: &Path) -> Option<NodeType> {
     let content = read(&ibdev.join("node_type")).ok()?;
     let (number, _) = str::from_utf8(&content).ok()?.split_once(':')?;
     parse_number(number).map(NodeType)
 }
 
-/// Returns an RDMA device's node GUID, `5054:00ff:fe12:3456` in sysfs.
+/// Returns an RDMA device's node GUID, such as `5054:00ff:fe12:3456` in sysfs.
 pub(super) fn node_guid(ibdev: &Path) -> Option<Guid> {
     let content = read(&ibdev.join("node_guid")).ok()?;
     let mut groups = str::from_utf8(&content).ok()?.split(':');

@@ -10,7 +10,7 @@
 //!   _Fork(3)  ─► the child goes on ─► watch() changes the number
 //! ```
 //!
-//! [`generation`] alone costs one load and returns the parent's number before that change.
+//! [`generation`] alone costs one load, and returns the parent's number until that change.
 //!
 //! # Safety
 //! The page is mapped once and stays mapped. It holds one atomic. The handler touches atomics only.
@@ -32,17 +32,17 @@ static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 /// Replaces the page on kernels that cannot wipe it: only the handler notices forks.
 static KEPT: AtomicU32 = AtomicU32::new(CURRENT);
 
-/// The number belongs to this process.
+/// The number is this process's own.
 const CURRENT: u32 = 1;
-/// A thread of a child is changing the number.
+/// A thread in the child is changing the number.
 const CHANGING: u32 = 2;
 
 /// The length of the mapping, which the kernel rounds up to a page.
 const LEN: usize = size_of::<AtomicU32>();
 
 /// Returns a number that differs between a process and its forked children and is neither 0 nor
-/// above `i32::MAX`. A child returns its own number once it has called [`watch`], or `fork(3)` has
-/// run all handlers.
+/// above `i32::MAX`. In a child, returns the child's number once it has called [`watch`] or
+/// `fork(3)` has run all handlers.
 #[inline(always)]
 pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
@@ -55,8 +55,8 @@ pub fn current_generation() -> u32 {
     generation()
 }
 
-/// Makes forks change the [`generation`] in the child and detects a fork that has not changed it
-/// yet. Must be called before the generation is used to mark a holder.
+/// Ensures that forks change the [`generation`] in the child, and detects a fork that has not
+/// changed it yet. Must be called before a holder is marked with the generation.
 #[inline]
 pub fn watch() {
     if mark().is_none_or(|mark| mark.load(Ordering::Acquire) != CURRENT) {
@@ -90,7 +90,7 @@ fn renew() {
 /// handler finds the number changed.
 fn register() {
     // If memory is short, the next call tries again. SAFETY: the function stays in this program as
-    // long as this code does and touches atomics.
+    // long as this code does, and touches only atomics.
     if unsafe { libc::pthread_atfork(None, None, Some(forked)) } != 0 {
         return;
     }
@@ -103,8 +103,8 @@ fn register() {
     }
 }
 
-/// Maps a page that the kernel clears in children, with the mark of this process. Returns `None` if
-/// the kernel cannot do this.
+/// Maps a page that the kernel clears in children, and writes this process's mark to it. Returns
+/// `None` if the kernel cannot do this.
 fn map() -> Option<NonNull<AtomicU32>> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: a new anonymous mapping at an address chosen by the kernel touches no existing
@@ -126,7 +126,7 @@ fn map() -> Option<NonNull<AtomicU32>> {
     Some(mark)
 }
 
-/// Detects a fork. Runs in the child, which has one thread.
+/// Records a fork. Runs in the child, which has one thread.
 extern "C" fn forked() {
     match mark() {
         Some(mark) if !ptr::eq(mark, &raw const KEPT) => watch(),

@@ -10,7 +10,7 @@
 //!   another generation             lost: the holder exists in the parent only, at most
 //! ```
 //!
-//! The value of a lost lock may be half changed. It is neither used nor dropped: [`lock`] fails,
+//! The value in a lost lock may be half changed, so it is neither used nor dropped: [`lock`] fails,
 //! and [`lock_or`] replaces it. A lock that was free at the fork is an ordinary lock in the child.
 //!
 //! [`ForkRwLock`](super::ForkRwLock) is the same with readers.
@@ -36,10 +36,11 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::generation::{generation, watch};
 use crate::errno::Errno;
 
-/// The bit next to a generation in a lock: threads may sleep until it is free.
+/// The bit set beside the generation in a lock while threads may be sleeping until the lock is
+/// free.
 const SLEEPERS: u32 = 1 << 31;
 
-/// The number of attempts to take a lock before a thread sleeps.
+/// The number of attempts to acquire a lock before a thread sleeps.
 pub(super) const SPINS: u32 = 100;
 
 /// A value used by one thread at a time.
@@ -79,14 +80,14 @@ impl<T> ForkLock<T> {
     }
 
     /// Locks the value. In a forked child whose parent held the lock at the fork, the value is
-    /// replaced by `value`, and the old one is leaked.
+    /// replaced by `value`, and the old value is leaked.
     pub fn lock_or(&self, value: impl FnOnce() -> T) -> ForkGuard<'_, T> {
         loop {
             match self.acquire() {
                 Ok(()) => return ForkGuard::new(self),
                 Err(lost) if self.exchange(lost, generation()) => {
                     // SAFETY: this thread holds the lock, which no other thread of this process had
-                    // taken. Writing drops nothing.
+                    // acquired. Writing drops nothing.
                     unsafe { self.value.get().write(ManuallyDrop::new(value())) };
                     return ForkGuard::new(self);
                 }
@@ -116,10 +117,10 @@ impl<T> ForkLock<T> {
         self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes the lock.
+    /// Acquires the lock.
     ///
     /// # Errors
-    /// The word of a lost lock.
+    /// The word of the lock, if the lock is lost.
     #[inline]
     fn acquire(&self) -> Result<(), u32> {
         watch();
@@ -159,8 +160,9 @@ impl<T> ForkLock<T> {
 }
 
 impl<T: Copy> ForkLock<Option<T>> {
-    /// Returns the value, made by the first call. Other calls wait for it meanwhile, because a
-    /// value may own memory that is never freed. `make` must not use the lock.
+    /// Returns the value, which the first call makes. Other calls wait meanwhile instead of making
+    /// a second value, because a value may own memory that is never freed. `make` must not use the
+    /// lock.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> T {
         *self.lock_or(|| None).get_or_insert_with(make)
     }
@@ -195,8 +197,8 @@ impl<T: fmt::Debug> fmt::Debug for ForkLock<T> {
 /// The right to use the value of a [`ForkLock`]. Releases the lock on drop.
 pub struct ForkGuard<'a, T> {
     lock: &'a ForkLock<T>,
-    /// Keeps the guard in its thread: the forking thread of a child must not release locks held by
-    /// other threads of its parent.
+    /// Keeps the guard in its thread: a child's only thread must not release locks held by other
+    /// threads of its parent.
     _same_thread: PhantomData<*mut ()>,
 }
 
@@ -210,7 +212,8 @@ impl<T> Deref for ForkGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: this guard holds the lock, and its borrow limits the reference's.
+        // SAFETY: this guard holds the lock, and the guard's borrow limits the reference's
+        // lifetime.
         unsafe { &*self.lock.value.get() }
     }
 }

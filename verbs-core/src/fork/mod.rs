@@ -1,9 +1,10 @@
 //! [`Excluded`]: registered memory and `fork(2)`.
 //!
-//! Before Linux 5.12, a page shared with a forked child is copied when the parent writes it. The
-//! parent then uses the copy, and the device the original. After [`init`], pages with registered
-//! memory are excluded from forks (`MADV_DONTFORK`) while any region covers them, so the child does
-//! not have them. Regions are counted per process, regardless of the API that registered them.
+//! Before Linux 5.12, a page shared with a forked child is copied when the parent writes to it. The
+//! parent then uses the copy, and the device uses the original. After [`init`], pages with
+//! registered memory are excluded from forks (`MADV_DONTFORK`) while any region covers them, so the
+//! child does not have them. Regions are counted per process, regardless of the API that registered
+//! them.
 //!
 //! ```text
 //! pages         │  0  │  1  │  2  │  3  │
@@ -71,7 +72,7 @@ pub fn status() -> ForkStatus {
     }
 }
 
-/// Pages excluded from forks while this value lives.
+/// Pages that are excluded from forks while this value lives.
 #[derive(Debug)]
 pub struct Excluded(Option<Range<usize>>);
 
@@ -83,7 +84,7 @@ impl Excluded {
     /// mapped until the value is dropped.
     ///
     /// # Errors
-    /// The errno of `madvise(2)`; no page is excluded then.
+    /// The errno from `madvise(2)`; in that case, no page is excluded.
     pub fn new(addr: *mut u8, length: usize) -> Result<Self, Errno> {
         if length == 0 || addr.is_null() || kernel_copies() {
             return Ok(Self::NONE);
@@ -105,7 +106,7 @@ impl Excluded {
     /// Includes the pages in forks again, unless another region covers them.
     ///
     /// # Errors
-    /// The errno of `madvise(2)` for any page, which stays excluded.
+    /// The errno from `madvise(2)` for any page; that page stays excluded.
     pub fn release(mut self) -> Result<(), Errno> {
         self.take()
     }
@@ -130,11 +131,11 @@ impl Drop for Excluded {
     }
 }
 
-/// Includes in forks again the pages of bytes that were excluded and [kept](Excluded::keep), unless
-/// another region covers them.
+/// Includes pages that were excluded and [kept](Excluded::keep) in forks again, unless another
+/// region covers them.
 ///
 /// # Errors
-/// The errno of `madvise(2)` for any page, which stays excluded.
+/// The errno from `madvise(2)` for any page; that page stays excluded.
 pub fn release_range(addr: *mut u8, length: usize) -> Result<(), Errno> {
     if length == 0 || addr.is_null() || kernel_copies() {
         return Ok(());
@@ -146,12 +147,12 @@ pub fn release_range(addr: *mut u8, length: usize) -> Result<(), Errno> {
     state.pages.release(&pages(addr.addr(), length, page_size_at(addr.addr())), &Kernel)
 }
 
-/// The advice about pages that the kernel takes.
+/// Advice to the kernel about pages.
 trait Advise {
     /// Excludes the pages from forks, or includes them again.
     ///
     /// # Errors
-    /// The errno of `madvise(2)`.
+    /// The errno from `madvise(2)`.
     fn advise(&self, pages: Range<usize>, exclude: bool) -> Result<(), Errno>;
 }
 
@@ -170,8 +171,9 @@ impl Advise for Kernel {
     }
 }
 
-/// Counts of regions by page: each key is the first address of a run of pages with equal counts,
-/// which ends at the next key. Runs with a count of 0 after the last region have no key.
+/// The number of regions that cover each page. Each key is the first address of a run of pages with
+/// equal counts; the run ends at the next key. Runs with a count of 0 after the last region have no
+/// key.
 #[derive(Debug, Default)]
 struct Pages(BTreeMap<usize, usize>);
 
@@ -179,7 +181,7 @@ impl Pages {
     /// Counts one more region and excludes its previously uncovered pages.
     ///
     /// # Errors
-    /// The errno of the first failing advice; the earlier ones are undone.
+    /// The errno of the first advice that fails; earlier advice is undone.
     fn exclude(&mut self, pages: &Range<usize>, kernel: &impl Advise) -> Result<(), Errno> {
         let runs = self.cut(pages);
         for (at, (run, count)) in runs.iter().enumerate() {
@@ -200,10 +202,10 @@ impl Pages {
         Ok(())
     }
 
-    /// Counts one region fewer and includes pages in forks again that are no longer covered.
+    /// Counts one region fewer, and includes pages that are no longer covered in forks again.
     ///
     /// # Errors
-    /// The errno of a failing advice; all other pages are included again.
+    /// The errno of advice that fails; all other pages are included again.
     fn release(&mut self, pages: &Range<usize>, kernel: &impl Advise) -> Result<(), Errno> {
         let mut result = Ok(());
         for (run, count) in self.cut(pages) {
@@ -227,7 +229,7 @@ impl Pages {
         starts.iter().zip(ends).map(|((start, count), end)| (*start..end, *count)).collect()
     }
 
-    /// Removes keys in and next to `pages` whose count equals the previous run's.
+    /// Removes keys in and next to `pages` whose count equals that of the previous run.
     fn join(&mut self, pages: &Range<usize>) {
         let starts: Vec<_> = self.0.range(pages.start..=pages.end).map(|(start, _)| *start).collect();
         for start in starts {
@@ -239,7 +241,7 @@ impl Pages {
     }
 }
 
-/// The protection of regions.
+/// Whether regions are protected from forks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Mode {
@@ -274,7 +276,7 @@ impl State {
             Mode::TooLate => return Err(Errno::INVAL),
             Mode::Off => {}
         }
-        // A separate page, for a trial.
+        // Tries the advice on a page of its own.
         let page = memmap2::MmapMut::map_anon(page_size()).map_err(|error| Errno::from_io(&error))?;
         let start = page.as_ptr().expose_provenance();
         let pages = start..start + page.len();
@@ -285,8 +287,8 @@ impl State {
     }
 }
 
-/// The mode at the last release of the state's lock; 0 before that. It is the only copy for a child
-/// whose parent held the lock at the fork.
+/// The mode when the state's lock was last released; 0 before that. A child whose parent held the
+/// lock at the fork has no other copy.
 static MODE: AtomicU8 = AtomicU8::new(0);
 
 /// The state of this process, locked.
@@ -315,7 +317,7 @@ fn state() -> Locked {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // Runs before the lock is released, when the field drops.
+        // Runs before the field drops, which releases the lock.
         MODE.store(self.mode as u8, Ordering::Relaxed);
     }
 }
@@ -338,7 +340,7 @@ impl DerefMut for Locked {
 fn kernel_copies() -> bool {
     static COPIES: ForkLock<Option<bool>> = ForkLock::new(None);
     let known = *COPIES.lock_or(|| None);
-    // A kernel without RDMA may load it later.
+    // A kernel without RDMA may load its modules later.
     known.unwrap_or_else(|| discovery::copies_on_fork().is_some_and(|copies| COPIES.get_or_init(|| copies)))
 }
 
@@ -348,8 +350,8 @@ fn pages(addr: usize, length: usize, page_size: usize) -> Range<usize> {
     addr & !mask..addr.saturating_add(length).saturating_add(mask) & !mask
 }
 
-/// Returns the size of the pages at an address: the ordinary page size, unless the environment
-/// enables huge pages.
+/// Returns the page size at an address: the ordinary page size, unless the environment enables huge
+/// pages.
 fn page_size_at(addr: usize) -> usize {
     static HUGE: ForkLock<Option<bool>> = ForkLock::new(None);
     let ordinary = page_size();
@@ -362,7 +364,8 @@ fn page_size_at(addr: usize) -> usize {
         .unwrap_or(ordinary)
 }
 
-/// Reads the page size of the mapping around an address, in the format of `/proc/self/smaps`.
+/// Reads the page size of the mapping around an address from text in the format of
+/// `/proc/self/smaps`.
 fn page_size_in(smaps: impl BufRead, addr: usize) -> Option<usize> {
     let mut inside = false;
     for line in smaps.split(b'\n') {

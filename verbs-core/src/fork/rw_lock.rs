@@ -27,7 +27,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::generation::{generation, watch};
 use super::lock::{Lost, SPINS, sleep, wake};
 
-/// A value read by several threads at a time, or written by one.
+/// A value that several threads read at a time, or one thread writes.
 pub struct ForkRwLock<T> {
     word: AtomicU32,
     value: UnsafeCell<ManuallyDrop<T>>,
@@ -43,7 +43,7 @@ const WRITER: u32 = 1 << 14;
 const READERS: u32 = WRITER - 1;
 
 /// Returns the generation of this process as stored in the word. It recurs after 65,536 nested
-/// forks, each by the child of the previous one.
+/// forks, each made by the child of the previous fork.
 fn own() -> u32 {
     generation() << 16
 }
@@ -64,7 +64,7 @@ impl<T> ForkRwLock<T> {
         Self { word: AtomicU32::new(0), value: UnsafeCell::new(ManuallyDrop::new(value)) }
     }
 
-    /// Locks the value for reading. Waits for a writer and behind threads that already sleep.
+    /// Locks the value for reading. Waits for the writer, and behind threads that already sleep.
     ///
     /// # Errors
     /// [`Lost`] in a forked child, if another thread of its parent was writing at the fork.
@@ -100,7 +100,7 @@ impl<T> ForkRwLock<T> {
         self.word.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Waits until the lock can be taken and takes it.
+    /// Waits until the lock can be acquired, and acquires it.
     ///
     /// # Errors
     /// [`Lost`]
@@ -158,8 +158,8 @@ impl<T: Default> Default for ForkRwLock<T> {
 impl<T> Drop for ForkRwLock<T> {
     fn drop(&mut self) {
         if *self.word.get_mut() == 0 {
-            // SAFETY: the value is intact, because no thread was writing it at a fork, and it is
-            // dropped once.
+            // SAFETY: the value is intact, because no thread was writing it at the time of a fork,
+            // and it is dropped once.
             unsafe { ManuallyDrop::drop(self.value.get_mut()) };
         }
     }
@@ -208,7 +208,8 @@ impl<T> Deref for ForkWriteGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: this guard holds the lock, and its borrow limits the reference's.
+        // SAFETY: this guard holds the lock, and the guard's borrow limits the reference's
+        // lifetime.
         unsafe { &*self.lock.value.get() }
     }
 }

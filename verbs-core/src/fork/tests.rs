@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use super::*;
 
-/// A kernel that records advice and rejects pages from an address on.
+/// A kernel that records advice, and rejects pages at and above an address.
 struct Recording {
     calls: RefCell<Vec<(Range<usize>, bool)>>,
     refused_from: usize,
@@ -15,7 +15,7 @@ impl Recording {
         Self { calls: RefCell::default(), refused_from }
     }
 
-    /// Returns the calls of `advise` since the previous check, with page numbers for addresses.
+    /// Returns the calls of `advise` since the previous check, with addresses as page numbers.
     fn calls(&self) -> Vec<(Range<usize>, bool)> {
         let pages = |(range, exclude): (Range<usize>, bool)| (range.start / PAGE..range.end / PAGE, exclude);
         self.calls.take().into_iter().map(pages).collect()

@@ -1,4 +1,4 @@
-//! This host's address for programs: its source address towards other networks.
+//! This host's address for programs: the source address of its packets to other networks.
 //!
 //! ```text
 //! main table: routes to everywhere, lowest metric first ──► preferred source, or an address of
@@ -7,11 +7,11 @@
 //! other interfaces that are up, lowest index first ───────► an address of the interface
 //! ```
 //!
-//! Each step prefers IPv4. Of several IPv6 addresses, the choice is the same at each call:
-//! temporary ones (RFC 8981), which the kernel itself prefers for connections, are left out.
+//! Each step prefers IPv4. Among several IPv6 addresses, every call makes the same choice:
+//! temporary addresses (RFC 8981), which the kernel prefers for connections, are ignored.
 //!
-//! Routes of other tables are not considered. They belong to policies, for example of a VPN,
-//! which come and go while programs run.
+//! Routes in other tables are ignored. They belong to policies, such as those of a VPN, which come
+//! and go while programs run.
 //!
 //! # References
 //! `rtnetlink(7)`
@@ -25,7 +25,7 @@ use crate::errno::Errno;
 /// and link-local addresses, or its loopback interface is down.
 ///
 /// # Errors
-/// Any errno of creating and using a netlink socket; `EPROTO` for a malformed reply.
+/// Any errno from creating or using a netlink socket; `EPROTO` for a malformed reply.
 pub fn preferred() -> Result<Option<IpAddr>, Errno> {
     let mut socket = NetlinkSocket::route()?;
     choose(&mut socket).map_err(|error| match error {
@@ -59,7 +59,7 @@ fn choose(wire: &mut dyn Wire) -> Result<Option<IpAddr>, NetlinkError> {
     }))
 }
 
-/// An interface.
+/// A network interface.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     index: u32,
@@ -100,7 +100,7 @@ impl Address {
     /// Returns a key that is smallest for the best address of an interface.
     fn rank(&self, gateway: Option<IpAddr>) -> (bool, bool, u128) {
         match self.ip {
-            // The kernel's order among equal ones.
+            // Equal addresses stay in the kernel's order.
             IpAddr::V4(_) => {
                 let is_beside = gateway.is_some_and(|gateway| self.has_in_subnet(gateway));
                 (self.flags & libc::IFA_F_SECONDARY != 0, !is_beside, 0)
@@ -120,7 +120,7 @@ fn best(addresses: &[Address], family: u8, index: u32, gateway: Option<IpAddr>) 
     addresses.iter().filter(is_of).min_by_key(|address| address.rank(gateway))
 }
 
-/// A route to everywhere.
+/// A default route.
 #[derive(Clone, Copy, Debug)]
 struct Route {
     family: u8,
@@ -131,7 +131,7 @@ struct Route {
 }
 
 impl Route {
-    /// Returns the source address of packets on this route.
+    /// Returns the source address for packets on this route.
     fn source(&self, addresses: &[Address]) -> Option<IpAddr> {
         let preferred = addresses.iter().find(|address| Some(address.ip) == self.preferred_source);
         let own = || best(addresses, self.family, self.index, self.gateway);
@@ -148,16 +148,16 @@ fn links(conversation: &mut Conversation<'_>) -> Result<Vec<Link>, NetlinkError>
     })
 }
 
-/// Returns the addresses of a family that other hosts may know.
+/// Returns the addresses in a family that other hosts can use.
 fn addresses_of(conversation: &mut Conversation<'_>, family: u8) -> Result<Vec<Address>, NetlinkError> {
-    // struct ifaddrmsg: family, length of the prefix, flags, scope, and the interface.
+    // struct ifaddrmsg: family, prefix length, flags, scope, and the interface.
     let request = [family, 0, 0, 0, 0, 0, 0, 0];
     conversation.dump_as(libc::RTM_GETADDR, libc::RTM_NEWADDR, &request, |reply| {
         let (header, attributes) = head(reply, IFADDRMSG_LEN)?;
         let (mut own, mut peer, mut flags) = (None, None, u32::from(header[2]));
         each_attribute(attributes, |kind, value| match kind {
             libc::IFA_LOCAL => own = ip(value),
-            // The peer's on a point-to-point interface, otherwise the same.
+            // The peer's address on a point-to-point interface, otherwise the same address.
             libc::IFA_ADDRESS => peer = ip(value),
             IFA_FLAGS => flags = number(value),
             _ => {}
@@ -174,7 +174,7 @@ fn addresses_of(conversation: &mut Conversation<'_>, family: u8) -> Result<Vec<A
     })
 }
 
-/// Returns the routes of the main table to everywhere, in the kernel's order.
+/// Returns the default routes in the main table, in the kernel's order.
 fn default_routes(conversation: &mut Conversation<'_>, family: u8) -> Result<Vec<Route>, NetlinkError> {
     // struct rtmsg: family, and eleven bytes that are zero in a request for all routes.
     let mut request = [0; RTMSG_LEN];
@@ -191,7 +191,8 @@ fn default_routes(conversation: &mut Conversation<'_>, family: u8) -> Result<Vec
             libc::RTA_GATEWAY => route.gateway = ip(value),
             libc::RTA_PRIORITY => route.metric = number(value),
             libc::RTA_PREFSRC => route.preferred_source = ip(value),
-            // The first of several next hops. struct rtnexthop: length, flags, hops, interface.
+            // Uses the first of several next hops. struct rtnexthop: length, flags, hops,
+            // interface.
             libc::RTA_MULTIPATH if route.index == 0 => {
                 route.index = value.get(4..8).map_or(0, number);
             }
@@ -206,7 +207,7 @@ fn head(reply: &[u8], len: usize) -> Result<(&[u8], &[u8]), NetlinkError> {
     reply.split_at_checked(len).ok_or(NetlinkError::Malformed("a reply is cut off"))
 }
 
-/// Returns a number of four bytes, and 0 for another length.
+/// Returns a four-byte number; 0 for any other length.
 fn number(bytes: &[u8]) -> u32 {
     bytes.try_into().map_or(0, u32::from_ne_bytes)
 }
@@ -229,7 +230,7 @@ const IFINFOMSG_LEN: usize = 16;
 const IFADDRMSG_LEN: usize = 8;
 /// The length of `struct rtmsg`.
 const RTMSG_LEN: usize = 12;
-/// `IFA_FLAGS` of `linux/if_addr.h`.
+/// `IFA_FLAGS` from `linux/if_addr.h`.
 const IFA_FLAGS: u16 = 8;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Scripted replies of a routing netlink, and the replies of this host.
+//! Scripted replies from routing netlink, and the replies from this host.
 
 use std::collections::VecDeque;
 
 use super::*;
 use crate::discovery::netlink::attribute;
 
-/// A host whose netlink replies to requests for all items of a type and a family.
+/// A host whose netlink replies to requests for all items with a given type and family.
 #[derive(Default)]
 struct Host {
     items: Vec<(u16, Vec<u8>)>,
@@ -81,7 +81,7 @@ impl Host {
         self
     }
 
-    /// Adds a route of the main table to everywhere.
+    /// Adds a default route to the main table.
     fn route(self, family: i32, index: u32, metric: u32, gateway: Option<&str>) -> Self {
         let gateway = gateway.map(|ip| attribute(libc::RTA_GATEWAY, &octets(ip.parse().unwrap())));
         let oif = attribute(libc::RTA_OIF, &index.to_ne_bytes());

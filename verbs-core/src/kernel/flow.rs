@@ -12,7 +12,7 @@ use crate::types::{
     CompCntrAttachOps, CompCntrEntry, CounterAttachAttr, FlowActionEspAttr, FlowAttr, ReadCountersFlags,
 };
 
-/// Defines an object that holds a kernel handle, and its `Destroy`.
+/// Defines an object that holds a kernel handle, and implements `Destroy` for it.
 macro_rules! kernel_object {
     ($(#[$doc:meta])* $name:ident, $destroy:path) => {
         $(#[$doc])*
@@ -39,7 +39,7 @@ kernel_object! {
 }
 
 impl KernelFlow {
-    /// Creates a rule of the queue pair with this handle. The rule refers to flow actions and
+    /// Creates a rule for the queue pair with this handle. The rule refers to flow actions and
     /// counters by handle.
     ///
     /// # Errors
@@ -110,7 +110,8 @@ impl CountersOps for KernelCounters {
         self.handle
     }
 
-    /// Always fails: the kernel has no method for it. A driver that counts has its own object.
+    /// Always fails, because the kernel has no method for this. A driver with counters has its own
+    /// object.
     fn attach_point_flow(&self, _attr: &CounterAttachAttr, _flow: Option<&KernelFlow>) -> Result<()> {
         Err(self.context.uverbs.error("attach_counters_point_flow", Errno::OPNOTSUPP))
     }
@@ -284,7 +285,7 @@ mod tests {
         counters.destroy().unwrap();
     }
 
-    /// A flow rule of another provider.
+    /// A flow rule type of another provider.
     #[derive(Debug)]
     struct Other;
 

@@ -1,4 +1,4 @@
-//! [`Groups`]: the multicast groups of a kernel queue pair.
+//! [`Groups`]: the multicast groups that a kernel queue pair is attached to.
 
 use crate::channel::Uverbs;
 use crate::errno::Errno;
@@ -6,7 +6,7 @@ use crate::error::{Cause, Result};
 use crate::types::{Gid, QpType};
 use crate::{cmd, explain, room};
 
-/// The multicast groups of a queue pair.
+/// The multicast groups that a queue pair is attached to.
 ///
 /// The kernel refuses to destroy a queue pair attached to a group (`EBUSY`), so a provider first
 /// detaches it from the groups in this list.
@@ -65,9 +65,9 @@ impl Groups {
         Ok(())
     }
 
-    /// Detaches the queue pair with this handle from all groups before it is destroyed. Groups that
-    /// the kernel refuses to detach stay in the list; the result of the destruction shows whether
-    /// they mattered.
+    /// Detaches the queue pair with this handle from all groups before it is destroyed. Groups from
+    /// which the kernel refuses to detach it stay in the list; destroying the queue pair shows
+    /// whether they matter.
     pub fn detach_all(&mut self, uverbs: &Uverbs, handle: u32) {
         self.0.retain(|(gid, lid)| cmd::mcast::detach_mcast(uverbs, handle, gid, *lid).is_err());
     }

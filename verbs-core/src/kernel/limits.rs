@@ -1,8 +1,8 @@
-//! The causes of the kernel's `EINVAL`, `EOPNOTSUPP` or `ENOMEM`, as far as its limits explain
-//! them.
+//! The causes of an `EINVAL`, `EOPNOTSUPP` or `ENOMEM` from the kernel, as far as the device's
+//! limits explain them.
 //!
 //! These functions run only after a command has failed, so successful commands cost nothing more.
-//! The rules come from [`crate::explain`]; this file queries the limits they need.
+//! The rules come from [`crate::explain`]; this file queries the limits that they need.
 
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -51,8 +51,8 @@ impl KernelContext {
         }
     }
 
-    /// Adds the cause of a rejected region. `start` is the start of its memory (or the offset in
-    /// its file) and the address in work requests. `length` is `None` if the memory does not
+    /// Adds the cause of rejecting a region. `start` holds the start of its memory (or the offset
+    /// in its file) and its address in work requests. `length` is `None` if the memory does not
     /// change.
     pub(super) fn explain_reg_mr(
         &self,
@@ -91,7 +91,7 @@ impl KernelContext {
                 }
                 let Ok(attr) = self.query_device() else { return error };
                 let error = limit(error, "length", length, 0, attr.max_mr_size);
-                // The device supports the right, but perhaps not for this memory.
+                // The device supports the right, but may not support it for this memory.
                 if error.cause == Cause::Unknown && access.contains(AccessFlags::FLUSH_PERSISTENT) {
                     let reason =
                         "FLUSH_PERSISTENT is a right to persistent memory, and this memory may not be".into();
@@ -138,7 +138,7 @@ impl KernelContext {
         }
     }
 
-    /// Adds the cause of a rejected completion queue: a limit, or else a flag.
+    /// Adds the cause of rejecting a completion queue: a limit or, failing that, a flag.
     pub fn explain_create_cq(&self, error: Error, attr: &CqInitAttr<'_>) -> Error {
         let flags = attr.flags - CqFlags::SINGLE_THREADED;
         let with_flags = |error: Error| match error.cause {
@@ -160,8 +160,8 @@ impl KernelContext {
         with_flags(limit(error, "comp_vector", attr.comp_vector.into(), 0, last))
     }
 
-    /// Adds the cause of rejecting the size `cqe` for a completion queue with `unread` completions:
-    /// a limit.
+    /// Adds the cause of rejecting the size `cqe` for a completion queue with `unread` unpolled
+    /// completions: a limit.
     pub fn explain_resize_cq(&self, error: Error, cqe: u32, unread: usize) -> Error {
         if error.errno != Errno::INVAL {
             return error;
@@ -170,7 +170,7 @@ impl KernelContext {
         limit(error, "cqe", cqe.into(), unread.max(1) as u64, device.max_cqe.into())
     }
 
-    /// Adds the cause of rejected moderation of a completion queue: a limit.
+    /// Adds the cause of rejecting a completion queue's moderation: a limit.
     pub fn explain_modify_cq(&self, error: Error, moderation: CqModeration) -> Error {
         if error.errno != Errno::INVAL {
             return error;
@@ -181,8 +181,8 @@ impl KernelContext {
         limit(error, "cq_period", cq_period.into(), 0, caps.max_cq_period.into())
     }
 
-    /// Adds the cause of a rejected queue pair: a limit, or else the type. `max_inline` is the
-    /// limit of inline data, which no query returns.
+    /// Adds the cause of rejecting a queue pair: a limit or, failing that, the type. `max_inline`
+    /// is the limit on inline data, which no query returns.
     pub fn explain_create_qp(
         &self,
         error: Error,
@@ -212,7 +212,7 @@ impl KernelContext {
         if error.errno == Errno::NOMEM { error.because(shortage) } else { error }
     }
 
-    /// Adds the cause of a rejected shared receive queue: a limit.
+    /// Adds the cause of rejecting a shared receive queue: a limit.
     pub fn explain_create_srq(&self, error: Error, attr: &SrqInitAttr) -> Error {
         if error.errno == Errno::NOMEM {
             return self.explain_shortage(error, "shared receive queues", |device| device.max_srq);
@@ -226,7 +226,7 @@ impl KernelContext {
         limit(error, "srq_limit", attr.srq_limit.into(), 0, device.max_srq_wr.into())
     }
 
-    /// Adds the cause of a rejected change of a shared receive queue: a limit of the device.
+    /// Adds the cause of rejecting a change to a shared receive queue: one of the device's limits.
     pub fn explain_modify_srq(&self, error: Error, attr: &SrqAttr, mask: SrqAttrMask) -> Error {
         if error.errno != Errno::INVAL {
             return error;
@@ -242,8 +242,8 @@ impl KernelContext {
         error
     }
 
-    /// Adds the cause of a rejected transition of a queue pair in the state `at`: the transition
-    /// table, or else a value of the attributes.
+    /// Adds the cause of rejecting a transition of a queue pair in the state `at`: the transition
+    /// table or, failing that, an attribute's value.
     pub fn explain_modify_qp(
         &self,
         error: Error,
@@ -255,7 +255,7 @@ impl KernelContext {
         if is_unreachable(&error) && mask.contains(QpAttrMask::AV) {
             return self.explain_path(error, &attr.ah_attr);
         }
-        // ENODATA: the source GID is an empty entry of the table.
+        // ENODATA means that the source GID is an empty table entry.
         if error.cause != Cause::Unknown || !matches!(error.errno, Errno::INVAL | Errno::NODATA) {
             return error;
         }
@@ -281,7 +281,7 @@ impl KernelContext {
             error = self.explain_path(error, &attr.ah_attr);
         }
         if error.cause == Cause::Unknown && mask.intersects(OF_DEVICE) {
-            // Kernels mask the other numbers, or take them unchanged.
+            // Kernels truncate the other numbers, or use them unchanged.
             if let Err(cause) = explain::numbers_fit(attr, mask & OF_DEVICE) {
                 return error.because(cause);
             }
@@ -300,7 +300,7 @@ impl KernelContext {
         error
     }
 
-    /// Adds the cause of a rejected path: a nonexistent port, no GRH on an Ethernet port, a
+    /// Adds the cause of rejecting a path: a nonexistent port, no GRH on an Ethernet port, a
     /// nonexistent source GID, or an unreachable destination.
     pub fn explain_path(&self, error: Error, attr: &AhAttr) -> Error {
         if is_unreachable(&error)
@@ -336,8 +336,8 @@ impl KernelContext {
     }
 }
 
-/// Returns whether the kernel could not reach the destination of a path. `ETIMEDOUT`: it waited in
-/// vain for the destination's Ethernet address.
+/// Returns whether the kernel could not reach the destination of a path. `ETIMEDOUT` means that it
+/// waited in vain for the destination's Ethernet address.
 fn is_unreachable(error: &Error) -> bool {
     error.cause == Cause::Unknown
         && matches!(error.errno, Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::TIMEDOUT)
@@ -354,7 +354,8 @@ const EVERY_DEVICE: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC);
 
-/// The attributes of [`explain::numbers_of_device`] and the short ones of [`explain::numbers_fit`].
+/// The attributes that [`explain::numbers_of_device`] checks, and the short numbers that
+/// [`explain::numbers_fit`] checks.
 const OF_DEVICE: QpAttrMask = QpAttrMask::TIMEOUT
     .union(QpAttrMask::RETRY_CNT)
     .union(QpAttrMask::RNR_RETRY)
@@ -362,8 +363,8 @@ const OF_DEVICE: QpAttrMask = QpAttrMask::TIMEOUT
     .union(QpAttrMask::MAX_QP_RD_ATOMIC)
     .union(QpAttrMask::MAX_DEST_RD_ATOMIC);
 
-/// Returns the error with the limit as its cause, if it has no cause yet and the value exceeds the
-/// limit.
+/// Returns the error with the limit as its cause, if it has no cause yet and the value is outside
+/// the limits.
 fn limit(error: Error, name: &'static str, asked: u64, min: u64, max: u64) -> Error {
     match explain::within(name, asked, min, max) {
         Err(cause) if error.cause == Cause::Unknown => error.because(cause),

@@ -3,12 +3,12 @@
 //! A provider wraps it in its own context and adds queues, doorbells and address vectors. Objects
 //! without driver-specific data are implemented here: protection domains, memory regions, memory
 //! windows and DMA handles ([`KernelPd`], [`KernelMr`], [`KernelMw`], [`KernelDmah`]), and in
-//! `flow` the flow rules, flow actions, counters and tables of work queues.
+//! `flow` flow rules, flow actions, counters and tables of work queues.
 //!
 //! # Safety
 //! A [`KernelContext`] has the right to command its device ([`Uverbs`]). It uses the right for
 //! queries and for the objects above. Each object destroys only itself. It passes the right on only
-//! by [`KernelContext::uverbs`] and [`Kernel::new`], which are unsafe.
+//! through [`KernelContext::uverbs`] and [`Kernel::new`], which are unsafe.
 
 mod flow;
 mod groups;
@@ -37,7 +37,7 @@ pub use groups::Groups;
 pub use objects::{KernelDmah, KernelMr, KernelMw, KernelPd};
 pub use right::Kernel;
 
-/// An open kernel device, shared by everything created from it.
+/// An open kernel device, shared by all objects created from it.
 #[derive(Debug)]
 pub struct KernelContext {
     uverbs: Uverbs,
@@ -46,19 +46,19 @@ pub struct KernelContext {
     core_support: u64,
     /// The number of ports reported by netlink, which may exceed 255.
     phys_port_cnt: Option<u32>,
-    /// Opened with the first object that can raise events, because a context used for queries alone
-    /// needs none.
+    /// The asynchronous event file, opened with the first object that can raise events, because a
+    /// context used only for queries needs none.
     async_fd: OnceLock<OwnedFd>,
     fw_ver: fn(u64) -> String,
 }
 
 impl KernelContext {
-    /// Opens a device of the driver with the id `driver_id`. `fw_ver` formats its firmware
-    /// versions.
+    /// Opens a device whose driver has the id `driver_id`. `fw_ver` formats its firmware version.
     ///
     /// # Errors
-    /// `ENODEV` for a device known to have another driver; [`Cause::File`](crate::Cause::File) if
-    /// the device's file cannot be opened; any errno the kernel returns.
+    /// `ENODEV` for a device that is known to have another driver;
+    /// [`Cause::File`](crate::Cause::File) if the device's file cannot be opened; any errno the
+    /// kernel returns.
     pub fn open(device: &DeviceInfo, driver_id: u32, fw_ver: fn(u64) -> String) -> Result<Arc<Self>> {
         Self::open_uhw(device, driver_id, fw_ver, Uhw::none())
     }
@@ -77,9 +77,9 @@ impl KernelContext {
         if device.driver_id().is_some_and(|id| id.0 != driver_id) {
             return Err(Error::new("open_device", device.name(), Errno::NODEV));
         }
-        // SAFETY: this module uses the right to command as `Uverbs` requires (see its head). The
-        // driver is the one reported by the kernel; if it reported none, it rejects ioctls meant
-        // for another driver.
+        // SAFETY: this module uses the right to command as `Uverbs` requires (see the top of the
+        // file). The driver is the one reported by the kernel; if it reported none, it rejects
+        // ioctls meant for another driver.
         let uverbs = unsafe { Uverbs::open(device, driver_id) }?;
         Self::with_ports(uverbs, device.ibdev_path(), fw_ver, uhw, device.phys_port_cnt())
     }
@@ -89,8 +89,8 @@ impl KernelContext {
     ///
     /// # Errors
     /// `ENODEV` for a device known to have another driver; [`Cause::File`](crate::Cause::File) for
-    /// a file other than the device's; `EOPNOTSUPP` if the driver does not share contexts; any
-    /// other errno the kernel returns.
+    /// a file of another device; `EOPNOTSUPP` if the driver does not share contexts; any other
+    /// errno the kernel returns.
     pub fn import(
         device: &DeviceInfo,
         file: OwnedFd,
@@ -100,7 +100,7 @@ impl KernelContext {
         Self::import_with(device, file, driver_id, fw_ver, DriverAttrs::none())
     }
 
-    /// Shares a context like [`import`](Self::import), with the driver's own attributes of the
+    /// Shares a context like [`import`](Self::import), with the driver's own attributes for the
     /// query.
     ///
     /// # Errors
@@ -126,8 +126,8 @@ impl KernelContext {
     /// attributes in `driver`.
     ///
     /// # Errors
-    /// Any errno the kernel returns for the query of the context; notably `EOPNOTSUPP` if the
-    /// driver does not share contexts.
+    /// Any errno the kernel returns when the context is queried; notably `EOPNOTSUPP` if the driver
+    /// does not share contexts.
     pub fn import_over(
         uverbs: Uverbs,
         ibdev_path: &Path,
@@ -142,7 +142,7 @@ impl KernelContext {
     /// data in `uhw`.
     ///
     /// # Errors
-    /// Any errno the kernel returns for the query of the context.
+    /// Any errno the kernel returns for the command that creates the context.
     pub fn new(
         uverbs: Uverbs,
         ibdev_path: &Path,
@@ -184,7 +184,7 @@ impl KernelContext {
         })
     }
 
-    /// Returns the properties of the device and the driver's properties in `uhw`.
+    /// Returns the device's attributes, and the driver-specific attributes in `uhw`.
     ///
     /// # Errors
     /// The errors of [`DeviceOps::query_device_ex`].
@@ -210,7 +210,7 @@ impl KernelContext {
     /// Same as [`ContextOps::export_device`](crate::provider::ContextOps::export_device).
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a channel without a file; any errno of `dup(2)`.
+    /// `EOPNOTSUPP` for a channel without a file; any errno from `dup(2)`.
     #[allow(unsafe_code)]
     pub unsafe fn export(&self) -> Result<OwnedFd> {
         let error = |errno| self.uverbs.error("export_device", errno);
@@ -232,8 +232,8 @@ impl KernelContext {
         }
     }
 
-    /// Returns the GID table by a single command, or `None` if the kernel lacks the command or the
-    /// table exceeds one call.
+    /// Returns the GID table with a single command; `None` if the kernel lacks the command or the
+    /// table does not fit one reply.
     fn gid_table_at_once(&self) -> Result<Option<Vec<GidEntry>>> {
         match cmd::gid::query_gid_table(&self.uverbs) {
             Err(error) if error.errno == Errno::INVAL => Ok(None),
@@ -253,7 +253,7 @@ impl KernelContext {
         Ok(())
     }
 
-    /// Returns the access rights without the optional rights unsupported by this kernel.
+    /// Returns the access rights without the optional rights that this kernel does not support.
     fn access_for_kernel(&self, access: AccessFlags) -> AccessFlags {
         if IbUverbsCoreSupport::from_bits_retain(self.core_support as _)
             .contains(IbUverbsCoreSupport::IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS)
@@ -354,7 +354,8 @@ impl DeviceOps for KernelContext {
     }
 }
 
-/// Converts the errno that sysfs returns for an index outside a table, where a file is missing.
+/// Converts the errno that sysfs returns for an index outside a table, because its file does not
+/// exist.
 fn outside_is_invalid(errno: Errno) -> Errno {
     if errno == Errno::NOENT { Errno::INVAL } else { errno }
 }

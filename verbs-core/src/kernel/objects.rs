@@ -5,7 +5,7 @@
 //!
 //! # Safety
 //! The callers of [`KernelPd::reg_mr`], [`KernelPd::reg_mr_ex`] and [`KernelMr::rereg`] make the
-//! promises about the memory.
+//! promises about memory.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -28,7 +28,7 @@ pub struct KernelPd {
 }
 
 impl KernelPd {
-    /// Allocates a protection domain, for a driver without its own data in it.
+    /// Allocates a protection domain, for a driver that adds no data of its own.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `ENOMEM`.
@@ -101,7 +101,7 @@ impl KernelPd {
         self.registered(info, Some((start, iova)), length, access)
     }
 
-    /// Registers `length` bytes of a dma-buf from `offset` on.
+    /// Registers `length` bytes of a dma-buf, starting at `offset`.
     ///
     /// # Safety
     /// Same as [`ContextOps::reg_dmabuf_mr`](crate::provider::ContextOps::reg_dmabuf_mr).
@@ -124,7 +124,7 @@ impl KernelPd {
         self.registered(info, Some((offset, iova)), length, access)
     }
 
-    /// Registers `length` bytes of device memory from `offset` on, by the memory's handle.
+    /// Registers `length` bytes of the device memory with this handle, starting at `offset`.
     ///
     /// # Errors
     /// The errors of [`ContextOps::reg_dm_mr`](crate::provider::ContextOps::reg_dm_mr).
@@ -136,13 +136,13 @@ impl KernelPd {
         access: AccessFlags,
     ) -> Result<KernelMr> {
         let context = &self.context;
-        // The kernel accepts no other addresses.
+        // The kernel accepts only zero-based addresses.
         let access = context.access_for_kernel(access) | AccessFlags::ZERO_BASED;
         let info = cmd::mr::reg_dm_mr(&context.uverbs, self.handle, dm_handle, offset, length, access);
         self.registered(info, None, usize::try_from(length).unwrap_or(usize::MAX), access)
     }
 
-    /// Advises the device about the pages of elements in on-demand paging regions.
+    /// Advises the device about the pages of scatter/gather elements in on-demand paged regions.
     ///
     /// # Errors
     /// The errors of [`ContextOps::advise_mr`](crate::provider::ContextOps::advise_mr).
@@ -150,7 +150,7 @@ impl KernelPd {
         cmd::mr::advise_mr(&self.context.uverbs, self.handle, advice, flags, sges)
     }
 
-    /// Returns the memory region of the same open file with this handle and its description.
+    /// Returns the memory region with this handle on the same open file, and its attributes.
     ///
     /// # Errors
     /// The errors of [`ContextOps::import_mr`](crate::provider::ContextOps::import_mr).
@@ -172,7 +172,7 @@ impl KernelPd {
         Ok(KernelMr { context, info, is_own: true })
     }
 
-    /// Allocates a memory window, for a driver without its own data in it.
+    /// Allocates a memory window, for a driver that adds no data of its own.
     ///
     /// # Errors
     /// The errors of [`ContextOps::alloc_mw`](crate::provider::ContextOps::alloc_mw).

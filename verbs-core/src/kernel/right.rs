@@ -1,9 +1,9 @@
 //! [`Kernel`]: a kernel context with the right to command it, shared by a provider's objects.
 //!
 //! # Safety
-//! A provider takes the right once, by [`Kernel::new`], for all its files. From then on its objects
-//! command the context without unsafe code, so safe code outside the provider must never reach a
-//! [`Kernel`].
+//! A provider obtains the right once, with [`Kernel::new`], for all its files. From then on, its
+//! objects command the context without unsafe code, so safe code outside the provider must never
+//! reach a [`Kernel`].
 #![allow(unsafe_code)]
 
 use std::ops::Deref;
@@ -18,11 +18,11 @@ use crate::channel::Uverbs;
 pub struct Kernel(Arc<KernelContext>);
 
 impl Kernel {
-    /// Takes the right to command a context.
+    /// Obtains the right to command a context.
     ///
     /// # Safety
     /// The caller keeps the promises listed at [`Uverbs`], and passes the value and its clones only
-    /// to code that keeps them too.
+    /// to code that keeps these promises too.
     pub const unsafe fn new(context: Arc<KernelContext>) -> Self {
         Self(context)
     }

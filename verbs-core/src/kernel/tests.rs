@@ -1,4 +1,4 @@
-//! Tests of the causes found after the kernel returned an errno.
+//! The causes found after the kernel has returned an errno.
 
 use core::ops::ControlFlow;
 use std::path::Path;
@@ -195,7 +195,7 @@ fn a_source_gid_that_is_empty_is_named() {
     assert_eq!(error.to_string(), "modify_qp on rxe0: port 1 has no GID at index 7 (EINVAL)");
 }
 
-/// The attributes of the step to RTR.
+/// The attributes required for the step to RTR.
 const TO_RTR: QpAttrMask = QpAttrMask::STATE
     .union(QpAttrMask::AV)
     .union(QpAttrMask::PATH_MTU)
@@ -259,7 +259,7 @@ fn the_port_of_a_path_is_told_from_the_port_of_a_queue_pair() {
     let grh = Some(GlobalRoute::default());
     for path in [AhAttr::lid(9, 5), AhAttr { grh, ..AhAttr::lid(9, 0) }] {
         let (context, scripted) = context(0);
-        // First the entry of the table is queried, then the port, then the device.
+        // First the GID table entry is queried, then the port, then the device.
         scripted.expect(path.grh.map(|_| refused(Errno::INVAL)));
         scripted.expect([refused(Errno::INVAL), device()]);
         let error =
@@ -442,7 +442,8 @@ fn reg_mr(pd: &KernelPd, length: usize) -> crate::Result<KernelMr> {
 
 #[test]
 fn a_registration_that_fails_names_the_limit_that_it_passed() {
-    // This process's own limit, for the duration of this test. Nothing else here locks memory.
+    // Lowers the limit of this process for the duration of the test. Nothing else here locks
+    // memory.
     let (soft, hard) = getrlimit(Resource::RLIMIT_MEMLOCK).unwrap();
     let limit = hard.min(8 << 20);
     setrlimit(Resource::RLIMIT_MEMLOCK, limit, hard).unwrap();
@@ -494,7 +495,7 @@ fn a_changed_region_has_new_keys_and_one_that_was_not_changed_its_old_ones() {
     let error = rereg(&mut mr, AccessFlags::REMOTE_WRITE).unwrap_err();
     assert_eq!(error.to_string(), "rereg_mr on rxe0: REMOTE_WRITE needs LOCAL_WRITE as well (EINVAL)");
     assert_eq!((mr.handle(), mr.lkey(), mr.rkey()), (0x11, 0x22, 0x33));
-    // Optional rights are left out here too.
+    // Optional rights are removed here too.
     let text = format!(
         "ioctl 0.0: 0x2 u64 0xb, 0x0 in {}1100000004000000{}01000000, 0x1 out 8 bytes",
         "00".repeat(8),
@@ -557,7 +558,7 @@ fn the_speed_of_a_port_is_computed_where_the_kernel_has_none() {
     let (context, scripted) = context(0);
     scripted.expect([Expect::anything(Reply::outputs([&8005_u64.to_ne_bytes()]))]);
     assert_eq!(context.query_port_speed(1), Ok(8005));
-    // 4X EDR, 1X SDR by the older attribute, and a width without a name.
+    // 4X EDR, 1X SDR in the older attribute, and a width without a name.
     scripted.expect([refused(Errno::PROTONOSUPPORT), port(2, 32), port(1, 0), port(3, 32)]);
     assert_eq!(context.query_port_speed(1), Ok(1000));
     assert_eq!(context.query_port_speed(1), Ok(25));

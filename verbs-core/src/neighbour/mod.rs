@@ -1,5 +1,5 @@
-//! The Ethernet address of a RoCE destination, for providers that write it into address vectors,
-//! and for programs that query it.
+//! The Ethernet address of a RoCE destination, for providers that write it into address vectors and
+//! programs that query it.
 //!
 //! ```text
 //! route to the destination ──► this host ────────────► the interface's own address
@@ -11,8 +11,8 @@
 //! neighbour table ── unknown ──► a datagram makes the kernel query; wait for the table to change
 //! ```
 //!
-//! The crate netlink-packet-route would replace the parsing of three messages here by 31,500 lines,
-//! which compile in 9 seconds of CPU time. It has no messages of RDMA netlink.
+//! The crate netlink-packet-route would replace the code that parses three messages here with
+//! 31,500 lines, which take 9 seconds of CPU time to compile. It does not cover RDMA netlink.
 //!
 //! # References
 //! `rtnetlink(7)`; RFC 1112, section 6.4; RFC 2464, sections 4 and 7
@@ -36,12 +36,12 @@ pub struct EthPath {
 }
 
 /// Returns the Ethernet path from a local address on an interface to a destination. If the kernel
-/// does not have the address of the destination or its gateway, queries it and waits for the reply
-/// for up to `patience`.
+/// does not have the Ethernet address of the destination or its gateway, queries it and waits up to
+/// `patience` for the reply.
 ///
 /// # Errors
-/// `EHOSTUNREACH` for a destination without a route or an Ethernet address and for a destination
-/// that does not reply; any errno of creating a socket or binding it to `source`.
+/// `EHOSTUNREACH` for a destination that has no route or no Ethernet address, or does not reply;
+/// any errno from creating a socket or binding it to `source`.
 #[doc(alias = "ibv_resolve_eth_l2_from_gid")]
 pub fn resolve(
     ifindex: u32,
@@ -62,8 +62,8 @@ pub fn resolve(
     Ok(EthPath { mac, vlan })
 }
 
-/// Returns the IP address encoded in a RoCE GID: an IPv4 address if the GID maps one, or maps a
-/// multicast group in the range that IBTA's specification reserves for IPv4.
+/// Returns the IP address encoded in a RoCE GID: an IPv4 address if the GID maps one, or if it maps
+/// a multicast group in the range that the IBTA specification reserves for IPv4.
 ///
 /// # References
 /// IBTA volume 1, annex A17
@@ -75,10 +75,10 @@ pub fn address_of(gid: &Gid) -> IpAddr {
     }
 }
 
-/// Returns the index of the interface with a local address.
+/// Returns the index of the interface that has a local address.
 ///
 /// # Errors
-/// `ENODEV` if no interface has it; the errno of `getifaddrs(3)`.
+/// `ENODEV` if no interface has the address; the errno from `getifaddrs(3)`.
 pub fn interface_with(address: IpAddr) -> Result<u32, Errno> {
     let of = |storage: nix::sys::socket::SockaddrStorage| -> Option<IpAddr> {
         let v4 = storage.as_sockaddr_in().map(|address| address.ip().into());
@@ -89,26 +89,26 @@ pub fn interface_with(address: IpAddr) -> Result<u32, Errno> {
     Ok(nix::net::if_::if_nametoindex(interface.interface_name.as_str())?)
 }
 
-/// The next hop of packets to a destination.
+/// The next hop for packets to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NextHop {
-    /// Reached at this Ethernet address.
+    /// The destination is reached at this Ethernet address.
     Known([u8; 6]),
-    /// A neighbour, whose Ethernet address must be resolved.
+    /// The next hop is this neighbour, whose Ethernet address must be resolved.
     Neighbour(IpAddr),
 }
 
-/// An interface.
+/// A network interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Link {
-    /// Its Ethernet address.
+    /// The interface's Ethernet address.
     mac: Option<[u8; 6]>,
     vlan: Option<u16>,
     /// Whether the kernel resolves the Ethernet addresses of its neighbours.
     asks: bool,
 }
 
-/// Queries about one interface.
+/// Netlink queries about one interface.
 struct Lookup<'w> {
     conversation: Conversation<'w>,
     ifindex: u32,
@@ -119,15 +119,15 @@ impl<'w> Lookup<'w> {
         Self { conversation: Conversation::new(wire), ifindex }
     }
 
-    /// Returns the first hop of the route to a destination by this interface.
+    /// Returns the first hop of the route to a destination through this interface.
     ///
     /// # Errors
     /// [`NetlinkError::Refused`] with the kernel's errno if there is no route, and with
     /// `EHOSTUNREACH` if the route forbids packets.
     fn next_hop(&mut self, destination: IpAddr) -> Result<NextHop, NetlinkError> {
         let bytes = octets(destination);
-        // struct rtmsg: family, length of the destination's prefix, and ten bytes that are zero in
-        // a request.
+        // struct rtmsg: family, the destination's prefix length, and ten bytes that are zero in a
+        // request.
         let mut request = vec![0; RTMSG_LEN];
         request[0] = family(destination);
         request[1] = (bytes.len() * 8) as u8;
@@ -162,7 +162,7 @@ impl<'w> Lookup<'w> {
     /// Returns a neighbour's Ethernet address, if the kernel has it.
     ///
     /// # Errors
-    /// Any [`NetlinkError`] except the one for a neighbour missing from the table.
+    /// Any [`NetlinkError`], except the error for a neighbour that is missing from the table.
     fn neighbour(&mut self, neighbour: IpAddr) -> Result<Option<[u8; 6]>, NetlinkError> {
         // struct ndmsg: family, three bytes of padding, the interface, and four bytes that are zero
         // in a request.
@@ -190,7 +190,8 @@ impl<'w> Lookup<'w> {
     /// Describes the interface.
     ///
     /// # Errors
-    /// Any [`NetlinkError`]; notably [`NetlinkError::Refused`] with `ENODEV` if it does not exist.
+    /// Any [`NetlinkError`]; notably [`NetlinkError::Refused`] with `ENODEV` if the interface does
+    /// not exist.
     fn link(&mut self) -> Result<Link, NetlinkError> {
         // struct ifinfomsg: family, padding, type, the interface, flags, and a mask of flags.
         let mut request = vec![0; IFINFOMSG_LEN];
@@ -212,8 +213,8 @@ impl<'w> Lookup<'w> {
     }
 }
 
-/// Returns the number of a VLAN from the description of an interface's kind; `None` for other
-/// kinds.
+/// Returns the VLAN id from the description of an interface's kind; `None` if the interface is not
+/// a VLAN.
 fn vlan(info: &[u8]) -> Result<Option<u16>, NetlinkError> {
     let (mut is_vlan, mut data) = (false, Vec::new());
     each_attribute(info, |kind, value| match kind {
@@ -239,7 +240,7 @@ fn solicit(
     patience: Duration,
 ) -> Result<[u8; 6], Errno> {
     let deadline = Instant::now() + patience;
-    // Opened before the datagram is sent, so that no change is missed.
+    // The socket is opened before the datagram is sent, so that no change is missed.
     let mut changes = NetlinkSocket::neighbour_changes(patience / TRIES)?;
     let probe = Probe::new(lookup.ifindex, source, neighbour)?;
     let mut buffer = vec![0; 4096];
@@ -253,7 +254,7 @@ fn solicit(
                 return Err(Errno::HOSTUNREACH);
             }
             match changes.recv(&mut buffer) {
-                // A change of any neighbour. Lost changes are covered by querying the table again.
+                // Any neighbour has changed. Lost changes are covered by querying the table again.
                 Ok(_) | Err(Errno::NOBUFS) => {}
                 Err(Errno::TIMEDOUT) => break,
                 Err(errno) => return Err(errno),
@@ -262,7 +263,7 @@ fn solicit(
     }
 }
 
-/// A datagram that makes the kernel query a neighbour's Ethernet address.
+/// A datagram socket that makes the kernel query a neighbour's Ethernet address.
 #[derive(Debug)]
 struct Probe {
     socket: UdpSocket,
@@ -283,7 +284,7 @@ impl Probe {
     }
 }
 
-/// A pending query of a neighbour's Ethernet address, for programs that wait for many files. The
+/// A pending query for a neighbour's Ethernet address, for programs that wait on many files. The
 /// descriptor becomes readable when the kernel's table has changed.
 #[derive(Debug)]
 pub struct Search {
@@ -296,8 +297,9 @@ pub struct Search {
 }
 
 impl Search {
-    /// Queries the next hop from a local address on an interface to a destination. Returns `None`
-    /// if no query is needed: the kernel has the Ethernet address already, or needs none.
+    /// Queries the Ethernet address of the next hop from a local address on an interface to a
+    /// destination. Returns `None` if no query is needed: the kernel has the Ethernet address
+    /// already, or needs none.
     ///
     /// # Errors
     /// The errors of [`resolve`].
@@ -306,7 +308,7 @@ impl Search {
         let Some(neighbour) = unknown_hop(&mut table, ifindex, destination).map_err(unreachable)? else {
             return Ok(None);
         };
-        // Opened before the datagram is sent, so that no change is missed.
+        // The socket is opened before the datagram is sent, so that no change is missed.
         let changes = NetlinkSocket::neighbour_changes(Duration::ZERO)?;
         let probe = Probe::new(ifindex, source, neighbour)?;
         probe.send();
@@ -316,12 +318,12 @@ impl Search {
     /// Returns whether the neighbour has replied, without waiting.
     ///
     /// # Errors
-    /// Any errno of `recvmsg(2)`.
+    /// Any errno from `recvmsg(2)`.
     pub fn is_found(&mut self) -> Result<bool, Errno> {
         let mut buffer = [0; 4096];
         loop {
             match self.changes.recv(&mut buffer) {
-                // A change of any neighbour. Lost changes are covered by querying the table again.
+                // Any neighbour has changed. Lost changes are covered by querying the table again.
                 Ok(_) | Err(Errno::NOBUFS) => {}
                 Err(Errno::TIMEDOUT) => break,
                 Err(errno) => return Err(errno),
@@ -344,7 +346,7 @@ impl AsFd for Search {
     }
 }
 
-/// Returns the first hop to a destination, if its Ethernet address is needed but unknown.
+/// Returns the first hop to a destination if its Ethernet address is needed but unknown.
 ///
 /// # Errors
 /// The errors of [`Lookup::next_hop`] and [`Lookup::link`].
@@ -359,7 +361,7 @@ fn unknown_hop(
     Ok((!is_known).then_some(neighbour))
 }
 
-/// Returns the Ethernet address determined by an IP address alone.
+/// Returns the Ethernet address if the IP address alone determines it.
 fn encoded(address: IpAddr) -> Option<[u8; 6]> {
     match address {
         IpAddr::V4(address) if address.is_multicast() => {
@@ -406,7 +408,7 @@ fn head(reply: &[u8], len: usize) -> Result<(&[u8], &[u8]), NetlinkError> {
     reply.split_at_checked(len).ok_or(NetlinkError::Malformed("a reply is cut off"))
 }
 
-/// Converts the reason for a missing route or neighbour.
+/// Converts the error for a missing route or neighbour.
 fn unreachable(error: NetlinkError) -> Errno {
     match error {
         NetlinkError::NoSocket(errno) | NetlinkError::Io(errno) => errno,
@@ -422,11 +424,11 @@ const NDMSG_LEN: usize = 12;
 /// The length of `struct ifinfomsg`.
 const IFINFOMSG_LEN: usize = 16;
 const IFINFOMSG_FLAGS_AT: usize = 8;
-/// `IFLA_VLAN_ID` of `linux/if_link.h`.
+/// `IFLA_VLAN_ID` from `linux/if_link.h`.
 const IFLA_VLAN_ID: u16 = 1;
-/// The port of the discard protocol, which no program listens on.
+/// The port of the discard protocol, where no program listens.
 const DISCARD_PORT: u16 = 9;
-/// The maximum number of datagrams sent to a silent neighbour.
+/// The maximum number of datagrams sent to a neighbour that does not reply.
 const TRIES: u32 = 11;
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Scripted replies of a routing netlink and this machine's replies for its loopback interface.
+//! Scripted replies from routing netlink, and this machine's replies about its loopback interface.
 
 use std::collections::VecDeque;
 
 use super::*;
 
-/// A netlink that replies to each request with the next message: its type and payload.
+/// A netlink that replies to each request with the next message, given by type and payload.
 struct Paper {
     replies: VecDeque<(u16, Vec<u8>)>,
     requests: Vec<Vec<u8>>,
@@ -28,7 +28,7 @@ impl Wire for Paper {
         buffer[..4].copy_from_slice(&(len as u32).to_ne_bytes());
         buffer[4..6].copy_from_slice(&message_type.to_ne_bytes());
         buffer[6..8].fill(0);
-        // The sequence number of the request.
+        // The request's sequence number.
         buffer[8..12].copy_from_slice(&self.requests.last().unwrap()[8..12]);
         buffer[12..16].fill(0);
         buffer[16..len].copy_from_slice(&payload);
@@ -70,7 +70,7 @@ fn a_destination_on_the_link_is_a_neighbour_and_one_behind_a_gateway_is_the_gate
         route(1, &[]),
         route(1, &[gateway]),
         route(1, &[gateway6]),
-        // Routers announce themselves by their link-local address.
+        // Routers announce themselves with their link-local address.
         route(1, &[local]),
     ]);
     let mut lookup = Lookup::new(&mut paper, 5);
@@ -90,7 +90,7 @@ fn a_destination_on_the_link_is_a_neighbour_and_one_behind_a_gateway_is_the_gate
 fn a_destination_of_this_host_has_the_address_of_the_interface() {
     let mut paper = Paper::new([route(libc::RTN_LOCAL, &[]), link(&[attribute(libc::IFLA_ADDRESS, &MAC)])]);
     assert_eq!(Lookup::new(&mut paper, 5).next_hop(ip("10.0.0.1")), Ok(NextHop::Known(MAC)));
-    // A non-Ethernet interface: its addresses have 20 bytes.
+    // A non-Ethernet interface, whose addresses have 20 bytes.
     let mut paper =
         Paper::new([route(libc::RTN_LOCAL, &[]), link(&[attribute(libc::IFLA_ADDRESS, &[7; 20])])]);
     let error = Lookup::new(&mut paper, 5).next_hop(ip("10.0.0.1")).unwrap_err();
@@ -184,7 +184,7 @@ fn the_loopback_interface_leads_to_itself() {
     assert_eq!(interface_with(ip("239.1.2.3")), Err(Errno::NODEV), "a group");
 }
 
-/// Returns the description of an interface with these flags.
+/// Returns netlink's description of an interface with these flags.
 fn link_with(flags: i32) -> (u16, Vec<u8>) {
     let mut payload = vec![0; IFINFOMSG_LEN];
     payload[IFINFOMSG_FLAGS_AT..][..4].copy_from_slice(&flags.to_ne_bytes());

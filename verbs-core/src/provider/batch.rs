@@ -5,18 +5,17 @@
 //!   start ──► request ──► set_... ──► request ──► set_... ──► complete    one doorbell for all
 //!                                                        └──► abort, drop, a panic: none is posted
 //! ```
-//! A request is complete when its memory is set: [`WrBatch::send`] and its siblings return a
-//! [`Wr`]. Each way to end it puts the request into the queue, where the device does not read it
-//! before the doorbell.
+//! A request is complete once its memory is set: [`WrBatch::send`] and its siblings return a
+//! [`Wr`], and each method that consumes the `Wr` puts the request into the queue. The device does
+//! not read it there before the doorbell.
 //!
 //! # Safety
-//! Requests name memory that the device reads or writes. Five functions are unsafe: the two that
-//! take scatter/gather elements, the one that opens memory to peers, the one that invalidates a
-//! key, and the one that adds a provider's own kind of request. Their callers make the promise of
-//! [`SendQueue::post_send`] for that request. The promise is made there, not at
-//! [`complete`](WrBatch::complete), because a forgotten batch (`mem::forget`) leaves its requests
-//! in the queue, and the next doorbell posts them. All other requests hold no address of local
-//! memory: inline data is copied during the call.
+//! Requests name memory that the device reads or writes. Five functions are unsafe: two take
+//! scatter/gather elements, one gives peers access to memory, one invalidates a key, and one adds a
+//! provider's own kind of request. Their callers make the promise of [`SendQueue::post_send`] for
+//! that request. The promise is made there, not at [`complete`](WrBatch::complete), because a
+//! forgotten batch (`mem::forget`) leaves its requests in the queue, and the next doorbell posts
+//! them. All other requests hold no address of local memory: inline data is copied during the call.
 
 #![allow(unsafe_code)]
 
@@ -33,24 +32,25 @@ use crate::types::{
 /// [`wr_id`](Self::wr_id) and [`wr_flags`](Self::wr_flags) apply to requests started afterwards, as
 /// in C.
 ///
-/// The first request rejected by the queue ends the batch: later ones are ignored, and
+/// The first request rejected by the queue ends the batch: later requests are ignored, and
 /// [`complete`](Self::complete) posts nothing and returns the reason.
 ///
-/// A batch dropped, even by a panic, posts nothing. A forgotten batch leaves its requests in the
-/// queue, and the next doorbell posts them, even if a later batch was dropped in between.
+/// A batch that is dropped, even by a panic, posts nothing. A forgotten batch leaves its requests
+/// in the queue, and the next doorbell posts them, even if a later batch was dropped in between.
 ///
 /// # References
 /// `ibv_wr_post(3)`
 #[doc(alias = "ibv_qp_ex")]
 #[must_use = "a batch that is dropped posts nothing"]
 pub struct WrBatch<'q, Q: SendQueue> {
-    /// The number of the next requests. Numbers with the top bit set are reserved for safe posting.
+    /// The `wr_id` of the requests that follow. Numbers with the top bit set are reserved for safe
+    /// posting.
     pub wr_id: u64,
-    /// The options of the next requests. [`INLINE`](SendFlags::INLINE) is set by
-    /// [`Wr::set_inline_data`] alone.
+    /// The flags of the requests that follow. Only [`Wr::set_inline_data`] sets
+    /// [`INLINE`](SendFlags::INLINE).
     pub wr_flags: SendFlags,
     queue: &'q mut Q,
-    /// The number of requests in the queue.
+    /// The number of the batch's requests in the queue.
     len: usize,
     refused: Option<WrError>,
 }
@@ -64,11 +64,11 @@ pub struct Wr<'b, 'q, 'a, Q: SendQueue> {
     remote_srqn: Option<u32>,
 }
 
-/// The reason for not posting a batch.
+/// The reason why a batch was not posted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WrError {
-    /// The position of the rejected request in the batch; the number of requests if their doorbell
+    /// The position of the rejected request in the batch; the number of requests if the doorbell
     /// failed.
     pub position: usize,
     /// The reason. After [`PostReason::Doorbell`] the requests are in the queue, and the next
@@ -94,10 +94,10 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
         self.len == 0
     }
 
-    /// Posts all requests with one doorbell and returns their number.
+    /// Posts all requests with one doorbell and returns the number of requests.
     ///
     /// # Errors
-    /// The first request rejected by the queue and the reason: nothing was posted. Otherwise
+    /// The first request that the queue rejected, and the reason; nothing was posted. Otherwise
     /// [`PostReason::Doorbell`].
     #[doc(alias = "ibv_wr_complete")]
     #[inline(always)]
@@ -118,28 +118,28 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     #[doc(alias = "ibv_wr_abort")]
     pub fn abort(self) {}
 
-    /// Starts a send; with [`Wr::set_ud_addr`], a datagram.
+    /// Starts a send, or a datagram with [`Wr::set_ud_addr`].
     #[doc(alias = "ibv_wr_send")]
     #[inline(always)]
     pub const fn send(&mut self) -> Wr<'_, 'q, 'static, Q> {
         self.wr(SendOp::Send)
     }
 
-    /// Starts a send with immediate data; with [`Wr::set_ud_addr`], a datagram.
+    /// Starts a send with immediate data, or a datagram with [`Wr::set_ud_addr`].
     #[doc(alias = "ibv_wr_send_imm")]
     #[inline(always)]
     pub const fn send_imm(&mut self, imm_data: u32) -> Wr<'_, 'q, 'static, Q> {
         self.wr(SendOp::SendWithImm { imm_data })
     }
 
-    /// Starts a send that invalidates a key of the peer.
+    /// Starts a send that invalidates one of the peer's keys.
     #[doc(alias = "ibv_wr_send_inv")]
     #[inline(always)]
     pub const fn send_inv(&mut self, invalidate_rkey: u32) -> Wr<'_, 'q, 'static, Q> {
         self.wr(SendOp::SendWithInv { invalidate_rkey })
     }
 
-    /// Starts a send of TCP segments, each behind a copy of the header.
+    /// Starts a send of TCP segments, each preceded by a copy of the header.
     #[doc(alias = "ibv_wr_send_tso")]
     #[inline(always)]
     pub const fn send_tso<'a>(&mut self, hdr: &'a [u8], mss: u16) -> Wr<'_, 'q, 'a, Q> {
@@ -223,7 +223,7 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
         self.wr(SendOp::Flush { remote_addr, rkey, length, placement, selectivity })
     }
 
-    /// Starts the invalidation of a local key, completed with [`Wr::no_data`].
+    /// Starts an invalidation of a local key, completed with [`Wr::no_data`].
     ///
     /// ```compile_fail,E0133
     /// # fn f(mut wr: verbs_core::provider::WrBatch<'_, verbs_core::provider::ErasedSendQueue>) {
@@ -233,19 +233,19 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     ///
     /// # Safety
     /// When the device executes the request, the key belongs to a bound window of type 2 without
-    /// another owner. The kernel's rxe crashes on the key of an unbound window (the sources of 6.1
-    /// to 7.2 follow a null pointer), and a safe window's owner relies on its binding.
+    /// another owner. The kernel's rxe driver crashes on the key of an unbound window (the sources
+    /// of Linux 6.1 to 7.2 follow a null pointer), and a safe window's owner relies on its binding.
     #[doc(alias = "ibv_wr_local_inv")]
     #[inline(always)]
     pub const unsafe fn local_inv(&mut self, invalidate_rkey: u32) -> Wr<'_, 'q, 'static, Q> {
         self.wr(SendOp::LocalInv { invalidate_rkey })
     }
 
-    /// Starts the bind of a memory window, completed with [`Wr::no_data`].
+    /// Starts a bind of a memory window, completed with [`Wr::no_data`].
     ///
     /// # Safety
-    /// While the window is bound, peers may access the bytes with its rights: they stay mapped, and
-    /// every other access to them tolerates that.
+    /// While the window is bound, peers may access the bytes with the window's rights: the bytes
+    /// stay mapped, and every other access to them tolerates that.
     #[doc(alias = "ibv_wr_bind_mw")]
     #[inline(always)]
     pub const unsafe fn bind_mw<'a>(
@@ -263,7 +263,7 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
         Wr { batch: self, op, remote_srqn: None }
     }
 
-    /// Puts a request into the queue, unless an earlier one was rejected.
+    /// Puts a request into the queue, unless an earlier request was rejected.
     ///
     /// # Safety
     /// Same as [`SendQueue::post_send`].
@@ -288,14 +288,14 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
         }
     }
 
-    /// Adds a request of a kind that only the provider has, such as one in the device's own format.
-    /// `post` puts it into the provider's queue under the given number, [`wr_id`](Self::wr_id).
-    /// [`wr_flags`](Self::wr_flags) has no effect on the request. After a rejected request, `post`
-    /// is not called.
+    /// Adds a request of a kind that only this provider has, such as one in the device's own
+    /// format. `post` puts it into the provider's queue under the given number,
+    /// [`wr_id`](Self::wr_id). [`wr_flags`](Self::wr_flags) has no effect on the request. If an
+    /// earlier request was rejected, `post` is not called.
     ///
     /// # Safety
-    /// `post` puts one request into the queue if it returns `Ok`, and none if it returns an error.
-    /// It neither rings the doorbell nor moves the queue. The caller makes the promise of
+    /// `post` puts one request into the queue if it returns `Ok`, and no request if it returns an
+    /// error. It neither rings the doorbell nor moves the queue. The caller makes the promise of
     /// [`SendQueue::post_one`] for the request.
     #[doc(alias = "mlx5dv_wr_raw_wqe")]
     pub unsafe fn put_raw(&mut self, post: impl FnOnce(&mut Q, u64) -> Result<(), PostReason>) {
@@ -346,14 +346,14 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
         Self { batch: self.batch, op, remote_srqn: self.remote_srqn }
     }
 
-    /// Addresses a shared receive queue of the peer, for an XRC initiator.
+    /// Names the peer's shared receive queue, for an XRC initiator.
     #[doc(alias = "ibv_wr_set_xrc_srqn")]
     #[inline(always)]
     pub const fn set_xrc_srqn(self, remote_srqn: u32) -> Self {
         Self { batch: self.batch, op: self.op, remote_srqn: Some(remote_srqn) }
     }
 
-    /// Sets one element of local memory and puts the request into the queue.
+    /// Sets one scatter/gather element of local memory and puts the request into the queue.
     ///
     /// # Safety
     /// Same as [`SendQueue::post_send`], for this request, from the doorbell on. Dropping or
@@ -365,7 +365,7 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
         unsafe { self.put(&[sge], SendFlags::empty()) }
     }
 
-    /// Sets the elements of local memory and puts the request into the queue.
+    /// Sets the scatter/gather elements of local memory and puts the request into the queue.
     ///
     /// # Safety
     /// Same as [`set_sge`](Self::set_sge), for each element.
@@ -383,8 +383,9 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
         self.put_inline(&[element(data)]);
     }
 
-    /// Copies the pieces into the queue with the request, one after the other. The limit is the
-    /// number of elements in a list ([`QpCap::max_send_sge`](crate::types::QpCap::max_send_sge)).
+    /// Copies the pieces into the queue with the request, one after the other. The number of pieces
+    /// is limited like the number of elements in a list
+    /// ([`QpCap::max_send_sge`](crate::types::QpCap::max_send_sge)).
     #[doc(alias = "ibv_wr_set_inline_data_list")]
     #[inline]
     pub fn set_inline_data_list(self, pieces: &[&[u8]]) {
@@ -418,7 +419,7 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
         unsafe { self.put(list, SendFlags::INLINE) }
     }
 
-    /// Rejects a number reserved for safe posting, in requests without a promise of the caller.
+    /// Rejects numbers reserved for safe posting, if the caller makes no promise for the request.
     #[inline(always)]
     const fn is_of_reserved_number(&mut self) -> bool {
         self.batch.wr_id >> 63 != 0 && self.batch.refuse_number()
@@ -497,7 +498,7 @@ impl From<WrError> for crate::Error {
     }
 }
 
-/// Returns bytes as an element for inline data. A length beyond an element's range exceeds any
+/// Returns bytes as an element for inline data. A length that does not fit an element exceeds any
 /// queue's limit, so the queue rejects it before reading a byte.
 #[inline(always)]
 fn element(data: &[u8]) -> Sge {

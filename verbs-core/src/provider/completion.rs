@@ -1,4 +1,4 @@
-//! A completion queue and the completions lent by it.
+//! A completion queue and the completions that it lends.
 
 use core::any::Any;
 use core::fmt::Debug;
@@ -24,13 +24,14 @@ pub trait CqOps: Any + Debug + Send + Sync {
 
     /// Lends the next completion, or returns `None` if the queue is empty.
     ///
-    /// Its slot returns to the device no later than the next call of [`end_poll`](Self::end_poll).
+    /// Its slot returns to the device no later than the next call to [`end_poll`](Self::end_poll).
     fn next(&mut self) -> Option<Self::Completion<'_>>
     where
         Self: Sized;
 
-    /// Lends the next completion like [`next`](Self::next), for a call that copies several.
-    /// Slots lent earlier may stay with the program until [`end_poll`](Self::end_poll).
+    /// Lends the next completion like [`next`](Self::next), for a call that copies several
+    /// completions. Slots lent earlier may stay with the program until
+    /// [`end_poll`](Self::end_poll).
     #[inline(always)]
     fn next_of_several(&mut self) -> Option<Self::Completion<'_>>
     where
@@ -48,27 +49,28 @@ pub trait CqOps: Any + Debug + Send + Sync {
     /// Copies up to `wcs.len()` completions out of the queue and returns their number.
     fn poll(&mut self, wcs: &mut [Wc]) -> usize;
 
-    /// Requests one event for the next completion, or with `solicited_only` for the next solicited
-    /// or failed one.
+    /// Requests one event for the next completion, or, with `solicited_only`, for the next
+    /// solicited or failed completion.
     ///
     /// Lent completions stay lent: a C program may call this between `ibv_start_poll(3)` and
-    /// `ibv_end_poll`. If events are requested twice, the broader request applies; if
-    /// simultaneously, either may apply.
+    /// `ibv_end_poll`. If events are requested twice, the broader request applies; if both requests
+    /// are simultaneous, either may apply.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EIO` once the device is gone.
     fn req_notify(&self, solicited_only: bool) -> Result<()>;
 
     /// Returns a notifier that requests events without the queue, so that another thread may poll
-    /// the queue meanwhile; `None` if a request depends on the polled completions. It must not be
-    /// used after the end of the queue, because it could then request events of another queue.
+    /// the queue meanwhile; `None` if a request depends on which completions were polled. The
+    /// notifier must not be used after the queue is destroyed, because it could then request events
+    /// for another queue.
     fn notifier(&self) -> Option<Box<dyn Notifier>> {
         None
     }
 
     /// Returns the counter of the queue's events read from its channel; `None` if event requests
     /// carry no number. The reader of an event increments it before passing the event on. A wrong
-    /// count delays events or repeats them and harms nothing else.
+    /// count delays or repeats events, and has no other effect.
     fn event_counter(&self) -> Option<Arc<AtomicU32>> {
         None
     }
@@ -81,8 +83,9 @@ pub trait CqOps: Any + Debug + Send + Sync {
     /// Removes the unpolled completions of a queue pair that was reset or destroyed, if the
     /// provider [does so](super::Provider::PURGES). The others stay in order.
     ///
-    /// The C library calls it for devices whose driver in rdma-core removes them. provider-mlx5
-    /// skips them while it polls, without a call. rxe's stay, as with rdma-core.
+    /// The C library calls this for devices whose rdma-core driver removes such completions.
+    /// provider-mlx5 skips them while it polls, without a call. With rxe they stay, as in
+    /// rdma-core.
     fn purge(&mut self, qp_num: u32) {
         let _ = qp_num;
     }
@@ -99,12 +102,12 @@ pub trait CqOps: Any + Debug + Send + Sync {
         Err(Error::new("resize_cq", "", Errno::OPNOTSUPP))
     }
 
-    /// Changes the moderation of the queue's events, from the next call of
-    /// [`req_notify`](Self::req_notify) on.
+    /// Changes the moderation of the queue's events, starting with the next call to
+    /// [`req_notify`](Self::req_notify).
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device does not moderate events; `EINVAL` with
-    /// [`Cause::Limit`](crate::Cause::Limit) for numbers beyond
+    /// [`Cause::Limit`](crate::Cause::Limit) for values beyond
     /// [`cq_mod_caps`](crate::types::DeviceAttrEx::cq_mod_caps); any other errno the kernel
     /// returns.
     fn modify(&self, moderation: CqModeration) -> Result<()> {
@@ -113,7 +116,7 @@ pub trait CqOps: Any + Debug + Send + Sync {
     }
 }
 
-/// A requester of completion queue events while another thread polls the queue.
+/// An object that requests events from a completion queue while another thread polls the queue.
 pub trait Notifier: Debug + Send + Sync {
     /// Requests an event, like [`CqOps::req_notify`].
     ///
@@ -122,8 +125,8 @@ pub trait Notifier: Debug + Send + Sync {
     fn req_notify(&self, solicited_only: bool) -> Result<()>;
 }
 
-/// Calls a macro with the fields of a completion, one `#[doc] name: type;` each. This is their only
-/// list.
+/// Calls a macro with the fields of a completion, one `#[doc] name: type;` each. No other list of
+/// them exists.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_completion_field {
@@ -137,7 +140,7 @@ macro_rules! for_each_completion_field {
             /// Returns the operation.
             #[doc(alias = "ibv_wc_read_opcode")]
             opcode: $crate::types::WcOpcode;
-            /// Returns the vendor's error syndrome.
+            /// Returns the vendor-specific error syndrome.
             #[doc(alias = "ibv_wc_read_vendor_err")]
             vendor_err: u32;
             /// Returns the number of bytes received (receives, reads, atomics).
@@ -151,10 +154,10 @@ macro_rules! for_each_completion_field {
             /// Returns the number of the local queue pair.
             #[doc(alias = "ibv_wc_read_qp_num")]
             qp_num: u32;
-            /// Returns the number of the sender's queue pair (UD).
+            /// Returns the sender's queue pair number (UD).
             #[doc(alias = "ibv_wc_read_src_qp")]
             src_qp: u32;
-            /// Returns the flags of the valid optional fields.
+            /// Returns the flags that tell which optional fields are valid.
             #[doc(alias = "ibv_wc_read_wc_flags")]
             wc_flags: $crate::types::WcFlags;
             /// Returns the partition key's index.
@@ -174,19 +177,19 @@ macro_rules! for_each_completion_field {
 }
 
 /// Calls a macro with the fields that a completion has only if its queue was created with them, one
-/// `#[doc] name: type;` each, after the caller's tokens. This is their only list.
+/// `#[doc] name: type;` each, after the caller's tokens. No other list of them exists.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_optional_field {
     ($with:ident $($before:tt)*) => {
         $with! {
             $($before)*
-            /// Returns the time of the completion on the device's clock, which ticks with
+            /// Returns the time of the completion on the device's clock, which ticks at
             /// `hca_core_clock` kHz; `None` for a queue created without
             /// [`CqWcFlags::COMPLETION_TIMESTAMP`].
             #[doc(alias = "ibv_wc_read_completion_ts")]
             completion_ts: u64;
-            /// Returns the time of the completion since 1970, in nanoseconds; `None` for a queue
+            /// Returns the time of the completion in nanoseconds since 1970; `None` for a queue
             /// created without [`CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK`].
             #[doc(alias = "ibv_wc_read_completion_wallclock_ns")]
             completion_wallclock_ns: u64;
@@ -208,13 +211,12 @@ macro_rules! for_each_optional_field {
 
 pub use {for_each_completion_field, for_each_optional_field};
 
-/// Adds the optional fields to the list.
+/// Appends the optional fields to the list.
 macro_rules! with_optional_fields {
     ($($fields:tt)*) => { for_each_optional_field! { completion { $($fields)* } } };
 }
 
-/// Defines the trait and its implementation for a copied completion, with one reader for each
-/// field.
+/// Defines the trait and its implementation for a copied completion, with one accessor per field.
 macro_rules! completion {
     (
         { $($(#[$doc:meta])* $field:ident: $type:ty;)* }
@@ -235,13 +237,13 @@ macro_rules! completion {
                 }
             )*
 
-            /// Copies all fields of a [`Wc`].
+            /// Copies all fields into a [`Wc`].
             #[inline(always)]
             fn write_to(&self, wc: &mut Wc) {
                 *wc = Wc { $($field: self.$field(),)* };
             }
 
-            /// Copies all fields of a [`Wc`], with immediate data in network order, as in C's
+            /// Copies all fields into a [`Wc`], with immediate data in network order, as in C's
             /// `ibv_wc`. An invalidated key stays a number.
             #[inline(always)]
             fn write_to_c(&self, wc: &mut Wc) {
@@ -265,5 +267,5 @@ macro_rules! completion {
 
 for_each_completion_field!(with_optional_fields);
 
-// The list spells types with paths, so that other crates can use it.
+// The list writes types with their paths, so that other crates can use it.
 const _: fn(WcStatus, WcOpcode, WcFlags, WcTmInfo) = |_, _, _, _| {};

@@ -1,7 +1,7 @@
 //! An open device: its queries ([`DeviceOps`]) and the objects created from it ([`ContextOps`]).
 //!
 //! # Safety
-//! The unsafe function declares the promises of its callers, who register memory.
+//! The unsafe functions state the promises of their callers, which register memory.
 
 #![allow(unsafe_code)]
 
@@ -23,7 +23,7 @@ use crate::types::{
     QpInitAttr, RtValues, Sge, SrqInitAttr, WqInitAttr,
 };
 
-/// An open device: its queries and event files. Independent of the provider's objects.
+/// An open device: its queries and event files. It does not depend on the provider's objects.
 pub trait DeviceOps: Debug + Send + Sync {
     /// Returns the device's name (`rxe0`).
     fn device_name(&self) -> &str;
@@ -51,7 +51,7 @@ pub trait DeviceOps: Debug + Send + Sync {
     fn query_port(&self, port_num: u8) -> Result<PortAttr>;
 
     /// Queries the effective speed of a port, in 100 Mbit/s. If the kernel does not report it,
-    /// returns the product of its width and the speed of a lane.
+    /// returns its width times the speed per lane.
     ///
     /// # Errors
     /// The errors of [`query_port`](Self::query_port); `EOPNOTSUPP` for a width or a speed without
@@ -62,7 +62,7 @@ pub trait DeviceOps: Debug + Send + Sync {
             .ok_or_else(|| Error::new("query_port_speed", self.device_name(), Errno::OPNOTSUPP))
     }
 
-    /// Returns every valid entry of every port's GID table, by a single command if the kernel has
+    /// Returns every valid entry of every port's GID table, with a single command if the kernel has
     /// it.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ pub trait DeviceOps: Debug + Send + Sync {
 
     /// Passes the valid entries of a port's GID table to `visit`, in index order, until it breaks.
     /// If the kernel has no command for the table, each entry is read from sysfs, so a visit that
-    /// ends early costs less than the table.
+    /// ends early costs less than reading the whole table.
     ///
     /// # Errors
     /// The errors of [`query_gid_table`](Self::query_gid_table); a nonexistent port has no entry.
@@ -81,7 +81,7 @@ pub trait DeviceOps: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Returns one entry of a port's GID table, or `None` if it is empty.
+    /// Returns one entry of a port's GID table; `None` if the entry is empty.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a nonexistent port and with
@@ -93,23 +93,24 @@ pub trait DeviceOps: Debug + Send + Sync {
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a nonexistent port or index;
-    /// otherwise any errno of reading sysfs.
+    /// otherwise any errno from reading sysfs.
     fn query_pkey(&self, port_num: u8, index: u16) -> Result<u16>;
 
-    /// Returns the file of the device's asynchronous events, which are records of
+    /// Returns the device's asynchronous event file, whose records are
     /// `ib_uverbs_async_event_desc`.
     ///
     /// # Errors
     /// Any errno the kernel returns when it opens the file; notably `EMFILE`.
     fn async_fd(&self) -> Result<BorrowedFd<'_>>;
 
-    /// Opens a file of completion events, which are the `u64` user handles of completion queues.
+    /// Opens a completion event file, whose records are the `u64` user handles of completion
+    /// queues.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EMFILE`.
     fn create_comp_channel(&self) -> Result<OwnedFd>;
 
-    /// Returns the device for threads that wait, if it is worked on by threads of the program.
+    /// Returns the interface for waiting threads, if the program's threads do the device's work.
     fn waits(&self) -> Option<Arc<dyn WaitOps>> {
         None
     }
@@ -117,7 +118,7 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// Queries the device's completion counters.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device or the kernel has none; otherwise as
+    /// `EOPNOTSUPP` if the device or the kernel has no completion counters; otherwise as
     /// [`query_device`](Self::query_device).
     fn query_comp_cntr_caps(&self) -> Result<CompCntrCaps> {
         Err(Error::new("query_comp_cntr_caps", self.device_name(), Errno::OPNOTSUPP))
@@ -129,7 +130,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Returns the provider's name (`rxe`).
     fn provider_name(&self) -> &'static str;
 
-    /// Returns the device, for queries.
+    /// Returns the interface for querying the device.
     fn device(&self) -> &dyn DeviceOps;
 
     /// Returns the meaning of a failed completion's [`vendor_err`](crate::types::Wc::vendor_err);
@@ -150,12 +151,12 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// # Safety
     /// While the region is registered, the device may read the bytes, and with
     /// [`LOCAL_WRITE`](AccessFlags::LOCAL_WRITE) write them, whenever a work request or a peer
-    /// demands it. The bytes must stay mapped, and code that accesses them must allow for these
-    /// accesses.
+    /// demands it. The bytes must stay mapped, and other code that accesses them must allow for
+    /// these accesses.
     ///
     /// # Errors
     /// `ENOMEM` with [`Cause::Memlock`](crate::Cause::Memlock) for a region beyond
-    /// `RLIMIT_MEMLOCK`; `EFAULT` for memory that is not mapped, or is read-only and registered for
+    /// `RLIMIT_MEMLOCK`; `EFAULT` for memory that is unmapped, or read-only but registered for
     /// writing; `EINVAL` for contradictory rights and `EOPNOTSUPP` for rights the device lacks; any
     /// other errno the kernel returns.
     unsafe fn reg_mr(
@@ -167,10 +168,10 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         access: AccessFlags,
     ) -> Result<P::Mr>;
 
-    /// Registers memory in the extended form: with a DMA handle, or of a dma-buf.
+    /// Registers memory in the extended form: with a DMA handle, or from a dma-buf.
     ///
     /// # Safety
-    /// Same as [`reg_mr`](Self::reg_mr); also for the bytes of a dma-buf.
+    /// Same as [`reg_mr`](Self::reg_mr); including for the bytes of a dma-buf.
     ///
     /// # Errors
     /// The errors of [`reg_mr`](Self::reg_mr) and [`reg_dmabuf_mr`](Self::reg_dmabuf_mr);
@@ -190,8 +191,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         }
     }
 
-    /// Registers `length` bytes of a dma-buf from `offset` on, which work requests and peers
-    /// address as `iova`.
+    /// Registers `length` bytes of a dma-buf, starting at `offset`. Work requests and peers address
+    /// the first byte as `iova`.
     ///
     /// # Safety
     /// Same as [`reg_mr`](Self::reg_mr), for the bytes of the dma-buf.
@@ -217,7 +218,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// request already in progress may finish with the old rights.
     ///
     /// # Safety
-    /// Same as [`reg_mr`](Self::reg_mr), for new memory, and for old memory with new rights.
+    /// Same as [`reg_mr`](Self::reg_mr), for the new memory, and for the old memory with the new
+    /// rights.
     ///
     /// # Errors
     /// The reason and the state of the region: `EOPNOTSUPP` if the device cannot change regions, or
@@ -228,29 +230,30 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         Err(ReregError::unchanged(unsupported(self.device(), "rereg_mr")))
     }
 
-    /// Allocates a null region. Elements with its local key read as zeros and writes to them are
+    /// Allocates a null region. Elements with its local key read as zeros, and writes to them are
     /// discarded. Its remote key gives no access.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none; otherwise as [`reg_mr`](Self::reg_mr).
+    /// `EOPNOTSUPP` if the device has no null region; otherwise as [`reg_mr`](Self::reg_mr).
     fn alloc_null_mr(&self, pd: &P::Pd) -> Result<P::Mr> {
         let _ = pd;
         Err(unsupported(self.device(), "alloc_null_mr"))
     }
 
-    /// Advises the device about the pages of elements in on-demand paging regions of a protection
-    /// domain.
+    /// Advises the device about the pages of scatter/gather elements in a protection domain's
+    /// on-demand paged regions.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device does not support advice; `EINVAL` for an unsupported advice or
-    /// flag; any other errno the kernel returns, notably for elements outside such regions.
+    /// `EOPNOTSUPP` if the device does not support advice; `EINVAL` for unsupported advice or an
+    /// unsupported flag; any other errno the kernel returns, notably for elements outside such
+    /// regions.
     fn advise_mr(&self, pd: &P::Pd, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
         let _ = (pd, advice, flags, sges);
         Err(unsupported(self.device(), "advise_mr"))
     }
 
-    /// Returns whether registration pins pages. A fork before Linux 5.12 may replace such pages
-    /// under the device.
+    /// Returns whether registration pins pages. Before Linux 5.12, a fork may replace such pages
+    /// while the device uses the old ones.
     fn pins_memory(&self) -> bool {
         true
     }
@@ -258,18 +261,18 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Allocates device memory.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device has no such memory; any other errno the kernel returns.
     fn alloc_dm(&self, attr: &DmAttr) -> Result<P::Dm> {
         let _ = attr;
         Err(unsupported(self.device(), "alloc_dm"))
     }
 
-    /// Registers `length` bytes of device memory from `offset` on, which work requests and peers
-    /// address from 0 on.
+    /// Registers `length` bytes of device memory, starting at `offset`. Work requests and peers
+    /// address the first byte as 0.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none; `EINVAL` for a range outside the memory; any other
-    /// errno the kernel returns.
+    /// `EOPNOTSUPP` if the device has no such memory; `EINVAL` for a range outside the memory; any
+    /// other errno the kernel returns.
     fn reg_dm_mr(
         &self,
         pd: &P::Pd,
@@ -285,7 +288,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Allocates a DMA handle.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device has no DMA handles; any other errno the kernel returns.
     fn alloc_dmah(&self, attr: &DmahAttr) -> Result<P::Dmah> {
         let _ = attr;
         Err(unsupported(self.device(), "alloc_dmah"))
@@ -294,7 +297,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Allocates a thread domain.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider has none.
+    /// `EOPNOTSUPP` if the provider has no thread domains.
     fn alloc_td(&self) -> Result<P::Td> {
         Err(unsupported(self.device(), "alloc_td"))
     }
@@ -303,8 +306,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// thread domain and an allocator for objects created in it.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider has none, or cannot use an allocator; `EINVAL` for a parent of
-    /// another device.
+    /// `EOPNOTSUPP` if the provider has no parent domains or cannot use an allocator; `EINVAL` for
+    /// a parent of another device.
     fn alloc_parent_domain(&self, attr: &ParentDomainAttr<'_, P>) -> Result<P::Pd> {
         let _ = attr;
         Err(unsupported(self.device(), "alloc_parent_domain"))
@@ -313,50 +316,51 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Returns a copy of the device file's descriptor, for another owner of the same context.
     ///
     /// # Safety
-    /// A descriptor is the right to command the context. Its recipients keep the promises of
+    /// A descriptor is the right to command the context. Its recipients keep the promises listed at
     /// [`Uverbs`](crate::channel::Uverbs#the-right-to-command).
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a device without a file; any errno of `dup(2)`, notably `EMFILE`.
+    /// `EOPNOTSUPP` for a device without a file; any errno from `dup(2)`, notably `EMFILE`.
     unsafe fn export_device(&self) -> Result<OwnedFd> {
         Err(unsupported(self.device(), "export_device"))
     }
 
-    /// Returns a protection domain of the same open file by its handle. Destroying it destroys
+    /// Returns the protection domain with this handle on the same open file. Destroying it destroys
     /// nothing in the kernel.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider does not import them. An invalid handle causes errors when
-    /// objects are created in the domain.
+    /// `EOPNOTSUPP` if the provider cannot import protection domains. An invalid handle causes
+    /// errors only when objects are created in the domain.
     fn import_pd(&self, handle: u32) -> Result<P::Pd> {
         let _ = handle;
         Err(unsupported(self.device(), "import_pd"))
     }
 
-    /// Returns a memory region of the same open file by its handle and its description. Destroying
-    /// it destroys nothing in the kernel.
+    /// Returns the memory region with this handle on the same open file, and its attributes.
+    /// Destroying it destroys nothing in the kernel.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider or the kernel does not import them; `ENOENT` for an invalid
+    /// `EOPNOTSUPP` if the provider or the kernel cannot import regions; `ENOENT` for an invalid
     /// handle; any other errno the kernel returns.
     fn import_mr(&self, pd: &P::Pd, handle: u32) -> Result<(P::Mr, MrAttr)> {
         let _ = (pd, handle);
         Err(unsupported(self.device(), "import_mr"))
     }
 
-    /// Returns device memory of the same open file by its handle. Destroying it destroys nothing in
-    /// the kernel.
+    /// Returns the device memory with this handle on the same open file. Destroying it destroys
+    /// nothing in the kernel.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider does not import it; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the provider cannot import device memory; any other errno the kernel
+    /// returns.
     fn import_dm(&self, handle: u32) -> Result<P::Dm> {
         let _ = handle;
         Err(unsupported(self.device(), "import_dm"))
     }
 
-    /// Creates a completion queue and its handle for [`create_qp`](Self::create_qp).
+    /// Creates a completion queue, and its handle for [`create_qp`](Self::create_qp).
     ///
-    /// The queue may use memory of a parent domain's allocator and be dedicated to the thread of
+    /// The queue may use memory from a parent domain's allocator, and be dedicated to the thread of
     /// its thread domain. The parent domain must be destroyed after the queue.
     ///
     /// # Errors
@@ -373,14 +377,15 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// # Errors
     /// [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limit;
     /// [`Cause::QpType`](crate::Cause::QpType) for a type the device does not support; `EINVAL` for
-    /// a missing parent that the type needs; any other errno the kernel returns.
+    /// a missing parent that the type requires; any other errno the kernel returns.
     fn create_qp(&self, parents: &QpParents<'_, P>, attr: &QpInitAttr) -> Result<QpParts<P>>;
 
     /// Creates a queue pair like [`create_qp`](Self::create_qp), with properties that only some
     /// devices have.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device lacks them; otherwise as [`create_qp`](Self::create_qp).
+    /// `EOPNOTSUPP` if the device lacks these properties; otherwise as
+    /// [`create_qp`](Self::create_qp).
     fn create_qp_ex(
         &self,
         parents: &QpParents<'_, P>,
@@ -407,7 +412,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         Err(unsupported(self.device(), "query_rt_values"))
     }
 
-    /// Creates a shared receive queue, with its queue.
+    /// Creates a shared receive queue: its control object and its queue.
     ///
     /// # Errors
     /// [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limit; `EOPNOTSUPP` for
@@ -417,24 +422,25 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         Err(unsupported(self.device(), "create_srq"))
     }
 
-    /// Opens the XRC domain of a file's inode, or a new domain without a file.
+    /// Opens the XRC domain that belongs to a file's inode or, without a file, a new domain.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none; `EAGAIN` for a file without a domain and without
-    /// `O_CREAT`, `EINVAL` for one with a domain and with `O_EXCL`; any other errno the kernel
-    /// returns.
+    /// `EOPNOTSUPP` if the device has no XRC domains; `EAGAIN` for a file without a domain and
+    /// without `O_CREAT`, `EINVAL` for a file with a domain and with `O_EXCL`; any other errno the
+    /// kernel returns.
     fn open_xrcd(&self, file: Option<BorrowedFd<'_>>, oflags: i32) -> Result<P::Xrcd> {
         let _ = (file, oflags);
         Err(unsupported(self.device(), "open_xrcd"))
     }
 
     /// Opens the XRC target ([`QpType::XRC_RECV`](crate::types::QpType::XRC_RECV)) with this
-    /// number, which may have been created through another context sharing the domain. It ends with
-    /// the last queue pair created or opened for it. Its queues accept nothing.
+    /// number, which may have been created through another context that shares the domain. The
+    /// target is destroyed with the last queue pair created or opened for it. Its queues accept no
+    /// requests.
     ///
     /// # Errors
     /// `EINVAL` for a number that belongs to no XRC target of the domain; `EOPNOTSUPP` if the
-    /// device has none; any other errno the kernel returns.
+    /// device has no XRC targets; any other errno the kernel returns.
     fn open_qp(&self, xrcd: &P::Xrcd, qp_num: u32, user_handle: u64) -> Result<QpParts<P>> {
         let _ = (xrcd, qp_num, user_handle);
         Err(unsupported(self.device(), "open_qp"))
@@ -443,16 +449,16 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Allocates an unbound memory window.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device lacks the type; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device lacks this type; any other errno the kernel returns.
     fn alloc_mw(&self, pd: &P::Pd, mw_type: MwType) -> Result<P::Mw> {
         let _ = (pd, mw_type);
         Err(unsupported(self.device(), "alloc_mw"))
     }
 
-    /// Creates a work queue in the state RESET, with its queue.
+    /// Creates a work queue in the state RESET: its control object and its queue.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device lacks the kind; [`Cause::Limit`](crate::Cause::Limit) for a size
+    /// `EOPNOTSUPP` if the device lacks this kind; [`Cause::Limit`](crate::Cause::Limit) for a size
     /// beyond the device's limit; any other errno the kernel returns.
     fn create_wq(&self, parents: &WqParents<'_, P>, attr: &WqInitAttr) -> Result<WqParts<P>> {
         let _ = (parents, attr);
@@ -462,8 +468,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Creates a table of work queues, which may contain a queue more than once.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none; `EINVAL` for a number of entries that is not a power of
-    /// 2 or exceeds the device's limit; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device has no such tables; `EINVAL` for a number of entries that is not
+    /// a power of 2 or exceeds the device's limit; any other errno the kernel returns.
     fn create_rwq_ind_table(&self, wqs: &[&P::Wq]) -> Result<P::RwqIndTable> {
         let _ = wqs;
         Err(unsupported(self.device(), "create_rwq_ind_table"))
@@ -493,7 +499,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Creates a set of counters for flow rules.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device has no such counters; any other errno the kernel returns.
     fn create_counters(&self) -> Result<P::Counters> {
         Err(unsupported(self.device(), "create_counters"))
     }
@@ -501,7 +507,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Creates a completion counter.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device lacks the kind; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device lacks this kind; any other errno the kernel returns.
     fn create_comp_cntr(&self, cntr_type: CompCntrType) -> Result<P::CompCntr> {
         let _ = cntr_type;
         Err(unsupported(self.device(), "create_comp_cntr"))

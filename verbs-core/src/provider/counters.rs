@@ -1,4 +1,4 @@
-//! Counters of flow rules and counters of completions.
+//! Counters for flow rules and for completions.
 
 use core::any::Any;
 use core::fmt::Debug;
@@ -9,7 +9,7 @@ use crate::types::{CompCntrEntry, CounterAttachAttr, ReadCountersFlags};
 
 /// A set of counters, used by flow rules.
 pub trait CountersOps: Any + Debug + Send + Sync {
-    /// The flow rules of the same provider.
+    /// The flow rule type of the same provider.
     type Flow: FlowOps
     where
         Self: Sized;
@@ -17,16 +17,17 @@ pub trait CountersOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Adds a counter for rules that name the set from now on, or with `flow` for an existing rule.
+    /// Adds a counter for rules that name the set from now on or, with `flow`, for an existing
+    /// rule.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` from a device that cannot count the quantity, or cannot count it for an
-    /// existing rule.
+    /// `EOPNOTSUPP` if the device cannot count the quantity, or cannot count it for an existing
+    /// rule.
     fn attach_point_flow(&self, attr: &CounterAttachAttr, flow: Option<&Self::Flow>) -> Result<()>
     where
         Self: Sized;
 
-    /// Reads the values, by the index of each counter.
+    /// Reads the counters into `values`, each at its index.
     ///
     /// # Errors
     /// `EINVAL` for fewer values than counters and for a set not used by any rule; any other errno
@@ -39,19 +40,19 @@ pub trait CompCntrOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Sets one of its values.
+    /// Sets one of the counter's values.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EINVAL` for a value beyond the device's maximum.
     fn set(&self, entry: CompCntrEntry, value: u64) -> Result<()>;
 
-    /// Adds to one of its values.
+    /// Adds `amount` to one of the counter's values.
     ///
     /// # Errors
     /// The errors of [`set`](Self::set).
     fn inc(&self, entry: CompCntrEntry, amount: u64) -> Result<()>;
 
-    /// Reads one of its values.
+    /// Reads one of the counter's values.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EIO` once the device is gone.

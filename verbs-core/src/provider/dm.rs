@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 
 use crate::error::Result;
 
-/// Device memory. The provider maps it and copies in the width and order required by the device.
+/// Device memory. The provider maps it, and copies with the access width and order that the device
+/// requires.
 pub trait DmOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
@@ -14,20 +15,20 @@ pub trait DmOps: Any + Debug + Send + Sync {
     /// Returns the length in bytes.
     fn length(&self) -> u64;
 
-    /// Copies bytes into device memory from `offset` on.
+    /// Copies bytes into device memory, starting at `offset`.
     ///
     /// # Errors
     /// `EINVAL`: with [`Cause::Range`](crate::Cause::Range) for bytes outside the memory, or for an
     /// offset or length that the device cannot copy, such as one that is not a multiple of 4 bytes.
     fn copy_to(&self, offset: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Copies bytes out of device memory from `offset` on.
+    /// Copies bytes out of device memory, starting at `offset`.
     ///
     /// # Errors
     /// The errors of [`copy_to`](Self::copy_to).
     fn copy_from(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
 
-    /// Exports it as a dma-buf.
+    /// Exports the memory as a dma-buf.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device or the kernel cannot export it; any other errno the kernel

@@ -11,7 +11,7 @@ use crate::error::{Cause, Error, Result};
 /// A context opened by a driver: [erased](super::erase), and static again after a downcast.
 pub type OpenedContext = Box<dyn ContextOps<Erased>>;
 
-/// A provider's registration, as constant data to be named by a program.
+/// A provider's registration, as constant data that a program can name.
 ///
 /// Drivers are tried in order: first those passed to the call, then those registered by the
 /// process, then those built in by feature.
@@ -20,40 +20,41 @@ pub type OpenedContext = Box<dyn ContextOps<Erased>>;
 ///
 /// The library, the provider and the kernel may differ in age, notably in containers:
 ///
-/// - A version within `min_abi..=max_abi`: the device opens.
-/// - Another version: the list skips the device, and opening or importing it fails with `ENODEV`,
-///   naming the version and the range.
-/// - A reply with more bytes than the provider expects: the rest is ignored.
-/// - A reply with fewer bytes: the missing ones read as zero.
-/// - Bits and numbers unknown to the provider are data, and kept where the API shows them.
+/// - A version within `min_abi..=max_abi`: the device can be opened.
+/// - Another version: the list skips the device, and opening or importing it fails with `ENODEV`
+///   and an error that names the version and the range.
+/// - A reply with more bytes than the provider expects: the additional bytes are ignored.
+/// - A reply with fewer bytes: the missing bytes read as zero.
+/// - Bits and numbers that the provider does not know are data, and are kept where the API shows
+///   them.
 ///
-/// uverbs is supported from version 3 to 6, and `rdma_cm` in versions 3 and 4; other versions fail
-/// with `ENOSYS`, naming the version.
+/// uverbs is supported in versions 3 to 6, and `rdma_cm` in versions 3 and 4; other versions fail
+/// with `ENOSYS` and an error that names the version.
 #[derive(Clone, Copy)]
 pub struct Driver {
     /// The provider's name (`rxe`).
     pub name: &'static str,
-    /// The number of its kernel driver (`enum rdma_driver_id`), or a number used by no kernel
-    /// driver.
+    /// The number of the provider's kernel driver (`enum rdma_driver_id`), or a number that no
+    /// kernel driver uses.
     pub driver_id: u32,
     /// The oldest supported version of the kernel driver's ABI.
     pub min_abi: u32,
     /// The newest supported version of the kernel driver's ABI.
     pub max_abi: u32,
-    /// Returns whether a device belongs to the provider, if the kernel did not report its driver
-    /// id.
+    /// Returns whether a device belongs to the provider; used if the kernel did not report the
+    /// driver id.
     pub matches: fn(&DeviceInfo) -> bool,
     /// Returns the provider's own devices, which have no kernel driver, and the requested devices
-    /// that cannot be created. `Vec::new` for a provider of kernel devices.
+    /// that cannot be created. A provider of kernel devices uses `Vec::new`.
     ///
     /// Every device list calls it, so it returns the same devices each time ([`DeviceInfo::own`] is
-    /// equal), and only those requested by the configuration.
+    /// equal), and only devices that the configuration requests.
     pub devices: fn() -> Vec<Result<DeviceInfo, Skipped>>,
     /// Opens a device. For a provider's own device, each call returns another context of the same
     /// device.
     pub open: fn(&DeviceInfo) -> Result<OpenedContext>,
-    /// Shares the context of a device's file opened by another owner; `None` if the provider
-    /// cannot.
+    /// Shares the context of a device file opened by another owner; `None` if the provider cannot
+    /// do this.
     pub import: Option<fn(&DeviceInfo, OwnedFd) -> Result<OpenedContext>>,
 }
 
@@ -61,7 +62,7 @@ impl Driver {
     /// Checks that the provider supports the ABI version of a device's kernel driver.
     ///
     /// # Errors
-    /// `ENODEV`, with a sentence naming the version and the provider's range.
+    /// `ENODEV`, with a sentence that names the version and the provider's range.
     pub fn check_abi(&self, verb: &'static str, device: &DeviceInfo) -> Result<()> {
         let (abi, provider, min, max) = (device.abi_version(), self.name, self.min_abi, self.max_abi);
         if (min..=max).contains(&abi) {
@@ -93,13 +94,13 @@ impl fmt::Debug for Driver {
 
 /// A provider that a program can name. Its devices open without erasure.
 pub trait NamedProvider: Provider<Context: Sized> {
-    /// Its registration.
+    /// The provider's registration.
     const DRIVER: Driver;
 
     /// Opens a device.
     ///
     /// # Errors
     /// `ENODEV` for a device of another provider, or with an unsupported ABI
-    /// ([`Driver::check_abi`]); any errno that opening its file or the kernel returns.
+    /// ([`Driver::check_abi`]); any errno from opening its file or from the kernel.
     fn open(device: &DeviceInfo) -> Result<Self::Context>;
 }

@@ -10,7 +10,7 @@ use crate::types::{FlowActionEspAttr, FlowAttr};
 /// A flow rule whose specifications name a provider's flow actions and counters.
 pub type FlowRule<'a, P> = FlowAttr<&'a <P as Provider>::FlowAction, &'a <P as Provider>::Counters>;
 
-/// A flow rule of a queue pair.
+/// A flow rule, which steers packets to a queue pair.
 pub trait FlowOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
@@ -21,7 +21,7 @@ pub trait FlowActionOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Changes the attributes of an ESP action that are set in `attr`.
+    /// Changes those attributes of an ESP action that are set in `attr`.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for attributes that cannot change; any other errno the kernel returns.

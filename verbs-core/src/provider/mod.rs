@@ -5,42 +5,43 @@
 //! | file | traits | the object | path |
 //! |---|---|---|---|
 //! | `context` | [`DeviceOps`] | an open device: queries | control |
-//! | `context` | [`ContextOps`] | an open device: objects made from it | control |
+//! | `context` | [`ContextOps`] | an open device: objects created from it | control |
 //! | `context` | [`PdOps`] | a protection domain | control |
 //! | `mr` | [`MrOps`] | a memory region | control |
 //! | `dm` | [`DmOps`], [`DmahOps`] | device memory, a DMA handle | control |
 //! | `td` | [`TdOps`] | a thread domain | control |
 //! | `context` | [`AhOps`] | an address handle | control |
 //! | `mw` | [`MwOps`] | a memory window | control |
-//! | `flow` | [`FlowOps`], [`FlowActionOps`] | a flow rule, and an action of rules | control |
-//! | `counters` | [`CountersOps`], [`CompCntrOps`] | counters of rules and completions | control |
-//! | `wq` | [`WqOps`], [`RwqIndTableOps`] | a work queue, and a table of them | control |
+//! | `flow` | [`FlowOps`], [`FlowActionOps`] | a flow rule, and a flow action | control |
+//! | `counters` | [`CountersOps`], [`CompCntrOps`] | counters for rules and completions | control |
+//! | `wq` | [`WqOps`], [`RwqIndTableOps`] | a work queue, and a table of work queues | control |
 //! | `srq` | [`SrqOps`], [`XrcdOps`] | a shared receive queue, an XRC domain | control |
 //! | `completion` | [`CqOps`], [`Completion`], [`Notifier`] | a completion queue | data |
 //! | `queue` | [`QpOps`] | a queue pair: its state | control |
-//! | `wait` | [`WaitOps`], [`Wait`] | a thread that works for its device while it waits | data |
+//! | `wait` | [`WaitOps`], [`Wait`] | a waiting thread that does its device's work | data |
 //! | `batch` | none: [`WrBatch`] | requests that are posted together or not at all | data |
 //! | `queue` | [`SendQueue`], [`RecvQueue`] | the queues of a queue pair, owned by posters | data |
 //!
 //! Required operations have no default body, so a new provider cannot omit one. Optional operations
-//! return `EOPNOTSUPP` with the verb's name. A provider without an object names [`Unsupported`] as
-//! its type, which has no values. A query does not mention the provider: [`DeviceOps`] has one
-//! implementation for all kernel devices, [`KernelContext`](crate::kernel::KernelContext).
+//! return `EOPNOTSUPP` with the verb's name. A provider without some kind of object names
+//! [`Unsupported`] as its type, which has no values. Queries do not mention the provider:
+//! [`DeviceOps`] has one implementation for all kernel devices,
+//! [`KernelContext`](crate::kernel::KernelContext).
 //!
 //! Invariant: every object is self-contained. It keeps the parts of its context alive that it
 //! needs, destroys itself in [`destroy`](Destroy::destroy), and may be dropped in any order
-//! relative to its parents: the API's handles keep parents alive, and the kernel rejects every
-//! other order.
+//! relative to its parents: the API's handles keep parents alive, and the kernel rejects any other
+//! order.
 //!
 //! Invariant: dropping an object without [`destroy`](Destroy::destroy) releases memory of this
 //! process only if the device can no longer access it. The kernel object stays until the context's
 //! last file descriptor is closed.
 //!
 //! Invariant: a provider does not print, lock, allocate or make a system call between post and
-//! poll, with two exceptions. rxe makes one system call for each post call, its kick. A soft device
-//! sends and receives its packets there, because it is the device as well. It never waits for its
-//! lock: a thread that does not get the lock leaves its work to the holder. It allocates only for
-//! events that find their socket full.
+//! poll, with two exceptions. rxe makes one system call per post call, to notify the kernel. A soft
+//! device sends and receives its packets there, because the provider is also the device. It never
+//! waits for its lock: a thread that does not get the lock leaves its work to the holder. It
+//! allocates only for an event whose socket is full.
 //!
 //! [`Erased`] is a provider whose objects hide their original provider.
 //!
@@ -100,30 +101,30 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 /// A provider: a name for a family of objects. Never instantiated.
 ///
 /// # Safety
-/// Safe code lends memory to a device and uses the memory again when these objects report that the
+/// Safe code lends memory to a device and uses the memory again once these objects report that the
 /// device has finished. "The device" is whatever executes the requests of an object: hardware, the
-/// kernel, or another thread of this process. An implementation of this trait promises each number
-/// below for every object of the family, in every state, whatever safe code does with the object
-/// and whatever peers send. The crate `verbs` refers to the numbers, and each implementation proves
-/// each of them.
+/// kernel, or another thread of this process. An implementation of this trait keeps each numbered
+/// promise below for every object of the family, in every state, whatever safe code does with the
+/// object and whatever peers send. The crate `verbs` refers to the numbers, and each implementation
+/// proves each of them.
 ///
 /// Posting:
 ///
 /// 1. *A rejected request was never queued.* If [`post_one`](SendQueue::post_one) returned `Err`,
 ///    that request is not in the queue. If a batch returned [`PostError`](crate::types::PostError)
-///    with `accepted: n`, exactly its first n requests are in the queue, independent of the reason;
+///    with `accepted: n`, exactly its first n requests are in the queue, regardless of the reason;
 ///    if it returned `Ok`, all are. The device never accesses the memory of a request outside its
 ///    queue.
-/// 2. *Arguments are read during the call only.* This holds for the requests, their lists and their
-///    address vectors, and with [`INLINE`](crate::types::SendFlags::INLINE) for the bytes named by
-///    the lists. The call does not write these bytes.
-/// 3. *The device stays inside the elements.* For a request, it accesses bytes named by the
-///    request's SGEs, and no others of this process. It reads them for sends, RDMA writes and
+/// 2. *Arguments are read only during the call.* This holds for the requests, their lists and their
+///    address vectors, and, with [`INLINE`](crate::types::SendFlags::INLINE), for the bytes that
+///    the lists name. The call does not write these bytes.
+/// 3. *The device stays inside the elements.* For a request, it accesses the bytes named by the
+///    request's SGEs, and no other bytes of this process. It reads them for sends, RDMA writes and
 ///    datagrams; it writes them for receives, RDMA reads and atomics. It accesses the bytes of an
-///    SGE only if the SGE has the key of a region of the queue pair's protection domain that covers
-///    them.
-/// 4. *Any [`Av`](crate::types::Av) is harmless,* whatever code created it: at worst a datagram is
-///    sent to a wrong peer. The device accesses memory only as allowed by number 3.
+///    SGE only if the SGE has the key of a region that covers them and belongs to the queue pair's
+///    protection domain.
+/// 4. *Any [`Av`](crate::types::Av) is harmless,* whatever code created it: at worst, a datagram is
+///    sent to the wrong peer. The device accesses memory only as allowed by number 3.
 ///
 /// Completions:
 ///
@@ -132,9 +133,9 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///    polling thread. The same holds for the unsignalled sends before it in the same queue. The
 ///    device may still read the memory for a retransmission that the peer discards whatever its
 ///    contents.
-/// 6. *The number is the request's.* A completion's [`wr_id`](Completion::wr_id) has all 64 bits as
-///    they were posted, each time it is read. A completion queue never returns a number that was
-///    not posted to one of its queues.
+/// 6. *The number belongs to the request.* All 64 bits of a completion's
+///    [`wr_id`](Completion::wr_id) are as they were posted, each time it is read. A completion
+///    queue never returns a number that was not posted to one of its queues.
 /// 7. *A queue lends its own completions.* Completions of sends arrive in the queue pair's
 ///    `send_cq`, completions of receives in its `recv_cq`, and none in another queue of this or
 ///    another device.
@@ -150,9 +151,9 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///    [`reset_ends_requests`](QpOps::reset_ends_requests) is true, the same holds after
 ///    [`modify`](QpOps::modify) to [`RESET`](crate::types::QpState::RESET) returned `Ok`.
 ///    Completions of these requests may still be polled. Nothing else ends requests: after an
-///    `Err`, after any other transition, and after a state change by the device itself, they end by
-///    completions as before. Everything the device wrote until then is visible to the calling
-///    thread.
+///    `Err`, after any other transition, and after a state change by the device itself, they end
+///    with their completions as before. Everything the device wrote until then is visible to the
+///    calling thread.
 ///
 /// Regions:
 ///
@@ -160,20 +161,20 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     as it lives, in its protection domain; [`lkey`](MrOps::lkey) and [`rkey`](MrOps::rkey) do
 ///     not change. Only [`rereg_mr`](ContextOps::rereg_mr), which is unsafe, changes any of this.
 ///     The keys of a [null region](ContextOps::alloc_null_mr) name no bytes. No two live regions of
-///     a protection domain share a key, except an imported one and its original.
+///     a protection domain share a key, except an imported region and its original.
 /// 11. *A region without remote rights is closed to peers.* No packet makes the device access it,
 ///     except through requests posted by this process, and through windows bound to it by such
-///     requests (21). With remote rights, packets cause exactly the accesses named by the rights.
+///     requests (21). With remote rights, packets can cause only the accesses that the rights name.
 /// 12. *Deregistering ends every access.* After [`destroy`](Destroy::destroy) of the region
-///     returned `Ok`, the device no longer writes its bytes, through windows either, and everything
-///     it wrote is visible to the calling thread. While windows are bound to the region, `destroy`
-///     may return `Err` with `EBUSY` or `EINVAL`. An [imported](ContextOps::import_mr) region ends
-///     with its original.
+///     returned `Ok`, the device no longer writes its bytes, not even through windows, and
+///     everything it wrote is visible to the calling thread. While windows are bound to the region,
+///     `destroy` may return `Err` with `EBUSY` or `EINVAL`. An [imported](ContextOps::import_mr)
+///     region ends with its original.
 /// 13. *Accesses do not race.* A device that is a thread of this process accesses regions with
 ///     remote rights, or with [`MW_BIND`](crate::types::AccessFlags::MW_BIND), like
 ///     [`crate::exposed`]. It accesses other regions only while a request that names the bytes has
 ///     not ended: after an end by 5, 9 or 12 it does not read them either. Nor does it read through
-///     a window once the binding has ended by 22 or 23. Writes of the program before a call of
+///     a window once the binding has ended by 22 or 23. Writes by the program before a call to
 ///     [`ring`](SendQueue::ring) or [`reg_mr`](ContextOps::reg_mr) happen before the device's
 ///     accesses that follow from that call.
 ///
@@ -187,8 +188,8 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     nothing that the device may still access; its keys and requests stay as they were.
 /// 16. *Descriptors are real.* An [`OwnedFd`](std::os::fd::OwnedFd) has no other owner; a
 ///     [`BorrowedFd`](std::os::fd::BorrowedFd) is open while the context lives.
-/// 17. *Objects of another context*, and destroyed completion queues, are rejected, or give objects
-///     that support only raw posting.
+/// 17. *Objects of another context*, and destroyed completion queues, are rejected, or result in
+///     objects that support only raw posting.
 /// 18. *A registration that failed registered nothing.* After [`reg_mr`](ContextOps::reg_mr)
 ///     returned `Err`, no key names the bytes because of that call. `reg_mr` does not unwind.
 ///
@@ -209,9 +210,9 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///
 /// Windows:
 ///
-/// 21. *A window is what a bind made it.* A packet with the key of a window makes the device access
-///     bytes of a region only while the window is bound to it, with the rights of the bind. Only a
-///     bind work request of this process binds a window: it names the window's key and the
+/// 21. *A window gives the access of its bind.* A packet with the key of a window makes the device
+///     access bytes of a region only while the window is bound to it, with the rights of the bind.
+///     Only a bind work request of this process binds a window: it names the window's key and the
 ///     region's. A device may let packets access the whole region instead of the bound range.
 /// 22. *A peer's invalidation is the end.* A receive completes with
 ///     [`WITH_INV`](crate::types::WcFlags::WITH_INV) and a window's key only after the window of
@@ -222,7 +223,7 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     completion of any later bind with the same key.
 /// 23. *The end of a binding is the end of its accesses,* if
 ///     [`revocation_ends_access`](MwOps::revocation_ends_access) is true. After a successful
-///     completion of the window's invalidation, or of a bind to nothing, and after
+///     completion of the window's invalidation, or of a bind of zero length, and after
 ///     [`destroy`](Destroy::destroy) of the window returned `Ok`, the device no longer writes
 ///     through the binding. Everything it wrote is visible to the thread that polled or called. If
 ///     it is false, packets that arrive later do not access the region through the binding, but the
@@ -235,31 +236,31 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     in the `cq` of a queue of the kind [`XRC`](crate::types::SrqType::XRC) or
 ///     [`TM`](crate::types::SrqType::TM). The device uses the keys of its elements in the
 ///     protection domain of the shared receive queue. A device that looks them up in the queue
-///     pair's domain finds no key of another domain's region there and fails the receive.
+///     pair's domain instead finds no key of another domain's region, and fails the receive.
 /// 25. *The end of a shared receive queue ends its receives.* After [`destroy`](Destroy::destroy)
 ///     of the shared receive queue returned `Ok`, the device does not write the memory of any
 ///     receive posted to it, even if a queue pair has taken it, whether or not a completion was
 ///     polled. Everything the device wrote until then is visible to the calling thread.
 ///     [`SrqOps::modify`] ends no receive, even if it fails or unwinds. Its queue may be dropped
-///     before it or after it was destroyed, under the rule of number 20 for the queues of a queue
-///     pair. The caller of `modify` passes the queue created with it. Another queue of the same
-///     provider is rejected, or may accept other requests afterwards.
+///     before it is destroyed or afterwards, as number 20 permits for the queues of a queue pair.
+///     The caller of `modify` passes the queue created with the shared receive queue. Another queue
+///     of the same provider is rejected, or may accept other requests afterwards.
 ///
 /// Work queues:
 ///
 /// 26. *A work queue is a queue of receives without a queue pair.* Numbers 1 to 3, 5, 6 and 8 hold
-///     for its receives. Their completions arrive in the `cq` that it was created with, and in no
+///     for its receives. Their completions arrive in the `cq` with which it was created, and in no
 ///     other queue of this or another device; their elements need keys of its protection domain.
 ///     After [`destroy`](Destroy::destroy) of the work queue returned `Ok`, the device does not
 ///     write the memory of any receive posted to it, whether or not a completion was polled.
 ///     Everything the device wrote until then is visible to the calling thread. [`WqOps::modify`]
 ///     ends no receive, even if it fails or unwinds: a receive dropped by a move to RESET has no
 ///     completion, and its memory belongs to the device until the work queue is destroyed. The work
-///     queue's queue may be dropped before it or after it was destroyed, under the rule of number
-///     20 for the queues of a queue pair. The caller of `modify` passes the queue created with the
-///     work queue. Another queue of the same provider is rejected, or `modify` may change its
-///     limits and drop its unpublished requests, but the device executes no request of either queue
-///     that has ended.
+///     queue's queue may be dropped before it is destroyed or afterwards, as number 20 permits for
+///     the queues of a queue pair. The caller of `modify` passes the queue created with the work
+///     queue. Another queue of the same provider is rejected, or `modify` may change its limits and
+///     drop its unpublished requests, but the device executes no request of either queue that has
+///     ended.
 ///
 /// Safe code does not rely on handles, capacities, [`QpOps::state`], event records and their
 /// counts, or the results of queries: if these are wrong, results are wrong, but memory is safe. It
@@ -276,7 +277,7 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     type Mr: MrOps + Destroy;
     /// A completion queue.
     type Cq: CqOps + Destroy;
-    /// A handle of a completion queue for [`ContextOps::create_qp`], usable while another thread
+    /// A handle to a completion queue for [`ContextOps::create_qp`], usable while another thread
     /// polls the queue.
     type CqHandle: Clone + Debug + Send + Sync + 'static;
     /// A queue pair.
@@ -322,8 +323,8 @@ pub trait Destroy: Sized {
     /// Destroys the kernel object, then releases the memory that the device could access through
     /// it.
     ///
-    /// Succeeds for an unplugged device: the kernel has destroyed the objects and confirms that for
-    /// each.
+    /// Succeeds if the device was unplugged: the kernel has destroyed the objects, and confirms
+    /// that for each one.
     ///
     /// # Errors
     /// The object itself, for another attempt, and the reason why it may still exist: `EBUSY` while
@@ -334,11 +335,11 @@ pub trait Destroy: Sized {
     fn destroy(self) -> Result<(), (Self, crate::Error)>;
 
     /// Destroys the object like [`destroy`](Self::destroy) and returns the number of its events
-    /// read by the program. The unread ones are discarded, and no event of the object can be read
-    /// afterwards.
+    /// that the program has read. Unread events are discarded, and no event of the object can be
+    /// read afterwards.
     ///
     /// An event that refers to its object by pointer, as in C, may be in use by another thread at
-    /// that time. The memory of the object is released once as many events as returned have been
+    /// that time. The object's memory is released once the returned number of events has been
     /// acknowledged.
     ///
     /// A provider may distinguish objects of a context and kind by their `user_handle` alone; the

@@ -1,4 +1,4 @@
-//! A memory region: its creation and its changes.
+//! A memory region: creating and changing it.
 
 use core::any::Any;
 use core::fmt::{self, Debug};
@@ -23,7 +23,7 @@ pub trait MrOps: Any + Debug + Send + Sync {
 /// A new memory region, for [`ContextOps::reg_mr_ex`](super::ContextOps::reg_mr_ex).
 #[derive(Debug)]
 pub struct MrInitAttr<'a, P: Provider> {
-    /// The memory: of this process, or of a dma-buf.
+    /// The memory: in this process, or in a dma-buf.
     pub memory: MrMemory<'a>,
     /// The length in bytes.
     pub length: usize,
@@ -43,11 +43,11 @@ impl<P: Provider> Clone for MrInitAttr<'_, P> {
 
 impl<P: Provider> Copy for MrInitAttr<'_, P> {}
 
-/// A change of a memory region, for [`ContextOps::rereg_mr`](super::ContextOps::rereg_mr). `None`
+/// A change to a memory region, for [`ContextOps::rereg_mr`](super::ContextOps::rereg_mr). `None`
 /// leaves a property unchanged.
 #[derive(Debug)]
 pub struct MrChange<'a, P: Provider> {
-    /// The new memory of this process: its address, its length in bytes, and the address of its
+    /// The new memory of this process: its address, its length in bytes, and the address of the
     /// first byte in work requests.
     pub memory: Option<(*mut u8, usize, u64)>,
     /// The new protection domain.
@@ -97,7 +97,7 @@ pub enum RegionState {
     Unusable,
 }
 
-/// The error of a memory region's change and the resulting state.
+/// The error of a change to a memory region, and the resulting state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReregError {
     /// The reason.
@@ -107,7 +107,7 @@ pub struct ReregError {
 }
 
 impl ReregError {
-    /// Returns an error with an unchanged region.
+    /// Returns an error that left the region unchanged.
     pub const fn unchanged(error: Error) -> Self {
         Self { error, region: RegionState::Unchanged }
     }

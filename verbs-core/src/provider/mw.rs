@@ -5,9 +5,9 @@ use core::fmt::Debug;
 
 use crate::types::MwType;
 
-/// A memory window: a key for peers to access the bound region. Work requests bind and invalidate
-/// it ([`SendOp::BindMw`](crate::types::SendOp::BindMw)). Each bind changes the low 8 bits of its
-/// key, and only the poster has the current key.
+/// A memory window: a key that lets peers access the bound region. Work requests bind and
+/// invalidate it ([`SendOp::BindMw`](crate::types::SendOp::BindMw)). Each bind changes the low 8
+/// bits of its key, and only the poster knows the current key.
 pub trait MwOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
@@ -15,11 +15,11 @@ pub trait MwOps: Any + Debug + Send + Sync {
     /// Returns the key assigned at allocation.
     fn rkey(&self) -> u32;
 
-    /// Returns its kind.
+    /// Returns the window's type.
     fn mw_type(&self) -> MwType;
 
-    /// Returns whether number 23 of [`Provider`](super::Provider)'s contract holds for it: the end
-    /// of a binding is the end of all accesses through it.
+    /// Returns whether number 23 of [`Provider`](super::Provider)'s contract holds for the window:
+    /// the end of a binding also ends all accesses through it.
     ///
     /// If false, an access already in progress may outlast the binding. Only deregistering the
     /// region ends it.

@@ -1,7 +1,7 @@
 //! A queue pair and its two queues.
 //!
 //! # Safety
-//! The unsafe functions declare the promises of their callers, who post memory. Those with a body
+//! The unsafe functions state the promises of their callers, which post memory. Default methods
 //! pass these promises on.
 
 #![allow(unsafe_code)]
@@ -17,17 +17,17 @@ use crate::types::{
     QpInitInfo, QpState, QpType, RateLimit, RecvWr, RxHashConf, SendWr,
 };
 
-/// The objects that a new queue pair is created from. The required ones depend on its type: all
-/// common types need the protection domain and both completion queues. An XRC target
-/// ([`QpType::XRC_RECV`]) needs only its XRC domain, and an XRC initiator needs no queue for
-/// receives.
+/// The objects needed to create a queue pair. The type determines which are required: all common
+/// types need the protection domain and both completion queues. An XRC target
+/// ([`QpType::XRC_RECV`]) needs only its XRC domain, and an XRC initiator needs no completion queue
+/// for receives.
 #[derive(Debug)]
 pub struct QpParents<'a, P: Provider> {
     /// The protection domain.
     pub pd: Option<&'a P::Pd>,
-    /// The completion queue of sends.
+    /// The completion queue for sends.
     pub send_cq: Option<&'a P::CqHandle>,
-    /// The completion queue of receives.
+    /// The completion queue for receives.
     pub recv_cq: Option<&'a P::CqHandle>,
     /// The shared receive queue, in place of the queue pair's own receive queue.
     pub srq: Option<&'a P::Srq>,
@@ -53,14 +53,14 @@ impl<P: Provider> Copy for QpParents<'_, P> {}
 /// Properties of a new queue pair that only some devices have.
 #[derive(Debug)]
 pub struct QpExtras<'a, P: Provider> {
-    /// The attributes.
+    /// The additional attributes.
     pub attr: QpCreateAttr,
-    /// The table of work queues for receiving, in place of the queue pair's own receive queue, and
-    /// the hash that selects an entry.
+    /// The table of work queues that replaces the queue pair's own receive queue, and the hash that
+    /// selects an entry.
     pub rss: Option<(&'a P::RwqIndTable, &'a RxHashConf)>,
 }
 
-/// A new queue pair: its control object and its two queues, usable in three threads.
+/// A new queue pair: its control object and its two queues, usable from three threads.
 #[derive(Debug)]
 pub struct QpParts<P: Provider> {
     /// The control object.
@@ -73,11 +73,11 @@ pub struct QpParts<P: Provider> {
 
 /// A queue pair without its queues: its state and destruction.
 pub trait QpOps: Any + Debug + Send + Sync {
-    /// Its send queue.
+    /// The type of its send queue.
     type Sq: SendQueue
     where
         Self: Sized;
-    /// Its receive queue.
+    /// The type of its receive queue.
     type Rq: RecvQueue
     where
         Self: Sized;
@@ -85,28 +85,28 @@ pub trait QpOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Returns the number that peers address it by, 24 bits.
+    /// Returns the queue pair number, which peers use, 24 bits.
     fn qp_num(&self) -> u32;
 
     /// Returns the transport service.
     fn qp_type(&self) -> QpType;
 
-    /// Returns its capacity, as granted by the device.
+    /// Returns the queue pair's capacity, as granted by the device.
     fn cap(&self) -> QpCap;
 
-    /// Returns the state after the last call of `modify`. The device may have moved it to
-    /// [`QpState::ERR`] since.
+    /// Returns the state after the last call to `modify`. The device may have moved the queue pair
+    /// to [`QpState::ERR`] since.
     fn state(&self) -> QpState;
 
-    /// Moves it to another state, or changes its attributes. The queues must be the ones created
-    /// with it. A number with more bits than its field
-    /// ([`explain::numbers_fit`](crate::explain::numbers_fit)) is truncated or rejected as in the
+    /// Moves the queue pair to another state, or changes its attributes. `sq` and `rq` must be the
+    /// queues created with it. A number with more bits than its field
+    /// ([`explain::numbers_fit`](crate::explain::numbers_fit)) is truncated or rejected, as by the
     /// device's driver.
     ///
     /// # Errors
     /// [`Cause::IllegalTransition`](crate::Cause::IllegalTransition) and
     /// [`Cause::TransitionAttributes`](crate::Cause::TransitionAttributes) if the transition table
-    /// rejects it; [`Cause::Limit`](crate::Cause::Limit), [`Cause::Mtu`](crate::Cause::Mtu),
+    /// rejects the call; [`Cause::Limit`](crate::Cause::Limit), [`Cause::Mtu`](crate::Cause::Mtu),
     /// [`Cause::Gid`](crate::Cause::Gid) or [`Cause::NoGrh`](crate::Cause::NoGrh) for an attribute
     /// rejected by the device; `EOPNOTSUPP` for an attribute the device lacks; otherwise any errno
     /// the kernel returns.
@@ -115,34 +115,35 @@ pub trait QpOps: Any + Debug + Send + Sync {
         Self: Sized;
 
     /// Returns whether moving to RESET ends every request, like destruction (number 9 of
-    /// [`Provider`]'s contract). The result never changes for a queue pair.
+    /// [`Provider`]'s contract). The result is always the same for a queue pair.
     fn reset_ends_requests(&self) -> bool;
 
-    /// Queries its attributes.
+    /// Queries the queue pair's attributes.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EIO` once the device is gone.
     fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)>;
 
-    /// Attaches it to a multicast group, whose datagrams it receives from then on. `lid` is the
-    /// group's local id, which Ethernet ports ignore. Attaching twice succeeds and changes nothing.
-    /// [`destroy`](super::Destroy::destroy) detaches it.
+    /// Attaches the queue pair to a multicast group, whose datagrams it receives from then on.
+    /// `lid` is the group's local id, which Ethernet ports ignore. Attaching twice succeeds and
+    /// changes nothing. [`destroy`](super::Destroy::destroy) detaches it.
     ///
     /// # Errors
     /// [`Cause::CallOfType`](crate::Cause::CallOfType) for a service other than UD;
     /// [`Cause::NotMulticast`](crate::Cause::NotMulticast) for an address outside the multicast
-    /// ranges; `ENOMEM` beyond a limit of the device; `EOPNOTSUPP` if the device has no multicast;
-    /// any other errno the kernel returns.
+    /// ranges; `ENOMEM` beyond one of the device's limits; `EOPNOTSUPP` if the device has no
+    /// multicast; any other errno the kernel returns.
     fn attach_mcast(&mut self, gid: &Gid, lid: u16) -> Result<()>;
 
-    /// Detaches it from a multicast group attached with the same `gid` and `lid`.
+    /// Detaches the queue pair from a multicast group that was attached with the same `gid` and
+    /// `lid`.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::NotAttached`](crate::Cause::NotAttached) if it is not attached; any
     /// other errno the kernel returns.
     fn detach_mcast(&mut self, gid: &Gid, lid: u16) -> Result<()>;
 
-    /// Sets its sending rate, in RTS.
+    /// Sets the queue pair's send rate, in RTS.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device has no packet pacing; `EINVAL` for a rate beyond its limits, or
@@ -152,11 +153,11 @@ pub trait QpOps: Any + Debug + Send + Sync {
         Err(lacks("modify_qp_rate_limit"))
     }
 
-    /// Sets the connection options negotiated by the program with the peer, for the next moves to
+    /// Sets the connection options that the program negotiated with the peer, for the next moves to
     /// INIT and RTR.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider has none; `EINVAL` for options of another vendor.
+    /// `EOPNOTSUPP` if the provider has no such options; `EINVAL` for options of another vendor.
     fn set_ece(&mut self, ece: &Ece) -> Result<()> {
         let _ = ece;
         Err(lacks("set_ece"))
@@ -166,27 +167,27 @@ pub trait QpOps: Any + Debug + Send + Sync {
     /// in use.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider has none.
+    /// `EOPNOTSUPP` if the provider has no such options.
     fn query_ece(&self) -> Result<Ece> {
         Err(lacks("query_ece"))
     }
 
-    /// Returns the device's order of writing a message of this operation to memory. Empty if it
-    /// guarantees no order.
+    /// Returns the device's write order for a message of this operation. Empty if it guarantees no
+    /// order.
     fn data_in_order(&self, op: OpKind) -> DataInOrder {
         let _ = op;
         DataInOrder::empty()
     }
 }
 
-/// Returns the error of an operation that the provider lacks. A queue pair does not name its
-/// device; the handle above it does.
+/// Returns the error for an operation that the provider lacks. A queue pair does not name its
+/// device; the handle around it does.
 fn lacks(verb: &'static str) -> Error {
     Error::new(verb, "", Errno::OPNOTSUPP)
 }
 
-/// Posts work requests one by one, up to the first rejection. Returns the number of accepted
-/// requests and the reason for the rejection.
+/// Posts work requests one by one, until one is rejected. Returns the number of accepted requests
+/// and the reason for the rejection.
 #[inline(always)]
 fn post_each<T>(
     wrs: &[T],
@@ -200,19 +201,20 @@ fn post_each<T>(
     (wrs.len(), None)
 }
 
-/// The situation of a caller of [`SendQueue::post_fast`].
+/// The situation of a call to [`SendQueue::post_fast`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastPath {
     /// The request waits for [`ring`](SendQueue::ring), and the compiler knows its operation at the
-    /// call: the provider may have code for each operation, and the caller keeps one.
+    /// call: the provider may have code for each operation, and inlining leaves only the code for
+    /// this one.
     Inlined,
     /// The request waits for [`ring`](SendQueue::ring), and all callers share one compiled
-    /// function, as callers of an erased queue do: a provider may move rare operations out of line,
-    /// so that the function needs fewer registers.
+    /// function, as with an erased queue: a provider may move rare operations out of line, so that
+    /// the function needs fewer registers.
     Shared,
-    /// The method rings for the request. It returns `false` while another request waits for the
-    /// doorbell. A provider whose doorbell cannot fail may have a shorter path here than
-    /// [`post_one`](SendQueue::post_one) followed by [`ring`](SendQueue::ring).
+    /// The method itself rings the doorbell for the request. It returns `false` while another
+    /// request waits for the doorbell. A provider whose doorbell cannot fail may have a shorter
+    /// path here than [`post_one`](SendQueue::post_one) followed by [`ring`](SendQueue::ring).
     Alone,
 }
 
@@ -225,19 +227,19 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// Same as [`post_send`](Self::post_send).
     ///
     /// # Errors
-    /// The reason why the queue rejects the request. The queue is unchanged.
+    /// The reason why the queue rejects the request; the queue is unchanged.
     unsafe fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason>;
 
-    /// Posts one common request on a short path and returns whether it did. After `false`, the
-    /// queue is unchanged, and [`post_one`](Self::post_one) accepts the request or returns the
-    /// reason for rejecting it.
+    /// Posts one common request on a short path. Returns whether it did so; if not, the queue is
+    /// unchanged, and [`post_one`](Self::post_one) accepts the request or returns the reason for
+    /// rejecting it.
     ///
-    /// `path` states which facts of the request the caller knows, and whether the doorbell follows.
-    /// It is a constant at each call, and the method is inlined, so a caller pays for its own path
-    /// only. A caller that falls back to `post_one` in an out-of-line function becomes a short
-    /// function that keeps the request in registers.
+    /// `path` states which facts about the request the caller knows, and whether the doorbell
+    /// follows. It is a constant at each call and the method is inlined, so a caller pays only for
+    /// its own path. A caller that falls back to `post_one` in an out-of-line function becomes a
+    /// short function that keeps the request in registers.
     ///
-    /// By default, `post_one` is the path, and no request is posted [alone](FastPath::Alone).
+    /// By default, this calls `post_one`, and posts no request [alone](FastPath::Alone).
     ///
     /// # Safety
     /// Same as [`post_send`](Self::post_send).
@@ -250,34 +252,35 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// Publishes all requests in the queue to the device.
     ///
     /// # Errors
-    /// The errno of the doorbell. The requests stay in the queue, and the next doorbell covers
+    /// The errno from the doorbell. The requests stay in the queue, and the next doorbell covers
     /// them.
     fn ring(&mut self) -> Result<(), Errno>;
 
-    /// Leaves to the device, from now on, the faults of requests that C's providers do not check:
-    /// the queue accepts such a request, and its completion reports the fault.
+    /// From now on, leaves to the device those faults in requests that the C providers do not
+    /// check: the queue accepts such a request, and its completion reports the fault.
     ///
     /// By default, the queue rejects every request with a fault it can detect.
     fn leave_faults_to_device(&mut self) {}
 
-    /// Removes the last `count` work requests, except those put in before the last
+    /// Removes the last `count` work requests, except requests that were put in before the last
     /// [`ring`](Self::ring), and returns the number removed. Earlier requests stay for the next
     /// doorbell, because the program may have forgotten a batch.
     fn rollback(&mut self, count: usize) -> usize;
 
-    /// Posts a batch: [`post_one`](Self::post_one) for each, [`ring`](Self::ring) once.
+    /// Posts a batch: calls [`post_one`](Self::post_one) for each request, and [`ring`](Self::ring)
+    /// once.
     ///
     /// # Safety
-    /// From the call until its completion was polled (or the queue pair was destroyed, or reset
-    /// where that [ends requests](QpOps::reset_ends_requests)), the device reads the memory of
-    /// every SGE, and for RDMA reads and atomics writes it. No code frees it or accesses it in
-    /// conflict. No `wr_id` has its top bit set: those numbers belong to safe posting, which
-    /// returns memory to the program when it polls one.
+    /// From the call until a request's completion was polled (or the queue pair was destroyed, or
+    /// reset where that [ends requests](QpOps::reset_ends_requests)), the device reads the memory
+    /// of every SGE, and for RDMA reads and atomics writes it. No code frees it, or accesses it in
+    /// conflict. No `wr_id` has its top bit set: such numbers belong to safe posting, which returns
+    /// memory to the program when it polls one of them.
     ///
     /// With [`INLINE`](crate::types::SendFlags::INLINE), every SGE is memory of this process that
-    /// the call reads by its address; it is free when the call returns. The first 18 bytes of a
-    /// frame of a raw packet queue pair ([`QpType::RAW_PACKET`]) are such memory too, with or
-    /// without that flag, because some devices need a copy of the frame's header.
+    /// the call reads at its address; the caller may reuse it once the call returns. The first 18
+    /// bytes of a frame of a raw packet queue pair ([`QpType::RAW_PACKET`]) are such memory too,
+    /// with or without that flag, because some devices need a copy of the frame's header.
     ///
     /// A bind or an invalidation names a key as [`WrBatch::bind_mw`](super::WrBatch::bind_mw) and
     /// [`WrBatch::local_inv`](super::WrBatch::local_inv) require.
@@ -310,19 +313,21 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     /// Same as [`post_recv`](Self::post_recv).
     ///
     /// # Errors
-    /// The reason why the queue rejects the request. The queue is unchanged.
+    /// The reason why the queue rejects the request; the queue is unchanged.
     unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason>;
 
     /// Publishes all requests in the queue to the device.
     fn ring(&mut self);
 
-    /// Posts a batch: [`post_one`](Self::post_one) for each, [`ring`](Self::ring) once.
+    /// Posts a batch: calls [`post_one`](Self::post_one) for each request, and [`ring`](Self::ring)
+    /// once.
     ///
     /// # Safety
-    /// From the call until its completion was polled (or the queue pair was destroyed, or reset
-    /// where that [ends requests](QpOps::reset_ends_requests)), the device may write the memory of
-    /// every SGE. No code frees or accesses it. No `wr_id` has its top bit set: those numbers
-    /// belong to safe posting, which returns memory to the program when it polls one.
+    /// From the call until a request's completion was polled (or the queue pair was destroyed, or
+    /// reset where that [ends requests](QpOps::reset_ends_requests)), the device may write the
+    /// memory of every SGE. No code frees or accesses it. No `wr_id` has its top bit set: such
+    /// numbers belong to safe posting, which returns memory to the program when it polls one of
+    /// them.
     ///
     /// # Errors
     /// The number of accepted requests and the reason for rejecting the next. The device owns the
@@ -347,7 +352,7 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     /// # Safety
     /// Same as [`post_recv`](Self::post_recv), for the elements of each
     /// [`TmOp::Add`](crate::types::TmOp::Add). The promise lasts until the completion of the
-    /// operation, or of its removal, was polled.
+    /// operation, or of the removal of its tag, was polled.
     ///
     /// # Errors
     /// The number of accepted operations and the reason for rejecting the next;

@@ -7,19 +7,19 @@ use super::{Provider, RecvQueue};
 use crate::error::Result;
 use crate::types::{SrqAttr, SrqAttrMask};
 
-/// The objects that a new shared receive queue is created from.
+/// The objects needed to create a shared receive queue.
 #[derive(Debug)]
 pub struct SrqParents<'a, P: Provider> {
     /// The protection domain.
     pub pd: &'a P::Pd,
-    /// The XRC domain of a queue of the kind [`XRC`](crate::types::SrqType::XRC).
+    /// The XRC domain, for a queue of the kind [`XRC`](crate::types::SrqType::XRC).
     pub xrcd: Option<&'a P::Xrcd>,
-    /// The completion queue of a queue of the kinds [`XRC`](crate::types::SrqType::XRC) and
+    /// The completion queue, for a queue of the kind [`XRC`](crate::types::SrqType::XRC) or
     /// [`TM`](crate::types::SrqType::TM).
     pub cq: Option<&'a P::CqHandle>,
 }
 
-/// A new shared receive queue: its control object and its queue, usable in two threads.
+/// A new shared receive queue: its control object and its queue, usable from two threads.
 #[derive(Debug)]
 pub struct SrqParts<P: Provider> {
     /// The control object.
@@ -30,7 +30,7 @@ pub struct SrqParts<P: Provider> {
 
 /// A shared receive queue without its queue: its attributes and destruction.
 pub trait SrqOps: Any + Debug + Send + Sync {
-    /// Its queue.
+    /// The type of its queue.
     type Queue: RecvQueue
     where
         Self: Sized;
@@ -38,16 +38,16 @@ pub trait SrqOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Returns the number that XRC initiators address it by. Queues of other kinds have one on
+    /// Returns the queue number that XRC initiators use. Queues of other kinds have a number on
     /// ConnectX, and `None` elsewhere.
     fn srq_num(&self) -> Option<u32>;
 
-    /// Returns its capacity as granted by the device, with 0 as the limit.
+    /// Returns the queue's capacity as granted by the device, with 0 as the limit.
     fn attr(&self) -> SrqAttr;
 
-    /// Changes its limit, or its size. The queue must be the one created with it; `&mut` of the
-    /// queue is the lock, so other threads can create queue pairs meanwhile. Unpublished requests
-    /// in the queue are published first.
+    /// Changes the limit or the size. `queue` must be the queue created with this object; `&mut` to
+    /// it is the lock, so other threads can create queue pairs meanwhile. Unpublished requests in
+    /// the queue are published first.
     ///
     /// # Errors
     /// [`Cause::Limit`](crate::Cause::Limit) for a value beyond the queue's or the device's limit
@@ -57,14 +57,14 @@ pub trait SrqOps: Any + Debug + Send + Sync {
     where
         Self: Sized;
 
-    /// Queries its attributes.
+    /// Queries the queue's attributes.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EIO` once the device is gone.
     fn query(&self) -> Result<SrqAttr>;
 }
 
-/// An XRC domain, shared between processes by a file.
+/// An XRC domain, which processes can share through a file.
 pub trait XrcdOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;

@@ -1,4 +1,4 @@
-//! Thread domains, parent domains, and allocators of queues.
+//! Thread domains, parent domains, and queue allocators.
 //!
 //! # Safety
 //! [`QueueAllocator`] is an unsafe trait: a device reads and writes the memory that it returns.
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::Provider;
 
-/// A thread domain: a promise that objects created with it, in a parent domain, are used by one
+/// A thread domain: the promise that objects created with it, in a parent domain, are used by one
 /// thread at a time.
 ///
 /// Posting and polling take `&mut` here, so the promise holds anyway, and a completion queue of
@@ -22,11 +22,11 @@ pub trait TdOps: Any + Debug + Send + Sync {}
 /// The parts of a parent domain.
 #[derive(Debug)]
 pub struct ParentDomainAttr<'a, P: Provider> {
-    /// The protection domain of its objects.
+    /// The protection domain for its objects.
     pub pd: &'a P::Pd,
     /// The thread domain for its objects.
     pub td: Option<&'a P::Td>,
-    /// The allocator of its objects' queues.
+    /// The allocator for its objects' queues.
     pub allocator: Option<&'a Arc<dyn QueueAllocator>>,
     /// Whether queues may use memory that a confidential guest shares with its host. Providers may
     /// ignore it unless the device has
@@ -47,14 +47,14 @@ impl<P: Provider> Copy for ParentDomainAttr<'_, P> {}
 pub enum QueueMemory {
     /// The allocator's own memory.
     Own(NonNull<u8>),
-    /// The provider allocates this queue as if there were no allocator.
+    /// The provider is to allocate this queue as if there were no allocator.
     #[doc(alias = "IBV_ALLOCATOR_USE_DEFAULT")]
     Default,
-    /// No memory is left, and the object is not created.
+    /// No memory is left, so the object is not created.
     Exhausted,
 }
 
-/// An allocator of the queues of objects created in a parent domain.
+/// An allocator for the queues of objects created in a parent domain.
 ///
 /// # Safety
 /// Memory returned by [`alloc`](Self::alloc) has the requested size and alignment, is initialised,
@@ -71,6 +71,6 @@ pub unsafe trait QueueAllocator: Debug + Send + Sync {
     /// Frees memory returned by [`alloc`](Self::alloc).
     ///
     /// # Safety
-    /// The memory belongs to the allocator, has this resource type, and is no longer accessed.
+    /// The memory came from this allocator, has this resource type, and is no longer accessed.
     unsafe fn free(&self, memory: NonNull<u8>, resource_type: u64);
 }

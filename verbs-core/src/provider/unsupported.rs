@@ -21,7 +21,7 @@ use crate::types::{
 #[derive(Debug)]
 pub enum Unsupported {}
 
-/// Returns the error of a verb that a provider lacks: `EOPNOTSUPP`.
+/// Returns the error for a verb that a provider lacks: `EOPNOTSUPP`.
 pub fn unsupported(device: &dyn DeviceOps, verb: &'static str) -> Error {
     Error::new(verb, device.device_name(), Errno::OPNOTSUPP)
 }

@@ -1,26 +1,26 @@
-//! [`WaitOps`]: waits of threads that do their device's work meanwhile.
+//! [`WaitOps`]: waiting threads that do their device's work meanwhile.
 //!
-//! A kernel device works by itself, so a thread waits for an event by sleeping at a file. A soft
-//! device is worked on by threads of the program: a thread that sleeps at the channel's file alone
-//! has to be woken by another thread, which was woken by the packet. A thread that sleeps in a
-//! [`Wait`] is woken by the packet.
+//! A kernel device runs by itself, so a thread waits for an event by sleeping on a file. The work
+//! of a soft device is done by the program's threads: a thread that sleeps only on the channel's
+//! file has to be woken by another thread, which the packet has woken. A thread that sleeps in a
+//! [`Wait`] is woken by the packet directly.
 
 use core::fmt::Debug;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// A device that a waiting thread can work for.
+/// A device whose work a waiting thread can do.
 pub trait WaitOps: Debug + Send + Sync {
-    /// Begins a wait of this thread, for the purpose given.
+    /// Begins a wait of the calling thread, for `awaited`.
     fn start(self: Arc<Self>, awaited: Awaited) -> Box<dyn Wait>;
 }
 
-/// The end of a wait.
+/// The event that ends a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
-    /// A completion in any queue of the device.
+    /// A completion in any of the device's queues.
     Completion,
-    /// A record in the file of a completion channel. The caller also sleeps at this file.
+    /// A record in the file of a completion channel. The caller also sleeps on this file.
     Event,
 }
 
@@ -32,22 +32,22 @@ pub enum Awaited {
 ///                └─ Sleep ─► sleep until one of the files is readable, then again
 /// ```
 pub trait Wait: Debug + Send {
-    /// Works for the device. Returns [`Next::Sleep`] only if the caller has looked since the last
-    /// change.
+    /// Makes progress on the device's behalf. Returns [`Next::Sleep`] only if the caller has looked
+    /// since the last change.
     fn work(&mut self) -> Next;
 
-    /// Returns the files to sleep at.
+    /// Returns the files to sleep on.
     fn files(&self) -> [Option<BorrowedFd<'_>>; WAIT_FILES];
 }
 
 /// The next step of a waiting thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Something has changed: the caller looks whether its wait has ended.
+    /// Something has changed: the caller checks whether its wait has ended.
     Look,
     /// The caller sleeps.
     Sleep,
 }
 
-/// The largest number of files of a [`Wait`].
+/// The maximum number of files in a [`Wait`].
 pub const WAIT_FILES: usize = 5;

@@ -7,16 +7,16 @@ use super::{Provider, RecvQueue};
 use crate::error::Result;
 use crate::types::{WqAttr, WqState};
 
-/// The objects that a new work queue is created from.
+/// The objects needed to create a work queue.
 #[derive(Debug)]
 pub struct WqParents<'a, P: Provider> {
     /// The protection domain.
     pub pd: &'a P::Pd,
-    /// The completion queue of its receives.
+    /// The completion queue for its receives.
     pub cq: &'a P::CqHandle,
 }
 
-/// A new work queue: its control object and its queue, usable in two threads.
+/// A new work queue: its control object and its queue, usable from two threads.
 #[derive(Debug)]
 pub struct WqParts<P: Provider> {
     /// The control object.
@@ -27,7 +27,7 @@ pub struct WqParts<P: Provider> {
 
 /// A work queue without its queue: its state and destruction.
 pub trait WqOps: Any + Debug + Send + Sync {
-    /// Its queue.
+    /// The type of its queue.
     type Queue: RecvQueue
     where
         Self: Sized;
@@ -35,25 +35,25 @@ pub trait WqOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Returns the device's number for it.
+    /// Returns the device's number for the queue.
     fn wq_num(&self) -> u32;
 
-    /// Returns the state after the last call of `modify`. The device may have moved it to
+    /// Returns the state after the last call to `modify`. The device may have moved the queue to
     /// [`WqState::ERR`] since.
     fn state(&self) -> WqState;
 
-    /// Returns its capacity, in receives.
+    /// Returns the queue's capacity, in receives.
     fn max_wr(&self) -> u32;
 
-    /// Returns the number of scatter/gather elements of a receive.
+    /// Returns the maximum number of scatter/gather elements per receive.
     fn max_sge(&self) -> u32;
 
-    /// Moves it to another state, or changes its properties. The queue must be the one created with
-    /// it. This ends no receive (number 26 of [`Provider`]).
+    /// Moves the work queue to another state, or changes its properties. `queue` must be the queue
+    /// created with it. This ends no receive (number 26 of [`Provider`]).
     ///
     /// # Errors
-    /// Any errno the kernel returns; notably `EINVAL` for a nonexistent transition. The queue and
-    /// its requests are then unchanged.
+    /// Any errno the kernel returns; notably `EINVAL` for a nonexistent transition. In that case,
+    /// the queue and its requests are unchanged.
     fn modify(&self, queue: &mut Self::Queue, attr: &WqAttr) -> Result<()>
     where
         Self: Sized;
@@ -64,6 +64,6 @@ pub trait RwqIndTableOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Returns the device's number for it.
+    /// Returns the device's number for the table.
     fn ind_tbl_num(&self) -> u32;
 }

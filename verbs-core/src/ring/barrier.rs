@@ -9,33 +9,33 @@
 //! | function | orders | x86-64 | aarch64 |
 //! |---|---|---|---|
 //! | [`to_device`] | host writes before writes that notify the device | compiler | `dmb oshst` |
-//! | [`from_device`] | an ownership mark's read before reads behind it | compiler | `dmb oshld` |
+//! | [`from_device`] | an ownership mark's read before its data's reads | compiler | `dmb oshld` |
 //! | [`mmio_wc_start`] | host writes before write-combining MMIO stores | `sfence` | `dsb st` |
 //! | [`flush_wc`] | write-combining MMIO stores leave the processor | `sfence` | `dsb st` |
 //! | [`wc_read_start`] | reads before reads of write-combining MMIO | `lfence` | `dmb oshld` |
 //! | [`seqlock_read`] | reads of a page that the kernel updates | compiler | `dmb ishld` |
 //!
 //! The first four are `udma_to_device_barrier`, `udma_from_device_barrier`, `mmio_wc_start` and
-//! `mmio_flush_writes` of rdma-core, with the same instructions except for the `lfence` in its
-//! `udma_from_device_barrier` on x86-64.
+//! `mmio_flush_writes` of rdma-core, with the same instructions except for the `lfence` in
+//! rdma-core's `udma_from_device_barrier` on x86-64.
 //!
 //! The first two are compiler fences on x86-64, which keeps loads from and stores to write-back
 //! memory in order. The kernel's `dma_wmb` and `dma_rmb` are the same. rdma-core's `lfence` also
-//! orders reads of write-combining memory, which the processor may execute early. Here
-//! [`wc_read_start`] does so where such memory exists, instead of once per completion. A program
-//! that maps write-combining memory itself, of a GPU for example, needs its own fence.
+//! orders reads of write-combining memory, which the processor may execute early. Here,
+//! [`wc_read_start`] does so only where such memory exists, instead of once per completion. A
+//! program that maps write-combining memory itself, such as GPU memory, needs its own fence.
 //!
 //! On aarch64 the device is an observer in the outer shareable domain (`osh`). A *store* barrier
 //! does not order earlier reads. Before the device may write to memory (the buffer of a receive or
 //! a read, the entry of a polled completion), the last reads of that memory must be done. Doorbell
 //! records are therefore stored with [`Release`](Ordering::Release), `stlr` on aarch64.
 //!
-//! docs/barriers.md lists the uses of these fences in the ConnectX provider, next to those in
+//! docs/barriers.md lists the uses of these fences in the ConnectX provider, next to the fences in
 //! libmlx5 and the kernel's driver.
 //!
-//! Other architectures get a full fence. It orders host memory; whether it also orders registers
-//! depends on the architecture (on RISC-V it does not). The ConnectX provider opens no device
-//! there: see [`ORDERS_REGISTERS`].
+//! On other architectures, each function is a full fence. It orders host memory; whether it also
+//! orders registers depends on the architecture (on RISC-V it does not). The ConnectX provider
+//! opens no device there: see [`ORDERS_REGISTERS`].
 //!
 //! # Safety
 //! The only unsafe code is the barrier instructions, which access no memory.
@@ -75,8 +75,8 @@ pub fn to_device() {
     fence(Ordering::SeqCst);
 }
 
-/// Orders a read of an ownership mark, written by the device, before later reads of the data behind
-/// it.
+/// Orders a read of an ownership mark, written by the device, before later reads of the data that
+/// it covers.
 #[inline(always)]
 pub fn from_device() {
     #[cfg(target_arch = "x86_64")]
@@ -121,7 +121,7 @@ pub fn wc_read_start() {
 }
 
 /// Orders reads of a page updated by the kernel: its sequence number before its data, and its data
-/// before the second read of the sequence number. The other side is a processor, not a device.
+/// before the second read of the sequence number. The writer is a processor, not a device.
 #[inline(always)]
 pub fn seqlock_read() {
     fence(Ordering::Acquire);

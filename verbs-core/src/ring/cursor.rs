@@ -9,26 +9,27 @@
 //! ```
 //!
 //! Each end keeps its own index and publishes it with a release store. An end that reads the new
-//! index with acquire sees the slots written (or read) before. It reads the other end's index only
-//! when the cached value means "full" or "empty", so a busy ring moves few cache lines.
+//! index with acquire sees every access to the slots published before it. It reads the other end's
+//! index only when the cached value means "full" or "empty", so a busy ring moves few cache lines.
 //!
-//! | other end | made by | indices | full with |
+//! | other end | created by | indices | full with |
 //! |---|---|---|---|
 //! | the kernel or a device | `new` | numbers of slots, in shared memory | all slots but one |
 //! | another thread | `counting` | counts modulo 2³², in atomics | `capacity` values |
 //!
-//! The layout of a queue shared with the kernel is the kernel's. The other end may write wrong
-//! indices there. Indices are masked after each load, so a wrong one can at worst cause a slot to
-//! be read too early or twice, but never an access outside the ring. Threads of one process choose
-//! any capacity, and follow a count that does not repeat when the ring wraps.
+//! The kernel determines the layout of a queue shared with it, and may write wrong indices there.
+//! Indices are masked after each load, so a wrong one can at worst cause a slot to be read too
+//! early or twice, but never an access outside the ring. Threads of one process can choose any
+//! capacity, and use a count that does not repeat when the ring wraps.
 //!
 //! # Safety
 //! A [`SharedIndex`] holds a pointer into a [`Region`], which it keeps alive. The pointer is
 //! aligned for `u32` and accessed only as an atomic. The caller of [`Region::index`], the only
-//! constructor, promises that no other code of this process accesses the four bytes in another way.
+//! constructor, promises that no other code of this process accesses the four bytes in any other
+//! way.
 //!
-//! Under `--cfg loom` an index is an atomic of the model checker instead. `tests/loom.rs` runs it
-//! under every interleaving, with the orderings below.
+//! Under `--cfg loom` an index is an atomic of the model checker instead. `tests/loom.rs` runs the
+//! ring under every interleaving, with the orderings below.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -106,8 +107,8 @@ impl fmt::Debug for SharedIndex {
 
 /// A published index of a ring's end: a [`SharedIndex`], or another kind of word.
 pub trait Index {
-    /// Reads the other end's index. The other end's writes before the publication are visible
-    /// afterwards.
+    /// Reads the other end's index. Afterwards, everything that the other end wrote before
+    /// publishing it is visible.
     fn load_acquire(&self) -> u32;
 
     /// Publishes this end's index. Earlier reads and writes are done before the other end sees it.
@@ -119,9 +120,9 @@ pub trait Index {
 pub struct Producer<I = SharedIndex> {
     own: I,
     other: I,
-    /// The index of the next slot to fill; slots before it may not be published yet.
+    /// The index of the next slot to fill; the slots before it may not be published yet.
     index: u32,
-    /// The first index without a free slot, by the consumer's index when it was last read.
+    /// The first index without a free slot, based on the consumer's index when it was last read.
     limit: u32,
     mask: u32,
     capacity: u32,
@@ -134,7 +135,7 @@ impl<I: Index> Producer<I> {
     }
 
     /// Creates the producing end of a ring of up to `capacity` values. Its slots are counts, which
-    /// the caller reduces to places in memory.
+    /// the caller maps to places in memory.
     pub fn counting(producer: I, consumer: I, capacity: u32) -> Self {
         Self::with(producer, consumer, u32::MAX, capacity)
     }
@@ -163,7 +164,7 @@ impl<I: Index> Producer<I> {
         Some(self.index)
     }
 
-    /// Returns the slot behind the last filled one. In a [counting](Self::counting) ring, it is the
+    /// Returns the slot after the last filled slot. In a [counting](Self::counting) ring, it is the
     /// number of all values filled so far, modulo 2³².
     #[inline(always)]
     pub const fn index(&self) -> u32 {
@@ -183,8 +184,8 @@ impl<I: Index> Producer<I> {
         self.own.store_release(self.index);
     }
 
-    /// Removes the last `count` filled slots, but none already published, and returns the number
-    /// removed.
+    /// Removes the last `count` filled slots, but none that are already published, and returns the
+    /// number removed.
     pub fn rollback(&mut self, count: u32) -> u32 {
         let published = self.own.load_acquire() & self.mask;
         let count = count.min(self.index.wrapping_sub(published) & self.mask);
@@ -203,13 +204,13 @@ impl<I: Index> Producer<I> {
         self.index.wrapping_sub(self.other.load_acquire()) & self.mask
     }
 
-    /// Returns the number of slots that can be filled at a time.
+    /// Returns the number of slots that can be filled at the same time.
     pub const fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// Changes the number of slots that can be filled at a time in a [counting](Self::counting)
-    /// ring, whose values have moved to other places.
+    /// Changes the number of slots that can be filled at the same time in a
+    /// [counting](Self::counting) ring whose values have moved to other places.
     pub fn set_capacity(&mut self, capacity: u32) {
         self.capacity = capacity;
         self.update_limit();
@@ -221,7 +222,7 @@ impl<I: Index> Producer<I> {
 pub struct Consumer<I = SharedIndex> {
     own: I,
     other: I,
-    /// The index of the next slot to empty; slots before it may not be published yet.
+    /// The index of the next slot to empty; the slots before it may not be published yet.
     index: u32,
     /// The producer's index when it was last read.
     producer: u32,
@@ -234,8 +235,8 @@ impl<I: Index> Consumer<I> {
         Self::with(producer, consumer, mask)
     }
 
-    /// Creates the consuming end of a ring whose slots are counts, which the caller reduces to
-    /// places in memory.
+    /// Creates the consuming end of a ring whose slots are counts, which the caller maps to places
+    /// in memory.
     pub fn counting(producer: I, consumer: I) -> Self {
         Self::with(producer, consumer, u32::MAX)
     }
@@ -258,9 +259,9 @@ impl<I: Index> Consumer<I> {
         Some(self.index)
     }
 
-    /// Returns the next slots to empty, at most `wanted`: the first, the one behind the last, and
-    /// their number. They may wrap around the end of the ring. Reads the other end's index once for
-    /// all of them.
+    /// Returns the next slots to empty, at most `wanted`: the first slot, the slot after the last,
+    /// and the number of slots. They may wrap around the end of the ring. Reads the other end's
+    /// index only once.
     #[inline(always)]
     pub fn next_slots(&mut self, wanted: usize) -> (u32, u32, usize) {
         self.producer = self.other.load_acquire() & self.mask;
@@ -269,7 +270,7 @@ impl<I: Index> Consumer<I> {
         (self.index, self.index.wrapping_add(count as u32) & self.mask, count)
     }
 
-    /// Returns the slot behind a slot.
+    /// Returns the slot after a slot.
     #[inline(always)]
     pub const fn behind(&self, slot: u32) -> u32 {
         slot.wrapping_add(1) & self.mask
@@ -300,14 +301,14 @@ impl<I: Index> Consumer<I> {
         self.own.store_release(self.index);
     }
 
-    /// Publishes every slot before `slot`, which is not behind the last read one. Slots from there
-    /// on stay in use.
+    /// Publishes every slot before `slot`, which must not lie beyond [`index`](Self::index). Slots
+    /// from `slot` on stay in use.
     #[inline(always)]
     pub fn publish_to(&self, slot: u32) {
         self.own.store_release(slot);
     }
 
-    /// Returns the slot behind the last read one.
+    /// Returns the slot after the last read slot.
     #[inline(always)]
     pub const fn index(&self) -> u32 {
         self.index

@@ -22,12 +22,12 @@ pub struct Doorbell {
 unsafe impl Send for Doorbell {}
 
 impl Doorbell {
-    /// Creates a doorbell for the register at `offset` bytes of a page of registers.
+    /// Creates a doorbell for the register at `offset` bytes in a page of registers.
     ///
     /// # Safety
     /// As long as the doorbell lives:
     /// - no other code of this process accesses the register, not even through a second doorbell;
-    /// - the code that holds the doorbell rings it only with values for work requests of its owner.
+    /// - the code that holds the doorbell rings it only with values for its owner's work requests.
     ///
     /// # Panics
     /// If the register does not lie within the region or is not aligned to 8 bytes.
@@ -44,8 +44,8 @@ impl Doorbell {
     /// [`super::barrier`].
     #[inline(always)]
     pub fn ring(&mut self, value: u64) {
-        // SAFETY: aligned and within the region, which lives as long as `self`; `&mut self` is the
-        // only access of this process (`new`).
+        // SAFETY: the register is aligned and within the region, which lives as long as `self`;
+        // `&mut self` is the only access of this process (`new`).
         unsafe { self.register.write_volatile(value) }
     }
 }

@@ -1,6 +1,6 @@
 //! Primitives for queues shared with a device or the kernel.
 //!
-//! - [`Region`]: memory also written by the kernel or a device; read and written by value, never
+//! - [`Region`]: memory that the kernel or a device also writes; read and written by value, never
 //!   through a reference.
 //! - [`SharedIndex`]: an index in such memory, published with release and read with acquire.
 //! - [`Producer`], [`Consumer`]: the ends of a single-producer single-consumer ring, with cached

@@ -36,7 +36,7 @@ pub struct Region {
     base: NonNull<u8>,
     len: usize,
     _backing: Backing,
-    /// The model checker's atomics, one for each offset with an index, in place of the bytes there.
+    /// The model checker's atomics, which replace the bytes at each offset with an index.
     #[cfg(loom)]
     modelled: Arc<std::sync::Mutex<std::collections::BTreeMap<usize, Arc<AtomicU32>>>>,
 }
@@ -54,8 +54,8 @@ struct PlainMemory {
     layout: Layout,
 }
 
-// SAFETY: the raw pointer blocked the auto impls. It is an owned allocation, touched by `Drop`
-// alone.
+// SAFETY: the raw pointer blocked the auto impls. It is an owned allocation, accessed only by
+// `Drop`.
 unsafe impl Send for PlainMemory {}
 // SAFETY: as for `Send`; `&PlainMemory` gives no access.
 unsafe impl Sync for PlainMemory {}
@@ -68,19 +68,19 @@ impl Drop for PlainMemory {
 }
 
 // SAFETY: `base` and the raw allocation blocked the auto impls. No safe function of a region
-// accesses its bytes. The callers of the unsafe ones promise that no other thread accesses the same
-// bytes, or that all of them use atomics (`Region::index`). Any thread may drop the last clone,
-// which releases the mapping.
+// accesses its bytes. The callers of the unsafe functions promise that no other thread accesses the
+// same bytes, or that all of them use atomics (`Region::index`). Any thread may drop the last
+// clone, which releases the mapping.
 unsafe impl Send for Region {}
 // SAFETY: as for `Send`; `&Region` gives no other access.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps `len` bytes of a device file at `offset`, shared, for reading and writing.
+    /// Maps `len` bytes of a device file, starting at `offset`, shared, for reading and writing.
     ///
     /// # Safety
     /// - The kernel or the device offered these bytes to this process: they are a queue or
-    ///   registers, not memory that a Rust reference covers or that safe code reaches in another
+    ///   registers, not memory that a Rust reference covers or that safe code can access in another
     ///   way.
     /// - The caller controls which code gets the region or a clone of it. No other code of this
     ///   process accesses the mapped bytes.
@@ -101,8 +101,8 @@ impl Region {
         Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
     }
 
-    /// Maps `len` bytes of a device file at `offset`, shared and read-only. Writing to them ends
-    /// the process.
+    /// Maps `len` bytes of a device file, starting at `offset`, shared and read-only. Writing to
+    /// them kills the process.
     ///
     /// # Safety
     /// Same as [`map`](Self::map).
@@ -123,8 +123,8 @@ impl Region {
         Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
     }
 
-    /// Allocates `len` zeroed bytes at the start of a page, present and writable, for a queue that
-    /// a device reads by DMA.
+    /// Allocates `len` zeroed, page-aligned bytes, present and writable, for a queue that a device
+    /// reads by DMA.
     ///
     /// # Errors
     /// Any errno `mmap(2)` returns, notably `ENOMEM`; `EINVAL` for a length of zero.
@@ -142,7 +142,8 @@ impl Region {
     /// `len` is rounded up to 2 MiB.
     ///
     /// # Errors
-    /// The errors of [`anonymous`](Self::anonymous): `ENOMEM` if the system has none reserved.
+    /// The errors of [`anonymous`](Self::anonymous): `ENOMEM` if the system has no huge pages
+    /// reserved.
     pub fn huge(len: usize) -> Result<Self, Errno> {
         const HUGE: usize = 2 << 20;
         if len == 0 {
@@ -156,11 +157,11 @@ impl Region {
         Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
     }
 
-    /// Returns a region over an owner's memory, for a queue.
+    /// Returns a region over memory that `owner` owns, for a queue.
     ///
     /// # Safety
     /// As long as `owner` lives, the `len` bytes at `base` are readable, writable and initialised.
-    /// Only code with the region or a clone of it accesses them.
+    /// Only code that holds the region or a clone of it accesses them.
     pub unsafe fn lent(base: NonNull<u8>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
         Self::over(base, len, Backing::Lent { _owner: owner })
     }
@@ -169,7 +170,7 @@ impl Region {
     /// a device.
     ///
     /// # Panics
-    /// `len` is longer than the address space.
+    /// If `len` exceeds the address space.
     pub fn plain(len: usize) -> Self {
         let len = len.next_multiple_of(size_of::<u128>()).max(size_of::<u128>());
         let layout = Layout::from_size_align(len, page_size()).expect("a length in memory");
@@ -203,10 +204,10 @@ impl Region {
     ///
     /// # Safety
     /// No other thread of this process writes the bytes meanwhile, which would be a data race. The
-    /// device or the kernel may write them; the value is then unspecified.
+    /// device or the kernel may write them; in that case, the value is unspecified.
     ///
     /// # Panics
-    /// If the value does not lie within the region or is not aligned. Offsets come from the
+    /// If the value does not lie within the region or is not aligned. Offsets must come from the
     /// program, not from the device.
     #[inline]
     pub unsafe fn read<T: FromBytes>(&self, offset: usize) -> T {
@@ -246,11 +247,11 @@ impl Region {
         unsafe { self.write(offset, value) }
     }
 
-    /// Creates an index at `offset` bytes.
+    /// Creates an index for the four bytes at `offset`.
     ///
     /// # Safety
     /// As long as the index lives:
-    /// - this process accesses the four bytes through indices of this offset alone, not with
+    /// - this process accesses the four bytes only through indices at this offset, not with
     ///   [`write`](Self::write) or a [`pointer`](Self::pointer);
     /// - the code that holds the index publishes a slot only after filling it with valid addresses
     ///   (or after reading the bytes that the other end may overwrite), because the other end
@@ -271,10 +272,11 @@ impl Region {
         }
     }
 
-    /// Returns the address of the bytes from `offset` to `offset + len`, for a provider's own
-    /// emitters.
+    /// Returns the address of the bytes from `offset` to `offset + len`, for providers that write
+    /// their entries with their own code.
     ///
-    /// Using the pointer is unsafe. The bytes stay mapped as long as a clone of the region lives.
+    /// Accessing memory through the pointer is unsafe. The bytes stay mapped as long as a clone of
+    /// the region lives.
     ///
     /// # Panics
     /// If the range does not lie within the region.
@@ -296,9 +298,9 @@ impl Region {
     }
 }
 
-/// Returns the size of the system's pages, in bytes.
+/// Returns the system's page size in bytes.
 pub fn page_size() -> usize {
-    // SAFETY: the call takes and returns numbers.
+    // SAFETY: the call takes and returns only numbers.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).ok().filter(|size| size.is_power_of_two()).unwrap_or(4096)
 }

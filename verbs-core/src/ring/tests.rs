@@ -5,8 +5,8 @@ use super::{Consumer, Producer, Region, SharedIndex};
 const PRODUCER: usize = 128;
 const CONSUMER: usize = 256;
 
-/// Creates a ring whose shared indices have these values, left by the other end or an earlier use
-/// of the queue.
+/// Creates a ring whose shared indices have these values, as left by the other end or an earlier
+/// use of the queue.
 fn memory(producer: u32, consumer: u32) -> Region {
     let region = Region::plain(512);
     region.poke(PRODUCER, producer);
@@ -69,7 +69,7 @@ fn a_producer_that_is_synchronised_again_forgets_what_it_did_not_publish() {
         producer.advance();
     }
     assert_eq!(producer.next_slot(), None);
-    // As after a reset: the kernel has drained the queue and stands at 2.
+    // As after a reset: the kernel has drained the queue, and its index is 2.
     region.poke(PRODUCER, 2_u32);
     region.poke(CONSUMER, 2_u32);
     producer.resync();

@@ -1,30 +1,30 @@
 //! The attributes of each queue pair transition: state × state × type → required and optional.
 //!
-//! [`check`] explains a bare `EINVAL` of the kernel; [`lookup`] and [`transitions`] expose the
-//! table, for code that builds masks or documents from it. The table itself is one page below and
-//! reads like the specification's.
+//! [`check`] explains a bare `EINVAL` from the kernel; [`lookup`] and [`transitions`] expose the
+//! table, for code that builds masks or documents from it. The table itself is one page below, and
+//! reads like the table in the specification.
 //!
 //! It is the table of the kernel's RDMA core, used by nearly every InfiniBand and RoCE driver, plus
 //! the changes that uverbs makes to a mask first. It does not cover:
-//! - **iWARP**: there the connection manager moves the queue pair, with masks that would be wrong
+//! - **iWARP**: there, the connection manager moves the queue pair, with masks that would be wrong
 //!   here.
 //! - **drivers with their own rules**, such as mlx5 for a queue pair with a source QPN, which takes
 //!   no attributes.
-//! - **[`QpType::DRIVER`] and types without a name**: their provider decides, [`check`] accepts
+//! - **[`QpType::DRIVER`] and types without a name**: their provider decides, so [`check`] accepts
 //!   everything.
 //! - **SMI and GSI**: the kernel keeps these queue pairs for itself; no program can create one.
 //! - **values**: a nonexistent port, a privileged Q_Key. Nor does it cover one rejection by uverbs
-//!   that is independent of values: the table lists `AV` for UC from SQD to SQD, but uverbs adds
-//!   `PORT`, which UC does not accept there. No UC queue pair of the kernel can therefore change
-//!   its path in SQD. Providers without a kernel below them can.
+//!   that does not depend on values: the table lists `AV` for UC from SQD to SQD, but uverbs adds
+//!   `PORT`, which UC does not accept there. Therefore, no UC queue pair of the kernel can change
+//!   its path in SQD. With providers that use no kernel device, it can.
 //!
 //! A rejection by [`check`] is therefore a sound explanation once the kernel has rejected the mask,
 //! and a sound guess before that.
 //!
 //! Invariant: [`check`] accepts a mask that the core of any kernel since 5.10 passes to the driver,
 //! even if another kernel rejects it. This matters for packet pacing ([`QpAttrMask::RATE_LIMIT`]).
-//! Since Linux 7.2, the driver decides on it in every transition. Before, the core accepted it only
-//! where the table lists it (for RC only since Linux 7.0).
+//! Since Linux 7.2, the driver decides whether to accept it in every transition. Before, the core
+//! accepted it only where the table lists it (for RC only since Linux 7.0).
 //!
 //! # References
 //! `ibv_modify_qp(3)`; IBTA volume 1, sections 10.3.1 (states) and 11.2.5.2 (attributes of a
@@ -37,7 +37,7 @@ use crate::types::{QpAttr, QpAttrMask, QpState, QpType};
 /// The table. A type missing from a transition accepts no attributes in it; a missing transition is
 /// illegal.
 ///
-/// Above the braces: the states before and the state after. Inside: the types, `[required]`
+/// Before the braces: the states before and the state after. Inside: the types, `[required]`
 /// `[optional]`.
 const TABLE: &[Edge] = table! {
     RESET INIT RTR RTS SQD SQE ERR => RESET {}
@@ -109,8 +109,8 @@ const TYPES: [QpType; 6] =
 
 /// A transition of one queue pair type, with its attributes.
 ///
-/// [`QpAttrMask::STATE`] is in none of the sets: it is always allowed, and a mask without it stays
-/// in its state. The three sets are disjoint.
+/// [`QpAttrMask::STATE`] is in none of the sets: it is always allowed, and with a mask that lacks
+/// it, the queue pair stays in its state. The three sets are disjoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
     /// The state before.
@@ -121,9 +121,9 @@ pub struct Transition {
     pub required: QpAttrMask,
     /// The attributes allowed in the mask.
     pub optional: QpAttrMask,
-    /// The attributes allowed without effect, or with a device-dependent effect. These belong to
-    /// the half that an XRC queue pair lacks and are dropped by uverbs, except for `RATE_LIMIT`,
-    /// which is up to the driver.
+    /// The attributes allowed without effect, or with a device-dependent effect. They belong to the
+    /// half that an XRC queue pair lacks, and uverbs drops them, except `RATE_LIMIT`, which is up
+    /// to the driver.
     pub tolerated: QpAttrMask,
 }
 
@@ -133,7 +133,7 @@ impl Transition {
         self.required.difference(mask)
     }
 
-    /// Returns the attributes of `mask` that the transition does not accept, including unnamed
+    /// Returns the attributes in `mask` that the transition does not accept, including unnamed
     /// bits.
     pub const fn forbidden(&self, mask: QpAttrMask) -> QpAttrMask {
         let taken = self.required.union(self.optional).union(self.tolerated).union(QpAttrMask::STATE);
@@ -159,8 +159,8 @@ pub fn lookup(qp_type: QpType, from: QpState, to: QpState) -> Option<Transition>
     Some(Transition { from, to, required, optional, tolerated })
 }
 
-/// Returns every transition of a queue pair type, in the order of the states; none for types
-/// outside the table.
+/// Returns every transition of a queue pair type, in the order of the states; no transition for
+/// types outside the table.
 pub fn transitions(qp_type: QpType) -> impl Iterator<Item = Transition> {
     let to_any = move |&from| QpState::NAMED.iter().filter_map(move |&to| lookup(qp_type, from, to));
     QpState::NAMED.iter().flat_map(to_any)
@@ -191,7 +191,8 @@ pub fn check(qp_type: QpType, from: QpState, to: QpState, mask: QpAttrMask) -> R
         return Ok(());
     }
     let Some(transition) = lookup(qp_type, from, to) else {
-        // mlx5 keeps a rate limit set alone until RTS, even in states without changes in place.
+        // mlx5 stores a rate limit that is set alone until RTS, even in states where attributes
+        // cannot change in place.
         let paces_in_place = from == to && mask == QpAttrMask::RATE_LIMIT;
         return if paces_in_place { Ok(()) } else { Err(Cause::IllegalTransition { qp_type, from, to }) };
     };
@@ -202,8 +203,8 @@ pub fn check(qp_type: QpType, from: QpState, to: QpState, mask: QpAttrMask) -> R
     Err(Cause::TransitionAttributes { qp_type, from, to, missing, forbidden })
 }
 
-/// Returns the states before and after applying `attr` to a queue pair presumably in the state
-/// `at`, as the kernel sees it. The first is `cur_qp_state` if the mask has
+/// Returns the states before and after applying `attr` to a queue pair that is presumably in the
+/// state `at`, as the kernel sees it. The first is `cur_qp_state` if the mask has
 /// [`CUR_STATE`](QpAttrMask::CUR_STATE); the second is `qp_state` if it has
 /// [`STATE`](QpAttrMask::STATE), and otherwise the first.
 pub const fn endpoints(at: QpState, attr: &QpAttr, mask: QpAttrMask) -> (QpState, QpState) {
@@ -222,21 +223,21 @@ fn tolerated(qp_type: QpType) -> QpAttrMask {
     other_half | QpAttrMask::RATE_LIMIT
 }
 
-/// Transitions into one state with the same attributes.
+/// Transitions into one state that have the same attributes.
 struct Edge {
     from: &'static [QpState],
     to: QpState,
     rows: &'static [Row],
 }
 
-/// The attributes of some types.
+/// The attributes for some types.
 struct Row {
     types: &'static [QpType],
     required: QpAttrMask,
     optional: QpAttrMask,
 }
 
-/// Lets [`TABLE`] be written as a table.
+/// Allows [`TABLE`] to be written as a table.
 macro_rules! table {
     ($(
         $($from:ident)+ => $to:ident {

@@ -1,10 +1,10 @@
-//! Every bit of every transition, compared with the table of a released kernel in another notation.
+//! Every bit of every transition, compared with a released kernel's table, in another notation.
 
 use super::*;
 
 const STATE: QpAttrMask = QpAttrMask::STATE;
 
-/// The attributes accepted in one transition by the fixture's kernel.
+/// The attributes that the fixture's kernel accepts in one transition.
 struct Shipped {
     qp_type: QpType,
     from: QpState,
@@ -13,7 +13,7 @@ struct Shipped {
     optional: QpAttrMask,
 }
 
-/// The transitions that accept a rate limit of RC queue pairs since Linux 7.0.
+/// The transitions that accept a rate limit for RC queue pairs since Linux 7.0.
 const RC_PACED_SINCE_7_0: [(QpState, QpState); 3] =
     [(QpState::INIT, QpState::RTR), (QpState::RTR, QpState::RTS), (QpState::RTS, QpState::RTS)];
 
@@ -69,7 +69,7 @@ fn bits() -> impl Iterator<Item = QpAttrMask> {
     (0..u32::BITS).map(|bit| QpAttrMask::from_bits_retain(1 << bit))
 }
 
-/// Returns every state with a name and two without.
+/// Returns every state with a name, and two without a name.
 fn states() -> impl Iterator<Item = QpState> + Clone {
     QpState::NAMED.iter().copied().chain([QpState(8), QpState(255)])
 }

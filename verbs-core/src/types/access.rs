@@ -3,7 +3,7 @@
 use super::flags::bitflags;
 
 bitflags! {
-    /// The rights of the device, and through it of a peer, on a memory region.
+    /// The rights that the device, and through it a peer, has on a memory region.
     ///
     /// Local read is always allowed. Bits without a name here are kept.
     ///
@@ -51,12 +51,12 @@ bitflags! {
 }
 
 impl AccessFlags {
-    /// The optional bits, omitted for kernels without support for them
+    /// The optional bits, omitted for kernels that do not support them
     /// (`IB_UVERBS_ACCESS_OPTIONAL_RANGE`).
     #[doc(alias = "IBV_ACCESS_OPTIONAL_RANGE")]
     pub const OPTIONAL_RANGE: Self = Self::from_bits_retain(0x3ff0_0000);
 
-    /// The rights on a memory window that peers can have. A window of type 1 cannot be
+    /// The rights that peers can have on a memory window. A window of type 1 cannot be
     /// [`ZERO_BASED`](Self::ZERO_BASED).
     ///
     /// # References

@@ -10,39 +10,39 @@ use super::{Gid, GidEntry, Grh, Rate, Wc};
 pub struct GlobalRoute {
     /// The destination.
     pub dgid: Gid,
-    /// 20 bits; on RoCE v2 it determines the UDP source port.
+    /// The flow label, 20 bits; on RoCE v2 it determines the UDP source port.
     pub flow_label: u32,
     /// The index of the source in the local port's GID table: [`GidEntry::gid_index`]. The kernel's
-    /// commands hold 8 bits of it; larger indices are rejected on use.
+    /// commands have 8 bits for it; larger indices are rejected when the path is used.
     pub sgid_index: u32,
     /// The maximum number of routers that a packet may pass.
     pub hop_limit: u8,
-    /// The traffic class; on RoCE the TOS/DSCP field of the IP header.
+    /// The traffic class; on RoCE, the TOS/DSCP field of the IP header.
     pub traffic_class: u8,
 }
 
 impl GlobalRoute {
-    /// The hop limit of a route without an explicit one: the time to live of the kernel's own IP
-    /// packets.
+    /// The hop limit of a route without an explicit one: the same as the time to live of the
+    /// kernel's own IP packets.
     pub const HOP_LIMIT: u8 = 64;
 
-    /// The bits of a flow label.
+    /// The mask of a flow label's bits.
     #[doc(alias = "IB_GRH_FLOWLABEL_MASK")]
     pub const FLOW_LABEL_MASK: u32 = 0xf_ffff;
 
-    /// The lowest UDP source port of RoCE v2.
+    /// The lowest UDP source port that RoCE v2 uses.
     ///
     /// # References
     /// IBTA volume 1, annex A17
     #[doc(alias = "IB_ROCE_UDP_ENCAP_VALID_PORT_MIN")]
     pub const UDP_SPORT_MIN: u16 = 0xc000;
 
-    /// The highest UDP source port of RoCE v2.
+    /// The highest UDP source port that RoCE v2 uses.
     #[doc(alias = "IB_ROCE_UDP_ENCAP_VALID_PORT_MAX")]
     pub const UDP_SPORT_MAX: u16 = 0xffff;
 
     /// Returns the UDP source port that RoCE v2 devices derive from all 20 bits of a flow label.
-    /// Routers use it to choose among paths.
+    /// Routers use the port to choose among paths.
     ///
     /// ```
     /// # mod verbs { pub use verbs_core::types::*; }
@@ -53,14 +53,15 @@ impl GlobalRoute {
     #[doc(alias = "ibv_flow_label_to_udp_sport")]
     pub const fn flow_label_to_udp_sport(flow_label: u32) -> u16 {
         let label = flow_label & Self::FLOW_LABEL_MASK;
-        // Folds the high 6 bits into the low ones, so that labels differing there get different
+        // Folds the high 6 bits into the low bits, so that labels differing there get different
         // ports.
         let folded = (label ^ (label >> 14)) & !(Self::UDP_SPORT_MIN as u32);
         folded as u16 | Self::UDP_SPORT_MIN
     }
 }
 
-/// From entry 0 of the GID table to no destination, with a hop limit of [`GlobalRoute::HOP_LIMIT`].
+/// The route from entry 0 of the GID table to no destination, with a hop limit of
+/// [`GlobalRoute::HOP_LIMIT`].
 impl Default for GlobalRoute {
     fn default() -> Self {
         Self { dgid: Gid::ZERO, flow_label: 0, sgid_index: 0, hop_limit: Self::HOP_LIMIT, traffic_class: 0 }
@@ -70,7 +71,7 @@ impl Default for GlobalRoute {
 /// The path to a peer, for `create_ah` and `modify`.
 ///
 /// [`new`](Self::new) creates a path for RoCE, or for InfiniBand across subnets; [`lid`](Self::lid)
-/// creates one for the InfiniBand subnet of the port. Other fields are set in the struct update
+/// creates a path within the port's InfiniBand subnet. Other fields are set with struct update
 /// syntax:
 ///
 /// ```
@@ -110,14 +111,14 @@ impl AhAttr {
     /// Returns the path from an entry of the local GID table to a peer's GID, through the entry's
     /// port, with a hop limit of [`GlobalRoute::HOP_LIMIT`].
     ///
-    /// An entry of a port beyond 255, which no verb can name, gives port 0, which every verb
+    /// An entry of a port beyond 255, which no verb can name, results in port 0, which every verb
     /// rejects.
     pub fn new(source: &GidEntry, dgid: Gid) -> Self {
         let grh = GlobalRoute { dgid, sgid_index: source.gid_index, ..GlobalRoute::default() };
         Self { grh: Some(grh), port_num: u8::try_from(source.port_num).unwrap_or(0), ..Self::default() }
     }
 
-    /// Returns the path from a port to a local id of the same InfiniBand subnet, without a GRH.
+    /// Returns the path from a port to a local id in the same InfiniBand subnet, without a GRH.
     /// RoCE has no such paths.
     pub const fn lid(port_num: u8, dlid: u16) -> Self {
         Self { grh: None, dlid, sl: 0, src_path_bits: 0, static_rate: Rate::MAX, port_num }
@@ -127,10 +128,10 @@ impl AhAttr {
     /// `table`.
     ///
     /// `grh` is the result of [`Grh::parse`] for the first 40 bytes of the receive; `None` if the
-    /// completion lacks [`WcFlags::GRH`](super::WcFlags::GRH). The source of the path is the entry
-    /// that the datagram was sent to. Replies have a hop limit of 255.
+    /// completion lacks [`WcFlags::GRH`](super::WcFlags::GRH). The source of the path is the GID
+    /// table entry to which the datagram was sent. Replies have a hop limit of 255.
     ///
-    /// Returns `None` if the port has no entry with the datagram's destination and protocol.
+    /// Returns `None` if the port has no entry with the datagram's destination GID and protocol.
     ///
     /// # References
     /// `ibv_init_ah_from_wc(3)`; IBTA volume 1, section 13.5.4.4 (response address)
@@ -152,7 +153,7 @@ impl AhAttr {
     }
 }
 
-/// Returns port 1, without a destination.
+/// Returns a path through port 1, without a destination.
 impl Default for AhAttr {
     fn default() -> Self {
         Self::lid(1, 0)
@@ -173,7 +174,7 @@ impl Av {
     /// The maximum number of bytes that a provider can store in an address vector.
     pub const MAX: usize = 96;
 
-    /// Creates an address vector of the provider that owns `tag` (its kernel driver id).
+    /// Creates an address vector for the provider that owns `tag` (its kernel driver id).
     ///
     /// # Panics
     /// If `bytes` is longer than [`Av::MAX`], which is a bug in the provider.
@@ -183,7 +184,7 @@ impl Av {
         av
     }
 
-    /// Returns the provider's bytes, or `None` if another provider created them.
+    /// Returns the provider's bytes, or `None` if another provider created the address vector.
     #[inline(always)]
     pub fn bytes(&self, tag: u32) -> Option<&[u8]> {
         if self.tag == tag { self.bytes.get(..self.len as usize) } else { None }
@@ -203,12 +204,12 @@ pub struct UdAddr<'a> {
     pub av: &'a Av,
     /// The peer's queue pair number, 24 bits.
     pub remote_qpn: u32,
-    /// The peer's queue key; with the top bit set, the sender's own is used.
+    /// The peer's queue key; with the top bit set, the sender's own queue key is used.
     pub remote_qkey: u32,
 }
 
 impl UdAddr<'_> {
-    /// The queue pair number for multicast datagrams, used with the path to a group.
+    /// The queue pair number for multicast datagrams, used with the path to a multicast group.
     ///
     /// # References
     /// IBTA volume 1, section 9.6.1 (`0xffffff`)

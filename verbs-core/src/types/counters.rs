@@ -1,10 +1,10 @@
-//! Counters of flow rules and counters of completions.
+//! Counters for flow rules and for completions.
 
 use super::flags::bitflags;
 use super::open_enum;
 
 open_enum! {
-    /// The quantity counted by a flow rule's counter.
+    /// The quantity that a flow rule's counter counts.
     #[doc(alias = "ibv_counter_description")]
     pub enum CounterDescription(u32) {
         /// Packets.
@@ -25,12 +25,12 @@ open_enum! {
 pub struct CounterAttachAttr {
     /// The counted quantity.
     pub counter_desc: CounterDescription,
-    /// The index of its value among the read values.
+    /// The index of its value among the values that are read.
     pub index: u32,
 }
 
 bitflags! {
-    /// Options of reading counters.
+    /// Options for reading counters.
     ///
     /// # References
     /// `ibv_read_counters(3)`
@@ -46,7 +46,7 @@ bitflags! {
 }
 
 open_enum! {
-    /// The quantity counted by a completion counter.
+    /// The quantity that a completion counter counts.
     #[doc(alias = "ibv_comp_cntr_type")]
     pub enum CompCntrType(u32) {
         /// Work requests.
@@ -61,17 +61,17 @@ open_enum! {
 open_enum! {
     /// One of the two values of a completion counter.
     pub enum CompCntrEntry(u8) {
-        /// Successful completions.
+        /// The number of successful completions.
         #[doc(alias = "IB_UVERBS_COMP_CNTR_ENTRY_COMP")]
         COMP = 0, "completions";
-        /// Failed completions.
+        /// The number of failed completions.
         #[doc(alias = "IB_UVERBS_COMP_CNTR_ENTRY_ERR")]
         ERR = 1, "errors";
     }
 }
 
 bitflags! {
-    /// Queue pair operations counted by a completion counter.
+    /// The queue pair operations that a completion counter counts.
     ///
     /// # References
     /// `ibv_qp_attach_comp_cntr(3)`
@@ -101,7 +101,7 @@ bitflags! {
     }
 }
 
-/// The completion counters of a device.
+/// A device's support for completion counters.
 ///
 /// # References
 /// `ibv_query_comp_cntr_caps(3)`
@@ -109,9 +109,9 @@ bitflags! {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompCntrCaps {
-    /// The largest value of a counter.
+    /// The maximum value of a counter.
     pub max_value: u64,
-    /// The number of counters.
+    /// The maximum number of counters.
     pub max_counters: u32,
     /// The operations that counters can count.
     pub supported_qp_attach_ops: CompCntrAttachOps,

@@ -1,4 +1,5 @@
-//! [`CqInitAttr`]: the attributes of a new completion queue and the arguments of its other calls.
+//! [`CqInitAttr`]: the attributes of a new completion queue, and the arguments of other completion
+//! queue calls.
 
 use std::os::fd::BorrowedFd;
 
@@ -14,7 +15,7 @@ use super::flags::bitflags;
 pub struct CqInitAttr<'a> {
     /// The capacity, in completions; the device may round up.
     pub cqe: u32,
-    /// The completion channel for events, by its file descriptor.
+    /// The completion channel for events, as its file descriptor.
     pub channel: Option<BorrowedFd<'a>>,
     /// The completion vector (interrupt) for events, below
     /// [`num_comp_vectors`](crate::provider::DeviceOps::num_comp_vectors).
@@ -43,7 +44,7 @@ impl CqInitAttr<'_> {
 }
 
 bitflags! {
-    /// Properties of a new completion queue.
+    /// The properties of a new completion queue.
     ///
     /// # References
     /// `ibv_create_cq_ex(3)`
@@ -51,7 +52,7 @@ bitflags! {
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct CqFlags: u32 {
         /// One thread polls the queue. Every provider accepts the flag and ignores it: polling
-        /// takes `&mut`, so queues have no lock that the flag could remove.
+        /// takes `&mut`, so there is no lock that the flag could remove.
         #[doc(alias = "IBV_CREATE_CQ_ATTR_SINGLE_THREADED")]
         const SINGLE_THREADED = 1;
         /// A completion that does not fit is lost without an event, and the queue pair continues.
@@ -79,10 +80,10 @@ bitflags! {
         /// Immediate data.
         #[doc(alias = "IBV_WC_EX_WITH_IMM")]
         const IMM = 1 << 1;
-        /// The local queue pair.
+        /// The local queue pair number.
         #[doc(alias = "IBV_WC_EX_WITH_QP_NUM")]
         const QP_NUM = 1 << 2;
-        /// The sender's queue pair.
+        /// The sender's queue pair number.
         #[doc(alias = "IBV_WC_EX_WITH_SRC_QP")]
         const SRC_QP = 1 << 3;
         /// The sender's local id.
@@ -100,13 +101,13 @@ bitflags! {
         /// The VLAN tag of a received packet (raw Ethernet).
         #[doc(alias = "IBV_WC_EX_WITH_CVLAN")]
         const CVLAN = 1 << 8;
-        /// The tag of the flow rule matched by a received packet (raw Ethernet).
+        /// The tag of the flow rule that a received packet matched (raw Ethernet).
         #[doc(alias = "IBV_WC_EX_WITH_FLOW_TAG")]
         const FLOW_TAG = 1 << 9;
         /// The header of a tag-matching message.
         #[doc(alias = "IBV_WC_EX_WITH_TM_INFO")]
         const TM_INFO = 1 << 10;
-        /// The time of the completion since 1970, in nanoseconds.
+        /// The time of the completion, in nanoseconds since 1970.
         #[doc(alias = "IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK")]
         const COMPLETION_TIMESTAMP_WALLCLOCK = 1 << 11;
 
@@ -126,11 +127,11 @@ impl CqWcFlags {
         .union(Self::DLID_PATH_BITS);
 }
 
-/// The moderation of a completion queue's events.
+/// The moderation of a completion queue's events: fewer events for many completions.
 ///
-/// An armed queue raises its event when `cq_count` completions that would each raise one have
-/// arrived, or `cq_period` microseconds after the first of them. If either is 0, the first one
-/// raises it.
+/// An armed queue raises its event when `cq_count` completions that would each raise an event have
+/// arrived, or `cq_period` microseconds after the first of them. If either number is 0, the first
+/// completion raises the event.
 ///
 /// # References
 /// `ibv_modify_cq(3)`
@@ -146,18 +147,18 @@ pub struct CqModeration {
     pub cq_period: u16,
 }
 
-/// The header of a tag-matching message, as reported by its completion.
+/// The header of a tag-matching message, as its completion reports it.
 #[doc(alias = "ibv_wc_tm_info")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WcTmInfo {
     /// The tag of the message.
     pub tag: u64,
-    /// A number added by the sender.
+    /// A number that the sender added.
     #[doc(alias = "priv")]
     pub private: u32,
 }
 
-/// Device values that change at run time.
+/// The device values that change at run time.
 ///
 /// # References
 /// `ibv_query_rt_values_ex(3)`
@@ -166,9 +167,9 @@ pub struct WcTmInfo {
 #[doc(alias = "ibv_values_mask")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RtValues {
-    /// The device's clock, in ticks of
-    /// [`hca_core_clock`](super::DeviceAttrEx::hca_core_clock): the clock of
-    /// [`completion_ts`](crate::provider::Completion::completion_ts).
+    /// The device's clock, which also stamps
+    /// [`completion_ts`](crate::provider::Completion::completion_ts), in ticks of
+    /// [`hca_core_clock`](super::DeviceAttrEx::hca_core_clock).
     pub raw_clock: u64,
 }
 

@@ -3,8 +3,8 @@
 use super::flags::bitflags;
 
 bitflags! {
-    /// The order in which the bytes of an incoming message appear in memory. Without a flag, only
-    /// the completion of the message shows that any of its bytes have arrived.
+    /// The order in which the bytes of an incoming message appear in memory. Without any flag, only
+    /// the message's completion shows that its bytes have arrived.
     ///
     /// # References
     /// `ibv_query_qp_data_in_order(3)`
@@ -14,7 +14,7 @@ bitflags! {
         /// All bytes appear in address order.
         #[doc(alias = "IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG")]
         const WHOLE_MSG = 1;
-        /// The bytes of each aligned block of 128 bytes appear in address order.
+        /// The bytes of each aligned 128-byte block appear in address order.
         #[doc(alias = "IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES")]
         const ALIGNED_128_BYTES = 1 << 1;
     }

@@ -4,24 +4,24 @@ use super::flags::bitflags;
 use super::{Guid, QpType, open_enum};
 
 open_enum! {
-    /// The scope in which an atomic operation is atomic.
+    /// The scope of an atomic operation's atomicity.
     #[doc(alias = "ibv_atomic_cap")]
     pub enum AtomicCap(u32) {
         /// Atomics are not supported.
         #[doc(alias = "IBV_ATOMIC_NONE")]
         NONE = 0, "ATOMIC_NONE";
-        /// Atomic among the queue pairs of one device.
+        /// Operations are atomic among the queue pairs of one device.
         #[doc(alias = "IBV_ATOMIC_HCA")]
         HCA = 1, "ATOMIC_HCA";
-        /// Atomic with respect to the processor as well.
+        /// Operations are atomic with respect to the processor as well.
         #[doc(alias = "IBV_ATOMIC_GLOB")]
         GLOB = 2, "ATOMIC_GLOB";
     }
 }
 
 bitflags! {
-    /// The capabilities of a device (`device_cap_flags`; the upper half comes from the extended
-    /// query).
+    /// The capabilities of a device (`device_cap_flags`; the extended query returns the upper
+    /// half).
     #[doc(alias = "ibv_device_cap_flags")]
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct DeviceCapFlags: u64 {
@@ -127,91 +127,93 @@ bitflags! {
 #[doc(alias = "ibv_device_attr")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceAttr {
-    /// The firmware's version, formatted by the provider.
+    /// The firmware version, formatted by the provider.
     pub fw_ver: String,
-    /// The node's identifier.
+    /// The node's GUID.
     pub node_guid: Guid,
-    /// The chassis' identifier.
+    /// The system image GUID, which identifies the chassis.
     pub sys_image_guid: Guid,
-    /// The largest memory region, in bytes.
+    /// The maximum length of a memory region, in bytes.
     pub max_mr_size: u64,
-    /// Page sizes, a bit each.
+    /// The supported page sizes, one bit each.
     pub page_size_cap: u64,
-    /// IEEE OUI of the vendor.
+    /// The vendor's IEEE OUI.
     pub vendor_id: u32,
-    /// The vendor's number for the part.
+    /// The vendor's part number.
     pub vendor_part_id: u32,
-    /// The hardware's revision.
+    /// The hardware revision.
     pub hw_ver: u32,
-    /// Queue pairs.
+    /// The maximum number of queue pairs.
     pub max_qp: u32,
-    /// Work requests in one queue.
+    /// The maximum number of work requests in one queue.
     pub max_qp_wr: u32,
     /// The capabilities.
     pub device_cap_flags: DeviceCapFlags,
-    /// Scatter/gather elements in one work request, other than an RDMA read.
+    /// The maximum number of scatter/gather elements in one work request other than an RDMA read.
     pub max_sge: u32,
-    /// Scatter/gather elements in one RDMA read.
+    /// The maximum number of scatter/gather elements in one RDMA read.
     pub max_sge_rd: u32,
-    /// Completion queues.
+    /// The maximum number of completion queues.
     pub max_cq: u32,
-    /// Entries in one completion queue.
+    /// The maximum number of entries in one completion queue.
     pub max_cqe: u32,
-    /// Memory regions.
+    /// The maximum number of memory regions.
     pub max_mr: u32,
-    /// Protection domains.
+    /// The maximum number of protection domains.
     pub max_pd: u32,
-    /// RDMA reads and atomics executed by one queue pair for its peer at a time.
+    /// The maximum number of RDMA reads and atomics that one queue pair executes for its peer at a
+    /// time.
     pub max_qp_rd_atom: u32,
     /// The same as `max_qp_rd_atom`, for an end-to-end context.
     pub max_ee_rd_atom: u32,
-    /// RDMA reads and atomics executed by the device for peers at a time.
+    /// The maximum number of RDMA reads and atomics that the device executes for peers at a time.
     pub max_res_rd_atom: u32,
-    /// Outstanding RDMA reads and atomics of one queue pair.
+    /// The maximum number of outstanding RDMA reads and atomics of one queue pair.
     pub max_qp_init_rd_atom: u32,
     /// The same as `max_qp_init_rd_atom`, for an end-to-end context.
     pub max_ee_init_rd_atom: u32,
-    /// The scope of its atomics.
+    /// The scope of the atomicity of the device's atomics.
     pub atomic_cap: AtomicCap,
-    /// End-to-end contexts.
+    /// The maximum number of end-to-end contexts.
     pub max_ee: u32,
-    /// Reliable datagram domains.
+    /// The maximum number of reliable datagram domains.
     pub max_rdd: u32,
-    /// Memory windows.
+    /// The maximum number of memory windows.
     pub max_mw: u32,
-    /// Raw IPv6 queue pairs.
+    /// The maximum number of raw IPv6 queue pairs.
     pub max_raw_ipv6_qp: u32,
-    /// Raw Ethertype queue pairs.
+    /// The maximum number of raw Ethertype queue pairs.
     pub max_raw_ethy_qp: u32,
-    /// Multicast groups.
+    /// The maximum number of multicast groups.
     pub max_mcast_grp: u32,
-    /// Queue pairs in one multicast group.
+    /// The maximum number of queue pairs in one multicast group.
     pub max_mcast_qp_attach: u32,
-    /// Queue pairs in all multicast groups.
+    /// The maximum number of queue pairs in all multicast groups together.
     pub max_total_mcast_qp_attach: u32,
-    /// Address handles.
+    /// The maximum number of address handles.
     pub max_ah: u32,
-    /// Fast memory regions.
+    /// The maximum number of fast memory regions.
     pub max_fmr: u32,
-    /// Remaps of a fast memory region.
+    /// The maximum number of times that a fast memory region can be remapped.
     pub max_map_per_fmr: u32,
-    /// Shared receive queues.
+    /// The maximum number of shared receive queues.
     pub max_srq: u32,
-    /// Work requests in a shared receive queue.
+    /// The maximum number of work requests in a shared receive queue.
     pub max_srq_wr: u32,
-    /// Scatter/gather elements in a shared receive.
+    /// The maximum number of scatter/gather elements per receive in a shared receive queue.
     pub max_srq_sge: u32,
-    /// Partition keys.
+    /// The maximum number of partition keys.
     pub max_pkeys: u16,
-    /// The longest delay of an acknowledgement: 4.096 µs × 2ⁿ.
+    /// The maximum delay before the device acknowledges a packet, as n in 4.096 µs × 2ⁿ.
     pub local_ca_ack_delay: u8,
-    /// Ports. See [`DeviceAttrEx::phys_port_cnt_ex`] for devices with more than 255.
+    /// The number of ports. See [`DeviceAttrEx::phys_port_cnt_ex`] for devices with more than 255
+    /// ports.
     pub phys_port_cnt: u8,
 }
 
 /// Calls a macro with the limits of [`DeviceAttr`], separated by commas: the fields that are plain
-/// numbers in C and in the kernel's reply, in C's order. Conversions and outputs are generated from
-/// this list.
+/// numbers in C and in the kernel's reply, in the order of the C struct. Conversions and outputs
+/// are generated from this list.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! with_device_limits {
@@ -227,8 +229,8 @@ macro_rules! with_device_limits {
 }
 
 impl DeviceAttr {
-    /// Returns the limits with their names in C, in C's order: every field from `max_qp` to
-    /// `local_ca_ack_delay` that is a plain number.
+    /// Returns the limits with their C names, in the order of the C struct: every field from
+    /// `max_qp` to `local_ca_ack_delay` that is a plain number.
     pub fn limits(&self) -> impl Iterator<Item = (&'static str, u32)> + use<> {
         macro_rules! pairs {
             ($($limit:ident),*) => { [$((stringify!($limit), u32::from(self.$limit))),*] };
@@ -238,7 +240,7 @@ impl DeviceAttr {
 }
 
 bitflags! {
-    /// The general support for on-demand paging.
+    /// General support for on-demand paging.
     #[doc(alias = "ibv_odp_general_caps")]
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct OdpGeneralCaps: u64 {
@@ -254,7 +256,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// The operations of a transport that may access on-demand paging memory.
+    /// The operations of a transport that may access on-demand paged memory.
     #[doc(alias = "ibv_odp_transport_cap_bits")]
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct OdpTransportCaps: u32 {
@@ -291,80 +293,82 @@ bitflags! {
 #[doc(alias = "ibv_odp_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OdpCaps {
-    /// The general support.
+    /// General support.
     pub general_caps: OdpGeneralCaps,
-    /// Reliable connections.
+    /// The operations supported on reliable connections.
     pub rc_odp_caps: OdpTransportCaps,
-    /// Unreliable connections.
+    /// The operations supported on unreliable connections.
     pub uc_odp_caps: OdpTransportCaps,
-    /// Unreliable datagrams.
+    /// The operations supported on unreliable datagram queue pairs.
     pub ud_odp_caps: OdpTransportCaps,
 }
 
-/// TCP segmentation offload. Zero unless reported by the provider: the kernel's reply lacks a field
-/// for it.
+/// Support for TCP segmentation offload. Zero unless the provider reports it, because the kernel's
+/// reply has no field for it.
 #[doc(alias = "ibv_tso_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TsoCaps {
-    /// The longest message, in bytes.
+    /// The maximum message length, in bytes.
     pub max_tso: u32,
-    /// QP types, a bit each.
+    /// The supported queue pair types, one bit each.
     pub supported_qpts: u32,
 }
 
 impl TsoCaps {
-    /// Returns whether queue pairs of a type support it.
+    /// Returns whether queue pairs of a type support TCP segmentation offload.
     #[doc(alias = "ibv_is_qpt_supported")]
     pub const fn is_qpt_supported(&self, qp_type: QpType) -> bool {
         is_qpt_supported(self.supported_qpts, qp_type)
     }
 }
 
-/// Receive-side scaling.
+/// Support for receive-side scaling.
 #[doc(alias = "ibv_rss_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RssCaps {
-    /// QP types, a bit each.
+    /// The supported queue pair types, one bit each.
     pub supported_qpts: u32,
-    /// Indirection tables.
+    /// The maximum number of indirection tables.
     pub max_rwq_indirection_tables: u32,
-    /// Entries of an indirection table.
+    /// The maximum number of entries in an indirection table.
     pub max_rwq_indirection_table_size: u32,
-    /// Header fields that can be hashed, a bit each. Zero unless reported by the provider.
+    /// The header fields that can be hashed, one bit each. Zero unless the provider reports them.
     pub rx_hash_fields_mask: u64,
-    /// Hash functions, a bit each. Zero unless reported by the provider.
+    /// The supported hash functions, one bit each. Zero unless the provider reports them.
     pub rx_hash_function: u8,
 }
 
 impl RssCaps {
-    /// Returns whether queue pairs of a type support it.
+    /// Returns whether queue pairs of a type support receive-side scaling.
     #[doc(alias = "ibv_is_qpt_supported")]
     pub const fn is_qpt_supported(&self, qp_type: QpType) -> bool {
         is_qpt_supported(self.supported_qpts, qp_type)
     }
 }
 
-/// Packet pacing. Zero unless reported by the provider: the kernel's reply lacks a field for it.
+/// Support for packet pacing. Zero unless the provider reports it, because the kernel's reply has
+/// no field for it.
 #[doc(alias = "ibv_packet_pacing_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketPacingCaps {
-    /// The lowest rate, kbit/s.
+    /// The minimum rate, in kbit/s.
     pub qp_rate_limit_min: u32,
-    /// The highest rate, kbit/s.
+    /// The maximum rate, in kbit/s.
     pub qp_rate_limit_max: u32,
-    /// QP types, a bit each.
+    /// The supported queue pair types, one bit each.
     pub supported_qpts: u32,
 }
 
 impl PacketPacingCaps {
-    /// Returns whether queue pairs of a type support it.
+    /// Returns whether queue pairs of a type support packet pacing.
     #[doc(alias = "ibv_is_qpt_supported")]
     pub const fn is_qpt_supported(&self, qp_type: QpType) -> bool {
         is_qpt_supported(self.supported_qpts, qp_type)
     }
 }
 
-/// Returns whether a mask has the bit of a type. False for types beyond the mask.
+/// Returns whether a mask has the bit for a queue pair type; false for types that do not fit the
+/// mask.
 const fn is_qpt_supported(mask: u32, qp_type: QpType) -> bool {
     matches!(mask.checked_shr(qp_type.0 as u32), Some(bits) if bits & 1 != 0)
 }
@@ -392,7 +396,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// The transports that match tags.
+    /// The transports that support tag matching.
     #[doc(alias = "ibv_tm_cap_flags")]
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct TmCapFlags: u32 {
@@ -404,34 +408,34 @@ bitflags! {
     }
 }
 
-/// Tag matching.
+/// Support for tag matching.
 #[doc(alias = "ibv_tm_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TmCaps {
-    /// The longest rendezvous header, in bytes.
+    /// The maximum length of a rendezvous header, in bytes.
     pub max_rndv_hdr_size: u32,
-    /// Tags in a matching list.
+    /// The maximum number of tags in a tag list.
     pub max_num_tags: u32,
     /// The transports with tag matching.
     pub flags: TmCapFlags,
-    /// Outstanding list operations.
+    /// The maximum number of outstanding tag list operations.
     pub max_ops: u32,
-    /// Scatter/gather elements of a tagged buffer.
+    /// The maximum number of scatter/gather elements of a tagged buffer.
     pub max_sge: u32,
 }
 
-/// Moderation of completion events.
+/// The limits on the moderation of completion events.
 #[doc(alias = "ibv_cq_moderation_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CqModerationCaps {
-    /// The maximum number of completions for one event.
+    /// The maximum number of completions per event.
     pub max_cq_count: u16,
     /// The maximum number of microseconds between events.
     pub max_cq_period: u16,
 }
 
 bitflags! {
-    /// The operand sizes of an atomic operation over PCIe.
+    /// The supported operand sizes of an atomic operation over PCIe.
     #[doc(alias = "ibv_pci_atomic_op_size")]
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct PciAtomicOpSize: u16 {
@@ -449,8 +453,8 @@ bitflags! {
     }
 }
 
-/// Atomics over PCIe, by operation. Empty unless reported by the provider: the kernel's reply lacks
-/// fields for them.
+/// Atomics over PCIe, by operation. Empty unless the provider reports them, because the kernel's
+/// reply has no fields for them.
 #[doc(alias = "ibv_pci_atomic_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PciAtomicCaps {
@@ -464,44 +468,44 @@ pub struct PciAtomicCaps {
 
 /// The capabilities and limits of a device, including later additions.
 ///
-/// Attributes not reported by an older kernel are zero.
+/// Attributes that an older kernel does not report are zero.
 ///
 /// # References
 /// `ibv_query_device_ex(3)`
 #[doc(alias = "ibv_device_attr_ex")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceAttrEx {
-    /// The original part.
+    /// The attributes of the original query.
     pub orig_attr: DeviceAttr,
-    /// On-demand paging.
+    /// Support for on-demand paging.
     pub odp_caps: OdpCaps,
-    /// The significant bits of a completion timestamp; 0 without timestamps.
+    /// The mask of significant bits in a completion timestamp; 0 if there are no timestamps.
     pub completion_timestamp_mask: u64,
-    /// The frequency of the clock behind timestamps, in kHz.
+    /// The frequency of the timestamp clock, in kHz.
     pub hca_core_clock: u64,
-    /// Capability flags, all 64.
+    /// All 64 capability flags.
     pub device_cap_flags_ex: DeviceCapFlags,
-    /// TCP segmentation offload.
+    /// Support for TCP segmentation offload.
     pub tso_caps: TsoCaps,
-    /// Receive-side scaling.
+    /// Support for receive-side scaling.
     pub rss_caps: RssCaps,
-    /// Receive work queues.
+    /// The maximum number of receive work queues.
     pub max_wq_type_rq: u32,
-    /// Packet pacing.
+    /// Support for packet pacing.
     pub packet_pacing_caps: PacketPacingCaps,
-    /// Raw packet queues.
+    /// The capabilities of raw packet queues.
     pub raw_packet_caps: RawPacketCaps,
-    /// Tag matching.
+    /// Support for tag matching.
     pub tm_caps: TmCaps,
-    /// Moderation of completion events.
+    /// The limits on the moderation of completion events.
     pub cq_mod_caps: CqModerationCaps,
-    /// Device memory, in bytes.
+    /// The maximum amount of device memory, in bytes.
     pub max_dm_size: u64,
-    /// Atomics over PCIe.
+    /// Support for atomics over PCIe.
     pub pci_atomic_caps: PciAtomicCaps,
-    /// On-demand paging on extended reliable connections.
+    /// The operations on extended reliable connections that may access on-demand paged memory.
     pub xrc_odp_caps: OdpTransportCaps,
-    /// Ports, including those beyond 255.
+    /// The number of ports, which may exceed 255.
     pub phys_port_cnt_ex: u32,
 }
 

@@ -1,5 +1,5 @@
-//! [`AsyncEventType`]: the kinds of asynchronous events. [`EventsRead`]: how many were read.
-//! [`TAG_LIST`]: the events of a queue pair that the program does not know.
+//! [`AsyncEventType`]: the kinds of asynchronous events. [`EventsRead`]: the number of events read.
+//! [`TAG_LIST`]: events of a queue pair that the program does not know.
 
 use super::open_enum;
 
@@ -17,10 +17,10 @@ open_enum! {
         /// A queue pair failed, and no completion could report it.
         #[doc(alias = "IBV_EVENT_QP_FATAL")]
         QP_FATAL = 1, "local work queue catastrophic error";
-        /// The peer's request was invalid, and the queue pair went to the error state.
+        /// The peer's request was invalid, and the queue pair moved to the error state.
         #[doc(alias = "IBV_EVENT_QP_REQ_ERR")]
         QP_REQ_ERR = 2, "invalid request local work queue error";
-        /// The peer's request violated access rights, and the queue pair went to the error state.
+        /// The peer's request violated access rights, and the queue pair moved to the error state.
         #[doc(alias = "IBV_EVENT_QP_ACCESS_ERR")]
         QP_ACCESS_ERR = 3, "local access violation work queue error";
         /// The first packet arrived before the queue pair was ready to send.
@@ -35,7 +35,7 @@ open_enum! {
         /// The connection could not move to its alternate path.
         #[doc(alias = "IBV_EVENT_PATH_MIG_ERR")]
         PATH_MIG_ERR = 7, "path migration request error";
-        /// The device has failed, or is gone.
+        /// The device has failed or is gone.
         #[doc(alias = "IBV_EVENT_DEVICE_FATAL")]
         DEVICE_FATAL = 8, "local catastrophic error";
         /// A port came up.
@@ -94,14 +94,14 @@ impl AsyncEventType {
     }
 }
 
-/// The bit that marks the `user_handle` of a queue pair for operations on a tag list. The other
-/// bits are the `user_handle` of its shared receive queue, which is the only object that the
-/// program knows. Neither addresses of a process nor [slot ids](crate::slots) have the bit.
+/// The bit that marks the `user_handle` of the queue pair that executes operations on a tag list.
+/// The other bits are the `user_handle` of its shared receive queue, which is the only object that
+/// the program knows. Neither a process's addresses nor [slot ids](crate::slots) have this bit.
 pub const TAG_LIST: u64 = 1 << 63;
 
-/// Returns the type and the `user_handle` of an event for the program. An event of the queue pair
-/// of a tag list becomes [`SRQ_ERR`](AsyncEventType::SRQ_ERR) of the shared receive queue, because
-/// the queue pair never leaves RTS unless it fails.
+/// Returns the type and the `user_handle` of an event as reported to the program. An event of a tag
+/// list's queue pair becomes [`SRQ_ERR`](AsyncEventType::SRQ_ERR) of the shared receive queue,
+/// because the queue pair never leaves RTS unless it fails.
 pub const fn for_program(event_type: AsyncEventType, user_handle: u64) -> (AsyncEventType, u64) {
     if event_type.concerns_qp() && user_handle & TAG_LIST != 0 {
         (AsyncEventType::SRQ_ERR, user_handle & !TAG_LIST)
@@ -110,12 +110,12 @@ pub const fn for_program(event_type: AsyncEventType, user_handle: u64) -> (Async
     }
 }
 
-/// The number of an object's events read by a program.
+/// The number of an object's events that a program has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventsRead {
-    /// Events of its completion channel.
+    /// The number of completion events.
     pub comp: u32,
-    /// Asynchronous events.
+    /// The number of asynchronous events.
     pub asynchronous: u32,
 }
 

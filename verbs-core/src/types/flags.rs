@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-/// Defines sets of flags as `bitflags::bitflags!` does, without its second, hidden type for each
-/// set, which took a quarter of the time to compile this crate. `Debug` is implemented here.
+/// Defines sets of flags as `bitflags::bitflags!` does, but without that macro's second, hidden
+/// type per set, which took a quarter of this crate's compile time. `Debug` is implemented here.
 macro_rules! bitflags {
     ($(
         $(#[$outer:meta])*
@@ -31,7 +31,7 @@ macro_rules! bitflags {
 }
 pub(crate) use bitflags;
 
-/// Writes a set with the names of its flags, and the bits without a name as a number. A flag called
+/// Writes a set as the names of its flags, and the bits without a name as a number. A flag called
 /// `_` has no name.
 pub(crate) fn debug<B: Copy + Into<u64>>(
     f: &mut fmt::Formatter<'_>,

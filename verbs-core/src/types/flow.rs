@@ -1,8 +1,8 @@
 //! Flow rules, which direct packets to a queue pair and may act on them.
 //!
-//! A rule ([`FlowAttr`]) is a list of specifications ([`FlowSpec`]). Those with `val` and `mask`
-//! match a header; the others act on the matching packets. Numbers are in host order here and in
-//! network order in the command.
+//! A rule ([`FlowAttr`]) is a list of specifications ([`FlowSpec`]). Specifications with `val` and
+//! `mask` match a header; the others act on the matching packets. Numbers are in host order here
+//! and in network order in the command.
 
 use core::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -17,16 +17,16 @@ open_enum! {
     /// `ibv_create_flow(3)`
     #[doc(alias = "ibv_flow_attr_type")]
     pub enum FlowAttrType(u32) {
-        /// Packets that match all specifications.
+        /// The rule takes packets that match all specifications.
         #[doc(alias = "IBV_FLOW_ATTR_NORMAL")]
         NORMAL = 0, "normal";
-        /// All packets not taken by another rule.
+        /// The rule takes all packets that no other rule takes.
         #[doc(alias = "IBV_FLOW_ATTR_ALL_DEFAULT")]
         ALL_DEFAULT = 1, "all default";
-        /// All multicast packets not taken by another rule.
+        /// The rule takes all multicast packets that no other rule takes.
         #[doc(alias = "IBV_FLOW_ATTR_MC_DEFAULT")]
         MC_DEFAULT = 2, "multicast default";
-        /// A copy of all packets of the port.
+        /// The rule takes a copy of all packets at the port.
         #[doc(alias = "IBV_FLOW_ATTR_SNIFFER")]
         SNIFFER = 3, "sniffer";
     }
@@ -40,7 +40,7 @@ bitflags! {
     #[doc(alias = "ibv_flow_flags")]
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct FlowFlags: u32 {
-        /// Rules of lower priority get the packets as well.
+        /// Rules with lower priority receive the packets as well.
         #[doc(alias = "IBV_FLOW_ATTR_FLAGS_DONT_TRAP")]
         const DONT_TRAP = 1 << 1;
         /// The rule applies to packets sent by the queue pair.
@@ -85,19 +85,19 @@ open_enum! {
         /// MPLS.
         #[doc(alias = "IBV_FLOW_SPEC_MPLS")]
         MPLS = 0x60, "MPLS";
-        /// The bit for a header inside a tunnel.
+        /// The bit that marks a header inside a tunnel.
         #[doc(alias = "IBV_FLOW_SPEC_INNER")]
         INNER = 0x100, "inner";
-        /// A tag for completions.
+        /// A tag reported in completions.
         #[doc(alias = "IBV_FLOW_SPEC_ACTION_TAG")]
         ACTION_TAG = 0x1000, "tag";
-        /// Drop.
+        /// An action that drops packets.
         #[doc(alias = "IBV_FLOW_SPEC_ACTION_DROP")]
         ACTION_DROP = 0x1001, "drop";
-        /// A flow action.
+        /// A flow action that is applied to packets.
         #[doc(alias = "IBV_FLOW_SPEC_ACTION_HANDLE")]
         ACTION_HANDLE = 0x1002, "action";
-        /// Counters.
+        /// Counters that count packets.
         #[doc(alias = "IBV_FLOW_SPEC_ACTION_COUNT")]
         ACTION_COUNT = 0x1003, "count";
     }
@@ -113,7 +113,7 @@ pub struct FlowEthFilter {
     pub src_mac: [u8; 6],
     /// The ethertype.
     pub ether_type: u16,
-    /// The VLAN tag of 802.1Q: priority 3 bits, CFI 1, VLAN id 12.
+    /// The 802.1Q VLAN tag: 3 bits of priority, 1 bit CFI, 12 bits of VLAN id.
     pub vlan_tag: u16,
 }
 
@@ -199,11 +199,11 @@ pub struct FlowGreFilter {
 #[doc(alias = "ibv_flow_mpls_filter")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowMplsFilter {
-    /// The entry: label 20 bits, traffic class 3, bottom of stack 1, time to live 8.
+    /// The entry: 20 bits of label, 3 of traffic class, 1 for bottom of stack, 8 of time to live.
     pub label: u32,
 }
 
-/// The number of a tunnel.
+/// The identifier of a tunnel.
 #[doc(alias = "ibv_flow_tunnel_filter")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowTunnelFilter {
@@ -237,19 +237,20 @@ impl Default for FlowIpv6Filter {
     }
 }
 
-/// The header field values that a rule matches and the significant bits: a packet matches if its
-/// fields, under `mask`, equal `val`.
+/// The header field values that a rule matches, and the mask of significant bits: a packet matches
+/// if its fields, masked with `mask`, equal `val`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowMatch<T> {
-    /// The values.
+    /// The values to match.
     pub val: T,
     /// The significant bits; a mask of zeros matches everything.
     pub mask: T,
 }
 
-/// A part of a flow rule. `A` names flow actions, `C` counters; in commands both are handles.
+/// A part of a flow rule. `A` is the type that names flow actions, and `C` the type that names
+/// counters; in commands, both are handles.
 ///
-/// Only headers allowed inside a tunnel have `is_inner`.
+/// Only specifications for headers that can lie inside a tunnel have `is_inner`.
 ///
 /// # References
 /// `ibv_create_flow(3)`
@@ -260,7 +261,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     /// An Ethernet header.
     #[doc(alias = "ibv_flow_spec_eth")]
     Eth {
-        /// The fields.
+        /// The fields to match.
         fields: FlowMatch<FlowEthFilter>,
         /// Whether the header lies inside a tunnel.
         is_inner: bool,
@@ -268,7 +269,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     /// The addresses of an IPv4 header.
     #[doc(alias = "ibv_flow_spec_ipv4")]
     Ipv4 {
-        /// The fields.
+        /// The fields to match.
         fields: FlowMatch<FlowIpv4Filter>,
         /// Whether the header lies inside a tunnel.
         is_inner: bool,
@@ -276,7 +277,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     /// An IPv4 header.
     #[doc(alias = "ibv_flow_spec_ipv4_ext")]
     Ipv4Ext {
-        /// The fields.
+        /// The fields to match.
         fields: FlowMatch<FlowIpv4ExtFilter>,
         /// Whether the header lies inside a tunnel.
         is_inner: bool,
@@ -284,7 +285,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     /// An IPv6 header.
     #[doc(alias = "ibv_flow_spec_ipv6")]
     Ipv6 {
-        /// The fields.
+        /// The fields to match.
         fields: FlowMatch<FlowIpv6Filter>,
         /// Whether the header lies inside a tunnel.
         is_inner: bool,
@@ -292,7 +293,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     /// An ESP header.
     #[doc(alias = "ibv_flow_spec_esp")]
     Esp {
-        /// The fields.
+        /// The fields to match.
         fields: FlowMatch<FlowEspFilter>,
         /// Whether the header lies inside a tunnel.
         is_inner: bool,
@@ -300,7 +301,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     /// A TCP header.
     #[doc(alias = "ibv_flow_spec_tcp_udp")]
     Tcp {
-        /// The fields.
+        /// The fields to match.
         fields: FlowMatch<FlowTcpUdpFilter>,
         /// Whether the header lies inside a tunnel.
         is_inner: bool,
@@ -308,7 +309,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     /// A UDP header.
     #[doc(alias = "ibv_flow_spec_tcp_udp")]
     Udp {
-        /// The fields.
+        /// The fields to match.
         fields: FlowMatch<FlowTcpUdpFilter>,
         /// Whether the header lies inside a tunnel.
         is_inner: bool,
@@ -316,7 +317,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     /// An MPLS label.
     #[doc(alias = "ibv_flow_spec_mpls")]
     Mpls {
-        /// The fields.
+        /// The fields to match.
         fields: FlowMatch<FlowMplsFilter>,
         /// Whether the label lies inside a tunnel.
         is_inner: bool,
@@ -327,7 +328,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     /// A GRE header.
     #[doc(alias = "ibv_flow_spec_gre")]
     Gre(FlowMatch<FlowGreFilter>),
-    /// The packets' completions report this tag, 24 bits.
+    /// The completions of the packets report this tag, 24 bits.
     #[doc(alias = "ibv_flow_spec_action_tag")]
     ActionTag(u32),
     /// The device drops the packets.
@@ -342,10 +343,10 @@ pub enum FlowSpec<A = u32, C = u32> {
 }
 
 impl<A, C> FlowSpec<A, C> {
-    /// Returns the specification with other names of its flow action and its counters.
+    /// Returns the specification with its flow action and its counters named in another way.
     ///
     /// # Errors
-    /// The error of `action` or `counters`.
+    /// The error from `action` or `counters`.
     pub fn try_map<B, D, E>(
         self,
         action: impl FnOnce(A) -> Result<B, E>,
@@ -391,7 +392,7 @@ impl<A, C> FlowSpec<A, C> {
 #[doc(alias = "ibv_flow_attr")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowAttr<A = u32, C = u32> {
-    /// The kind.
+    /// The kind of rule.
     pub attr_type: FlowAttrType,
     /// The priority; 0 is the highest.
     pub priority: u16,
@@ -399,13 +400,13 @@ pub struct FlowAttr<A = u32, C = u32> {
     pub port: u8,
     /// The options.
     pub flags: FlowFlags,
-    /// The specifications: headers from the outermost inwards, then actions. The kernel takes up to
-    /// 10.
+    /// The specifications: headers from the outermost inwards, then actions. The kernel accepts up
+    /// to 10.
     pub specs: Vec<FlowSpec<A, C>>,
 }
 
 impl<A, C> FlowAttr<A, C> {
-    /// Returns a normal rule of the highest priority for a port, without specifications.
+    /// Returns a normal rule with the highest priority for a port, without specifications.
     pub const fn new(port: u8) -> Self {
         Self {
             attr_type: FlowAttrType::NORMAL,
@@ -423,10 +424,10 @@ impl<A, C> FlowAttr<A, C> {
         self
     }
 
-    /// Returns the rule with other names of its flow actions and its counters.
+    /// Returns the rule with its flow actions and its counters named in another way.
     ///
     /// # Errors
-    /// The first error of `action` or `counters`.
+    /// The first error from `action` or `counters`.
     pub fn try_map<B, D, E>(
         self,
         mut action: impl FnMut(A) -> Result<B, E>,
@@ -468,7 +469,7 @@ bitflags! {
     }
 }
 
-/// A security association of ESP.
+/// An ESP security association.
 ///
 /// # References
 /// `ibv_flow_action_esp(3)`
@@ -479,7 +480,7 @@ pub struct EspAttr {
     pub spi: u32,
     /// The sequence number.
     pub seq: u32,
-    /// The padding for traffic flow confidentiality.
+    /// The amount of padding for traffic flow confidentiality.
     pub tfc_pad: u32,
     /// The mode.
     pub flags: EspFlags,
@@ -488,7 +489,7 @@ pub struct EspAttr {
 }
 
 open_enum! {
-    /// The algorithm for the initialization vectors of AES-GCM.
+    /// The algorithm that generates initialization vectors for AES-GCM.
     #[doc(alias = "ibv_flow_action_esp_keymat_aes_gcm_iv_algo")]
     pub enum EspIvAlgo(u32) {
         /// Consecutive numbers.
@@ -509,7 +510,7 @@ pub enum AesKey {
 }
 
 impl AesKey {
-    /// Returns the bytes.
+    /// Returns the key as bytes.
     pub const fn bytes(&self) -> &[u8] {
         match self {
             Self::Bits128(key) => key,
@@ -536,7 +537,7 @@ pub struct EspKeymat {
     pub iv: u64,
     /// The algorithm for later vectors.
     pub iv_algo: EspIvAlgo,
-    /// The salt of the nonce.
+    /// The salt in the nonce.
     pub salt: u32,
     /// The length of the integrity check value, in bytes.
     pub icv_len: u32,
@@ -549,10 +550,10 @@ pub struct EspKeymat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EspReplay {
-    /// None.
+    /// No replay protection.
     #[doc(alias = "IBV_FLOW_ACTION_ESP_REPLAY_NONE")]
     None,
-    /// A bitmap of the packets received.
+    /// A bitmap of received packets.
     #[doc(alias = "IBV_FLOW_ACTION_ESP_REPLAY_BMP")]
     #[doc(alias = "ibv_flow_action_esp_replay_bmp")]
     Bitmap {
@@ -561,7 +562,7 @@ pub enum EspReplay {
     },
 }
 
-/// The outer header in tunnel mode of ESP.
+/// The outer header in ESP tunnel mode.
 #[doc(alias = "ibv_flow_action_esp_encap")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -590,6 +591,6 @@ pub struct FlowActionEspAttr {
     pub keymat: Option<EspKeymat>,
     /// The replay protection.
     pub replay: Option<EspReplay>,
-    /// The outer header of tunnel mode.
+    /// The outer header in tunnel mode.
     pub encap: Option<EspEncap>,
 }

@@ -1,6 +1,6 @@
 //! [`ForkStatus`]: whether forks are safe for registered memory.
 
-/// The state of the protection of registered memory from forks.
+/// Whether and how registered memory is protected from forks.
 #[doc(alias = "ibv_fork_status")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForkStatus {
@@ -10,7 +10,7 @@ pub enum ForkStatus {
     /// Pages with registered memory are excluded from forks.
     #[doc(alias = "IBV_FORK_ENABLED")]
     Enabled,
-    /// The kernel copies registered pages for the child (Linux 5.12), and forks are safe.
+    /// The kernel copies registered pages for the child (since Linux 5.12), so forks are safe.
     #[doc(alias = "IBV_FORK_UNNEEDED")]
     Unneeded,
 }

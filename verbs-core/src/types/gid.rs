@@ -17,7 +17,7 @@ impl Guid {
     }
 }
 
-/// Writes it like `ibv_devinfo`: `0002:c903:0010:2030`.
+/// Writes the identifier like `ibv_devinfo`: `0002:c903:0010:2030`.
 impl fmt::Display for Guid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let g = self.0;
@@ -25,12 +25,12 @@ impl fmt::Display for Guid {
     }
 }
 
-/// A global identifier: the 128-bit address of a port. On RoCE an IPv6 address, or an IPv4 address
-/// mapped into one.
+/// A global identifier: the 128-bit address of a port. On RoCE, it is an IPv6 address, or an IPv4
+/// address mapped into IPv6.
 ///
-/// `Display` writes the mapped IPv4 address or else the IPv6 address, as in this library's
-/// messages; `{:#}` writes eight groups of four hexadecimal digits, like sysfs and `ibv_devinfo
-/// -v`. All of these forms can be parsed:
+/// `Display` writes the mapped IPv4 address if there is one, and otherwise the IPv6 address, as in
+/// this library's messages; `{:#}` writes eight groups of four hexadecimal digits, like sysfs and
+/// `ibv_devinfo -v`. All of these forms can be parsed:
 ///
 /// ```
 /// # mod verbs { pub use verbs_core::types::*; pub use verbs_core::*; }
@@ -52,10 +52,10 @@ impl fmt::Display for Guid {
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// All zero, as in an empty entry of the GID table.
+    /// The GID with all bits zero, as in an empty entry of the GID table.
     pub const ZERO: Self = Self([0; 16]);
 
-    /// Converts from the first 16 bytes; zero if there are fewer.
+    /// Converts from the first 16 bytes; returns zero if there are fewer.
     pub(crate) fn from_slice(bytes: &[u8]) -> Self {
         Self(bytes.first_chunk().copied().unwrap_or_default())
     }
@@ -65,7 +65,7 @@ impl Gid {
         *self == Self::ZERO
     }
 
-    /// Returns whether it is a multicast address: one of `ff00::/8`, or an IPv4 address of
+    /// Returns whether this is a multicast address: an address in `ff00::/8`, or an IPv4 address in
     /// `224.0.0.0/4` mapped into IPv6.
     pub const fn is_multicast(&self) -> bool {
         match self.to_ipv4() {
@@ -89,7 +89,8 @@ impl Gid {
         Ipv6Addr::from_bits(u128::from_be_bytes(self.0))
     }
 
-    /// Returns the GID as an address: the mapped IPv4 address, or else the IPv6 address.
+    /// Returns the GID as an address: the mapped IPv4 address if there is one, and otherwise the
+    /// IPv6 address.
     pub const fn address(&self) -> IpAddr {
         self.to_ipv6().to_canonical()
     }
@@ -152,7 +153,7 @@ impl fmt::Debug for Gid {
 }
 
 open_enum! {
-    /// The protocol of a GID.
+    /// The protocol that uses a GID.
     ///
     /// # References
     /// `ibv_query_gid_ex(3)`, `enum ib_uverbs_gid_type` in `rdma/ib_user_ioctl_verbs.h`
@@ -174,7 +175,7 @@ open_enum! {
 #[doc(alias = "ibv_gid_entry")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GidEntry {
-    /// The address itself.
+    /// The GID itself.
     pub gid: Gid,
     /// The index in the port's table: [`GlobalRoute::sgid_index`](super::GlobalRoute::sgid_index).
     pub gid_index: u32,
@@ -182,7 +183,7 @@ pub struct GidEntry {
     pub port_num: u32,
     /// The protocol.
     pub gid_type: GidType,
-    /// The index of its network interface; 0 if none.
+    /// The index of the entry's network interface; 0 if there is none.
     pub ndev_ifindex: u32,
 }
 

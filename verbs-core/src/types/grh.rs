@@ -6,9 +6,8 @@ use super::{Gid, GidType, ParseError};
 
 /// The global routing header of a received datagram, from the first 40 bytes of the receive.
 ///
-/// InfiniBand, RoCE v1 and RoCE v2 over IPv6 deliver a header of 40 bytes in the layout of IPv6.
-/// RoCE v2 over IPv4 delivers the IPv4 header in the last 20 of the 40 bytes; the first 20 are
-/// undefined.
+/// InfiniBand, RoCE v1 and RoCE v2 over IPv6 deliver a 40-byte header in the IPv6 layout. RoCE v2
+/// over IPv4 delivers the IPv4 header in the last 20 of the 40 bytes; the first 20 are undefined.
 ///
 /// ```text
 ///   0                       20                      40
@@ -25,18 +24,18 @@ pub struct Grh {
     pub sgid: Gid,
     /// The datagram's destination, possibly a multicast group.
     pub dgid: Gid,
-    /// The traffic class; for IPv4 the TOS/DSCP field.
+    /// The traffic class; for IPv4, the TOS/DSCP field.
     pub traffic_class: u8,
-    /// 20 bits; 0 with IPv4, which lacks a flow label.
+    /// The flow label, 20 bits; 0 with IPv4, which has none.
     pub flow_label: u32,
     /// The number of routers that the packet could still have passed.
     pub hop_limit: u8,
-    /// The protocol that followed the header: [`Grh::UDP`] for RoCE v2, else [`Grh::IBA`].
+    /// The protocol that followed the header: [`Grh::UDP`] for RoCE v2, otherwise [`Grh::IBA`].
     pub next_header: u8,
 }
 
 impl Grh {
-    /// The bytes in front of a datagram's payload.
+    /// The number of bytes in front of a datagram's payload.
     pub const LEN: usize = 40;
 
     /// The `next_header` of RoCE v2.
@@ -52,7 +51,7 @@ impl Grh {
     /// checksum of the IPv4 header decides.
     ///
     /// # Errors
-    /// [`ParseError`] for fewer than 40 bytes and for bytes that are neither header.
+    /// [`ParseError`] for fewer than 40 bytes and for bytes that are neither kind of header.
     pub fn parse(received: &[u8]) -> Result<Self, ParseError> {
         let header: &[u8; Self::LEN] =
             received.first_chunk().ok_or(ParseError::new("GRH", "a header of 40 bytes"))?;
@@ -66,8 +65,8 @@ impl Grh {
         }
     }
 
-    /// Returns whether a datagram with this header can belong to an entry of the GID table with
-    /// this protocol.
+    /// Returns whether a datagram with this header can belong to a GID table entry with this
+    /// protocol.
     pub fn is_of(&self, gid_type: GidType) -> bool {
         (self.next_header == Self::UDP) == (gid_type == GidType::ROCE_V2)
     }
@@ -100,8 +99,8 @@ impl Grh {
     }
 }
 
-/// Adds the words of an IPv4 header in one's complement, which gives all ones for a correct
-/// checksum (RFC 791).
+/// Returns whether the one's complement sum of an IPv4 header's words is all ones, as a correct
+/// checksum requires (RFC 791).
 fn checksum_is_right(header: &[u8]) -> bool {
     let words = header.as_chunks::<2>().0.iter().map(|word| u32::from(u16::from_be_bytes(*word)));
     let sum: u32 = words.sum();
@@ -109,17 +108,17 @@ fn checksum_is_right(header: &[u8]) -> bool {
     (folded & 0xffff) + (folded >> 16) == 0xffff
 }
 
-/// The first byte of an IPv4 header of 5 words.
+/// The first byte of an IPv4 header that has 5 words.
 const IPV4_WITHOUT_OPTIONS: u8 = 0x45;
 
-/// The offset of the IPv4 header.
+/// The offset of the IPv4 header in bytes.
 const IPV4_AT: usize = 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// From 192.0.2.1 to 192.0.2.2, TOS 0x10, TTL 63, UDP, with its checksum.
+    /// A header from 192.0.2.1 to 192.0.2.2, TOS 0x10, TTL 63, UDP, with its checksum.
     const IPV4: [u8; 20] =
         [0x45, 0x10, 0x00, 0x3c, 0x00, 0x00, 0x40, 0x00, 0x3f, 0x11, 0xb7, 0x9d, 192, 0, 2, 1, 192, 0, 2, 2];
 

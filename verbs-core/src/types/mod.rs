@@ -1,5 +1,5 @@
-//! The arguments and results of verbs. Plain data: no handles, no pointers to follow, no system
-//! calls.
+//! The arguments and results of verbs. They are plain data: no handles, no pointers to follow, no
+//! system calls.
 
 mod access;
 mod address;

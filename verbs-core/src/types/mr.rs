@@ -1,10 +1,10 @@
-//! Memory regions beyond their rights: advice about their pages, their description, DMA handles.
+//! Memory regions beyond their rights: advice about their pages, their attributes, DMA handles.
 
 use super::flags::bitflags;
 use super::open_enum;
 
 open_enum! {
-    /// Advice to the device about the pages of on-demand paging regions.
+    /// Advice to the device about the pages of on-demand paged regions.
     ///
     /// # References
     /// `ibv_advise_mr(3)`, `enum ib_uverbs_advise_mr_advice` in `rdma/ib_user_ioctl_verbs.h`
@@ -29,8 +29,8 @@ bitflags! {
     /// `ibv_advise_mr(3)`, `enum ib_uverbs_advise_mr_flag` in `rdma/ib_user_ioctl_verbs.h`
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct AdviseFlags: u32 {
-        /// The call returns once the device has followed the advice, with its error if it failed.
-        /// Without the flag, the device follows the advice later, and errors are lost.
+        /// The call returns once the device has followed the advice, with an error if the device
+        /// failed. Without the flag, the device follows the advice later, and errors are lost.
         #[doc(alias = "IBV_ADVISE_MR_FLAG_FLUSH")]
         const FLUSH = 1;
 
@@ -52,7 +52,7 @@ pub struct MrAttr {
 }
 
 open_enum! {
-    /// The kind of memory that a DMA handle's hints apply to.
+    /// The kind of memory to which a DMA handle's hints apply.
     ///
     /// # References
     /// `ibv_alloc_dmah(3)`, PCIe 6.2, TLP processing hints
@@ -78,10 +78,10 @@ pub struct DmahAttr {
     /// The CPU whose cache should receive the data. It must be in the calling thread's CPU mask.
     #[doc(alias = "IBV_DMAH_INIT_ATTR_MASK_CPU_ID")]
     pub cpu_id: Option<u32>,
-    /// The kind of memory.
+    /// The kind of memory that is accessed.
     #[doc(alias = "IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE")]
     pub tph_mem_type: Option<TphMemType>,
-    /// The processing hint of the accesses, from 0 to 3.
+    /// The processing hint for the accesses, from 0 to 3.
     #[doc(alias = "IBV_DMAH_INIT_ATTR_MASK_PH")]
     pub ph: Option<u8>,
 }
@@ -95,6 +95,6 @@ pub struct DmahAttr {
 pub struct DmAttr {
     /// The length in bytes.
     pub length: u64,
-    /// The binary logarithm of the alignment in bytes.
+    /// The base-2 logarithm of the alignment in bytes.
     pub log_align: u32,
 }

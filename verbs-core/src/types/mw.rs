@@ -9,34 +9,35 @@ open_enum! {
     /// `ibv_alloc_mw(3)`, IBTA volume 1, section 10.6.7.2
     #[doc(alias = "ibv_mw_type")]
     pub enum MwType(u8) {
-        /// For every queue pair of the protection domain. A bind of any length replaces the last
-        /// one. Like `ibv_bind_mw(3)`, this library posts a bind work request.
+        /// A window for every queue pair in the protection domain. A bind of any length replaces
+        /// the previous bind. Like `ibv_bind_mw(3)`, this library posts a bind work request.
         #[doc(alias = "IBV_MW_TYPE_1")]
         TYPE_1 = 1, "type 1";
-        /// For the queue pair that posted the bind. It must be invalidated before it is bound
-        /// again.
+        /// A window for the queue pair that posted the bind. It must be invalidated before it is
+        /// bound again.
         #[doc(alias = "IBV_MW_TYPE_2")]
         TYPE_2 = 2, "type 2";
     }
 }
 
-/// The part of a region that a memory window is bound to and the rights of peers on it.
+/// The part of a region to which a memory window is bound, and the rights that peers get on it.
 #[doc(alias = "ibv_mw_bind_info")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MwBindInfo {
-    /// The region's local key. The region has [`MW_BIND`](AccessFlags::MW_BIND).
+    /// The region's local key. The region must have the right [`MW_BIND`](AccessFlags::MW_BIND).
     pub lkey: u32,
     /// The first byte, in the region's address space.
     pub addr: u64,
-    /// The number of bytes; 0 binds the window to nothing.
+    /// The number of bytes; 0 unbinds the window.
     pub length: u64,
-    /// The rights of peers: [`WINDOW_RIGHTS`](AccessFlags::WINDOW_RIGHTS).
+    /// The rights of peers, among [`WINDOW_RIGHTS`](AccessFlags::WINDOW_RIGHTS).
     pub mw_access_flags: AccessFlags,
 }
 
-/// Returns the next key of a memory window: the low 8 bits count up and wrap, the others stay.
+/// Returns the next key of a memory window: the low 8 bits count up and wrap, and the other bits
+/// stay.
 ///
-/// A bind gives the window a new key, so peers with the old one lose access.
+/// A bind gives the window a new key, so peers with the old key lose access.
 ///
 /// ```
 /// # mod verbs { pub use verbs_core::types::*; }

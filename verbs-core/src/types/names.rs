@@ -1,4 +1,4 @@
-//! [`Names`]: the names of a set of flags.
+//! [`Names`]: the flags in a set, by name.
 
 use core::fmt;
 

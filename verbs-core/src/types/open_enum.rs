@@ -22,7 +22,8 @@ macro_rules! open_enum {
             /// Every named value, in numerical order.
             pub const NAMED: &'static [Self] = &[$(Self::$variant),*];
 
-            /// Returns the value's text (rdma-core's, if any), or `None` for an unnamed value.
+            /// Returns the value's text (the same as rdma-core's, if it has one), or `None` for an
+            /// unnamed value.
             pub const fn name(self) -> Option<&'static str> {
                 match self {
                     $(Self::$variant => Some($text),)*

@@ -4,8 +4,8 @@ use core::fmt;
 
 /// The error of parsing a value, such as a [`Gid`](super::Gid) or a [`Grh`](super::Grh).
 ///
-/// `Display` names the value and its form: `a GID is an IPv6 or IPv4 address`. The text itself is
-/// omitted because it may come from an untrusted source.
+/// `Display` names the value and its expected form: `a GID is an IPv6 or IPv4 address`. The text
+/// itself is omitted because it may come from an untrusted source.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ParseError {
@@ -16,7 +16,8 @@ pub struct ParseError {
 }
 
 impl ParseError {
-    /// Creates the error of a value of the kind `what` with the expected form.
+    /// Creates the error for a malformed value of the kind `what`, which should have the form
+    /// `expected`.
     pub const fn new(what: &'static str, expected: &'static str) -> Self {
         Self { what, expected }
     }

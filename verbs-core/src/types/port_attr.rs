@@ -8,29 +8,29 @@ open_enum! {
     #[doc(alias = "ibv_port_state")]
     #[doc(alias = "ibv_port_state_str")]
     pub enum PortState(u8) {
-        /// No change.
+        /// No state change.
         #[doc(alias = "IBV_PORT_NOP")]
         NOP = 0, "no state change (NOP)";
-        /// No link.
+        /// The port has no link.
         #[doc(alias = "IBV_PORT_DOWN")]
         DOWN = 1, "down";
         /// The link is up, but the subnet manager has not configured it.
         #[doc(alias = "IBV_PORT_INIT")]
         INIT = 2, "init";
-        /// Configured, but data does not flow yet.
+        /// The port is configured, but data does not flow yet.
         #[doc(alias = "IBV_PORT_ARMED")]
         ARMED = 3, "armed";
         /// Data flows.
         #[doc(alias = "IBV_PORT_ACTIVE")]
         ACTIVE = 4, "active";
-        /// Active and about to fail over a broken link.
+        /// The port is active, but its link has failed and may recover.
         #[doc(alias = "IBV_PORT_ACTIVE_DEFER")]
         ACTIVE_DEFER = 5, "active defer";
     }
 }
 
 open_enum! {
-    /// The largest payload of a packet, as the specification encodes it.
+    /// The maximum packet payload, as encoded in the specification.
     #[doc(alias = "ibv_mtu")]
     pub enum Mtu(u8) {
         /// 256 bytes.
@@ -52,7 +52,7 @@ open_enum! {
 }
 
 impl Mtu {
-    /// Converts from a number of bytes: exactly 256, 512, 1024, 2048 or 4096.
+    /// Converts from a number of bytes, which must be exactly 256, 512, 1024, 2048 or 4096.
     pub const fn from_bytes(bytes: u32) -> Option<Self> {
         match bytes {
             256 => Some(Self::MTU_256),
@@ -76,7 +76,7 @@ impl Mtu {
 open_enum! {
     /// The link layer of a port.
     pub enum LinkLayer(u8) {
-        /// Not reported: InfiniBand, on kernels without the attribute.
+        /// Not reported; it means InfiniBand, on kernels without the attribute.
         #[doc(alias = "IBV_LINK_LAYER_UNSPECIFIED")]
         UNSPECIFIED = 0, "Unspecified";
         /// InfiniBand.
@@ -89,7 +89,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// The number of lanes of a link. `Display` writes it like `ibv_devinfo`: `4X`.
+    /// The number of lanes of a link. `Display` writes the width like `ibv_devinfo`: `4X`.
     ///
     /// # References
     /// IBTA volume 1, section 14.2.5.6 (`LinkWidthActive`)
@@ -128,7 +128,7 @@ impl PortWidth {
 }
 
 open_enum! {
-    /// The speed of one lane. `Display` writes it like `ibv_devinfo`: `25.0 Gbps`.
+    /// The speed of one lane. `Display` writes the speed like `ibv_devinfo`: `25.0 Gbps`.
     ///
     /// # References
     /// IBTA volume 1, section 14.2.5.6 (`LinkSpeedActive`, `LinkSpeedExtActive`)
@@ -165,7 +165,7 @@ open_enum! {
 }
 
 impl PortSpeed {
-    /// Returns the speed of a lane in Mbit/s, according to its name; `None` for an unspecified
+    /// Returns the speed per lane in Mbit/s, according to its name; `None` for an unspecified
     /// encoding.
     pub const fn mbps(self) -> Option<u32> {
         match self {
@@ -285,19 +285,19 @@ bitflags! {
         /// The port has virtual ports.
         #[doc(alias = "IBV_PORT_VIRT_SUP")]
         const VIRT_SUP = 1 << 2;
-        /// The switch has a table of its ports' states.
+        /// The switch has a port state table.
         #[doc(alias = "IBV_PORT_SWITCH_PORT_STATE_TABLE_SUP")]
         const SWITCH_PORT_STATE_TABLE_SUP = 1 << 3;
-        /// [`PortWidth::WIDTH_2X`].
+        /// The port supports [`PortWidth::WIDTH_2X`].
         #[doc(alias = "IBV_PORT_LINK_WIDTH_2X_SUP")]
         const LINK_WIDTH_2X_SUP = 1 << 4;
-        /// [`PortSpeed::HDR`].
+        /// The port supports [`PortSpeed::HDR`].
         #[doc(alias = "IBV_PORT_LINK_SPEED_HDR_SUP")]
         const LINK_SPEED_HDR_SUP = 1 << 5;
-        /// [`PortSpeed::NDR`].
+        /// The port supports [`PortSpeed::NDR`].
         #[doc(alias = "IBV_PORT_LINK_SPEED_NDR_SUP")]
         const LINK_SPEED_NDR_SUP = 1 << 10;
-        /// [`PortSpeed::XDR`].
+        /// The port supports [`PortSpeed::XDR`].
         #[doc(alias = "IBV_PORT_LINK_SPEED_XDR_SUP")]
         const LINK_SPEED_XDR_SUP = 1 << 12;
 
@@ -306,7 +306,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Port flags defined by verbs, not by the specification.
+    /// Port flags that verbs defines, but not the specification.
     ///
     /// # References
     /// `ibv_query_port(3)`
@@ -330,64 +330,63 @@ bitflags! {
 pub struct PortAttr {
     /// The logical state.
     pub state: PortState,
-    /// The largest supported MTU.
+    /// The maximum supported MTU.
     pub max_mtu: Mtu,
     /// The MTU in use.
     pub active_mtu: Mtu,
-    /// Entries in its GID table, empty ones included.
+    /// The number of entries in the port's GID table, including empty entries.
     pub gid_tbl_len: u32,
     /// The capabilities.
     pub port_cap_flags: PortCapFlags,
-    /// The longest message, in bytes.
+    /// The maximum message length, in bytes.
     pub max_msg_sz: u32,
     /// The number of packets with a wrong partition key.
     pub bad_pkey_cntr: u32,
     /// The number of packets with a wrong queue key.
     pub qkey_viol_cntr: u32,
-    /// Entries in its partition key table.
+    /// The number of entries in the port's partition key table.
     pub pkey_tbl_len: u16,
-    /// Its local id; 0 on RoCE.
+    /// The port's local id; 0 on RoCE.
     pub lid: u16,
     /// The subnet manager's local id.
     pub sm_lid: u16,
     /// The number of masked low bits of the local id.
     pub lmc: u8,
-    /// Virtual lanes, in the specification's encoding.
+    /// The maximum number of virtual lanes, as encoded in the specification.
     pub max_vl_num: u8,
     /// The subnet manager's service level.
     pub sm_sl: u8,
-    /// Propagation delay: 4.096 µs × 2ⁿ.
+    /// The maximum propagation delay in the subnet, as n in 4.096 µs × 2ⁿ.
     pub subnet_timeout: u8,
-    /// The initialisation performed by the subnet manager.
+    /// The initialisation that the subnet manager performed.
     pub init_type_reply: u8,
     /// The number of lanes.
     pub active_width: PortWidth,
-    /// The speed of a lane, in the 8 bits of the older attribute; [`speed`](Self::speed) includes
-    /// newer speeds.
+    /// The speed per lane, in the older 8-bit attribute; [`speed`](Self::speed) includes newer
+    /// speeds.
     pub active_speed: PortSpeed,
-    /// The physical state, in the specification's encoding.
+    /// The physical state, as encoded in the specification.
     pub phys_state: u8,
     /// The link layer.
     pub link_layer: LinkLayer,
-    /// The flags defined by verbs.
+    /// The flags that verbs defines.
     pub flags: PortFlags,
-    /// The second set of capabilities; empty if not reported by the kernel.
+    /// The second set of capabilities; empty if the kernel does not report it.
     pub port_cap_flags2: PortCapFlags2,
-    /// The same as `active_speed`, but wide enough for newer speeds; `PortSpeed(0)` if not reported
-    /// by the kernel.
+    /// The same as `active_speed`, but wide enough for newer speeds; `PortSpeed(0)` if the kernel
+    /// does not report it.
     pub active_speed_ex: PortSpeed,
 }
 
 impl PortAttr {
-    /// Returns the speed of a lane: the newer attribute if reported by the kernel, otherwise the
-    /// older.
+    /// Returns the speed per lane: the newer attribute if the kernel reports it, otherwise the
+    /// older attribute.
     pub const fn speed(&self) -> PortSpeed {
         if self.active_speed_ex.0 == 0 { self.active_speed } else { self.active_speed_ex }
     }
 
-    /// Returns the speed of the link in 100 Mbit/s: its lanes times the speed of a lane, at the
-    /// rates in the names of speeds (`EDR` counts 25 Gbit/s). `None` for an unspecified width or
-    /// speed.
+    /// Returns the speed of the link in 100 Mbit/s: the number of lanes times the nominal speed per
+    /// lane (25 Gbit/s for `EDR`). `None` for an unspecified width or speed.
     pub const fn speed_100mbps(&self) -> Option<u64> {
         match (self.active_width.lanes(), self.speed().mbps()) {
             (Some(lanes), Some(mbps)) => Some(lanes as u64 * mbps as u64 / 100),

@@ -1,4 +1,4 @@
-//! The attributes of queue pairs for creation, modification and queries.
+//! Queue pair attributes for creation, modification and queries.
 
 use super::flags::bitflags;
 use super::{AccessFlags, AhAttr, Mtu, open_enum};
@@ -25,7 +25,7 @@ open_enum! {
         /// The target of an extended reliable connection.
         #[doc(alias = "IBV_QPT_XRC_RECV")]
         XRC_RECV = 10, "XRC_RECV";
-        /// Defined by the provider.
+        /// A type that the provider defines.
         #[doc(alias = "IBV_QPT_DRIVER")]
         DRIVER = 0xff, "DRIVER";
     }
@@ -59,23 +59,23 @@ open_enum! {
         /// In error: everything posted is flushed.
         #[doc(alias = "IBV_QPS_ERR")]
         ERR = 6, "ERR";
-        /// Unknown to the library.
+        /// A state that the library does not know.
         #[doc(alias = "IBV_QPS_UNKNOWN")]
         UNKNOWN = 7, "UNKNOWN";
     }
 }
 
 open_enum! {
-    /// Automatic path migration.
+    /// The state of automatic path migration.
     #[doc(alias = "ibv_mig_state")]
     pub enum MigState(u8) {
-        /// On the alternate path.
+        /// The queue pair uses the alternate path.
         #[doc(alias = "IBV_MIG_MIGRATED")]
         MIGRATED = 0, "MIGRATED";
-        /// To be re-armed.
+        /// Migration is to be armed again.
         #[doc(alias = "IBV_MIG_REARM")]
         REARM = 1, "REARM";
-        /// Armed.
+        /// Migration is armed.
         #[doc(alias = "IBV_MIG_ARMED")]
         ARMED = 2, "ARMED";
     }
@@ -164,27 +164,27 @@ bitflags! {
 #[doc(alias = "ibv_qp_cap")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpCap {
-    /// Outstanding send work requests.
+    /// The maximum number of outstanding send work requests.
     pub max_send_wr: u32,
-    /// Outstanding receive work requests.
+    /// The maximum number of outstanding receive work requests.
     pub max_recv_wr: u32,
-    /// Scatter/gather elements of a send.
+    /// The maximum number of scatter/gather elements per send.
     pub max_send_sge: u32,
-    /// Scatter/gather elements of a receive.
+    /// The maximum number of scatter/gather elements per receive.
     pub max_recv_sge: u32,
-    /// Inline bytes of a send.
+    /// The maximum number of inline bytes per send.
     pub max_inline_data: u32,
 }
 
 impl QpCap {
-    /// The default capacity of a new queue pair: 16 sends and 16 receives of one element each,
-    /// without inline data. A program sets only the numbers that differ: `QpCap { max_send_wr: 256,
-    /// ..QpCap::USUAL }`.
+    /// The default capacity of a new queue pair: 16 sends and 16 receives with one element each,
+    /// without inline data. A program sets only the numbers that differ:
+    /// `QpCap { max_send_wr: 256, ..QpCap::USUAL }`.
     pub const USUAL: Self =
         Self { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
 }
 
-/// The attributes of a new queue pair for every provider, besides its parents.
+/// The provider-independent attributes of a new queue pair, apart from its parents.
 #[doc(alias = "ibv_qp_init_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInitAttr {
@@ -198,7 +198,7 @@ pub struct QpInitAttr {
     pub user_handle: u64,
 }
 
-/// The attributes that a queue pair was created with, as reported by the device.
+/// The attributes of a queue pair when it was created, as reported by the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpInitInfo {
     /// The actual capacity.
@@ -207,7 +207,7 @@ pub struct QpInitInfo {
     pub sq_sig_all: bool,
 }
 
-/// The attributes of a queue pair. An accompanying [`QpAttrMask`] names the valid ones.
+/// The attributes of a queue pair. An accompanying [`QpAttrMask`] names the valid attributes.
 ///
 /// # References
 /// `ibv_modify_qp(3)`, `ibv_query_qp(3)`
@@ -218,9 +218,9 @@ pub struct QpAttr {
     pub qp_state: QpState,
     /// The assumed current state.
     pub cur_qp_state: QpState,
-    /// The largest payload of a packet.
+    /// The maximum packet payload.
     pub path_mtu: Mtu,
-    /// Automatic path migration.
+    /// The state of automatic path migration.
     pub path_mig_state: MigState,
     /// The queue key (UD).
     pub qkey: u32,
@@ -230,7 +230,7 @@ pub struct QpAttr {
     pub sq_psn: u32,
     /// The peer's queue pair number, 24 bits.
     pub dest_qp_num: u32,
-    /// The rights of the peer: remote write, read, atomic.
+    /// The peer's rights: remote write, read and atomic.
     pub qp_access_flags: AccessFlags,
     /// The capacity.
     pub cap: QpCap,
@@ -246,15 +246,15 @@ pub struct QpAttr {
     pub en_sqd_async_notify: bool,
     /// Whether the send queue is draining.
     pub sq_draining: bool,
-    /// The number of RDMA reads and atomics outstanding as initiator.
+    /// The maximum number of RDMA reads and atomics outstanding as initiator.
     pub max_rd_atomic: u8,
-    /// The number of RDMA reads and atomics executed at a time as target.
+    /// The maximum number of RDMA reads and atomics executed at a time as target.
     pub max_dest_rd_atomic: u8,
-    /// The time for a peer to wait after an RNR NAK, 5-bit code of IBTA table 45.
+    /// The time that the peer waits after an RNR NAK, as a 5-bit code from IBTA table 45.
     pub min_rnr_timer: u8,
     /// The local port, from 1.
     pub port_num: u8,
-    /// The time to wait for an acknowledgement: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ; 0 waits forever.
+    /// The time to wait for an acknowledgement, 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ; 0 waits forever.
     pub timeout: u8,
     /// The number of retries before [`RETRY_EXC_ERR`](super::WcStatus::RETRY_EXC_ERR), 0 to 7.
     pub retry_cnt: u8,

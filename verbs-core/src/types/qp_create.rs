@@ -3,7 +3,7 @@
 use super::flags::bitflags;
 
 bitflags! {
-    /// Properties of a new queue pair.
+    /// The properties of a new queue pair.
     ///
     /// # References
     /// `ibv_create_qp_ex(3)`
@@ -13,7 +13,7 @@ bitflags! {
         /// The queue pair does not receive its own multicast packets.
         #[doc(alias = "IBV_QP_CREATE_BLOCK_SELF_MCAST_LB")]
         const BLOCK_SELF_MCAST_LB = 1 << 1;
-        /// The device writes the frame check sequence behind received frames (raw packets).
+        /// The device writes the frame check sequence after received frames (raw packets).
         #[doc(alias = "IBV_QP_CREATE_SCATTER_FCS")]
         const SCATTER_FCS = 1 << 8;
         /// The device removes the outer VLAN tag of received frames (raw packets).
@@ -28,7 +28,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Operations of sends.
+    /// The operations that sends can have.
     ///
     /// # References
     /// `ibv_create_qp_ex(3)`
@@ -62,7 +62,7 @@ bitflags! {
         /// Binding of a memory window.
         #[doc(alias = "IBV_QP_EX_WITH_BIND_MW")]
         const BIND_MW = 1 << 8;
-        /// Sends that invalidate a key of the receiver.
+        /// Sends that invalidate one of the receiver's keys.
         #[doc(alias = "IBV_QP_EX_WITH_SEND_WITH_INV")]
         const SEND_WITH_INV = 1 << 9;
         /// Segmented sends.
@@ -89,14 +89,14 @@ pub struct QpCreateAttr {
     /// The properties.
     #[doc(alias = "IBV_QP_INIT_ATTR_CREATE_FLAGS")]
     pub create_flags: QpCreateFlags,
-    /// The source queue pair number in sent packets, instead of the queue pair's number (UD).
+    /// The source queue pair number in sent packets, if it is not the queue pair's own number (UD).
     #[doc(alias = "IBV_QP_CREATE_SOURCE_QPN")]
     pub source_qpn: Option<u32>,
-    /// The longest header of a segmented send, in bytes; 0 for none.
+    /// The maximum header length of a segmented send, in bytes; 0 for no such sends.
     #[doc(alias = "IBV_QP_INIT_ATTR_MAX_TSO_HEADER")]
     pub max_tso_header: u16,
-    /// The operations that the program will post; entries of the send queue then need no room for
-    /// others. `None` for all. The device may reject the others.
+    /// The operations that the program will post, so that send queue entries need no space for
+    /// others; `None` for all operations. The device may reject the others.
     #[doc(alias = "IBV_QP_INIT_ATTR_SEND_OPS_FLAGS")]
     pub send_ops: Option<QpSendOps>,
 }

@@ -3,7 +3,7 @@
 use super::open_enum;
 
 open_enum! {
-    /// The static rate of a path, which limits the packet rate towards a destination slower than
+    /// The static rate of a path, which limits the packet rate to a destination that is slower than
     /// the port.
     ///
     /// # References
@@ -97,7 +97,7 @@ impl Rate {
     }
 
     /// Returns the rate of exactly this many Mbit/s, as returned by [`mbps`](Self::mbps); `None` if
-    /// there is none.
+    /// there is no such rate.
     ///
     /// # References
     /// `mbps_to_ibv_rate(3)`
@@ -106,8 +106,8 @@ impl Rate {
         TABLE.iter().find(|row| row.1 == mbps).map(|row| row.0)
     }
 
-    /// Returns the rate as a multiple of 2.5 Gbit/s; `None` for other rates and under the
-    /// conditions of [`mbps`](Self::mbps).
+    /// Returns the rate as a multiple of 2.5 Gbit/s; `None` if the rate is not such a multiple, and
+    /// where [`mbps`](Self::mbps) returns `None`.
     ///
     /// # References
     /// `ibv_rate_to_mult(3)`
@@ -116,7 +116,7 @@ impl Rate {
         TABLE.iter().find(|row| row.0 == self).and_then(|row| row.2)
     }
 
-    /// Returns the rate with this multiple of 2.5 Gbit/s; `None` if there is none.
+    /// Returns the rate with this multiple of 2.5 Gbit/s; `None` if there is no such rate.
     ///
     /// # References
     /// `mult_to_ibv_rate(3)`
@@ -133,9 +133,9 @@ impl Default for Rate {
     }
 }
 
-/// Each rate in Mbit/s and as a multiple of 2.5 Gbit/s. Rates with 64b/66b coding are named after
-/// the data rate, but listed with the coding; 28 and 50 Gbit/s and some others have a nominal
-/// multiple.
+/// Each rate, in Mbit/s and as a multiple of 2.5 Gbit/s. Rates with 64b/66b coding are named after
+/// the data rate, but their Mbit/s include the coding. The multiple of some rates, such as 28 and
+/// 50 Gbit/s, is nominal.
 const TABLE: &[(Rate, u32, Option<u32>)] = &[
     (Rate::GBPS_2_5, 2_500, Some(1)),
     (Rate::GBPS_5, 5_000, Some(2)),

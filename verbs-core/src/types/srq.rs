@@ -7,19 +7,19 @@ open_enum! {
     /// The kind of a shared receive queue.
     #[doc(alias = "ibv_srq_type")]
     pub enum SrqType(u32) {
-        /// For queue pairs created with it.
+        /// A queue for the queue pairs that are created with it.
         #[doc(alias = "IBV_SRQT_BASIC")]
         BASIC = 0, "BASIC";
-        /// For XRC targets of its domain; their initiators name it in each request.
+        /// A queue for the XRC targets in its domain; initiators name it in each request.
         #[doc(alias = "IBV_SRQT_XRC")]
         XRC = 1, "XRC";
-        /// With tag matching.
+        /// A queue with tag matching.
         #[doc(alias = "IBV_SRQT_TM")]
         TM = 2, "TM";
     }
 }
 
-/// The attributes of a new shared receive queue for every provider, besides its parents.
+/// The provider-independent attributes of a new shared receive queue, apart from its parents.
 ///
 /// # References
 /// `ibv_create_srq_ex(3)`
@@ -27,19 +27,19 @@ open_enum! {
 #[doc(alias = "ibv_srq_init_attr_ex")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqInitAttr {
-    /// The kind.
+    /// The kind of queue.
     pub srq_type: SrqType,
-    /// Outstanding receives; the device may round up.
+    /// The minimum number of outstanding receives; the device may round up.
     pub max_wr: u32,
-    /// Scatter/gather elements of a receive.
+    /// The minimum number of scatter/gather elements per receive.
     pub max_sge: u32,
     /// The limit below which [`SRQ_LIMIT_REACHED`](super::AsyncEventType::SRQ_LIMIT_REACHED) is
-    /// raised; 0 for none.
+    /// raised; 0 for no limit.
     pub srq_limit: u32,
-    /// The capacity of tag matching; zero for other kinds.
+    /// The tag matching capacity; zero for other kinds of queue.
     pub tm: TmCap,
     /// The number reported in this queue's events: a slot + generation id, never a pointer. The top
-    /// bit is clear, because a provider sets it for the events of a tag list
+    /// bit is clear, because a provider sets it for the events of a tag list's queue pair
     /// ([`TAG_LIST`](crate::provider::TAG_LIST)).
     pub user_handle: u64,
 }
@@ -48,9 +48,9 @@ pub struct SrqInitAttr {
 #[doc(alias = "ibv_tm_cap")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TmCap {
-    /// Tags in the list.
+    /// The maximum number of tags in the list.
     pub max_num_tags: u32,
-    /// Outstanding operations on the list.
+    /// The maximum number of outstanding operations on the list.
     pub max_ops: u32,
 }
 
@@ -61,12 +61,12 @@ pub struct TmCap {
 #[doc(alias = "ibv_srq_attr")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SrqAttr {
-    /// Outstanding receives.
+    /// The maximum number of outstanding receives.
     pub max_wr: u32,
-    /// Scatter/gather elements of a receive. Cannot be changed.
+    /// The maximum number of scatter/gather elements per receive. It cannot be changed.
     pub max_sge: u32,
     /// The limit below which [`SRQ_LIMIT_REACHED`](super::AsyncEventType::SRQ_LIMIT_REACHED) is
-    /// raised, once; 0 for none.
+    /// raised, once; 0 for no limit.
     pub srq_limit: u32,
 }
 

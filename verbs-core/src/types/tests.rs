@@ -1,6 +1,6 @@
 //! Tests that a search for a C name finds its constant.
 
-/// Returns the constants of `open_enum!` and `bitflags!` blocks in a source, each with its
+/// Returns the constants of the `open_enum!` and `bitflags!` blocks in a source file, each with its
 /// preceding attributes and comments.
 fn constants(source: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();

@@ -1,10 +1,10 @@
-//! Tag matching: operations on the tag list of a shared receive queue and the headers of messages.
+//! Tag matching: operations on the tag list of a shared receive queue and message headers.
 
 use super::flags::bitflags;
 use super::{Sge, open_enum};
 
 bitflags! {
-    /// Options of an operation on a tag list.
+    /// Options for an operation on a tag list.
     ///
     /// # References
     /// `ibv_post_srq_ops(3)`
@@ -14,8 +14,7 @@ bitflags! {
         /// The operation generates a completion.
         #[doc(alias = "IBV_OPS_SIGNALED")]
         const SIGNALED = 1;
-        /// The operation reports the number of unexpected messages seen by the program to the
-        /// device.
+        /// The operation tells the device how many unexpected messages the program has seen.
         #[doc(alias = "IBV_OPS_TM_SYNC")]
         const TM_SYNC = 1 << 1;
 
@@ -35,7 +34,7 @@ pub enum TmOp<'a> {
     Add {
         /// The `wr_id` in the completion of the message.
         recv_wr_id: u64,
-        /// The memory of the message.
+        /// The memory for the message.
         sge: &'a [Sge],
         /// The tag.
         tag: u64,
@@ -44,13 +43,13 @@ pub enum TmOp<'a> {
         /// The handle of the tag, set by the call that posts the operation.
         handle: u32,
     },
-    /// Removes the tag added by an [`Add`](Self::Add) with this handle.
+    /// Removes the tag that an [`Add`](Self::Add) with this handle added.
     #[doc(alias = "IBV_WR_TAG_DEL")]
     Del {
         /// The handle.
         handle: u32,
     },
-    /// Reports the number of unexpected messages seen by the program to the device.
+    /// Tells the device how many unexpected messages the program has seen.
     #[doc(alias = "IBV_WR_TAG_SYNC")]
     Sync,
 }
@@ -62,13 +61,14 @@ pub enum TmOp<'a> {
 #[doc(alias = "ibv_ops_wr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpsWr<'a> {
-    /// The `wr_id` of its completion, if any.
+    /// The `wr_id` in the operation's completion, if it generates one.
     pub wr_id: u64,
     /// The operation.
     pub op: TmOp<'a>,
     /// The options.
     pub flags: OpsFlags,
-    /// The number of unexpected messages seen by the program, with [`TM_SYNC`](OpsFlags::TM_SYNC).
+    /// The number of unexpected messages that the program has seen; used with
+    /// [`TM_SYNC`](OpsFlags::TM_SYNC).
     pub unexpected_cnt: u32,
 }
 
@@ -76,7 +76,7 @@ open_enum! {
     /// The kind of a message with a tag.
     #[doc(alias = "ibv_tmh_op")]
     pub enum TmhOp(u8) {
-        /// No tag: the message goes to the queue's ordinary receives.
+        /// The message has no tag and goes to the queue's ordinary receives.
         #[doc(alias = "IBV_TMH_NO_TAG")]
         NO_TAG = 0, "no tag";
         /// A rendezvous: the receiver reads the payload.
@@ -103,9 +103,9 @@ open_enum! {
 #[doc(alias = "ibv_tmh")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tmh {
-    /// The kind.
+    /// The kind of message.
     pub opcode: TmhOp,
-    /// A number from the sender, not interpreted by the device.
+    /// A number from the sender, which the device does not interpret.
     pub app_ctx: u32,
     /// The tag.
     pub tag: u64,
@@ -121,7 +121,7 @@ impl Tmh {
         [self.opcode.0, 0, 0, 0, a, b, c, d, e, f, g, h, i, j, k, l]
     }
 
-    /// Parses the header from these bytes; reserved bytes are ignored.
+    /// Parses the header from its wire format; reserved bytes are ignored.
     pub const fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let [opcode, _, _, _, a, b, c, d, e, f, g, h, i, j, k, l] = *bytes;
         Self {
@@ -132,13 +132,13 @@ impl Tmh {
     }
 }
 
-/// The header of a rendezvous, which follows the [`Tmh`]: the memory for the receiver to read.
+/// The header of a rendezvous, which follows the [`Tmh`]: the memory that the receiver is to read.
 #[doc(alias = "ibv_rvh")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rvh {
-    /// The address.
+    /// The address of the memory.
     pub va: u64,
-    /// The key.
+    /// The remote key of the memory.
     pub rkey: u32,
     /// The length, in bytes.
     pub len: u32,
@@ -155,7 +155,7 @@ impl Rvh {
         [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
     }
 
-    /// Parses the header from these bytes.
+    /// Parses the header from its wire format.
     pub const fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *bytes;
         Self {

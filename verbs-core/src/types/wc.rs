@@ -37,7 +37,7 @@ open_enum! {
         /// The peer's response was malformed or unexpected.
         #[doc(alias = "IBV_WC_BAD_RESP_ERR")]
         BAD_RESP_ERR = 7, "bad response error";
-        /// A local access failed during the receipt of a peer's message.
+        /// A local access failed while a peer's message was being received.
         #[doc(alias = "IBV_WC_LOC_ACCESS_ERR")]
         LOC_ACCESS_ERR = 8, "local access error";
         /// The peer rejected the request as invalid.
@@ -55,7 +55,7 @@ open_enum! {
         /// The peer had no receive posted after `rnr_retry` retries.
         #[doc(alias = "IBV_WC_RNR_RETRY_EXC_ERR")]
         RNR_RETRY_EXC_ERR = 13, "RNR retry counter exceeded";
-        /// RDD domain violation.
+        /// The queue pair's reliable datagram domain (RDD) does not match.
         #[doc(alias = "IBV_WC_LOC_RDD_VIOL_ERR")]
         LOC_RDD_VIOL_ERR = 14, "local RDD violation error";
         /// The peer rejected an RD request.
@@ -64,10 +64,10 @@ open_enum! {
         /// The peer aborted the request.
         #[doc(alias = "IBV_WC_REM_ABORT_ERR")]
         REM_ABORT_ERR = 16, "aborted error";
-        /// No such end-to-end context.
+        /// The end-to-end context number is invalid.
         #[doc(alias = "IBV_WC_INV_EECN_ERR")]
         INV_EECN_ERR = 17, "invalid EE context number";
-        /// End-to-end context in the wrong state.
+        /// The end-to-end context is in the wrong state.
         #[doc(alias = "IBV_WC_INV_EEC_STATE_ERR")]
         INV_EEC_STATE_ERR = 18, "invalid EE context state";
         /// The device has failed.
@@ -89,7 +89,7 @@ open_enum! {
 }
 
 impl WcStatus {
-    /// Returns the usual reason for a failure and the remedy; `None` for success and for a
+    /// Returns the usual reason for a failure, and its remedy; `None` for success and for a
     /// self-explanatory status.
     pub const fn hint(self) -> Option<&'static str> {
         Some(match self {
@@ -169,10 +169,10 @@ open_enum! {
         /// An atomic write.
         #[doc(alias = "IBV_WC_ATOMIC_WRITE")]
         ATOMIC_WRITE = 9, "atomic write";
-        /// A receive, completed by a send.
+        /// A receive completed by a send.
         #[doc(alias = "IBV_WC_RECV")]
         RECV = 128, "recv";
-        /// A receive, completed by an RDMA write with immediate.
+        /// A receive completed by an RDMA write with immediate data.
         #[doc(alias = "IBV_WC_RECV_RDMA_WITH_IMM")]
         RECV_RDMA_WITH_IMM = 129, "recv rdma with imm";
         /// A tag was added to a list of tags.
@@ -203,8 +203,8 @@ open_enum! {
 }
 
 impl WcOpcode {
-    /// Returns whether it completes a receive, or is one of the other operations numbered from
-    /// [`RECV`](Self::RECV) on, like `opcode & IBV_WC_RECV` in C.
+    /// Returns whether the operation is a receive or another one numbered from [`RECV`](Self::RECV)
+    /// on, like `opcode & IBV_WC_RECV` in C.
     pub const fn is_recv(self) -> bool {
         self.0 & Self::RECV.0 != 0
     }
@@ -230,7 +230,7 @@ bitflags! {
         /// The list of tags must be synchronised (tag matching).
         #[doc(alias = "IBV_WC_TM_SYNC_REQ")]
         const TM_SYNC_REQ = 1 << 4;
-        /// The message matched a tag of the list (tag matching).
+        /// The message matched a tag in the list (tag matching).
         #[doc(alias = "IBV_WC_TM_MATCH")]
         const TM_MATCH = 1 << 5;
         /// The data is in the receive's memory (tag matching).
@@ -248,7 +248,7 @@ bitflags! {
 ///
 /// # References
 /// `ibv_poll_cq(3)`
-// In the order of `ib_uverbs_wc`, so that a provider with such queues can copy it.
+// The fields have the order of `ib_uverbs_wc`, so that a provider with such queues can copy it.
 #[doc(alias = "ibv_wc")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -259,15 +259,15 @@ pub struct Wc {
     pub status: WcStatus,
     /// The operation.
     pub opcode: WcOpcode,
-    /// The vendor's error syndrome.
+    /// The vendor-specific error syndrome.
     pub vendor_err: u32,
     /// The number of bytes received (receives, reads, atomics).
     pub byte_len: u32,
     /// Immediate data as a number, or the invalidated key; see `wc_flags`.
     pub imm_data: u32,
-    /// The local queue pair.
+    /// The local queue pair number.
     pub qp_num: u32,
-    /// The sender's queue pair (UD).
+    /// The sender's queue pair number (UD).
     pub src_qp: u32,
     /// The valid optional fields.
     pub wc_flags: WcFlags,
@@ -288,7 +288,8 @@ impl Wc {
         self.byte_len as usize
     }
 
-    /// Returns the work request's success, or its failure as an error, for use with `?`.
+    /// Returns `Ok` if the work request succeeded, and its failure as an error otherwise, for use
+    /// with `?`.
     ///
     /// # Errors
     /// [`WcError`] for any `status` except [`WcStatus::SUCCESS`].
@@ -303,9 +304,9 @@ impl Wc {
 
 /// A failed work request, as reported by its completion.
 ///
-/// `Display` writes it as a sentence with the usual reason for the status: `work request 7 of queue
-/// pair 0x11 of rxe0 failed: RNR retry counter exceeded: the peer posted no receive in time`.
-/// It converts into [`Error`](crate::Error) and [`std::io::Error`].
+/// `Display` writes a sentence with the usual reason for the status: `work request 7 of queue pair
+/// 0x11 of rxe0 failed: RNR retry counter exceeded: the peer posted no receive in time`. It
+/// converts into [`Error`](crate::Error) and [`std::io::Error`].
 ///
 /// # References
 /// `ibv_poll_cq(3)`
@@ -315,12 +316,12 @@ pub struct WcError {
     pub wr_id: u64,
     /// The kind of failure.
     pub status: WcStatus,
-    /// The vendor's error syndrome; 0 if none.
+    /// The vendor-specific error syndrome; 0 if there is none.
     pub vendor_err: u32,
     /// The operation, if the provider reports it for failures too; the specification leaves it
     /// undefined.
     pub opcode: WcOpcode,
-    /// The local queue pair.
+    /// The local queue pair number.
     pub qp_num: u32,
     /// The name of the device; empty in the error of [`Wc::ok`], because a [`Wc`] does not contain
     /// it.

@@ -1,4 +1,4 @@
-//! The attributes of work queues and of tables of them (RSS).
+//! The attributes of work queues and of RSS tables.
 
 use core::fmt;
 
@@ -22,7 +22,7 @@ open_enum! {
     /// `ibv_modify_wq(3)`
     #[doc(alias = "ibv_wq_state")]
     pub enum WqState(u32) {
-        /// New, or reset: receives nothing.
+        /// New, or reset: the queue receives nothing.
         #[doc(alias = "IBV_WQS_RESET")]
         RESET = 0, "RESET";
         /// Ready to receive.
@@ -31,14 +31,14 @@ open_enum! {
         /// In error: everything posted is flushed.
         #[doc(alias = "IBV_WQS_ERR")]
         ERR = 2, "ERR";
-        /// Unknown to the library.
+        /// A state that the library does not know.
         #[doc(alias = "IBV_WQS_UNKNOWN")]
         UNKNOWN = 3, "UNKNOWN";
     }
 }
 
 bitflags! {
-    /// Properties of a work queue.
+    /// The properties of a work queue.
     ///
     /// # References
     /// `ibv_create_wq(3)`
@@ -48,7 +48,7 @@ bitflags! {
         /// The device removes the outer VLAN tag of received frames.
         #[doc(alias = "IBV_WQ_FLAGS_CVLAN_STRIPPING")]
         const CVLAN_STRIPPING = 1;
-        /// The device writes the frame check sequence behind received frames.
+        /// The device writes the frame check sequence after received frames.
         #[doc(alias = "IBV_WQ_FLAGS_SCATTER_FCS")]
         const SCATTER_FCS = 1 << 1;
         /// Packets wait for a receive for some time, instead of being dropped at once.
@@ -62,18 +62,18 @@ bitflags! {
     }
 }
 
-/// The attributes of a new work queue for every provider, besides its parents.
+/// The provider-independent attributes of a new work queue, apart from its parents.
 ///
 /// # References
 /// `ibv_create_wq(3)`
 #[doc(alias = "ibv_wq_init_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WqInitAttr {
-    /// The kind.
+    /// The kind of queue.
     pub wq_type: WqType,
-    /// Outstanding receives; the device may round up.
+    /// The minimum number of outstanding receives; the device may round up.
     pub max_wr: u32,
-    /// Scatter/gather elements of a receive.
+    /// The minimum number of scatter/gather elements per receive.
     pub max_sge: u32,
     /// The properties of the queue.
     pub create_flags: WqFlags,
@@ -81,7 +81,7 @@ pub struct WqInitAttr {
     pub user_handle: u64,
 }
 
-/// Changes of a work queue; `None` leaves a property unchanged.
+/// The changes to make to a work queue; `None` leaves a property unchanged.
 ///
 /// # References
 /// `ibv_modify_wq(3)`
@@ -95,17 +95,17 @@ pub struct WqAttr {
     /// The assumed current state; the kernel rejects the change if it differs.
     #[doc(alias = "IBV_WQ_ATTR_CURR_STATE")]
     pub curr_wq_state: Option<WqState>,
-    /// The new values of properties and the mask of changed properties.
+    /// The new property values, and the mask of changed properties.
     #[doc(alias = "IBV_WQ_ATTR_FLAGS")]
     pub flags: Option<WqFlagsChange>,
 }
 
-/// New values of some properties of a work queue.
+/// New values for some properties of a work queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WqFlagsChange {
-    /// The values.
+    /// The new values of the properties.
     pub flags: WqFlags,
-    /// The changed properties.
+    /// The mask of properties to change.
     pub mask: WqFlags,
 }
 
@@ -126,41 +126,41 @@ bitflags! {
 }
 
 bitflags! {
-    /// The packet fields covered by the hash.
+    /// The packet fields that the hash covers.
     ///
     /// # References
     /// `ibv_create_qp_ex(3)`
     #[doc(alias = "ibv_rx_hash_fields")]
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct RxHashFields: u64 {
-        /// The source address of IPv4.
+        /// The IPv4 source address.
         #[doc(alias = "IBV_RX_HASH_SRC_IPV4")]
         const SRC_IPV4 = 1;
-        /// The destination address of IPv4.
+        /// The IPv4 destination address.
         #[doc(alias = "IBV_RX_HASH_DST_IPV4")]
         const DST_IPV4 = 1 << 1;
-        /// The source address of IPv6.
+        /// The IPv6 source address.
         #[doc(alias = "IBV_RX_HASH_SRC_IPV6")]
         const SRC_IPV6 = 1 << 2;
-        /// The destination address of IPv6.
+        /// The IPv6 destination address.
         #[doc(alias = "IBV_RX_HASH_DST_IPV6")]
         const DST_IPV6 = 1 << 3;
-        /// The source port of TCP.
+        /// The TCP source port.
         #[doc(alias = "IBV_RX_HASH_SRC_PORT_TCP")]
         const SRC_PORT_TCP = 1 << 4;
-        /// The destination port of TCP.
+        /// The TCP destination port.
         #[doc(alias = "IBV_RX_HASH_DST_PORT_TCP")]
         const DST_PORT_TCP = 1 << 5;
-        /// The source port of UDP.
+        /// The UDP source port.
         #[doc(alias = "IBV_RX_HASH_SRC_PORT_UDP")]
         const SRC_PORT_UDP = 1 << 6;
-        /// The destination port of UDP.
+        /// The UDP destination port.
         #[doc(alias = "IBV_RX_HASH_DST_PORT_UDP")]
         const DST_PORT_UDP = 1 << 7;
-        /// The security parameters index of ESP.
+        /// The ESP security parameters index.
         #[doc(alias = "IBV_RX_HASH_IPSEC_SPI")]
         const IPSEC_SPI = 1 << 8;
-        /// Use the fields of a tunnel's inner packet instead of the outer packet's.
+        /// The fields are those of the packet inside a tunnel, not of the outer packet.
         #[doc(alias = "IBV_RX_HASH_INNER")]
         const INNER = 1 << 31;
 
@@ -175,15 +175,16 @@ bitflags! {
 #[doc(alias = "ibv_rx_hash_conf")]
 #[derive(Clone, PartialEq, Eq)]
 pub struct RxHashConf {
-    /// The function, one of those in [`RssCaps`](super::RssCaps).
+    /// The hash function, which must be listed in [`RssCaps`](super::RssCaps).
     pub rx_hash_function: RxHashFunction,
-    /// The key; 40 bytes for [`TOEPLITZ`](RxHashFunction::TOEPLITZ).
+    /// The hash key; 40 bytes for [`TOEPLITZ`](RxHashFunction::TOEPLITZ).
     pub rx_hash_key: Box<[u8]>,
-    /// The fields; empty if the table's first queue receives everything.
+    /// The fields that the hash covers; if empty, the table's first queue receives everything.
     pub rx_hash_fields_mask: RxHashFields,
 }
 
-/// Writes everything except the key. A peer with the key can direct its packets to one queue.
+/// Writes everything except the key. A peer that knows the key could direct its packets to one
+/// queue.
 impl fmt::Debug for RxHashConf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RxHashConf")

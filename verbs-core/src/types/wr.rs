@@ -16,16 +16,16 @@ pub struct Sge {
     pub addr: u64,
     /// The length, in bytes.
     pub length: u32,
-    /// The local key of the region around it.
+    /// The local key of the region that contains it.
     pub lkey: u32,
 }
 
 bitflags! {
-    /// Options of a send work request.
+    /// Options for a send work request.
     #[doc(alias = "ibv_send_flags")]
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct SendFlags: u32 {
-        /// Wait for earlier RDMA reads and atomics of this queue.
+        /// Wait for earlier RDMA reads and atomics in this queue.
         #[doc(alias = "IBV_SEND_FENCE")]
         const FENCE = 1;
         /// Generate a completion even on success.
@@ -34,8 +34,8 @@ bitflags! {
         /// Raise a solicited event at the receiver.
         #[doc(alias = "IBV_SEND_SOLICITED")]
         const SOLICITED = 1 << 2;
-        /// Copy the data into the work queue entry now: keys are ignored, and the memory is free at
-        /// once.
+        /// Copy the data into the work queue entry during the call: keys are ignored, and the
+        /// memory can be reused at once.
         #[doc(alias = "IBV_SEND_INLINE")]
         const INLINE = 1 << 3;
         /// Let the device compute the checksums of an IP packet.
@@ -54,27 +54,27 @@ bitflags! {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum SendOp<'a> {
-    /// Sends a message into a receive of the peer (RC, UC).
+    /// Sends a message into one of the peer's receives (RC, UC).
     #[doc(alias = "IBV_WR_SEND")]
     Send,
-    /// Sends like `Send`, with 32 bits for the receiver's completion.
+    /// Sends like `Send`, with 32 bits of immediate data for the receiver's completion.
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     SendWithImm {
-        /// The 32 bits.
+        /// The immediate data.
         imm_data: u32,
     },
-    /// Sends a datagram into a receive of the addressed peer (UD).
+    /// Sends a datagram into one of the addressed peer's receives (UD).
     #[doc(alias = "IBV_WR_SEND")]
     UdSend {
         /// The destination.
         to: UdAddr<'a>,
     },
-    /// Sends like `UdSend`, with 32 bits for the receiver's completion.
+    /// Sends like `UdSend`, with 32 bits of immediate data for the receiver's completion.
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     UdSendWithImm {
         /// The destination.
         to: UdAddr<'a>,
-        /// The 32 bits.
+        /// The immediate data.
         imm_data: u32,
     },
     /// Writes into the peer's memory; the peer's program gets no completion (RC, UC).
@@ -85,14 +85,15 @@ pub enum SendOp<'a> {
         /// The remote region's key.
         rkey: u32,
     },
-    /// Writes like `RdmaWrite`, and completes a receive of the peer with 32 bits (RC, UC).
+    /// Writes like `RdmaWrite`, and completes one of the peer's receives with 32 bits of immediate
+    /// data (RC, UC).
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     RdmaWriteWithImm {
         /// The first byte, in the remote region's address space.
         remote_addr: u64,
         /// The remote region's key.
         rkey: u32,
-        /// The 32 bits.
+        /// The immediate data.
         imm_data: u32,
     },
     /// Reads from the peer's memory (RC).
@@ -115,7 +116,7 @@ pub enum SendOp<'a> {
         /// The value to store.
         swap: u64,
     },
-    /// Adds to the 8 remote bytes; the old value arrives in the SGE (RC).
+    /// Adds `add` to the 8 remote bytes; the old value arrives in the SGE (RC).
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     AtomicFetchAndAdd {
         /// The address of the 8 bytes, a multiple of 8.
@@ -125,76 +126,77 @@ pub enum SendOp<'a> {
         /// The value to add.
         add: u64,
     },
-    /// Sends like `Send` and invalidates a key of the peer (RC).
+    /// Sends like `Send` and invalidates one of the peer's keys (RC).
     ///
-    /// The key must belong to a bound window of type 2. A key of an unbound window crashes the
-    /// peer's kernel if its device is rxe (seen in the sources of 6.1 to 7.2).
+    /// The key must belong to a bound window of type 2. The key of an unbound window crashes the
+    /// peer's kernel if its device is rxe (seen in the sources of Linux 6.1 to 7.2).
     #[doc(alias = "IBV_WR_SEND_WITH_INV")]
     SendWithInv {
-        /// The peer's key.
+        /// The peer's key to invalidate.
         invalidate_rkey: u32,
     },
-    /// Invalidates a local key: peers then lose access through it (RC). Takes no list.
+    /// Invalidates a local key: peers then lose access through it (RC). It takes no scatter/gather
+    /// list.
     ///
     /// Keys of bound windows of type 2 can be invalidated. Invalidating the key of an unbound
-    /// window is an error on some devices and crashes the kernel's rxe (seen in the sources of 6.1
-    /// to 7.2).
+    /// window is an error on some devices and crashes the kernel's rxe driver (seen in the sources
+    /// of Linux 6.1 to 7.2).
     #[doc(alias = "IBV_WR_LOCAL_INV")]
     LocalInv {
-        /// The key.
+        /// The key to invalidate.
         invalidate_rkey: u32,
     },
-    /// Binds a memory window to a part of a region (RC, UC). With length 0, it binds a window of
-    /// type 1 to nothing. Takes no list.
+    /// Binds a memory window to part of a region (RC, UC). With length 0, it unbinds a window of
+    /// type 1. It takes no scatter/gather list.
     #[doc(alias = "IBV_WR_BIND_MW")]
     BindMw {
-        /// The window's kind.
+        /// The window's type.
         mw_type: MwType,
         /// The window's key.
         rkey: u32,
-        /// The window's new key: its low 8 bits, with the upper bits of `rkey`. The upper bits of
-        /// this value are ignored. [`inc_rkey`](super::inc_rkey) returns the next one.
+        /// The low 8 bits of the window's new key, whose upper bits are those of `rkey`. The upper
+        /// bits of this value are ignored. [`inc_rkey`](super::inc_rkey) returns the next key.
         new_rkey: u32,
-        /// The part of the region and the rights.
+        /// The part of the region, and the rights.
         bind_info: &'a MwBindInfo,
     },
-    /// Makes earlier writes visible at the peer, or persistent there (RC).
+    /// Makes earlier writes visible or persistent at the peer (RC).
     #[doc(alias = "IBV_WR_FLUSH")]
     Flush {
         /// The first byte, in the remote region's address space.
         remote_addr: u64,
         /// The remote region's key.
         rkey: u32,
-        /// The number of bytes; ignored for the whole region.
+        /// The number of bytes; ignored if the whole region is flushed.
         length: u32,
         /// The kinds of visibility.
         placement: FlushPlacement,
-        /// The range, or the whole region.
+        /// Whether to flush the range or the whole region.
         selectivity: FlushSelectivity,
     },
-    /// Writes 8 bytes at once (RC). Takes no list of local memory.
+    /// Writes 8 bytes atomically (RC). It takes no scatter/gather list.
     #[doc(alias = "IBV_WR_ATOMIC_WRITE")]
     AtomicWrite {
         /// The address of the 8 bytes, a multiple of 8.
         remote_addr: u64,
         /// The remote region's key.
         rkey: u32,
-        /// The bytes.
+        /// The bytes to write.
         data: [u8; 8],
     },
-    /// Sends the list as TCP segments, each behind a copy of the header (RAW_PACKET).
+    /// Sends the list as TCP segments, each preceded by a copy of the header (RAW_PACKET).
     #[doc(alias = "IBV_WR_TSO")]
     Tso {
         /// The Ethernet, IP and TCP headers.
         hdr: &'a [u8],
-        /// The payload of a segment, in bytes.
+        /// The maximum payload per segment, in bytes.
         mss: u16,
     },
-    /// An operation of an XRC initiator, for a shared receive queue of the peer (XRC_SEND).
+    /// An operation of an XRC initiator, for one of the peer's shared receive queues (XRC_SEND).
     Xrc {
         /// The number of the peer's shared receive queue.
         remote_srqn: u32,
-        /// The operation, any of RC's.
+        /// The operation: any operation that RC supports.
         op: &'a Self,
     },
 }
@@ -218,7 +220,8 @@ impl SendOp<'_> {
     /// Returns the kind of the operation, without its operands.
     #[inline(always)]
     pub const fn kind(&self) -> OpKind {
-        // In the order of the variants, so that the compiler finds the number without a table.
+        // The arms have the order of the variants, so that the compiler finds the number without a
+        // table.
         match self {
             Self::Send => OpKind::SEND,
             Self::SendWithImm { .. } => OpKind::SEND_WITH_IMM,
@@ -297,27 +300,27 @@ open_enum! {
 }
 
 bitflags! {
-    /// The kinds of visibility requested by a [flush](SendOp::Flush).
+    /// The kinds of visibility that a [flush](SendOp::Flush) requests.
     ///
     /// # References
     /// `ibv_wr_flush(3)`, IBTA volume 1, annex A19 (memory placement extensions)
     #[doc(alias = "ibv_placement_type")]
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct FlushPlacement: u8 {
-        /// Visible to the peer's whole system.
+        /// The writes are visible to the peer's whole system.
         #[doc(alias = "IBV_FLUSH_GLOBAL")]
         const GLOBAL = 1;
-        /// Persistent.
+        /// The writes are persistent.
         #[doc(alias = "IBV_FLUSH_PERSISTENT")]
         const PERSISTENT = 1 << 1;
     }
 }
 
 open_enum! {
-    /// The memory covered by a [flush](SendOp::Flush).
+    /// The memory that a [flush](SendOp::Flush) covers.
     #[doc(alias = "ibv_selectivity_level")]
     pub enum FlushSelectivity(u8) {
-        /// The range of the request.
+        /// The range in the request.
         #[doc(alias = "IBV_FLUSH_RANGE")]
         RANGE = 0, "range";
         /// The whole region.
@@ -334,7 +337,8 @@ pub struct SendWr<'a> {
     pub wr_id: u64,
     /// The operation.
     pub op: SendOp<'a>,
-    /// The local memory, gathered in order (scattered to, for reads and atomics).
+    /// The local memory: data is gathered from it in order or, for reads and atomics, scattered to
+    /// it.
     pub sge: &'a [Sge],
     /// The options.
     pub flags: SendFlags,
@@ -346,11 +350,11 @@ pub struct SendWr<'a> {
 pub struct RecvWr<'a> {
     /// The program's number, returned unchanged in the completion.
     pub wr_id: u64,
-    /// The memory to scatter a message to, in order.
+    /// The memory that a message is scattered to, in order.
     pub sge: &'a [Sge],
 }
 
-/// The reason for rejecting a work request.
+/// The reason why a work request was rejected.
 ///
 /// It converts into [`Error`](crate::Error) and [`std::io::Error`].
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -358,21 +362,21 @@ pub struct RecvWr<'a> {
 pub enum PostReason {
     /// Every slot of the queue is in use: poll completions first. (C: `ENOMEM`)
     QueueFull,
-    /// An allocation failed. Only safe posting and the batches of C allocate, at the first request.
-    /// (C: `ENOMEM`)
+    /// An allocation failed. Only safe posting and C's batches allocate memory, at the first
+    /// request. (C: `ENOMEM`)
     NoMemory {
-        /// Its size in bytes.
+        /// The size of the allocation in bytes.
         bytes: u64,
     },
-    /// More scatter/gather elements than the queue was created for, or any at all for an operation
-    /// without local memory.
+    /// The request has more scatter/gather elements than the queue allows, or has elements although
+    /// its operation uses no local memory.
     TooManySge {
         /// The number of elements in the request.
         given: usize,
         /// The queue's maximum; 0 for a flush and an atomic write.
         max: u32,
     },
-    /// More inline bytes than the queue was created for.
+    /// The request has more inline bytes than the queue allows.
     InlineTooLong {
         /// The number of bytes in the request.
         given: u64,
@@ -398,7 +402,7 @@ pub enum PostReason {
         /// The device's minimum.
         min: u32,
     },
-    /// The header of a segmented send is longer than the queue was created for.
+    /// The header of a segmented send is longer than the queue allows.
     HeaderTooLong {
         /// The number of bytes in the header.
         given: u64,
@@ -412,14 +416,14 @@ pub enum PostReason {
     },
     /// An atomic's remote address must be a multiple of 8.
     AtomicMisaligned {
-        /// The address.
+        /// The misaligned address.
         remote_addr: u64,
     },
     /// A flush must request at least one known kind of visibility, for a range or a region.
     FlushKind {
-        /// The kinds of visibility of the request.
+        /// The kinds of visibility in the request.
         placement: FlushPlacement,
-        /// The selectivity of the request.
+        /// The selectivity in the request.
         selectivity: FlushSelectivity,
     },
     /// This type of queue pair, or its provider, lacks the operation. (C: `EOPNOTSUPP`)
@@ -429,7 +433,7 @@ pub enum PostReason {
         /// The type of the queue pair.
         qp_type: QpType,
     },
-    /// Safe code must post the operation by another call (with or without local memory, or as a
+    /// Safe code must post the operation with another call (with or without local memory, or as a
     /// window), or cannot post it.
     OtherCall {
         /// The operation.
@@ -446,21 +450,21 @@ pub enum PostReason {
     /// A memory window gives peers only [rights](AccessFlags::WINDOW_RIGHTS) to read, write and run
     /// atomics.
     WindowAccess {
-        /// The other rights.
+        /// The rights that a window cannot have.
         access: AccessFlags,
     },
     /// The address handle belongs to another provider.
     ForeignAv,
-    /// The `wr_id` has its top bit set, which is reserved for requests of safe code.
+    /// The top bit of the `wr_id` is set, which is reserved for safe code's requests.
     ReservedWrId {
-        /// The `wr_id`.
+        /// The rejected `wr_id`.
         wr_id: u64,
     },
     /// The queue pair's state does not allow such work requests.
     InvalidState,
     /// The shared receive queue has no tag list. (C: `EOPNOTSUPP`)
     NoTagMatching,
-    /// No tag of the list has this handle.
+    /// No tag in the list has this handle.
     TagHandle {
         /// The handle.
         handle: u32,
@@ -473,7 +477,7 @@ pub enum PostReason {
 }
 
 impl PostReason {
-    /// Returns the errno that C's verbs return for it.
+    /// Returns the errno that C's verbs return for this reason.
     pub const fn errno(self) -> Errno {
         match self {
             Self::QueueFull | Self::NoMemory { .. } => Errno::NOMEM,
@@ -568,16 +572,16 @@ impl fmt::Debug for PostReason {
 
 impl std::error::Error for PostReason {}
 
-/// A batch that the queue accepted only in part; C reports this by `bad_wr`.
+/// The error for a batch that the queue accepted only in part; C reports this with `bad_wr`.
 ///
-/// It converts into [`Error`](crate::Error) and [`std::io::Error`], which keep the reason only.
+/// It converts into [`Error`](crate::Error) and [`std::io::Error`], which keep only the reason.
 #[doc(alias = "bad_wr")]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PostError {
-    /// The number of accepted work requests; the device owns their memory. The next one, if any, is
-    /// the bad one.
+    /// The number of accepted work requests; the device owns their memory. The next work request,
+    /// if any, was rejected.
     pub accepted: usize,
-    /// The reason for rejecting the next one.
+    /// The reason why the next work request was rejected.
     pub reason: PostReason,
 }
 

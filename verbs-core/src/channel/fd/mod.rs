@@ -3,7 +3,7 @@
 //! # Safety
 //! The kernel receives addresses and lengths. Each comes from a slice that the command borrows for
 //! the duration of the call, so the kernel reads only initialised bytes and writes only the
-//! caller's. Handles, numbers and file descriptors are not followed as addresses. Opening the file
+//! caller's. Handles, numbers and file descriptors are not used as addresses. Opening the file
 //! proved it to be uverbs, which reads these bytes as commands ([`super::open`]). The caller of
 //! [`crate::cmd::mr::reg_mr`], which is unsafe, promises that the memory may be registered.
 #![allow(unsafe_code)]
@@ -25,15 +25,15 @@ use crate::error::Result;
 use crate::ring::Region;
 use crate::room;
 
-/// The largest number of attributes in a command of this crate.
+/// The maximum number of attributes in a command of this crate.
 const MAX_ATTRS: usize = 24;
 
-/// The number of attributes in most commands, such as a request for an event. A short buffer takes
-/// fewer instructions to clear.
+/// The number of attributes that is enough for most commands, such as a request for an event. A
+/// short buffer takes fewer instructions to clear.
 const FEW_ATTRS: usize = 4;
 
-/// The value of a descriptor's attribute before the kernel fills it in: -1. The kernel ignores it
-/// as input.
+/// The value of a file descriptor attribute before the kernel fills it in: -1. The kernel ignores
+/// this input.
 const NO_FD: u64 = u64::MAX;
 
 /// The header and attributes as the ioctl expects them in memory.
@@ -51,7 +51,7 @@ pub(crate) struct FdChannel {
 }
 
 impl FdChannel {
-    /// Opens the device's file, proven to be uverbs by sysfs and its number.
+    /// Opens the device's file, which sysfs and the file's number prove to be uverbs.
     ///
     /// # Errors
     /// [`Cause::File`](crate::Cause::File) with the path and a hint;
@@ -76,8 +76,8 @@ impl FdChannel {
         Ok(())
     }
 
-    /// Takes over an open file after checking by sysfs and the file's number that it is the
-    /// device's.
+    /// Takes ownership of an open file after checking with sysfs and the file's number that it
+    /// belongs to the device.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).
@@ -99,7 +99,7 @@ impl Channel for FdChannel {
         let core_bytes = command.core_out.len();
         let reply_bytes = core_bytes + command.driver_out.len();
         let mut reply = Buffer::new(reply_bytes)?;
-        // The kernel may fill the outputs partially; the rest keeps the caller's value.
+        // The kernel may fill the outputs partially; the other bytes keep the caller's values.
         reply.bytes()[..core_bytes].copy_from_slice(command.core_out);
         reply.bytes()[core_bytes..reply_bytes].copy_from_slice(command.driver_out);
         let address =
@@ -196,8 +196,8 @@ impl<const N: usize> IoctlBuffer<N> {
                 }
                 Value::Handle(handle) => raw.data = u64::from(*handle),
                 Value::Fd(fd) => raw.data = i64::from(*fd) as u64,
-                // The fallback if the kernel does not fill it in. It must not be a valid
-                // descriptor.
+                // The value if the kernel does not fill in the descriptor. It must not be a valid
+                // one.
                 Value::NewFd(_) => raw.data = NO_FD,
                 Value::NewHandle(_) => {}
             }
@@ -217,7 +217,7 @@ impl<const N: usize> IoctlBuffer<N> {
     }
 }
 
-/// Returns the attribute's data: up to 8 bytes of input itself, or the address of longer input.
+/// Returns the attribute's data: the input itself if it has up to 8 bytes, otherwise its address.
 fn inline_or_address(bytes: &[u8]) -> u64 {
     if bytes.len() > 8 {
         return bytes.as_ptr().expose_provenance() as u64;
@@ -281,8 +281,8 @@ fn frame(command: &WriteCmd<'_>, address: u64, out: &mut [u8]) -> Result<usize, 
     Ok(length)
 }
 
-/// Zeroed bytes, aligned to 8, on the stack up to the usual size of commands.
-// The large variant is the usual one, and values are not moved between functions.
+/// Zeroed bytes, aligned to 8, on the stack if they fit the usual size of commands.
+// The large variant is the common case, and values are not moved between functions.
 #[allow(clippy::large_enum_variant)]
 enum Buffer {
     Stack([u64; Self::STACK / 8]),

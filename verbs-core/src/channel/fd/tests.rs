@@ -74,7 +74,7 @@ fn dev_null() -> FdChannel {
     over(std::fs::File::options().read(true).write(true).open("/dev/null").unwrap())
 }
 
-/// Creates a channel that writes to a pipe of one page and the reading end for the test.
+/// Creates a channel that writes to a one-page pipe, and returns the read end for the test.
 fn pipe() -> (FdChannel, std::io::PipeReader) {
     let (reader, writer) = std::io::pipe().unwrap();
     // SAFETY: changes the size of a pipe's buffer.
@@ -95,7 +95,7 @@ fn a_file_without_verbs_refuses_the_ioctl() {
 
 #[test]
 fn a_file_that_takes_every_command_gives_no_descriptor() {
-    // SAFETY: no descriptor results from it.
+    // SAFETY: no reply over this channel names a descriptor.
     let uverbs = unsafe { Uverbs::new(Box::new(dev_null()), 18, "rxe0") };
     let channel = cmd::context::create_comp_channel(&uverbs).unwrap_err();
     let context = cmd::context::get_context(&uverbs, Uhw::none()).unwrap_err();
@@ -126,7 +126,7 @@ fn the_bytes_of_a_command_arrive_in_one_piece() {
 
 #[test]
 fn what_the_kernel_leaves_out_of_a_reply_stays_as_it_was() {
-    // The longest reply that fits on the stack and one that does not.
+    // The longest reply that fits on the stack and the shortest that does not.
     for len in [8, 504, 512, 520, 4096] {
         let (mut core_out, mut driver_out) = (vec![0xc0; len], [0xd1; 16]);
         let mut command = WriteCmd::new(1, &[0; 8], &mut core_out, Uhw::reply(&mut driver_out));
@@ -139,8 +139,8 @@ fn what_the_kernel_leaves_out_of_a_reply_stays_as_it_was() {
 fn a_reply_longer_than_the_stacks_buffer_arrives_whole() {
     for len in [8, 504, 2000] {
         let (channel, mut reader) = pipe();
-        // Longer than the pipe: in the middle of the command, the channel waits for the reader,
-        // which plays the kernel.
+        // The input is longer than the pipe: in the middle of the command, the channel waits for
+        // the reader, which plays the kernel.
         let core_in = vec![0; 2 * page_size()];
         let (mut core_out, mut driver_out) = (vec![0; len], [0; 16]);
         let kernel = std::thread::spawn(move || {
@@ -186,7 +186,7 @@ fn lengths_beyond_sixteen_bits_of_words_are_too_big() {
     ] {
         assert_eq!(result, Err(Errno::TOOBIG));
     }
-    // The header counts as two words of a plain command.
+    // In a plain command, the header counts as two of the words.
     let longest = 4 * 0xffff - size_of::<IbUverbsCmdHdr>();
     assert_eq!(null.write(&mut WriteCmd::new(1, &plain[..longest], &mut [], Uhw::none())), Ok(()));
     assert_eq!(

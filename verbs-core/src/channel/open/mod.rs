@@ -1,4 +1,4 @@
-//! Opening a device's file and the proof that it is the file of that device.
+//! Opening a device's file, with proof that the file belongs to that device.
 //!
 //! ```text
 //!   /sys/dev/char/231:192/subsystem ─► .../infiniband_verbs   the number is a uverbs device's
@@ -6,14 +6,14 @@
 //!   stat, open, fstat                ─► character device 231:192
 //! ```
 //!
-//! Replies of the file are trusted: they determine which queues are mapped and which descriptors
+//! Replies from the file are trusted: they determine which queues are mapped and which descriptors
 //! are owned. Other files, such as `/dev/null`, also accept commands. Therefore no file is opened
 //! before sysfs has confirmed its number.
 //!
 //! A program in its own mount namespace can mount anything at `/sys`. Therefore the directory, the
 //! device's entry and `ibdev` are each opened once, and trusted only where `fstatfs` reports sysfs.
-//! The proof ends there: a process with the right to mount other parts of sysfs over these can
-//! deceive itself, like a process that writes to `/proc/self/mem`.
+//! The proof goes no further: a process that may mount other parts of sysfs over these can deceive
+//! itself, like a process that writes to `/proc/self/mem`.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -36,7 +36,7 @@ const SYS_DEV_CHAR: &str = "/sys/dev/char";
 /// The class of uverbs devices.
 const CLASS: &[u8] = b"infiniband_verbs";
 
-/// The obstacle to opening a device.
+/// The reason why a device cannot be opened.
 #[derive(Debug, PartialEq, Eq)]
 struct Obstacle {
     path: PathBuf,
@@ -59,7 +59,7 @@ pub(super) fn open(device: &DeviceInfo) -> Result<OwnedFd> {
     })
 }
 
-/// Checks that an open file is the device's.
+/// Checks that an open file belongs to the device.
 ///
 /// # Errors
 /// The errors of [`open`]; `ENXIO` for another file.
@@ -75,7 +75,8 @@ pub(super) fn import(device: &DeviceInfo, file: OwnedFd) -> Result<OwnedFd> {
     })
 }
 
-/// Returns the file that `find` returns for the device's number, which sysfs has confirmed.
+/// Returns the file that `find` returns for the device's number, once sysfs has confirmed the
+/// number.
 fn with_proof(
     verb: &'static str,
     device: &DeviceInfo,
@@ -142,7 +143,7 @@ fn vouch(directory: &Path, sysfs: FsType, dev: DevNum, name: &str) -> Result<(),
     Ok(())
 }
 
-/// Returns advice for an operator.
+/// Returns a hint for the operator.
 fn hint(errno: Errno) -> &'static str {
     match errno {
         Errno::ACCESS => "no permission: run as root, or give the user read and write access to it",

@@ -23,7 +23,7 @@ impl Directory {
         Self(path)
     }
 
-    /// Adds an entry of `/sys/dev/char` for a device of a class and its RDMA device.
+    /// Adds an entry in `/sys/dev/char` for a device, with its class and its RDMA device.
     fn entry(&self, dev: DevNum, class: &str, ibdev: Option<&str>) {
         let entry = self.0.join(dev.to_string());
         fs::create_dir(&entry).unwrap();
@@ -40,7 +40,7 @@ impl Drop for Directory {
     }
 }
 
-/// Calls `vouch` on a directory of a test as if its file system were sysfs.
+/// Calls `vouch` on a test's directory as if its file system were sysfs.
 fn vouched(directory: &Path, dev: DevNum, name: &str) -> Result<(), Obstacle> {
     let found = nix::sys::statfs::statfs(&std::env::temp_dir()).unwrap();
     vouch(directory, found.filesystem_type(), dev, name)

@@ -37,10 +37,10 @@ pub struct ContextInfo {
     pub async_fd: Option<OwnedFd>,
 }
 
-/// Makes the open file a context.
+/// Creates a context on the open file.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for a file that is a context already.
+/// Any errno the kernel returns; notably `EINVAL` for a file that already has a context.
 /// [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a descriptor that the kernel
 /// cannot have just opened.
 #[doc(alias = "UVERBS_METHOD_GET_CONTEXT")]
@@ -75,7 +75,7 @@ pub fn get_context(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<ContextInfo> {
 /// `driver` contains the driver's attributes, such as `MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX`.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the driver does not share contexts (like rxe's), or with
+/// `EOPNOTSUPP` if the driver does not share contexts (as with rxe), or with
 /// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.9; `EINVAL` for a file
 /// without a context; any other errno the kernel returns.
 #[doc(alias = "ibv_import_device")]
@@ -92,11 +92,11 @@ pub fn query_context(uverbs: &Uverbs, driver: DriverAttrs<'_>) -> Result<Context
     Ok(ContextInfo { num_comp_vectors, core_support, async_fd: None })
 }
 
-/// Opens a file descriptor for the context's asynchronous events. The first becomes the default of
-/// new objects.
+/// Opens a file descriptor for the context's asynchronous events. The first one becomes the default
+/// for new objects.
 ///
 /// # Errors
-/// `EOPNOTSUPP` on kernels that open one with the context instead; otherwise any errno the kernel
+/// `EOPNOTSUPP` on kernels that open it together with the context; otherwise any errno the kernel
 /// returns, notably `EMFILE`. [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a
 /// descriptor that the kernel cannot have just opened.
 #[doc(alias = "UVERBS_METHOD_ASYNC_EVENT_ALLOC")]
@@ -130,7 +130,7 @@ pub fn create_comp_channel(uverbs: &Uverbs) -> Result<OwnedFd> {
     own_fd(uverbs, VERB, reply.fd as i32)
 }
 
-/// Owns the descriptor of a dma-buf just opened by the kernel.
+/// Takes ownership of the descriptor of a dma-buf that the kernel has just opened.
 pub(super) fn own_dmabuf(uverbs: &Uverbs, verb: &'static str, fd: RawFd) -> Result<OwnedFd> {
     own(uverbs, verb, fd, &[0, libc::S_IFREG])
 }
@@ -150,17 +150,18 @@ fn own(uverbs: &Uverbs, verb: &'static str, fd: RawFd, types: &[libc::mode_t]) -
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Returns the reason why a number cannot be a descriptor just opened by the kernel for a context's
-/// events.
+/// Returns the reason why a number cannot be a descriptor that the kernel has just opened for this
+/// process.
 ///
-/// The kernel (`alloc_begin_fd_uobject` in `drivers/infiniband/core/rdma_core.c`) opens them with
-/// close-on-exec, on an anonymous inode, which has no file type. The inode of a dma-buf is reported
-/// as a regular file since Linux 6.17. `types` are the file types opened by the kernel here.
+/// The kernel (`alloc_begin_fd_uobject` in `drivers/infiniband/core/rdma_core.c`) opens such
+/// descriptors with close-on-exec, on an anonymous inode, which has no file type. The inode of a
+/// dma-buf is reported as a regular file since Linux 6.17. `types` are the file types that the
+/// kernel may report here.
 fn defect(uverbs: &Uverbs, fd: RawFd, types: &[libc::mode_t]) -> Option<&'static str> {
     if fd < 0 {
         return Some("a file descriptor that is negative");
     }
-    // The standard library uses these numbers at all times, so they have owners even while closed.
+    // The standard library always uses these numbers, so they have owners even while closed.
     if fd <= libc::STDERR_FILENO {
         return Some("a file descriptor that is a standard stream");
     }
@@ -176,7 +177,7 @@ fn defect(uverbs: &Uverbs, fd: RawFd, types: &[libc::mode_t]) -> Option<&'static
         return Some("a file descriptor without close-on-exec");
     }
     let mut stat = core::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: writes a `stat` into sufficient room, or fails.
+    // SAFETY: writes a `stat` into memory of that size, or fails.
     if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
         return Some("a file descriptor that is not open");
     }

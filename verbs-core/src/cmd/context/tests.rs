@@ -9,7 +9,7 @@ use crate::errno::Errno;
 use crate::error::Cause;
 use crate::ring::Region;
 
-/// Returns a file like the kernel's for events: on an anonymous inode, with close-on-exec.
+/// Returns a file like the kernel's event files: on an anonymous inode, with close-on-exec.
 pub(crate) fn event_file(flags: i32) -> OwnedFd {
     // SAFETY: opens a descriptor, which has no other owner.
     unsafe {
@@ -25,7 +25,7 @@ fn over(channel: impl Channel + 'static) -> Uverbs {
     unsafe { Uverbs::new(Box::new(channel), 18, "rxe0") }
 }
 
-/// Runs the command with a reply that names this descriptor.
+/// Opens a completion channel with a reply that names this descriptor.
 fn reply(fd: RawFd) -> Result<OwnedFd> {
     create_comp_channel(&over(Scripted::new([Expect::anything(Reply::outputs([&fd.to_ne_bytes()]))])))
 }
@@ -37,7 +37,7 @@ fn defect_of(result: Result<OwnedFd>) -> String {
     what.to_owned()
 }
 
-/// A kernel that accepts everything and fills nothing in, by ioctl or by `write()`.
+/// A kernel that accepts every command and fills in no output, by ioctl or by `write()`.
 #[derive(Debug)]
 struct Silent {
     has_ioctl: bool,
@@ -130,7 +130,7 @@ fn a_descriptor_that_the_context_has_already_is_refused() {
     scripted.expect([Expect::anything(Reply::outputs([&events.as_raw_fd().to_ne_bytes()]))]);
     assert_eq!(defect_of(create_comp_channel(&uverbs)), "a file descriptor that the context has already");
 
-    // The device's own file, if it were on an anonymous inode.
+    // The device file itself, as if it were on an anonymous inode.
     let own = std::sync::Arc::new(event_file(libc::EFD_CLOEXEC));
     let uverbs = over(Silent { has_ioctl: true, own: Some(own.clone()) });
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Completion queues: flags, resizing and moderation, through each form of command.
+//! Completion queues: flags, resizing and moderation, through each command form.
 
 use super::{cq_attr, driver_attrs, on};
 use crate::channel::{Attr, Expect, Reply, Scripted, Uhw};

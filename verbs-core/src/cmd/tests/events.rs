@@ -1,5 +1,4 @@
-//! The number of events read before their object was destroyed, in the reply to each form of
-//! command.
+//! The number of events read before their object was destroyed, in the reply to each command form.
 
 use super::{cq, on, qp, srq};
 use crate::channel::{Expect, Reply, Scripted, Uverbs};
@@ -8,8 +7,8 @@ use crate::errno::Errno;
 use crate::error::Result;
 use crate::types::event::EventsRead;
 
-/// A command, its ioctl, the replies of the ioctl and of the write struct, and the reported
-/// numbers.
+/// A command, its ioctl, the replies to the ioctl and to the write struct, and the numbers of
+/// events reported.
 type Case =
     (fn(&Uverbs, u32) -> Result<EventsRead>, &'static str, &'static [u32], &'static [u32], EventsRead);
 
@@ -35,7 +34,7 @@ const CASES: &[Case] = &[
         &[4],
         EventsRead { comp: 0, asynchronous: 4 },
     ),
-    // The write struct's reply has two numbers before the count and one after it.
+    // The reply to the write struct has two numbers before the count and one after it.
     (
         wq::destroy_wq,
         "ioctl 12.1: 0x1 out 4 bytes, 0x0 handle 5",

@@ -21,12 +21,12 @@ const MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX: u16 = 0x1000;
 
 const KEYS: mr::MrInfo = mr::MrInfo { handle: 9, lkey: 0x11, rkey: 0x22 };
 
-/// Returns the reply of an ioctl that creates a region.
+/// Returns the reply to an ioctl that creates a region.
 fn keys() -> Reply {
     Reply::outputs([&9_u32.to_ne_bytes(), &0x11_u32.to_ne_bytes(), &0x22_u32.to_ne_bytes()])
 }
 
-/// Returns the reply of a write struct that creates a region.
+/// Returns the reply to a write struct that creates a region.
 fn keys_by_write() -> Reply {
     Reply::outputs([&[9_u32, 0x11, 0x22].map(u32::to_ne_bytes).concat()])
 }
@@ -264,7 +264,8 @@ fn an_imported_context_tells_its_vectors_and_has_no_events_yet() {
 
 type Command = (&'static str, &'static str, fn(&Uverbs) -> Result<()>);
 
-/// The commands without a write struct, with the feature missing from a kernel without the method.
+/// The commands without a write struct, each with the feature that a kernel without the method
+/// lacks.
 const IOCTL_ONLY: &[Command] = &[
     ("reg_dmabuf_mr", "registration of dma-bufs", |u| reg_dmabuf_mr(u, file().as_fd()).map(drop)),
     ("reg_dm_mr", "registration of device memory", |u| {

@@ -1,5 +1,5 @@
-//! Every command against a kernel that rejects it, reports less than it should, or reports
-//! everything.
+//! Every command against a kernel that rejects it, reports less than it should, or reports every
+//! field.
 
 mod cq_calls;
 mod events;
@@ -34,8 +34,8 @@ fn on(scripted: &Scripted) -> Uverbs {
 
 #[allow(unsafe_code)]
 fn driver_attrs<'a, const N: usize>(attrs: [Attr<'a>; N]) -> DriverAttrs<'a> {
-    // SAFETY: a scripted kernel writes no memory except the outputs, and the tests' ids are
-    // drivers'.
+    // SAFETY: a scripted kernel writes no memory except the outputs, and the ids in the tests are
+    // drivers' ids.
     unsafe { DriverAttrs::new(attrs) }
 }
 
@@ -71,13 +71,13 @@ fn reg_mr(uverbs: &Uverbs) -> Result<mr::MrInfo> {
     unsafe { mr::reg_mr(uverbs, 1, core::ptr::null_mut(), 4096, 0, AccessFlags::LOCAL_WRITE) }
 }
 
-/// 239.1.2.3
+/// The IPv4 group 239.1.2.3.
 const GROUP: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3]);
 
 type Command = (&'static str, fn(&Uverbs) -> Result<()>);
 
-/// Every command, ignoring its result. Commands with a file descriptor in their reply are listed
-/// separately below.
+/// Every command, with its result ignored. Commands whose reply contains a file descriptor are
+/// listed separately below.
 const COMMANDS: &[Command] = &[
     ("query_device", |u| device::query_device(u, |v| v.to_string()).map(drop)),
     ("query_device_ex", |u| device::query_device_ex(u, |v| v.to_string(), Uhw::none()).map(drop)),
@@ -140,8 +140,8 @@ fn every_command_has_a_second_way_but_for_those_that_say_so() {
     }
 }
 
-/// A reply truncated at any length, with any content, gives a value or an error: no panic, no
-/// endless loop.
+/// A reply truncated at any length, with any content, results in a value or an error, never in a
+/// panic or an endless loop.
 #[test]
 fn every_reply_truncated_at_every_length_is_survived() {
     for (verb, command) in COMMANDS {

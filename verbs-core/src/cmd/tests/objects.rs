@@ -1,4 +1,4 @@
-//! Work queues, tables of them, flow rules, flow actions and counters: the exact attributes and
+//! Work queues and their tables, flow rules, flow actions and counters: the exact attributes and
 //! bytes.
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -243,7 +243,7 @@ fn fields<T>(val: T, mask: T) -> FlowMatch<T> {
     FlowMatch { val, mask }
 }
 
-/// Creates a rule of one specification and expects these bytes for it.
+/// Creates a rule with one specification and expects these bytes for the specification.
 fn expect_spec(spec: FlowSpec, bytes: &str) {
     let bytes = bytes.replace(' ', "");
     let size = (bytes.len() / 2) as u16;
@@ -424,7 +424,7 @@ fn an_esp_action_carries_what_its_attributes_name() {
         Expect::command("ioctl 13.1: 0x0 handle 8", Reply::ok()),
     ]);
     let uverbs = on(&scripted);
-    // mlx5's flags of 5.10: the packet needs metadata.
+    // The mlx5 flags of Linux 5.10: the packet needs metadata.
     let driver = driver_attrs([Attr::u64(0x1000, 1)]);
     assert_eq!(flow::create_flow_action_esp(&uverbs, &attr, driver).unwrap(), 8);
     flow::modify_flow_action_esp(&uverbs, 8, &attr).unwrap();

@@ -1,4 +1,4 @@
-//! The places of each attribute in `MODIFY_QP` and `QUERY_QP`: byte offsets of
+//! The position of each attribute in `MODIFY_QP` and `QUERY_QP`: byte offsets of
 //! `struct ib_uverbs_modify_qp` and `struct ib_uverbs_query_qp_resp`, written by hand.
 
 use super::{Expect, Reply, Scripted, Uhw, on, qp};
@@ -7,14 +7,14 @@ use crate::types::{
     AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpState, Rate,
 };
 
-/// The size of `struct ib_uverbs_modify_qp` and the offsets of its alternate path and of the first
-/// field after the paths.
+/// The size of `struct ib_uverbs_modify_qp`, and the offsets of its alternate path and of the first
+/// field after both paths.
 const SIZE: usize = 112;
 const ALT_DEST: usize = 32;
 const QP_HANDLE: usize = 64;
 const ATTR_MASK: usize = 68;
 
-/// Bytes and their offset.
+/// An offset, and the bytes at it.
 type Bytes = (usize, Vec<u8>);
 
 const HANDLE: u32 = 0x5152_5354;
@@ -192,7 +192,7 @@ fn the_extended_command_carries_the_part_of_the_driver_in_both_directions() {
     );
     let write = format!("write_ex 26: in {core}+0a0b0c0d0e0f1011, out 8+8");
     let reply = || Reply::outputs([&[8, 0, 0, 0, 0, 0, 0, 0][..], &[1, 2, 3, 4, 5, 6, 7, 8]]);
-    // INVOKE_WRITE, then a kernel without it, and then write() at once.
+    // INVOKE_WRITE; a kernel without it; then `write()` at once.
     let ways = [
         vec![Expect::command(&invoke, reply())],
         vec![
@@ -261,7 +261,7 @@ fn each_attribute_is_found_at_its_place() {
         max_recv_sge: 0xc4,
         max_inline_data: 0xc5,
     };
-    // The kernel does not report these two.
+    // The kernel does not report these two attributes.
     let expected = QpAttr { cap, en_sqd_async_notify: false, rate_limit: 0, ..attr() };
     let mask = QpAttrMask::STATE | QpAttrMask::AV;
     let text = "write 25: in 00000000000000005453525181000000, out 128+0";

@@ -1,10 +1,10 @@
-//! Shared receive queues, XRC domains, and the queue pairs using them: each command by ioctl and by
-//! its write struct.
+//! Shared receive queues, XRC domains, and the queue pairs that use them: each command through the
+//! ioctl and through its write struct.
 
 use super::*;
 use crate::types::{SrqInitAttr, SrqType, TmCap};
 
-/// The parents of a queue of the kind XRC.
+/// The parents of an XRC shared receive queue.
 pub(super) const XRC: srq::SrqHandles = srq::SrqHandles { pd: 1, xrcd: Some(2), cq: Some(3) };
 
 pub(super) fn attr() -> SrqInitAttr {
@@ -18,7 +18,7 @@ pub(super) fn attr() -> SrqInitAttr {
     }
 }
 
-/// Numbers as the kernel's bytes.
+/// Returns numbers as bytes, as the kernel writes them.
 fn words<const N: usize>(numbers: [u32; N]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
 }

@@ -24,7 +24,7 @@ impl Device {
         Self(path)
     }
 
-    /// Adds a file of port 2.
+    /// Adds a file to port 2.
     fn with(self, file: &str, content: &str) -> Self {
         let path = self.0.join("ports/2").join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -72,7 +72,7 @@ fn the_type_depends_on_the_text_and_on_the_link_layer() {
         assert_eq!(typed(text).gid_type(LinkLayer::ETHERNET), ethernet, "{text}");
         assert_eq!(typed(text).gid_type(LinkLayer::INFINIBAND), infiniband, "{text}");
     }
-    // An InfiniBand port refuses to read the file, and an old kernel lacks it.
+    // On an InfiniBand port the file cannot be read, and an old kernel lacks it.
     let untyped = Device::new().with("gids/5", GID);
     assert_eq!(untyped.gid_type(LinkLayer::ETHERNET), GidType::ROCE_V1);
     assert_eq!(untyped.gid_type(LinkLayer::INFINIBAND), GidType::IB);

@@ -1,4 +1,4 @@
-//! Memory windows, through each form of command.
+//! Memory windows, through each command form.
 
 use super::on;
 use crate::channel::{Expect, Reply, Scripted, Uhw};

@@ -11,7 +11,8 @@ fn files() -> Files {
     Files::nodes(&["uverbs0", "uverbs1"])
 }
 
-/// Returns the devices and the error of discovery over `wire`, with files in `/dev` and no sysfs.
+/// Returns the devices and the netlink error that discovery over `wire` reports, with files in
+/// `/dev` and no sysfs.
 fn outcome(mut wire: Canned) -> (Vec<String>, Option<NetlinkError>) {
     let found = files().discover(&mut wire);
     (found.devices.into_iter().map(|device| device.name).collect(), found.netlink_error)

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// One device, both in netlink and in sysfs.
+/// Returns the files of one device, which netlink reports too.
 fn files() -> Files {
     Files::none().with_device("rxe0", "uverbs0", "231:192")
 }
@@ -12,7 +12,7 @@ fn wire(device: &[Vec<u8>], chardev: &[Vec<u8>]) -> Canned {
     Canned::new(&[&[device, done()], &[message(GET_CHARDEV, 0, &chardev.concat())]])
 }
 
-/// Returns the only device, without properties missing from sysfs.
+/// Returns the only device, without the properties that sysfs lacks.
 fn common(found: Found) -> DeviceInfo {
     assert_eq!(found.skipped, []);
     let [device] = <[DeviceInfo; 1]>::try_from(found.devices).unwrap();
@@ -36,7 +36,7 @@ fn wherever_the_attributes_end_sysfs_tells_the_same() {
             assert_eq!(common(found), whole, "request {request} cut to {len}");
         }
     }
-    // The node type is the last attribute, and its padding may be cut off.
+    // The node type is the last attribute, and its padding can be cut off without loss.
     assert!(sources.contains(&Source::Netlink) && sources.contains(&Source::NetlinkAndSysfs));
     assert!(sources.contains(&Source::Sysfs) && !sources.contains(&Source::None));
 }
@@ -59,7 +59,7 @@ fn any_one_attribute_may_be_missing_or_of_the_wrong_size() {
             match size {
                 None => drop(attrs.remove(at)),
                 Some(_) if is_name(&attrs[at]) => continue,
-                // One byte is the right size of a node type.
+                // One byte is the right size for a node type.
                 Some(1) if kind(&attrs[at]) == RDMA_NLDEV_ATTR_DEV_NODE_TYPE => continue,
                 Some(size) => attrs[at] = attr(kind(&attrs[at]), &vec![0xa5; size]),
             }
@@ -126,7 +126,7 @@ fn lengths_that_lie_are_found_out() {
     let good = wire(&device_attrs(0, b"rxe0"), &chardev_attrs(b"uverbs0", 192));
     assert_eq!(names(&files.discover(&mut good.clone())), ["rxe0"]);
     for lie in [0_u16, 1, 2, 3, 0x7fff, 0xffff] {
-        // The first attribute's length, then the message's.
+        // The length of the first attribute, then that of the message.
         for at in [16, 0] {
             let mut wire = good.clone();
             wire.replies[0][0].1[at..at + 2].copy_from_slice(&lie.to_ne_bytes());
@@ -144,8 +144,8 @@ fn lengths_that_lie_are_found_out() {
     }
 }
 
-/// Names that lead elsewhere, that no directory can have, or that would write control characters to
-/// an operator's terminal.
+/// Names that lead elsewhere, that no directory can have, or that contain control characters for
+/// the operator's terminal.
 const BAD_NAMES: [&[u8]; 11] = [
     b"",
     b".",
@@ -232,6 +232,6 @@ fn whatever_the_bytes_nothing_panics_and_no_path_leaves_the_roots() {
         whole += usize::from(found.source == Source::Netlink);
         none += usize::from(found.netlink_error.is_some());
     }
-    // Both outcomes occur: neither does everything pass, nor nothing.
+    // Both outcomes occur: some replies pass, and some do not.
     assert!(whole > 100 && none > 100, "{whole} {none}");
 }

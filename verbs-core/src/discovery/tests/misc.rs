@@ -36,7 +36,7 @@ fn sysfs_names_it_where_netlink_refuses_or_says_too_little() {
         attrs.remove(missing);
         assert_eq!(misc_at(&files.roots, Some(&mut wire(&attrs)), "rdma_cm"), Ok(of_sysfs()), "{missing}");
     }
-    // A name that is a path.
+    // The name is a path.
     let attrs = chardev_attrs(b"../mem", 77);
     assert_eq!(misc_at(&files.roots, Some(&mut wire(&attrs)), "rdma_cm"), Ok(of_sysfs()));
 }
@@ -54,6 +54,6 @@ fn a_kernel_without_a_connection_manager_has_no_such_file() {
 fn a_file_of_sysfs_that_cannot_be_opened_is_not_reported_as_missing() {
     let files = Files::none();
     files.write("sys/class/misc/plain", "");
-    // The path leads through a file. This errno depends on neither permissions nor limits.
+    // The path leads through a regular file. This errno depends on neither permissions nor limits.
     assert_eq!(misc_at(&files.roots, None, "plain"), Err(Errno::NOTDIR));
 }

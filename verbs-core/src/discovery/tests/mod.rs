@@ -1,4 +1,4 @@
-//! Discovery without a kernel: recorded and invented netlink messages and files in the test's
+//! Discovery without a kernel: recorded and invented netlink messages, and files in the test's
 //! directory.
 
 mod conversation;
@@ -25,7 +25,7 @@ struct Files {
 }
 
 impl Files {
-    /// Returns empty directories.
+    /// Creates empty directories.
     fn none() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name =
@@ -36,7 +36,7 @@ impl Files {
         Self { top, roots }
     }
 
-    /// Returns a `/dev/infiniband` with these files and no sysfs.
+    /// Creates a `/dev/infiniband` with these files, and no sysfs.
     fn nodes(names: &[&str]) -> Self {
         let files = Self::none();
         names.iter().for_each(|name| files.write(&format!("dev/{name}"), ""));
@@ -84,7 +84,7 @@ impl Drop for Files {
 
 /// A netlink that replies to each request with the datagrams prepared for it.
 ///
-/// A message with the sequence number 0 gets the request's.
+/// A message with the sequence number 0 is sent with the request's number.
 #[derive(Clone, Default)]
 struct Canned {
     replies: VecDeque<Vec<(u32, Vec<u8>)>>,
@@ -92,7 +92,7 @@ struct Canned {
 }
 
 impl Canned {
-    /// Takes the kernel's replies, one datagram for each inner slice.
+    /// Prepares the kernel's replies, with one datagram per inner slice.
     fn new(replies: &[&[Vec<u8>]]) -> Self {
         let from_kernel = |datagrams: &&[Vec<u8>]| datagrams.iter().map(|bytes| (0, bytes.clone())).collect();
         Self { replies: replies.iter().map(from_kernel).collect(), pending: VecDeque::new() }
@@ -128,7 +128,7 @@ fn attr(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns one message of our own conversation.
+/// Returns one message of the conversation, with the request's sequence number.
 fn message(message_type: u16, flags: u16, payload: &[u8]) -> Vec<u8> {
     let mut bytes = (16 + payload.len() as u32).to_ne_bytes().to_vec();
     bytes.extend_from_slice(&message_type.to_ne_bytes());

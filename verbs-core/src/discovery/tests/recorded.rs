@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A recording: requests, replies, and the list of rdma-core's `ibv_devices` on the same boot.
+/// A recording: requests, replies, and the output of rdma-core's `ibv_devices` during the same
+/// boot.
 struct Recording {
     steps: VecDeque<(char, Vec<u8>)>,
     rdma_core: Vec<(String, Guid)>,
@@ -154,7 +155,8 @@ fn wherever_a_recorded_datagram_is_cut_the_answer_is_not_believed() {
     }
 }
 
-/// The reply of Linux 5.10 and 6.1 to a character device type whose module is not loaded.
+/// The reply from Linux 5.10 and 6.1 to a request for a character device whose module is not
+/// loaded.
 const NO_SUCH_TYPE: &str = "3c000000020000000000000000000000a1ffffff280000000f140100070000000000000008000100000000000d00\
                             45006e6f6e73656e736500000000";
 

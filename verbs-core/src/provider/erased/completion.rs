@@ -1,4 +1,4 @@
-//! [`ErasedCq`] and its completions: erased completion queues fetch completions in batches.
+//! [`ErasedCq`] and its completions: an erased completion queue fetches completions in batches.
 //!
 //! Polling costs one indirect call per batch of [`BATCH`] completions.
 // Objects are returned by value so that they are not lost; destruction is not a hot path.
@@ -14,7 +14,7 @@ use crate::provider::{Completion, CqOps, Destroy, EventsRead, Notifier};
 use crate::types::{CqModeration, CqWcFlags, Wc};
 use crate::{for_each_completion_field, for_each_optional_field};
 
-/// The number of completions fetched by an erased queue at a time.
+/// The maximum number of completions that an erased queue fetches at a time.
 const BATCH: usize = 16;
 
 /// An erased completion queue, with fetched but not yet lent completions.
@@ -22,14 +22,15 @@ const BATCH: usize = 16;
 pub struct ErasedCq {
     inner: ErasedCqBox,
     batch: Box<[Wc; BATCH]>,
-    /// The optional fields of the batch, for a queue created with some.
+    /// The optional fields of the completions in the batch, if the queue was created with such
+    /// fields.
     optional: Option<Box<[OptionalFields; BATCH]>>,
     next: usize,
     len: usize,
 }
 
 erased_object! {
-    /// The box of an erased completion queue.
+    /// The boxed provider's queue inside an erased completion queue.
     ErasedCqBox, DynCq, CqOps + Destroy
 }
 
@@ -50,7 +51,7 @@ destroy_through_box! {
     }
 }
 
-/// Defines the optional fields by value and the erased completion that has them.
+/// Defines a struct of the optional fields, and the erased completion that returns them.
 macro_rules! optional_fields {
     ({ $($(#[$doc:meta])* $field:ident: $type:ty;)* } $($(#[$optional_doc:meta])* $optional:ident: $optional_type:ty;)*) => {
         /// The optional fields of a completion, copied.
@@ -197,7 +198,7 @@ impl CqOps for ErasedCq {
         Some(ErasedCompletion { wc, optional })
     }
 
-    /// Returns without effect: fetching the batch returned the slots to the device.
+    /// Needs no action, because fetching the batch has already returned the slots to the device.
     #[inline]
     fn end_poll(&mut self) {}
 
@@ -244,7 +245,7 @@ impl CqOps for ErasedCq {
         self.inner.0.wc_flags()
     }
 
-    /// Fetched completions are no longer in the provider's queue and stay fetched.
+    /// Completions that were fetched are no longer in the provider's queue, and are not affected.
     fn resize(&mut self, cqe: u32) -> Result<()> {
         self.inner.0.resize(cqe)
     }

@@ -1,8 +1,8 @@
-//! The erased context: [`ErasedContext`] is a provider's context that takes and returns erased
-//! objects.
+//! The erased context: [`ErasedContext`] is a provider's context whose methods take and return
+//! erased objects.
 //!
 //! # Safety
-//! The unsafe code passes the promises of callers on, unchanged.
+//! The unsafe code passes on the callers' promises unchanged.
 #![allow(unsafe_code)]
 
 use core::any::Any;
@@ -29,7 +29,7 @@ pub fn erase<P: Provider<Context: Sized>>(context: P::Context) -> Box<dyn Contex
     Box::new(ErasedContext::<P>(context))
 }
 
-/// A provider's context as a context of [`Erased`].
+/// A provider's context, used as the context of [`Erased`].
 #[derive(Debug)]
 struct ErasedContext<P: Provider<Context: Sized>>(P::Context);
 

@@ -9,14 +9,14 @@
 //!
 //! | module | the erased objects |
 //! |---|---|
-//! | this one | objects without queues: domains, regions, windows, address handles |
+//! | this file | objects without queues: domains, regions, windows, address handles |
 //! | [`completion`] | completion queues, which fetch completions in batches |
 //! | [`queue`] | queue pairs and shared receive queues, with their queues |
 //! | [`steering`] | work queues, flow rules, counters |
-//! | [`context`] | the context: [`context::ErasedContext`] creates all of them |
+//! | [`context`] | the context: [`context::ErasedContext`] creates all other objects |
 //!
 //! # Safety
-//! The unsafe code passes the promises of callers on, unchanged.
+//! The unsafe code passes on the callers' promises unchanged.
 #![allow(unsafe_code)]
 // Objects are returned by value so that they are not lost; destruction is not a hot path.
 #![allow(clippy::result_large_err)]
@@ -34,16 +34,16 @@ use crate::types::{Av, MwType};
 #[derive(Debug)]
 pub enum Erased {}
 
-// SAFETY: every object is a box around a provider's object. A context of that provider created it,
-// and the provider makes the same promises. By number:
+// SAFETY: every object is a box around a provider's object. A context of that provider created the
+// object, and the provider makes the same promises. By number:
 // - 1 to 4, 19: the boxed queues pass each call's requests to the provider in one call and return
 //   the provider's result.
 // - 5 to 8: a `Wc` in the batch is a copy of a completion of the provider's queue, whose request
 //   had ended when it was copied. `next` lends each copy once and in order. A copy is overwritten
 //   only by the next fetch, which needs `&mut self` and so the end of every loan. A queue with
 //   copies left cannot be downcast (`ErasedCq::downcast`), so they do not reach another queue.
-// - 9 to 13: `modify`, `reg_mr` and `destroy` are the provider's; keys are read from the provider's
-//   region each time.
+// - 9 to 13: `modify`, `reg_mr` and `destroy` are the provider's own; keys are read from the
+//   provider's region each time.
 // - 14, 15: `destroy_boxed` moves the object out of its box, and on `Err` puts that same object
 //   into a new box. If the provider unwinds, only the empty box is dropped here. Dropping an erased
 //   object drops the provider's object and does nothing else. `downcast` compares the type before
@@ -81,7 +81,8 @@ unsafe impl Provider for Erased {
     type CompCntr = ErasedCompCntr;
 }
 
-/// Defines an erased object: a box of a private trait, its constructor, and downcasts.
+/// Defines an erased object: a box around a private trait object, its constructor, and its
+/// downcasts.
 macro_rules! erased_object {
     ($(#[$doc:meta])* $vis:vis $erased:ident, $dyn:ident, $($ops:tt)+) => {
         $(#[$doc])*
@@ -118,9 +119,9 @@ macro_rules! erased_object {
     };
 }
 
-/// Implements [`Destroy`] for an erased object through its box, by a private trait implemented for
-/// every provider's object. The braces contain the operations that take other objects of the
-/// provider. In the private trait, `T` is the provider's object.
+/// Implements [`Destroy`] for an erased object through its box, with a private trait that is
+/// implemented for every provider's object. The braces contain the operations that take other
+/// objects of the provider. In the private trait, `T` is the provider's object.
 macro_rules! destroy_through_box {
     ($erased:ident, $dyn:ident: $ops:ident $({
         $($(#[$doc:meta])* fn $call:ident($($args:tt)*) -> $result:ty $body:block)+
@@ -149,7 +150,7 @@ macro_rules! destroy_through_box {
     };
 }
 
-/// Implements [`RecvQueue`] for an erased queue of receives.
+/// Implements [`RecvQueue`] for an erased receive queue.
 macro_rules! recv_queue_through_box {
     ($($erased:ident),*) => {$(
         impl RecvQueue for $erased {
@@ -206,7 +207,7 @@ erased_object! {
 destroy_through_box!(ErasedMr, DynMr: MrOps);
 
 impl ErasedMr {
-    /// Returns the region as its provider's own type, to change it.
+    /// Returns the region as its provider's own type, by mutable reference.
     fn downcast_mut<T: Any>(&mut self) -> Option<&mut T> {
         let any: &mut dyn Any = &mut *self.0;
         any.downcast_mut()
@@ -314,7 +315,7 @@ destroy_through_box!(ErasedTd, DynTd: TdOps);
 
 impl TdOps for ErasedTd {}
 
-/// Returns the error of a call with another provider's object.
+/// Returns the error for a call with another provider's object.
 fn foreign(verb: &'static str, what: &'static str) -> Error {
     Error::new(verb, "", Errno::INVAL).because(Cause::Foreign { what })
 }

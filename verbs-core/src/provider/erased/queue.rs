@@ -1,10 +1,10 @@
 //! Erased queue pairs, shared receive queues, and the queues of both.
 //!
-//! Posting a list costs one indirect call, never one per work request or segment. A builder makes
-//! one call per request, which ends before the next one borrows its inline data.
+//! Posting a list costs one indirect call, not one per work request or segment. A batch builder
+//! makes one call per request, which ends before the next request borrows its inline data.
 //!
 //! # Safety
-//! The unsafe code passes the promises of callers on, unchanged.
+//! The unsafe code passes on the callers' promises unchanged.
 #![allow(unsafe_code)]
 // Objects are returned by value so that they are not lost; destruction is not a hot path.
 #![allow(clippy::result_large_err)]
@@ -27,7 +27,8 @@ erased_object! {
 
 destroy_through_box! {
     ErasedQp, DynQp: QpOps {
-        /// Modifies the queue pair like [`QpOps::modify`]; `None` for queues of another provider.
+        /// Modifies the queue pair like [`QpOps::modify`]; returns `None` for queues of another
+        /// provider.
         fn modify_erased(
             &mut self,
             sq: &mut ErasedSendQueue,
@@ -104,7 +105,7 @@ erased_object! {
 
 /// A send queue behind a pointer.
 trait DynSendQueue: SendQueue {
-    /// Posts on the path [`FastPath::Shared`], which is compiled only here.
+    /// Posts with [`FastPath::Shared`], which is compiled only here.
     ///
     /// # Safety
     /// Same as [`SendQueue::post_send`].
@@ -153,7 +154,7 @@ erased_object! {
 }
 
 erased_object! {
-    /// An erased queue of a shared receive queue.
+    /// The erased queue inside a shared receive queue.
     pub ErasedSrqQueue, RecvQueue, RecvQueue
 }
 
@@ -166,7 +167,8 @@ erased_object! {
 
 destroy_through_box! {
     ErasedSrq, DynSrq: SrqOps {
-        /// Modifies the queue like [`SrqOps::modify`]; `None` for a queue of another provider.
+        /// Modifies the queue like [`SrqOps::modify`]; returns `None` for a queue of another
+        /// provider.
         fn modify_erased(
             &self,
             queue: &mut ErasedSrqQueue,

@@ -1,7 +1,7 @@
-//! Erased work queues, tables of them, flow rules, flow actions and counters.
+//! Erased work queues and their tables, flow rules, flow actions and counters.
 //!
 //! # Safety
-//! The unsafe code passes the promises of callers on, unchanged.
+//! The unsafe code passes on the callers' promises unchanged.
 #![allow(unsafe_code)]
 // Objects are returned by value so that they are not lost; destruction is not a hot path.
 #![allow(clippy::result_large_err)]
@@ -19,7 +19,7 @@ use crate::types::{
 };
 
 erased_object! {
-    /// An erased queue of a work queue.
+    /// The erased queue inside a work queue.
     pub ErasedWqQueue, RecvQueue, RecvQueue
 }
 recv_queue_through_box!(ErasedWqQueue);
@@ -31,7 +31,8 @@ erased_object! {
 
 destroy_through_box! {
     ErasedWq, DynWq: WqOps {
-        /// Modifies the queue like [`WqOps::modify`]; `None` for a queue of another provider.
+        /// Modifies the queue like [`WqOps::modify`]; returns `None` for a queue of another
+        /// provider.
         fn modify_erased(&self, queue: &mut ErasedWqQueue, attr: &WqAttr) -> Option<Result<()>> {
             let queue: &mut dyn Any = &mut *queue.0;
             Some(self.modify(queue.downcast_mut::<T::Queue>()?, attr))
@@ -111,8 +112,8 @@ erased_object! {
 
 destroy_through_box! {
     ErasedCounters, DynCounters: CountersOps {
-        /// Adds a counter like [`CountersOps::attach_point_flow`]; `None` for a rule of another
-        /// provider.
+        /// Adds a counter like [`CountersOps::attach_point_flow`]; returns `None` for a rule of
+        /// another provider.
         fn attach_erased(&self, attr: &CounterAttachAttr, flow: Option<&ErasedFlow>) -> Option<Result<()>> {
             let flow = match flow {
                 Some(flow) => Some(flow.downcast_ref::<T::Flow>()?),
