@@ -1,27 +1,27 @@
-//! Compares the cost of the data path through C's functions with the provider's own functions on
-//! queues of the same kind. Queues of rxe and of ConnectX are in plain memory, without a kernel
-//! ([`paper`], [`mlx5`]). Queues of soft devices belong to devices in this process ([`soft`]).
+//! Compares the cost of the data path through C's functions with the cost of the provider's own
+//! functions, on queues of the same kind. The rxe and ConnectX queues are in plain memory, without
+//! a kernel ([`paper`], [`mlx5`]). The soft queues belong to devices in this process ([`soft`]).
 //!
 //! ```text
 //!   cargo bench -p libibverbs-c               table of instructions per operation
 //!   cargo bench -p libibverbs-c -- --check    the same; fails beyond a limit
 //! ```
 //!
-//! The measured functions do the work of verbs.h's inline functions: they load a pointer from
+//! The measured functions do the work of the inline functions in verbs.h: they load a pointer from
 //! `ibv_context.ops`, `ibv_qp_ex` or `ibv_cq_ex`, and call through it. Instructions are counted as
-//! in the benchmark of provider-rxe: all callees included, minus the instructions of an empty
+//! in the benchmark of provider-rxe: including all callees, minus the instructions of an empty
 //! function. The table requires valgrind.
 //!
 //! If rdma-core's libmlx5 is installed, a C program makes the same calls on it, with a device in
-//! plain memory. Its instructions are a column beside ours on ConnectX ([`libmlx5`]); `--check`
-//! fails unless ours are fewer. Without it, previously recorded numbers are used.
+//! plain memory. Its instruction counts appear beside ours for ConnectX ([`libmlx5`]); `--check`
+//! fails unless ours are lower. Without it, previously recorded numbers are used.
 //!
-//! Another table covers a C program's calls of the linked `libibverbs.so.1` on a soft device
+//! Another table covers a C program's calls to the linked `libibverbs.so.1` on a soft device
 //! ([`library`]).
 //!
 //! # Safety
-//! The devices access no memory of work requests. Objects are live and used by one thread. The
-//! measured functions are exported under unique names, so that callgrind finds them.
+//! The devices access no memory that work requests name. Objects are live and used by one thread.
+//! The measured functions are exported under unique names, so that callgrind finds them.
 #![allow(unsafe_code)]
 
 #[path = "../tests/abi/mod.rs"]
@@ -51,25 +51,26 @@ use world::{Measured, REMOTE, RKEY, World};
 const COUNTED_CALLS: u32 = 256;
 /// Like [`COUNTED_CALLS`], for soft devices, whose queues are not emptied during the measurement.
 const COUNTED_SOFT_CALLS: u32 = 64;
-/// The maximum number of instructions per operation beyond the static API, if the program calls one
-/// function for the operation.
+/// The maximum number of instructions per operation beyond the static API's, if the program calls
+/// one function for the operation.
 const ABOVE: f64 = 30.0;
 
 /// An operation to measure, through the static API and through C's functions.
 struct Case<P: Measured> {
     operation: &'static str,
-    /// Operations per call.
+    /// The number of operations per call.
     per_call: u32,
-    /// The names of the measured functions, static and C, as seen by callgrind. For ConnectX,
+    /// The names of the measured functions, static and C, as callgrind shows them. For ConnectX,
     /// `libmlx5/cost.c` has a function with the second name.
     symbols: [&'static str; 2],
     calls: [fn(&mut World<P>); 2],
-    /// Prepares the queues for `calls` further calls, at most as many as fit.
+    /// Prepares the queues for `calls` further calls, or for as many as fit.
     ready: fn(&mut World<P>, calls: u32, per_call: u32),
-    /// The maximum number of instructions per operation beyond the static API. If the program calls
-    /// several functions for an operation, at most 30 for each of them.
+    /// The maximum number of instructions per operation beyond the static API's. If the program
+    /// calls several functions for an operation, the limit allows 30 for each.
     above: f64,
-    /// The instructions per operation in rdma-core's provider; C's functions must stay below.
+    /// The instructions per operation in rdma-core's provider; C's functions must stay below this
+    /// number.
     rdma_core: Option<f64>,
 }
 
@@ -87,7 +88,7 @@ macro_rules! cases {
             #[unsafe(no_mangle)]
             #[inline(never)]
             fn $c($c_world: &mut World<$provider>) {
-                // SAFETY: the objects are live; the requests and arrays are the world's.
+                // SAFETY: the objects are live; the requests and arrays belong to the world.
                 unsafe { $c_body }
             }
         )*
@@ -104,7 +105,8 @@ macro_rules! cases {
     };
 }
 
-/// Instructions of rdma-core's librxe. docs/benchmarks.md describes how they were counted.
+/// The instructions per operation in rdma-core's librxe. docs/benchmarks.md describes how they were
+/// counted.
 const SEND: Option<f64> = Some(185.0);
 const WR: Option<f64> = Some(125.0);
 const RECV: Option<f64> = Some(121.0);
@@ -294,8 +296,8 @@ cases! {
     c_cost_soft_lend_16_c(w) { c_lend(w, 16) }
 }
 
-/// Instructions of rdma-core's libmlx5. docs/benchmarks.md describes how they were counted, and why
-/// the limits beyond the static API are higher here.
+/// The instructions per operation in rdma-core's libmlx5. docs/benchmarks.md describes how they
+/// were counted, and why the limits beyond the static API's are higher here.
 const MLX5_INLINE: Option<f64> = Some(398.0);
 const MLX5_INLINE_16: Option<f64> = Some(193.0);
 const MLX5_SGE: Option<f64> = Some(368.0);
@@ -403,14 +405,14 @@ fn completed(world: &mut World<Rxe>, calls: u32, per_call: u32) {
     world.ends.complete(calls * per_call);
 }
 
-/// Returns at once: ConnectX queues have room for all requests.
+/// Returns at once, because ConnectX queues have space for all requests.
 fn ready(_: &mut World<Mlx5>, _calls: u32, _per_call: u32) {}
 
 fn sent(world: &mut World<Mlx5>, calls: u32, per_call: u32) {
     world.ends.complete(calls * per_call);
 }
 
-/// Returns at once: a soft device holds the requests.
+/// Returns at once, because a soft device holds the requests.
 fn held(_: &mut World<Soft>, _calls: u32, _per_call: u32) {}
 
 fn flushed(world: &mut World<Soft>, calls: u32, per_call: u32) {
@@ -445,8 +447,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the instructions of one call of a measured function. The environment requests a soft
-/// device.
+/// Returns the number of instructions that one call of a measured function takes. The environment
+/// requests a soft device.
 fn count(symbol: &str, calls: u32) -> Result<f64, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut valgrind = Command::new("valgrind");
@@ -454,8 +456,8 @@ fn count(symbol: &str, calls: u32) -> Result<f64, String> {
     count_in(valgrind, &program, &["--count", symbol], symbol, calls)
 }
 
-/// Prints a table and returns whether all limits are met. The instructions of an installed library
-/// are a limit as well.
+/// Prints a table and returns whether all limits are met. The instruction counts of an installed
+/// library are limits as well.
 fn table<P: Measured>(
     title: &str,
     cases: &[Case<P>],
@@ -497,7 +499,7 @@ fn table<P: Measured>(
     Ok(are_met)
 }
 
-/// Runs each measured call in a separate process without counting. `cargo test` runs this to catch
+/// Runs each measured call in a separate process, without counting. `cargo test` runs this to catch
 /// changes to the paper devices' commands.
 fn try_calls() -> ExitCode {
     let symbols = symbols(ON_PAPER).chain(symbols(ON_MLX5)).chain(symbols(ON_SOFT));
@@ -527,7 +529,7 @@ fn try_calls() -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// Returns the symbols of both forms of each case.
+/// Returns the symbols of both forms of every case.
 fn symbols<P: Measured>(cases: &'static [Case<P>]) -> impl Iterator<Item = &'static str> {
     cases.iter().flat_map(|case| case.symbols)
 }
@@ -543,7 +545,7 @@ fn run_calls(symbol: &str) {
     assert!(is_found, "{symbol}");
 }
 
-/// Calls a measured function of these cases, in portions that fit into the queues.
+/// Calls a measured function of these cases, in batches that fit into the queues.
 fn run_case<P: Measured>(
     cases: &[Case<P>],
     symbol: &str,

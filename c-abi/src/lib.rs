@@ -13,22 +13,22 @@
 //! |---|---|
 //! | [`rdmacm`] | `librdmacm.so.1`: connections by address |
 //! | [`mlx5dv`] | `libmlx5.so.1`: direct access to ConnectX devices |
-//! | [`symbols`], [`facade`] | the table of symbols, and functions that fail on every device |
-//! | [`tables`] | open devices: their providers and the tables of operations |
-//! | [`verbs`] | a file for each kind of object: its functions and its operations |
+//! | [`symbols`], [`facade`] | the symbol table, and functions that fail on every device |
+//! | [`tables`] | open devices: their providers and operation tables |
+//! | [`verbs`] | one file per kind of object: its functions and its operations |
 //! | [`handle`] | the objects behind C's pointers, and their locks |
 //! | [`abi`] | C's types, conversions, `errno`, functions without objects |
 //!
-//! An object of C is a box. The public struct comes first, then the provider's object, so a pointer
-//! held by the program is a pointer to the box. A control verb matches on the provider of its
+//! An object in C is a box: the public struct, then the provider's object. A pointer that the
+//! program holds is therefore a pointer to the box. A control verb matches on the provider of its
 //! context; `handle/context.rs` lists the providers. The data path has separate functions for each
-//! provider; as in C, the only indirect call is the one through the public table.
+//! provider; as in C, the only indirect call goes through the public table.
 //!
 //! # Safety
-//! Every exported function has the contract of the function of that name in rdma-core's libibverbs.
-//! Pointers are null where the manual page allows it, and otherwise point to live objects of this
-//! library or to the program's memory. Objects are not used after they were destroyed. Nothing is
-//! required beyond the requirements of C.
+//! Every exported function has the same contract as the function of that name in rdma-core's
+//! libibverbs. Pointers are null only where the manual page allows it, and otherwise point to live
+//! objects of this library or to the program's memory. Objects are not used after they were
+//! destroyed. Nothing more is required than in C.
 
 pub mod abi;
 pub mod symbols;

@@ -1,8 +1,8 @@
 //! Every symbol that `libibverbs.so.1` exports, with its version node and its state.
 //!
 //! This table is the only list of symbols. `cargo xtask c-abi` generates the linker's version
-//! script from it and rejects an image that lacks a row or exports a symbol without a row. The
-//! table in docs/c-abi.md is generated from it as well.
+//! script from it and rejects an image that lacks a listed symbol or exports an unlisted symbol.
+//! The table in docs/c-abi.md is generated from it as well.
 //!
 //! | nodes | names | content |
 //! |---|---|---|
@@ -13,7 +13,7 @@
 //!
 //! Each name is in its newest node. Two sets of older versions are omitted:
 //!
-//! - 33 names of `IBVERBS_1.0` that `IBVERBS_1.1` replaced in 2006. No program of a supported
+//! - 33 names of `IBVERBS_1.0` that `IBVERBS_1.1` replaced in 2006. No program in a supported
 //!   distribution was linked before then.
 //! - `mlx5dv_init_obj` in `MLX5_1.0`, which `MLX5_1.2` replaced in 2017.
 //!
@@ -35,16 +35,16 @@ pub struct Node {
 /// An exported symbol.
 #[derive(Clone, Copy, Debug)]
 pub struct Symbol {
-    /// The name in C.
+    /// The symbol's name in C.
     pub name: &'static str,
-    /// The implemented part of the function.
+    /// The state of the function's implementation.
     pub state: State,
 }
 
-/// The implemented part of a function.
+/// The state of a function's implementation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// The function works as its man page says on every device with the feature.
+    /// The function works as its man page says, on every device with the feature.
     Served,
     /// The function lacks a part, for this reason.
     Partial(&'static str),
@@ -78,8 +78,8 @@ const NO_SOCKETS: &str = "sockets over RDMA are not built: `EOPNOTSUPP`";
 const NO_ACM: &str = "routes are resolved without ibacm";
 const NO_EFA: &str = "no provider of EFA devices: `EOPNOTSUPP`";
 
-/// Returns every node of the image: first libibverbs, then librdmacm, then the providers'
-/// libraries.
+/// Returns every node of the image: first those of libibverbs, then of librdmacm, then of the
+/// providers' libraries.
 pub fn nodes() -> impl Iterator<Item = &'static Node> {
     [IBVERBS, PRIVATE, RDMACM, MLX5, EFA].into_iter().flatten()
 }
@@ -201,7 +201,7 @@ pub const IBVERBS: &[Node] = &[
 /// The nodes of libibverbs' private symbols, one per group of releases, from 22 to 65.
 ///
 /// Programs import only one private symbol: `ibv_devinfo` and pyverbs import `ibv_query_gid_type`
-/// from the node of their release. A program runs on the image if its node is listed here.
+/// from the node of their release. Such a program runs with the image if its node is listed here.
 pub const PRIVATE: &[Node] = &[
     node("IBVERBS_PRIVATE_22", &[served("ibv_query_gid_type")]),
     node("IBVERBS_PRIVATE_25", &[served("ibv_query_gid_type")]),

@@ -1,7 +1,8 @@
-//! Opening and closing devices: the tables of operations that programs use without a symbol.
+//! Opening and closing devices, and filling the operation tables that programs use without a
+//! symbol.
 //!
 //! Control operations in the tables are the same for every provider. Data path operations are
-//! functions of the context's provider.
+//! specific to the context's provider.
 //!
 //! # Safety
 //! Device pointers come from a list, and contexts are open.
@@ -108,8 +109,8 @@ impl<P: Provider> ProviderContext<P> {
         if !self.live.is_own() {
             return;
         }
-        // An object that the device fails to destroy stays: closing has no way to report it.
-        // SAFETY: the objects are in memory, because each is removed from the sets before it is
+        // An object that the device fails to destroy stays, because closing has no way to report
+        // it. SAFETY: the objects are in memory, because each is removed from the sets before it is
         // freed. An object that has already been destroyed returns `EINVAL`.
         unsafe {
             for qp in self.live.qps.take() {
@@ -128,10 +129,10 @@ impl<P: Provider> ProviderContext<P> {
 /// Creates the context of an opened device.
 ///
 /// # Safety
-/// `device` is in use. The context becomes another user of it.
+/// `device` is in use. The context becomes another of its users.
 unsafe fn start(device: *mut ibv_device, opened: OpenedContext) -> *mut ibv_context {
-    // As in C, programs may also issue kernel commands through the descriptor. SAFETY: the program
-    // is a C program and keeps the promises of one.
+    // As in rdma-core, programs may also issue kernel commands through the descriptor. SAFETY: the
+    // program is a C program, and keeps the promises that C requires.
     let exported = unsafe { opened.export_device() };
     let cmd_fd = exported.map(CmdFd::new).or_else(|_| CmdFd::stand_in(opened.device())).ok();
     let queries = opened.device();
@@ -256,10 +257,10 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     0
 }
 
-/// Opens the table's equivalent of a device named by another part of the process.
+/// Opens the device in the list that corresponds to a device from another part of the process.
 ///
 /// # Errors
-/// `ENODEV` if the list lacks it; the errors of listing and opening devices.
+/// `ENODEV` if the list lacks the device; any error from listing or opening devices.
 pub(crate) fn open_same(device: &Device) -> Result<*mut ibv_context, Errno> {
     let devices = device::list().map_err(|error| {
         errno::log(&error);

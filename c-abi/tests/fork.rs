@@ -1,9 +1,9 @@
-//! `ibv_fork_init`, and excluding ranges of pages from forks, in a process without earlier memory
-//! registrations.
+//! `ibv_fork_init`, and the exclusion of page ranges from forks, in a process without earlier
+//! memory registrations.
 //!
 //! # Safety
-//! The functions are declared as in verbs.h. The process maps separate memory, and no other thread
-//! uses it.
+//! The functions are declared as in verbs.h. The process maps memory for the test, which no other
+//! thread uses.
 #![allow(unsafe_code, missing_docs)]
 
 use core::ffi::{c_int, c_uint, c_void};
@@ -51,7 +51,7 @@ fn pages_are_excluded_while_a_range_covers_them_where_the_kernel_copies_none() {
     // SAFETY: the call only returns a number.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap();
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping.
+    // SAFETY: the call creates a new mapping.
     let base = unsafe {
         libc::mmap(core::ptr::null_mut(), 8 * page, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
     };
@@ -76,8 +76,8 @@ fn pages_are_excluded_while_a_range_covers_them_where_the_kernel_copies_none() {
     assert_eq!((ibv_dofork_range(at(5), 0), ibv_dofork_range(core::ptr::null_mut(), page)), (0, 0));
     assert_eq!(excluded(), [0; 0]);
 
-    // Including a page that was unmapped meanwhile succeeds. Excluding an unmapped page fails, such
-    // as the first one of every process.
+    // Including a page that was unmapped meanwhile succeeds. Excluding an unmapped page fails; the
+    // first page of every process is unmapped.
     assert_eq!(ibv_dontfork_range(at(7), page), 0);
     // SAFETY: nothing uses the mapping afterwards.
     assert_eq!(unsafe { libc::munmap(base, 8 * page) }, 0);

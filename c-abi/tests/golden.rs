@@ -1,9 +1,9 @@
 //! Compares the types and constants of `ibverbs_c::c` with `golden/verbs-*.txt` and `rdmacm-*.txt`.
-//! `cargo xtask abi` generates these with a C compiler from the headers of libibverbs and
+//! `cargo xtask abi` generates these files with a C compiler from the headers of libibverbs and
 //! librdmacm. `xtask/src/abi/header.rs` describes the file format.
 //!
-//! The types match the newest release. [`LATER`] lists by name everything that older releases lack,
-//! and [`SIZES`] the sizes that differ. Nothing else may differ.
+//! The types match the newest release. [`LATER`] lists everything that older releases lack, by
+//! name, and [`SIZES`] the sizes that differ. Nothing else may differ.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,18 +15,19 @@ use ibverbs_c::c::{LAYOUT, RDMA_LAYOUT};
 const RELEASES: &[u32] = &[44, 56, 65];
 const NEWEST: u32 = 65;
 
-/// A library's definitions.
+/// The definitions of a library.
 #[derive(Clone, Copy)]
 struct Library {
     /// The prefix of its golden files' names.
     stem: &'static str,
     /// The types and constants of this crate.
     layout: &'static [&'static [Item]],
-    /// Definitions by the first of the [`RELEASES`] that has them; all others are in 44.
+    /// Definitions, by the first of the [`RELEASES`] that has them; all other definitions are in
+    /// release 44.
     later: &'static [(u32, &'static [&'static str])],
-    /// Types that were smaller: the release, the type, its size in that release.
+    /// Types that were smaller: the release, the type, and its size in that release.
     sizes: &'static [(u32, &'static str, u32)],
-    /// The minimum number of definitions in the newest release.
+    /// The minimum number of definitions expected in the newest release.
     least: usize,
 }
 
@@ -148,13 +149,14 @@ const SIZES: &[(u32, &str, u32)] = &[
     (56, "verbs_context", 648),
 ];
 
-/// Types that grow at the front, which shifts all other offsets. All others grow at the end.
+/// The types that grow at the front, which shifts all other offsets. All other types grow at the
+/// end.
 const GROWN_AT_THE_FRONT: &[&str] = &["verbs_context"];
 
-/// Types that the headers leave opaque.
+/// The types that the headers leave opaque.
 const NOT_IN_THE_HEADER: &[&str] = &["_compat_ibv_port_attr"];
 
-/// Anonymous unions that are one field in Rust: the type, the field, its second name in C.
+/// Anonymous unions that are one field in Rust: the type, the field, and its second name in C.
 const TWO_NAMES: &[(&str, &str, &str)] =
     &[("ibv_send_wr", "imm_data", "invalidate_rkey"), ("ibv_wc", "imm_data", "invalidated_rkey")];
 
@@ -206,7 +208,7 @@ fn number(size: usize) -> i128 {
     i128::try_from(size).unwrap()
 }
 
-/// Returns C's name of a field.
+/// Returns the name of a field in C.
 fn c_name(field: &Field) -> &'static str {
     match field.name {
         "type_" => "type",
@@ -215,7 +217,7 @@ fn c_name(field: &Field) -> &'static str {
     }
 }
 
-/// Returns the definitions of this crate, with C's names.
+/// Returns this crate's definitions, with their C names.
 fn ours(library: Library) -> Definitions {
     let mut definitions = Definitions::new();
     let mut insert = |name: String, numbers| {
@@ -232,7 +234,7 @@ fn ours(library: Library) -> Definitions {
     for ty in types(library).filter(|ty| !NOT_IN_THE_HEADER.contains(&ty.rust_name)) {
         let name = match ty.path {
             None => ty.rust_name,
-            // C reaches its members through the outer type.
+            // C reaches the type's members through the outer type.
             Some("") => continue,
             Some(path) => path,
         };
@@ -258,7 +260,7 @@ fn ours(library: Library) -> Definitions {
     definitions
 }
 
-/// Returns the definitions of this crate, reduced to an older release.
+/// Returns this crate's definitions, reduced to those of an older release.
 fn as_of(library: Library, release: u32) -> Definitions {
     let mut definitions = ours(library);
     for name in library.later.iter().filter(|(since, _)| *since > release).flat_map(|(_, names)| *names) {
@@ -279,7 +281,7 @@ fn as_of(library: Library, release: u32) -> Definitions {
     definitions
 }
 
-/// Returns a line for each definition that differs.
+/// Returns one line per definition that differs.
 fn differences(rust: &Definitions, c: &Definitions) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, numbers) in rust {

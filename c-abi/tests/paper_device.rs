@@ -1,5 +1,5 @@
-//! Rare objects, through the symbols and the tables used by C programs, on a device that supports
-//! them all: the in-process table from the tests of `libibverbs-rs`.
+//! Rare objects, through the symbols and tables that C programs use, on a device that supports them
+//! all: the in-process device from the tests of `libibverbs-rs`.
 //!
 //! # Safety
 //! The tests pass live objects and memory of the stated sizes.
@@ -155,7 +155,7 @@ fn every_extended_attribute_of_a_device_has_its_place() {
     });
 }
 
-/// Set in the process that also has a soft device.
+/// The variable set in the process that also has a soft device.
 const TWO_PROVIDERS: &str = "VERBS_SOFT";
 
 #[test]
@@ -392,7 +392,7 @@ fn the_end_of_a_work_queue_waits_for_an_event_that_was_read() {
                 thread::yield_now();
             }
             assert_eq!(((*wq).events_completed, is_over.load(Ordering::SeqCst)), (0, false));
-            // The event's handler may use the queue until it acknowledges the event.
+            // An event handler may use the queue until it acknowledges the event.
             let mut change: ibv_wq_attr = zeroed();
             (change.attr_mask, change.wq_state) = (IBV_WQ_ATTR_STATE, IBV_WQS_RDY);
             assert_eq!(t.modify_wq.unwrap()(wq, &raw mut change), EINVAL);
@@ -437,7 +437,7 @@ fn an_event_of_a_tag_list_is_an_error_of_its_shared_receive_queue() {
     });
 }
 
-/// A rule followed by an action and counters, packed as programs do it.
+/// A rule followed by an action and counters, packed as programs pack them.
 #[repr(C, packed)]
 struct Packed {
     attr: ibv_flow_attr,

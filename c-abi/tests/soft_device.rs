@@ -1,12 +1,11 @@
-//! Queries and rare objects on a soft device, through the symbols and the tables used by C
-//! programs.
+//! Queries and rare objects on a soft device, through the symbols and tables that C programs use.
 //!
 //! Each test restarts itself in a process that has the device, because the environment requests the
 //! device.
 //!
 //! # Safety
-//! The tests call this library's functions by their C names, with the types of verbs.h. They pass
-//! live objects and memory of the stated sizes.
+//! The tests call this library's functions under their C names, with the types of verbs.h. They
+//! pass live objects and memory of the stated sizes.
 #![allow(unsafe_code)]
 
 mod abi;
@@ -25,7 +24,7 @@ use libc::{EFAULT, EINVAL, ENODATA, ENOENT, EOPNOTSUPP, ssize_t};
 
 use self::abi::*;
 
-/// Runs the case of a test with an open soft device, in a separate process.
+/// Runs a test's case with an open soft device, in a separate process.
 fn on_soft<F: FnOnce(*mut ibv_context)>(case: F) {
     if std::env::var_os("VERBS_SOFT").is_none() {
         // The case is a closure of the test: `soft_device::test::{{closure}}`.
@@ -429,11 +428,11 @@ fn options_that_the_device_lacks_are_not_logged_and_other_refusals_are() {
     });
 }
 
-/// Applies a seccomp verdict to `process_vm_readv` and `process_vm_writev` in this thread and in
-/// its future child threads.
+/// Applies a seccomp verdict to `process_vm_readv` and `process_vm_writev`, in this thread and in
+/// threads that it starts later.
 fn filter_accesses_by_the_kernel(verdict: u32) {
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    // The number of the call is the first word of `struct seccomp_data`.
+    // The system call number is the first word of `struct seccomp_data`.
     let mut program = [
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 2, 0, libc::SYS_process_vm_readv as u32),
@@ -442,7 +441,7 @@ fn filter_accesses_by_the_kernel(verdict: u32) {
         step(libc::BPF_RET | libc::BPF_K, 0, 0, verdict),
     ];
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the calls take numbers; the address of a program that outlives the call.
+    // SAFETY: the calls take numbers, and the address of a program that outlives the call.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);
@@ -452,7 +451,7 @@ fn filter_accesses_by_the_kernel(verdict: u32) {
 #[test]
 fn the_log_says_once_that_memory_of_files_cannot_be_checked() {
     const NAME: &str = "the_log_says_once_that_memory_of_files_cannot_be_checked";
-    /// Memory of a file: the library or the program.
+    /// File-backed memory, because the library or the program is a file.
     static mut STATIC: [u8; 64] = [1; 64];
     if std::env::var_os("VERBS_SOFT").is_none() {
         let log = again_with_soft(NAME);
@@ -698,7 +697,7 @@ fn direct_access_to_another_providers_device_is_refused() {
     });
 }
 
-/// Returns the text of a C array.
+/// Returns the text in a C array.
 fn text(array: &[core::ffi::c_char]) -> String {
     array.iter().take_while(|byte| **byte != 0).map(|byte| char::from(*byte as u8)).collect()
 }
@@ -754,12 +753,12 @@ fn the_files_of_a_device_say_what_its_queries_say_and_end_with_the_process() {
             assert_eq!(std::fs::read_to_string(dev.join("ibdev")).unwrap().trim(), text(&device.name));
             assert_eq!(dev.file_name().unwrap().to_str(), Some(&*text(&device.dev_name)));
             assert_eq!(ibdev.file_name().unwrap().to_str(), Some(&*text(&device.name)));
-            // A path that a program puts together as for sysfs.
+            // A path that programs build as for sysfs.
             assert!(ibdev.join("device/infiniband").join(text(&device.name)).join("ports/1/state").exists());
             let root = ibdev.ancestors().nth(3).unwrap();
             let mode = std::os::unix::fs::MetadataExt::mode(&root.metadata().unwrap());
             assert_eq!(mode & 0o777, 0o700);
-            // SAFETY: the child calls nothing but `exit`, which runs the library's functions.
+            // SAFETY: the child calls only `exit`, which runs the library's exit functions.
             unsafe {
                 let child = libc::fork();
                 if child == 0 {

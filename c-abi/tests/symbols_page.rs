@@ -1,4 +1,4 @@
-//! docs/c-abi.md shows every symbol of the table, a row for each node and state.
+//! docs/c-abi.md shows every symbol in the table, with one row per node and state.
 //!
 //! `BLESS=1 cargo test -p libibverbs-c --test symbols_page` rewrites the page's last section.
 
@@ -15,7 +15,7 @@ fn page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/c-abi.md")
 }
 
-/// Returns the section, with a table for each library.
+/// Returns the section, with one table per library.
 fn section() -> String {
     let mut text = String::from(HEADING);
     let libraries: [(&str, &[&[Node]]); 4] = [

@@ -1,8 +1,8 @@
-//! The measured calls of the static API and of C, made like the inline functions of
-//! verbs.h.
+//! The measured calls of the static API and of C, made as the inline functions in verbs.h make
+//! them.
 //!
 //! # Safety
-//! Devices access no memory of work requests, except for inline data. Objects are live.
+//! Devices access no memory that work requests name, except inline data. Objects are live.
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;
@@ -48,7 +48,8 @@ pub(crate) fn batch<P: Measured>(
     black_box(batch.complete().unwrap());
 }
 
-/// Polls completions one by one and reads the number, the status and four fields of each.
+/// Polls completions one by one and reads the request number, the status and four other fields of
+/// each.
 #[inline(always)]
 pub(crate) fn lend<P: Measured>(w: &mut World<P>, count: usize) {
     for _ in 0..count {
@@ -63,7 +64,7 @@ pub(crate) fn lend<P: Measured>(w: &mut World<P>, count: usize) {
     w.cq.end_poll();
 }
 
-/// Calls through a table's pointer without checking it, as verbs.h does.
+/// Calls through a pointer in a table without checking it, as verbs.h does.
 macro_rules! call {
     ($function:expr, $($argument:expr),*) => {
         ($function.unwrap_unchecked())($($argument),*)

@@ -1,5 +1,6 @@
-//! rdma-core's libmlx5, counted beside ours if it is installed. `cost.c` is a C program that makes
-//! the calls of cost.rs, and `kernel.c` is its ConnectX device, in plain memory like ours.
+//! Instruction counts of rdma-core's libmlx5, shown beside ours if it is installed. `cost.c` is a C
+//! program that makes the same calls as cost.rs, and `kernel.c` is its ConnectX device, in plain
+//! memory like ours.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,13 +10,13 @@ use callgrind::count_in;
 
 use crate::library::cc;
 
-/// The number of calls of the function in `cost.c`.
+/// The number of calls to the function in `cost.c`.
 const CALLS: u32 = 256;
 const EMPTY: &str = "c_cost_nothing";
 /// The exit status of `cost.c` if no library drives the device.
 const NOT_INSTALLED: i32 = 2;
 
-/// The device's sysfs files as read by libibverbs. The device file is /dev/zero, 1:5.
+/// The device's sysfs files, as libibverbs reads them. The device file is /dev/zero, 1:5.
 const SYSFS: &[(&str, &str)] = &[
     ("infiniband_verbs/abi_version", "6"),
     ("infiniband_verbs/uverbs0/ibdev", "mlx5_0"),
@@ -31,7 +32,7 @@ const SYSFS: &[(&str, &str)] = &[
 pub(crate) struct Libmlx5 {
     pub(crate) version: String,
     folder: PathBuf,
-    /// Instructions of the empty function.
+    /// The instructions that the empty function takes.
     empty: f64,
 }
 
@@ -57,8 +58,8 @@ impl Libmlx5 {
         Ok(Some(library))
     }
 
-    /// Returns the instructions that one call of a `cost.c` function takes, less the cost of the
-    /// empty function.
+    /// Returns the instructions that one call of a `cost.c` function takes, minus the instructions
+    /// of the empty function.
     ///
     /// # Errors
     /// The C program or valgrind failed.
@@ -104,15 +105,15 @@ impl Libmlx5 {
 
 impl Drop for Libmlx5 {
     fn drop(&mut self) {
-        // Remaining files are in the folder of temporary files.
+        // Any remaining files are in the folder for temporary files.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
 fn compile(program: &Path) -> Result<(), String> {
     let source = |name| format!("{}/benches/libmlx5/{name}", env!("CARGO_MANIFEST_DIR"));
-    // Libraries find the program's functions in place of libc's if they are exported. Some
-    // compilers fortify libc's functions, which then cannot be redefined.
+    // If the program exports its functions, libraries find these in place of libc's. Some compilers
+    // fortify libc's functions, which then cannot be redefined.
     let flags = ["-D_GNU_SOURCE", "-U_FORTIFY_SOURCE", "-rdynamic"].map(str::to_owned);
     cc(program, &[&flags[..], &[source("cost.c"), source("kernel.c")]].concat())
 }

@@ -1,14 +1,14 @@
 //! The cost of the linked library on a soft device, measured in a C program, `cost.c`.
 //!
 //! The device's work depends on time. Posting sends is therefore measured with batches that are
-//! aborted, and polling with completions that are already there.
+//! aborted, and polling with completions that have already arrived.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use callgrind::count_in;
 
-/// The number of calls of the function in `cost.c`.
+/// The number of calls to the function in `cost.c`.
 const CALLS: u32 = 64;
 const EMPTY: &str = "cost_nothing";
 

@@ -1,10 +1,10 @@
 //! Two ConnectX paper devices with the same queues: one behind the static API, one behind C's.
 //! Queues, doorbell records and registers are in plain memory.
 //!
-//! A queue has room for all requests of a measurement, because nothing completes them.
+//! A queue has space for all requests of a measurement, because nothing completes them.
 //!
 //! # Safety
-//! One thread has both ends of every queue. The C objects live as long as the program.
+//! One thread uses both ends of every queue. The C objects live as long as the program.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -27,7 +27,7 @@ use verbs_core::types::{CqInitAttr, QpAttr, QpAttrMask, QpCap, QpInitAttr, QpSta
 use crate::abi::{self, *};
 use crate::world::{INLINE_LEN, Measured, World, c_cq, c_move, c_qp};
 
-/// The number of requests that each queue has room for.
+/// The number of requests that fit into each queue.
 pub(crate) const SLOTS: u32 = 4096;
 /// The number of blocks in a send queue: an entry of a reliable queue pair takes up to 4.
 const BLOCKS: u32 = 4 * SLOTS;
@@ -96,7 +96,7 @@ pub(crate) fn world() -> World<Mlx5> {
     // The pollers look up the queue pairs at the first completion.
     world.ends.complete(1);
     assert_eq!(verbs_core::provider::CqOps::poll(&mut world.cq, &mut [Wc::default()]), 1);
-    // SAFETY: the queue is live; the array has room.
+    // SAFETY: the queue is live; the array has space.
     let polled = unsafe {
         let poll = table(c.context).context.ops.poll_cq.unwrap();
         poll(c.cq.cast(), 1, world.c_wcs.as_mut_ptr())
@@ -161,7 +161,7 @@ unsafe extern "C" {
     fn mlx5dv_init_obj(obj: *mut mlx5dv_obj, obj_type: u64) -> c_int;
 }
 
-/// Returns the memory of a completion queue's ring.
+/// Returns where a completion queue's ring is in memory.
 ///
 /// # Safety
 /// The queue is live.
@@ -177,7 +177,7 @@ unsafe fn ring(cq: *mut ibv_cq_ex) -> QueueDirect {
     }
 }
 
-/// The script of the opened device.
+/// The opened device's script.
 static DEVICE: Mutex<Option<Scripted>> = Mutex::new(None);
 
 fn devices() -> Vec<Result<DeviceInfo, Skipped>> {

@@ -1,7 +1,7 @@
 //! Two rxe paper devices with the same queues: one behind the static API, one behind C's.
 //!
 //! # Safety
-//! One thread has both ends of every queue. The C objects live as long as the program.
+//! One thread uses both ends of every queue. The C objects live as long as the program.
 #![allow(unsafe_code)]
 
 use core::mem::zeroed;
@@ -27,11 +27,11 @@ pub(crate) const SLOTS: u32 = 1024;
 const NAME: &str = "paper";
 const DRIVER_ID: u32 = 0xfeed;
 
-/// The kernel's ends of the queues, and shared receive queues.
+/// The kernel's ends of the queues, and the shared receive queues.
 pub(crate) struct Ends {
     pub(crate) srq: SrqQueue,
     pub(crate) c_srq: *mut ibv_srq,
-    /// The queues filled by the program.
+    /// The queues that the program fills.
     filled: [PaperQueue; 6],
     completions: [PaperQueue; 2],
 }
@@ -152,7 +152,7 @@ fn c_objects() -> ([PaperQueue; 3], PaperQueue, CObjects) {
     }
 }
 
-/// Expects the next mapping to map a queue.
+/// Expects that the next mapping maps this queue.
 ///
 /// # Safety
 /// Same as [`PaperQueue::region`].
@@ -161,7 +161,7 @@ unsafe fn map(script: &Scripted, offset: u64, queue: &PaperQueue) {
     script.expect_map(offset, queue.size(), unsafe { queue.region() });
 }
 
-/// The script of the opened device.
+/// The opened device's script.
 static SCRIPT: Mutex<Option<Scripted>> = Mutex::new(None);
 
 fn devices() -> Vec<Result<DeviceInfo, Skipped>> {

@@ -1,12 +1,13 @@
 //! Queues of soft devices: one behind the static API, one behind C's.
 //!
 //! The device's work depends on time and on packets. The queue pair for posting is therefore in
-//! SQD, where the device accepts requests and starts none. The completions to poll are flushed
-//! receives of another queue pair, moved to ERR: all of them are in the queue when that call
-//! returns.
+//! SQD, where the device accepts requests and starts none. The completions to poll are the flushed
+//! receives of another queue pair, which is moved to ERR: all of them are in the queue when that
+//! call returns.
 //!
 //! # Safety
-//! The device accesses no memory of these requests. The C objects live as long as the program.
+//! The device accesses no memory that these requests name. The C objects live as long as the
+//! program.
 #![allow(unsafe_code)]
 
 use core::mem::{MaybeUninit, zeroed};
@@ -28,7 +29,7 @@ use crate::world::{Measured, World, c_cq, c_move, c_qp};
 pub(crate) const SLOTS: u32 = 2048;
 const PORT: u8 = 1;
 
-/// Queue pairs whose receives are flushed, and the other objects of the device.
+/// The queue pairs whose receives are flushed, and the device's other objects.
 pub(crate) struct Ends {
     flushed: QpParts<Soft>,
     c_flushed: *mut ibv_qp,
@@ -42,7 +43,7 @@ impl Measured for Soft {
 }
 
 impl World<Soft> {
-    /// Completes `count` receives.
+    /// Completes `count` receives by flushing them.
     pub(crate) fn flush(&mut self, count: u32) {
         let Ends { flushed, c_flushed, .. } = &mut self.ends;
         move_to(flushed, &QpAttr { port_num: PORT, ..QpAttr::default() }, QpState::INIT);
@@ -63,7 +64,7 @@ impl World<Soft> {
     }
 }
 
-/// Creates both devices. The environment requests the one that C opens.
+/// Creates both devices. The environment requests the device that C opens.
 pub(crate) fn world() -> World<Soft> {
     let context = Soft::open(&SoftDevice::auto().unwrap()).unwrap();
     let pd = context.alloc_pd().unwrap();
@@ -104,7 +105,7 @@ fn move_to(parts: &mut QpParts<Soft>, attr: &QpAttr, to: QpState) {
     qp.modify(sq, rq, &QpAttr { qp_state: to, ..*attr }, required | QpAttrMask::STATE).unwrap();
 }
 
-/// Returns the queue pair for posting, the one to be flushed, and their completion queue.
+/// Returns the queue pair for posting, the queue pair to be flushed, and their completion queue.
 fn c_objects() -> (*mut ibv_qp, *mut ibv_qp, *mut ibv_cq_ex) {
     // SAFETY: the objects are used as the manual pages demand; zeroed integers and null pointers
     // are valid.

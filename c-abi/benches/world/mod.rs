@@ -35,13 +35,13 @@ pub(crate) struct World<P: Measured> {
     pub(crate) c_cq: *mut ibv_cq_ex,
     pub(crate) ends: P::Ends,
     pub(crate) sge: Sge,
-    /// The same, in memory that the compiler must assume other functions write to.
+    /// The same element, in memory that the compiler must assume other functions write.
     pub(crate) c_sge: *const ibv_sge,
     pub(crate) data: &'static [u8; INLINE_LEN],
     /// Sends, writes, and both with inline data.
     pub(crate) sends: [[SendWr<'static>; 16]; 4],
     pub(crate) recvs: [RecvWr<'static>; 16],
-    /// The same as lists of 1 and 16.
+    /// The same requests, as lists of 1 and of 16.
     pub(crate) c_sends: [*mut ibv_send_wr; 8],
     pub(crate) c_recvs: [*mut ibv_recv_wr; 2],
     pub(crate) wcs: [Wc; 16],
@@ -139,7 +139,7 @@ pub(crate) unsafe fn c_cq(context: *mut ibv_context, cqe: u32) -> *mut ibv_cq_ex
     }
 }
 
-/// Creates a C reliable queue pair with the functions of `ibv_qp_ex`.
+/// Creates a reliable queue pair in C that has the functions of `ibv_qp_ex`.
 ///
 /// # Safety
 /// The objects are live.

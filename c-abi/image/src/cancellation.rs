@@ -1,21 +1,21 @@
 //! Replacements for the C library's cancellation points that are not cancellation points
 //! themselves.
 //!
-//! A C program may cancel a thread while a call of this library makes a system call. The call then
-//! ends in the middle, without running destructors, and its locks stay locked. In rdma-core few
+//! A C program may cancel a thread while a call in this library makes a system call. The call then
+//! ends in the middle, without running destructors, and its locks stay locked. In rdma-core, few
 //! calls are cancellation points: the data path makes no system calls, and commands use `ioctl(2)`,
-//! which is not a cancellation point. In this library any call may write to an eventfd, read a
+//! which is not a cancellation point. In this library, any call may write to an eventfd, read a
 //! clock's file or send a packet.
 //!
 //! The linker (`--wrap`) therefore redirects all calls of these C functions in the image to this
 //! file, including calls from the crates below and from Rust's standard library.
 //! `xtask/src/c_abi/points.toml` lists the names. Programs keep their own `write`, because the
-//! image does not export one. A thread can be cancelled only in the waits, which call the C library
-//! by other names (`c-abi/src/handle/wait.rs`).
+//! image does not export one. A thread can be cancelled only in the waits, which call the C
+//! library's functions under other names (`c-abi/src/handle/wait.rs`).
 //!
 //! # Safety
-//! Each function behaves like the C library function of the same name, so the caller's promise for
-//! the arguments holds here as well.
+//! Each function behaves like the C library function of the same name, so the caller's promise
+//! about the arguments holds here as well.
 //!
 //! # References
 //! `pthreads(7)` (cancellation points), `syscall(2)`, `ld(1)` (`--wrap`)
@@ -29,7 +29,7 @@ use libc::{
     pthread_mutex_t, pthread_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, syscall, timespec,
 };
 
-/// Functions that make a system call directly. `syscall(2)` is not a cancellation point.
+/// Defines functions that make a system call directly. `syscall(2)` is not a cancellation point.
 macro_rules! raw {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty = ($($part:expr),*);)*) => {$(
         #[unsafe(no_mangle)]
@@ -40,7 +40,7 @@ macro_rules! raw {
     )*};
 }
 
-/// Functions called with cancellation disabled.
+/// Defines functions that call the C library with cancellation disabled.
 macro_rules! guarded {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> c_int = $real:ident;)*) => {
         unsafe extern "C" {
@@ -70,7 +70,7 @@ raw! {
         (libc::SYS_fallocate, fd, mode, offset, length);
     fn __wrap_getrandom(buf: *mut c_void, length: size_t, flags: c_uint) -> ssize_t =
         (libc::SYS_getrandom, buf, length, flags);
-    // In C the mode is optional, and the kernel ignores it unless the flags require it.
+    // In C, the mode is optional, and the kernel ignores it unless the flags require it.
     fn __wrap_open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int =
         (libc::SYS_openat, libc::AT_FDCWD, path, flags, mode);
     fn __wrap_open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int =
@@ -127,7 +127,7 @@ unsafe extern "C" fn __wrap_ppoll(
     unsafe { syscall(libc::SYS_ppoll, fds, count, timeout, mask, SIGSET) as c_int }
 }
 
-/// `poll(2)` by means of `ppoll(2)`, because aarch64 has no `poll` system call.
+/// `poll(2)`, implemented with `ppoll(2)`, because aarch64 has no `poll` system call.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_poll(fds: *mut pollfd, count: nfds_t, milliseconds: c_int) -> c_int {
     let timeout = u32::try_from(milliseconds).ok().map(|milliseconds| timespec {
@@ -139,22 +139,22 @@ unsafe extern "C" fn __wrap_poll(fds: *mut pollfd, count: nfds_t, milliseconds: 
     unsafe { __wrap_ppoll(fds, count, timeout, null()) }
 }
 
-/// Zero: an absent address's length, or the number of descriptors in an empty set.
+/// Zero: the length of an absent address, or the number of descriptors in an empty set.
 const NONE: c_long = 0;
-/// Size of the kernel's signal sets in bytes.
+/// The size of the kernel's signal sets in bytes.
 const SIGSET: size_t = 8;
 
 /// Keeps the calling thread from being cancelled until dropped.
 struct Disabled {
-    /// The previous state.
+    /// The previous cancellation state.
     before: c_int,
 }
 
 impl Disabled {
     fn new() -> Self {
         let mut before = 0;
-        // SAFETY: the state is one of the two valid ones; the pointer refers to a variable. The
-        // call cannot fail otherwise.
+        // SAFETY: the state is one of the two valid ones; the pointer refers to a variable. With
+        // these, the call cannot fail.
         unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
         Self { before }
     }
@@ -172,5 +172,6 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// The C library's value; a cancellation request stays pending until cancellation is enabled.
+/// The C library's value that disables cancellation; a cancellation request stays pending until
+/// cancellation is enabled.
 const PTHREAD_CANCEL_DISABLE: c_int = 1;

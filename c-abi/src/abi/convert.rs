@@ -1,4 +1,4 @@
-//! Conversions between the attributes of C and of `verbs_core`.
+//! Conversions between C's attributes and those of `verbs_core`.
 
 use core::ffi::{c_int, c_uint};
 
@@ -6,13 +6,13 @@ use verbs_core::types::{AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, Qp
 
 use crate::abi::c::{ibv_ah_attr, ibv_gid, ibv_global_route, ibv_qp_attr, ibv_qp_cap};
 
-/// Converts a C enumeration to its narrower type here. A value that does not fit becomes the
-/// largest one, which is unused in every enumeration.
+/// Converts a C enumeration to the narrower type used here. A value that does not fit becomes the
+/// maximum value, which no enumeration uses.
 pub(crate) fn narrow(value: c_uint) -> u8 {
     u8::try_from(value).unwrap_or(u8::MAX)
 }
 
-/// Converts the path in C's attributes.
+/// Converts a path from C's attributes.
 pub(crate) fn ah_attr_from_c(attr: &ibv_ah_attr) -> AhAttr {
     let grh = (attr.is_global != 0).then(|| GlobalRoute {
         dgid: gid_from_c(&attr.grh.dgid),
@@ -81,8 +81,8 @@ pub(crate) const fn cap_to_c(cap: &QpCap) -> ibv_qp_cap {
     }
 }
 
-/// Converts the attributes of a queue pair. Members outside the mask may hold anything. Only the
-/// lower 8 bits of an enumeration count, as in rdma-core's commands.
+/// Converts the attributes of a queue pair from C's. Members outside the mask may hold anything.
+/// Only the lower 8 bits of an enumeration are used, as in rdma-core's commands.
 pub(crate) fn qp_attr_from_c(attr: &ibv_qp_attr) -> QpAttr {
     QpAttr {
         qp_state: QpState(attr.qp_state as u8),

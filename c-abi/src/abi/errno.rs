@@ -23,7 +23,7 @@ pub(crate) fn set(errno: c_int) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// Sets `errno` and returns it, for a call that has logged the error, or whose failure is normal.
+/// Sets `errno` and returns it, for a call that has logged the error or whose failure is normal.
 #[cold]
 pub(crate) fn refuse(errno: Errno) -> c_int {
     set(errno.raw());
@@ -56,9 +56,9 @@ pub(crate) fn code(result: Result<(), Error>) -> c_int {
 #[cold]
 pub(crate) fn log(what: &dyn core::fmt::Display) {
     if let Some(log) = destination() {
-        // A failed log write changes no call's result.
+        // A failure to write the log must not change a call's result.
         let _ = match log {
-            // Avoids the standard library's lock, which a thread of a parent process may hold.
+            // This avoids the standard library's lock, which a thread of a parent process may hold.
             Log::Stderr => nix::unistd::write(std::io::stderr(), format!("libibverbs: {what}\n").as_bytes())
                 .map(drop)
                 .map_err(Into::into),
@@ -90,16 +90,16 @@ pub(crate) fn pointer<T>(result: Result<*mut T, Error>) -> *mut T {
     result.unwrap_or_else(|error| fail_null(&error))
 }
 
-/// Returns the error of a call rejected by this library itself, and the reason.
+/// Returns the error for a call that this library itself rejects, with the reason.
 #[cold]
 pub(crate) fn refused(verb: &'static str, errno: Errno, reason: &'static str) -> Error {
     Error::new(verb, "", errno).because(Cause::Other { reason: reason.into() })
 }
 
-/// The reason of a call whose attributes have members that the library does not know.
+/// The reason for rejecting attributes with members that the library does not know.
 pub(crate) const UNKNOWN_MEMBERS: &str = "the attributes have members unknown to this library";
 
-/// Returns the error of a call that cannot use its object.
+/// Returns the error for a call that cannot use its object.
 #[cold]
 pub(crate) fn unavailable(verb: &'static str, errno: Errno) -> Error {
     let reason = match errno {
@@ -111,19 +111,19 @@ pub(crate) fn unavailable(verb: &'static str, errno: Errno) -> Error {
     refused(verb, errno, reason)
 }
 
-/// Returns the error of a call that may not begin because [memory is short](reserve::has_room).
+/// Returns the error for a call that must not begin because [memory is short](reserve::has_room).
 #[cold]
 pub(crate) fn short_of_memory(verb: &'static str) -> Error {
     Error::new(verb, "", Errno::NOMEM).because(Cause::Allocation { bytes: reserve::CALL as u64 })
 }
 
-/// Returns the error of a null pointer.
+/// Returns the error for a null pointer.
 #[cold]
 pub(crate) fn null(verb: &'static str, pointer: &'static str) -> Error {
     Error::new(verb, "", Errno::INVAL).because(Cause::Other { reason: format!("{pointer} is null").into() })
 }
 
-/// Returns the verb of a function, from the path of an item inside of it.
+/// Returns the verb that a function implements, derived from the path of an item inside it.
 #[cold]
 pub(crate) fn verb_of(item: &'static str) -> &'static str {
     let function = item.rsplit("::").find(|part| !matches!(*part, "here" | "{{closure}}")).unwrap_or(item);
@@ -131,7 +131,7 @@ pub(crate) fn verb_of(item: &'static str) -> &'static str {
     name.strip_prefix("ibv_").or_else(|| name.strip_prefix("rdma_")).unwrap_or(name)
 }
 
-/// Names the verb of the enclosing function.
+/// Names the verb that the enclosing function implements.
 macro_rules! this_verb {
     () => {{
         const fn here() {}

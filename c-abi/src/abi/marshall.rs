@@ -1,11 +1,11 @@
-//! Conversions between structs of the kernel's connection management and of verbs.
+//! Conversions between the kernel's connection management structs and verbs structs.
 //!
 //! A null pointer converts nothing. Fields that the kernel's struct lacks stay unchanged:
 //! `qp_state` and `rate_limit` of queue pair attributes.
 //!
 //! # Safety
 //! The functions are exported under names reserved by this library's version script. They access
-//! the caller's structs field by field through raw pointers, because these may be uninitialised.
+//! the caller's structs field by field through raw pointers, because they may be uninitialised.
 #![allow(unsafe_code)]
 
 use uverbs_abi::ib_user_sa::IbUserPathRec;
@@ -132,8 +132,8 @@ mod tests {
     #[repr(align(8))]
     struct Bytes([u8; 144]);
 
-    /// Converts the bytes 1, 2, 3 and so on into a buffer of `ee` bytes, and returns the result's
-    /// bytes.
+    /// Converts a source of the bytes 1, 2, 3 and so on into a buffer filled with `ee`, and returns
+    /// the buffer's bytes.
     fn converted<D, S>(convert: unsafe extern "C" fn(*mut D, *const S)) -> String {
         let src = Bytes(core::array::from_fn(|at| at as u8 + 1));
         let mut dst = Bytes([0xee; 144]);
@@ -148,7 +148,7 @@ mod tests {
         })
     }
 
-    // The bytes are rdma-core 44.0's results for the same input.
+    // The expected bytes are the results of rdma-core 44.0 for the same input.
 
     #[test]
     fn an_address_has_the_bytes_of_the_c_library() {

@@ -4,11 +4,11 @@
 //! | module | content |
 //! |---|---|
 //! | [`c`] | the types of `infiniband/verbs.h`, `rdma/rdma_cma.h` and `infiniband/mlx5dv.h` |
-//! | [`convert`] | conversions between the attributes of C and of `verbs_core` |
+//! | [`convert`] | conversions between C's attributes and those of `verbs_core` |
 //! | [`errno`] | `errno`, the log of failed calls, and the checks that begin a function |
 //! | [`reserve`] | memory for small allocations when the process has none left |
 //! | [`rates`], [`strings`] | numbers and names of values |
-//! | [`marshall`], [`sysfs`] | copies between C's structs, files of `/sys` |
+//! | [`marshall`], [`sysfs`] | copies between structs, sysfs files |
 
 pub mod c;
 pub mod marshall;

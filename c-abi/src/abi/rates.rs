@@ -20,7 +20,7 @@ pub extern "C" fn ibv_rate_to_mult(rate: ibv_rate) -> c_int {
     number(rate, Rate::mult)
 }
 
-/// Returns the rate that is a multiple of 2.5 Gbit/s; `IBV_RATE_MAX` if there is none.
+/// Returns the rate that is `mult` times 2.5 Gbit/s; `IBV_RATE_MAX` if there is no such rate.
 ///
 /// # References
 /// `mult_to_ibv_rate(3)`
@@ -38,7 +38,7 @@ pub extern "C" fn ibv_rate_to_mbps(rate: ibv_rate) -> c_int {
     number(rate, Rate::mbps)
 }
 
-/// Returns the rate of exactly this many Mbit/s; `IBV_RATE_MAX` if there is none.
+/// Returns the rate of exactly this many Mbit/s; `IBV_RATE_MAX` if there is no such rate.
 ///
 /// # References
 /// `mbps_to_ibv_rate(3)`
@@ -99,7 +99,7 @@ mod tests {
     fn every_number_has_the_rate_of_the_c_library_or_none() {
         for number in (-2..1_300_000).chain([c_int::MIN, c_int::MAX]) {
             let rate = |column: fn(&(ibv_rate, c_int, c_int)) -> c_int| {
-                // -1: the rate has no multiple.
+                // -1 means that the rate is not a multiple.
                 RATES.iter().find(|row| number > 0 && column(row) == number).map_or(IBV_RATE_MAX, |row| row.0)
             };
             assert_eq!(mult_to_ibv_rate(number), rate(|row| row.1), "{number}");

@@ -1,9 +1,9 @@
 //! Memory for small allocations when the process has none left.
 //!
-//! Rust ends the process when an ordinary allocation fails; a C library reports `ENOMEM`. Anything
-//! that a program can make large (queues, tables) already uses fallible allocations. [`Allocator`],
-//! which `libibverbs.so.1` uses, serves the small ones: if `malloc(3)` fails, they come from a
-//! mebibyte reserved by the library.
+//! Rust aborts the process when an ordinary allocation fails; a C library reports `ENOMEM`.
+//! Anything that a program can make large (queues, tables) already uses fallible allocations.
+//! [`Allocator`], which `libibverbs.so.1` uses, serves the small allocations: if `malloc(3)` fails,
+//! they come from a mebibyte that the library has reserved.
 //!
 //! ```text
 //!   alloc ── malloc ──► memory
@@ -28,18 +28,18 @@ use core::ptr::{self, null_mut};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::alloc::System;
 
-/// Size in bytes of a unit, the smallest piece of the reserve, and the largest alignment.
+/// The size in bytes of a unit, the smallest piece of the reserve; also the maximum alignment.
 const UNIT: usize = 256;
 
-/// The units of a group: an allocation lies in one group.
+/// The number of units in a group; an allocation lies within one group.
 const GROUP: usize = 64;
 
-/// The largest allocation that the reserve serves, in bytes.
+/// The maximum size of an allocation that the reserve serves, in bytes.
 const LARGEST: usize = UNIT * GROUP;
 
 const GROUPS: usize = 64;
 
-/// A generous upper bound of the memory that one call allocates in pieces of up to [`LARGEST`]
+/// A generous upper bound on the memory that one call allocates in pieces of up to [`LARGEST`]
 /// bytes.
 pub(crate) const CALL: usize = 64 << 10;
 
@@ -55,7 +55,7 @@ pub(crate) fn has_room() -> bool {
     RESERVE.used.load(Ordering::Relaxed) == 0 || can_allocate(CALL)
 }
 
-/// Returns whether C's allocator has this many bytes in one piece.
+/// Returns whether C's allocator can provide this many bytes in one piece.
 #[cold]
 fn can_allocate(size: usize) -> bool {
     let Ok(layout) = Layout::from_size_align(size, 16) else { return false };
@@ -127,8 +127,8 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// Units of memory, and a record of those in use. No call waits, so neither a cancelled thread nor
-/// a concurrent fork can block others.
+/// The units of memory, and a record of which are in use. No call waits, so neither a cancelled
+/// thread nor a concurrent fork can block other threads.
 struct Reserve {
     /// The number of units in use.
     used: AtomicUsize,
@@ -175,7 +175,7 @@ impl Reserve {
         null_mut()
     }
 
-    /// Returns a piece to the reserve; returns false for other memory.
+    /// Takes back a piece of the reserve; returns false for other memory.
     #[inline]
     fn give_back(&self, piece: *mut u8, layout: Layout) -> bool {
         let Some(index) = self.index_of(piece) else { return false };
@@ -185,7 +185,7 @@ impl Reserve {
         true
     }
 
-    /// Returns the number of the unit at an address of the reserve.
+    /// Returns the number of the unit at an address in the reserve.
     #[inline]
     fn index_of(&self, piece: *mut u8) -> Option<usize> {
         let offset = piece.addr().wrapping_sub(self.memory.get().addr());
@@ -193,7 +193,7 @@ impl Reserve {
     }
 }
 
-/// Returns the number of units of a layout, unless it is too large for the reserve.
+/// Returns the number of units that a layout needs; `None` if it is too large for the reserve.
 const fn units(layout: Layout) -> Option<usize> {
     if layout.size() > LARGEST || layout.align() > UNIT {
         return None;

@@ -14,10 +14,10 @@ use verbs_core::types::{AsyncEventType, PortState, WcStatus};
 
 use crate::abi::c::{ibv_event_type, ibv_node_type, ibv_port_state, ibv_wc_status};
 
-/// A name with its terminator and zero padding.
+/// A name, with its terminator and zero padding.
 type Name = [u8; 48];
 
-/// The name of an unnamed value.
+/// The text for a value without a name.
 static UNKNOWN: Name = name("unknown");
 
 const fn name(text: &str) -> Name {
@@ -91,7 +91,7 @@ mod tests {
         unsafe { CStr::from_ptr(name) }.to_str().unwrap()
     }
 
-    /// rdma-core 44.0's results, numbered from 0. All other numbers returned `unknown`.
+    /// The results of rdma-core 44.0 for the numbers from 0 on. All other numbers return `unknown`.
     const WC_STATUS: &[&str] = &[
         "success",
         "local length error",
@@ -119,7 +119,7 @@ mod tests {
         "TM software rendezvous",
     ];
 
-    /// Same as [`WC_STATUS`]; the last one is from release 61.
+    /// Same as [`WC_STATUS`], except that the last name is from release 61.
     const EVENT_TYPE: &[&str] = &[
         "CQ error",
         "local work queue catastrophic error",

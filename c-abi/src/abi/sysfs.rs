@@ -1,4 +1,4 @@
-//! The mount point of sysfs; reading a sysfs file.
+//! The sysfs mount point, and reading a sysfs file.
 //!
 //! # Safety
 //! The functions are exported under names reserved by this library's version script. They pass the
@@ -18,9 +18,9 @@ use verbs_core::fork::ForkLock;
 /// Returns the mount point of sysfs without trailing slashes: `/sys`, or the environment variable
 /// `SYSFS_PATH`.
 ///
-/// The first call reads the variable. It is ignored if empty, and if the program runs with more
-/// rights than its caller. The C library ignores it only in setuid programs. The device search uses
-/// the same directory.
+/// The first call reads the variable. The variable is ignored if empty, and if the program runs
+/// with more rights than its caller. rdma-core ignores it only in setuid programs. The device
+/// search uses the same directory.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     static PATH: ForkLock<Option<&CStr>> = ForkLock::new(None);
@@ -44,12 +44,12 @@ const SYSFS_PATH_MAX: usize = 256;
 /// Reads the file `dir/file` into a buffer with one system call and returns its length without the
 /// trailing newline. A terminator replaces the newline, or follows the last byte.
 ///
-/// Returns 0 for an empty file and leaves the buffer unchanged. Returns -1 with the errno of
+/// Returns 0 for an empty file and leaves the buffer unchanged. Returns -1 with the errno from
 /// `open(2)` or `read(2)`; -1 with `EINVAL` for a null name; and -1 if the contents fill the buffer
-/// without a trailing newline, which leaves no room for a terminator.
+/// without a trailing newline, which leaves no space for a terminator.
 ///
 /// # Safety
-/// `dir` and `file` are null or terminated strings, and `buf` has room for `size` bytes.
+/// `dir` and `file` are null or terminated strings, and `buf` has space for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_read_sysfs_file(
     dir: *const c_char,
@@ -77,10 +77,10 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
 /// Returns the length of the contents, or `None` if the buffer is too short for a terminator.
 ///
 /// # Errors
-/// The errno of `open(2)` or `read(2)`.
+/// The errno from `open(2)` or `read(2)`.
 ///
 /// # Safety
-/// `buf` has room for `size` bytes.
+/// `buf` has space for `size` bytes.
 unsafe fn read(dir: &CStr, file: &CStr, buf: *mut u8, size: usize) -> Result<Option<usize>, Errno> {
     let path = [dir.to_bytes(), b"/", file.to_bytes_with_nul()].concat();
     // SAFETY: the path is terminated.
@@ -129,7 +129,7 @@ mod tests {
         }
 
         /// Reads a file into a buffer of `size` bytes. Returns the result, the errno, and the
-        /// buffer with the byte behind it.
+        /// buffer including the byte after it.
         fn read(&self, file: &str, size: usize) -> (c_int, Errno, Vec<u8>) {
             let dir = CString::new(self.0.as_os_str().as_bytes()).unwrap();
             let file = CString::new(file).unwrap();

@@ -1,7 +1,7 @@
 //! `efadv_*`, the API of `libefa.so.1`.
 //!
 //! # References
-//! `efadv.h` of rdma-core 65.
+//! `efadv.h` in rdma-core 65.
 
 use super::facade;
 

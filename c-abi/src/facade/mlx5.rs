@@ -1,7 +1,7 @@
-//! `mlx5dv_*`: the part of the API of `libmlx5.so.1` that fails on every device.
+//! `mlx5dv_*`: the functions of `libmlx5.so.1` that fail on every device.
 //!
 //! # References
-//! `mlx5dv.h` of rdma-core 65.
+//! `mlx5dv.h` in rdma-core 65.
 
 use core::ffi::c_void;
 
@@ -144,7 +144,7 @@ facade! {
     }
 }
 
-/// Reports the sizes of exported objects: 0, because no object can be exported.
+/// Reports the sizes of exported objects, which are 0 because no object can be exported.
 ///
 /// # Safety
 /// `sizes` is null or has `len` writable bytes.

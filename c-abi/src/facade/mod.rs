@@ -10,14 +10,14 @@
 //! | `null` | a null pointer | `EOPNOTSUPP` |
 //! | `nothing` | | unchanged |
 //!
-//! Functions of a provider's API fail as in rdma-core on a device of another vendor, if the C
+//! Functions of a provider's API fail as they do in rdma-core on another vendor's device, if the C
 //! function checks the device. Programs then fall back to plain verbs.
 //!
 //! # Safety
-//! Unsafe code is used to export functions under C's names. No other function of the image has
+//! Unsafe code is used to export functions under their C names. No other function in the image has
 //! these names: the linker rejects duplicates. The functions declare no parameters, although C
-//! passes some. In the C calling conventions of Linux targets, the caller owns and releases the
-//! argument registers and the argument area of the stack, so a callee may ignore both. Only
+//! passes some. In the C calling conventions on Linux, the caller owns and releases the argument
+//! registers and the argument area of the stack, so a callee may ignore both. Only
 //! `_mlx5dv_get_export_sizes` has parameters; it states its contract.
 #![allow(unsafe_code)]
 
@@ -78,7 +78,7 @@ macro_rules! unsupported {
 }
 use unsupported;
 
-/// Logs the call of a function that fails on every device. `errno` stays as it was.
+/// Logs a call of a function that fails on every device. `errno` is unchanged.
 #[cold]
 fn log(name: &str) {
     let errno = nix::errno::Errno::last_raw();

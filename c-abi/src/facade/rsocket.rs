@@ -1,8 +1,9 @@
-//! Sockets over RDMA (`rsocket(7)`) of `librdmacm.so.1`, which are not implemented. A program that
-//! calls them by name, rather than by preloading, gets an error from the first call.
+//! The sockets over RDMA (`rsocket(7)`) in `librdmacm.so.1`, which are not implemented. A program
+//! that calls these functions by name, rather than through preloading, gets an error from the first
+//! call.
 //!
 //! # References
-//! `rsocket.h` of rdma-core 65.
+//! `rsocket.h` in rdma-core 65.
 
 use super::facade;
 

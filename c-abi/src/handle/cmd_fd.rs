@@ -1,7 +1,7 @@
 //! [`CmdFd`]: the descriptor shown as `ibv_context.cmd_fd`.
 //!
-//! Programs duplicate it before they query the device's capabilities. A device without a file
-//! therefore shows the file of its events instead, as a stand-in.
+//! Programs duplicate the descriptor before they query the device's capabilities. A device without
+//! a file therefore shows its event file instead, as a stand-in.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
@@ -17,19 +17,19 @@ pub(crate) struct CmdFd {
     stands_for: Option<(u64, u64)>,
 }
 
-/// Files shown as `cmd_fd` for devices that have none.
+/// The files shown as `cmd_fd` for devices without a file.
 static STAND_INS: ForkLock<BTreeSet<(u64, u64)>> = ForkLock::new(BTreeSet::new());
 
 impl CmdFd {
-    /// Takes the file of a kernel device.
+    /// Wraps a kernel device's file.
     pub(crate) const fn new(file: OwnedFd) -> Self {
         Self { file, stands_for: None }
     }
 
-    /// Returns a descriptor that represents a device without a file.
+    /// Returns a descriptor that stands in for a device without a file.
     ///
     /// # Errors
-    /// Any errno from opening the device's events.
+    /// Any errno from opening the device's event file.
     pub(crate) fn stand_in(device: &dyn DeviceOps) -> Result<Self, Error> {
         let error = |errno| Error::new("open_device", device.device_name(), errno);
         let file = device.async_fd()?.try_clone_to_owned().map_err(|io| error(Errno::from_io(&io)))?;
@@ -58,7 +58,7 @@ fn identity(file: BorrowedFd<'_>) -> Result<(u64, u64), Errno> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// Returns whether a file represents a device without a file.
+/// Returns whether a file stands in for a device without a file.
 pub(crate) fn is_stand_in(file: BorrowedFd<'_>) -> bool {
     let stand_ins = STAND_INS.lock_or(BTreeSet::new);
     identity(file).is_ok_and(|identity| stand_ins.contains(&identity))

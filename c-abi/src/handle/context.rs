@@ -1,14 +1,14 @@
-//! [`Opened`]: an open device, and the call of a verb for its provider.
+//! [`Opened`]: an open device, and calls of verbs for its provider.
 //!
 //! Control operations are methods of [`ProviderContext`], generic over the provider. [`verb!`]
-//! picks the context's provider and calls the method for it; the reasons are in
+//! selects the context's provider and calls its method; the reasons are in
 //! `docs/decisions/0046-control-verbs-of-c-are-generic.md`.
 //!
-//! Only this file lists the providers. Other files name a provider for its own behaviour: errnos of
-//! its C library, operations of ConnectX, the files and the memory of soft devices.
+//! Only this file lists the providers. Other files name a provider only for behaviour specific to
+//! it: the errnos of its C library, ConnectX operations, the files and the memory of soft devices.
 //!
 //! # Safety
-//! A pointer to an `ibv_context` of this library is a pointer into its [`Opened`], which lives
+//! A pointer to an `ibv_context` from this library is a pointer into its [`Opened`], which lives
 //! until `ibv_close_device`.
 #![allow(unsafe_code)]
 
@@ -26,7 +26,7 @@ use crate::handle::live_objects::LiveObjects;
 
 /// A provider's open device.
 pub(crate) struct ProviderContext<P: Provider> {
-    /// The owner, which points to the provider's context.
+    /// The owner of the provider's context, to which `context` points.
     opened: OpenedContext,
     context: NonNull<P::Context>,
     pub(crate) live: LiveObjects,
@@ -42,7 +42,7 @@ impl<P: Provider> ProviderContext<P> {
         unsafe { self.context.as_ref() }
     }
 
-    /// Returns the context, without its provider.
+    /// Returns the context with its provider hidden.
     pub(crate) fn erased(&self) -> &dyn ContextOps<Erased> {
         &*self.opened
     }
@@ -151,7 +151,7 @@ pub(crate) unsafe fn provided<'a>(context: *mut ibv_context) -> &'a AnyProviderC
     unsafe { &(*outer(context)).provided }
 }
 
-/// Returns the provider's context of any provider.
+/// Returns the context of any provider, with the provider hidden.
 ///
 /// # Safety
 /// `context` is open.

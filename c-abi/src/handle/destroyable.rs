@@ -1,11 +1,13 @@
-//! [`Destroyable`]: a provider's object that threads may use while another one tries to destroy it.
+//! [`Destroyable`]: a provider's object that threads may use while another thread tries to destroy
+//! it.
 //!
 //! C permits this: the attempt fails with `EBUSY` while another object needs this one, or while the
 //! other thread handles the object's last event. Destroying takes a provider's object by value, so
 //! threads must exclude each other here.
 //!
 //! A forked child has copies of the locks, but lacks the threads that held some of them. A call
-//! that would wait for a lock of its parent fails with `ENODEV` instead, here and in [`Exclusive`].
+//! that would wait for a lock held by its parent fails with `ENODEV` instead, here and in
+//! [`Exclusive`].
 //!
 //! # Safety
 //! A [`Loan`] points to a value behind a lock that the loan holds.
@@ -22,7 +24,7 @@ use verbs_core::{Errno, Error};
 
 use crate::abi::errno::unavailable;
 
-/// A value until it is destroyed.
+/// A value that exists until it is destroyed.
 #[derive(Debug)]
 pub(crate) struct Destroyable<T> {
     /// The process that created the lock.
@@ -30,7 +32,7 @@ pub(crate) struct Destroyable<T> {
     lock: RwLock<Option<T>>,
 }
 
-/// A value used by one call at a time.
+/// A value that one call at a time may use.
 #[derive(Debug)]
 pub(crate) struct Exclusive<T>(ForkLock<T>);
 
@@ -48,11 +50,11 @@ impl<T> Exclusive<T> {
     }
 }
 
-/// Returns the lock if the attempt has taken it, and otherwise waits for it. Does not wait if
+/// Returns the lock if the attempt acquired it, and otherwise waits for it. Does not wait if
 /// another process created the lock, because no thread may exist to release it.
 ///
 /// # Errors
-/// `ENODEV` instead of waiting in such a process.
+/// `ENODEV` in such a process, instead of waiting.
 fn take<G>(process: u32, tried: TryLockResult<G>, wait: impl FnOnce() -> LockResult<G>) -> Result<G, Errno> {
     match tried {
         Ok(lock) => Ok(lock),
@@ -62,7 +64,7 @@ fn take<G>(process: u32, tried: TryLockResult<G>, wait: impl FnOnce() -> LockRes
     }
 }
 
-/// A call's use of a value, which is not destroyed meanwhile.
+/// A call's use of a value, which cannot be destroyed meanwhile.
 #[derive(Debug)]
 pub(crate) struct Loan<'a, T> {
     value: NonNull<T>,
@@ -70,7 +72,8 @@ pub(crate) struct Loan<'a, T> {
 }
 
 impl<T> Loan<'_, T> {
-    /// Returns the value for longer than the loan is borrowed, so that the loan may move.
+    /// Returns the value with a lifetime that does not borrow the loan, so that the loan can be
+    /// moved.
     ///
     /// # Safety
     /// The loan outlives the reference.
@@ -97,8 +100,8 @@ impl<T> Destroyable<T> {
     /// Lends the value to a call, after any attempt to destroy it has ended.
     ///
     /// # Errors
-    /// `EINVAL` if another thread destroyed it while this one handles its last event; `ENODEV` in a
-    /// forked child, if a thread of the parent was changing or destroying it.
+    /// `EINVAL` if another thread destroyed the value while this thread handles its last event;
+    /// `ENODEV` in a forked child, if a thread of the parent was changing or destroying it.
     pub(crate) fn lend(&self, verb: &'static str) -> Result<Loan<'_, T>, Error> {
         let lock = take(self.process, self.lock.try_read(), || self.lock.read())
             .map_err(|errno| unavailable(verb, errno))?;
@@ -106,7 +109,7 @@ impl<T> Destroyable<T> {
         Ok(Loan { value, _lock: lock })
     }
 
-    /// Changes the value, after other calls that use it have ended.
+    /// Changes the value once other calls that use it have ended.
     ///
     /// # Errors
     /// Same as [`lend`](Self::lend).
@@ -118,8 +121,8 @@ impl<T> Destroyable<T> {
     /// Destroys the value, or leaves it unchanged.
     ///
     /// # Errors
-    /// `EBUSY` while another call uses it, as from the kernel; in a forked child `ENODEV` instead;
-    /// the error of `destroy`.
+    /// `EBUSY` while another call uses the value, as from the kernel, or `ENODEV` instead in a
+    /// forked child; any error from `destroy`.
     pub(crate) fn destroy<R>(
         &self,
         verb: &'static str,
@@ -133,12 +136,12 @@ impl<T> Destroyable<T> {
         }
     }
 
-    /// Like [`destroy`](Self::destroy), but first waits for the calls of threads that handle its
-    /// events.
+    /// Destroys the value like [`destroy`](Self::destroy), but first waits for the calls of threads
+    /// that handle its events.
     ///
     /// # Errors
-    /// The error of `destroy`; `EINVAL` if another thread destroyed the value; `ENODEV` in a forked
-    /// child, if a thread of the parent was using it.
+    /// Any error from `destroy`; `EINVAL` if another thread destroyed the value; `ENODEV` in a
+    /// forked child, if a thread of the parent was using it.
     pub(crate) fn destroy_waiting<R>(
         &self,
         verb: &'static str,
@@ -184,7 +187,7 @@ mod tests {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 shared.destroy("test", |value| -> Result<(), _> {
-                    // Like a provider that moves the object from one box to another.
+                    // As with a provider that moves the object from one box to another.
                     drop(value);
                     begun.send(()).unwrap();
                     may_go_on.recv().unwrap();

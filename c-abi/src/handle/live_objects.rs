@@ -1,7 +1,7 @@
-//! [`LiveObjects`]: the objects that give peers access to a context.
+//! [`LiveObjects`]: the objects of a context that give peers access.
 //!
 //! In C, `ibv_close_device` closes the kernel device's file, and the kernel destroys the remaining
-//! objects. Here objects keep their device open, so closing destroys only the objects that give
+//! objects. Here, objects keep their device open, so closing destroys only the objects that give
 //! peers access: queue pairs, then windows, then regions. The others stay until the process ends.
 
 use core::marker::PhantomData;
@@ -37,7 +37,7 @@ impl LiveObjects {
 }
 
 /// The addresses of the live objects of one kind. If the parent was changing the set at a fork, the
-/// forked child no longer updates it and destroys nothing at the end.
+/// child no longer updates it, and destroys nothing when the device is closed.
 #[derive(Debug)]
 pub(crate) struct Addresses<C> {
     set: Exclusive<BTreeSet<usize>>,
@@ -59,8 +59,8 @@ impl<C> Addresses<C> {
         object
     }
 
-    /// Removes an object before its memory is freed. It may already be destroyed by then, while the
-    /// call waits for events to be acknowledged.
+    /// Removes an object before its memory is freed. The object may already be destroyed, while the
+    /// call still waits for events to be acknowledged.
     pub(crate) fn remove(&self, object: *mut C) {
         if let Ok(mut set) = self.set.lock() {
             set.remove(&object.addr());

@@ -1,11 +1,11 @@
 //! [`Spin`]: the lock of a queue.
 //!
 //! C promises that any thread may post and poll. A call holds the lock for a few hundred
-//! instructions, so a thread that finds it taken spins first.
+//! instructions, so a thread that finds the lock taken spins first.
 //!
 //! A program may poll without pause, so the lock may be free only for moments. If spinning fails, a
-//! thread therefore *waits*: it counts itself and takes a number. Waiting threads take turns in the
-//! order of their numbers.
+//! thread therefore *waits*: it counts itself as waiting and takes a number. Waiting threads take
+//! turns in the order of their numbers.
 //!
 //! ```text
 //!   a thread                          takes the lock
@@ -15,20 +15,20 @@
 //!   waits for its turn                not yet: it sleeps
 //! ```
 //!
-//! While a thread waits, each other thread takes the lock at most once more, with an attempt that
-//! it had already begun. If the lock is held for long, or the machine has more threads than
-//! processors, waiting threads sleep and leave their processors to the others.
+//! While a thread waits, each other thread acquires the lock at most once more, with an attempt
+//! that it had already begun. If the lock is held for long, or the machine has more threads than
+//! processors, waiting threads sleep and leave their processors to other threads.
 //!
-//! Releasing the lock is a store and wakes no thread, because waking would cost each post and each
-//! poll a barrier. The next thread that needs the lock, usually a poller, wakes the thread whose
-//! turn it is. That thread also wakes up by itself from time to time.
+//! Releasing the lock is only a store and wakes no thread, because waking would cost every post and
+//! every poll a barrier. The next thread that needs the lock, usually a poller, wakes the thread
+//! whose turn it is. The sleeping thread also wakes up by itself from time to time.
 //!
 //! A forked child has a copy of each lock, but not the threads that held it or waited for it. A
 //! taken lock contains the generation of its holder's process ([`verbs_core::fork::generation`]),
-//! so the child waits only for its own threads. For any other thread, waiting ends at once. A
-//! thread checks for a fork before it waits. Taking a free lock needs no check, because the lock
-//! works with either generation. A program that opens a kernel device and calls `daemon(3)` uses
-//! its locks as before.
+//! so the child waits only for its own threads. If it would wait for any other thread, the wait
+//! ends at once. A thread checks for a fork before it waits. Acquiring a free lock needs no check,
+//! because the lock works with either generation. A program that opens a kernel device and calls
+//! `daemon(3)` uses its locks as before.
 //!
 //! # Safety
 //! [`Spin`] gives `&mut` access to its value to one owner at a time. `futex(2)` compares and waits;
@@ -51,12 +51,12 @@ use verbs_core::fork::{current_generation, generation};
 pub(crate) struct Spin<T> {
     /// 0, or the generation of the holder's process.
     holder: AtomicU32,
-    /// Whether the value has ended. The lock then stays taken, so only waiting threads read this.
+    /// Whether the value has ended. The lock then stays held, so only waiting threads read this.
     has_ended: AtomicBool,
     /// The negated number of waiting threads, or [`SINGLE`]. One word holds both, so the common
     /// case costs one test. It is negative to differ from every generation ([`Attempt`]).
     waiting: AtomicI32,
-    /// The number that the next thread to wait takes.
+    /// The number for the next thread that waits.
     next: AtomicU32,
     /// The number whose turn it is.
     turn: AtomicU32,
@@ -64,7 +64,7 @@ pub(crate) struct Spin<T> {
     sleep: AtomicU32,
     /// The generation of the process whose threads wait, if any do.
     line: AtomicU32,
-    /// The generation of the process that found the lock taken by a parent's thread.
+    /// The generation of the process that found the lock held by a thread of its parent.
     lost: AtomicU32,
     value: UnsafeCell<T>,
 }
@@ -73,8 +73,8 @@ pub(crate) struct Spin<T> {
 unsafe impl<T: Send> Sync for Spin<T> {}
 
 impl<T> Spin<T> {
-    /// Returns the lock of a value. The lock does nothing if the program has promised that only one
-    /// thread at a time uses the value.
+    /// Creates a lock around a value. The lock does nothing if the program has promised that only
+    /// one thread at a time uses the value.
     pub(crate) fn new(value: T, is_single_threaded: bool) -> Self {
         Self {
             holder: AtomicU32::new(0),
@@ -115,22 +115,22 @@ impl<T> Spin<T> {
         is_locked.then(|| {
             // SAFETY: this call holds the lock, and releases it after the end of the borrow.
             let result = with(unsafe { &mut *self.value.get() });
-            // SAFETY: taken above, or not needed.
+            // SAFETY: the lock was acquired above, or is not needed.
             unsafe { self.unlock() };
             result
         })
     }
 
-    /// Takes the lock, until [`unlock`](Self::unlock). Returns false if no thread will release it:
-    /// see [`why_not`](Self::why_not).
+    /// Acquires the lock, which is held until [`unlock`](Self::unlock). Returns false if no thread
+    /// will release it: see [`why_not`](Self::why_not).
     #[inline(always)]
     pub(crate) fn lock(&self) -> bool {
         let attempt = self.attempt();
         attempt.has_lock() || self.wait(attempt)
     }
 
-    /// Returns why the lock could not be taken: `EINVAL` if the value has ended; `ENODEV` in a
-    /// forked child if a thread of its parent held the lock or waited for it.
+    /// Returns the reason why the lock could not be acquired: `EINVAL` if the value has ended;
+    /// `ENODEV` in a forked child if a thread of its parent held the lock or waited for it.
     #[cold]
     pub(crate) fn why_not(&self) -> Errno {
         if self.has_ended.load(Ordering::Acquire) { Errno::INVAL } else { Errno::NODEV }
@@ -145,9 +145,9 @@ impl<T> Spin<T> {
         self.wake_first();
     }
 
-    /// Takes the lock if it is free and no thread waits. Otherwise the caller calls
-    /// [`wait`](Self::wait). Queues that need no lock go there too, which saves the other queues a
-    /// test.
+    /// Acquires the lock if it is free and no thread waits. Otherwise the caller calls
+    /// [`wait`](Self::wait). Queues that need no lock take that path too, which saves all other
+    /// queues a test.
     #[inline(always)]
     pub(crate) fn attempt(&self) -> Attempt {
         match self.waiting.load(Ordering::Relaxed) {
@@ -156,14 +156,14 @@ impl<T> Spin<T> {
         }
     }
 
-    /// Takes the lock if it is free.
+    /// Acquires the lock if it is free.
     #[inline(always)]
     fn swap(&self) -> Attempt {
         Attempt(self.holder.swap(generation(), Ordering::Acquire))
     }
 
     /// Records that a thread of a parent process holds the lock, because the attempt has
-    /// overwritten its generation.
+    /// overwritten that process's generation.
     fn note(&self, attempt: Attempt) {
         let own = current_generation();
         if attempt.was_made() && attempt.0 != own {
@@ -171,7 +171,7 @@ impl<T> Spin<T> {
         }
     }
 
-    /// Takes the lock if it is free. Returns whether it did.
+    /// Acquires the lock if it is free. Returns whether it did so.
     fn take(&self) -> bool {
         let attempt = self.swap();
         if !attempt.has_lock() {
@@ -225,7 +225,7 @@ impl<T> Spin<T> {
         unsafe { &mut *self.value.get() }
     }
 
-    /// Returns the address of the value, for an owner that ends it.
+    /// Returns the address of the value, for the owner that ends the value.
     pub(crate) const fn as_ptr(&self) -> *mut T {
         self.value.get()
     }
@@ -265,14 +265,14 @@ impl<T> Spin<T> {
     /// Counts this thread as waiting, and returns its number.
     fn enter_line(&self) -> u32 {
         // Any waiting thread belongs to this process: after a fork with waiting threads, the child
-        // has given up.
+        // does not wait.
         self.line.store(current_generation(), Ordering::Relaxed);
-        // In one total order with the turns: see `wait_in_line`.
+        // This is in one total order with the turns: see `wait_in_line`.
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Waits for the turn of a number, and then for the lock. Returns false if no thread will
+    /// Waits until it is this number's turn, and then for the lock. Returns false if no thread will
     /// release it.
     fn wait_in_line(&self, number: u32) -> bool {
         let mut spins = 0;
@@ -290,22 +290,22 @@ impl<T> Spin<T> {
         }
         let is_taken = self.take_turn();
         // This precedes the next turn, so a thread that finds no waiting thread finds the lock
-        // taken.
+        // held.
         self.waiting.fetch_add(1, Ordering::Relaxed);
         let next = number.wrapping_add(1);
-        // Either this thread sees the next one counted, or the next one sees its turn before it
-        // sleeps. Each thread writes before it reads the other's value, and all four accesses have
-        // one total order.
+        // Either this thread sees the next thread counted, or the next thread sees its turn before
+        // it sleeps. Each thread writes before it reads the other's value, and all four accesses
+        // have one total order.
         self.turn.swap(next, Ordering::SeqCst);
-        // The next thread may sleep. Once awake, it takes the lock soon after this thread has
-        // released it.
+        // The next thread may be asleep. Once awake, it acquires the lock soon after this thread
+        // has released it.
         if self.waiting.load(Ordering::SeqCst) < 0 {
             futex_wake(&self.turn, bit_of(next));
         }
         is_taken
     }
 
-    /// Takes the lock as soon as it is free. Returns false if no thread will release it.
+    /// Acquires the lock as soon as it is free. Returns false if no thread will release it.
     fn take_turn(&self) -> bool {
         let (mut spins, mut nanoseconds) = (0, FIRST_SLEEP);
         loop {
@@ -335,14 +335,14 @@ impl<T> Spin<T> {
     }
 }
 
-/// The result of one attempt to take a lock: the previous value of the holder's word, or the
+/// The result of one attempt to acquire a lock: the previous value of the holder's word, or the
 /// negative count of waiting threads if the attempt was not made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Attempt(u32);
 
 impl Attempt {
-    /// Returns whether the attempt has taken the lock.
+    /// Returns whether the attempt acquired the lock.
     #[inline(always)]
     pub(crate) const fn has_lock(self) -> bool {
         self.0 == 0
@@ -354,7 +354,7 @@ impl Attempt {
     }
 }
 
-/// In place of the number of waiting threads: only one thread at a time uses the value.
+/// Replaces the number of waiting threads if only one thread at a time uses the value.
 const SINGLE: i32 = i32::MIN;
 /// The next thread in turn is asleep.
 const ASLEEP: u32 = 1;
@@ -366,11 +366,11 @@ const YIELDS: u32 = 4;
 /// The number of times that a waiting thread checks the lock before it sleeps.
 const SPINS: u32 = 500;
 /// The first sleep of the thread whose turn it is, in nanoseconds. Each sleep is twice as long as
-/// the last, up to a limit.
+/// the previous one, up to a limit.
 const FIRST_SLEEP: u32 = 20_000;
 const LAST_SLEEP: u32 = 1_000_000;
 
-/// All bits of a futex: any thread.
+/// All wake bits of a futex, which match any thread.
 pub(crate) const ANY: u32 = libc::FUTEX_BITSET_MATCH_ANY as u32;
 
 /// Returns the wake bit of the thread with this number, which few other threads share.
@@ -378,8 +378,8 @@ const fn bit_of(number: u32) -> u32 {
     1 << (number % 32)
 }
 
-/// Sleeps while the word is `expected`, until a thread wakes it by one of the bits or the given
-/// nanoseconds have passed. Wakeups may be spurious.
+/// Sleeps while the word is `expected`, until a thread wakes this thread with one of the bits or
+/// the given nanoseconds have passed. Wakeups may be spurious.
 pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, bits: u32, nanoseconds: Option<u32>) {
     let until = nanoseconds.map(|nanoseconds| {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -395,7 +395,7 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, bits: u32, nanoseconds
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wait, expected, until, no_word, bits) };
 }
 
-/// Wakes the threads that sleep on the word with one of the bits.
+/// Wakes the threads that sleep on the word with at least one of these bits.
 pub(crate) fn futex_wake(word: &AtomicU32, bits: u32) {
     let wake = libc::FUTEX_WAKE_BITSET | libc::FUTEX_PRIVATE_FLAG;
     let (no_time, no_word) = (core::ptr::null::<libc::timespec>(), core::ptr::null::<u32>());
@@ -537,7 +537,7 @@ mod tests {
             })
             .collect();
         for _ in 0..200 {
-            // Like a thread that has spun without success.
+            // As a thread does that has spun without success.
             let number = lock.enter_line();
             let before = polls.load(Ordering::SeqCst);
             assert!(lock.wait_in_line(number));

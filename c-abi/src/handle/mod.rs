@@ -2,11 +2,11 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`context`] | an open device, and the call of a verb for its provider |
+//! | [`context`] | an open device, and calls of verbs for its provider |
 //! | [`cmd_fd`] | the descriptor shown as `ibv_context.cmd_fd` |
-//! | [`object`] | an object of C together with the provider's object |
-//! | [`live_objects`] | the live objects that give peers access to a context |
-//! | [`destroyable`] | objects that threads may use while another one destroys them |
+//! | [`object`] | an object in C, together with the provider's object |
+//! | [`live_objects`] | the live objects of a context that give peers access |
+//! | [`destroyable`] | objects that threads may use while another thread destroys them |
 //! | [`lock`], [`thread`] | the lock of a queue, the calling thread's number |
 //! | [`wait`] | the system calls that are cancellation points |
 

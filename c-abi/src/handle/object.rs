@@ -1,4 +1,4 @@
-//! [`Object`]: an object of C together with the provider's object.
+//! [`Object`]: an object in C, together with the provider's object.
 //!
 //! # Safety
 //! A pointer to the public struct is a pointer to the box, because `c` is its first field and the
@@ -27,7 +27,7 @@ use crate::abi::c::{
 use crate::abi::errno::{code, refused};
 use crate::handle::destroyable::{Destroyable, Loan};
 
-/// An object of C: the public struct and the provider's object.
+/// An object in C: the public struct, and the provider's object behind it.
 #[repr(C)]
 pub(crate) struct Object<C, T> {
     /// The public struct, which the program may write.
@@ -123,7 +123,7 @@ impl<C: HasContext, T: 'static> Object<C, T> {
     /// its public struct.
     ///
     /// # Errors
-    /// `ENOENT` if not, as the kernel returns for a handle of another context.
+    /// `ENOENT` otherwise, as the kernel returns for a handle from another context.
     ///
     /// # Safety
     /// `object` is a live object of the public type, of any provider.
@@ -190,7 +190,7 @@ impl<C: HasContext, T: 'static> Object<C, Destroyable<T>> {
 }
 
 impl<C: HasContext, T: Destroy + 'static> Object<C, Destroyable<T>> {
-    /// Destroys and frees the object; leaves it unchanged if the provider fails.
+    /// Destroys and frees the object. If the provider fails, the object is unchanged.
     ///
     /// # Safety
     /// `object` is a live object of this type, and no other thread uses it if the call succeeds.
@@ -199,7 +199,8 @@ impl<C: HasContext, T: Destroy + 'static> Object<C, Destroyable<T>> {
         unsafe { Self::destroy_then(object, verb, || {}) }
     }
 
-    /// Like [`destroy`](Self::destroy), and runs `then` before another object can get the address.
+    /// Destroys the object like [`destroy`](Self::destroy), and runs `then` before another object
+    /// can get the address.
     ///
     /// # Safety
     /// Same as [`destroy`](Self::destroy).
@@ -243,13 +244,13 @@ pub(crate) unsafe fn public<T: Copy>(at: *const T) -> T {
     unsafe { ptr::read_volatile(at) }
 }
 
-/// The reason of a call whose object is another provider's or another context's.
+/// The reason for rejecting an object of another provider or another context.
 const FOREIGN: &str = "the object belongs to another context";
 
-/// The reason of a call whose object has another handle in its public struct.
+/// The reason for rejecting an object whose public struct has another handle.
 const CHANGED: &str = "the handle in the object's struct is not the object's";
 
-/// Compares the handle in a public struct, which C libraries pass to the kernel, with the object's
+/// Compares the handle in a public struct, which rdma-core passes to the kernel, with the object's
 /// actual handle.
 ///
 /// # Errors

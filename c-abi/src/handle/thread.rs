@@ -4,8 +4,8 @@
 //! The code reads registers and changes nothing.
 #![allow(unsafe_code)]
 
-/// Returns a nonzero number unique among live threads: the address of the C library's thread block.
-/// This takes one instruction, whereas `pthread_self` is a call.
+/// Returns a nonzero number that is unique among live threads: the address of the C library's
+/// thread block. This takes one instruction, whereas `pthread_self` is a call.
 #[inline(always)]
 pub(crate) fn current() -> usize {
     #[cfg(target_arch = "x86_64")]
@@ -27,7 +27,7 @@ pub(crate) fn current() -> usize {
         thread
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    // SAFETY: no condition.
+    // SAFETY: the call has no preconditions.
     unsafe {
         libc::pthread_self() as usize
     }

@@ -2,17 +2,17 @@
 //! in them.
 //!
 //! The linker replaces the C library's other cancellation points in `libibverbs.so.1`
-//! (`c-abi/image/src/cancellation.rs`). It leaves these alone: `read` and `poll` by their other
+//! (`c-abi/image/src/cancellation.rs`). It leaves these alone: `read` and `poll` under their other
 //! names `__read` and `__poll`, and `pthread_testcancel`.
 //!
 //! Cancelling a thread does not run the destructors of its active calls. A wait therefore holds no
-//! lock, and the thread [keeps](keeping) each value that must be dropped at its end.
+//! lock, and the thread [keeps](keeping) each value that must be dropped when the thread ends.
 //!
 //! # Signals
 //! `read(2)` continues after a signal whose handler has `SA_RESTART`; `poll(2)` never does. A
-//! thread that works for its device waits in `poll(2)`, and the kernel does not report which
-//! signal ended it. The wait continues if all handlers of the process have `SA_RESTART`; handlers
-//! of faults do not count.
+//! thread that does its device's work waits in `poll(2)`, and the kernel does not report which
+//! signal ended that call. The wait continues if all handlers of the process have `SA_RESTART`;
+//! handlers of faults do not count.
 //!
 //! # Safety
 //! The functions are `read(2)`, `poll(2)` and `pthread_testcancel(3)`. They unwind if the thread is
@@ -29,8 +29,8 @@ use libc::{POLLIN, nfds_t, pollfd, size_t, ssize_t};
 use verbs_core::Errno;
 use verbs_core::provider::{Awaited, DeviceOps, Next, WAIT_FILES, Wait};
 
-/// Declares functions that unwind when their thread is cancelled. With `panic = "abort"`, Rust
-/// would abort on an unwind through the ABI "C-unwind", but lets it pass through "C".
+/// Declares functions that unwind if their thread is cancelled. With `panic = "abort"`, Rust would
+/// abort on an unwind through the ABI "C-unwind", but lets it pass through "C".
 macro_rules! unwinding {
     ($($item:item)*) => {
         #[cfg(panic = "unwind")]
@@ -54,7 +54,7 @@ const NO_LIMIT: c_int = -1;
 /// Returns whether it read the whole record; otherwise `errno` is set.
 ///
 /// # Safety
-/// `record` is plain data and matches the descriptor's records.
+/// `record` is plain data and has the format of the descriptor's records.
 pub(crate) unsafe fn read_record<T>(fd: RawFd, record: &mut T) -> bool {
     // SAFETY: the buffer has the given length.
     let len = unsafe { cancellable_read(fd, (&raw mut *record).cast(), size_of::<T>()) };
@@ -64,7 +64,7 @@ pub(crate) unsafe fn read_record<T>(fd: RawFd, record: &mut T) -> bool {
 /// Waits until a descriptor is readable.
 ///
 /// # Errors
-/// The errno of `poll(2)`, notably `EINTR`.
+/// The errno from `poll(2)`, notably `EINTR`.
 pub(crate) fn readable(fd: RawFd) -> Result<(), Errno> {
     any_readable(&mut [pollfd { fd, events: POLLIN, revents: 0 }])
 }
@@ -78,17 +78,17 @@ fn any_readable(fds: &mut [pollfd]) -> Result<(), Errno> {
 }
 
 thread_local! {
-    /// The wait of a thread that sleeps.
+    /// The wait of this thread while it sleeps.
     static SLEEPING: Cell<Option<Box<dyn Wait>>> = const { Cell::new(None) };
 }
 
-/// Reads one record of 8 bytes from a socket of a device that has [waits](DeviceOps::waits), as
-/// [`read_record`] does. A thread that has to wait works for the device meanwhile.
+/// Reads one 8-byte record from a socket of a device that has [waits](DeviceOps::waits), as
+/// [`read_record`] does. A thread that has to wait does the device's work meanwhile.
 ///
 /// # Errors
-/// Any errno of `recv(2)` and `poll(2)`.
+/// Any errno from `recv(2)` or `poll(2)`.
 pub(crate) fn receive_record(fd: RawFd, device: &dyn DeviceOps) -> Result<u64, Errno> {
-    // SAFETY: this thread holds no lock and no value.
+    // SAFETY: this thread holds no lock and no value that must be dropped.
     unsafe { pthread_testcancel() };
     let mut waiting = None;
     loop {
@@ -134,16 +134,17 @@ fn is_nonblocking(fd: RawFd) -> bool {
     flags != -1 && flags & libc::O_NONBLOCK != 0
 }
 
-/// Returns whether calls continue after each of the program's signal handlers. A fault has its
-/// cause in the running code, so it interrupts no wait.
+/// Returns whether calls continue after each of the program's signal handlers. A fault is caused by
+/// the running code, so it never interrupts a wait.
 fn handlers_restart() -> bool {
     const FAULTS: [c_int; 7] =
         [libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGSYS, libc::SIGTRAP];
     (1..=libc::SIGRTMAX()).filter(|signal| !FAULTS.contains(signal)).all(|signal| {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: nothing is changed, and the buffer has the type. An all-zero action is valid.
+        // SAFETY: the call changes nothing, and the buffer has the right type. An all-zero action
+        // is valid.
         let action = unsafe {
-            // Fails for the signals of the C library, whose handlers restart.
+            // This fails for the C library's own signals, whose handlers restart calls.
             libc::sigaction(signal, core::ptr::null(), action.as_mut_ptr());
             action.assume_init()
         };
@@ -155,7 +156,8 @@ fn handlers_restart() -> bool {
 /// Calls `wait` while the thread keeps `value`, which is dropped if the thread is cancelled in the
 /// wait. Returns the value.
 ///
-/// A thread that is already ending cannot keep values: a cancellation then leaks the value.
+/// A thread that is already ending cannot keep values: in that case, a cancellation leaks the
+/// value.
 pub(crate) fn keeping<T>(
     place: &'static LocalKey<Cell<Option<T>>>,
     value: T,

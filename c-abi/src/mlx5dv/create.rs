@@ -1,6 +1,6 @@
-//! Queues and memory with ConnectX-specific attributes. Attributes that request nothing special
-//! behave like the plain functions. All others are rejected, except the entry size of a completion
-//! queue.
+//! Queues and memory with ConnectX-specific attributes. If the attributes request nothing special,
+//! these functions behave like the plain functions. All other attributes are rejected, except the
+//! entry size of a completion queue.
 //!
 //! # Safety
 //! See the parent module.
@@ -36,7 +36,7 @@ macro_rules! checked {
     };
 }
 
-/// The reason of an object with options of ConnectX that cannot be had.
+/// The reason for rejecting ConnectX options that cannot be provided.
 const UNSUPPORTED: &str = "the device or this library lacks an option of the attributes";
 
 /// Returns the entry format that a completion queue's attributes request.
@@ -44,7 +44,7 @@ const UNSUPPORTED: &str = "the device or this library lacks an option of the att
 /// # Errors
 /// Same as libmlx5 and the kernel: `EINVAL` for unknown bits, for compression or padding that the
 /// device lacks, and for more than one form of compression. `EOPNOTSUPP` for padding on a device
-/// that has it.
+/// that supports it.
 fn entries(
     attr: &mlx5dv_cq_init_attr,
     comp_caps: mlx5dv_cqe_comp_caps,
@@ -126,7 +126,7 @@ unsafe extern "C" fn mlx5dv_create_cq(
 /// The options that a queue pair's attributes request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct QpOptions {
-    /// Whether the program builds requests itself.
+    /// Whether the program builds its own requests.
     has_own: bool,
     /// Whether received data may be placed in completions.
     scatter: ScatterToCqe,
@@ -135,8 +135,8 @@ struct QpOptions {
 /// Returns the options that a queue pair's attributes request.
 ///
 /// # Errors
-/// Same as libmlx5: `EINVAL` for unknown bits, and for a type that requires others. `EOPNOTSUPP`
-/// for unsupported options.
+/// Same as libmlx5: `EINVAL` for unknown bits, and for a queue pair type that requires other
+/// attributes. `EOPNOTSUPP` for unsupported options.
 fn check_qp(attr: &mlx5dv_qp_init_attr, is_driver: bool) -> Result<QpOptions, Errno> {
     const KNOWN: u64 = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS
         | MLX5DV_QP_INIT_ATTR_MASK_DC
@@ -190,7 +190,7 @@ unsafe extern "C" fn mlx5dv_create_qp(
         if !options.has_own {
             return create_qp_scattering(context, attr, options.scatter);
         }
-        // ConnectX-specific operations require the ones that begin and end a batch.
+        // ConnectX-specific operations require the operations that begin and end a batch.
         let mut with_ops = attr.read();
         if with_ops.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS == 0 {
             with_ops.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
@@ -314,7 +314,7 @@ mod tests {
         }
         let wrong = mlx5dv_cq_init_attr { comp_mask: flags, flags: 2, ..attr };
         assert_eq!(entries(&wrong, none, true), Err(Errno::INVAL));
-        // One form at a time; the device supports all of them.
+        // One form at a time, on a device that supports all forms.
         let all = mlx5dv_cqe_comp_caps { max_num: 4, supported_format: 7 };
         let form =
             |cqe_comp_res_format| mlx5dv_cq_init_attr { comp_mask: format, cqe_comp_res_format, ..attr };

@@ -1,5 +1,5 @@
-//! The supported functions of `libmlx5.so.1`, for devices of the provider `mlx5`. The others are in
-//! `facade`.
+//! The supported functions of `libmlx5.so.1`, for devices of the provider `mlx5`. The other
+//! functions are in `facade`.
 //!
 //! | file | functions |
 //! |---|---|
@@ -8,12 +8,13 @@
 //! | `qp_ex` | requests built by the program |
 //! | `create` | queues and memory with ConnectX-specific attributes |
 //!
-//! For a device of another provider each reports `EOPNOTSUPP`, as rdma-core's functions do.
+//! On a device of another provider, each function reports `EOPNOTSUPP`, as rdma-core's functions
+//! do.
 //!
 //! # Safety
-//! Every exported function has the contract of the function of that name in rdma-core's libmlx5, as
-//! defined in the crate documentation. The program is responsible for its use of the returned
-//! addresses: see [`provider_mlx5::direct`].
+//! Every exported function has the same contract as the function of that name in rdma-core's
+//! libmlx5, as defined in the crate documentation. The program is responsible for its use of the
+//! returned addresses: see [`provider_mlx5::direct`].
 //!
 //! # References
 //! `mlx5dv(7)`; rdma-core `providers/mlx5/mlx5.c`, `verbs.c`
@@ -39,10 +40,10 @@ use crate::handle::context;
 use crate::tables::ibv_open_device;
 use crate::verbs::device::driver_name;
 
-/// The reason of a call on a device of another provider.
+/// The reason for rejecting a device of another provider.
 const NOT_MLX5: &str = "the device is no ConnectX";
 
-/// Returns the provider's context.
+/// Returns the ConnectX provider's context.
 ///
 /// # Errors
 /// `EOPNOTSUPP` for a device of another provider.
@@ -86,7 +87,7 @@ unsafe extern "C" fn mlx5dv_open_device(
             {
                 return fail_null(&refused(VERB, Errno::INVAL, UNKNOWN_MEMBERS));
             }
-            // Programs then open the device without DevX.
+            // After this error, programs open the device without DevX.
             if attr.comp_mask != 0 || attr.flags != 0 {
                 return fail_null(&refused(VERB, Errno::OPNOTSUPP, "commands of DevX are not built"));
             }
@@ -193,7 +194,7 @@ unsafe fn describe(context: &Context, out: *mut mlx5dv_context) {
         if report(MLX5DV_CONTEXT_MASK_REG_C0, reg_c0.mask != 0) {
             (*out).reg_c0 = mlx5dv_reg { value: reg_c0.value, mask: reg_c0.mask };
         }
-        // The following comes from DevX, without which libmlx5 reports zeros.
+        // The following values come from DevX, without which libmlx5 reports zeros.
         if report(MLX5DV_CONTEXT_MASK_DC_ODP_CAPS, true) {
             (*out).dc_odp_caps = 0;
         }
@@ -254,7 +255,8 @@ unsafe extern "C" fn _mlx5dv_query_port(
     // SAFETY: the caller's promise.
     code(unsafe {
         mlx5(context, "query_port").and_then(|context| context.query_switch_port(port_num)).map(|found| {
-            // A program built against another release has fewer fields, or zeros behind ours.
+            // A program built against another release has fewer fields, or has zeros after our
+            // fields.
             let bytes = found.as_bytes();
             info.write_bytes(0, info_len);
             info.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len().min(info_len));
@@ -263,7 +265,7 @@ unsafe extern "C" fn _mlx5dv_query_port(
 }
 
 /// `mlx5dv_get_data_direct_sysfs_path(3)`: `ENODEV`, as on a device without data direct. A program
-/// that gets the path would register memory for it, which [`create`] rejects.
+/// that got the path would register memory for it, which [`create`] rejects.
 ///
 /// # Safety
 /// `context` is open.
@@ -342,7 +344,8 @@ unsafe extern "C" fn mlx5dv_devx_free_uar(uar: *mut mlx5dv_devx_uar) {
     }
 }
 
-/// `mlx5dv_modify_qp_sched_elem(3)`: without DevX, devices do not schedule queue pairs.
+/// `mlx5dv_modify_qp_sched_elem(3)`: fails, because devices do not schedule queue pairs without
+/// DevX.
 ///
 /// # Safety
 /// `qp` is live.

@@ -1,6 +1,6 @@
 //! `mlx5dv_init_obj`: the addresses of the queues, doorbell records and registers of objects.
 //!
-//! From the call on, only the program fills, rings and polls the queues: see
+//! After the call, only the program fills, rings and polls the queues: see
 //! [`provider_mlx5::direct`].
 //!
 //! # Safety
@@ -29,7 +29,7 @@ const VERB: &str = "init_obj";
 /// `mlx5dv_init_obj(3)`.
 ///
 /// # Safety
-/// `obj` points to live objects and to structs, for each kind named in `obj_type`.
+/// For each kind named in `obj_type`, `obj` points to a live object and to a struct.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_init_obj(obj: *mut mlx5dv_obj, obj_type: u64) -> c_int {
     // SAFETY: the caller's promise.
@@ -177,7 +177,7 @@ unsafe fn dm(in_: *mut ibv_dm, out: *mut mlx5dv_dm) -> Result<(), Error> {
         let asked = (*out).comp_mask;
         ((*out).buf, (*out).length) = (direct.buf.as_ptr().cast(), direct.length);
         if asked & MLX5DV_DM_MASK_REMOTE_VA != 0 {
-            // For memory of steering rules, which is never allocated here.
+            // This field is for memory of steering rules, which is never allocated here.
             (*out).remote_va = 0;
         }
         (*out).comp_mask = asked & MLX5DV_DM_MASK_REMOTE_VA;

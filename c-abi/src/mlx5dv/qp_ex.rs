@@ -34,14 +34,14 @@ pub(super) unsafe fn add_raw(qp: *mut ibv_qp) {
 /// `mlx5dv_wr_raw_wqe(3)`.
 ///
 /// # Safety
-/// `mqp` came from [`mlx5dv_qp_ex_from_ibv_qp_ex`], in a batch of this thread; `wqe` is a request
-/// of the length it states, for an operation the device may perform.
+/// `mqp` came from [`mlx5dv_qp_ex_from_ibv_qp_ex`] and is in a batch of this thread; `wqe` is a
+/// request with the length that it states, for an operation that the device may perform.
 unsafe extern "C" fn raw_wqe(mqp: *mut mlx5dv_qp_ex, wqe: *const c_void) {
     // SAFETY: the caller's promise: the struct is the head of a `DvQpEx`.
     unsafe { put_raw((*mqp.cast::<DvQpEx>()).qp, wqe) }
 }
 
-/// `mlx5dv_qp_ex_from_ibv_qp_ex`: null for a queue pair created without ConnectX-specific
+/// `mlx5dv_qp_ex_from_ibv_qp_ex`: returns null for a queue pair created without ConnectX-specific
 /// operations.
 ///
 /// # Safety

@@ -1,4 +1,4 @@
-//! Binding, resolving, listening.
+//! Binding ids, resolving addresses and routes, and listening.
 //!
 //! # Safety
 //! See [`rdmacm`](super).
@@ -82,7 +82,7 @@ pub(super) unsafe fn resolve(
     unsafe {
         let to = read("resolve_addr", destination)?;
         let from = if source.is_null() { None } else { Some(read("resolve_addr", source)?) };
-        // Written before the event arrives with the address as the kernel sees it.
+        // The address is written before the event arrives with the address as the kernel sees it.
         let before = (*id).route.addr.dst;
         write(&raw mut (*id).route.addr.dst.dst_storage, Some(to));
         private(id)
@@ -119,7 +119,7 @@ pub(super) unsafe fn resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> Re
     }
 }
 
-/// Converts a timeout in milliseconds. Like the kernel, treats a negative one as infinite.
+/// Converts a timeout in milliseconds. Like the kernel, treats a negative timeout as infinite.
 fn milliseconds(timeout: c_int) -> Duration {
     u64::try_from(timeout).map_or(Duration::MAX, Duration::from_millis)
 }
@@ -143,7 +143,7 @@ fn port(address: Option<Address>) -> u16 {
     address.map_or(0, |address| address.port()).to_be()
 }
 
-/// `rdma_get_src_port(3)`: in network byte order.
+/// `rdma_get_src_port(3)`: returns the port in network byte order.
 ///
 /// # Safety
 /// `id` is live.
@@ -156,7 +156,7 @@ pub(crate) unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
     port(unsafe { parse(&raw const (*id).route.addr.src.src_addr) })
 }
 
-/// `rdma_get_dst_port(3)`: in network byte order.
+/// `rdma_get_dst_port(3)`: returns the port in network byte order.
 ///
 /// # Safety
 /// `id` is live.
@@ -170,7 +170,7 @@ pub(crate) unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
 }
 
 /// `rdma_resolve_addrinfo(3)`: like [`rdma_getaddrinfo`](super::addrinfo::rdma_getaddrinfo), with
-/// an event when the lookup is done.
+/// an event once the lookup is done.
 ///
 /// # Safety
 /// `id` is null or live; otherwise same as
@@ -196,7 +196,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addrinfo(
 
 /// # Errors
 /// `EOPNOTSUPP` for contradictory hints; `ENOENT` if `getaddrinfo(3)` fails; the other errors of
-/// the lookup; the errors of writing the event.
+/// the lookup; any error from writing the event.
 ///
 /// # Safety
 /// Same as [`rdma_resolve_addrinfo`].

@@ -1,11 +1,11 @@
-//! Host and service names of the addresses that an id binds to or connects to.
+//! Looking up the addresses that an id binds or connects to, by host and service names.
 //!
 //! Names are resolved by `getaddrinfo(3)`. As in C, [`rdma_getaddrinfo`] returns its error numbers.
-//! The services of an InfiniBand subnet (`RAI_SA`) come from its administrator and are looked up
-//! through an id.
+//! The services of an InfiniBand subnet (`RAI_SA`) come from its subnet administrator, and are
+//! looked up through an id.
 //!
 //! # Safety
-//! See [`rdmacm`](super). A `rdma_addrinfo` and everything it points to are allocated by
+//! See [`rdmacm`](super). A `rdma_addrinfo` and everything it points to are allocated with
 //! `malloc(3)`.
 #![allow(unsafe_code)]
 
@@ -98,7 +98,7 @@ fn wishes(hints: &rdma_addrinfo) -> addrinfo {
     wishes
 }
 
-/// Fills a result from the first address found.
+/// Fills in a result from the first address found.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -155,7 +155,7 @@ unsafe fn fill(info: &mut rdma_addrinfo, hints: Option<&rdma_addrinfo>, found: &
 }
 
 /// `rdma_getaddrinfo(3)`: returns the first address found. The result is 0, -1 with `errno`, or an
-/// error number for `gai_strerror(3)`. The route is left to be resolved by an id.
+/// error number for `gai_strerror(3)`. The route is left for an id to resolve.
 ///
 /// # Safety
 /// `node` and `service` are null or strings, `hints` is null or points to hints whose addresses
@@ -195,10 +195,10 @@ impl From<Errno> for Failure {
     }
 }
 
-/// The reason of hints that exclude each other.
+/// The reason for rejecting hints that exclude each other.
 pub(super) const CONTRADICTION: &str = "RAI_SA excludes names and RAI_DNS";
 
-/// The reason of a query without a result.
+/// The reason for failing a query without a result.
 const NO_SERVICE: &str = "no such service is known";
 
 /// # Safety
@@ -310,7 +310,7 @@ pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
     }
 }
 
-/// Parses a service: a decimal, octal or hexadecimal number, or a name.
+/// Parses a service, which is a decimal, octal or hexadecimal number, or a name.
 fn service_of(text: &str) -> Service<'_> {
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
@@ -324,7 +324,7 @@ fn service_of(text: &str) -> Service<'_> {
     }
 }
 
-/// Returns a list of results for services found by the subnet administrator; null if there are
+/// Returns a list of results for services that the subnet administrator found; null if there are
 /// none. `source` is the address to connect from.
 ///
 /// # Errors
@@ -354,10 +354,11 @@ fn list_of(services: &[ServiceRecord], source: Option<Gid>) -> Result<*mut rdma_
     Ok(head)
 }
 
-/// Looks up a service at the administrators of all active InfiniBand ports, one after the other.
+/// Looks up a service at the subnet administrator of each active InfiniBand port, one after the
+/// other.
 ///
 /// # Errors
-/// `EINVAL` without a service; `ENOENT` if none is found.
+/// `EINVAL` without a service; `ENOENT` if no administrator knows the service.
 ///
 /// # Safety
 /// `service` is null or a string.
@@ -388,7 +389,7 @@ fn infiniband_ports(context: &Context) -> Vec<Gid> {
     (1..=count).filter_map(gid_of).collect()
 }
 
-/// Looks up a service at the administrator of a port's subnet.
+/// Looks up a service at the subnet administrator of a port.
 ///
 /// # Errors
 /// `ENOENT` if the service is unknown; the errors of [`CmId::bind_addr`] and
@@ -426,11 +427,11 @@ pub(super) unsafe fn text_of<'a>(text: *const c_char) -> Result<Service<'a>> {
     unsafe { CStr::from_ptr(text) }.to_str().map(service_of).map_err(|_| refused())
 }
 
-/// Fetches the resolved services, unless the addresses are there already.
+/// Fetches the resolved services, unless the addresses have been fetched already.
 ///
 /// # Errors
-/// `ENOENT` if the query finds no service; the errors of the query. `rdma_resolve_addrinfo` may
-/// then be called again.
+/// `ENOENT` if the query finds no service; any error from the query. After an error,
+/// `rdma_resolve_addrinfo` may be called again.
 ///
 /// # Safety
 /// `id` is live.
@@ -462,7 +463,8 @@ pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
     }
 }
 
-/// `rdma_query_addrinfo(3)`: the result of `rdma_resolve_addrinfo`, to be freed by the program.
+/// `rdma_query_addrinfo(3)`: returns the result of `rdma_resolve_addrinfo`, which the program must
+/// free.
 ///
 /// # Safety
 /// `id` is null or live; `info` is null or points to a pointer.

@@ -1,16 +1,16 @@
 //! Event channels.
 //!
-//! `rdma_event_channel.fd` is an epoll descriptor on top of the one in the crate `rdmacm`. A
+//! `rdma_event_channel.fd` is an epoll descriptor around the descriptor in the crate `rdmacm`. A
 //! program may set `O_NONBLOCK` on it, after which
 //! [`rdma_get_cm_event`](super::event::rdma_get_cm_event) fails with `EAGAIN` instead of waiting.
-//! The inner descriptors never block, so the program's choice is visible only in the outer one's
-//! flags.
+//! The inner descriptors never block, so the program's choice is visible only in the flags of the
+//! outer descriptor.
 //!
 //! # Signals
-//! C waits in a `write(2)`, which a signal interrupts with `EINTR` unless its handler has
+//! rdma-core waits in a `write(2)`, which a signal interrupts with `EINTR` unless its handler has
 //! `SA_RESTART`. Here the wait is a `poll(2)`, which every handler interrupts, regardless of its
-//! flags. The process's handlers determine whether C's call would have been interrupted: see
-//! [`restarts`].
+//! flags. The process's handlers determine whether rdma-core's call would have been interrupted:
+//! see [`restarts`].
 //!
 //! # Safety
 //! See [`rdmacm`](super). Reading a handler and the thread's mask changes neither.
@@ -37,12 +37,12 @@ use crate::abi::{errno, reserve};
 use crate::handle::object::Object;
 use crate::handle::wait;
 
-/// A channel, kept alive by any thread that waits on it.
+/// An event channel, which any thread that waits on it keeps alive.
 #[derive(Debug)]
 pub(super) struct Channel {
     events: EventChannel,
     file: Epoll,
-    /// Held from reading an event until it is counted in its id's tally.
+    /// Held from the reading of an event until the event is counted in its id's tally.
     turn: ForkLock<()>,
     /// The process that opened the channel.
     generation: u32,
@@ -53,7 +53,8 @@ type ChannelObject = Object<rdma_event_channel, Arc<Channel>>;
 
 impl Channel {
     /// # Errors
-    /// The errors of [`EventChannel::new`]; `ENODEV` if the system has no RDMA device, as in C.
+    /// The errors of [`EventChannel::new`]; `ENODEV` if the system has no RDMA device, as in
+    /// rdma-core.
     fn new() -> Result<Self> {
         let events = EventChannel::new().map_err(|error| match logged(error) {
             Errno::NOENT if !Path::new(CLASS).exists() => Errno::NODEV,
@@ -70,7 +71,7 @@ impl Channel {
         self.has_soft
     }
 
-    /// Returns the `rdmacm` crate's channel.
+    /// Returns the channel of the crate `rdmacm`.
     ///
     /// # Errors
     /// The errno of [`of_parent`] in a forked child that inherited the channel.
@@ -79,12 +80,12 @@ impl Channel {
         if is_own { Ok(&self.events) } else { Err(of_parent(self.has_soft)) }
     }
 
-    /// Makes the descriptor readable if an id that moved here brought events with it. The kernel
-    /// does not wake the channel for these events, and epoll rechecks its files only on a wakeup or
-    /// a modification.
+    /// Makes the descriptor readable if an id that moved to this channel brought events with it.
+    /// The kernel does not wake the channel for these events, and epoll rechecks its files only on
+    /// a wakeup or a modification.
     ///
     /// # Errors
-    /// Any errno of `epoll_ctl(2)`.
+    /// Any errno from `epoll_ctl(2)`.
     pub(super) fn look_again(&self) -> Result {
         Ok(self.file.modify(&self.events, &mut EpollEvent::new(EpollFlags::EPOLLIN, 0))?)
     }
@@ -95,7 +96,7 @@ impl Channel {
     ///
     /// # Errors
     /// `EAGAIN` if the program has set `O_NONBLOCK`; `EINTR` after a signal whose handler does not
-    /// restart calls; any other errno of reading events.
+    /// restart calls; any other errno from reading events.
     pub(super) fn next(self: Arc<Self>) -> Result<(Claimed, Arc<Self>)> {
         thread_local! {
             static WAITED_FOR: Cell<Option<Arc<Channel>>> = const { Cell::new(None) };
@@ -131,7 +132,7 @@ impl Channel {
 
 /// Returns whether the kernel restarts calls after every handler that may have interrupted this
 /// thread. The kernel does not report which handler ran. If a process has both kinds of handlers,
-/// each of them therefore ends the wait, so that no signal meant to end it is missed.
+/// every handler therefore ends the wait, so that no signal meant to end it is missed.
 ///
 /// Handlers of faults are excluded. They run because of an instruction, not during a wait, and
 /// libraries install them without `SA_RESTART` to report crashes.
@@ -161,7 +162,7 @@ fn handler_restarts(signal: c_int) -> bool {
         action.assume_init()
     };
     let flags = action.sa_flags;
-    // A one-shot handler has been reset to the default action when it runs; its flags stay.
+    // A one-shot handler is reset to the default action when it runs, but its flags stay.
     let is_handled = match action.sa_sigaction {
         libc::SIG_DFL => flags & libc::SA_RESETHAND != 0,
         libc::SIG_IGN => false,
@@ -170,7 +171,7 @@ fn handler_restarts(signal: c_int) -> bool {
     !is_handled || flags & libc::SA_RESTART != 0
 }
 
-/// The signals of faults.
+/// The signals that report faults.
 const FAULTS: [c_int; 7] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT, libc::SIGSYS];
 
@@ -205,7 +206,7 @@ pub(crate) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel 
     })
 }
 
-/// `rdma_destroy_event_channel(3)`. Ids of the channel keep the parts they need.
+/// `rdma_destroy_event_channel(3)`. The channel's ids keep the parts of it that they need.
 ///
 /// # Safety
 /// `channel` is live and not used afterwards.
@@ -217,5 +218,5 @@ pub(crate) unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_ev
     }
 }
 
-/// The folder of RDMA devices.
+/// The sysfs directory that lists RDMA devices.
 const CLASS: &str = "/sys/class/infiniband";

@@ -1,8 +1,8 @@
-//! Connecting, accepting, rejecting, disconnecting, and attributes for queue pairs that the program
-//! moves itself.
+//! Connecting, accepting, rejecting, disconnecting, and attributes for queue pairs whose state the
+//! program changes itself.
 //!
 //! # Safety
-//! See [`rdmacm`](super). Private data has the length that the program passes.
+//! See [`rdmacm`](super). Private data has the length that the program states.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_uint, c_void};
@@ -21,11 +21,11 @@ use crate::abi::c::{
 };
 use crate::abi::convert::{narrow, qp_attr_to_c};
 
-/// The depths that stand for the largest possible value.
+/// The depths that stand for the maximum possible value.
 const ANY_RESPONDER: u8 = RDMA_MAX_RESP_RES as u8;
 const ANY_INITIATOR: u8 = RDMA_MAX_INIT_DEPTH as u8;
 
-/// Returns the bytes of private data; an empty slice for null.
+/// Returns private data as bytes; an empty slice for null.
 ///
 /// # Safety
 /// `data` is null, or has `len` bytes.
@@ -67,17 +67,17 @@ unsafe fn check(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result 
     Ok(())
 }
 
-/// Refuses to connect or accept an id without a device.
+/// Returns the error for connecting or accepting an id without a device.
 #[cold]
 fn without_device() -> Errno {
     refuse("connect", Errno::INVAL, NO_DEVICE)
 }
 
-/// Sends a request or a reply with C's parameters, after the caller has chosen the depths in the
-/// state of the id.
+/// Sends a request or a reply with C's parameters. The caller has stored the chosen depths in the
+/// id's state.
 ///
 /// # Errors
-/// `EINVAL` for more private data than fits into a message; the errors of `send`.
+/// `EINVAL` for more private data than fits into a message; any error from `send`.
 ///
 /// # Safety
 /// `id` is live; private data has the stated length.
@@ -100,7 +100,7 @@ unsafe fn send(
         }
         let own = (*id).qp;
         let (qp_num, srq) = if own.is_null() {
-            // The kernel accepts only the 24 bits of the field.
+            // The kernel accepts only the field's 24 bits.
             param.map_or((0, false), |param| (param.qp_num & BITS_24, param.srq != 0))
         } else {
             ((*own).qp_num, !(*own).srq.is_null())
@@ -176,7 +176,7 @@ unsafe fn accept(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result
         let depths = {
             let mut state = private.state();
             let limits = state.device.as_ref().ok_or_else(without_device)?.limits;
-            // "Any" means at most the depth that the peer requests.
+            // "Any" means at most the depth that the peer requested.
             let chosen = |wanted: Option<u8>, any, asked: u8, limit| {
                 wanted.filter(|depth| *depth != any).unwrap_or_else(|| asked.min(limit))
             };
@@ -189,11 +189,11 @@ unsafe fn accept(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result
         if !is_ud {
             qp::modify_to_rts(id, Some(depths))?;
         }
-        // Before the first event caused by the accept.
+        // This precedes the first event that the accept causes.
         id::enter(id);
         let accepted = send(id, param, |param| private.call(|cm| cm.accept_with(param)));
         if let Err(errno) = accepted {
-            // The error of the accept is the one to report.
+            // The error to report is the accept's.
             let _ = qp::modify_to_error(id);
             return Err(errno);
         }
@@ -207,7 +207,7 @@ unsafe fn accept(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result
     }
 }
 
-/// `rdma_establish(3)`: for a queue pair moved by the program itself.
+/// `rdma_establish(3)`: for a queue pair whose state the program changes itself.
 ///
 /// # Safety
 /// `id` is live.
@@ -268,7 +268,7 @@ pub(crate) unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_uint) 
     status(unsafe { private(id) }.call(|cm| cm.notify(AsyncEventType(event))))
 }
 
-/// `rdma_disconnect(3)`: the queue pair goes to ERR first.
+/// `rdma_disconnect(3)`: first moves the queue pair to ERR.
 ///
 /// # Safety
 /// `id` is live.
@@ -304,7 +304,7 @@ pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
     })
 }
 
-/// `rdma_set_local_ece(3)`: for a queue pair created by the program itself.
+/// `rdma_set_local_ece(3)`: for a queue pair that the program created itself.
 ///
 /// # Safety
 /// `id` is null or live; `ece` is null or points to options.
@@ -322,7 +322,7 @@ pub(crate) unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mu
     })
 }
 
-/// `rdma_get_remote_ece(3)`: for a queue pair created by the program itself.
+/// `rdma_get_remote_ece(3)`: for a queue pair that the program created itself.
 ///
 /// # Safety
 /// Same as [`rdma_set_local_ece`].

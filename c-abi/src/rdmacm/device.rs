@@ -1,4 +1,4 @@
-//! The context and the protection domain that all ids of a device share.
+//! The context and the protection domain that all ids on a device share.
 //!
 //! ```text
 //!   first id or list ─► the context opens      ─► it stays open while the machine has the device
@@ -33,15 +33,15 @@ use crate::verbs::xrcd;
 /// An opened device.
 struct Entry {
     context: *mut ibv_context,
-    /// The start of the context's memory: lets leak checkers see that the memory is in use.
+    /// The start of the context's memory, so that leak checkers see that the memory is in use.
     _start: *mut verbs_context,
     pd: *mut ibv_pd,
     xrcd: *mut ibv_xrcd,
     limits: Limits,
-    /// The process that opened it. A forked child opens the device again, which has the same name
-    /// and GUID.
+    /// The process that opened the device. A forked child opens the device again, which has the
+    /// same name and GUID.
     generation: u32,
-    /// The number of ids that use it and of [`rdma_get_devices`] lists that contain it.
+    /// The number of ids that use the device, and of [`rdma_get_devices`] lists that contain it.
     users: usize,
 }
 
@@ -75,7 +75,7 @@ impl Entry {
     /// Takes ownership of a context.
     ///
     /// # Errors
-    /// The errors of querying the device; the context is closed then.
+    /// Any error from querying the device; in that case, the context is closed.
     ///
     /// # Safety
     /// `context` is open.
@@ -86,7 +86,7 @@ impl Entry {
             // SAFETY: nothing was created in the context.
             unsafe { ibv_close_device(context) };
         })?;
-        // As in C, the numbers are truncated to a byte.
+        // As in rdma-core, the numbers are truncated to a byte.
         let limits = Limits {
             responder_resources: attr.max_qp_rd_atom as u8,
             initiator_depth: attr.max_qp_init_rd_atom as u8,
@@ -110,7 +110,7 @@ impl DeviceOfId {
     /// Finds the device of an id and opens it if the process has not done so.
     ///
     /// # Errors
-    /// `ENODEV` if the device list lacks the device; the errors of opening it, and of allocating a
+    /// `ENODEV` if the device list lacks the device; any error from opening it or allocating a
     /// domain.
     pub(super) fn get(device: &Device) -> Result<Self> {
         let mut table = table();
@@ -135,10 +135,10 @@ impl DeviceOfId {
         Ok(Self { context: entry.context, pd: entry.pd, limits: entry.limits })
     }
 
-    /// Returns the XRC domain that the ids of the device share.
+    /// Returns the XRC domain that the ids on the device share.
     ///
     /// # Errors
-    /// The errors of opening it.
+    /// Any error from opening the domain.
     pub(super) fn xrcd(&self) -> Result<*mut ibv_xrcd> {
         let mut table = table();
         let entry = table
@@ -161,7 +161,7 @@ impl Drop for DeviceOfId {
     }
 }
 
-/// Removes a user. The last one frees the domains.
+/// Removes a user of a device. Removing the last user frees the domains.
 fn release(context: *mut ibv_context) {
     let mut table = table();
     let Some(entry) = table.iter_mut().find(|entry| entry.context == context) else { return };
@@ -171,8 +171,8 @@ fn release(context: *mut ibv_context) {
     }
     let (pd, xrcd) =
         (core::mem::replace(&mut entry.pd, null_mut()), core::mem::replace(&mut entry.xrcd, null_mut()));
-    // As in C, a program that leaves objects in the domains leaks the domains, too. SAFETY: the
-    // domains are live; their last user is gone.
+    // As in rdma-core, a program that leaves objects in the domains leaks the domains, too. SAFETY:
+    // the domains are live; their last user is gone.
     unsafe {
         if !pd.is_null() {
             ibv_dealloc_pd(pd);
@@ -183,7 +183,8 @@ fn release(context: *mut ibv_context) {
     }
 }
 
-/// `rdma_get_devices(3)`: the contexts shared by ids, in the order of the devices' numbers.
+/// `rdma_get_devices(3)`: returns the contexts that ids share, in the order of the devices'
+/// numbers.
 ///
 /// # Safety
 /// `num_devices` is null or points to an int.
@@ -215,7 +216,7 @@ fn list() -> Result<(*mut *mut ibv_context, usize)> {
     // SAFETY: the list has that many devices.
     let of_list = unsafe { core::slice::from_raw_parts(devices, found as usize) };
     let mut sorted = of_list.to_vec();
-    // SAFETY: the devices come from a list. As in C, devices without a number come first.
+    // SAFETY: the devices come from a list. As in rdma-core, devices without a number come first.
     sorted.sort_by_key(|device| unsafe {
         (ibv_get_device_index(*device), u64::from_be(ibv_get_device_guid(*device)))
     });

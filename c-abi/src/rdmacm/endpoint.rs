@@ -61,8 +61,8 @@ unsafe fn create(
     }
 }
 
-/// Binds a listener and stores the attributes for the queue pairs of its requests. For a connecting
-/// endpoint, resolves the address of the peer and creates the queue pair.
+/// Binds a listener and stores the attributes for the queue pairs of its connection requests. For a
+/// connecting endpoint, resolves the address of the peer and creates the queue pair.
 ///
 /// # Safety
 /// Same as [`rdma_create_ep`].
@@ -134,7 +134,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     }
 }
 
-/// `rdma_get_request(3)`: for a listener without a channel of the program.
+/// `rdma_get_request(3)`: for a listener that uses no channel of the program.
 ///
 /// # Safety
 /// `listen` is live; `id` points to a pointer.
@@ -147,9 +147,9 @@ pub(crate) unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *m
 }
 
 /// # Errors
-/// `EINVAL` for a listener with a channel of the program and for another event; the errno in an
-/// event's status; the errors of creating the queue pair. After an error, the event stays at the
-/// listener.
+/// `EINVAL` for a listener that uses one of the program's channels, and for an event of another
+/// kind; the errno in the event's status; any error from creating the queue pair. After an error,
+/// the event stays with the listener.
 ///
 /// # Safety
 /// `listen` is live.

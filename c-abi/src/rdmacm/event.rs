@@ -1,6 +1,6 @@
-//! Events: reading them, the work before the program gets them, and their acknowledgement.
+//! Events: reading them, processing them before the program receives them, and acknowledging them.
 //!
-//! | event from the crate | before the program gets it |
+//! | event from the crate | before the program receives it |
 //! |---|---|
 //! | `ADDR_RESOLVED` | addresses and device are copied into the id |
 //! | `ROUTE_RESOLVED` | the paths are copied |
@@ -40,9 +40,9 @@ use crate::abi::convert::{ah_attr_to_c, gid_to_c};
 use crate::handle::object::Object;
 use crate::verbs::qp::ibv_attach_mcast;
 
-/// The private part of an event, behind the public struct.
+/// The private part of an event, after the public struct.
 struct Private {
-    /// The tally that counted the event; for a connection request, the listener's.
+    /// The tally that counted the event; for a connection request, the listener's tally.
     tally: Arc<Tally>,
     group: Option<Arc<Group>>,
     /// The memory that `private_data` in the parameters points to.
@@ -66,7 +66,7 @@ enum Param {
     None,
     Conn(PeerParam),
     Ud(PeerUd),
-    /// The parameters of a group and the pointer that the program passed with it.
+    /// The parameters of a multicast group, and the pointer that the program passed with it.
     Group(PeerUd, *mut c_void),
     Arg(u64),
 }
@@ -94,7 +94,7 @@ pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_
 }
 
 impl Draft {
-    /// Prepares an event. Returns `None` for an event hidden from the program.
+    /// Prepares an event. Returns `None` for an event that the program does not see.
     ///
     /// # Safety
     /// The ids are live.
@@ -146,7 +146,7 @@ impl Draft {
                 }
                 EventKind::AddrinfoError => private(id).state().is_resolving = false,
                 EventKind::User(arg) => draft.param = Param::Arg(arg),
-                // Written by `rdma_resolve_addrinfo`, the only known kind.
+                // The only known kind, which `rdma_resolve_addrinfo` writes.
                 EventKind::Internal(arg) if arg == EventType::ADDRINFO_RESOLVED.0.into() => {
                     draft.event = EventType::ADDRINFO_RESOLVED;
                     draft.judge(addrinfo::resolved(id), EventType::ADDRINFO_ERROR);
@@ -186,7 +186,7 @@ impl Draft {
         Some(Self { id, listener, event, status, param, group: None })
     }
 
-    /// Turns the event into `failure` if the preceding work failed.
+    /// Changes the event to `failure` if the preceding work failed.
     fn judge(&mut self, result: Result, failure: EventType) {
         if let Err(errno) = result {
             self.event = failure;
@@ -194,7 +194,7 @@ impl Draft {
         }
     }
 
-    /// Attaches the queue pair of the id to a group.
+    /// Attaches the id's queue pair to a group.
     ///
     /// # Safety
     /// The id is live.
@@ -216,11 +216,11 @@ impl Draft {
     }
 }
 
-/// Moves the queue pair of an id to RTS after the peer's reply and sends the confirmation.
+/// Moves an id's queue pair to RTS after the peer's reply, and sends the confirmation.
 ///
 /// # Errors
-/// `EINVAL` for a reply with another vendor's options; the errors of moving the queue pair, and of
-/// [`CmId::establish`](rdmacm::CmId::establish). After an error, the queue pair is in ERR.
+/// `EINVAL` for a reply with another vendor's options; any error from moving the queue pair, or
+/// from [`CmId::establish`](rdmacm::CmId::establish). After an error, the queue pair is in ERR.
 ///
 /// # Safety
 /// `id` is live.
@@ -230,7 +230,7 @@ unsafe fn respond(id: *mut rdma_cm_id, remote: Ece) -> Result {
         let private = private(id);
         let local = private.state().local_ece;
         let agreed = match remote.vendor_id {
-            // The peer, or some part of the path, has no options.
+            // The peer, or a part of the path to it, does not support options.
             0 => Ece { options: 0, ..local },
             vendor if vendor == local.vendor_id => remote,
             _ => {
@@ -245,13 +245,13 @@ unsafe fn respond(id: *mut rdma_cm_id, remote: Ece) -> Result {
             .and_then(|()| qp::ece_of(own))
             .and_then(|Ece { options, .. }| private.set_local_ece(Ece { options, ..local }));
         told.inspect_err(|_| {
-            // The error of the move is the one to report.
+            // The error to report is that of the move.
             let _ = qp::modify_to_error(id);
         })
     }
 }
 
-/// Finds the membership of an event and counts the event there. Returns `None` if the program has
+/// Finds the membership of an event, and counts the event there. Returns `None` if the program has
 /// left the group.
 ///
 /// # Safety
@@ -264,7 +264,7 @@ unsafe fn find(id: *mut rdma_cm_id, key: GroupKey) -> Option<Arc<Group>> {
     Some(Arc::clone(group))
 }
 
-/// Attaches the queue pair of an id to a joined group, unless the membership is send-only.
+/// Attaches an id's queue pair to a joined group, unless the membership is send-only.
 ///
 /// # Errors
 /// Same as `ibv_attach_mcast(3)`.
@@ -293,7 +293,7 @@ impl Param {
         }
     }
 
-    /// Converts the parameters to C's and returns the memory they point to.
+    /// Converts the parameters to C's, and returns the memory that they point to.
     fn into_c(self) -> (rdma_cm_event_param, Box<[u8]>) {
         // SAFETY: zeroed integers and null pointers are valid.
         let mut param: rdma_cm_event_param = unsafe { core::mem::zeroed() };
@@ -324,7 +324,7 @@ impl Param {
                 (param, data)
             }
             Self::Group(ud, context) => {
-                // C keeps the length of the data that the pointer replaces.
+                // As in rdma-core, the length of the data that the pointer replaces is kept.
                 param.ud = ud_to_c(&ud, context, ud.private_data.len() as u8);
                 (param, Box::default())
             }
@@ -332,7 +332,7 @@ impl Param {
     }
 }
 
-/// Returns the address of bytes; null if there are none.
+/// Returns the address of the bytes; null if there are no bytes.
 fn pointer(data: &[u8]) -> *const c_void {
     if data.is_empty() { null() } else { data.as_ptr().cast() }
 }
@@ -369,7 +369,7 @@ pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
 /// `rdma_ack_cm_event(3)`.
 ///
 /// # Safety
-/// `event` is null, or was read and not acknowledged before.
+/// `event` is null, or was read and has not been acknowledged.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     given!(event);
@@ -400,13 +400,13 @@ pub(crate) unsafe extern "C" fn rdma_write_cm_event(
     }
     // SAFETY: the caller's promise.
     unsafe {
-        // Necessary for a request that has not been accepted.
+        // This is necessary for a request that has not been accepted.
         id::enter(id);
         status(private(id).call(|cm| cm.write_event(outcome, arg)))
     }
 }
 
-/// `rdma_event_str(3)`. As in C, events written by programs have no text.
+/// `rdma_event_str(3)`. As in rdma-core, events that programs write have no text.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn rdma_event_str(event: rdma_cm_event_type) -> *const c_char {
     usize::try_from(event).ok().and_then(|at| NAMES.get(at)).map_or(c"UNKNOWN EVENT", |name| *name).as_ptr()

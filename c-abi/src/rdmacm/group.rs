@@ -8,16 +8,16 @@ use verbs_core::types::Gid;
 
 use super::tally::Tally;
 
-/// A membership in a group.
+/// A membership in a multicast group.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) key: GroupKey,
-    /// The address that the program passes to leave the group.
+    /// The group's address, which the program passes to leave the group.
     pub(super) address: Vec<u8>,
     /// The address of the context that the program passed.
     pub(super) context: usize,
     pub(super) only_sends: bool,
-    /// The group the queue pair is attached to: its GID and LID.
+    /// The GID and LID of the queue pair's multicast group, once it is attached.
     pub(super) attached: ForkLock<Option<(Gid, u16)>>,
     pub(super) tally: Tally,
 }

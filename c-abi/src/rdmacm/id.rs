@@ -1,12 +1,12 @@
-//! Ids: their struct, and the table of those whose events are delivered.
+//! Ids: their struct, and the table of ids whose events are delivered.
 //!
 //! ```text
 //!   create, accept ─► IDS ─► events are counted (claim) ─► the program acknowledges
 //!   destroy: out of IDS, the id of the crate ends, wait for acknowledgements, free
 //! ```
 //!
-//! The id of a request enters the table when it is accepted, or when the program writes an event
-//! for it, because it has no events before.
+//! The id of a connection request enters the table when it is accepted, or when the program writes
+//! an event for it, because it has no events before that.
 //!
 //! # Safety
 //! See [`rdmacm`](super). A pointer in [`IDS`] points to a live id: destroying an id first removes
@@ -31,7 +31,7 @@ use crate::abi::c::{ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id, rdma_event_chan
 use crate::handle::destroyable::{Destroyable, Loan};
 use crate::handle::object::Object;
 
-/// The private part of an id, behind the public struct.
+/// The private part of an id, after the public struct.
 pub(super) struct Private {
     pub(super) cm: Destroyable<CmId>,
     pub(super) key: IdKey,
@@ -41,7 +41,8 @@ pub(super) struct Private {
     pub(super) tally: Arc<Tally>,
     /// Whether the id may belong to a soft device.
     has_soft: bool,
-    /// Held while joining a group, so that the join event finds the group.
+    /// The memberships. The lock is held while a group is joined, so that the join event finds the
+    /// group.
     pub(super) groups: ForkLock<Vec<Arc<Group>>>,
 }
 
@@ -51,18 +52,18 @@ pub(super) struct State {
     /// Whether calls wait for their events, on a channel private to the id.
     pub(super) is_sync: bool,
     pub(super) device: Option<DeviceOfId>,
-    /// Private data from `rdma_create_ep(3)`, sent before the program's own.
+    /// Private data from `rdma_create_ep(3)`, which is sent before the program's own data.
     pub(super) connect: Vec<u8>,
-    /// The attributes for the queue pairs of a listener's requests.
+    /// The attributes for the queue pairs of a listener's connection requests.
     pub(super) qp_init: Option<ibv_qp_init_attr>,
-    /// The depths requested by the peer, replaced by the depths agreed for the connection.
+    /// The depths that the peer requested; later, the depths agreed for the connection.
     pub(super) responder_resources: u8,
     pub(super) initiator_depth: u8,
     pub(super) local_ece: Ece,
     /// Whether the connection failed after the peer's reply.
     pub(super) has_failed: bool,
-    /// Whether `rdma_resolve_addrinfo` was called, and its result until `rdma_query_addrinfo` takes
-    /// it.
+    /// Whether `rdma_resolve_addrinfo` was called, and its result, until `rdma_query_addrinfo`
+    /// takes it.
     pub(super) is_resolving: bool,
     pub(super) resolved: Resolved,
 }
@@ -87,7 +88,7 @@ pub(super) fn ids() -> ForkGuard<'static, BTreeMap<IdKey, usize>> {
 
 /// A counted event, which delays the destruction of its id until it is acknowledged.
 pub(super) struct Claimed {
-    /// The id; for a connection request, the listener.
+    /// The id of the event; for a connection request, the listener.
     pub(super) id: *mut rdma_cm_id,
     /// The tally that counted the event.
     pub(super) tally: Arc<Tally>,
@@ -96,7 +97,7 @@ pub(super) struct Claimed {
     pub(super) status: c_int,
     /// The peer's options.
     pub(super) ece: Ece,
-    /// The peer's parameters, for a kind without parameters.
+    /// The peer's parameters, for a kind of event that has no parameters itself.
     pub(super) param: Option<Box<Peer>>,
 }
 
@@ -104,7 +105,7 @@ pub(super) struct Claimed {
 pub(super) enum Kind {
     /// A connection request: its id and the peer's parameters.
     Request(*mut rdma_cm_id, Peer),
-    /// Any other.
+    /// Any other event.
     Other(EventKind),
 }
 
@@ -133,8 +134,8 @@ pub(super) fn claim(event: Event, has_soft: bool) -> Option<Claimed> {
     Some(Claimed { id, tally, event: event_type, kind, status, ece, param: event.param })
 }
 
-/// Creates the struct of an id. Does not access the channel, because the program may have destroyed
-/// it while a thread waits for events on it.
+/// Creates the struct of an id. It does not access the channel, because the program may have
+/// destroyed it while a thread waits for events on it.
 pub(super) fn make(
     cm: CmId,
     channel: *mut rdma_event_channel,
@@ -162,7 +163,7 @@ pub(super) fn make(
     IdObject::boxed(c, private)
 }
 
-/// Makes the events of an id available to the program.
+/// Allows the events of an id to reach the program.
 ///
 /// # Safety
 /// `id` is live.
@@ -197,11 +198,11 @@ impl Private {
         self.generation != current_generation()
     }
 
-    /// Lends the id of the crate to a call.
+    /// Lends the id of the crate `rdmacm` to a call.
     ///
     /// # Errors
-    /// `EINVAL` if another thread is destroying the id while this one handles an event of it; the
-    /// errno of [`of_parent`] in a forked child that inherited the id.
+    /// `EINVAL` if another thread is destroying the id while this thread handles one of its events;
+    /// the errno of [`of_parent`] in a forked child that inherited the id.
     pub(super) fn cm(&self) -> Result<Loan<'_, CmId>> {
         if self.is_inherited() {
             return Err(of_parent(self.has_soft));
@@ -209,15 +210,15 @@ impl Private {
         self.cm.lend("rdma_cm_id").map_err(logged)
     }
 
-    /// Calls a function on the id of the crate.
+    /// Calls a function on the id of the crate `rdmacm`.
     ///
     /// # Errors
-    /// The errors of [`cm`](Self::cm) and of the call.
+    /// The errors of [`cm`](Self::cm), and any error from the call.
     pub(super) fn call<T>(&self, call: impl FnOnce(&CmId) -> core::result::Result<T, Error>) -> Result<T> {
         call(&*self.cm()?).map_err(logged)
     }
 
-    /// Sets the options offered by this side.
+    /// Sets the options that this side offers.
     ///
     /// # Errors
     /// Same as [`cm`](Self::cm).
@@ -228,7 +229,7 @@ impl Private {
     }
 }
 
-/// Returns the errno of a forked child's calls on inherited ids and channels: `ENODEV` with soft
+/// Returns the errno for a forked child's calls on inherited ids and channels: `ENODEV` with soft
 /// devices, and otherwise `EACCES`, as from the kernel for another process's file. The calls stop
 /// there, because threads of the parent may have held locks.
 pub(super) const fn of_parent(has_soft: bool) -> Errno {

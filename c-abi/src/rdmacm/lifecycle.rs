@@ -1,4 +1,4 @@
-//! The life of an id: creation, its move between channels, its destruction, and the calls of a
+//! The life of an id: creating it, moving it between channels, destroying it, and the calls of a
 //! synchronous id.
 //!
 //! # Safety
@@ -56,7 +56,7 @@ pub(super) unsafe fn create(
     }
 }
 
-/// Returns a port space: the lower 16 bits, which the kernel's command has room for.
+/// Returns a port space from the lower 16 bits, which are all that the kernel's command can hold.
 const fn port_space(space: rdma_port_space) -> PortSpace {
     PortSpace(space as u16)
 }
@@ -75,7 +75,8 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
             // leaked.
             return;
         }
-        // As in C, the peer is notified before the wait. Ids of the crate have no other way to end.
+        // As in rdma-core, the peer is notified before the wait. Ids of the crate `rdmacm` have no
+        // other way to end.
         let _ = private.cm.destroy_waiting("destroy_id", |cm| {
             drop(cm);
             Ok::<_, (CmId, Error)>(())
@@ -109,10 +110,10 @@ pub(super) unsafe fn forget_event(id: *mut rdma_cm_id) {
     }
 }
 
-/// Moves an id to another channel, or with null to a private one.
+/// Moves an id to another channel or, for null, to a private channel.
 ///
 /// # Errors
-/// `EINVAL` for null if the id already has a private channel; the errors of [`CmId::migrate`].
+/// `EINVAL` for null if the id already has a private channel; any error from [`CmId::migrate`].
 ///
 /// # Safety
 /// `id` is live; `channel` is null or live.
@@ -143,7 +144,7 @@ pub(super) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_chann
         }
         private.state().is_sync = is_sync;
         (*id).channel = to;
-        // As in C, threads that handle events of the old channel finish first.
+        // As in rdma-core, threads that handle events from the old channel finish first.
         private.tally.wait();
     }
     Ok(())
@@ -195,11 +196,11 @@ pub(crate) unsafe extern "C" fn rdma_migrate_id(
 }
 
 /// Waits for the event of a call on a synchronous id. The event stays in the struct until the next
-/// call. Does nothing for other ids.
+/// call. It does nothing for other ids.
 ///
 /// # Errors
-/// `ECONNREFUSED` for a reject, otherwise the errno in the event's status; the errors of reading
-/// events.
+/// `ECONNREFUSED` for a rejection, otherwise the errno in the event's status; any error from
+/// reading events.
 ///
 /// # Safety
 /// `id` is live.

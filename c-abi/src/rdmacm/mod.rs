@@ -11,29 +11,30 @@
 //! | [`connect`] | connecting, accepting, rejecting, disconnecting |
 //! | [`multicast`] | joining and leaving groups |
 //! | [`address`] | binding, resolving, listening |
-//! | [`lifecycle`] | creation and destruction of ids, calls of synchronous ids |
-//! | [`event`] | events: reading, work before delivery, acknowledgement |
-//! | [`addrinfo`] | names of hosts and services |
+//! | [`lifecycle`] | creating and destroying ids, calls of synchronous ids |
+//! | [`event`] | events: reading, processing before delivery, acknowledging |
+//! | [`addrinfo`] | host and service names |
 //! | [`qp`] | queue pairs and their completion queues, shared receive queues |
 //! | [`channel`] | event channels |
-//! | [`route`] | the addresses and paths in the struct of an id |
-//! | [`option`] | options |
+//! | [`route`] | the addresses and paths in an id's struct |
+//! | [`option`] | id options |
 //! | [`id`] | ids: their struct and their table |
-//! | [`device`] | the context and the protection domain that all ids of a device share |
-//! | [`group`], [`tally`] | a membership in a group, the count of events |
+//! | [`device`] | the context and the protection domain that all ids on a device share |
+//! | [`group`], [`tally`] | a membership in a multicast group, the count of events |
 //!
-//! The queue pair of an id belongs to this library, because C programs post to it. For the crate
+//! An id's queue pair belongs to this library, because C programs post to it. For the crate
 //! `rdmacm` it is an external queue pair: this module moves it, with the attributes from
 //! [`CmId::init_qp_attr`](rdmacm::CmId::init_qp_attr).
 //!
-//! An id without a channel of the program is synchronous: its calls wait for their event, which
+//! An id that uses no channel of the program is synchronous: its calls wait for their event, which
 //! stays in `rdma_cm_id.event` until the next call.
 //!
 //! # Counting events
-//! As in C, the struct of an id lives until the program has acknowledged each of its events. The
-//! crate `rdmacm` has keys that become stale instead, so this module counts the events. An event is
-//! counted under the lock of its channel (`id::claim`), before another thread can read the next
-//! one. Destroying an id first removes it from the table, so events not yet counted are discarded.
+//! As in rdma-core, the struct of an id lives until the program has acknowledged each of its
+//! events. The crate `rdmacm` uses keys that become stale instead, so this module counts the
+//! events. An event is counted under the lock of its channel (`id::claim`), before another thread
+//! can read the next event. Destroying an id first removes it from the table, so events not yet
+//! counted are discarded.
 //!
 //! # Safety
 //! See the crate documentation: ids, channels and events are live and belong to this library. A
@@ -70,7 +71,7 @@ fn logged(error: Error) -> Errno {
     error.errno
 }
 
-/// Logs why this library refuses a call, and returns the errno.
+/// Logs why this library rejects a call, and returns the errno.
 #[cold]
 fn refuse(verb: &'static str, errno: Errno, reason: &'static str) -> Errno {
     logged(errno::refused(verb, errno, reason))
@@ -79,7 +80,7 @@ fn refuse(verb: &'static str, errno: Errno, reason: &'static str) -> Errno {
 /// The reason for rejecting an id without a device.
 const NO_DEVICE: &str = "the id has no device";
 
-/// The reason for rejecting an address of an unknown family or a null address.
+/// The reason for rejecting a null address or an address of an unknown family.
 const NO_ADDRESS: &str = "the address is null, or of an unknown family";
 
 /// Logs that memory is short, and returns `ENOMEM`.

@@ -1,7 +1,7 @@
 //! Multicast groups.
 //!
 //! An event's key identifies the membership. Joining a group holds the lock of the id's
-//! memberships, so that another thread that reads the event finds the new one.
+//! memberships, so that another thread that reads the event finds the new membership.
 //!
 //! # Safety
 //! See [`rdmacm`](super).
@@ -98,8 +98,8 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
 /// Returns whether the attributes request a send-only membership.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for fields unknown to every release; `EINVAL` if the address or the flags are
-/// missing, and for flags unknown to every release.
+/// `EOPNOTSUPP` for fields that no release knows; `EINVAL` if the address or the flags are missing,
+/// and for flags that no release knows.
 fn only_sends(attr: &rdma_cm_join_mc_attr_ex) -> Result<bool> {
     const NEEDED: u32 = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
     if attr.comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED {
@@ -136,7 +136,7 @@ unsafe fn leave(id: *mut rdma_cm_id, address: *const sockaddr) -> Result {
         let private = private(id);
         let group = {
             let mut groups = private.groups();
-            // The most recently joined one, as in C.
+            // As in rdma-core, this is the most recent membership.
             let at = groups.iter().rposition(|group| group.address == address);
             let missing = || refuse("leave_multicast", Errno::ADDRNOTAVAIL, "the id is not in the group");
             groups.remove(at.ok_or_else(missing)?)

@@ -1,7 +1,7 @@
-//! Options of an id.
+//! The options of an id.
 //!
 //! # Safety
-//! See [`rdmacm`](super). A value has the length that the program passes.
+//! See [`rdmacm`](super). An option's value has the length that the program states.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
@@ -39,8 +39,8 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
 /// Sets an option.
 ///
 /// # Errors
-/// As from the kernel: `ENOSYS` for an unknown option, and `EINVAL` for a value of another length;
-/// the errors of the option.
+/// `ENOSYS` for an unknown option and `EINVAL` for a value of the wrong length, as from the kernel;
+/// any error from setting the option.
 ///
 /// # Safety
 /// `id` is live.
@@ -72,7 +72,7 @@ pub(super) unsafe fn set(id: *mut rdma_cm_id, level: c_int, name: c_int, value: 
     }
 }
 
-/// Refuses a value of another length than the option's.
+/// Returns the error for a value whose length is not the option's.
 #[cold]
 fn wrong_length() -> Errno {
     refuse("set_option", Errno::INVAL, "the value has another length than the option's")
@@ -89,8 +89,8 @@ fn flag(value: &[u8]) -> Result<bool> {
     value.try_into().map(|bytes| c_int::from_ne_bytes(bytes) != 0).map_err(|_| wrong_length())
 }
 
-/// Parses an array of `ibv_path_data`: flags, 4 bytes, and the record. The kernel uses the
-/// bidirectional paths meant for the connection's messages.
+/// Parses an array of `ibv_path_data`: flags, 4 bytes, and the path record. The kernel uses the
+/// bidirectional paths that are meant for the connection's messages.
 fn paths(value: &[u8]) -> Result<Vec<PathRecord>> {
     const LEN: usize = 72;
     const FLAGS: u32 = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;

@@ -1,4 +1,4 @@
-//! Queue pairs of ids, their completion queues, and shared receive queues.
+//! The queue pairs of ids, their completion queues, and shared receive queues.
 //!
 //! ```text
 //!   rdma_create_qp ─► INIT, with attributes of the connection manager (datagrams: RTS)
@@ -6,7 +6,7 @@
 //!   rdma_disconnect, REJECTED ─► ERR
 //! ```
 //!
-//! A program without completion queues gets one for each direction, with a channel, in
+//! A program that passes no completion queues gets one per direction, each with a channel, in
 //! `rdma_cm_id.send_cq` and `recv_cq`, for `rdma_get_send_comp(3)` and related calls.
 //!
 //! # Safety
@@ -46,7 +46,7 @@ unsafe fn modify(qp: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Result {
     of_verb(unsafe { ibv_modify_qp(qp, &raw mut attr, mask.bits() as c_int) })
 }
 
-/// Moves a queue pair to a state with the connection manager's attributes, as adjusted by `change`.
+/// Moves a queue pair to a state with the connection manager's attributes, which `change` adjusts.
 ///
 /// # Errors
 /// The errors of [`CmId::init_qp_attr`](rdmacm::CmId::init_qp_attr) and of `ibv_modify_qp(3)`.
@@ -68,7 +68,8 @@ unsafe fn modify_as_told(
     }
 }
 
-/// Moves the queue pair of an id to RTS, if it has one. `depths` replaces the connection manager's.
+/// Moves an id's queue pair to RTS, if it has one. `depths` replaces the depths from the connection
+/// manager.
 ///
 /// # Errors
 /// The errors of [`CmId::init_qp_attr`](rdmacm::CmId::init_qp_attr) and of `ibv_modify_qp(3)`.
@@ -82,7 +83,7 @@ pub(super) unsafe fn modify_to_rts(id: *mut rdma_cm_id, depths: Option<(u8, u8)>
         if qp.is_null() {
             return Ok(());
         }
-        // The access rights and the partition are not known earlier.
+        // The access rights and the partition are known only now.
         modify_as_told(id, qp, QpState::INIT, |_| {})?;
         modify_as_told(id, qp, QpState::RTR, |attr| {
             if let Some((responder_resources, _)) = depths {
@@ -97,7 +98,7 @@ pub(super) unsafe fn modify_to_rts(id: *mut rdma_cm_id, depths: Option<(u8, u8)>
     }
 }
 
-/// Moves the queue pair of an id to ERR, if it has one.
+/// Moves an id's queue pair to ERR, if it has one.
 ///
 /// # Errors
 /// Same as `ibv_modify_qp(3)`.
@@ -196,7 +197,7 @@ pub(super) unsafe fn set_ece(qp: *mut ibv_qp, ece: Ece) -> Result {
 }
 
 /// Stores the options that a queue pair offers. For a request, sets the options offered by the
-/// peer, or none if the peer is of another vendor.
+/// peer, or no options if the peer's device is from another vendor.
 ///
 /// # Errors
 /// The errors of [`ece_of`] and [`set_ece`].
@@ -218,10 +219,11 @@ unsafe fn negotiate(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result {
     Ok(())
 }
 
-/// Creates the completion queues for an id, each with a channel. A size of 0 creates none.
+/// Creates the completion queues for an id, each with a channel. For a size of 0, no queue is
+/// created.
 ///
 /// # Errors
-/// The errors of the verbs; the id then has no completion queue.
+/// Any error from the verbs; in that case, the id has no completion queue.
 ///
 /// # Safety
 /// `id` is live.
@@ -246,7 +248,7 @@ unsafe fn create_cqs(id: *mut rdma_cm_id, send: u32, recv: u32) -> Result {
 /// Creates a completion queue and its channel.
 ///
 /// # Errors
-/// The errors of the verbs.
+/// Any error from the verbs.
 ///
 /// # Safety
 /// `id` is live; the other arguments point to its fields.
@@ -295,7 +297,7 @@ unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
     }
 }
 
-/// Returns the XRC domain of the ids of a device.
+/// Returns the XRC domain that the ids on a device share.
 ///
 /// # Errors
 /// `EINVAL` for an id without a device; the errors of `ibv_open_xrcd(3)`.
@@ -315,8 +317,8 @@ unsafe fn xrcd_of(id: *mut rdma_cm_id) -> Result<*mut ibv_xrcd> {
 /// Creates the queue pair of an id.
 ///
 /// # Errors
-/// `EINVAL` for an id that already has one or lacks a device, for a domain of another device, and
-/// for a completion queue in addition to the id's; the errors of the verbs.
+/// `EINVAL` for an id that already has a queue pair or has no device, for a domain of another
+/// device, and for a completion queue in addition to the id's own; any error from the verbs.
 ///
 /// # Safety
 /// `id` and the objects of `attr` are live.
@@ -381,8 +383,7 @@ pub(super) unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex)
     Ok(())
 }
 
-/// Creates the queue pair of an id from plain attributes and writes the granted capacities to
-/// them.
+/// Creates the queue pair of an id from plain attributes and writes the granted capacities back.
 ///
 /// # Errors
 /// Same as [`create`].
@@ -469,7 +470,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
 /// Creates the shared receive queue of an id.
 ///
 /// # Errors
-/// `EINVAL` for attributes without a type and for an id without a device; the errors of the verbs.
+/// `EINVAL` for attributes without a type and for an id without a device; any error from the verbs.
 ///
 /// # Safety
 /// `id` and the objects of `attr` are live.
@@ -492,7 +493,8 @@ unsafe fn create_srq(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Re
                 attr.xrcd = xrcd_of(id)?;
             }
             if no_cq || attr.cq.is_null() {
-                // The queue pair of an XRC receiver was created with a queue that it does not use.
+                // The queue pair of an XRC receiver was created with a completion queue that it
+                // does not use.
                 if (*id).recv_cq.is_null() || ((*(*id).recv_cq).cqe as u32) < attr.attr.max_wr {
                     destroy_cqs(id);
                     create_cqs(id, 0, attr.attr.max_wr)?;

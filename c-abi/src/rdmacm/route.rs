@@ -1,8 +1,8 @@
-//! The addresses and paths in the struct of an id, kept up to date with the id of the crate.
+//! The addresses and paths in an id's struct, kept up to date with the id of the crate `rdmacm`.
 //!
 //! # Safety
 //! See [`rdmacm`](super). The length of a `sockaddr` follows from its family; the address fields of
-//! an id have room for any family.
+//! an id have space for any family.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -17,7 +17,7 @@ use super::{NO_ADDRESS, NO_DEVICE, Result, logged, no_memory, refuse};
 use crate::abi::c::{ibv_sa_path_rec, rdma_cm_id};
 use crate::abi::convert::gid_to_c;
 
-/// The length of an InfiniBand address.
+/// The length of an InfiniBand address in bytes.
 pub(super) const IB_LEN: usize = 48;
 
 /// Returns the bytes of a C address; `None` for null and for an unknown family.
@@ -48,7 +48,7 @@ pub(super) unsafe fn parse(address: *const sockaddr) -> Option<Address> {
     unsafe { bytes(address) }.and_then(Address::from_sockaddr)
 }
 
-/// Reads the address of a call.
+/// Reads an address that the program passed to a call.
 ///
 /// # Errors
 /// `EINVAL` for null and for an unknown family.
@@ -63,7 +63,7 @@ pub(super) unsafe fn read(verb: &'static str, address: *const sockaddr) -> Resul
 /// Writes an address into the struct of an id.
 ///
 /// # Safety
-/// `to` has room for a `sockaddr_storage`.
+/// `to` has space for a `sockaddr_storage`.
 pub(super) unsafe fn write(to: *mut sockaddr_storage, address: Option<Address>) {
     if let Some((bytes, len)) = address.and_then(|address| address.to_sockaddr()) {
         // SAFETY: the caller's promise; no address is longer.
@@ -74,7 +74,7 @@ pub(super) unsafe fn write(to: *mut sockaddr_storage, address: Option<Address>) 
 /// Copies the addresses of an id into its struct and sets the id's device once it is known.
 ///
 /// # Errors
-/// The errors of the queries and of opening the device.
+/// Any error from the queries or from opening the device.
 ///
 /// # Safety
 /// `id` is live.
@@ -105,7 +105,7 @@ pub(super) unsafe fn copy_addresses(id: *mut rdma_cm_id) -> Result {
 /// Copies the GIDs of an id into its struct.
 ///
 /// # Errors
-/// The errors of the query.
+/// Any error from the query.
 ///
 /// # Safety
 /// `id` is live.
@@ -122,12 +122,12 @@ pub(super) unsafe fn copy_gids(id: *mut rdma_cm_id) -> Result {
 /// Copies the paths of an id into its struct.
 ///
 /// # Errors
-/// The errors of the query; `ENOMEM`.
+/// Any error from the query; `ENOMEM`.
 ///
 /// # Safety
 /// `id` is live.
 pub(super) unsafe fn copy_paths(id: *mut rdma_cm_id) -> Result {
-    // SAFETY: the caller's promise; the memory has room for that many records.
+    // SAFETY: the caller's promise; the memory has space for that many records.
     unsafe {
         let paths = private(id).call(CmId::paths)?;
         if paths.is_empty() {
@@ -149,7 +149,7 @@ pub(super) unsafe fn copy_paths(id: *mut rdma_cm_id) -> Result {
 
 /// Converts a path to C's form.
 fn record(path: &PathRecord) -> ibv_sa_path_rec {
-    /// The selector for an exact value.
+    /// The selector that means an exact value.
     const EXACTLY: u8 = 2;
     ibv_sa_path_rec {
         dgid: gid_to_c(&path.dgid),
@@ -177,7 +177,7 @@ fn record(path: &PathRecord) -> ibv_sa_path_rec {
 /// Updates the struct of an id whose address has been resolved.
 ///
 /// # Errors
-/// `ENODEV` for an id without a device; the errors of the queries.
+/// `ENODEV` for an id without a device; any error from the queries.
 ///
 /// # Safety
 /// `id` is live.
@@ -192,10 +192,10 @@ pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
     }
 }
 
-/// Fills the struct of a connection request's id.
+/// Fills in the struct of a connection request's id.
 ///
 /// # Errors
-/// The errors of the queries.
+/// Any error from the queries.
 ///
 /// # Safety
 /// `id` is live.

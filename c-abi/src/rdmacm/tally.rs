@@ -1,4 +1,4 @@
-//! [`Tally`]: the events delivered to a program, and the ones it has acknowledged.
+//! [`Tally`]: the number of events delivered to a program, and the number it has acknowledged.
 //!
 //! Destroying an id and leaving a group wait until both numbers are equal. An event holds a
 //! reference to the tally, so its acknowledgement does not access freed memory.
@@ -10,7 +10,7 @@ use verbs_core::fork::current_generation;
 use crate::handle::lock::{ANY, futex_wait, futex_wake};
 
 /// Counts of read and acknowledged events. They are atomic instead of locked, because a forked
-/// child could inherit a taken lock.
+/// child could inherit a lock that is held.
 #[derive(Debug)]
 pub(super) struct Tally {
     read: AtomicU32,

@@ -28,11 +28,12 @@ pub(crate) struct Ah<P: Provider> {
 
 pub(crate) type AhObject<P> = Object<ibv_ah, Ah<P>>;
 
-/// The public handle of every address handle; providers do not publish the kernel's number.
+/// The handle in every address handle's public struct, because providers do not publish the
+/// kernel's number.
 const HANDLE: u32 = 0;
 
 /// # Safety
-/// The methods have the contract of the exported functions.
+/// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
     unsafe fn create_ah(&self, pd: *mut ibv_pd, attr: &AhAttr) -> Result<*mut ibv_ah, Error> {
         // SAFETY: the domain is live.
@@ -71,7 +72,8 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
 /// `ibv_create_ah_from_wc(3)`.
 ///
 /// # Safety
-/// `pd` is live, `wc` points to a completion, and `grh` to the 40 bytes in front of the receive.
+/// `pd` is live, `wc` points to a completion, and `grh` points to the 40 bytes in front of the
+/// received data.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah_from_wc(
     pd: *mut ibv_pd,

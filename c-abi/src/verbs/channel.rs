@@ -1,6 +1,6 @@
 //! Completion channels and their events.
 //!
-//! An event carries the address its completion queue was created with.
+//! An event carries the address given when its completion queue was created.
 //!
 //! # Safety
 //! See the crate documentation. The kernel or the provider writes the address of a live queue, and
@@ -21,7 +21,7 @@ use crate::handle::object::context_of;
 use crate::handle::wait::{read_record, receive_record};
 use crate::verbs::event::with_mutex;
 
-/// Adds `change` to a channel's number of completion queues.
+/// Adds `change` to the number of completion queues that use a channel.
 ///
 /// # Safety
 /// `channel` is live.

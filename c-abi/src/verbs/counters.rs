@@ -1,4 +1,4 @@
-//! Counters of flow rules; completion counters.
+//! Counters for flow rules, and completion counters.
 //!
 //! # Safety
 //! See the crate documentation.
@@ -44,7 +44,7 @@ unsafe fn comp_cntr<'a, P: Provider>(
 }
 
 /// # Safety
-/// The methods have the contract of the exported functions.
+/// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
     unsafe fn create_counters(&self, context: *mut ibv_context) -> Result<*mut ibv_counters, Error> {
         let counters = self.context().create_counters()?;
@@ -197,15 +197,14 @@ pub(crate) unsafe extern "C" fn attach_counters_point_flow(
 /// `ibv_read_counters(3)`.
 ///
 /// # Safety
-/// `counters` are live; `counters_value` has room for `ncounters` values.
+/// `counters` are live; `counters_value` has space for `ncounters` values.
 pub(crate) unsafe extern "C" fn read_counters(
     counters: *mut ibv_counters,
     counters_value: *mut u64,
     ncounters: u32,
     flags: u32,
 ) -> c_int {
-    /// The maximum number of counters, because the length field of a command's attribute has 16
-    /// bits.
+    /// The maximum number of counters, because the length field of a command attribute has 16 bits.
     const MAX_COUNTERS: u32 = u16::MAX as u32 / size_of::<u64>() as u32;
     not_null!(counters);
     if ncounters > 0 {
@@ -230,10 +229,10 @@ pub(crate) unsafe extern "C" fn read_counters(
     })
 }
 
-/// `ibv_query_comp_cntr_caps(3)`: writes `caps_size` bytes, with zeros behind the known fields.
+/// `ibv_query_comp_cntr_caps(3)`: writes `caps_size` bytes, with zeros after the known fields.
 ///
 /// # Safety
-/// `context` is open; `caps` has room for `caps_size` bytes.
+/// `context` is open; `caps` has space for `caps_size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
     context: *mut ibv_context,
@@ -384,7 +383,7 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
     code(unsafe {
         let attr = &*attr;
         let ops = CompCntrAttachOps::from_bits_retain(attr.op_mask);
-        // Every bit is valid in this flags type, so bits without a name have to be searched for.
+        // Every bit is valid in this flags type, so bits without a name have to be looked for.
         let is_known = ops.iter_names().fold(ops, |left, (_, op)| left - op).is_empty();
         if attr.comp_mask != 0 || !is_known {
             Err(refused("qp_attach_comp_cntr", Errno::INVAL, UNKNOWN_MEMBERS))

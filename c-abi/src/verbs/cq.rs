@@ -1,7 +1,8 @@
 //! Completion queues, and completions in arrays.
 //!
 //! # Safety
-//! Same as the crate. The lock of a queue guards the provider's queue and the lent completion.
+//! See the crate documentation. The lock of a queue guards the provider's queue and the lent
+//! completion.
 #![allow(unsafe_code)]
 
 use core::any::Any;
@@ -32,7 +33,7 @@ use crate::handle::thread;
 use crate::verbs::event::{is_acknowledged, wait_acknowledged};
 use crate::verbs::{channel, cq_ex, pd};
 
-/// No thread, in [`Cq::lender`].
+/// The value of [`Cq::lender`] that means no thread.
 pub(crate) const NO_THREAD: usize = 0;
 
 /// A completion lent by `ibv_start_poll`. The lock of its queue is held until `ibv_end_poll`.
@@ -44,15 +45,16 @@ pub(crate) struct Cq<P: Provider> {
     /// The completion that the readers of `ibv_cq_ex` read, between `ibv_start_poll` and
     /// `ibv_end_poll`.
     pub(crate) lent: UnsafeCell<MaybeUninit<LentCompletion<P>>>,
-    /// The [thread](thread::current) between `ibv_start_poll` and `ibv_end_poll`; otherwise
-    /// [`NO_THREAD`].
+    /// The [thread](thread::current) that is between `ibv_start_poll` and `ibv_end_poll`;
+    /// [`NO_THREAD`] if there is none.
     pub(crate) lender: AtomicUsize,
-    /// The queue's handle for new queue pairs.
+    /// The queue's handle, for creating queue pairs.
     pub(crate) name: P::CqHandle,
-    /// Cloned by each queue pair that completes here, until its destruction is complete. The
-    /// provider no longer counts a queue pair whose completions remain to be removed.
+    /// Each queue pair that completes in this queue holds a clone until its destruction is
+    /// complete. The provider no longer counts a queue pair whose completions are still to be
+    /// removed.
     pub(crate) users: Arc<()>,
-    /// Requests events without the lock of the queue, if the provider can. A preempted poller then
+    /// Requests events without the queue's lock, if the provider can do so. A preempted poller then
     /// delays no request.
     notifier: Option<Destroyable<Box<dyn Notifier>>>,
     /// The number of events read, for providers that need it.
@@ -64,7 +66,7 @@ impl<P: Provider> Cq<P> {
     /// Requests an event.
     ///
     /// # Errors
-    /// `EINVAL` for a queue that has ended; any error of the provider.
+    /// `EINVAL` for a queue that has ended; any error from the provider.
     fn req_notify(&self, solicited_only: bool) -> Result<(), Error> {
         const VERB: &str = "req_notify_cq";
         match &self.notifier {
@@ -73,11 +75,11 @@ impl<P: Provider> Cq<P> {
         }
     }
 
-    /// Calls `with` with the queue, locked. The thread that reads a lent completion already holds
-    /// the lock, and keeps it.
+    /// Calls `with` with the queue, locked. A thread that reads a lent completion already holds the
+    /// lock, and keeps it.
     ///
     /// # Errors
-    /// Same as [`Spin::why_not`]; any error of `with`.
+    /// Same as [`Spin::why_not`]; any error from `with`.
     fn with_shared<R>(
         &self,
         verb: &'static str,
@@ -125,7 +127,7 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
     }
 }
 
-/// The entries of a new queue. Programs can choose them only for ConnectX devices.
+/// The entry format of a new queue. Programs can choose it only on ConnectX devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entries {
     /// The size of an entry in bytes.
@@ -134,7 +136,7 @@ pub(crate) struct Entries {
     pub(crate) compression: Option<CqeCompression>,
 }
 
-/// The attributes of a new queue, in either form of the call.
+/// The attributes of a new queue, from either form of the call.
 pub(crate) struct Init {
     pub(crate) cqe: u32,
     pub(crate) cq_context: *mut c_void,
@@ -147,7 +149,7 @@ pub(crate) struct Init {
 }
 
 impl<P: Provider> ProviderContext<P> {
-    /// Creates a provider's queue with entries chosen by the program.
+    /// Creates a provider's queue with an entry format that the program has chosen.
     ///
     /// # Errors
     /// `EOPNOTSUPP` unless the device is a ConnectX device.
@@ -169,20 +171,20 @@ impl<P: Provider> ProviderContext<P> {
             Some(compression) => context.create_cq_compressed(pd, attr, size, compression)?,
         });
         let made: &mut dyn Any = &mut made;
-        // The provider is ConnectX's, so the types are the same.
+        // The provider is `mlx5`, so the types are the same.
         made.downcast_mut::<Option<(P::Cq, P::CqHandle)>>().and_then(Option::take).ok_or_else(other)
     }
 }
 
 /// # Safety
-/// The methods have the contract of the exported functions.
+/// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
     pub(crate) unsafe fn create_cq(
         &self,
         context: *mut ibv_context,
         init: &Init,
     ) -> Result<*mut ibv_cq_ex, Error> {
-        // Events carry the address, so the box is allocated before the queue.
+        // Events carry the object's address, so the box is allocated before the queue is created.
         let mut object = Box::<CqObject<P>>::new_uninit();
         let at: *mut ibv_cq_ex = object.as_mut_ptr().cast();
         // SAFETY: the channel and the domain are null or live.
@@ -274,7 +276,7 @@ impl<P: Provider> ProviderContext<P> {
 
     unsafe fn destroy_cq(&self, cq: *mut ibv_cq) -> Result<(), Error> {
         // SAFETY: the queue is live. Threads that handle its last events may use it until they
-        // acknowledge them: they find the lock taken, and the queue ended.
+        // acknowledge them: they find the lock held, and the queue ended.
         unsafe {
             let inner = checked::<P>(cq, "destroy_cq")?;
             if Arc::strong_count(&inner.users) > 1 {
@@ -316,13 +318,13 @@ impl<P: Provider> ProviderContext<P> {
 /// `ibv_poll_cq(3)`.
 ///
 /// # Safety
-/// `cq` is a live queue of the provider, and `wc` has room for `num_entries` completions.
+/// `cq` is a live queue of the provider, and `wc` has space for `num_entries` completions.
 pub(crate) unsafe extern "C" fn poll<P: Provider>(
     cq: *mut ibv_cq,
     num_entries: c_int,
     wc: *mut ibv_wc,
 ) -> c_int {
-    // SAFETY: the queue is live, and the array has room.
+    // SAFETY: the queue is live, and the array has space.
     unsafe {
         let queue = &from_raw::<P>(cq).queue;
         let attempt = queue.attempt();
@@ -342,7 +344,7 @@ unsafe extern "C" fn poll_waiting<P: Provider>(
     wc: *mut ibv_wc,
     attempt: Attempt,
 ) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: as in `poll`.
     unsafe {
         let queue = &from_raw::<P>(cq).queue;
         if !queue.wait(attempt) {
@@ -352,12 +354,12 @@ unsafe extern "C" fn poll_waiting<P: Provider>(
     }
 }
 
-/// Polls a queue, and returns its lock.
+/// Polls a queue, and releases its lock.
 ///
-/// Completions are lent and copied one by one, because most calls find one or two.
+/// Completions are lent and copied one by one, because most calls find only one or two.
 ///
 /// # Safety
-/// The caller holds the lock, and `wc` has room for `num_entries` completions.
+/// The caller holds the lock, and `wc` has space for `num_entries` completions.
 #[inline(always)]
 unsafe fn poll_locked<Q: CqOps>(queue: &Spin<Q>, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: the caller's promise. Both types of completions have the same layout, and consist of

@@ -1,13 +1,14 @@
-//! `ibv_create_cq_ex` and `ibv_cq_ex`: completions that are read where they lie.
+//! `ibv_create_cq_ex` and `ibv_cq_ex`: completions that are read in place.
 //!
-//! `ibv_create_cq_ex` is inline in `verbs.h`, and calls [`create_cq_ex`] by the context's table.
+//! `ibv_create_cq_ex` is an inline function in `verbs.h`, which calls [`create_cq_ex`] through the
+//! context's table.
 //!
-//! `ibv_start_poll` takes the lock of the queue, and `ibv_end_poll` releases it. In between, the
-//! readers read the completion lent by the queue.
+//! `ibv_start_poll` acquires the queue's lock, and `ibv_end_poll` releases it. In between, the
+//! reader functions read the completion that the queue lends.
 //!
 //! # Safety
-//! Same as the crate. C programs call the readers only between the two, in the thread that holds
-//! the lock.
+//! See the crate documentation. C programs call the readers only between these two calls, in the
+//! thread that holds the lock.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_uint};
@@ -63,7 +64,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     unsafe { create_cq_of(context, attr, Entries::default()) }
 }
 
-/// Same as [`create_cq_ex`], with entries of the program's choice.
+/// Same as [`create_cq_ex`], with an entry format that the program has chosen.
 ///
 /// # Safety
 /// Same as [`create_cq_ex`].
@@ -84,7 +85,7 @@ pub(crate) unsafe fn create_cq_of(
 /// Returns the attributes of the extended call.
 ///
 /// # Errors
-/// `EINVAL` for members and `EOPNOTSUPP` for fields unknown to every release.
+/// `EINVAL` for members and `EOPNOTSUPP` for completion fields that no release knows.
 fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
     const KNOWN: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
     let has = |bit| attr.comp_mask & bit != 0;
@@ -113,7 +114,7 @@ fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
     })
 }
 
-/// Borrows the next completion of a locked queue. `is_first` marks the first one since
+/// Borrows the next completion of a locked queue. `is_first` is true for the first one after
 /// `start_poll`.
 ///
 /// # Safety
@@ -129,8 +130,8 @@ unsafe fn advance<P: Provider>(cq: *mut ibv_cq_ex, is_first: bool) -> c_int {
         let Some(completion) = next else { return libc::ENOENT };
         (*cq).status = completion.status().0;
         (*cq).wr_id = completion.wr_id();
-        // SAFETY: the slot of a lent completion is the program's until `end_poll`; no reader runs
-        // afterwards. The types differ only in the lifetime.
+        // SAFETY: the slot of a lent completion belongs to the program until `end_poll`; no reader
+        // runs afterwards. The types differ only in the lifetime.
         let lent = core::mem::transmute_copy::<_, LentCompletion<P>>(&completion);
         *inner.lent.get() = MaybeUninit::new(lent);
     }
@@ -155,7 +156,7 @@ unsafe extern "C" fn start_poll<P: Provider>(cq: *mut ibv_cq_ex, attr: *mut ibv_
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn start_poll_waiting<P: Provider>(cq: *mut ibv_cq_ex, attempt: Attempt) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: as in `start_poll`.
     unsafe {
         if !CqObject::<P>::inner(cq).queue.wait(attempt) {
             return libc::ENOENT;
@@ -164,7 +165,7 @@ unsafe extern "C" fn start_poll_waiting<P: Provider>(cq: *mut ibv_cq_ex, attempt
     }
 }
 
-/// Borrows the first completion. Releases the lock if the queue has none.
+/// Borrows the first completion. Releases the lock if the queue is empty.
 ///
 /// # Safety
 /// Same as [`advance`].
@@ -184,12 +185,12 @@ unsafe fn start_locked<P: Provider>(cq: *mut ibv_cq_ex) -> c_int {
 }
 
 unsafe extern "C" fn next_poll<P: Provider>(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: `start_poll` took the lock.
+    // SAFETY: `start_poll` acquired the lock.
     unsafe { advance::<P>(cq, false) }
 }
 
 unsafe extern "C" fn end_poll<P: Provider>(cq: *mut ibv_cq_ex) {
-    // SAFETY: `start_poll` took the lock.
+    // SAFETY: `start_poll` acquired the lock.
     unsafe {
         let inner: &Cq<P> = CqObject::<P>::inner(cq);
         inner.lender.store(NO_THREAD, Ordering::Relaxed);
@@ -201,14 +202,14 @@ unsafe extern "C" fn end_poll<P: Provider>(cq: *mut ibv_cq_ex) {
 /// Returns the lent completion.
 ///
 /// # Safety
-/// `cq` is a live queue of the provider that lends one to this thread.
+/// `cq` is a live queue of the provider that lends a completion to this thread.
 #[inline(always)]
 unsafe fn lent<P: Provider>(cq: *mut ibv_cq_ex) -> LentCompletion<P> {
     // SAFETY: a completion is lent, so the value is initialised.
     unsafe { (*CqObject::<P>::inner(cq).lent.get()).assume_init() }
 }
 
-/// Defines the readers of fields.
+/// Defines the functions that read fields of the lent completion.
 macro_rules! readers {
     ($($reader:ident: $type:ty = |$completion:ident| $value:expr;)*) => {
         $(unsafe extern "C" fn $reader<P: Provider>(cq: *mut ibv_cq_ex) -> $type {

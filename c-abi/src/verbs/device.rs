@@ -6,7 +6,7 @@
 //!
 //! # Safety
 //! Device pointers come from [`ibv_get_device_list`], and are used only until the list is freed and
-//! the contexts are closed. The table frees no device earlier.
+//! the contexts are closed. The table frees no device before that.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_char, c_int};
@@ -27,7 +27,7 @@ use crate::abi::{errno, reserve};
 #[repr(C)]
 pub(crate) struct Known {
     c: ibv_device,
-    /// The number of lists and open contexts that use it.
+    /// The number of lists and open contexts that use the device.
     users: usize,
     device: Device,
 }
@@ -41,7 +41,7 @@ unsafe impl Send for Entry {}
 static TABLE: ForkLock<Vec<Entry>> = ForkLock::new(Vec::new());
 
 /// Locks the table. In a child whose parent held the lock at the fork, the table starts empty; the
-/// devices of the parent's lists stay allocated.
+/// devices in the parent's lists stay allocated.
 fn table() -> ForkGuard<'static, Vec<Entry>> {
     TABLE.lock_or(Vec::new)
 }
@@ -64,7 +64,7 @@ pub(crate) unsafe fn known<'a>(device: *mut ibv_device) -> &'a Device {
 }
 
 impl Known {
-    /// Boxes a device. A separate function keeps the struct of 1 KiB off the caller's stack.
+    /// Boxes a device. As a separate function, it keeps the 1 KiB struct off the caller's stack.
     #[inline(never)]
     fn new(device: Device) -> *mut Self {
         let info = device.info();
@@ -86,8 +86,8 @@ impl Known {
     }
 }
 
-/// Returns the files of a soft device, as `verbs-run` presents them or in the folder of this
-/// process. Returns `None` if they cannot be created: the device works without them.
+/// Returns the files of a soft device, which `verbs-run` presents or which are in the folder of
+/// this process. Returns `None` if they cannot be created: the device works without them.
 fn own_paths(info: &DeviceInfo) -> Option<DevicePaths> {
     if let Some(presented) = sysfs::presented(info) {
         return Some(presented);
@@ -96,7 +96,7 @@ fn own_paths(info: &DeviceInfo) -> Option<DevicePaths> {
     let mut tree = TREE.lock_or(|| None);
     let process = std::process::id();
     if tree.as_ref().is_none_or(|(owner, _)| *owner != process) {
-        // A forked child leaves the folder of its parent as it is.
+        // A forked child leaves its parent's folder unchanged.
         core::mem::forget(tree.take());
         match Tree::create() {
             Ok(new) => *tree = Some((process, new)),
@@ -111,14 +111,15 @@ fn own_paths(info: &DeviceInfo) -> Option<DevicePaths> {
     paths.ok()
 }
 
-/// Returns whether a device of the table equals a device named by another part of the process.
+/// Returns whether a device in the table equals a device from another part of the process.
 ///
 /// # Safety
 /// `known` belongs to a list that has not been freed, or to an open context.
 pub(crate) unsafe fn is(known: *mut ibv_device, device: &Device) -> bool {
     // SAFETY: the caller's promise.
     let known = unsafe { self::known(known) };
-    // Soft devices of the same name are equal, even if another part has other values for them.
+    // Soft devices of the same name are equal, even if another part of the process has other values
+    // for them.
     (known.name(), known.guid(), known.index()) == (device.name(), device.guid(), device.index())
 }
 
@@ -131,7 +132,7 @@ pub(crate) unsafe fn driver_name(device: *mut ibv_device) -> &'static str {
     unsafe { known(device) }.driver().name
 }
 
-/// Adds a user.
+/// Adds a user of a device.
 ///
 /// # Safety
 /// `device` is in use.
@@ -141,7 +142,7 @@ pub(crate) unsafe fn hold(device: *mut ibv_device) {
     unsafe { (*device.cast::<Known>()).users += 1 }
 }
 
-/// Removes a user. A device without users stays in the table until the next list.
+/// Removes a user of a device. A device without users stays in the table until the next list.
 ///
 /// # Safety
 /// `device` is in use; this user is removed only once.
@@ -151,13 +152,13 @@ pub(crate) unsafe fn release(device: *mut ibv_device) {
     unsafe { (*device.cast::<Known>()).users -= 1 }
 }
 
-/// The directory of uverbs devices.
+/// The sysfs directory of uverbs devices.
 const CLASS: &str = "/sys/class/infiniband_verbs";
 
 /// Lists the devices and adds a user to each.
 ///
 /// # Errors
-/// `ENOMEM` when memory is short; `ENOSYS` if the kernel lacks RDMA; any error of the search.
+/// `ENOMEM` when memory is short; `ENOSYS` if the kernel lacks RDMA; any error from the search.
 pub(crate) fn list() -> Result<Vec<*mut ibv_device>, Error> {
     if !reserve::has_room() {
         return Err(errno::short_of_memory("get_device_list"));
@@ -198,7 +199,8 @@ pub(crate) fn list() -> Result<Vec<*mut ibv_device>, Error> {
         listed.push(known.cast());
     }
     table.retain(|entry| {
-        // SAFETY: devices in the table are live. Without users, no list has the pointer.
+        // SAFETY: devices in the table are live. If a device has no users, no list contains its
+        // pointer.
         let is_used = unsafe { (*entry.0).users > 0 };
         if !is_used {
             // SAFETY: as above; the entry is removed from the table.
@@ -252,7 +254,7 @@ pub(crate) fn list_to_c<T>(items: &[*mut T]) -> Option<*mut *mut T> {
     if array.is_null() {
         return None;
     }
-    // SAFETY: the array has room for them and for the terminating null.
+    // SAFETY: the array has space for them and for the terminating null.
     unsafe { ptr::copy_nonoverlapping(items.as_ptr(), array, items.len()) };
     Some(array)
 }
@@ -289,7 +291,7 @@ pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const 
     unsafe { (&raw const (*device).name).cast() }
 }
 
-/// `ibv_get_device_guid(3)`: in network byte order.
+/// `ibv_get_device_guid(3)`: returns the GUID in network byte order.
 ///
 /// # Safety
 /// `device` is a device from a list.
@@ -303,7 +305,7 @@ pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     unsafe { known(device) }.guid().0.to_be()
 }
 
-/// `ibv_get_device_index(3)`: -1 if the kernel does not number devices.
+/// `ibv_get_device_index(3)`: returns -1 if the kernel does not number devices.
 ///
 /// # Safety
 /// `device` is a device from a list.
@@ -314,7 +316,7 @@ pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int 
     unsafe { known(device) }.index().map_or(-1, |index| index as c_int)
 }
 
-/// `ibv_register_driver`: a function of libibverbs 1.0 for C providers. As in rdma-core, it does
+/// `ibv_register_driver`: a libibverbs 1.0 function for C providers. As in rdma-core, it does
 /// nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_register_driver() {}

@@ -1,7 +1,7 @@
 //! Device memory and DMA handles.
 //!
 //! # Safety
-//! See the crate documentation. Program memory named in a copy has the stated length.
+//! See the crate documentation. Program memory that is named in a copy has the stated length.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_uint, c_void};
@@ -40,7 +40,7 @@ fn boxed<P: Provider>(context: *mut ibv_context, dm: P::Dm) -> *mut ibv_dm {
 }
 
 /// # Safety
-/// The methods have the contract of the exported functions.
+/// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
     unsafe fn alloc_dm(&self, context: *mut ibv_context, attr: &DmAttr) -> Result<*mut ibv_dm, Error> {
         Ok(boxed::<P>(context, self.context().alloc_dm(attr)?))
@@ -75,7 +75,7 @@ impl<P: Provider> ProviderContext<P> {
         unsafe {
             let (parent, inner) = (pd::from_raw::<P>(pd, VERB)?, DmObject::<P>::lend(dm, VERB)?);
             let mr = self.context().reg_dm_mr(&parent.pd, &inner, offset, length as u64, access)?;
-            // The region's address is null: the process has no address for it.
+            // The region's address is null, because the process has no address for it.
             Ok(self.box_mr(pd, (core::ptr::null_mut(), length), mr, None))
         }
     }
@@ -90,7 +90,8 @@ impl<P: Provider> ProviderContext<P> {
     }
 }
 
-/// Checks that a range lies in device memory of `total` bytes and is addressable in this process.
+/// Checks that a range lies within `total` bytes of device memory and is addressable in this
+/// process.
 ///
 /// # Errors
 /// `EFAULT`, as in libmlx5.
@@ -284,10 +285,10 @@ pub unsafe extern "C" fn ibv_dealloc_dmah(dmah: *mut ibv_dmah) -> c_int {
     unsafe { verb!((*dmah).context, dealloc_dmah(dmah)) }
 }
 
-/// Returns the hints named by the mask.
+/// Returns the hints that the mask names.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for a hint unknown to every release.
+/// `EOPNOTSUPP` for a hint that no release knows.
 fn dmah_attr_from_c(attr: &ibv_dmah_init_attr) -> Result<DmahAttr, Errno> {
     const KNOWN: u32 =
         IBV_DMAH_INIT_ATTR_MASK_CPU_ID | IBV_DMAH_INIT_ATTR_MASK_PH | IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE;

@@ -1,7 +1,7 @@
 //! Asynchronous events, and waiting for their acknowledgement before an object is destroyed.
 //!
 //! # Safety
-//! See the crate documentation. An event carries the address its object was created with.
+//! See the crate documentation. An event carries the address given when its object was created.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
@@ -29,12 +29,12 @@ pub(crate) unsafe fn with_mutex<R>(mutex: *mut pthread_mutex_t, with: impl FnOnc
     }
 }
 
-/// Returns whether every event that was read has been acknowledged. Both numbers wrap.
+/// Returns whether every event that was read has been acknowledged. Both numbers wrap around.
 pub(crate) const fn is_acknowledged(completed: u32, read: u32) -> bool {
     completed.wrapping_sub(read) as i32 >= 0
 }
 
-/// Waits until `is_done` returns true. It is called again after each acknowledgement of an event.
+/// Waits until `is_done` returns true. The function is called again after each acknowledged event.
 ///
 /// # Safety
 /// `mutex` and `cond` belong to one object and are initialised.
@@ -59,7 +59,7 @@ enum Element {
     Qp(*mut ibv_qp),
     Srq(*mut ibv_srq),
     Wq(*mut ibv_wq),
-    /// A port, or the device.
+    /// No object: the event concerns a port or the device.
     None,
 }
 

@@ -6,8 +6,7 @@
 //!
 //! # Safety
 //! The functions are exported under names reserved by this library's version script. They pass
-//! addresses to `madvise(2)`, which affects the memory of forked children, and nothing in this
-//! process.
+//! addresses to `madvise(2)`, which affects only the memory of forked children.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
@@ -43,10 +42,10 @@ pub extern "C" fn ibv_is_fork_initialized() -> ibv_fork_status {
 }
 
 /// Excludes the pages of `size` bytes at `base` from forks, if memory is protected. Returns 0, or
-/// -1 with the errno of `madvise(2)`.
+/// -1 with the errno from `madvise(2)`.
 ///
-/// Ranges may overlap: a page is shared with children again after [`ibv_dofork_range`] was called
-/// for each of them.
+/// Ranges may overlap: a page is shared with children again only after [`ibv_dofork_range`] was
+/// called for every range that covers it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_dontfork_range(base: *mut c_void, size: usize) -> c_int {
     match Excluded::new(base.cast(), size) {
@@ -61,7 +60,7 @@ pub extern "C" fn ibv_dontfork_range(base: *mut c_void, size: usize) -> c_int {
     }
 }
 
-/// Reverts [`ibv_dontfork_range`] for the same bytes, except for pages covered by another range.
+/// Reverts [`ibv_dontfork_range`] for the same bytes, except for pages that another range covers.
 /// Returns 0, even if a page stays excluded because it was unmapped.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_dofork_range(base: *mut c_void, size: usize) -> c_int {
@@ -71,11 +70,11 @@ pub extern "C" fn ibv_dofork_range(base: *mut c_void, size: usize) -> c_int {
 }
 
 /// Excludes the pages of a new region from forks, if memory is protected and registration pins it.
-/// `pins_memory` is the provider's
-/// ([`pins_memory`](verbs_core::provider::ContextOps::pins_memory)).
+/// `pins_memory` is the result of the provider's
+/// [`pins_memory`](verbs_core::provider::ContextOps::pins_memory).
 ///
 /// # Errors
-/// The errno of `madvise(2)`; no page is excluded then.
+/// The errno from `madvise(2)`; in that case, no page is excluded.
 pub(crate) fn exclude(
     pins_memory: bool,
     access: AccessFlags,

@@ -1,4 +1,4 @@
-//! `ibv_query_gid_type`, the one private function of libibverbs that programs import.
+//! `ibv_query_gid_type`, the only private function of libibverbs that programs import.
 //!
 //! A program imports it from the private node of the release it was built with, such as
 //! `IBVERBS_PRIVATE_34`. The assembler gives one function a name in each node of
@@ -7,8 +7,8 @@
 //! # Safety
 //! Unsafe code is used to export a function and to name it in assembly. The name
 //! `ibverbs_c_query_gid_type` exists nowhere else; the `.symver` directives add names to it but no
-//! code. They are in the module of the function, because the assembler requires the definition in
-//! the same unit.
+//! code. The directives are in the function's module, because the assembler requires the definition
+//! in the same unit.
 #![allow(unsafe_code)]
 
 use core::arch::global_asm;
@@ -20,7 +20,7 @@ use crate::verbs::query;
 /// Writes the type of a GID: 0 for InfiniBand or RoCE v1, 1 for RoCE v2.
 ///
 /// # Safety
-/// The promises of rdma-core's `ibv_query_gid_type`: `context` is open; `gid_type` points to an
+/// Same as for rdma-core's `ibv_query_gid_type`: `context` is open; `gid_type` points to an
 /// `enum ibv_gid_type_sysfs`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibverbs_c_query_gid_type(
@@ -33,7 +33,7 @@ unsafe extern "C" fn ibverbs_c_query_gid_type(
     unsafe { query::query_gid_type(context, port_num, index, gid_type) }
 }
 
-/// Names `ibverbs_c_query_gid_type` in several nodes. `@@` makes the last one the default version,
+/// Names `ibverbs_c_query_gid_type` in several nodes. `@@` makes the last node the default version,
 /// which `dlsym` finds.
 macro_rules! in_nodes {
     ($($older:literal)* ; $newest:literal) => {

@@ -1,9 +1,9 @@
-//! The verbs: a file for each kind of object, with its exported functions and its operations for a
+//! The verbs: one file per kind of object, with its exported functions and its operations for a
 //! provider.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`device`], [`query`] | the list of devices; queries of devices, ports, GIDs, partition keys |
+//! | [`device`], [`query`] | the device list; queries of devices, ports, GIDs, partition keys |
 //! | [`event`], [`channel`] | asynchronous events, completion channels |
 //! | [`flow`], [`counters`] | flow rules and actions, counters |
 //! | [`qp`] | queue pairs: state, `ibv_post_send`, `ibv_wr_...` |
@@ -12,7 +12,7 @@
 //! | [`cq`], [`cq_ex`] | completion queues: polling into arrays; `ibv_cq_ex`: one at a time |
 //! | [`mr`], [`mw`], [`dm`] | memory regions, windows, device memory |
 //! | [`ah`], [`address`] | address handles, the route back to a sender |
-//! | [`pd`], [`xrcd`] | domains |
+//! | [`pd`], [`xrcd`] | protection, thread, parent and XRC domains |
 //! | [`fork`], [`gid_type`] | memory and forks; a private function that programs import |
 
 pub mod address;

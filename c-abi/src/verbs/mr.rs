@@ -1,4 +1,4 @@
-//! Memory regions and buffers to register.
+//! Memory regions, and buffers to register.
 //!
 //! # Safety
 //! See the crate documentation. The program keeps registered memory mapped, as C requires.
@@ -56,7 +56,7 @@ impl<P: Provider> Destroy for Mr<P> {
 pub(crate) type MrObject<P> = Object<ibv_mr, Destroyable<Mr<P>>>;
 
 impl<P: Provider> ProviderContext<P> {
-    /// Boxes a region. `memory` is the program memory that it covers.
+    /// Boxes a region. `memory` is the program memory that the region covers.
     ///
     /// # Safety
     /// The domain is live.
@@ -75,7 +75,8 @@ impl<P: Provider> ProviderContext<P> {
         self.live.mrs.add(MrObject::<P>::boxed(c, Destroyable::new(Mr { mr, memory })))
     }
 
-    /// Excludes the memory of a new region from forks, which would detach it from the device.
+    /// Excludes the memory of a new region from forks, because a fork would detach it from the
+    /// device.
     fn exclude(
         &self,
         verb: &'static str,
@@ -86,12 +87,12 @@ impl<P: Provider> ProviderContext<P> {
             .map_err(|errno| refused(verb, errno, "the pages cannot be excluded from forks"))
     }
 
-    /// Changes a region and its public struct. Returns 0, or one of the failures of
+    /// Changes a region and its public struct. Returns 0, or one of the error codes of
     /// `ibv_rereg_mr(3)`.
     ///
     /// # Safety
-    /// `mr` is the public struct of the region, and a new domain is null or live. The program keeps
-    /// new memory mapped.
+    /// `mr` is the public struct of the region, and the new domain is null or live. The program
+    /// keeps new memory mapped.
     unsafe fn rereg(
         &self,
         inner: &mut Mr<P>,
@@ -165,7 +166,7 @@ impl<P: Provider> ProviderContext<P> {
     }
 }
 
-/// Logs once that a soft device accesses file memory without a check.
+/// Logs once that a soft device accesses file-backed memory without a check.
 fn log_unchecked_file(mr: &dyn Any) {
     const UNCHECKED: &str = "the kernel refuses process_vm_readv or process_vm_writev to this process (a seccomp filter may): \
         truncating a mapped and registered file ends the process (VERBS_SOFT_CHECKED_MEMORY=all refuses to register memory \
@@ -179,7 +180,7 @@ fn log_unchecked_file(mr: &dyn Any) {
 }
 
 /// # Safety
-/// The methods have the contract of the exported functions.
+/// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
     unsafe fn reg_mr(
         &self,
@@ -235,7 +236,7 @@ impl<P: Provider> ProviderContext<P> {
         access: AccessFlags,
     ) -> c_int {
         const VERB: &str = "rereg_mr";
-        // SAFETY: the region and a new domain are live.
+        // SAFETY: the region is live, and so is the new domain if there is one.
         let changed = unsafe {
             MrObject::<P>::own(mr, VERB).and_then(|own| {
                 own.change(VERB, |inner| {
@@ -416,7 +417,7 @@ unsafe fn check_mr_init(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<ibv_
         }
         attr.comp_mask &= !u64::from(IBV_REG_MR_MASK_BUF);
     }
-    // A dma-buf is addressed by file and offset. Its only address is the one used in requests.
+    // A dma-buf is addressed by file and offset. Its only address is the address used in requests.
     if mask & FILE != 0 && (mask & FILE != FILE || !has(IBV_REG_MR_MASK_IOVA) || attr.fd < 0) {
         return refuse(Errno::INVAL, "a dma-buf needs its file, an offset and an address for requests");
     }
@@ -569,8 +570,8 @@ pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
     }
 }
 
-/// `ibv_export_buf_dmabuf_fd(3)`: always `ENODATA`, because this library's buffers lie in process
-/// memory, which has no dma-buf.
+/// `ibv_export_buf_dmabuf_fd(3)`: always fails with `ENODATA`, because this library's buffers are
+/// in process memory, which has no dma-buf.
 ///
 /// # Safety
 /// `buf` is live.

@@ -25,7 +25,7 @@ use crate::verbs::pd;
 pub(crate) type MwObject<P> = Object<ibv_mw, Destroyable<<P as Provider>::Mw>>;
 
 /// # Safety
-/// The methods have the contract of the exported functions.
+/// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
     unsafe fn alloc_mw(&self, pd: *mut ibv_pd, mw_type: MwType) -> Result<*mut ibv_mw, Error> {
         // SAFETY: the domain is live.
@@ -75,7 +75,8 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
 }
 
 /// `ibv_bind_mw(3)`: posts a bind of a type 1 window with its next key. The window has the new key
-/// when the call returns; a program that polls an error has to restore the previous one.
+/// when the call returns; if the bind completes with an error, the program has to restore the
+/// previous key.
 ///
 /// # Safety
 /// `qp` and `mw` are live; `mw_bind` points to a bind whose region is null or live.
@@ -112,7 +113,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
     0
 }
 
-/// Checks that this call can bind the window. The inline function in verbs.h checks the same,
+/// Checks that this call can bind the window. The inline function in verbs.h makes the same checks,
 /// except for the access rights.
 ///
 /// # Safety
@@ -149,7 +150,7 @@ mod tests {
         wr: *mut ibv_send_wr,
         bad_wr: *mut *mut ibv_send_wr,
     ) -> c_int {
-        // SAFETY: `bind_mw` passes one request that binds, and room for a pointer.
+        // SAFETY: `bind_mw` passes one bind request, and space for a pointer.
         unsafe {
             assert_eq!((*wr).opcode, IBV_WR_BIND_MW);
             assert!((*wr).next.is_null() && (*wr).num_sge == 0);

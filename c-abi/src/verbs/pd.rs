@@ -30,10 +30,10 @@ use crate::handle::object::{Object, check_handle, public};
 /// A provider's protection domain.
 pub(crate) struct Pd<P: Provider> {
     pub(crate) pd: P::Pd,
-    /// Whether objects created in it are used by one thread at a time.
+    /// Whether objects created in the domain are used by one thread at a time.
     pub(crate) is_single_threaded: bool,
-    /// For a parent domain: cloned by each of its queue pairs and shared receive queues. Providers
-    /// count only the users of plain domains.
+    /// For a parent domain; each of its queue pairs and shared receive queues holds a clone.
+    /// Providers count only the users of plain domains.
     pub(crate) users: Option<Arc<()>>,
 }
 
@@ -53,7 +53,7 @@ type TdObject<P> = Object<ibv_td, Destroyable<<P as Provider>::Td>>;
 /// Returns the provider's protection domain if the public struct still has its context and handle.
 ///
 /// # Errors
-/// `ENOENT` for another context or handle, where the kernel would find no domain either.
+/// `ENOENT` for another context or handle. The kernel would find no domain either.
 ///
 /// # Safety
 /// `pd` is a live domain of the provider.
@@ -70,7 +70,7 @@ pub(crate) unsafe fn from_raw<'a, P: Provider>(
 }
 
 /// # Safety
-/// The methods have the contract of the exported functions.
+/// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
     unsafe fn alloc_pd(&self, context: *mut ibv_context) -> Result<*mut ibv_pd, Error> {
         let pd = self.context().alloc_pd()?;
@@ -148,10 +148,10 @@ impl<P: Provider> ProviderContext<P> {
     }
 }
 
-/// A parent domain's allocator: functions of the program.
+/// A parent domain's allocator, which consists of the program's functions.
 #[derive(Debug)]
 struct Callbacks {
-    /// The parent domain, passed to the functions.
+    /// The parent domain, which is passed to the functions.
     pd: AtomicPtr<ibv_pd>,
     pd_context: AtomicPtr<c_void>,
     alloc: Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void>,
@@ -162,7 +162,7 @@ struct Callbacks {
 const USE_DEFAULT: usize = usize::MAX;
 
 // SAFETY: the program promises that its functions return memory of the requested size and alignment
-// that nothing else uses. The memory is initialised by its last writer, which C programs rely on.
+// that nothing else uses. The memory is initialised by its last writer, as C programs assume.
 unsafe impl QueueAllocator for Callbacks {
     fn alloc(&self, size: usize, alignment: usize, resource_type: u64) -> QueueMemory {
         let (Some(alloc), pd) = (self.alloc, self.pd.load(Ordering::Acquire)) else {

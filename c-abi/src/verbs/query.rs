@@ -1,7 +1,7 @@
-//! Queries of devices, ports, GIDs and partition keys.
+//! Queries for devices, ports, GIDs and partition keys.
 //!
 //! # Safety
-//! See the crate documentation. Results are written up to the size that the program's struct has.
+//! See the crate documentation. Results are written only up to the size of the program's struct.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_char, c_int, c_uint};
@@ -23,8 +23,9 @@ use crate::abi::convert::gid_to_c;
 use crate::abi::errno::{self, code, fail, not_null, not_null_or_minus_one, refused};
 use crate::handle::context::{device_ops, erased};
 
-/// Writes a struct into memory of `size` bytes: either its first bytes, or all of it followed by
-/// zeros. `write` gets a zeroed struct, so padding and unwritten fields are zero as well.
+/// Writes a struct into memory of `size` bytes: either only its first bytes, or the whole struct
+/// followed by zeros. `write` gets a zeroed struct, so padding and unwritten fields are zero as
+/// well.
 ///
 /// # Safety
 /// `to` points to `size` bytes; zeros are a valid value of the struct.
@@ -44,7 +45,7 @@ unsafe fn write_sized<T>(to: *mut T, size: usize, write: impl FnOnce(*mut T)) {
 /// # Safety
 /// `to` points to a zeroed struct.
 unsafe fn write_device_attr(attr: &DeviceAttr, to: *mut ibv_device_attr) {
-    /// Writes fields of the same name.
+    /// Copies fields that have the same name.
     macro_rules! copy {
         ($($field:ident),*) => {
             $((*to).$field = attr.$field as _;)*
@@ -227,7 +228,7 @@ pub(crate) unsafe extern "C" fn query_port(
     })
 }
 
-/// `ibv_query_port(3)` for programs built against older releases: without the newer fields behind
+/// `ibv_query_port(3)` for programs built against older releases, without the newer fields after
 /// `flags`.
 ///
 /// # Safety
@@ -238,7 +239,7 @@ pub unsafe extern "C" fn ibv_query_port(
     port_num: u8,
     port_attr: *mut _compat_ibv_port_attr,
 ) -> c_int {
-    // SAFETY: the caller's promise; the struct is a prefix of the other.
+    // SAFETY: the caller's promise; this struct is a prefix of the larger struct.
     unsafe { query_port(context, port_num, port_attr.cast(), size_of::<_compat_ibv_port_attr>()) }
 }
 
@@ -266,7 +267,7 @@ pub unsafe extern "C" fn ibv_query_port_speed(
 /// `ibv_query_rt_values_ex(3)`.
 ///
 /// # Safety
-/// `context` is open; `values` points to values.
+/// `context` is open; `values` points to a struct.
 pub(crate) unsafe extern "C" fn query_rt_values(
     context: *mut ibv_context,
     values: *mut ibv_values_ex,
@@ -295,10 +296,10 @@ fn gid_entry_to_c(entry: &GidEntry) -> ibv_gid_entry {
     }
 }
 
-/// The reason of a call with a port number that no device has.
+/// The reason for rejecting a port number that no device has.
 const NO_PORT: &str = "a port number is at most 255";
 
-/// Returns a GID table entry, or `None` if it is empty.
+/// Returns a GID table entry; `None` if the entry is empty.
 fn gid_entry(device: &dyn DeviceOps, port_num: u32, index: u32) -> Result<Option<GidEntry>, Error> {
     let port_num = u8::try_from(port_num).map_err(|_| refused("query_gid_ex", Errno::INVAL, NO_PORT))?;
     Ok(device.query_gid_entry(port_num, index)?.filter(|entry| !entry.gid.is_zero()))
@@ -318,7 +319,7 @@ pub unsafe extern "C" fn ibv_query_gid(
     not_null_or_minus_one!(context, gid);
     // SAFETY: the caller's promise.
     unsafe {
-        // As an unsigned number, a negative index exceeds every entry's.
+        // As an unsigned number, a negative index exceeds the index of every entry.
         match gid_entry(device_ops(context), port_num.into(), index as u32) {
             Ok(entry) => {
                 gid.write(gid_to_c(&entry.map(|entry| entry.gid).unwrap_or_default()));
@@ -332,7 +333,7 @@ pub unsafe extern "C" fn ibv_query_gid(
     }
 }
 
-/// `ibv_query_gid_ex(3)`, with the size of the program's struct. An empty entry is an error:
+/// `ibv_query_gid_ex(3)`, with the size of the program's struct. For an empty entry, fails with
 /// `ENODATA`.
 ///
 /// # Safety
@@ -365,8 +366,8 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     }
 }
 
-/// `ibv_query_gid_table(3)`, with the size of an entry in the program. Returns the number of
-/// entries or the negative errno: `EINVAL` if they do not all fit.
+/// `ibv_query_gid_table(3)`, with the size of the program's entries. Returns the number of entries,
+/// or a negative errno: `EINVAL` if not all entries fit.
 ///
 /// # Safety
 /// `context` is open; `entries` points to `max_entries` times `entry_size` bytes.
@@ -436,7 +437,7 @@ pub(crate) unsafe fn query_gid_type(
     }
 }
 
-/// Returns an entry of the partition key table, in host byte order.
+/// Returns an entry of a port's partition key table, in host byte order.
 fn pkey(device: &dyn DeviceOps, port_num: u8, index: c_int) -> Result<u16, Error> {
     let index = u16::try_from(index)
         .map_err(|_| refused("query_pkey", Errno::INVAL, "an index is a number of 16 bits"))?;

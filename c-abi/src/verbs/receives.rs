@@ -1,8 +1,8 @@
-//! Lists of receives, for queue pairs, shared receive queues and work queues; refused requests.
+//! Lists of receives, for queue pairs, shared receive queues and work queues; rejected requests.
 //!
 //! # Safety
-//! Same as the crate. The program keeps the memory of its requests as C requires, which is what
-//! [`RecvQueue::post_one`] requires.
+//! See the crate documentation. The program keeps the memory of its requests as C requires, which
+//! is what [`RecvQueue::post_one`] requires.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -16,7 +16,7 @@ use crate::abi::c::{ibv_recv_wr, ibv_sge};
 use crate::abi::errno;
 use crate::handle::lock::{Attempt, Spin};
 
-/// Returns the elements of a list.
+/// Returns the elements of a scatter/gather list.
 ///
 /// # Safety
 /// The list has that many elements, and lives as long as the result.
@@ -35,7 +35,7 @@ pub(crate) fn is_list(list: *const ibv_sge, count: c_int) -> bool {
     count == 0 || (count > 0 && !list.is_null())
 }
 
-/// Names the request that ends a list, logs the reason, and returns the errno.
+/// Stores the address of the rejected request, logs the reason, and returns its errno.
 ///
 /// # Safety
 /// `bad_wr` is null or points to a pointer.
@@ -51,7 +51,7 @@ pub(crate) unsafe fn stop<W>(
     unsafe { stop_with(wr, bad_wr, verb, reason, reason.errno()) }
 }
 
-/// Same as [`stop`], with another errno than the reason's.
+/// Same as [`stop`], with an errno other than the reason's.
 ///
 /// # Safety
 /// Same as [`stop`].
@@ -71,23 +71,23 @@ pub(crate) unsafe fn stop_with<W>(
     refuse_with(verb, reason, errno)
 }
 
-/// Logs why a request was not accepted, and returns the errno of the reason.
+/// Logs why a request was rejected, and returns the reason's errno.
 #[cold]
 pub(crate) fn refuse(verb: &'static str, reason: PostReason) -> c_int {
     refuse_with(verb, reason, reason.errno())
 }
 
-/// Same as [`refuse`], with another errno than the reason's.
+/// Same as [`refuse`], with an errno other than the reason's.
 #[cold]
 pub(crate) fn refuse_with(verb: &'static str, reason: PostReason, errno: Errno) -> c_int {
     errno::log(&format_args!("{verb}: {reason}"));
     errno::refuse(errno)
 }
 
-/// The reason of a request that no provider could read.
+/// The reason for rejecting a request that no provider could read.
 pub(crate) const UNREADABLE: PostReason = PostReason::Doorbell(Errno::INVAL);
 
-/// Posts a list of receives to a queue whose lock this thread holds, then releases the lock.
+/// Posts a list of receives to a queue whose lock this thread holds, and releases the lock.
 ///
 /// Most lists have one receive, so the loop over more is out of line.
 ///
@@ -115,8 +115,8 @@ unsafe fn recv_list<Q: RecvQueue>(
     }
 }
 
-/// Posts the receives behind the first, whose result is known, rings the doorbell, then releases
-/// the lock.
+/// Posts the receives after the first, whose result is known, rings the doorbell, and releases the
+/// lock.
 ///
 /// # Safety
 /// Same as [`recv_list`].
@@ -127,7 +127,7 @@ unsafe fn recv_more<Q: RecvQueue>(
     wr: *mut ibv_recv_wr,
     bad_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: as in `recv_list`.
     unsafe {
         let rq = queue.get();
         let (mut bad, mut result) = (wr, first);
@@ -147,7 +147,7 @@ unsafe fn recv_more<Q: RecvQueue>(
     }
 }
 
-/// Puts a receive of C into a queue. The compiler knows the length of lists of one element.
+/// Puts a C receive into a queue. For a list with one element, the compiler knows the length.
 ///
 /// # Safety
 /// The program's promise for the request.
@@ -177,7 +177,7 @@ unsafe fn recv_any<Q: RecvQueue>(rq: &mut Q, wr: &ibv_recv_wr) -> Result<(), Pos
     unsafe { rq.post_one(&RecvWr { wr_id: wr.wr_id, sge: sges(wr.sg_list, wr.num_sge) }) }
 }
 
-/// Posts a list of receives to a queue behind its lock.
+/// Acquires a queue's lock, and posts a list of receives to the queue.
 ///
 /// # Safety
 /// Same as [`recv_list`].
@@ -213,7 +213,7 @@ unsafe extern "C" fn recv_waiting<Q: RecvQueue>(
     bad_wr: *mut *mut ibv_recv_wr,
     attempt: Attempt,
 ) -> c_int {
-    // SAFETY: as there.
+    // SAFETY: as in `recv_locked`.
     unsafe {
         if !queue.wait(attempt) {
             return stop(wr, bad_wr, "post_recv", PostReason::Doorbell(queue.why_not()));

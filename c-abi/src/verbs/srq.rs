@@ -35,7 +35,8 @@ use crate::verbs::{cq, pd};
 /// A provider's shared receive queue.
 pub(crate) struct Srq<P: Provider> {
     srq: Destroyable<P::Srq>,
-    /// Lives as long as this value: event handlers may post until they acknowledge the last event.
+    /// The queue, which lives as long as this value, because event handlers may post until they
+    /// acknowledge the last event.
     pub(crate) queue: Spin<P::SrqQueue>,
     handle: u32,
     /// Keeps the parent domain in use.
@@ -63,7 +64,7 @@ pub(crate) struct Init {
     srq_type: SrqType,
     attr: ibv_srq_attr,
     tm: TmCap,
-    /// Whether the mask has bits unknown to every release.
+    /// Whether the mask has bits that no release knows.
     has_unknown: bool,
 }
 
@@ -84,7 +85,7 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
 }
 
 /// # Safety
-/// The methods have the contract of the exported functions.
+/// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
     unsafe fn create_srq(
         &self,
@@ -108,7 +109,7 @@ impl<P: Provider> ProviderContext<P> {
         if init.has_unknown && (is_rxe || init.srq_type != SrqType::BASIC) {
             return Err(refused(VERB, Errno::OPNOTSUPP, UNKNOWN_MEMBERS));
         }
-        // libmlx5 creates the smallest queue for 0. The manual page calls the limit irrelevant
+        // libmlx5 creates the smallest queue for 0. The manual page calls `srq_limit` irrelevant
         // here, but rxe uses it.
         let max_wr = if is_mlx5 { max_wr.max(1) } else { max_wr };
         let srq_limit = if is_rxe { srq_limit } else { 0 };
@@ -160,8 +161,8 @@ impl<P: Provider> ProviderContext<P> {
     unsafe fn destroy_srq(&self, srq: *mut ibv_srq) -> Result<(), Error> {
         const VERB: &str = "destroy_srq";
         // SAFETY: the queue is live. Threads that handle its last events may use it until they
-        // acknowledge them. They find the control object gone, and no message takes receives from
-        // the queue.
+        // acknowledge them. They find that the control object is gone, and no message takes
+        // receives from the queue.
         unsafe {
             let control = &checked::<P>(srq, VERB)?.srq;
             let read = control.destroy_waiting(VERB, P::Srq::destroy_counting_events)?;
@@ -207,14 +208,14 @@ pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
     let posted = inner.queue.with(|queue| {
         let mut next = op;
         while !next.is_null() {
-            // One doorbell per array, where rdma-core rings one per list.
+            // This rings one doorbell per array, whereas rdma-core rings one per list.
             let mut ops =
                 [const { OpsWr { wr_id: 0, op: TmOp::Sync, flags: OpsFlags::empty(), unexpected_cnt: 0 } };
                     OPS];
             let mut count = 0;
             let (first, mut unknown) = (next, false);
             while count < OPS && !next.is_null() && !unknown {
-                // SAFETY: the program's list, unchanged during the call.
+                // SAFETY: the program's list does not change during the call.
                 match unsafe { op_from_c(&*next) } {
                     Some(op) => {
                         ops[count] = op;
@@ -227,7 +228,7 @@ pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
             }
             let posted = match count {
                 0 => Ok(()),
-                // SAFETY: the caller's promise for the memory in the list.
+                // SAFETY: the caller's promise covers the memory in the list.
                 _ => unsafe { queue.post_srq_ops(&mut ops[..count]) },
             };
             let accepted = posted.as_ref().map_or_else(|error| error.accepted, |()| count);
@@ -265,10 +266,10 @@ pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
     })
 }
 
-/// The number of tag list operations published by one doorbell.
+/// The maximum number of tag list operations published with one doorbell.
 const OPS: usize = 16;
 
-/// Converts an operation on a tag list; `None` for an opcode unknown to every release.
+/// Converts an operation on a tag list; `None` for an opcode that no release knows.
 ///
 /// # Safety
 /// The members used by the opcode are valid. For `IBV_WR_TAG_ADD`, the scatter/gather element stays
@@ -291,10 +292,10 @@ unsafe fn op_from_c<'a>(wr: &ibv_ops_wr) -> Option<OpsWr<'a>> {
     Some(OpsWr { wr_id: wr.wr_id, op, flags, unexpected_cnt })
 }
 
-/// The reason of a new queue with wrong attributes.
+/// The reason for rejecting the attributes of a new queue.
 const INCOMPLETE: &str = "an unknown type, or the type needs members that are missing or null";
 
-/// Creates a queue and returns its capacity in the program's attributes.
+/// Creates a queue, and writes its capacity to the program's attributes.
 ///
 /// # Safety
 /// `context` is open; the objects of `init` are live.
@@ -341,7 +342,7 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init
 /// Converts the attributes of the extended call.
 ///
 /// # Errors
-/// `EINVAL` for missing members and for a type unknown to every release.
+/// `EINVAL` for missing members and for a type that no release knows.
 fn init_from_c(attr: &ibv_srq_init_attr_ex) -> Result<Init, Errno> {
     const KNOWN: u32 = IBV_SRQ_INIT_ATTR_TYPE
         | IBV_SRQ_INIT_ATTR_PD

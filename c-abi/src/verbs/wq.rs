@@ -33,7 +33,8 @@ use crate::verbs::{cq, pd};
 /// A provider's work queue.
 pub(crate) struct Wq<P: Provider> {
     wq: Destroyable<P::Wq>,
-    /// Lives as long as this value: event handlers may post until they acknowledge the last event.
+    /// The queue, which lives as long as this value, because event handlers may post until they
+    /// acknowledge the last event.
     queue: Spin<P::WqQueue>,
     handle: u32,
 }
@@ -68,14 +69,14 @@ pub(crate) unsafe fn from_raw<'a, P: Provider>(
 }
 
 /// # Safety
-/// The methods have the contract of the exported functions.
+/// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
     unsafe fn create_wq(
         &self,
         context: *mut ibv_context,
         attr: &ibv_wq_init_attr,
     ) -> Result<*mut ibv_wq, Error> {
-        // Events carry the address, so the box is allocated before the queue.
+        // Events carry the object's address, so the box is allocated before the queue is created.
         let mut object = Box::<WqObject<P>>::new_uninit();
         let at: *mut ibv_wq = object.as_mut_ptr().cast();
         // SAFETY: the objects are live.
@@ -131,7 +132,7 @@ impl<P: Provider> ProviderContext<P> {
     unsafe fn destroy_wq(&self, wq: *mut ibv_wq) -> Result<(), Error> {
         const VERB: &str = "destroy_wq";
         // SAFETY: the queue is live. Threads that handle its last events may use it until they
-        // acknowledge them. They find the control object gone, and a queue that nothing reads.
+        // acknowledge them. They find that the control object is gone and nothing reads the queue.
         unsafe {
             let control = &from_raw::<P>(wq, VERB)?.wq;
             let read = control.destroy_waiting(VERB, P::Wq::destroy_counting_events)?;
@@ -149,7 +150,7 @@ impl<P: Provider> ProviderContext<P> {
         wqs: &[*mut ibv_wq],
     ) -> Result<*mut ibv_rwq_ind_table, Error> {
         const VERB: &str = "create_rwq_ind_table";
-        /// An upper bound of the call's allocations per entry.
+        /// An upper bound on the call's allocations per entry.
         const ENTRY: usize = 128;
         room::check(wqs.len() * ENTRY).map_err(|errno| Error::new(VERB, "", errno))?;
         // SAFETY: the queues are live.
@@ -219,8 +220,8 @@ pub(crate) unsafe extern "C" fn create_wq(
 /// Checks the device-independent attributes of a new queue.
 ///
 /// # Errors
-/// `EINVAL` for members unknown to every release, for a missing object, and for a kind other than
-/// `IBV_WQT_RQ`; `EOPNOTSUPP` for flags unknown to every release.
+/// `EINVAL` for members that no release knows, for a missing object, and for a kind other than
+/// `IBV_WQT_RQ`; `EOPNOTSUPP` for flags that no release knows.
 fn check_init(attr: &ibv_wq_init_attr) -> Result<(), Errno> {
     let has_flags = attr.comp_mask & IBV_WQ_INIT_ATTR_FLAGS != 0;
     if attr.comp_mask >= IBV_WQ_INIT_ATTR_RESERVED
@@ -250,10 +251,10 @@ pub(crate) unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_att
     })
 }
 
-/// Converts the changes named by the mask.
+/// Converts the changes that the mask names.
 ///
 /// # Errors
-/// `EINVAL` for members and `EOPNOTSUPP` for flags unknown to every release.
+/// `EINVAL` for members and `EOPNOTSUPP` for flags that no release knows.
 fn attr_from_c(attr: &ibv_wq_attr) -> Result<WqAttr, Errno> {
     let has = |bit| attr.attr_mask & bit != 0;
     if attr.attr_mask >= IBV_WQ_ATTR_RESERVED {
@@ -299,11 +300,11 @@ pub(crate) unsafe extern "C" fn create_rwq_ind_table(
     })
 }
 
-/// Returns the queues of a new table.
+/// Returns the work queues in a new table.
 ///
 /// # Errors
-/// `EINVAL` for members unknown to every release, for a missing queue, and for more entries than
-/// the kernel accepts.
+/// `EINVAL` for members that no release knows, for a missing queue, and for more entries than the
+/// kernel accepts.
 ///
 /// # Safety
 /// The queue array is null, or has the stated number of queues.

@@ -1,7 +1,7 @@
 //! XRC domains.
 //!
 //! # Safety
-//! See the crate documentation. If a descriptor is not open, the kernel rejects it.
+//! See the crate documentation. The kernel rejects a descriptor that is not open.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -22,7 +22,7 @@ use crate::handle::object::Object;
 pub(crate) type XrcdObject<P> = Object<ibv_xrcd, Destroyable<<P as Provider>::Xrcd>>;
 
 /// # Safety
-/// The methods have the contract of the exported functions.
+/// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
     unsafe fn open_xrcd(
         &self,
@@ -43,8 +43,8 @@ impl<P: Provider> ProviderContext<P> {
 /// Returns the file descriptor for an XRC domain, or -1 for a domain without a file.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for members unknown to every release; `EINVAL` if the file or its flags are
-/// missing; `EBADF` for a negative number other than -1.
+/// `EOPNOTSUPP` for members that no release knows; `EINVAL` if the file or its flags are missing;
+/// `EBADF` for a negative number other than -1.
 fn check(attr: &ibv_xrcd_init_attr) -> Result<c_int, Errno> {
     const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     if attr.comp_mask >= IBV_XRCD_INIT_ATTR_RESERVED {

@@ -1,4 +1,4 @@
-//! The functions of this library under their C names and the inline functions of verbs.h.
+//! This library's functions under their C names, and the inline functions in verbs.h.
 //!
 //! # Safety
 //! The declarations match verbs.h. Callers pass live objects and memory of the stated sizes.
@@ -124,7 +124,7 @@ pub fn table(context: *mut ibv_context) -> &'static verbs_context {
     unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast() }
 }
 
-/// Passes 1024 bytes of `ee` to `call` and returns the bytes.
+/// Passes 1024 bytes with the value `ee` to `call`, and returns the bytes.
 pub fn filled<T>(call: impl FnOnce(*mut T)) -> [u8; 1024] {
     #[repr(align(16))]
     struct Bytes([u8; 1024]);
@@ -137,7 +137,7 @@ pub fn untouched(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0xee)
 }
 
-/// Expects that a constructor returned null, with this `errno`.
+/// Asserts that a constructor returned null with this `errno`.
 pub fn assert_null<T>(object: *mut T, expected: c_int, name: &str) {
     let found = errno();
     assert!(object.is_null(), "{name}");

@@ -1,4 +1,4 @@
-//! A ping-pong between two queue pairs of one device through libibverbs' C API: sends, receives,
+//! A ping-pong between two queue pairs on one device, through libibverbs' C API: sends, receives,
 //! and polling. It contains the declarations it needs, as bindgen generates them from `verbs.h`.
 //!
 //! # Safety
@@ -17,7 +17,7 @@ macro_rules! opaque {
 
 opaque! { ibv_device ibv_pd ibv_comp_channel ibv_srq ibv_ah }
 
-/// The operations of `ibv_context_ops` called by the inline functions of `verbs.h`, between
+/// The operations in `ibv_context_ops` that inline functions in `verbs.h` call, between
 /// placeholders.
 #[repr(C)]
 struct ibv_context_ops {
@@ -219,7 +219,7 @@ struct Side {
     cq: *mut ibv_cq,
     qp: *mut ibv_qp,
     mr: *mut ibv_mr,
-    /// The device writes to it, so references to it are never kept.
+    /// The memory. No reference to it is kept, because the device writes to it.
     memory: *mut [u8; SIZE],
 }
 
@@ -281,7 +281,7 @@ impl Side {
         }
     }
 
-    /// Waits for a completion and returns the request's number.
+    /// Waits for a completion, and returns the request's `wr_id`.
     unsafe fn completion(&self) -> u64 {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {

@@ -1,5 +1,5 @@
 //! `bindings`: a Rust program that declares C's functions and links the library, as the `-sys`
-//! crates do. It is compiled with plain `rustc`, so that no package of the workspace links C.
+//! crates do. It is compiled with plain `rustc`, so that no package in the workspace links C.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,7 +27,7 @@ fn a_rust_program_plays_a_ping_pong_through_the_c_api() -> CaseResult {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let mut compile = Command::new(rustc);
     compile.args(["--edition=2024", "-Copt-level=1", "-o"]).arg(&binary).arg(source);
-    // The library's file name has a version, and no package provides the plain name.
+    // The library's file name has a version, and no package installs the plain name.
     compile.arg(format!("-Clink-arg={}", libraries.join("libibverbs.so.1").display()));
     match process::run_group(&mut compile, LIMIT) {
         Ok(Ok(ended)) if ended.status.success() => {}

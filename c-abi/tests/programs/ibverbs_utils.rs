@@ -1,4 +1,4 @@
-//! `ibverbs-utils`: rdma-core's programs.
+//! `ibverbs-utils`: rdma-core's example programs and tools.
 
 use std::process::Command;
 use std::time::Duration;
@@ -15,7 +15,7 @@ const SUITE: &str = "ibverbs-utils";
 const PACKAGE: &str = "ibverbs-utils";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A ping-pong and the flags of both ends.
+/// A ping-pong, and the flags for both ends.
 struct Way {
     /// `ibv_{transport}_pingpong`
     transport: &'static str,
@@ -116,7 +116,7 @@ fn devinfo_of_an_unknown_device_fails() -> CaseResult {
 
 fn asyncwatch_waits_for_events() -> CaseResult {
     let watch = library::installed("ibv_asyncwatch", PACKAGE)?;
-    // Line buffering: otherwise the output stays in the program's buffer while it waits.
+    // Without line buffering, the output would stay in the program's buffer while it waits.
     let mut command = Command::new("/usr/bin/stdbuf");
     library::prepare(&mut command)?;
     let mut running = Running::start(command.arg("-oL").arg(watch).args(["-d", "soft0"]))?;
@@ -132,8 +132,8 @@ impl Way {
         format!("{transport} {} -s {size}", flags.join(" ")).replace("  ", " ")
     }
 
-    /// Returns the time limit. An end that polls yields its processor when it finds nothing; on a
-    /// busy machine it continues only after a time slice.
+    /// Returns the time limit. An end that polls yields its processor when it finds nothing, and on
+    /// a busy machine continues only after a time slice.
     fn limit(&self) -> Duration {
         const SLICE: Duration = Duration::from_millis(4);
         LIMIT + self.iters * SLICE

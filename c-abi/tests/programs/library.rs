@@ -8,11 +8,11 @@ use std::process::Command;
 use verbs_harness::address;
 use verbs_harness::runner::{CaseResult, Stop, fail, skip};
 
-/// The variable with the directory of the libraries.
+/// The environment variable that names the directory of the libraries.
 pub(crate) const VARIABLE: &str = "VERBS_C_ABI_DIR";
 
-/// Links the libraries, unless [`VARIABLE`] names a directory of linked ones. Returns the
-/// directory. Starts no thread: cases are forked afterwards.
+/// Links the libraries, unless [`VARIABLE`] names a directory that has them. Returns the directory.
+/// It starts no thread, because cases are forked afterwards.
 pub(crate) fn build() -> Result<String, String> {
     if let Ok(directory) = std::env::var(VARIABLE) {
         return Ok(directory);
@@ -31,7 +31,7 @@ pub(crate) fn build() -> Result<String, String> {
 /// A C library beside this file, which programs load before all others.
 #[derive(Clone, Copy)]
 pub(crate) enum Preload {
-    /// Shortens the measurement of the processor's frequency by perftest.
+    /// Shortens perftest's measurement of the processor frequency.
     FastClock,
     /// Delays a client until its server listens again.
     NextListener,
@@ -59,13 +59,14 @@ impl Preload {
         installed("cc", "gcc").map(|_| self.compiled())
     }
 
-    /// Compiles the library, once for all cases. Starts no thread.
+    /// Compiles the library, once for all cases. It starts no thread.
     ///
     /// # Errors
     /// The compiler is missing (a skip) or fails.
     pub(crate) fn compile(self) -> CaseResult {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
-        // Renamed when complete, because the programs of another run may load it meanwhile.
+        // The file is renamed once it is complete, because the programs of another run may load it
+        // meanwhile.
         let unfinished = target().join(format!("{}.{}", self.name(), std::process::id()));
         let mut cc = Command::new(installed("cc", "gcc")?);
         cc.args(["-std=gnu11", "-D_GNU_SOURCE", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]);
@@ -78,7 +79,7 @@ impl Preload {
     }
 }
 
-/// Makes a program load a library first, before those that it already loads first.
+/// Makes a program preload a library before the libraries that it already preloads.
 ///
 /// # Errors
 /// The errors of [`Preload::path`].
@@ -105,7 +106,7 @@ pub(crate) fn directory() -> CaseResult<PathBuf> {
         .ok_or_else(|| Stop::Failed(format!("{VARIABLE} is not set")))
 }
 
-/// Sets the environment so that a program finds the libraries and `soft0`. The programs of a case
+/// Sets the environment so that a program finds the libraries and `soft0`. All programs of a case
 /// share an address.
 pub(crate) fn prepare(command: &mut Command) -> CaseResult {
     command
@@ -115,7 +116,7 @@ pub(crate) fn prepare(command: &mut Command) -> CaseResult {
     Ok(())
 }
 
-/// Returns the command of an installed program, prepared to use the libraries.
+/// Returns the command for an installed program, prepared to use the libraries.
 ///
 /// # Errors
 /// A skip that names the package, if the program is not installed.
@@ -134,7 +135,7 @@ pub(crate) fn installed(name: &str, package: &str) -> CaseResult<PathBuf> {
     if path.exists() { Ok(path) } else { skip(format_args!("{name} is not installed (package {package})")) }
 }
 
-/// Returns the version of a Debian package; `None` if it is not installed, or without dpkg.
+/// Returns the version of a Debian package; `None` if it is not installed, or if there is no dpkg.
 pub(crate) fn version(package: &str) -> Option<String> {
     let mut query = Command::new("dpkg-query");
     query.args(["--show", "--showformat", "${Version}", package]);

@@ -3,7 +3,7 @@
 //!
 //! | program | package |
 //! |---|---|
-//! | rping, ucmatose, udaddy, mckey, rdma_server and similar ones, cmtime | rdmacm-utils |
+//! | rping, ucmatose, udaddy, mckey, rdma_server and similar programs, cmtime | rdmacm-utils |
 //! | perftest with `-R` and `-z` | perftest |
 //! | `fi_pingpong` on the verbs provider | libfabric-bin |
 //! | UCX's list of connection managers | ucx-utils |
@@ -35,14 +35,14 @@ const ADDRESS: &str = "127.0.0.1";
 const TCP: &str = "106";
 const IB: &str = "13f";
 
-/// A program that connects and the last output of both ends.
+/// A program that connects, and the last output of both ends.
 #[derive(Clone, Copy)]
 struct Way {
     name: &'static str,
     space: &'static str,
     server: &'static [&'static str],
     client: &'static [&'static str],
-    /// A substring of a line in the output of server and client.
+    /// A substring of a line in the server's and in the client's output.
     lines: [&'static str; 2],
 }
 
@@ -55,8 +55,8 @@ const fn way(
     Way { name, space, server, client, lines }
 }
 
-/// The runs. The port is appended after `-p`. rping's server prints `DISCONNECT EVENT...` when its
-/// client is gone and then fails.
+/// The programs to run. The port is appended after `-p`. rping's server prints
+/// `DISCONNECT EVENT...` when its client is gone, and then fails.
 const WAYS: &[Way] = &[
     way(
         "rping -C 10 -v -V",
@@ -108,7 +108,7 @@ const WAYS: &[Way] = &[
     ),
 ];
 
-/// Programs that use sockets and the error that each prints.
+/// The programs that use sockets, and the error that each of them prints.
 const SOCKETS: &[(&str, &[&str], &str)] = &[
     ("rcopy", &[], "rsocket failed: Operation not supported"),
     ("riostream", &["-s", ADDRESS], "rsocket failed: Operation not supported"),
@@ -116,8 +116,8 @@ const SOCKETS: &[(&str, &[&str], &str)] = &[
     ("udpong", &["-s", ADDRESS], "rsocket failed: Operation not supported"),
 ];
 
-/// perftest's programs and their flags: with `-R` the queue pairs belong to ids, with `-z` an id
-/// transfers the parameters of other queue pairs.
+/// The perftest programs and their flags. With `-R`, the queue pairs belong to ids; with `-z`, an
+/// id transfers the parameters of other queue pairs.
 const PERFTEST: &[(&str, &[&str])] = &[
     ("ib_write_bw", &["-R"]),
     ("ib_read_lat", &["-R"]),
@@ -195,7 +195,7 @@ impl Way {
             return fail(format_args!("client {client:?}; server {server:?}"));
         };
         let is_well = client.status.success() && (is_rping || server.status.success());
-        // Some print the program's path first.
+        // Some programs print their path first.
         let has = |end: &Finished, line: &str| end.stdout.lines().any(|told| told.contains(line));
         if is_well && has(server, self.lines[0]) && has(client, self.lines[1]) {
             Ok(())
@@ -219,9 +219,9 @@ fn is_refused(tool: &str, arguments: &[&str], error: &str) -> CaseResult {
 }
 
 /// With `-R`, the client connects twice, for its parameters and for the test, each time to a new
-/// listener of the server. If the client is too fast, it is rejected, retries with an id it has
-/// already freed, and crashes, even with rdma-core's library. [`Preload::NextListener`]
-/// therefore delays it.
+/// listener on the server. If the client is too fast, it is rejected, retries with an id it has
+/// already freed, and crashes, even with rdma-core's library. [`Preload::NextListener`] therefore
+/// delays it.
 fn runs_perftest(tool: &str, flags: &[&str]) -> CaseResult {
     let port = port::free()?;
     let command = || {
@@ -271,8 +271,8 @@ fn cmtime_connects_and_disconnects_by_the_hundred() -> CaseResult {
     }
 }
 
-/// Creates a network with an interface that has an address for each end, because libfabric ignores
-/// loopback addresses.
+/// A script that creates a network with an interface that has one address per end, because
+/// libfabric ignores loopback addresses.
 const NETWORK: &str = "set -e
     ip link set lo up
     ip link add one type veth peer name two
@@ -307,7 +307,7 @@ fn in_network(script: &str, program: &str, package: &str) -> CaseResult<Finished
         .map_err(|killed| Stop::Failed(format!("it did not end: {killed:?}")))
 }
 
-/// Checks that both ends succeeded and printed a line with this beginning.
+/// Checks that both ends succeeded and printed a line that begins like this.
 fn both_print(ended: &Finished, beginning: &str) -> CaseResult {
     let count = ended.stdout.lines().filter(|line| line.starts_with(beginning)).count();
     if ended.status.success() && count == 2 { Ok(()) } else { fail(format_args!("{ended:?}")) }
@@ -324,7 +324,7 @@ fn udaddy_finds_a_datagram_service() -> CaseResult {
 }
 
 fn mckey_sends_to_a_group() -> CaseResult {
-    // Both ends wait for three seconds after they have joined.
+    // Both ends wait three seconds after they have joined.
     const SCRIPT: &str = "
         VERBS_SOFT=10.77.0.1 \"$0\" -m 239.255.13.7 -b 10.77.0.1 -C 5 &
         VERBS_SOFT=10.77.0.2 \"$0\" -m 239.255.13.7 -b 10.77.0.2 -C 5 -s
@@ -365,7 +365,7 @@ fn programs_load_our_librdmacm() -> CaseResult {
     if checked == 0 { skip("no program is installed (package rdmacm-utils)") } else { Ok(()) }
 }
 
-/// Opens the library by name, lists the devices and creates a channel.
+/// A program that opens the library by name, lists the devices and creates a channel.
 const LIST: &str = r#"
 import ctypes
 cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)

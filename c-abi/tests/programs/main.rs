@@ -3,7 +3,7 @@
 //!
 //! `cargo test -p libibverbs-c --test programs [-- WORD...]` runs the cases whose names contain a
 //! word (with `--exact`: equal a word), or all cases if no word is given. `cargo xtask c-abi` links
-//! the libraries first, unless `VERBS_C_ABI_DIR` names a directory of linked ones. If a case's
+//! the libraries first, unless `VERBS_C_ABI_DIR` names a directory that has them. If a case's
 //! program is not installed, the case is skipped and names the package.
 //!
 //! | module | programs |
@@ -13,7 +13,7 @@
 //! | [`pyverbs`] | rdma-core's tests for Python, compared with `pyverbs-soft.txt` |
 //! | [`librdmacm`] | rdmacm-utils and other programs that connect by address, without a kernel |
 //! | [`own`] | the programs in `tests/c`: plain, under valgrind and under AddressSanitizer |
-//! | [`set_user_id`] | one of them with root's rights, run by another user |
+//! | [`set_user_id`] | one of these with root's rights, run by another user |
 //! | [`symbols`] | all installed programs: the loader finds their symbols |
 //! | [`bindings`] | a Rust program that links the library |
 //! | [`ucx`] | UCX over verbs |
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
             "--list" => options.list = true,
             "--exact" => is_exact = true,
             "--case" => options.case = args.next(),
-            // Option values for cargo's own harness.
+            // These options of the standard test harness take a value.
             "--skip" | "--test-threads" | "--format" | "--color" | "--logfile" | "-Z" => drop(args.next()),
             _ if arg.starts_with('-') => {}
             _ => words.push(arg),

@@ -1,15 +1,15 @@
 //! `c`: the C programs of `tests/c`, compiled against Debian's headers.
 //!
-//! Each runs plain, under valgrind, and with AddressSanitizer's runtime, which also replaces the
-//! allocator of the libraries. Both checkers report invalid heap accesses, double frees, and memory
-//! without references at the end. Their runs are shorter. valgrind takes half of the time of all
-//! tests of the workspace, so its runs need [`VALGRIND`], which `cargo xtask test` sets. Plain runs
-//! are four times as long with it.
+//! Each program runs plain, under valgrind, and with AddressSanitizer's runtime, which also
+//! replaces the libraries' allocator. Both checkers report invalid heap accesses, double frees, and
+//! memory without references at the end. Runs under a checker are shorter. valgrind takes half of
+//! the time of all tests in the workspace, so its runs need [`VALGRIND`], which `cargo xtask test`
+//! sets. If it is set, plain runs are four times as long.
 //!
 //! `arguments.c` prints the results of calls with odd arguments, which are compared with the
 //! results of rdma-core's library on kernel devices.
 //!
-//! `no_device.c` prints results that do not depend on a device. The output must be the same as with
+//! `no_device.c` prints results that do not depend on a device. Its output must be the same as with
 //! rdma-core's library.
 
 use std::fs;
@@ -126,7 +126,7 @@ pub(crate) fn compile_with(program: &str, mode: Mode, options: &[&str]) -> CaseR
     let mut cc = Command::new(compiler);
     cc.args(["-std=gnu11", "-D_GNU_SOURCE", "-g", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&binary);
     if mode == Mode::Address {
-        // Unoptimised, it compiles twice as fast.
+        // Without optimisation, the program compiles twice as fast.
         cc.args(["-O0", "-fsanitize=address", "-fno-omit-frame-pointer"]);
     } else {
         cc.arg("-O1");

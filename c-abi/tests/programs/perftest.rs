@@ -1,7 +1,8 @@
 //! `perftest`: a few iterations of every combination of operation, measurement, transport, API,
 //! events and shared receive queue. Each must complete, and print a valid bandwidth or latency.
 //!
-//! perftest itself rejects the following before it opens a device. Each rejection has a case:
+//! perftest itself rejects the following combinations before it opens a device. Each rejection has
+//! a case:
 //!
 //! | operation | rejected |
 //! |---|---|
@@ -27,13 +28,13 @@ const SUITE: &str = "perftest";
 const PACKAGE: &str = "perftest";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A program and its parameters.
+/// A program, and its parameters.
 #[derive(Clone)]
 struct Way {
     tool: &'static str,
     iters: u32,
     size: u32,
-    /// Flags of both ends.
+    /// The flags for both ends.
     flags: Cow<'static, [&'static str]>,
 }
 
@@ -45,7 +46,7 @@ const OLD: &str = "--use_old_post_send";
 const EVENTS: &str = "-e";
 const SRQ: &str = "--use-srq";
 
-/// Further runs besides [`combinations`]: sizes, lists, several queue pairs, both directions.
+/// Runs in addition to [`combinations`]: sizes, lists, several queue pairs, both directions.
 const WAYS: &[Way] = &[
     way("ib_write_bw", 100, 4096, &["-b"]),
     way("ib_write_bw", 100, 4096, &["-q", "4"]),
@@ -56,7 +57,7 @@ const WAYS: &[Way] = &[
     way("ib_read_bw", 100, 4096, &["-b", "-o", "4"]),
     way("ib_send_bw", 100, 4096, &["-b"]),
     way("ib_send_bw", 100, 4096, &["--use-srq", "-q", "2"]),
-    // Wraps around the rings and around a 16-bit index.
+    // This run wraps around the rings and around a 16-bit index.
     way("ib_send_bw", 70_000, 32, &[OLD, "-Q", "1"]),
     way("ib_send_bw", 96, 4096, &["--recv_post_list", "8", "-l", "8"]),
     way("ib_atomic_bw", 100, 8, &["-A", "CMP_AND_SWAP"]),
@@ -73,7 +74,7 @@ const VERBS: [Verb; 4] = [
 
 const TRANSPORTS: [&str; 4] = ["RC", "UC", "UD", "XRC"];
 
-/// An operation.
+/// An operation that perftest measures.
 struct Verb {
     name: &'static str,
     bw: &'static str,
@@ -121,7 +122,7 @@ impl Verb {
         ways
     }
 
-    /// Returns a case for each transport and flag that perftest rejects.
+    /// Returns one case per transport or flag that perftest rejects.
     fn refusals(&self) -> impl Iterator<Item = Case> {
         let flags = [["-c", "UC"].as_slice(), &["-c", "UD"], &[EVENTS], &[SRQ]];
         let all = flags.into_iter().filter_map(|flags| Some((flags, self.refusal(flags.last()?)?)));
@@ -135,8 +136,8 @@ impl Verb {
     }
 }
 
-/// Returns the command of one of perftest's programs, which measures the processor's frequency in a
-/// short time. Without a C compiler, it takes its usual time.
+/// Returns the command of one of perftest's programs, which measures the processor frequency in a
+/// short time. Without a C compiler, the measurement takes its usual time.
 pub(crate) fn program(tool: &str) -> CaseResult<Command> {
     let mut command = library::program(tool, PACKAGE)?;
     match library::preload(&mut command, Preload::FastClock) {
@@ -188,7 +189,7 @@ impl Way {
         Ok(command)
     }
 
-    /// Checks the row of results that the client prints.
+    /// Checks the result row that the client prints.
     fn check(&self, client: &Finished) -> CaseResult {
         let told = |why: String| Stop::Failed(format!("{why}: {client:?}"));
         let row = row(&client.stdout).ok_or_else(|| told("no row of results".to_owned()))?;

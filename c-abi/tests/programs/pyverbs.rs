@@ -1,9 +1,9 @@
 //! `pyverbs`: rdma-core's Python tests as packaged by Debian. They form one case, whose parts are
 //! the tests.
 //!
-//! `pyverbs-soft.txt` records the results and the reason of each skip; `BLESS=1` rewrites it. Other
-//! releases have other tests; none of these may fail. A test skipped for a reason in
-//! [`OF_THE_MACHINE`] may have another result on another machine, except a failure.
+//! `pyverbs-soft.txt` records the results, and the reason for each skip; `BLESS=1` rewrites it.
+//! Other releases have other tests, none of which may fail. A test that is skipped for a reason in
+//! [`OF_THE_MACHINE`] may have any other result on another machine, except a failure.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -58,7 +58,7 @@ fn the_results_are_the_recorded_ones() -> CaseResult {
     compare(&fs::read_to_string(recorded())?, &found)
 }
 
-/// Formats these results as the contents of the file.
+/// Formats the results as the contents of `pyverbs-soft.txt`.
 fn page(version: &str, outcomes: &[Outcome]) -> String {
     let passed = outcomes.iter().filter(|outcome| outcome.verdict.is_ok()).count();
     let skipped = outcomes.iter().filter(|outcome| matches!(outcome.verdict, Err(Stop::Skipped(_)))).count();
@@ -81,7 +81,7 @@ fn page(version: &str, outcomes: &[Outcome]) -> String {
     page
 }
 
-/// Compares the results with the recorded ones.
+/// Compares the results with the recorded results.
 fn compare(recorded: &str, found: &str) -> CaseResult {
     let failed: Vec<&str> = found.lines().filter(|line| line.starts_with("FAIL ")).collect();
     if !failed.is_empty() {

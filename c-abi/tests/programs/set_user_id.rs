@@ -1,4 +1,5 @@
-//! A set-user-ID root program, run by another user: the libraries ignore their variables.
+//! A set-user-ID root program, run by another user: the libraries ignore their environment
+//! variables.
 //!
 //! The loader ignores `LD_LIBRARY_PATH` as well, so the libraries' path is built into the program.
 
@@ -59,7 +60,7 @@ fn run() -> CaseResult {
     Ok(())
 }
 
-/// Runs the program with the libraries' variables set, as another user if one is given.
+/// Runs the program with the libraries' environment variables set, as another user if one is given.
 fn started(program: &Path, log: &Path, user: Option<u32>) -> CaseResult<Finished> {
     let mut command = Command::new(program);
     command.env_clear().env("VERBS_SOFT", "auto").env("VERBS_LOG_LEVEL", "1").env("VERBS_LOG_FILE", log);
@@ -72,7 +73,7 @@ fn started(program: &Path, log: &Path, user: Option<u32>) -> CaseResult<Finished
     }
 }
 
-/// A directory that every user may enter, and only root may write to.
+/// A directory that every user may enter, and only root may write.
 struct TempDir(PathBuf);
 
 impl TempDir {

@@ -12,7 +12,7 @@ use crate::library;
 const SUITE: &str = "symbols";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Programs and libraries of Debian that need libibverbs, librdmacm, libmlx5 or libefa.
+/// Debian's programs and libraries that need libibverbs, librdmacm, libmlx5 or libefa.
 const USERS: &[&str] = &[
     "/usr/bin/ibv_devinfo",
     "/usr/bin/ibv_rc_pingpong",
@@ -36,7 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 fn the_loader_takes_all_libraries() -> CaseResult {
     let names = "libibverbs.so.1 librdmacm.so.1 libmlx5.so.1 libefa.so.1";
-    // The loader only warns when it cannot load one of these.
+    // The loader only warns if it cannot load one of these.
     let mut load = Command::new("env");
     load.args([&format!("LD_PRELOAD={names}"), "LD_BIND_NOW=1", "cat", "/proc/self/maps"]);
     let (maps, warnings) = output(load)?;
@@ -57,7 +57,7 @@ fn installed_programs_find_every_symbol_in_its_node() -> CaseResult {
     const LIST: &str =
         "for file do [ -e \"$file\" ] && echo \"file $file\" && ldd -r \"$file\" 2>&1; done; :";
     let mut shell = Command::new("sh");
-    // The outer shell expands the stars.
+    // The outer shell expands the wildcards.
     shell.args(["-c", &format!("sh -c '{LIST}' sh {}", USERS.join(" "))]);
     let (text, _) = output(shell)?;
     let folder = library::directory()?;
@@ -69,7 +69,7 @@ fn installed_programs_find_every_symbol_in_its_node() -> CaseResult {
         let is_elsewhere = |name: &str| {
             line.contains(&format!("{name} =>")) && !line.contains(&folder.join(name).display().to_string())
         };
-        // Python's own symbols are in the program that loads a module.
+        // A Python module gets Python's own symbols from the program that loads it.
         let is_verbs = ["ibv_", "rdma_", "mlx5dv_", "efadv_"].iter().any(|prefix| line.contains(prefix));
         let is_undefined = line.contains("undefined symbol") && is_verbs;
         let lacks_node = line.contains("version `") && line.contains("not found");
@@ -80,7 +80,7 @@ fn installed_programs_find_every_symbol_in_its_node() -> CaseResult {
     if file.is_some() { Ok(()) } else { skip("this machine has no program of libibverbs") }
 }
 
-/// Runs a command on the libraries, and returns its output and its warnings.
+/// Runs a command with the libraries, and returns its output and its warnings.
 fn output(mut command: Command) -> CaseResult<(String, String)> {
     library::prepare(&mut command)?;
     match process::run(&mut command, LIMIT)? {

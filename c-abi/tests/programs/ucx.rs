@@ -2,14 +2,14 @@
 //! UCX endpoints that connect by address through `librdmacm.so.1`.
 //!
 //! The benchmark exchanges addresses over TCP. In Debian's packages, only `ucx_info -A` connects an
-//! endpoint to a listener; both are in its own process.
+//! endpoint to a listener; both in its own process.
 //!
 //! Each case creates a mount namespace and a network namespace, which needs root:
 //!
-//! - UCX only opens devices with a file of their `dev_name` in `/dev/infiniband`.
-//! - It finds the destination of a datagram by `wc.sl`, where libmlx5 reports the type of the IP
-//!   header. Reliable connections start with datagrams as well. Both address families are therefore
-//!   tested.
+//! - UCX opens only devices for which `/dev/infiniband` has a file named by `dev_name`.
+//! - UCX finds the destination address of a datagram with the help of `wc.sl`, where libmlx5
+//!   reports the type of the IP header. Reliable connections start with datagrams as well. Both
+//!   address families are therefore tested.
 
 use std::process::Command;
 use std::time::Duration;
@@ -36,7 +36,7 @@ const TESTS: &[(&str, &str)] = &[
 
 const TRANSPORTS: &[&str] = &["rc_v", "ud_v"];
 
-/// Creates a small `/dev` if the machine's lacks the folder for device files.
+/// A script that creates a small `/dev` if the machine's `/dev` lacks the folder for device files.
 const DEV: &str = "set -e
     if ! [ -d /dev/infiniband ]; then
         mount -t tmpfs none /dev
@@ -48,7 +48,7 @@ const DEV: &str = "set -e
     fi
     ";
 
-/// Creates the file and the addresses in the namespaces.
+/// A script that creates the device file and the addresses in the namespaces.
 const PREPARE: &str = "set -e
     mount -t tmpfs none /dev/infiniband
     touch /dev/infiniband/uverbs0
@@ -58,7 +58,7 @@ const PREPARE: &str = "set -e
     ip address add fd77::2/128 dev lo
     ";
 
-/// Runs a server and, once it listens on port 0x5ba0, a client.
+/// A script that runs a server and, once it listens on port 0x5ba0, a client.
 const RUN: &str = "
     VERBS_SOFT=$SERVER \"$@\" >&2 &
     while ! grep -q ':5BA0 .* 0A ' /proc/net/tcp /proc/net/tcp6; do kill -0 $!; done
@@ -118,7 +118,7 @@ fn connects_by_address(transport: &str, is_ipv6: bool) -> CaseResult {
 /// Checks that the namespaces can be created.
 ///
 /// # Errors
-/// A skip if they cannot.
+/// A skip, if they cannot be created.
 fn can_prepare(script: &str) -> CaseResult {
     match process::run_group(&mut in_namespaces(script), LIMIT)? {
         Ok(ended) if ended.status.success() => Ok(()),

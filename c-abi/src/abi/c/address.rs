@@ -18,7 +18,7 @@ c_types! {
         interface_id: u64,
     }
 
-    /// The kind of an entry of the GID table.
+    /// The type of a GID table entry.
     pub enum ibv_gid_type: c_uint {
         IBV_GID_TYPE_IB = 0,
         IBV_GID_TYPE_ROCE_V1 = 1,
@@ -34,7 +34,7 @@ c_types! {
         ndev_ifindex: u32,
     }
 
-    /// The global part of an address.
+    /// The global part of a path.
     pub struct ibv_global_route {
         dgid: ibv_gid,
         flow_label: u32,
@@ -43,7 +43,7 @@ c_types! {
         traffic_class: u8,
     }
 
-    /// A global route header as it precedes a datagram; integers are big-endian.
+    /// The global route header that precedes a datagram; integers are big-endian.
     pub struct ibv_grh {
         version_tclass_flow: u32,
         paylen: u16,

@@ -10,11 +10,11 @@ use super::{
     ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc,
 };
 
-/// A slot of [`ibv_context_ops`] called only by programs from before 2006.
+/// A slot in [`ibv_context_ops`] that only programs from before 2006 call.
 pub type compat_slot = Option<unsafe extern "C" fn() -> *mut c_void>;
 
 c_types! {
-    /// The operations that inline functions of verbs.h call without checking for null.
+    /// The operations that inline functions in verbs.h call without checking for null.
     pub struct ibv_context_ops {
         _compat_query_device: Option<
             unsafe extern "C" fn(context: *mut ibv_context, device_attr: *mut ibv_device_attr) -> c_int,

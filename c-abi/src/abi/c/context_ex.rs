@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use super::macros::c_types;
 use super::*;
 
-/// State that rdma-core keeps behind `verbs_context.priv`, opaque to programs.
+/// The state that rdma-core keeps behind `verbs_context.priv`; it is opaque to programs.
 #[derive(Debug)]
 #[repr(C)]
 pub struct verbs_ex_private {
@@ -13,9 +13,9 @@ pub struct verbs_ex_private {
 }
 
 c_types! {
-    /// The operations that inline functions of verbs.h look up in front of an [`ibv_context`]. It
-    /// grows at the front. A program uses an operation if the pointer is not null and lies within
-    /// `sz`, the size of the whole struct in bytes.
+    /// The operations that inline functions in verbs.h look up in front of an [`ibv_context`]. The
+    /// struct grows at the front. A program uses an operation if the pointer is not null and lies
+    /// within `sz`, the size of the whole struct in bytes.
     pub struct verbs_context {
         free_buf: Option<unsafe extern "C" fn(buf: *mut ibv_buf)>,
         alloc_buf: Option<

@@ -1,4 +1,4 @@
-//! Counters of flow rules; completion counters.
+//! Counters for flow rules, and completion counters.
 
 use core::ffi::c_uint;
 
@@ -6,17 +6,17 @@ use super::ibv_context;
 use super::macros::c_types;
 
 c_types! {
-    /// The attributes of counters (`ibv_create_counters(3)`).
+    /// The attributes for creating counters (`ibv_create_counters(3)`).
     pub struct ibv_counters_init_attr {
         comp_mask: u32,
     }
 
-    /// Counters of flow rules.
+    /// Counters for flow rules.
     pub struct ibv_counters {
         context: *mut ibv_context,
     }
 
-    /// The unit of a counter.
+    /// The quantity that a counter counts.
     pub enum ibv_counter_description: c_uint {
         IBV_COUNTER_PACKETS = 0,
         IBV_COUNTER_BYTES = 1,
@@ -29,7 +29,7 @@ c_types! {
         comp_mask: u32,
     }
 
-    /// Options of `ibv_read_counters(3)`.
+    /// Options for `ibv_read_counters(3)`.
     pub enum ibv_read_counters_flags: u32 {
         IBV_READ_COUNTERS_ATTR_PREFER_CACHED = 1 << 0,
     }
@@ -44,7 +44,7 @@ c_types! {
         IBV_QP_ATTACH_COMP_CNTR_OP_REMOTE_RDMA_WRITE = 1 << 5,
     }
 
-    /// Capabilities of completion counters (`ibv_query_comp_cntr_caps(3)`).
+    /// The capabilities of completion counters (`ibv_query_comp_cntr_caps(3)`).
     pub struct ibv_comp_cntr_caps {
         max_value: u64,
         max_counters: u32,
@@ -57,20 +57,21 @@ c_types! {
         handle: u32,
     }
 
-    /// The unit of a completion counter.
+    /// The quantity that a completion counter counts.
     pub enum ibv_comp_cntr_type: c_uint {
         IBV_COMP_CNTR_TYPE_WRS = 0,
         IBV_COMP_CNTR_TYPE_BYTES = 1,
     }
 
-    /// The attributes of a completion counter (`ibv_create_comp_cntr(3)`).
+    /// The attributes for creating a completion counter (`ibv_create_comp_cntr(3)`).
     pub struct ibv_comp_cntr_init_attr {
         comp_mask: u32,
         type_: ibv_comp_cntr_type,
         flags: u32,
     }
 
-    /// A completion counter's connection to a queue pair (`ibv_qp_attach_comp_cntr(3)`).
+    /// The attributes for attaching a completion counter to a queue pair
+    /// (`ibv_qp_attach_comp_cntr(3)`).
     pub struct ibv_qp_attach_comp_cntr_attr {
         comp_mask: u32,
         op_mask: u32,

@@ -28,19 +28,19 @@ c_types! {
         async_events_completed: u32,
     }
 
-    /// The valid fields of [`ibv_cq_init_attr_ex`] besides the first five.
+    /// The valid fields of [`ibv_cq_init_attr_ex`] after the first five.
     pub enum ibv_cq_init_attr_mask: c_uint {
         IBV_CQ_INIT_ATTR_MASK_FLAGS = 1 << 0,
         IBV_CQ_INIT_ATTR_MASK_PD = 1 << 1,
     }
 
-    /// Options of a completion queue.
+    /// Options for creating a completion queue.
     pub enum ibv_create_cq_attr_flags: c_uint {
         IBV_CREATE_CQ_ATTR_SINGLE_THREADED = 1 << 0,
         IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN = 1 << 1,
     }
 
-    /// The attributes of a completion queue (`ibv_create_cq_ex(3)`).
+    /// The attributes for creating a completion queue (`ibv_create_cq_ex(3)`).
     pub struct ibv_cq_init_attr_ex {
         cqe: u32,
         cq_context: *mut c_void,
@@ -58,7 +58,7 @@ c_types! {
         IBV_CQ_ATTR_RESERVED = 1 << 1,
     }
 
-    /// Moderation of completion events.
+    /// The moderation of completion events.
     pub struct ibv_moderate_cq {
         cq_count: u16,
         cq_period: u16,

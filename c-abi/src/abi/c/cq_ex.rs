@@ -8,7 +8,7 @@ use super::macros::c_types;
 use super::{ibv_comp_channel, ibv_context, ibv_wc_opcode, ibv_wc_status};
 
 c_types! {
-    /// Options of `ibv_start_poll`.
+    /// Options for `ibv_start_poll`.
     pub struct ibv_poll_cq_attr {
         comp_mask: u32,
     }

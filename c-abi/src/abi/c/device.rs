@@ -28,8 +28,8 @@ c_types! {
         IBV_TRANSPORT_UNSPECIFIED = 4,
     }
 
-    /// Capabilities in `ibv_device_attr.device_cap_flags`; the 64-bit constants below are only in
-    /// `ibv_device_attr_ex.device_cap_flags_ex`.
+    /// The capabilities in `ibv_device_attr.device_cap_flags`; the 64-bit constants below occur
+    /// only in `ibv_device_attr_ex.device_cap_flags_ex`.
     pub enum ibv_device_cap_flags: c_uint {
         IBV_DEVICE_RESIZE_MAX_WR = 1,
         IBV_DEVICE_BAD_PKEY_CNTR = 1 << 1,
@@ -70,7 +70,7 @@ c_types! {
         IBV_FORK_UNNEEDED = 2,
     }
 
-    /// Two slots at the start of an [`ibv_device`], unused by programs.
+    /// Two slots at the start of an [`ibv_device`], which programs do not use.
     pub struct _ibv_device_ops {
         _dummy1: Option<unsafe extern "C" fn(device: *mut ibv_device, cmd_fd: c_int) -> *mut ibv_context>,
         _dummy2: Option<unsafe extern "C" fn(context: *mut ibv_context)>,
@@ -86,7 +86,7 @@ c_types! {
         _ops: _ibv_device_ops,
         node_type: ibv_node_type,
         transport_type: ibv_transport_type,
-        /// The name of the kernel's IB device, such as `mlx5_0`.
+        /// The name of the kernel's RDMA device, such as `mlx5_0`.
         name: [c_char; IBV_SYSFS_NAME_MAX],
         /// The name of the uverbs device, such as `uverbs0`.
         dev_name: [c_char; IBV_SYSFS_NAME_MAX],
@@ -97,5 +97,6 @@ c_types! {
     }
 }
 
-/// `ibv_context.abi_compat` of a context inside a `verbs_context`: C's `__VERBS_ABI_IS_EXTENDED`.
+/// The value of `ibv_context.abi_compat` in a context inside a `verbs_context`: C's
+/// `__VERBS_ABI_IS_EXTENDED`.
 pub const VERBS_ABI_IS_EXTENDED: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);

@@ -1,4 +1,4 @@
-//! Attributes of a device.
+//! The attributes of a device.
 
 use core::ffi::{c_char, c_int, c_uint};
 
@@ -12,7 +12,7 @@ c_types! {
         IBV_ATOMIC_GLOB = 2,
     }
 
-    /// Attributes of a device (`ibv_query_device(3)`); GUIDs are big-endian.
+    /// The attributes of a device (`ibv_query_device(3)`); GUIDs are big-endian.
     pub struct ibv_device_attr {
         fw_ver: [c_char; 64],
         node_guid: u64,
@@ -56,18 +56,18 @@ c_types! {
         phys_port_cnt: u8,
     }
 
-    /// Input of `ibv_query_device_ex(3)`.
+    /// The input of `ibv_query_device_ex(3)`.
     pub struct ibv_query_device_ex_input {
         comp_mask: u32,
     }
 
-    /// Capabilities of on-demand paging.
+    /// The general capabilities of on-demand paging.
     pub enum ibv_odp_general_caps: c_uint {
         IBV_ODP_SUPPORT = 1 << 0,
         IBV_ODP_SUPPORT_IMPLICIT = 1 << 1,
     }
 
-    /// The operations of a transport that on-demand paging supports.
+    /// The operations on a transport that may access on-demand paged memory.
     pub enum ibv_odp_transport_cap_bits: c_uint {
         IBV_ODP_SUPPORT_SEND = 1 << 0,
         IBV_ODP_SUPPORT_RECV = 1 << 1,
@@ -79,26 +79,26 @@ c_types! {
         IBV_ODP_SUPPORT_ATOMIC_WRITE = 1 << 7,
     }
 
-    /// On-demand paging.
+    /// The device's support for on-demand paging.
     pub struct ibv_odp_caps {
         general_caps: u64,
         per_transport_caps: ibv_odp_caps_per_transport_caps,
     }
 
-    /// On-demand paging by transport.
+    /// Support for on-demand paging, by transport.
     pub struct ibv_odp_caps_per_transport_caps = "ibv_odp_caps.per_transport_caps" {
         rc_odp_caps: u32,
         uc_odp_caps: u32,
         ud_odp_caps: u32,
     }
 
-    /// Segmentation of large packets by the device.
+    /// Support for segmenting large packets in the device (TSO).
     pub struct ibv_tso_caps {
         max_tso: u32,
         supported_qpts: u32,
     }
 
-    /// Distribution of received packets.
+    /// Support for distributing received packets over queues (RSS).
     pub struct ibv_rss_caps {
         supported_qpts: u32,
         max_rwq_indirection_tables: u32,
@@ -107,14 +107,14 @@ c_types! {
         rx_hash_function: u8,
     }
 
-    /// Rate limits.
+    /// Support for rate limits (packet pacing).
     pub struct ibv_packet_pacing_caps {
         qp_rate_limit_min: u32,
         qp_rate_limit_max: u32,
         supported_qpts: u32,
     }
 
-    /// Capabilities of raw packet queue pairs.
+    /// The capabilities of raw packet queue pairs.
     pub enum ibv_raw_packet_caps: c_uint {
         IBV_RAW_PACKET_CAP_CVLAN_STRIPPING = 1 << 0,
         IBV_RAW_PACKET_CAP_SCATTER_FCS = 1 << 1,
@@ -122,12 +122,12 @@ c_types! {
         IBV_RAW_PACKET_CAP_DELAY_DROP = 1 << 3,
     }
 
-    /// Transports of tag matching.
+    /// The transports that support tag matching.
     pub enum ibv_tm_cap_flags: c_uint {
         IBV_TM_CAP_RC = 1 << 0,
     }
 
-    /// Tag matching.
+    /// Support for tag matching.
     pub struct ibv_tm_caps {
         max_rndv_hdr_size: u32,
         max_num_tags: u32,
@@ -136,27 +136,27 @@ c_types! {
         max_sge: u32,
     }
 
-    /// Moderation of completion events.
+    /// The limits on the moderation of completion events.
     pub struct ibv_cq_moderation_caps {
         max_cq_count: u16,
         max_cq_period: u16,
     }
 
-    /// Sizes of atomic operations on the PCI bus.
+    /// The operand sizes of atomic operations on the PCI bus.
     pub enum ibv_pci_atomic_op_size: c_uint {
         IBV_PCI_ATOMIC_OPERATION_4_BYTE_SIZE_SUP = 1 << 0,
         IBV_PCI_ATOMIC_OPERATION_8_BYTE_SIZE_SUP = 1 << 1,
         IBV_PCI_ATOMIC_OPERATION_16_BYTE_SIZE_SUP = 1 << 2,
     }
 
-    /// Atomic operations on the PCI bus.
+    /// Support for atomic operations on the PCI bus.
     pub struct ibv_pci_atomic_caps {
         fetch_add: u16,
         swap: u16,
         compare_swap: u16,
     }
 
-    /// Extended attributes of a device (`ibv_query_device_ex(3)`).
+    /// The extended attributes of a device (`ibv_query_device_ex(3)`).
     pub struct ibv_device_attr_ex {
         orig_attr: ibv_device_attr,
         comp_mask: u32,

@@ -6,7 +6,7 @@ use super::ibv_context;
 use super::macros::c_types;
 
 c_types! {
-    /// The attributes of device memory (`ibv_alloc_dm(3)`).
+    /// The attributes for allocating device memory (`ibv_alloc_dm(3)`).
     pub struct ibv_alloc_dm_attr {
         length: usize,
         log_align_req: u32,

@@ -54,7 +54,7 @@ c_types! {
         IBV_VALUES_MASK_RESERVED = 1 << 1,
     }
 
-    /// Changing values of the device (`ibv_query_rt_values_ex(3)`).
+    /// The device values that change at run time (`ibv_query_rt_values_ex(3)`).
     pub struct ibv_values_ex {
         comp_mask: u32,
         raw_clock: timespec,

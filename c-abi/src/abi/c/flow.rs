@@ -6,7 +6,7 @@ use super::macros::c_types;
 use super::{ibv_context, ibv_counters, ibv_flow_action};
 
 c_types! {
-    /// Options of a flow rule.
+    /// Options for a flow rule.
     pub enum ibv_flow_flags: c_uint {
         IBV_FLOW_ATTR_FLAGS_DONT_TRAP = 1 << 1,
         IBV_FLOW_ATTR_FLAGS_EGRESS = 1 << 2,
@@ -32,7 +32,7 @@ c_types! {
         IBV_FLOW_SPEC_VXLAN_TUNNEL = 0x50,
         IBV_FLOW_SPEC_GRE = 0x51,
         IBV_FLOW_SPEC_MPLS = 0x60,
-        /// A bit: the specification matches the inner packet of a tunnel.
+        /// The bit that makes a specification match the packet inside a tunnel.
         IBV_FLOW_SPEC_INNER = 0x100,
         IBV_FLOW_SPEC_ACTION_TAG = 0x1000,
         IBV_FLOW_SPEC_ACTION_DROP = 0x1001,
@@ -44,7 +44,7 @@ c_types! {
         ETHERNET_LL_SIZE = 6,
     }
 
-    /// Fields of an Ethernet header; integers are big-endian.
+    /// The fields of an Ethernet header; integers are big-endian.
     pub struct ibv_flow_eth_filter {
         dst_mac: [u8; ETHERNET_LL_SIZE],
         src_mac: [u8; ETHERNET_LL_SIZE],
@@ -60,7 +60,7 @@ c_types! {
         mask: ibv_flow_eth_filter,
     }
 
-    /// Fields of an IPv4 header, big-endian.
+    /// The address fields of an IPv4 header, big-endian.
     pub struct ibv_flow_ipv4_filter {
         src_ip: u32,
         dst_ip: u32,
@@ -74,7 +74,7 @@ c_types! {
         mask: ibv_flow_ipv4_filter,
     }
 
-    /// More fields of an IPv4 header; addresses are big-endian.
+    /// All matchable fields of an IPv4 header; addresses are big-endian.
     pub struct ibv_flow_ipv4_ext_filter {
         src_ip: u32,
         dst_ip: u32,
@@ -84,7 +84,7 @@ c_types! {
         flags: u8,
     }
 
-    /// A specification that matches further fields of an IPv4 header.
+    /// A specification that matches all fields of an IPv4 header.
     pub struct ibv_flow_spec_ipv4_ext {
         type_: ibv_flow_spec_type,
         size: u16,
@@ -92,7 +92,7 @@ c_types! {
         mask: ibv_flow_ipv4_ext_filter,
     }
 
-    /// Fields of an IPv6 header; the flow label is big-endian.
+    /// The fields of an IPv6 header; the flow label is big-endian.
     pub struct ibv_flow_ipv6_filter {
         src_ip: [u8; 16],
         dst_ip: [u8; 16],
@@ -110,7 +110,7 @@ c_types! {
         mask: ibv_flow_ipv6_filter,
     }
 
-    /// Fields of an ESP header, big-endian.
+    /// The fields of an ESP header, big-endian.
     pub struct ibv_flow_esp_filter {
         spi: u32,
         seq: u32,
@@ -124,7 +124,7 @@ c_types! {
         mask: ibv_flow_esp_filter,
     }
 
-    /// Fields of a TCP or UDP header, big-endian.
+    /// The fields of a TCP or UDP header, big-endian.
     pub struct ibv_flow_tcp_udp_filter {
         dst_port: u16,
         src_port: u16,
@@ -138,7 +138,7 @@ c_types! {
         mask: ibv_flow_tcp_udp_filter,
     }
 
-    /// Fields of a GRE header, big-endian.
+    /// The fields of a GRE header, big-endian.
     pub struct ibv_flow_gre_filter {
         c_ks_res0_ver: u16,
         protocol: u16,
@@ -166,7 +166,7 @@ c_types! {
         mask: ibv_flow_mpls_filter,
     }
 
-    /// The number of a VXLAN tunnel, big-endian.
+    /// The identifier of a VXLAN tunnel, big-endian.
     pub struct ibv_flow_tunnel_filter {
         tunnel_id: u32,
     }
@@ -206,7 +206,7 @@ c_types! {
         counters: *mut ibv_counters,
     }
 
-    /// Any specification. In C, a struct with one anonymous union.
+    /// Any specification. In C, it is a struct with one anonymous union.
     pub union ibv_flow_spec {
         hdr: ibv_flow_spec_hdr,
         eth: ibv_flow_spec_eth,
@@ -224,14 +224,14 @@ c_types! {
         flow_count: ibv_flow_spec_counter_action,
     }
 
-    /// The start of every specification.
+    /// The fields at the start of every specification.
     pub struct ibv_flow_spec_hdr = "ibv_flow_spec.hdr" {
         type_: ibv_flow_spec_type,
         size: u16,
     }
 
-    /// A flow rule (`ibv_create_flow(3)`), followed by `num_of_specs` specifications that each
-    /// state their size.
+    /// A flow rule (`ibv_create_flow(3)`), followed by `num_of_specs` specifications, each of which
+    /// states its size.
     pub struct ibv_flow_attr {
         comp_mask: u32,
         type_: ibv_flow_attr_type,

@@ -1,4 +1,4 @@
-//! Actions of flow rules: IPsec ESP offload.
+//! Flow actions: IPsec ESP offload.
 //!
 //! verbs.h takes these types from the kernel's `rdma/ib_user_ioctl_verbs.h` and renames them.
 
@@ -7,14 +7,14 @@ use core::ffi::{c_uint, c_void};
 use super::ibv_context;
 use super::macros::c_types;
 
-/// A pointer in a 64-bit field, as declared by `RDMA_UAPI_PTR`.
+/// A pointer in a 64-bit field, as `RDMA_UAPI_PTR` declares it.
 #[repr(C, align(8))]
 pub union uapi_ptr<T> {
     pub ptr: *mut T,
     pub data_u64: u64,
 }
 
-// Derived impls would require the same of `T`.
+// Derived impls would require the same traits of `T`.
 impl<T> Clone for uapi_ptr<T> {
     fn clone(&self) -> Self {
         *self
@@ -80,12 +80,12 @@ c_types! {
         IBV_FLOW_ACTION_ESP_REPLAY_BMP = 1,
     }
 
-    /// Replay protection by a bitmap.
+    /// Replay protection with a bitmap.
     pub struct ibv_flow_action_esp_replay_bmp {
         size: u32,
     }
 
-    /// Options of an ESP action; the zero values are the defaults.
+    /// Options for an ESP action; the zero values are the defaults.
     pub enum ibv_flow_action_esp_flags: c_uint {
         IBV_FLOW_ACTION_ESP_FLAGS_INLINE_CRYPTO = 0,
         IBV_FLOW_ACTION_ESP_FLAGS_FULL_OFFLOAD = 1 << 0,
@@ -96,7 +96,7 @@ c_types! {
         IBV_FLOW_ACTION_ESP_FLAGS_ESN_NEW_WINDOW = 1 << 3,
     }
 
-    /// A list of headers that encapsulate the payload in tunnel mode.
+    /// A list of the headers that encapsulate the payload in tunnel mode.
     pub struct ibv_flow_action_esp_encap {
         val_ptr: uapi_ptr<c_void>,
         next_ptr: uapi_ptr<ibv_flow_action_esp_encap>,

@@ -1,5 +1,5 @@
-//! The layout records that `c_types!` generates for each type and constant, and the layouts the
-//! library itself relies on.
+//! The layout records that `c_types!` generates for each type and constant, and the layouts on
+//! which the library itself relies.
 //!
 //! The golden test compares all records with the C compiler's numbers for several releases of
 //! verbs.h. The assertions below fail the build if a layout that programs rely on is wrong.
@@ -10,28 +10,28 @@ use verbs_core::types::{Sge, Wc};
 
 use super::*;
 
-/// One definition of verbs.h.
+/// One definition in verbs.h.
 #[derive(Debug)]
 pub enum Item {
     /// A struct or a union.
     Type(Type),
-    /// Constants: names and values.
+    /// Constants, as names and values.
     Constants(&'static [(&'static str, i128)]),
 }
 
 /// A struct or a union.
 #[derive(Debug)]
 pub struct Type {
-    /// The name of the Rust type. It is also C's tag unless `path` differs.
+    /// The name of the Rust type. It is also the tag in C, unless `path` differs.
     pub rust_name: &'static str,
-    /// The path that leads to the type in C, for a type without a tag. Empty without such a path,
-    /// and `None` if the type has a tag.
+    /// The path that leads to the type in C, for a type without a tag; empty if there is no such
+    /// path, and `None` if the type has a tag.
     pub path: Option<&'static str>,
-    /// Size in bytes.
+    /// The size in bytes.
     pub size: usize,
-    /// Alignment in bytes.
+    /// The alignment in bytes.
     pub align: usize,
-    /// Fields in order, without padding.
+    /// The fields in order, without padding.
     pub fields: &'static [Field],
 }
 
@@ -40,9 +40,9 @@ pub struct Type {
 pub struct Field {
     /// The name in Rust, where `type_` stands for C's `type`.
     pub name: &'static str,
-    /// Offset in bytes from the start of the type.
+    /// The offset in bytes from the start of the type.
     pub offset: usize,
-    /// Size in bytes.
+    /// The size in bytes.
     pub size: usize,
 }
 
@@ -63,8 +63,8 @@ macro_rules! same_fields {
     };
 }
 
-// The program's completion arrays are written and its scatter/gather lists are read as the types of
-// verbs-core.
+// The program's completion arrays are written, and its scatter/gather lists read, as verbs-core's
+// types.
 same_fields!(ibv_wc, Wc:
     wr_id, status, opcode, vendor_err, byte_len, imm_data, qp_num, src_qp, wc_flags, pkey_index, slid, sl,
     dlid_path_bits);
@@ -139,7 +139,7 @@ layout! {
     ibv_wq 152 { wq_num 32, handle 36, post_recv 48 };
 }
 
-// Verified with a C compiler for aarch64 and rdma-core 65: a mutex is 8 bytes longer.
+// Verified with an aarch64 C compiler and rdma-core 65: a mutex is 8 bytes longer there.
 #[cfg(all(target_arch = "aarch64", target_pointer_width = "64", target_os = "linux"))]
 layout! {
     ibv_context 336 {

@@ -1,5 +1,5 @@
-//! `c_types!`: defines types and constants of verbs.h in nearly ordinary Rust, and records their
-//! layout for the golden test.
+//! `c_types!`: defines the types and constants of verbs.h in nearly ordinary Rust, and records
+//! their layout for the golden test.
 //!
 //! | item | becomes |
 //! |---|---|
@@ -8,22 +8,23 @@
 //! | `pub enum ibv_mtu: c_uint { IBV_MTU_256 = 1, .. }` | an alias of the type, and constants |
 //! | `pub consts define: c_int { NAME = 1, .. }` | constants |
 //!
-//! `consts anonymous` stands for C enums without a name, and `consts define` for `#define`s. A C
-//! enum is an alias of the compiler's integer type, because a program may pass any number.
+//! `consts anonymous` is for C enums without a name, and `consts define` for `#define`s. A C enum
+//! is an alias of the compiler's integer type, because a program may pass any number.
 //!
 //! A type declared inside another C type is named `<struct>_<field>`, followed by `=` and the path
 //! that leads to it in C: `ibv_send_wr.wr.rdma`. An empty path marks a type that C declares without
-//! a name. C reaches its members through the outer type, and Rust through an extra field
-//! (`ibv_send_wr_ext` is the type of `ibv_send_wr.ext`).
+//! a name. C reaches its members through the outer type, and Rust reaches them through an extra
+//! field (`ibv_send_wr_ext` is the type of `ibv_send_wr.ext`).
 
-/// Defines types and constants of verbs.h, and `LAYOUT`, their description for the golden test.
+/// Defines the types and constants of verbs.h, and `LAYOUT`, which describes them for the golden
+/// test.
 macro_rules! c_types {
     ($(
         $(#[$m:meta])* pub $kind:ident $name:ident $(= $path:literal)? $(: $repr:ty)? { $($body:tt)* }
     )*) => {
         $( $crate::abi::c::macros::item! { $kind $name [$($repr)?] [$(#[$m])*] { $($body)* } } )*
 
-        /// The layout of all definitions above.
+        /// The layouts of all definitions above.
         pub(super) const LAYOUT: &[$crate::abi::c::layout::Item] = &[$(
             $crate::abi::c::macros::item_layout! { $kind $name [$($path)?] { $($body)* } }
         ),*];
@@ -50,7 +51,7 @@ macro_rules! item {
             $( $(#[$fm])* pub $f: $t, )*
         }
 
-        // The active member is unknown here, so none is printed.
+        // The active member is unknown here, so no member is printed.
         impl core::fmt::Debug for $name {
             fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
                 f.debug_struct(stringify!($name)).finish_non_exhaustive()
@@ -70,7 +71,7 @@ macro_rules! item {
 }
 pub(super) use item;
 
-/// Expands one item of [`c_types!`] to a description of its layout.
+/// Expands one item of [`c_types!`] to the description of its layout.
 macro_rules! item_layout {
     (enum $name:ident [] { $( $(#[$cm:meta])* $n:ident = $v:expr ),* $(,)? }) => {
         $crate::abi::c::layout::Item::Constants(&[$((stringify!($n), $n as i128)),*])

@@ -1,6 +1,6 @@
-//! The types of `infiniband/mlx5dv.h`, release 65, used by the supported functions. Older releases
-//! lack fields at the ends of structs; their programs do not set the corresponding bits of
-//! `comp_mask`.
+//! The types in `infiniband/mlx5dv.h`, release 65, that the supported functions use. Older releases
+//! lack fields at the ends of structs; programs built with them do not set the corresponding bits
+//! in `comp_mask`.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -170,7 +170,7 @@ structs! {
         ooo_recv_wrs_caps: mlx5dv_ooo_recv_wrs_caps,
     }
 
-    /// The attributes of an open device (`mlx5dv_open_device(3)`).
+    /// The attributes for opening a device (`mlx5dv_open_device(3)`).
     pub struct mlx5dv_context_attr: 24 {
         flags: u32,
         comp_mask: u64,
@@ -187,7 +187,7 @@ structs! {
         mask: u64,
     }
 
-    /// The attributes of a completion queue (`mlx5dv_create_cq(3)`).
+    /// The attributes for creating a completion queue (`mlx5dv_create_cq(3)`).
     pub struct mlx5dv_cq_init_attr: 24 {
         comp_mask: u64,
         cqe_comp_res_format: u8,
@@ -200,7 +200,7 @@ structs! {
         dct_access_key: u64,
     }
 
-    /// The attributes of a queue pair (`mlx5dv_create_qp(3)`).
+    /// The attributes for creating a queue pair (`mlx5dv_create_qp(3)`).
     pub struct mlx5dv_qp_init_attr: 40 {
         comp_mask: u64,
         create_flags: u32,
@@ -214,13 +214,13 @@ structs! {
         two_byte_shift_en: u8,
     }
 
-    /// The attributes of a work queue.
+    /// The attributes for creating a work queue.
     pub struct mlx5dv_wq_init_attr: 24 {
         comp_mask: u64,
         striding_rq_attrs: mlx5dv_striding_rq_init_attr,
     }
 
-    /// The attributes of device memory (`mlx5dv_alloc_dm(3)`).
+    /// The attributes for allocating device memory (`mlx5dv_alloc_dm(3)`).
     pub struct mlx5dv_alloc_dm_attr: 16 {
         type_: u32,
         comp_mask: u64,
@@ -246,7 +246,7 @@ structs! {
         size: u32,
     }
 
-    /// A queue pair (`mlx5dv_init_obj(3)`).
+    /// The description of a queue pair (`mlx5dv_init_obj(3)`).
     pub struct mlx5dv_qp: 96 {
         dbrec: *mut u32,
         sq: mlx5dv_qp_queue,
@@ -261,7 +261,7 @@ structs! {
         tir_icm_addr: u64,
     }
 
-    /// A completion queue.
+    /// The description of a completion queue.
     pub struct mlx5dv_cq: 48 {
         buf: *mut c_void,
         dbrec: *mut u32,
@@ -272,7 +272,7 @@ structs! {
         comp_mask: u64,
     }
 
-    /// A shared receive queue.
+    /// The description of a shared receive queue.
     pub struct mlx5dv_srq: 48 {
         buf: *mut c_void,
         dbrec: *mut u32,
@@ -283,7 +283,7 @@ structs! {
         srqn: u32,
     }
 
-    /// A work queue.
+    /// The description of a work queue.
     pub struct mlx5dv_rwq: 32 {
         buf: *mut c_void,
         dbrec: *mut u32,
@@ -292,7 +292,7 @@ structs! {
         comp_mask: u64,
     }
 
-    /// Device memory.
+    /// The description of device memory.
     pub struct mlx5dv_dm: 32 {
         buf: *mut c_void,
         length: u64,
@@ -300,13 +300,13 @@ structs! {
         remote_va: u64,
     }
 
-    /// An address handle.
+    /// The description of an address handle.
     pub struct mlx5dv_ah: 16 {
         av: *const c_void,
         comp_mask: u64,
     }
 
-    /// A protection domain.
+    /// The description of a protection domain.
     pub struct mlx5dv_pd: 16 {
         pdn: u32,
         comp_mask: u64,
@@ -329,7 +329,7 @@ structs! {
         wr_set_mkey_crypto: Option<unsafe extern "C" fn()>,
     }
 
-    /// Objects and the destinations of their descriptions.
+    /// The objects to describe, and where to write their descriptions.
     pub struct mlx5dv_obj: 128 {
         qp: mlx5dv_obj_of<ibv_qp, mlx5dv_qp>,
         cq: mlx5dv_obj_of<ibv_cq, mlx5dv_cq>,
@@ -342,7 +342,7 @@ structs! {
     }
 }
 
-/// An object and the destination of its description.
+/// An object to describe, and where to write its description.
 #[derive(Debug)]
 #[repr(C)]
 pub struct mlx5dv_obj_of<I, O> {
@@ -358,7 +358,7 @@ impl<I, O> Clone for mlx5dv_obj_of<I, O> {
 
 impl<I, O> Copy for mlx5dv_obj_of<I, O> {}
 
-/// The offsets reported by a C compiler for the header.
+/// The offsets that a C compiler reports for the header.
 const _: () = {
     assert!(offset_of!(mlx5dv_context, cqe_comp_caps) == 24);
     assert!(offset_of!(mlx5dv_context, striding_rq_caps) == 40);

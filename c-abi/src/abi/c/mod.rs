@@ -5,8 +5,8 @@
 //! |---|---|
 //! | `address.rs` | GIDs, global routes, address handles and their attributes, rates |
 //! | `device.rs` | a device, its capabilities, fork support |
-//! | `device_attr.rs` | attributes of a device |
-//! | `port.rs` | attributes of a port |
+//! | `device_attr.rs` | the attributes of a device |
+//! | `port.rs` | the attributes of a port |
 //! | `context.rs` | an open device and its operation table |
 //! | `context_ex.rs` | `verbs_context`: the second operation table, in front of the open device |
 //! | `pd.rs` | protection, thread and parent domains, XRC domains |
@@ -19,21 +19,21 @@
 //! | `srq.rs`, `tm.rs` | shared receive queues, tag matching |
 //! | `wq.rs` | work queues, indirection tables, receive hashing |
 //! | `flow.rs`, `flow_action.rs` | flow rules and their actions |
-//! | `counters.rs` | flow counters and completion counters |
+//! | `counters.rs` | counters for flow rules, completion counters |
 //! | `event.rs` | asynchronous events, the device's current values |
 //! | `sa.rs` | the path record of `infiniband/sa.h` |
 //! | `rdma_cma.rs` | the types of `rdma/rdma_cma.h` |
 //! | `mlx5dv.rs` | the types of `infiniband/mlx5dv.h` |
 //! | `macros.rs`, `layout.rs` | the notation of these files and the checks of their layout |
 //!
-//! Names are identical to C, except that `type` and `priv` end in `_` here. The manual pages of
-//! rdma-core describe types and fields; this module states where Rust differs from C:
+//! Names are identical to C, except that `type` and `priv` end in `_` here. rdma-core's manual
+//! pages describe the types and fields; this module states where Rust differs from C:
 //!
 //! - A C enum is an alias of an integer type, because a program may pass any number: `c_uint`,
 //!   `c_int` if a value is negative, or the type of the field that holds the flags.
-//! - A field of C type `__be16`, `__be32` or `__be64` is a plain integer in big-endian order.
+//! - A field of the C type `__be16`, `__be32` or `__be64` is a plain integer in big-endian order.
 //! - Functions are `Option<unsafe extern "C" fn>`, so that a zeroed table is valid.
-//! - Anonymous unions have a name: see `macros.rs`.
+//! - Unions that are anonymous in C have a name: see `macros.rs`.
 //!
 //! Structs grow from release to release, at the end or, like `verbs_context`, at the front.
 //! Programs compiled against an older header lack the newer fields; `tests/golden.rs` lists the
@@ -98,7 +98,7 @@ pub use self::wc::*;
 pub use self::wq::*;
 pub use self::wr::*;
 
-/// The layout of every definition, for the golden test.
+/// The layouts of all definitions in verbs.h, for the golden test.
 #[doc(hidden)]
 pub const LAYOUT: &[&[layout::Item]] = &[
     address::LAYOUT,
@@ -128,6 +128,6 @@ pub const LAYOUT: &[&[layout::Item]] = &[
     wr::LAYOUT,
 ];
 
-/// The layout of every definition of `rdma/rdma_cma.h`, for the golden test.
+/// The layouts of all definitions in `rdma/rdma_cma.h`, for the golden test.
 #[doc(hidden)]
 pub const RDMA_LAYOUT: &[&[layout::Item]] = &[rdma_cma::LAYOUT];

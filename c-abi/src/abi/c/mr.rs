@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use super::macros::c_types;
 use super::{ibv_context, ibv_pd};
 
-/// A buffer of `ibv_alloc_buf(3)`; verbs.h does not define its fields.
+/// A buffer from `ibv_alloc_buf(3)`; verbs.h does not define its fields.
 #[derive(Debug)]
 #[repr(C)]
 pub struct ibv_buf {
@@ -13,7 +13,7 @@ pub struct ibv_buf {
 }
 
 c_types! {
-    /// Rights of a memory region, of a memory window, and of the peer of a queue pair.
+    /// The access rights on a memory region or a memory window, and of a queue pair's peer.
     pub enum ibv_access_flags: c_uint {
         IBV_ACCESS_LOCAL_WRITE = 1,
         IBV_ACCESS_REMOTE_WRITE = 1 << 1,
@@ -29,7 +29,7 @@ c_types! {
     }
 
     pub consts define: c_uint {
-        /// Rights that the library drops if the kernel does not support them.
+        /// The rights that the library removes if the kernel does not support them.
         IBV_ACCESS_OPTIONAL_RANGE = 0x3ff0_0000,
         IBV_ACCESS_OPTIONAL_FIRST = 1 << 20,
     }
@@ -45,7 +45,7 @@ c_types! {
         rkey: u32,
     }
 
-    /// The attributes of a region to be changed by `ibv_rereg_mr(3)`.
+    /// The attributes of a region that `ibv_rereg_mr(3)` is to change.
     pub enum ibv_rereg_mr_flags: c_uint {
         IBV_REREG_MR_CHANGE_TRANSLATION = 1 << 0,
         IBV_REREG_MR_CHANGE_PD = 1 << 1,
@@ -53,7 +53,7 @@ c_types! {
         IBV_REREG_MR_FLAGS_SUPPORTED = (IBV_REREG_MR_CHANGE_ACCESS << 1) - 1,
     }
 
-    /// Results of `ibv_rereg_mr(3)`: negative numbers for the region's condition.
+    /// The results of `ibv_rereg_mr(3)`: negative numbers that state the region's condition.
     pub enum ibv_rereg_mr_err_code: c_int {
         IBV_REREG_MR_ERR_INPUT = -1,
         IBV_REREG_MR_ERR_DONT_FORK_NEW = -2,
@@ -72,7 +72,7 @@ c_types! {
         IBV_REG_MR_MASK_BUF = 1 << 5,
     }
 
-    /// The attributes of a region (`ibv_reg_mr_ex(3)`).
+    /// The attributes for registering a region (`ibv_reg_mr_ex(3)`).
     pub struct ibv_mr_init_attr {
         length: usize,
         access: c_int,
@@ -85,7 +85,7 @@ c_types! {
         buf: *mut ibv_buf,
     }
 
-    /// The advice of `ibv_advise_mr(3)`.
+    /// The advice given with `ibv_advise_mr(3)`.
     pub enum ibv_advise_mr_advice: c_uint {
         IBV_ADVISE_MR_ADVICE_PREFETCH = 0,
         IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE = 1,
@@ -93,11 +93,11 @@ c_types! {
     }
 
     pub consts define: u32 {
-        /// `ibv_advise_mr(3)`: returns once the work is done.
+        /// Makes `ibv_advise_mr(3)` return only once the work is done.
         IBV_ADVISE_MR_FLAG_FLUSH = 1 << 0,
     }
 
-    /// The kind of memory hinted at by a DMA handle.
+    /// The kind of memory that a DMA handle hints at.
     pub enum ibv_tph_mem_type: c_uint {
         IBV_TPH_MEM_TYPE_VM = 0,
         IBV_TPH_MEM_TYPE_PM = 1,
@@ -110,7 +110,7 @@ c_types! {
         IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE = 1 << 2,
     }
 
-    /// The attributes of a DMA handle (`ibv_alloc_dmah(3)`).
+    /// The attributes for allocating a DMA handle (`ibv_alloc_dmah(3)`).
     pub struct ibv_dmah_init_attr {
         comp_mask: u32,
         cpu_id: u32,

@@ -21,7 +21,7 @@ c_types! {
         type_: ibv_mw_type,
     }
 
-    /// The memory and the rights that a window is bound to.
+    /// The memory that a window is bound to, and the rights that it grants.
     pub struct ibv_mw_bind_info {
         mr: *mut ibv_mr,
         addr: u64,

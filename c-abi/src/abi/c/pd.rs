@@ -12,7 +12,7 @@ c_types! {
         handle: u32,
     }
 
-    /// The attributes of a thread domain (`ibv_alloc_td(3)`).
+    /// The attributes for allocating a thread domain (`ibv_alloc_td(3)`).
     pub struct ibv_td_init_attr {
         comp_mask: u32,
     }
@@ -29,7 +29,7 @@ c_types! {
         IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC = 1 << 2,
     }
 
-    /// The attributes of a parent domain (`ibv_alloc_parent_domain(3)`).
+    /// The attributes for allocating a parent domain (`ibv_alloc_parent_domain(3)`).
     pub struct ibv_parent_domain_init_attr {
         pd: *mut ibv_pd,
         td: *mut ibv_td,
@@ -61,7 +61,7 @@ c_types! {
         IBV_XRCD_INIT_ATTR_RESERVED = 1 << 2,
     }
 
-    /// The attributes of an XRC domain (`ibv_open_xrcd(3)`).
+    /// The attributes for opening an XRC domain (`ibv_open_xrcd(3)`).
     pub struct ibv_xrcd_init_attr {
         comp_mask: u32,
         fd: c_int,

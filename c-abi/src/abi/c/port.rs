@@ -1,4 +1,4 @@
-//! Attributes of a port.
+//! The attributes of a port.
 
 use core::ffi::{c_int, c_uint};
 
@@ -30,7 +30,7 @@ c_types! {
         IBV_LINK_LAYER_ETHERNET = 2,
     }
 
-    /// Capabilities of a port.
+    /// The capabilities of a port.
     pub enum ibv_port_cap_flags: c_uint {
         IBV_PORT_SM = 1 << 1,
         IBV_PORT_NOTICE_SUP = 1 << 2,
@@ -58,7 +58,7 @@ c_types! {
         IBV_PORT_IP_BASED_GIDS = 1 << 26,
     }
 
-    /// Further capabilities of a port.
+    /// The second set of a port's capabilities.
     pub enum ibv_port_cap_flags2: c_uint {
         IBV_PORT_SET_NODE_DESC_SUP = 1 << 0,
         IBV_PORT_INFO_EXT_SUP = 1 << 1,
@@ -70,8 +70,8 @@ c_types! {
         IBV_PORT_LINK_SPEED_XDR_SUP = 1 << 12,
     }
 
-    /// Attributes of a port (`ibv_query_port(3)`), as returned by `verbs_context.query_port`. The
-    /// caller states the size of its struct.
+    /// The attributes of a port (`ibv_query_port(3)`), as `verbs_context.query_port` returns them.
+    /// The caller states the size of its struct.
     pub struct ibv_port_attr {
         state: ibv_port_state,
         max_mtu: ibv_mtu,
@@ -98,7 +98,7 @@ c_types! {
         active_speed_ex: u32,
     }
 
-    /// Attributes of a port as written by the exported function `ibv_query_port`: an
+    /// The attributes of a port, as the exported function `ibv_query_port` writes them: an
     /// [`ibv_port_attr`] that ends after `flags`. verbs.h does not define this struct.
     pub struct _compat_ibv_port_attr {
         state: ibv_port_state,

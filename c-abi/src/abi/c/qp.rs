@@ -1,4 +1,4 @@
-//! Queue pairs and their creation.
+//! Queue pairs, and the attributes for creating them.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -30,7 +30,7 @@ c_types! {
         max_inline_data: u32,
     }
 
-    /// The attributes of a queue pair (`ibv_create_qp(3)`).
+    /// The attributes for creating a queue pair (`ibv_create_qp(3)`).
     pub struct ibv_qp_init_attr {
         qp_context: *mut c_void,
         send_cq: *mut ibv_cq,
@@ -52,7 +52,7 @@ c_types! {
         IBV_QP_INIT_ATTR_SEND_OPS_FLAGS = 1 << 6,
     }
 
-    /// Options of a queue pair.
+    /// Options for creating a queue pair.
     pub enum ibv_qp_create_flags: c_uint {
         IBV_QP_CREATE_BLOCK_SELF_MCAST_LB = 1 << 1,
         IBV_QP_CREATE_SCATTER_FCS = 1 << 8,
@@ -61,7 +61,7 @@ c_types! {
         IBV_QP_CREATE_PCI_WRITE_END_PADDING = 1 << 11,
     }
 
-    /// The operations posted through an `ibv_qp_ex`; the field has 64 bits.
+    /// The operations to be posted through an `ibv_qp_ex`; the field has 64 bits.
     pub enum ibv_qp_create_send_ops_flags: u64 {
         IBV_QP_EX_WITH_RDMA_WRITE = 1 << 0,
         IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM = 1 << 1,
@@ -78,8 +78,8 @@ c_types! {
         IBV_QP_EX_WITH_ATOMIC_WRITE = 1 << 12,
     }
 
-    /// The extended attributes of a queue pair (`ibv_create_qp_ex(3)`). They begin with the fields
-    /// of an [`ibv_qp_init_attr`].
+    /// The extended attributes for creating a queue pair (`ibv_create_qp_ex(3)`). They begin with
+    /// the fields of an [`ibv_qp_init_attr`].
     pub struct ibv_qp_init_attr_ex {
         qp_context: *mut c_void,
         send_cq: *mut ibv_cq,

@@ -1,4 +1,4 @@
-//! Attributes of a queue pair that change during its life.
+//! The attributes of a queue pair that can change during its life.
 
 use core::ffi::c_uint;
 
@@ -32,13 +32,13 @@ c_types! {
         IBV_QP_RATE_LIMIT = 1 << 25,
     }
 
-    /// Options of `ibv_query_qp_data_in_order(3)`.
+    /// Options for `ibv_query_qp_data_in_order(3)`.
     pub enum ibv_query_qp_data_in_order_flags: u32 {
         IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS = 1 << 0,
         IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY = 1 << 1,
     }
 
-    /// Results of `ibv_query_qp_data_in_order(3)`.
+    /// The results of `ibv_query_qp_data_in_order(3)`.
     pub enum ibv_query_qp_data_in_order_caps: c_uint {
         IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG = 1 << 0,
         IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES = 1 << 1,
@@ -63,7 +63,7 @@ c_types! {
         IBV_MIG_ARMED = 2,
     }
 
-    /// Attributes of a queue pair (`ibv_modify_qp(3)`, `ibv_query_qp(3)`).
+    /// The attributes of a queue pair (`ibv_modify_qp(3)`, `ibv_query_qp(3)`).
     pub struct ibv_qp_attr {
         qp_state: ibv_qp_state,
         cur_qp_state: ibv_qp_state,
@@ -101,7 +101,7 @@ c_types! {
         comp_mask: u32,
     }
 
-    /// Vendor options negotiated by both ends of a connection (`ibv_query_ece(3)`).
+    /// The vendor options that both ends of a connection negotiate (`ibv_query_ece(3)`).
     pub struct ibv_ece {
         vendor_id: u32,
         options: u32,

@@ -55,14 +55,14 @@ c_types! {
         RDMA_UDP_QKEY = 0x0123_4567,
     }
 
-    /// The GIDs of both sides and the big-endian partition key.
+    /// The GIDs of both sides, and the partition key, which is big-endian.
     pub struct rdma_ib_addr {
         sgid: ibv_gid,
         dgid: ibv_gid,
         pkey: u16,
     }
 
-    /// The addresses of both sides.
+    /// The addresses of both sides of a connection.
     pub struct rdma_addr {
         src: rdma_addr_src,
         dst: rdma_addr_dst,
@@ -97,7 +97,7 @@ c_types! {
         num_paths: c_int,
     }
 
-    /// The channel of its events.
+    /// A channel for the events of ids.
     pub struct rdma_event_channel {
         fd: c_int,
     }
@@ -126,7 +126,7 @@ c_types! {
         RDMA_MAX_INIT_DEPTH = 0xff,
     }
 
-    /// The parameters of a connection (`rdma_connect(3)`).
+    /// The parameters for connecting (`rdma_connect(3)`).
     pub struct rdma_conn_param {
         private_data: *const c_void,
         private_data_len: u8,

@@ -1,4 +1,5 @@
-//! The path record of rdma-core's `infiniband/sa.h`, with conversions declared in `marshall.h`.
+//! The path record of rdma-core's `infiniband/sa.h`, whose conversions are declared in
+//! `marshall.h`.
 
 use core::ffi::c_int;
 

@@ -14,14 +14,14 @@ c_types! {
         IBV_SRQ_LIMIT = 1 << 1,
     }
 
-    /// Attributes of a shared receive queue.
+    /// The attributes of a shared receive queue.
     pub struct ibv_srq_attr {
         max_wr: u32,
         max_sge: u32,
         srq_limit: u32,
     }
 
-    /// The attributes of a shared receive queue (`ibv_create_srq(3)`).
+    /// The attributes for creating a shared receive queue (`ibv_create_srq(3)`).
     pub struct ibv_srq_init_attr {
         srq_context: *mut c_void,
         attr: ibv_srq_attr,
@@ -44,8 +44,8 @@ c_types! {
         IBV_SRQ_INIT_ATTR_RESERVED = 1 << 5,
     }
 
-    /// The extended attributes of a shared receive queue (`ibv_create_srq_ex(3)`). They begin with
-    /// the fields of an [`ibv_srq_init_attr`].
+    /// The extended attributes for creating a shared receive queue (`ibv_create_srq_ex(3)`). They
+    /// begin with the fields of an [`ibv_srq_init_attr`].
     pub struct ibv_srq_init_attr_ex {
         srq_context: *mut c_void,
         attr: ibv_srq_attr,

@@ -61,7 +61,7 @@ c_types! {
         IBV_WC_IP_CSUM_OK_SHIFT = 2,
     }
 
-    /// The parts of a completion to be read from an `ibv_cq_ex`.
+    /// The parts of a completion that can be read from an `ibv_cq_ex`.
     pub enum ibv_create_cq_wc_flags: u64 {
         IBV_WC_EX_WITH_BYTE_LEN = 1 << 0,
         IBV_WC_EX_WITH_IMM = 1 << 1,
@@ -111,8 +111,8 @@ c_types! {
         opcode: ibv_wc_opcode,
         vendor_err: u32,
         byte_len: u32,
-        /// Big-endian immediate data; with [`IBV_WC_WITH_INV`], C's `invalidated_rkey`, a native
-        /// integer.
+        /// Big-endian immediate data; with [`IBV_WC_WITH_INV`], it is `invalidated_rkey` in C, in
+        /// native byte order.
         imm_data: u32,
         qp_num: u32,
         src_qp: u32,

@@ -19,7 +19,7 @@ c_types! {
         IBV_WQ_INIT_ATTR_RESERVED = 1 << 1,
     }
 
-    /// Options of a work queue.
+    /// Options for creating a work queue.
     pub enum ibv_wq_flags: c_uint {
         IBV_WQ_FLAGS_CVLAN_STRIPPING = 1 << 0,
         IBV_WQ_FLAGS_SCATTER_FCS = 1 << 1,
@@ -28,7 +28,7 @@ c_types! {
         IBV_WQ_FLAGS_RESERVED = 1 << 4,
     }
 
-    /// The attributes of a work queue (`ibv_create_wq(3)`).
+    /// The attributes for creating a work queue (`ibv_create_wq(3)`).
     pub struct ibv_wq_init_attr {
         wq_context: *mut c_void,
         wq_type: ibv_wq_type,
@@ -88,7 +88,7 @@ c_types! {
         comp_mask: u32,
     }
 
-    /// A table of work queues, among which received packets are distributed.
+    /// A table of work queues over which received packets are distributed.
     pub struct ibv_rwq_ind_table {
         context: *mut ibv_context,
         ind_tbl_handle: c_int,
@@ -101,19 +101,19 @@ c_types! {
         IBV_CREATE_IND_TABLE_RESERVED = 1 << 0,
     }
 
-    /// The attributes of an indirection table (`ibv_create_rwq_ind_table(3)`).
+    /// The attributes for creating an indirection table (`ibv_create_rwq_ind_table(3)`).
     pub struct ibv_rwq_ind_table_init_attr {
         log_ind_tbl_size: u32,
         ind_tbl: *mut *mut ibv_wq,
         comp_mask: u32,
     }
 
-    /// Hash functions.
+    /// The hash functions.
     pub enum ibv_rx_hash_function_flags: c_uint {
         IBV_RX_HASH_FUNC_TOEPLITZ = 1 << 0,
     }
 
-    /// The hashed parts of a packet; the field has 64 bits.
+    /// The parts of a packet that are hashed; the field has 64 bits.
     pub enum ibv_rx_hash_fields: u64 {
         IBV_RX_HASH_SRC_IPV4 = 1 << 0,
         IBV_RX_HASH_DST_IPV4 = 1 << 1,
@@ -127,7 +127,7 @@ c_types! {
         IBV_RX_HASH_INNER = 1 << 31,
     }
 
-    /// Distribution of received packets by a hash.
+    /// The hash that distributes received packets over a table.
     pub struct ibv_rx_hash_conf {
         rx_hash_function: u8,
         rx_hash_key_len: u8,

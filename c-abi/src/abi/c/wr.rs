@@ -24,7 +24,7 @@ c_types! {
         IBV_WR_ATOMIC_WRITE = 15,
     }
 
-    /// Options of a send work request.
+    /// Options for a send work request.
     pub enum ibv_send_flags: c_uint {
         IBV_SEND_FENCE = 1 << 0,
         IBV_SEND_SIGNALED = 1 << 1,
@@ -33,13 +33,13 @@ c_types! {
         IBV_SEND_IP_CSUM = 1 << 4,
     }
 
-    /// The domain a flush moves data into: a bit mask.
+    /// The domains in which a flush makes data visible, as a bit mask.
     pub enum ibv_placement_type: u8 {
         IBV_FLUSH_GLOBAL = 1 << 0,
         IBV_FLUSH_PERSISTENT = 1 << 1,
     }
 
-    /// The memory covered by a flush.
+    /// The memory that a flush covers.
     pub enum ibv_selectivity_level: u8 {
         IBV_FLUSH_RANGE = 0,
         IBV_FLUSH_MR = 1,
@@ -72,8 +72,8 @@ c_types! {
         num_sge: c_int,
         opcode: ibv_wr_opcode,
         send_flags: c_uint,
-        /// Big-endian immediate data; for [`IBV_WR_SEND_WITH_INV`] and [`IBV_WR_LOCAL_INV`], C's
-        /// `invalidate_rkey`, a native integer.
+        /// Big-endian immediate data; for [`IBV_WR_SEND_WITH_INV`] and [`IBV_WR_LOCAL_INV`], it is
+        /// `invalidate_rkey` in C, in native byte order.
         imm_data: u32,
         wr: ibv_send_wr_wr,
         qp_type: ibv_send_wr_qp_type,
@@ -118,7 +118,7 @@ c_types! {
         remote_srqn: u32,
     }
 
-    /// Operands of further operations; anonymous in C.
+    /// The operands of further operations; the union is anonymous in C.
     pub union ibv_send_wr_ext = "" {
         bind_mw: ibv_send_wr_bind_mw,
         tso: ibv_send_wr_tso,

@@ -1,8 +1,8 @@
-//! The route back to the sender of a datagram; the Ethernet address of a GID.
+//! The route back to a datagram's sender, and the Ethernet address of a GID.
 //!
 //! # Safety
 //! See the crate documentation. Structs of the caller are accessed through raw pointers, because
-//! the ones to be written may be uninitialised.
+//! the structs to be written may be uninitialised.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;
@@ -26,8 +26,8 @@ use crate::handle::context::device_ops;
 /// | `EINVAL` | the datagram went to a group, or to a GID that the port lacks; a null pointer |
 /// | `EPROTONOSUPPORT` | `grh` is not an InfiniBand or RoCE header |
 ///
-/// Without `IBV_WC_GRH` in the completion, `grh` may be null. As in the C library, the hop limit is
-/// the datagram's remaining one. IPv4 datagrams have no flow label; it is 0.
+/// Without `IBV_WC_GRH` in the completion, `grh` may be null. As in rdma-core, the hop limit is the
+/// datagram's remaining hop limit. The flow label of an IPv4 datagram, which has none, is 0.
 ///
 /// # Safety
 /// `context` is null or open. The other arguments are null, or point to a completion, the 40 bytes
@@ -138,8 +138,8 @@ fn route_back(
 /// Finds the Ethernet address of the next hop to a GID, and the VLAN of the interface that has the
 /// source GID (`0xffff` for none). `vid` may be null. Waits up to 3 s for a neighbour's reply.
 ///
-/// Returns 0; -1 with `errno` for a source GID that cannot be queried; `-EINVAL` for one that no
-/// interface has, and for a null pointer; `-EHOSTUNREACH` if no Ethernet address is found.
+/// Returns 0; -1 with `errno` for a source GID that cannot be queried; `-EINVAL` for a source GID
+/// that no interface has, and for a null pointer; `-EHOSTUNREACH` if no Ethernet address is found.
 ///
 /// # Safety
 /// `context` is null or open. The other arguments are null, or point to attributes, memory for 6
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
         unsafe { (device_ops(context), (*attr).port_num, (*attr).grh.sgid_index, Gid((*attr).grh.dgid.raw)) };
     match resolve(query, port_num, index, &dgid) {
         Ok(EthPath { mac, vlan }) => {
-            // SAFETY: there is room for both, as the caller promises.
+            // SAFETY: there is space for both, as the caller promises.
             unsafe {
                 eth_mac.cast::<[u8; 6]>().write(mac);
                 if !vid.is_null() {
@@ -194,13 +194,13 @@ fn resolve(query: &dyn DeviceOps, port_num: u8, index: u8, dgid: &Gid) -> Result
     })
 }
 
-/// The verb of errors.
+/// The verb named in errors.
 const RESOLVE: &str = "resolve_eth_l2_from_gid";
 
-/// The time a neighbour has to reply.
+/// The time that a neighbour has to reply.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The number of an interface without a VLAN.
+/// The VLAN number of an interface without a VLAN.
 const NO_VLAN: u16 = 0xffff;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use verbs_core::{Error, Result};
 
 use super::*;
 
-/// A device with a GID table and nothing else.
+/// A device that has only a GID table.
 #[derive(Debug)]
 struct Table(Vec<GidEntry>);
 
@@ -64,7 +64,7 @@ fn entry(gid_index: u32, gid_type: GidType, gid: impl Into<Gid>) -> GidEntry {
     GidEntry { gid: gid.into(), gid_index, port_num: 1, gid_type, ndev_ifindex: 0 }
 }
 
-/// Returns the addresses of one interface in both protocols, in the kernel's order.
+/// Returns the GID table entries of one interface for both protocols, in the kernel's order.
 fn table() -> Table {
     let other = GidEntry { port_num: 2, ..entry(9, GidType::ROCE_V2, HERE) };
     Table(vec![
@@ -76,7 +76,7 @@ fn table() -> Table {
     ])
 }
 
-/// Returns the header of RoCE v2 over IPv4, behind 20 bytes of arbitrary content.
+/// Returns the header of RoCE v2 over IPv4, preceded by 20 bytes of arbitrary content.
 fn ipv4(first: u8, protocol: u8, to: Ipv4Addr) -> [u8; 40] {
     let mut header = [first; 40];
     let start = [0x45, 0x10, 0x00, 0x3c, 0x00, 0x00, 0x40, 0x00, 63, protocol, 0, 0];
@@ -100,8 +100,8 @@ fn ipv6(next_header: u8, to: [u8; 16]) -> [u8; 40] {
     header
 }
 
-/// Calls the function for a completion with these flags. Returns its result, the errno, and the
-/// attributes.
+/// Calls `ibv_init_ah_from_wc` for a completion with these flags. Returns its result, the errno,
+/// and the attributes.
 fn init(header: Option<&[u8; 40]>, wc_flags: u32) -> (c_int, NixErrno, ibv_ah_attr) {
     // SAFETY: all zeros are a completion.
     let mut wc: ibv_wc = unsafe { core::mem::zeroed() };
@@ -163,7 +163,7 @@ fn a_datagram_that_cannot_be_replied_to_has_an_errno() {
         (Some(ipv6(Grh::UDP, group)), NixErrno::EINVAL),
         (Some(ipv6(6, group)), NixErrno::EINVAL),
         (Some(ipv4(0, 17, Ipv4Addr::new(239, 1, 2, 3))), NixErrno::EINVAL),
-        // A GID that the port lacks, and one with only the other protocol.
+        // A GID that the port lacks, and a GID that it has only with the other protocol.
         (Some(ipv6(Grh::UDP, PEER)), NixErrno::EINVAL),
         (Some(ipv6(Grh::UDP, Gid::from(THERE).0)), NixErrno::EINVAL),
     ] {
@@ -177,7 +177,7 @@ fn an_address_of_this_host_has_that_of_its_interface() {
     let here = Gid::from(Ipv4Addr::LOCALHOST);
     let table = Table(vec![entry(4, GidType::ROCE_V2, Ipv4Addr::LOCALHOST)]);
     assert_eq!(resolve(&table, 1, 4, &here), Ok(EthPath { mac: [0; 6], vlan: None }));
-    // By interface number, as kernels report it.
+    // With the interface's index, as kernels report it.
     let lo = neighbour::interface_with(Ipv4Addr::LOCALHOST.into()).unwrap();
     let table = Table(vec![GidEntry { ndev_ifindex: lo, ..table.0[0] }]);
     assert_eq!(resolve(&table, 1, 4, &here), Ok(EthPath { mac: [0; 6], vlan: None }));

@@ -22,7 +22,8 @@ use crate::abi::c::{
 /// Converts the attributes.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for unknown members, protocols and lists of headers; `EINVAL` for a wrong length.
+/// `EOPNOTSUPP` for unknown members and protocols, and for lists of headers; `EINVAL` for a wrong
+/// length.
 ///
 /// # Safety
 /// See the module documentation.
@@ -76,7 +77,7 @@ unsafe fn keymat(attr: &ibv_flow_action_esp_attr) -> Result<Option<EspKeymat>, E
     }))
 }
 
-/// Returns a key of `length` bytes if AES has such keys.
+/// Returns a key of `length` bytes, if AES has keys of that length.
 fn aes_key(key: &[u8; 32], length: u32) -> Option<AesKey> {
     match length {
         16 => key.first_chunk().copied().map(AesKey::Bits128),
@@ -108,7 +109,7 @@ unsafe fn replay(attr: &ibv_flow_action_esp_attr) -> Result<Option<EspReplay>, E
     Ok(Some(EspReplay::Bitmap { size: bitmap.size }))
 }
 
-/// Reads the outer header. An IPv4 header may end behind the addresses.
+/// Reads the outer header. An IPv4 header may end after the addresses.
 ///
 /// # Safety
 /// See the module documentation.

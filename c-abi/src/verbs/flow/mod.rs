@@ -2,7 +2,7 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`spec`] | reading a rule and the specifications behind it |
+//! | [`spec`] | reading a rule and the specifications after it |
 //! | [`esp`] | reading the attributes of an ESP action |
 //!
 //! # Safety
@@ -38,7 +38,7 @@ pub(crate) type CreateFlow = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_flow_att
 pub(crate) type DestroyFlow = unsafe extern "C" fn(*mut ibv_flow) -> c_int;
 
 /// # Safety
-/// The methods have the contract of the exported functions.
+/// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
     unsafe fn create_flow(&self, qp: *mut ibv_qp, rule: Rule) -> Result<*mut ibv_flow, Error> {
         const VERB: &str = "create_flow";
@@ -133,7 +133,7 @@ pub(crate) unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
 ///
 /// # Safety
 /// `context` is open; `attr` points to attributes, whose pointers are null or point to as many
-/// bytes as stated.
+/// bytes as the attributes state.
 pub(crate) unsafe extern "C" fn create_flow_action_esp(
     context: *mut ibv_context,
     attr: *mut ibv_flow_action_esp_attr,
@@ -150,7 +150,7 @@ pub(crate) unsafe extern "C" fn create_flow_action_esp(
 /// `ibv_modify_flow_action_esp(3)`.
 ///
 /// # Safety
-/// `action` is live; `attr` is as for [`create_flow_action_esp`].
+/// `action` is live; `attr` is the same as for [`create_flow_action_esp`].
 pub(crate) unsafe extern "C" fn modify_flow_action_esp(
     action: *mut ibv_flow_action,
     attr: *mut ibv_flow_action_esp_attr,

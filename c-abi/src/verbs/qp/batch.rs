@@ -13,28 +13,28 @@ pub(crate) struct Batch {
     pub(super) request: Request,
     /// The first reason, while the state is [`State::Refused`].
     pub(super) refused: Option<PostReason>,
-    /// The elements of a request that waits for its address.
+    /// The scatter/gather elements of a request that waits for its address.
     pub(super) list: Vec<Sge>,
     /// The inline data of a request that waits for its address.
     pub(super) bytes: Vec<u8>,
 }
 
 impl Batch {
-    /// Drops the request. Returns the reason why the batch ended.
+    /// Drops the request, and returns the reason why the batch ended.
     pub(super) fn end(&mut self) -> Option<PostReason> {
         self.request = Request::default();
         self.refused.take()
     }
 }
 
-/// A request that is not in the queue yet. Without one, the fields after `op` are unset.
+/// A request that is not in the queue yet. If there is none, the fields after `op` are unset.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(super) struct Request {
     pub(super) state: State,
     pub(super) flags: u32,
     pub(super) wr_id: u64,
-    /// The operands of a common operation. Operands that it lacks are meaningless.
+    /// The operands of a common operation. Operands that the operation lacks are meaningless.
     pub(super) remote_addr: u64,
     pub(super) rkey: u32,
     pub(super) imm_data: u32,
@@ -53,19 +53,19 @@ unsafe impl Send for Request {}
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum State {
-    /// No request was started since `ibv_wr_start`.
+    /// No request has been started since `ibv_wr_start`.
     #[default]
     None,
-    /// At least one request was started, and all of them are in the queue.
+    /// At least one request has been started, and all started requests are in the queue.
     Queued,
-    /// The batch has ended: [`Batch::refused`] has the reason.
+    /// The batch has ended; [`Batch::refused`] has the reason.
     Refused,
     Send,
     SendWithImm,
     RdmaWrite,
     RdmaWriteWithImm,
     RdmaRead,
-    /// [`Request::op`].
+    /// The operation is [`Request::op`].
     Other,
 }
 
@@ -82,13 +82,13 @@ impl State {
         matches!(self, Self::None | Self::Queued)
     }
 
-    /// Returns whether it is a common operation on the peer's memory.
+    /// Returns whether the request has a common operation on the peer's memory.
     #[inline(always)]
     pub(super) const fn is_remote(self) -> bool {
         matches!(self, Self::RdmaWrite | Self::RdmaWriteWithImm | Self::RdmaRead)
     }
 
-    /// Returns whether it is a common operation with immediate data.
+    /// Returns whether the request has a common operation with immediate data.
     #[inline(always)]
     pub(super) const fn has_imm_data(self) -> bool {
         matches!(self, Self::SendWithImm | Self::RdmaWriteWithImm)
@@ -100,9 +100,9 @@ impl State {
 pub(super) enum Memory {
     #[default]
     Unset,
-    /// [`Batch::list`].
+    /// The memory is in [`Batch::list`].
     List,
-    /// [`Batch::bytes`].
+    /// The inline data is in [`Batch::bytes`].
     Inline,
 }
 

@@ -1,13 +1,13 @@
-//! Queue pairs: creation, state, and destruction.
+//! Queue pairs: creating them, changing their state, destroying them.
 //!
 //! Each of the two queues has a lock, and the control object has a lock that sleeps in the kernel.
-//! A state change takes all three, in the order send, receive, control.
+//! A state change acquires all three, in the order send, receive, control.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`post`] | `ibv_post_send` and `ibv_post_recv` |
 //! | [`wr`], `refused` | `ibv_wr_...`, and their replacements in a child without the lock |
-//! | [`object`], [`batch`] | a queue pair and the batch of its `ibv_wr_...` |
+//! | [`object`], [`batch`] | a queue pair, and its batch of `ibv_wr_...` |
 //!
 //! # Safety
 //! See the crate documentation. The locks guard the provider's objects.
@@ -69,7 +69,8 @@ use crate::verbs::{cq, pd, srq};
 /// restart, a program finds no completions from before the reset.
 ///
 /// Waits for pollers only if the provider requires it, because a preempted poller may hold the
-/// completion queue's lock. rdma-core's rxe driver takes no such lock and leaves the completions.
+/// completion queue's lock. rdma-core's rxe driver acquires no such lock and leaves the
+/// completions.
 ///
 /// # Safety
 /// `qp` and its completion queues are live.
@@ -78,21 +79,22 @@ unsafe fn purge<P: Provider>(qp: *mut ibv_qp) {
     unsafe {
         let (qp_num, send_cq, recv_cq) = ((*qp).qp_num, (*qp).send_cq, (*qp).recv_cq);
         for cq in [send_cq, recv_cq].into_iter().filter(|cq| !cq.is_null()) {
-            // A queue that was destroyed, or belongs to the parent process, has no completions to
+            // A queue that was destroyed or belongs to the parent process has no completions to
             // remove.
             let queue = &cq::from_raw::<P>(cq).queue;
             if P::PURGES {
                 let _ = queue.with(|queue| queue.purge(qp_num));
             } else {
-                // rdma-core's librxe removes none, so this does not wait for a polling thread.
+                // rdma-core's librxe removes no completions, so this does not wait for a polling
+                // thread.
                 let _ = queue.try_with(|queue| queue.purge(qp_num));
             }
         }
     }
 }
 
-/// Returns the `ibv_wr_...` operations that a provider supports for a queue pair type: libmlx5
-/// creates no queue pairs with flushes and atomic writes.
+/// Returns the `ibv_wr_...` operations that a provider supports for a queue pair type. libmlx5, for
+/// example, creates no queue pairs with flushes or atomic writes.
 fn send_ops_of(provider: &str, qp_type: QpType) -> u64 {
     let lacked = if provider == "mlx5" { IBV_QP_EX_WITH_FLUSH | IBV_QP_EX_WITH_ATOMIC_WRITE } else { 0 };
     send_ops_of_type(qp_type) & !lacked
@@ -117,7 +119,7 @@ const fn send_ops_of_type(qp_type: QpType) -> u64 {
     }
 }
 
-/// Converts the hash in C's attributes.
+/// Converts the hash configuration in C's attributes.
 ///
 /// # Safety
 /// The key has the length stated in the attributes.
@@ -168,7 +170,7 @@ fn publish<P: Provider>(
     shown: &PublicFields<'_>,
 ) -> *mut ibv_qp {
     let QpParts { qp, mut sq, rq } = parts;
-    // C programs expect completions for faults that C providers do not check.
+    // C programs expect completions for faults that the C providers do not check.
     sq.leave_faults_to_device();
     // SAFETY: zeroed integers, null pointers and absent functions are valid.
     let mut c: ibv_qp_ex = unsafe { core::mem::zeroed() };
@@ -205,7 +207,7 @@ fn publish<P: Provider>(
     Box::into_raw(object).cast()
 }
 
-/// The reason of a queue pair with an option of ConnectX on another device.
+/// The reason for rejecting a ConnectX option on another device.
 const NOT_MLX5: &str = "only ConnectX places data in completions";
 
 /// Downcasts an object to its ConnectX type; `EOPNOTSUPP` on other devices.
@@ -215,7 +217,7 @@ fn as_mlx5<T: Any, U: Any>(object: Option<&T>) -> Result<Option<&U>, Error> {
 }
 
 impl<P: Provider> ProviderContext<P> {
-    /// Creates a queue pair and sets whether its data may be placed in completions.
+    /// Creates a queue pair, and sets whether its data may be placed in completions.
     ///
     /// # Errors
     /// `EOPNOTSUPP` on devices other than ConnectX.
@@ -247,7 +249,7 @@ impl<P: Provider> ProviderContext<P> {
 }
 
 /// # Safety
-/// The methods have the contract of the exported functions.
+/// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
     unsafe fn create_qp(
         &self,
@@ -265,7 +267,7 @@ impl<P: Provider> ProviderContext<P> {
         if attr.qp_type > u8::MAX.into() || lacks_domain {
             return Err(refused(VERB, Errno::INVAL, "no protection domain, or an unknown type"));
         }
-        // librxe accepts only these, and libmlx5 accepts no header for other types.
+        // librxe accepts only these members, and libmlx5 accepts no header for other types.
         const OF_RXE: u32 =
             IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
         let is_rxe = self.context().provider_name() == "rxe";
@@ -312,7 +314,7 @@ impl<P: Provider> ProviderContext<P> {
             sq_sig_all: attr.sq_sig_all != 0,
             user_handle: object.as_mut_ptr() as u64,
         };
-        // Only `mlx5` sizes its queues by the operations.
+        // Only `mlx5` sizes its queues according to the operations.
         let is_sized = has_send_ops && self.mlx5().is_some();
         let send_ops = is_sized.then(|| QpSendOps::from_bits_retain(attr.send_ops_flags));
         // SAFETY: the hash and the table come from the attributes.
@@ -385,7 +387,7 @@ impl<P: Provider> ProviderContext<P> {
         mask: QpAttrMask,
         init: *mut ibv_qp_init_attr,
     ) -> Result<(), Error> {
-        // SAFETY: the queue pair is live; the program passes memory for both.
+        // SAFETY: the queue pair is live; the program passes memory for both structs.
         unsafe {
             let inner = checked::<P>(qp, "query_qp")?;
             let (found, info) = inner.control("query_qp", |control| control.query(mask))?;
@@ -448,7 +450,8 @@ impl<P: Provider> ProviderContext<P> {
 
     unsafe fn destroy_qp(&self, qp: *mut ibv_qp) -> Result<(), Error> {
         // SAFETY: the queue pair is live. Threads that handle its last events may use it until they
-        // acknowledge them. They find the control object gone, and queues that execute nothing.
+        // acknowledge them. They find that the control object is gone and the queues execute
+        // nothing.
         unsafe {
             let inner = checked::<P>(qp, "destroy_qp")?;
             let read = inner.destroy_control()?;
@@ -479,7 +482,7 @@ impl<P: Provider> ProviderContext<P> {
 /// The creation attributes that only some devices support, if there are any.
 type Extras<'a, P> = Option<(QpCreateAttr, Option<(Loan<'a, <P as Provider>::RwqIndTable>, RxHashConf)>)>;
 
-/// Converts these attributes.
+/// Converts the attributes that only some devices support.
 ///
 /// # Safety
 /// The objects in the attributes are live.
@@ -568,8 +571,8 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     unsafe { create_qp_scattering(context, attr, ScatterToCqe::Usual) }
 }
 
-/// Like [`create_qp_ex`]; the queue pair must be on a ConnectX device unless `scatter` is the usual
-/// value.
+/// Same as [`create_qp_ex`], except that the queue pair must be on a ConnectX device unless
+/// `scatter` is the usual value.
 ///
 /// # Safety
 /// Same as [`create_qp_ex`].
@@ -599,7 +602,7 @@ pub(crate) unsafe fn create_qp_scattering(
 /// `ibv_open_qp(3)`.
 ///
 /// # Safety
-/// `context` is open; the domain of `attr` is live.
+/// `context` is open; the domain in `attr` is live.
 pub(crate) unsafe extern "C" fn open_qp(
     context: *mut ibv_context,
     attr: *mut ibv_qp_open_attr,
@@ -623,7 +626,7 @@ pub(crate) unsafe extern "C" fn open_qp(
     })
 }
 
-/// `ibv_qp_to_qp_ex(3)`: null for a queue pair created without `send_ops_flags`.
+/// `ibv_qp_to_qp_ex(3)`: returns null for a queue pair created without `send_ops_flags`.
 ///
 /// # Safety
 /// `qp` is live.
@@ -642,7 +645,7 @@ pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     not_null!(qp, attr);
     let mask = QpAttrMask::from_bits_retain(mask as u32);
-    // As in rdma-core, this comes first: the transition may lack an attribute as well.
+    // As in rdma-core, this check comes first, because the transition may also lack an attribute.
     if mask.iter_names().fold(mask, |left, (_, flag)| left - flag) != QpAttrMask::empty() {
         return fail(&refused("modify_qp", Errno::OPNOTSUPP, "the mask has unknown bits"));
     }
@@ -735,7 +738,7 @@ pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_in
             return fail(&refused(VERB, Errno::OPNOTSUPP, "the options have no vendor"));
         }
         if (*ece).comp_mask != 0 {
-            // Only providers with such options check the mask.
+            // Only providers that support such options check the mask.
             return verb!((*qp).context, query_ece(qp))
                 .map_or_else(|error| fail(&error), |_| fail(&refused(VERB, Errno::INVAL, UNKNOWN_MEMBERS)));
         }
@@ -790,7 +793,7 @@ pub unsafe extern "C" fn ibv_query_qp_data_in_order(qp: *mut ibv_qp, op: c_uint,
     if flags & RETURN_CAPS != 0 { caps.bits() as c_int } else { caps.contains(DataInOrder::WHOLE_MSG).into() }
 }
 
-/// Converts C's number of an operation.
+/// Converts C's number for an operation.
 const fn op_kind(op: c_uint) -> Option<OpKind> {
     Some(match op {
         IBV_WR_RDMA_WRITE => OpKind::RDMA_WRITE,

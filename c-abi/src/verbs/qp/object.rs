@@ -31,7 +31,8 @@ pub(crate) struct Qp<P: Provider> {
     pub(crate) addressing: Addressing,
     pub(crate) max_inline_data: u32,
     pub(super) handle: u32,
-    /// `None` once destroyed, while destruction waits for events to be acknowledged.
+    /// The control object; `None` once it is destroyed, while destruction waits for events to be
+    /// acknowledged.
     pub(super) control: Exclusive<Option<P::Qp>>,
     /// Keeps the parent domain in use.
     pub(super) parent: Option<Arc<()>>,
@@ -48,8 +49,8 @@ impl<P: Provider> Qp<P> {
     /// Calls `with` with the control object.
     ///
     /// # Errors
-    /// `EINVAL` if another thread destroyed it while this one handles its last event; `ENODEV` in a
-    /// forked child, if a thread of the parent was using it.
+    /// `EINVAL` if another thread destroyed the object while this thread handles its last event;
+    /// `ENODEV` in a forked child, if a thread of the parent was using it.
     pub(crate) fn control<R>(
         &self,
         verb: &'static str,
@@ -87,7 +88,7 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
     }
 }
 
-/// The operations of a queue pair that only ConnectX devices have.
+/// The queue pair operations that only ConnectX devices have.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct DvQpEx {
@@ -95,14 +96,14 @@ pub(crate) struct DvQpEx {
     pub(crate) qp: *mut ibv_qp_ex,
 }
 
-/// The addressing of a queue pair's requests.
+/// The kind of address that a queue pair's requests have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Addressing {
     /// The queue pair has a peer.
     Connected,
     /// Each request names its destination.
     Datagram,
-    /// Each request names a shared receive queue of the peer.
+    /// Each request names one of the peer's shared receive queues.
     Xrc,
 }
 

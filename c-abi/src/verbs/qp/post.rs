@@ -1,12 +1,12 @@
 //! `ibv_post_send` and `ibv_post_recv`: lists of work requests.
 //!
-//! A request of C is converted to a [`SendWr`] on the stack; its list of elements is read in place.
-//! As in C, the requests before a bad one are posted.
+//! A C request is converted to a [`SendWr`] on the stack; its scatter/gather list is read in place.
+//! As in rdma-core, the requests before a bad request are posted.
 //!
 //! # Safety
-//! Same as the crate. The program keeps the memory of its requests as C requires, which is what
-//! [`SendQueue::post_send`] requires, except for numbers with the top bit set: no safe code posts
-//! to these queues.
+//! See the crate documentation. The program keeps the memory of its requests as C requires, which
+//! is what [`SendQueue::post_send`] requires. Numbers may have the top bit set, because no safe
+//! code posts to these queues.
 #![allow(unsafe_code)]
 
 use core::any::TypeId;
@@ -32,8 +32,8 @@ use crate::verbs::ah::AhObject;
 use crate::verbs::qp::object::{Addressing, QpObject};
 use crate::verbs::receives::{UNREADABLE, is_list, recv_locked, sges, stop, stop_with};
 
-/// Returns the part of a region that a window is bound to. Devices ignore rights that a window
-/// cannot grant, such as local write.
+/// Returns the part of a region that a window is to be bound to. Devices ignore rights that a
+/// window cannot grant, such as local write.
 ///
 /// # Safety
 /// The region is null or live.
@@ -50,7 +50,7 @@ pub(crate) unsafe fn bind_info(info: &ibv_mw_bind_info) -> MwBindInfo {
     }
 }
 
-/// Returns the flags of a request. As in C, unknown flags are ignored.
+/// Returns the flags of a request. As in rdma-core, unknown flags are ignored.
 #[inline(always)]
 pub(crate) const fn send_flags(flags: u32) -> SendFlags {
     SendFlags::from_bits_truncate(flags)
@@ -63,8 +63,8 @@ pub(crate) enum Call {
     WrComplete,
 }
 
-/// Returns the errno of a rejected send, as rdma-core's library for the device does. Soft devices
-/// have the errno of the reason.
+/// Returns the errno for a rejected send, the same as from rdma-core's library for the device. On
+/// soft devices, it is the reason's errno.
 #[cold]
 #[inline(never)]
 pub(crate) fn errno_of<P: Provider>(call: Call, reason: PostReason) -> Errno {
@@ -98,12 +98,12 @@ pub(crate) unsafe extern "C" fn send<P: Provider>(
         return 0;
     }
     if !queue.lock() {
-        // SAFETY: `bad_wr` is one pointer or null.
+        // SAFETY: `bad_wr` is null or points to a pointer.
         return unsafe { stop(wr, bad_wr, "post_send", PostReason::Doorbell(queue.why_not())) };
     }
     // SAFETY: this call holds the lock until the last use of the queue. The program does not change
-    // its list during the call, and keeps its promise for each request; `bad_wr` is one pointer or
-    // null.
+    // its list during the call, and keeps its promise for each request; `bad_wr` is null or points
+    // to a pointer.
     unsafe {
         let sq = queue.get();
         let is_one = addressing == Addressing::Connected && (*wr).next.is_null();
@@ -114,8 +114,8 @@ pub(crate) unsafe extern "C" fn send<P: Provider>(
     }
 }
 
-/// Posts a common request with a separate doorbell. Returns whether it did; otherwise the queue is
-/// unchanged.
+/// Posts a common request with a doorbell of its own, if it can; otherwise the queue is unchanged.
+/// Returns whether the request was posted.
 ///
 /// # Safety
 /// The program's promise for the request; the queue pair is connected.
@@ -137,7 +137,7 @@ unsafe fn post_alone<P: Provider>(sq: &mut P::Sq, wr: &ibv_send_wr) -> bool {
     unsafe { sq.post_fast(&wr, FastPath::Alone) }
 }
 
-/// Posts a list of requests, and rings.
+/// Posts a list of requests, and rings the doorbell.
 ///
 /// # Safety
 /// The program's promise for each request; the list is not empty; `bad_wr` is null or points to a
@@ -154,8 +154,8 @@ unsafe fn send_list<P: Provider>(
         let request = unsafe { &*next };
         // SAFETY: the program's promise for this request.
         if let Err(reason) = unsafe { post_one::<P>(sq, addressing, request) } {
-            // The requests before it are posted. Their doorbell may fail too, but only the first
-            // error is reported.
+            // The requests before the rejected one are posted. Their doorbell may fail too, but
+            // only the first error is reported.
             let _ = if next == wr { Ok(()) } else { sq.ring() };
             let errno = errno_of::<P>(Call::PostSend, reason);
             // SAFETY: the program passes null or a pointer to write.
@@ -170,10 +170,10 @@ unsafe fn send_list<P: Provider>(
     }
 }
 
-/// Puts a request of C into a queue.
+/// Puts a C request into a queue.
 ///
-/// Sends, writes and reads with one element each call [`SendQueue::post_fast`] from a separate
-/// place, where the compiler knows the operation and the length of the list. Inline data does not
+/// Sends, writes and reads with one element each call [`SendQueue::post_fast`] from separate
+/// places, where the compiler knows the operation and the length of the list. Inline data does not
 /// take a queue's fast path.
 ///
 /// # Safety
@@ -225,7 +225,7 @@ unsafe fn post_one<P: Provider>(
     unsafe { post_any::<P>(sq, addressing, wr) }
 }
 
-/// Puts any request of C into a queue.
+/// Puts a C request of any kind into a queue.
 ///
 /// # Safety
 /// The program's promise for the request.
@@ -316,9 +316,9 @@ unsafe fn post_any<P: Provider>(
             _ => return Err(UNREADABLE),
         }
     };
-    // SAFETY: the program's list, during the call.
+    // SAFETY: the program's list stays valid during the call.
     let list = unsafe { sges(wr.sg_list, wr.num_sge) };
-    // The elements of an operation that takes none are ignored, as C's providers do.
+    // As in the C providers, the elements of an operation that uses none are ignored.
     let cut;
     let list = match op {
         SendOp::LocalInv { .. } | SendOp::BindMw { .. } => &[],
@@ -341,7 +341,7 @@ unsafe fn post_any<P: Provider>(
     unsafe { sq.post_one(&SendWr { wr_id: wr.wr_id, op, sge: list, flags }) }
 }
 
-/// Cuts a list to the 8 bytes that an atomic writes. C's providers accept longer lists, but the
+/// Cuts a list to the 8 bytes that an atomic writes. The C providers accept longer lists, but the
 /// device writes only their first bytes.
 pub(crate) fn cut_for_atomic(list: &[Sge]) -> Cow<'_, [Sge]> {
     let mut left = ATOMIC_LENGTH;
@@ -360,7 +360,7 @@ pub(crate) fn cut_for_atomic(list: &[Sge]) -> Cow<'_, [Sge]> {
 /// `ibv_post_recv(3)`.
 ///
 /// # Safety
-/// `qp` is a live queue pair of the provider, and the list as `ibv_post_recv(3)` requires.
+/// `qp` is a live queue pair of the provider, and the list is as `ibv_post_recv(3)` requires.
 pub(crate) unsafe extern "C" fn recv<P: Provider>(
     qp: *mut ibv_qp,
     wr: *mut ibv_recv_wr,

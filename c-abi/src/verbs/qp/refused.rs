@@ -1,13 +1,13 @@
-//! The operations of a queue pair whose lock a thread of a parent process held at the fork: none
-//! touches the batch, and `ibv_wr_complete` returns `ENODEV`.
+//! The operations of a queue pair whose lock a thread of a parent process held at the fork. They do
+//! not access the batch, and `ibv_wr_complete` returns `ENODEV`.
 //!
 //! A thread that forked between `ibv_wr_start` and `ibv_wr_complete` still has the batch in the
-//! child. It may be in an operation while another thread of the child is refused, so the refusal
-//! cannot be recorded in the batch. The table of operations records it instead.
+//! child. It may be inside an operation while another thread of the child is rejected, so the
+//! rejection cannot be recorded in the batch. The operation table records it instead.
 //!
 //! # Safety
-//! The operations are words of the program's struct, which other threads may read to call them.
-//! Each is replaced by an atomic store of a function of the same type.
+//! The operations are function pointers in the program's struct, which other threads may read to
+//! call them. Each is replaced by an atomic store of a function of the same type.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
@@ -23,7 +23,7 @@ extern "C" fn wr_complete(_: *mut ibv_qp_ex) -> c_int {
     refuse("wr_complete", PostReason::Doorbell(Errno::NODEV))
 }
 
-/// Defines operations without effect, and the function that gives them to a queue pair.
+/// Defines operations without effect, and the function that stores them in a queue pair.
 macro_rules! operations {
     ($($name:ident($($type:ty),*);)*) => {
         $(extern "C" fn $name(_: *mut ibv_qp_ex $(, _: $type)*) {})*
@@ -33,8 +33,8 @@ macro_rules! operations {
         /// # Safety
         /// `qp` is live.
         pub(super) unsafe fn fill(qp: *mut ibv_qp_ex) {
-            // SAFETY: the struct is live, and a pointer to a function is one word. Each function
-            // has the type of its field, as the constant below shows.
+            // SAFETY: the struct is live, and a function pointer is one word. Each function has the
+            // type of its field, as the constant below shows.
             unsafe {
                 $(AtomicPtr::from_ptr((&raw mut (*qp).$name).cast::<*mut ()>())
                     .store($name as *const () as *mut (), Ordering::Relaxed);)*

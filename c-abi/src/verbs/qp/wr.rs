@@ -1,13 +1,13 @@
-//! `ibv_wr_...`: work requests that are built by calls, and posted together or not at all.
+//! `ibv_wr_...`: work requests that are built by calls and posted together or not at all.
 //!
-//! `ibv_wr_start` takes the lock of the send queue. One call starts a request and sets its
-//! operation; others set its memory and its destination. The call that completes the request puts
-//! it into the queue. The first error ends the batch: `ibv_wr_complete` then removes all its
-//! requests and returns the error.
+//! `ibv_wr_start` acquires the send queue's lock. One call starts a request and sets its operation;
+//! other calls set its memory and its destination. The call that completes the request puts it into
+//! the queue. The first error ends the batch: `ibv_wr_complete` then removes all its requests and
+//! returns the error.
 //!
 //! # Safety
-//! Same as the crate. C programs call these functions between `ibv_wr_start` and `ibv_wr_complete`
-//! or `ibv_wr_abort`, in the thread that holds the lock.
+//! See the crate documentation. C programs call these functions between `ibv_wr_start` and
+//! `ibv_wr_complete` or `ibv_wr_abort`, in the thread that holds the lock.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};
@@ -31,7 +31,7 @@ use crate::verbs::qp::post::{Call, bind_info, cut_for_atomic, errno_of, send_fla
 use crate::verbs::qp::refused;
 use crate::verbs::receives::{refuse, refuse_with, sges};
 
-/// Fills the functions of a queue pair.
+/// Fills in the functions of a queue pair.
 pub(crate) fn fill<P: Provider>(c: &mut ibv_qp_ex, addressing: Addressing) {
     c.wr_atomic_cmp_swp = Some(atomic_cmp_swp::<P>);
     c.wr_atomic_fetch_add = Some(atomic_fetch_add::<P>);
@@ -63,15 +63,15 @@ pub(crate) fn fill<P: Provider>(c: &mut ibv_qp_ex, addressing: Addressing) {
     c.wr_flush = Some(flush::<P>);
 }
 
-/// A queue pair whose batch this thread builds. It is a single pointer, so out-of-line calls keep
-/// it in a register.
+/// A queue pair whose batch this thread is building. It is a single pointer, so out-of-line calls
+/// keep it in a register.
 #[repr(transparent)]
 struct Building<'a, P: Provider> {
     c: *mut ibv_qp_ex,
     _qp: PhantomData<&'a Qp<P>>,
 }
 
-// Not derived, because a derive would require the same of `P`.
+// Not derived, because a derived impl would require `P: Clone`.
 impl<P: Provider> Clone for Building<'_, P> {
     fn clone(&self) -> Self {
         *self
@@ -80,13 +80,13 @@ impl<P: Provider> Clone for Building<'_, P> {
 
 impl<P: Provider> Copy for Building<'_, P> {}
 
-/// Appends a request in the device's format, built by the program itself, to the queue of a
-/// ConnectX device.
+/// Appends a request that the program has built in the device's format to the queue of a ConnectX
+/// device.
 ///
 /// # Safety
-/// `qp` is a live queue pair of the provider, whose lock this thread holds unless it was refused.
-/// `entry` has as many 16-byte units as its control segment states, and requests only operations
-/// that the device may execute.
+/// `qp` is a live queue pair of the provider, whose lock this thread holds unless the batch was
+/// rejected. `entry` has as many 16-byte units as its control segment states, and requests only
+/// operations that the device may execute.
 pub(crate) unsafe fn put_raw(qp: *mut ibv_qp_ex, entry: *const c_void) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -94,7 +94,7 @@ pub(crate) unsafe fn put_raw(qp: *mut ibv_qp_ex, entry: *const c_void) {
         if building.qp().is_refused.load(Ordering::Relaxed) || !building.put_waiting() {
             return;
         }
-        // The last of the first 8 bytes has 6 bits of size.
+        // The low 6 bits of the eighth byte are the size.
         let units = usize::from(entry.cast::<u8>().add(7).read() & 0x3f);
         let entry = slice::from_raw_parts(entry.cast::<[u8; 16]>(), units.max(1));
         match building.qp().sq.get().post_raw((*qp).wr_id, entry) {
@@ -120,7 +120,7 @@ impl<'a, P: Provider> Building<'a, P> {
         unsafe { QpObject::<P>::inner(self.c) }
     }
 
-    /// Returns the batch. Each function here drops it before it calls another one.
+    /// Returns the batch. Each function here drops the reference before it calls another function.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     fn batch(&mut self) -> &mut Batch {
@@ -134,10 +134,10 @@ impl<'a, P: Provider> Building<'a, P> {
         self.batch().request.state = State::None;
     }
 
-    /// Posts the requests in the queue, at least one, then releases the lock.
+    /// Posts the requests in the queue (at least one) and releases the lock.
     ///
     /// # Safety
-    /// `start` took the lock, and the batch is not used afterwards.
+    /// `start` acquired the lock, and the batch is not used afterwards.
     #[inline(always)]
     unsafe fn complete(self) -> c_int {
         let sq = &self.qp().sq;
@@ -153,9 +153,8 @@ impl<'a, P: Provider> Building<'a, P> {
         }
     }
 
-    /// Starts a common request behind the previous one. Operands without a meaning for the
-    /// operation are ignored. The compiler knows the operation, and stores only the operands that
-    /// it has.
+    /// Starts a common request after the previous one. Operands without a meaning for the operation
+    /// are ignored. The compiler knows the operation, and stores only the operands that it has.
     #[inline(always)]
     fn begin_common(mut self, state: State, remote_addr: u64, rkey: u32, imm_data: u32) {
         if !self.batch().request.state.is_free() {
@@ -173,7 +172,7 @@ impl<'a, P: Provider> Building<'a, P> {
         }
     }
 
-    /// Same as [`begin_common`](Self::begin_common), behind a request that is not in the queue yet,
+    /// Same as [`begin_common`](Self::begin_common), after a request that is not in the queue yet,
     /// or in a batch that has ended. The function has the C ABI and therefore does not unwind, so a
     /// caller can end with a jump to it.
     #[inline(never)]
@@ -183,7 +182,7 @@ impl<'a, P: Provider> Building<'a, P> {
         }
     }
 
-    /// Starts a request behind the previous one.
+    /// Starts a request after the previous one.
     fn begin(mut self, op: Op) {
         if self.put_waiting() {
             self.begin_common(State::Other, 0, 0, 0);
@@ -199,7 +198,7 @@ impl<'a, P: Provider> Building<'a, P> {
         batch.request.state = State::Refused;
     }
 
-    /// Returns whether a request is waiting to be completed. Otherwise the batch fails.
+    /// Returns whether a request is waiting to be completed. If not, the batch fails.
     fn is_waiting(mut self) -> bool {
         let state = self.batch().request.state;
         if state.is_free() {
@@ -217,8 +216,8 @@ impl<'a, P: Provider> Building<'a, P> {
         }
     }
 
-    /// Puts the request into the queue unless it is there already. Returns whether another one may
-    /// start.
+    /// Puts the request into the queue, unless it is there already. Returns whether another request
+    /// may start.
     fn put_waiting(&mut self) -> bool {
         if self.batch().request.state.is_waiting() {
             self.put_kept();
@@ -226,7 +225,7 @@ impl<'a, P: Provider> Building<'a, P> {
         self.batch().request.state != State::Refused
     }
 
-    /// Puts the request into the queue with its kept memory.
+    /// Puts the request into the queue with the memory kept for it.
     fn put_kept(mut self) {
         match self.batch().request.memory {
             Memory::Unset => self.put(&[], SendFlags::empty()),
@@ -286,7 +285,7 @@ impl<'a, P: Provider> Building<'a, P> {
                 };
                 self.post(op, list, flags);
             }
-            // These name no shared receive queue.
+            // These operations name no shared receive queue.
             Addressing::Xrc if matches!(op, SendOp::LocalInv { .. } | SendOp::BindMw { .. }) => {
                 self.post(op, list, flags);
             }
@@ -310,7 +309,7 @@ impl<'a, P: Provider> Building<'a, P> {
     }
 
     /// Puts the request into the queue with this operation, on the queue's fast path. Returns
-    /// whether it did.
+    /// whether it did so.
     #[inline(always)]
     fn post_fast(mut self, op: SendOp<'_>, sge: Sge) -> bool {
         let Request { wr_id, flags, .. } = self.batch().request;
@@ -328,7 +327,7 @@ impl<'a, P: Provider> Building<'a, P> {
     }
 
     /// Puts a common request of a connected queue pair into the queue on its fast path, if the
-    /// request has this operation. Returns whether it did.
+    /// request has this operation. Returns whether it did so.
     #[inline(always)]
     fn put_fast(mut self, state: State, sge: Sge) -> bool {
         let request = &self.batch().request;
@@ -347,7 +346,8 @@ impl<'a, P: Provider> Building<'a, P> {
         self.post_fast(op, sge)
     }
 
-    /// Puts a common request of a connected queue pair into the queue. Returns whether it was one.
+    /// Puts a common request of a connected queue pair into the queue. Returns false for any other
+    /// request.
     ///
     /// Each operation calls [`post_one`](SendQueue::post_one) from a separate place, where the
     /// compiler knows the operation. The caller knows the length of the list.
@@ -378,7 +378,8 @@ impl<'a, P: Provider> Building<'a, P> {
         true
     }
 
-    /// Sets the elements of the request. Puts it into the queue if its address is set too.
+    /// Sets the scatter/gather elements of the request. Puts the request into the queue if its
+    /// address is set too.
     fn set_list(mut self, list: &[Sge]) {
         if !self.is_waiting() {
             return;
@@ -401,7 +402,7 @@ impl<'a, P: Provider> Building<'a, P> {
         }
     }
 
-    /// Returns the length of inline data, if it can fit.
+    /// Returns the length of inline data; `None` if it cannot fit.
     #[inline(always)]
     fn inline_len(self, length: usize) -> Option<u32> {
         let max = self.qp().max_inline_data;
@@ -438,7 +439,7 @@ unsafe extern "C" fn start<P: Provider>(qp: *mut ibv_qp_ex) {
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn start_waiting<P: Provider>(qp: *mut ibv_qp_ex, attempt: Attempt) {
-    // SAFETY: as there.
+    // SAFETY: as in `start`.
     unsafe {
         let building = building::<P>(qp);
         let sq = &QpObject::<P>::inner(qp).sq;
@@ -446,7 +447,7 @@ unsafe extern "C" fn start_waiting<P: Provider>(qp: *mut ibv_qp_ex, attempt: Att
             building.start();
         } else {
             // The batch is inaccessible: a thread of the parent was changing it at the fork, or the
-            // thread that forked still is. From here on, all calls are refused.
+            // thread that forked is still changing it. From here on, all calls are rejected.
             building.qp().is_refused.store(true, Ordering::Relaxed);
             refused::fill(qp);
         }
@@ -454,7 +455,7 @@ unsafe extern "C" fn start_waiting<P: Provider>(qp: *mut ibv_qp_ex, attempt: Att
 }
 
 unsafe extern "C" fn complete<P: Provider>(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: `start` took the lock.
+    // SAFETY: `start` acquired the lock.
     unsafe {
         let mut building = building::<P>(qp);
         if building.batch().request.state == State::Queued {
@@ -468,7 +469,7 @@ unsafe extern "C" fn complete<P: Provider>(qp: *mut ibv_qp_ex) -> c_int {
 /// ended.
 #[inline(never)]
 unsafe extern "C" fn complete_waiting<P: Provider>(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: `start` took the lock, which is released after the last use of the queue.
+    // SAFETY: `start` acquired the lock, which is released after the last use of the queue.
     unsafe {
         let mut building = building::<P>(qp);
         let may_go_on = building.put_waiting();
@@ -490,7 +491,7 @@ unsafe extern "C" fn complete_waiting<P: Provider>(qp: *mut ibv_qp_ex) -> c_int 
     }
 }
 
-/// Returns the errno of a doorbell that failed. The requests are in the queue.
+/// Returns the errno of a failed doorbell. The requests are in the queue.
 #[cold]
 #[inline(never)]
 fn doorbell_failed(errno: Errno) -> c_int {
@@ -498,7 +499,7 @@ fn doorbell_failed(errno: Errno) -> c_int {
 }
 
 unsafe extern "C" fn abort<P: Provider>(qp: *mut ibv_qp_ex) {
-    // SAFETY: `start` took the lock, which is released after the last use of the queue.
+    // SAFETY: `start` acquired the lock, which is released after the last use of the queue.
     unsafe {
         let mut building = building::<P>(qp);
         let sq = &building.qp().sq;
@@ -513,7 +514,7 @@ unsafe extern "C" fn abort<P: Provider>(qp: *mut ibv_qp_ex) {
 macro_rules! common {
     ($($name:ident($($arg:ident: $type:ty),*) => $state:ident, $remote_addr:expr, $rkey:expr, $imm:expr;)*) => {
         $(unsafe extern "C" fn $name<P: Provider>(qp: *mut ibv_qp_ex, $($arg: $type),*) {
-            // SAFETY: the program calls between `ibv_wr_start` and its end.
+            // SAFETY: the program calls this between `ibv_wr_start` and the end of the batch.
             unsafe { building::<P>(qp) }.begin_common(State::$state, $remote_addr, $rkey, $imm);
         })*
     };
@@ -532,7 +533,7 @@ common! {
 macro_rules! others {
     ($($name:ident($($arg:ident: $type:ty),*) => $op:expr;)*) => {
         $(unsafe extern "C" fn $name<P: Provider>(qp: *mut ibv_qp_ex, $($arg: $type),*) {
-            // SAFETY: the program calls between `ibv_wr_start` and its end.
+            // SAFETY: the program calls this between `ibv_wr_start` and the end of the batch.
             unsafe { building::<P>(qp) }.begin(Op::Any($op));
         })*
     };
@@ -579,7 +580,7 @@ unsafe extern "C" fn flush<P: Provider>(
     placement: u8,
     selectivity: u8,
 ) {
-    // SAFETY: the program calls between `ibv_wr_start` and its end.
+    // SAFETY: the program calls this between `ibv_wr_start` and the end of the batch.
     let mut building = unsafe { building::<P>(qp) };
     let placement = FlushPlacement::from_bits_retain(placement);
     let selectivity = FlushSelectivity(selectivity);
@@ -631,7 +632,7 @@ unsafe extern "C" fn set_ud_addr<P: Provider>(
 }
 
 unsafe extern "C" fn set_xrc_srqn<P: Provider>(qp: *mut ibv_qp_ex, remote_srqn: u32) {
-    // SAFETY: the program calls between `ibv_wr_start` and its end.
+    // SAFETY: the program calls this between `ibv_wr_start` and the end of the batch.
     let mut building = unsafe { building::<P>(qp) };
     if building.is_waiting() {
         building.batch().request.remote_srqn = Some(remote_srqn);
@@ -640,18 +641,18 @@ unsafe extern "C" fn set_xrc_srqn<P: Provider>(qp: *mut ibv_qp_ex, remote_srqn: 
 }
 
 unsafe extern "C" fn set_sge<P: Provider>(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    // SAFETY: the program calls between `ibv_wr_start` and its end.
+    // SAFETY: the program calls this between `ibv_wr_start` and the end of the batch.
     unsafe { building::<P>(qp) }.set_list(&[Sge { addr, length, lkey }]);
 }
 
-/// Defines [`set_sge`] for a connected queue pair: a function for each common operation. It puts
-/// its request into the queue or ends with a jump to the next function. The compiler knows the
-/// operation of each function, so each needs few registers. The most common operations come first.
+/// Defines [`set_sge`] for a connected queue pair: one function per common operation. Each function
+/// puts its request into the queue, or ends with a jump to the next function. The compiler knows
+/// each function's operation, so each needs few registers. The most common operations come first.
 macro_rules! put_sge {
     ($($(#[$attr:meta])* $name:ident: $state:ident, else $next:ident;)*) => {
         $($(#[$attr])*
         unsafe extern "C" fn $name<P: Provider>(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-            // SAFETY: the program calls between `ibv_wr_start` and its end.
+            // SAFETY: the program calls this between `ibv_wr_start` and the end of the batch.
             unsafe {
                 if !building::<P>(qp).put_fast(State::$state, Sge { addr, length, lkey }) {
                     $next::<P>(qp, lkey, addr, length);
@@ -676,7 +677,7 @@ put_sge! {
 /// Same as [`set_sge`], out of line.
 #[inline(never)]
 unsafe extern "C" fn put_sge_slowly<P: Provider>(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    // SAFETY: as there.
+    // SAFETY: as in `set_sge`.
     unsafe { set_sge::<P>(qp, lkey, addr, length) }
 }
 
@@ -712,7 +713,7 @@ unsafe extern "C" fn set_inline_data<P: Provider>(qp: *mut ibv_qp_ex, addr: *mut
     }
 }
 
-/// Appends values to those kept for a request.
+/// Appends values to the values kept for a request.
 ///
 /// # Errors
 /// [`PostReason::NoMemory`].
@@ -740,7 +741,7 @@ unsafe extern "C" fn set_inline_data_list<P: Provider>(
     num_buf: usize,
     list: *const ibv_data_buf,
 ) {
-    // SAFETY: the program passes a list of that length, of memory.
+    // SAFETY: the program passes a list of that length, whose elements are its memory.
     unsafe {
         let mut building = building::<P>(qp);
         let list = if num_buf == 0 { &[] } else { slice::from_raw_parts(list, num_buf) };

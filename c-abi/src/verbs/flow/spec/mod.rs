@@ -1,12 +1,13 @@
-//! Reading a flow rule: the attributes, and the list of specifications behind them.
+//! Reading a flow rule: the attributes, and the list of specifications after them.
 //!
-//! Each specification begins with its type and its size; the next one follows at that distance. If
-//! the size differs from the struct of that type, the rule is rejected before anything else is
-//! read. Three filters may grow: their specification may be larger than in this library if the mask
-//! is zero in the unknown fields. As in C, the size of the whole rule is ignored.
+//! Each specification begins with its type and its size; the next specification follows after that
+//! many bytes. If the size differs from the struct of that type, the rule is rejected before
+//! anything else is read. Three filters may grow: their specifications may be larger than in this
+//! library if the masks of the unknown fields are zero. As in rdma-core, the size of the whole rule
+//! is ignored.
 //!
 //! # Safety
-//! Specifications may be unaligned, because programs pack them behind the attributes.
+//! Specifications may be unaligned, because programs pack them after the attributes.
 #![allow(unsafe_code)]
 
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -36,19 +37,19 @@ pub(crate) type Rule = FlowAttr<*mut ibv_flow_action, *mut ibv_counters>;
 /// Reads a rule.
 ///
 /// # Errors
-/// `EINVAL` for a specification of unknown type, of wrong size, or without its object, and for
-/// members unknown to every release; `EOPNOTSUPP` if a mask covers fields unknown to this library.
+/// `EINVAL` for a specification with an unknown type, the wrong size, or no object, and for members
+/// that no release knows; `EOPNOTSUPP` if a mask covers fields unknown to this library.
 ///
 /// # Safety
-/// The attributes are followed by the stated number of specifications, each of its stated size.
+/// The attributes are followed by the stated number of specifications, each of the size that it
+/// states.
 pub(super) unsafe fn rule_from_c(attr: *const ibv_flow_attr) -> Result<Rule, Errno> {
     // SAFETY: the caller's promise.
     let (attr, mut at) = unsafe { (attr.read_unaligned(), attr.add(1).cast::<u8>()) };
     if attr.comp_mask != 0 {
         return Err(Errno::INVAL);
     }
-    /// An upper bound of the call's allocations for each specification, including the kernel's
-    /// copy.
+    /// An upper bound on the call's allocations per specification, including the kernel's copy.
     const SPEC: usize = 512;
     room::check(usize::from(attr.num_of_specs) * SPEC)?;
     let mut specs = Vec::with_capacity(attr.num_of_specs.into());
@@ -81,7 +82,7 @@ impl Source {
     /// # Safety
     /// The specification is as large as it states.
     unsafe fn spec(&self, spec_type: u32) -> Result<Spec, Errno> {
-        /// Converts the fields of a specification of fixed size.
+        /// Converts the fields of a specification with a fixed size.
         macro_rules! fields {
             ($type:ident, $convert:expr) => {{
                 let spec = self.exactly::<$type>()?;
@@ -144,8 +145,8 @@ impl Source {
         Ok(unsafe { self.at.cast::<T>().read_unaligned() })
     }
 
-    /// Reads a specification whose filter may have unknown further fields. The filters of values
-    /// and mask each take half of the size.
+    /// Reads a specification whose filter may have further, unknown fields. The filters for the
+    /// values and for the mask each take half of the size.
     ///
     /// # Safety
     /// Same as [`spec`](Self::spec).
@@ -179,7 +180,7 @@ const fn eth(c: &ibv_flow_eth_filter) -> FlowEthFilter {
     }
 }
 
-/// Converts an address that C stores in the byte order of the packet.
+/// Converts an address that C stores in packet byte order.
 const fn ipv4_addr(c: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(u32::from_be(c))
 }

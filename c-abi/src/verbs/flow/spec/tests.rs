@@ -1,5 +1,5 @@
-//! Rules as bytes, in the layout of verbs.h on x86-64: the type, the size, and the filters, which
-//! begin at byte 6 or 8, depending on their alignment.
+//! Rules as bytes, in the layout that verbs.h has on x86-64: the type, the size, and the filters,
+//! which begin at byte 6 or 8, depending on their alignment.
 
 use core::ptr::without_provenance_mut;
 
@@ -7,7 +7,7 @@ use super::*;
 
 const INVALID: Result<Rule, Errno> = Err(Errno::INVAL);
 
-/// Returns the bytes of a specification that states `size`.
+/// Returns the bytes of a specification that states the size `size`.
 fn spec_stating(size: usize, spec_type: u32, start: usize, parts: &[&[u8]], len: usize) -> Vec<u8> {
     let mut bytes = spec_type.to_ne_bytes().to_vec();
     bytes.extend((size as u16).to_ne_bytes());
@@ -26,7 +26,7 @@ fn rule(specs: &[&[u8]]) -> Result<Rule, Errno> {
     let mut bytes = vec![0xee];
     bytes.extend([0; 4]);
     bytes.extend(IBV_FLOW_ATTR_SNIFFER.to_ne_bytes());
-    // Programs do not fill in the size of the rule.
+    // Programs do not set the size of the rule.
     bytes.extend(0_u16.to_ne_bytes());
     bytes.extend(9_u16.to_ne_bytes());
     bytes.extend([specs.len() as u8, 2, 0xee, 0xee]);
@@ -44,12 +44,11 @@ fn read(spec: &[u8]) -> Result<Spec, Errno> {
 use crate::abi::c::{IBV_FLOW_ATTR_FLAGS_DONT_TRAP, IBV_FLOW_ATTR_SNIFFER};
 
 /// A specification that matches a header, for each type: its bytes, and the expected results inside
-/// and outside of a tunnel. The values are the bytes 1, 2, 3 and so on; the mask bytes begin at
-/// 0x81.
+/// and outside a tunnel. The values are the bytes 1, 2, 3 and so on; the mask bytes begin at 0x81.
 struct Header {
     spec_type: u32,
     start: usize,
-    /// The length of a filter with its padding.
+    /// The length of a filter including its padding.
     filter: usize,
     size: usize,
     is_inner_too: bool,
@@ -57,7 +56,7 @@ struct Header {
     expected: fn(bool) -> Spec,
 }
 
-/// Returns a number in packet order: the bytes `first`, `first + 1` and so on.
+/// Returns a number in packet byte order: the bytes `first`, `first + 1` and so on.
 fn u16_at(first: u8) -> u16 {
     u16::from_be_bytes([first, first + 1])
 }
@@ -218,8 +217,8 @@ const HEADERS: &[Header] = &[
 ];
 
 impl Header {
-    /// Returns the bytes with another type, and with `more` bytes behind each filter. In the mask,
-    /// these are zero except for the last one.
+    /// Returns the bytes with another type, and with `more` bytes after each filter. In the mask,
+    /// these bytes are zero except the last one.
     fn bytes(&self, spec_type: u32, more: usize, last: u8) -> Vec<u8> {
         let numbers = |first: u8| (0..self.filter as u8).map(|index| first + index).collect::<Vec<_>>();
         let (mut val, mut mask) = (numbers(1), numbers(0x81));
