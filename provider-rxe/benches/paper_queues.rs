@@ -6,10 +6,10 @@
 //!   cargo bench -p provider-rxe -- --check    no timing; fails beyond a limit in instructions
 //! ```
 //!
-//! callgrind counts instructions: the program runs itself under `valgrind` once for each case. It
-//! counts the instructions inside the measured function and its callees, minus an empty function's.
-//! The counts do not depend on the machine's speed or load. Without valgrind, the table reports
-//! that they are missing, and `--check` fails.
+//! callgrind counts instructions: the program runs itself under `valgrind` once per case. It counts
+//! the instructions inside the measured function and its callees, minus an empty function's. The
+//! counts do not depend on the machine's speed or load. Without valgrind, the table reports that
+//! they are missing, and `--check` fails.
 //!
 //! Work requests are built before the measurement, like the list in C. They are opaque to the
 //! compiler at the call. The exception is the form `constant`: the measured function builds the
@@ -17,9 +17,9 @@
 //! refilled between calls, outside the measurement.
 //!
 //! # Safety
-//! Posting is unsafe because a device reads and writes the memory of work requests; a paper device
-//! does not. The measured functions are exported under their own names for callgrind; no other
-//! function has these names.
+//! Posting is unsafe because a device reads and writes the memory named by work requests; a paper
+//! device does not. The measured functions are exported under their own names for callgrind; no
+//! other function has these names.
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
@@ -35,11 +35,11 @@ use verbs_core::provider::{
 };
 use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
 
-/// Slots of every queue.
+/// Number of slots in each queue.
 const SLOTS: u32 = 1024;
 /// Number of calls over which instructions are counted.
 const COUNTED_CALLS: u32 = 256;
-/// Duration of the timing of each case.
+/// Time spent on each case.
 const TIMED: Duration = Duration::from_millis(200);
 /// Maximum number of instructions added to an operation by erasure.
 const ERASURE: f64 = 30.0;
@@ -62,11 +62,11 @@ struct World {
     sge: Sge,
     sends: [SendWr<'static>; 16],
     recvs: [RecvWr<'static>; 16],
-    /// One with 4 SGEs, one with 32 bytes of inline data.
+    /// `lists` holds one request with 4 SGEs, `inlines` one with 32 bytes of inline data.
     lists: [SendWr<'static>; 1],
     inlines: [SendWr<'static>; 1],
     wr_id: u64,
-    /// Room for 1, 2 and 16 completions.
+    /// Buffers for 1, 2 and 16 completions.
     wcs: [Vec<Wc>; 3],
     /// Number of completions found by the last call.
     polled: usize,
@@ -136,14 +136,14 @@ impl World {
 struct Case {
     operation: &'static str,
     form: &'static str,
-    /// Operations in one call.
+    /// Number of operations per call.
     per_call: u32,
     /// The measured function and its name in callgrind.
     symbol: &'static str,
     call: fn(&mut World),
-    /// Prepares the queues for another `calls` calls, limited by their size.
+    /// Prepares the queues for `calls` more calls, which must fit in the queues.
     ready: fn(&mut World, calls: u32, per_call: u32),
-    /// Maximum number of instructions of an operation.
+    /// Maximum number of instructions per operation.
     limit: Limit,
 }
 
@@ -151,7 +151,7 @@ struct Case {
 enum Limit {
     None,
     Instructions(f64),
-    /// The count of the case with this symbol, plus [`ERASURE`].
+    /// The instruction count of the case with this symbol, plus [`ERASURE`].
     ErasedFrom(&'static str),
 }
 
@@ -179,35 +179,35 @@ cases! {
     "post_send, 1 SGE", "constant", 1, drained, Limit::Instructions(90.0) => rxe_bench_send_1_constant(w) {
         let sge = [w.sge];
         let wr = SendWr { wr_id: w.wr_id, op: SendOp::Send, sge: &sge, flags: SendFlags::SIGNALED };
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         black_box(unsafe { w.sq.post_send(&[wr]) }).unwrap();
     }
     "post_send, 1 SGE", "static", 1, drained, Limit::Instructions(90.0) => rxe_bench_send_1_static(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         black_box(unsafe { w.sq.post_send(&w.sends[..1]) }).unwrap();
     }
     "post_send, 1 SGE", "erased", 1, drained, Limit::ErasedFrom("rxe_bench_send_1_static") => rxe_bench_send_1_erased(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         black_box(unsafe { w.erased_sq.post_send(&w.sends[..1]) }).unwrap();
     }
     "post_send, 1 SGE", "static", 16, drained, Limit::Instructions(90.0) => rxe_bench_send_16_static(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         black_box(unsafe { w.sq.post_send(&w.sends) }).unwrap();
     }
     "post_send, 1 SGE", "erased", 16, drained, Limit::ErasedFrom("rxe_bench_send_16_static") => rxe_bench_send_16_erased(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         black_box(unsafe { w.erased_sq.post_send(&w.sends) }).unwrap();
     }
     "WrBatch, 1 SGE", "static", 16, drained, Limit::Instructions(60.0) => rxe_bench_batch_16_static(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         black_box(unsafe { batch(&mut w.sq, w.wr_id, w.sge) });
     }
     "WrBatch, 1 SGE", "erased", 16, drained, Limit::None => rxe_bench_batch_16_erased(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         black_box(unsafe { batch(&mut w.erased_sq, w.wr_id, w.sge) });
     }
     "post_send, 4 SGEs", "static", 1, drained, Limit::None => rxe_bench_send_list_static(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         black_box(unsafe { w.sq.post_send(&w.lists) }).unwrap();
     }
     "post_send, inline", "static", 1, drained, Limit::None => rxe_bench_send_inline_static(w) {
@@ -215,35 +215,35 @@ cases! {
         black_box(unsafe { w.sq.post_send(&w.inlines) }).unwrap();
     }
     "post_recv, 1 SGE", "static", 1, drained, Limit::Instructions(60.0) => rxe_bench_recv_1_static(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         black_box(unsafe { w.rq.post_recv(&w.recvs[..1]) }).unwrap();
     }
     "post_recv, 1 SGE", "erased", 1, drained, Limit::ErasedFrom("rxe_bench_recv_1_static") => rxe_bench_recv_1_erased(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         black_box(unsafe { w.erased_rq.post_recv(&w.recvs[..1]) }).unwrap();
     }
     "post_recv, 1 SGE", "static", 16, drained, Limit::Instructions(60.0) => rxe_bench_recv_16_static(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         black_box(unsafe { w.rq.post_recv(&w.recvs) }).unwrap();
     }
     "post_recv, 1 SGE", "erased", 16, drained, Limit::ErasedFrom("rxe_bench_recv_16_static") => rxe_bench_recv_16_erased(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         black_box(unsafe { w.erased_rq.post_recv(&w.recvs) }).unwrap();
     }
     "post_srq_recv, 1 SGE", "static", 1, drained, Limit::Instructions(60.0) => rxe_bench_srq_1_static(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         black_box(unsafe { w.srq.post_recv(&w.recvs[..1]) }).unwrap();
     }
     "post_srq_recv, 1 SGE", "erased", 1, drained, Limit::ErasedFrom("rxe_bench_srq_1_static") => rxe_bench_srq_1_erased(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         black_box(unsafe { w.erased_srq.post_recv(&w.recvs[..1]) }).unwrap();
     }
     "post_srq_recv, 1 SGE", "static", 16, drained, Limit::Instructions(60.0) => rxe_bench_srq_16_static(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         black_box(unsafe { w.srq.post_recv(&w.recvs) }).unwrap();
     }
     "post_srq_recv, 1 SGE", "erased", 16, drained, Limit::ErasedFrom("rxe_bench_srq_16_static") => rxe_bench_srq_16_erased(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         black_box(unsafe { w.erased_srq.post_recv(&w.recvs) }).unwrap();
     }
     "poll, lending", "static", 1, completed, Limit::Instructions(30.0) => rxe_bench_lend_1_static(w) { lend(&mut w.cq, 1) }
@@ -282,13 +282,13 @@ unsafe fn batch(queue: &mut impl SendQueue, first: u64, sge: Sge) -> usize {
     batch.wr_flags = SendFlags::SIGNALED;
     for wr_id in first..first + 16 {
         batch.wr_id = wr_id;
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { batch.send().set_sge(sge) };
     }
     batch.complete().unwrap()
 }
 
-/// The cost of a measured function that does nothing.
+/// An empty measured function, whose count is subtracted from the others.
 const EMPTY: Case = Case {
     operation: "nothing",
     form: "",
@@ -313,7 +313,7 @@ fn completed(world: &mut World, calls: u32, per_call: u32) {
     world.complete(calls * per_call);
 }
 
-/// Takes completions one by one and reads the fields a program reads.
+/// Polls completions one by one and reads the fields that programs usually read.
 #[inline(always)]
 fn lend(cq: &mut impl CqOps, count: usize) {
     for _ in 0..count {
@@ -323,7 +323,7 @@ fn lend(cq: &mut impl CqOps, count: usize) {
     cq.end_poll();
 }
 
-/// Takes completions one by one and reads every field, including the optional ones.
+/// Polls completions one by one and reads every field, including the optional ones.
 #[inline(always)]
 fn lend_fields(cq: &mut impl CqOps, count: usize) {
     for _ in 0..count {
@@ -397,7 +397,7 @@ fn main() -> ExitCode {
     if check && failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Calls a case `calls` times, in portions that fit into the queues.
+/// Calls a case `calls` times, in chunks that fit in the queues.
 fn run_calls(case: &Case, world: &mut World, calls: u32) {
     let portion = (SLOTS - 1) / case.per_call;
     let mut left = calls;
@@ -413,8 +413,8 @@ fn run_calls(case: &Case, world: &mut World, calls: u32) {
     }
 }
 
-/// Returns the duration of one operation in nanoseconds, the minimum of many portions: disturbances
-/// only make a portion slower.
+/// Returns the time per operation in nanoseconds: the minimum over many chunks, because a
+/// disturbance can only make a chunk slower.
 fn time_per_operation(case: &Case) -> f64 {
     let mut world = World::new();
     let portion = (SLOTS - 1) / case.per_call;

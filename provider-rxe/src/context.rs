@@ -3,8 +3,8 @@
 //! # Safety
 //! The caller's promises about registered memory are passed on unchanged.
 //!
-//! Here the crate takes the right to command the context, once for all its files. The [`Kernel`]
-//! does not leave the crate. The objects keep the promises of
+//! This file obtains the right to send commands to the context, once for the whole crate. The
+//! [`Kernel`] does not leave the crate. The objects keep the promises of
 //! [`Uverbs`](verbs_core::channel::Uverbs). Each changes and destroys only the kernel object it
 //! created, when its owner requests it. A queue pair posts only requests covered by the promises of
 //! the unsafe posting functions' callers.
@@ -51,12 +51,12 @@ impl Context {
         Self { kernel, paged: Arc::default(), caps: ForkLock::default() }
     }
 
-    /// Returns the device's capabilities, notably to bind windows (Linux 6.1), to flush and to
-    /// write atomically (Linux 6.2). A kernel without these does not know the opcodes, so they are
-    /// rejected before posting.
+    /// Returns the device's capabilities, notably for binding windows (Linux 6.1), flushes and
+    /// atomic writes (Linux 6.2). A kernel without one of these does not know the opcode, so such
+    /// requests are rejected before posting.
     pub(crate) fn caps(&self) -> DeviceCapFlags {
         self.caps.get_or_init(|| {
-            // A kernel without the query is too old.
+            // A kernel without the query is too old to have them.
             self.kernel.query_device_ex().map_or(DeviceCapFlags::empty(), |attr| attr.device_cap_flags_ex)
         })
     }
@@ -98,7 +98,7 @@ fn import_erased(device: &DeviceInfo, file: OwnedFd) -> Result<OpenedContext> {
     Ok(erase::<Rxe>(Context::new(kernel)))
 }
 
-/// Formats the firmware version of rxe devices: three numbers of 16 bits.
+/// Formats the firmware version of rxe devices: three 16-bit numbers.
 pub(crate) fn fw_ver(raw: u64) -> String {
     format!("{}.{}.{}", (raw >> 32) & 0xffff, (raw >> 16) & 0xffff, raw & 0xffff)
 }
@@ -124,13 +124,13 @@ impl ContextOps<Rxe> for Context {
         iova: u64,
         access: AccessFlags,
     ) -> Result<Mr> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         let region = unsafe { pd.reg_mr(addr, length, iova, access) }?;
         Ok(Mr::new(&self.kernel, &self.paged, region, access))
     }
 
-    // `reg_mr_ex` is the contract's own, by `REG_MR` in its older form: the newer method does not
-    // pass the `iova` to rxe (seen on 7.2, where requests are refused).
+    // `reg_mr_ex` keeps the trait's default, which sends the older `REG_MR` command: the newer
+    // method does not pass the `iova` to rxe (seen on 7.2, where requests are rejected).
 
     unsafe fn reg_dmabuf_mr(
         &self,
@@ -141,13 +141,13 @@ impl ContextOps<Rxe> for Context {
         iova: u64,
         access: AccessFlags,
     ) -> Result<Mr> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         let region = unsafe { pd.reg_dmabuf_mr(fd, offset, length, iova, access) }?;
         Ok(Mr::new(&self.kernel, &self.paged, region, access))
     }
 
     unsafe fn rereg_mr(&self, mr: &mut Mr, change: &MrChange<'_, Rxe>) -> Result<(), ReregError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { mr.rereg(change) }
     }
 
@@ -160,7 +160,7 @@ impl ContextOps<Rxe> for Context {
     }
 
     unsafe fn export_device(&self) -> Result<OwnedFd> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { self.kernel.export() }
     }
 
@@ -170,7 +170,7 @@ impl ContextOps<Rxe> for Context {
 
     fn import_mr(&self, pd: &KernelPd, handle: u32) -> Result<(Mr, MrAttr)> {
         let (region, attr) = pd.import_mr(handle)?;
-        // Advice about it is rejected: it is not in the set, because it may be pinned.
+        // Not added to the set, because the region may be pinned; advice about it is rejected.
         Ok((Mr::new(&self.kernel, &self.paged, region, AccessFlags::empty()), attr))
     }
 

@@ -6,8 +6,8 @@
 //! [`next`](CqOps::next).
 //!
 //! The kernel resizes a queue by making another one and copying the completions behind the
-//! published index into it. So all slots are returned before the command. After it the old queue is
-//! no longer read, because its completions are in the new one.
+//! published index into it. So all slots are returned before the command. After the command, the
+//! old queue is no longer read, because its completions are in the new one.
 //!
 //! # Safety
 //! An entry is transmuted into a [`Wc`]: both have the same integer fields at the same offsets, as
@@ -55,7 +55,7 @@ pub struct Cq {
     cqe: u32,
 }
 
-/// A handle of the completion queue for the kernel, usable while another thread polls the queue.
+/// The kernel's handle for the completion queue, usable while another thread polls the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct CqHandle(pub(crate) u32);
 
@@ -147,8 +147,9 @@ impl CqOps for Cq {
         Some(Box::new(KernelNotifier { context: self.context.clone(), handle: self.handle }))
     }
 
-    /// Compacts the completions in the queue, which belong to this process. The kernel adds no
-    /// completion of a queue pair after the command that resets or destroys it has returned.
+    /// Removes the queue pair's completions by moving the others together; the queued completions
+    /// belong to this process. The kernel adds no completion for a queue pair once the command that
+    /// resets or destroys it has returned.
     fn purge(&mut self, qp_num: u32) {
         self.end.retain(|entry| {
             let its: u32 = field!(entry, qp_num);
@@ -157,7 +158,7 @@ impl CqOps for Cq {
     }
 
     /// Same as [`CqOps::resize`]. If the new queue cannot be mapped (`ENOMEM`), nothing is polled
-    /// until another call succeeds; the kernel keeps the completions for it.
+    /// until another call succeeds; until then, the kernel keeps the completions.
     fn resize(&mut self, cqe: u32) -> Result<()> {
         let uverbs = self.context.uverbs();
         self.end.give_back();
@@ -173,8 +174,8 @@ impl CqOps for Cq {
         Ok(())
     }
 
-    /// Sends the command, although the driver has no such method in the kernels whose sources were
-    /// read: the kernel decides.
+    /// Sends the command and lets the kernel decide, although the driver has no such method in any
+    /// kernel whose sources were read.
     fn modify(&self, moderation: CqModeration) -> Result<()> {
         cmd::cq::modify_cq(self.context.uverbs(), self.handle, moderation)
     }
@@ -206,7 +207,7 @@ impl fmt::Debug for Cq {
 #[derive(Clone, Copy)]
 pub struct Completion<'a>(Entry<'a, IbUverbsWc>);
 
-/// Reads a field of an entry in the form of [`Wc`].
+/// Reads a field of an entry and converts it to the type of the [`Wc`] field.
 macro_rules! reader {
     ($entry:expr, status) => {
         WcStatus(field!($entry, status))
@@ -239,7 +240,7 @@ macro_rules! completion {
             #[inline(always)]
             fn write_to_c(&self, wc: &mut Wc) {
                 *wc = as_it_is(&self.0);
-                // The entry has immediate data in big-endian order and keys as numbers.
+                // In the entry, immediate data is big-endian and a key is in host order.
                 let raw_flags = wc.wc_flags.bits();
                 if raw_flags & KERNEL_WITH_INVALIDATE != 0 {
                     wc.wc_flags = wc_flags(raw_flags);
@@ -251,7 +252,7 @@ macro_rules! completion {
 
 for_each_completion_field!(completion);
 
-/// Returns the entry's bits as a [`Wc`], not [translated](translate).
+/// Returns the entry as a [`Wc`], without [translating](translate) it.
 #[inline(always)]
 fn as_it_is(entry: &Entry<'_, IbUverbsWc>) -> Wc {
     const { SAME_LAYOUT };
@@ -303,12 +304,13 @@ impl fmt::Debug for Completion<'_> {
     }
 }
 
-/// The kernel's `IB_WC_WITH_INVALIDATE`. Its flags differ from the user's verbs from bit 2 on.
+/// The kernel's `IB_WC_WITH_INVALIDATE`. From bit 2 upwards, the kernel's flags differ from those
+/// of the verbs API.
 const KERNEL_WITH_INVALIDATE: u32 = 1 << 2;
 
-/// Returns the flags in the encoding of verbs. The kernel copies its own flags into the entry.
-/// `IP_CSUM_OK`, which shares its bit with another flag of verbs, is never set by rxe, because rxe
-/// verifies no checksums.
+/// Returns the flags in the encoding of the verbs API. The kernel copies its internal flags into
+/// the entry. rxe never sets `IP_CSUM_OK`, whose bit means another flag in the verbs API, because
+/// rxe verifies no checksums.
 #[inline(always)]
 const fn wc_flags(raw: u32) -> WcFlags {
     let moved = (raw & KERNEL_WITH_INVALIDATE) << 1;

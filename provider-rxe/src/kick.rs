@@ -25,8 +25,8 @@ use zerocopy::{Immutable, IntoBytes};
 
 /// The system call that makes the kernel process a send queue.
 ///
-/// It is always `write()`, even on kernels that take the command as an ioctl: every kernel accepts
-/// it and it is the shortest path.
+/// The system call is always `write()`, even on kernels that accept the command as an ioctl: every
+/// kernel supports `write()`, and it is the shortest path.
 pub(crate) struct Kick {
     fd: Arc<OwnedFd>,
     request: Request,
@@ -64,7 +64,7 @@ impl Kick {
         Self { fd, request, _response: response }
     }
 
-    /// Kicks for a fully accepted batch.
+    /// Kicks after a whole batch was accepted. An error counts all of it as accepted.
     #[inline(never)]
     pub(crate) fn kick_for(&self, accepted: usize) -> Result<(), PostError> {
         self.kick().map_err(|errno| PostError { accepted, reason: PostReason::Doorbell(errno) })

@@ -6,7 +6,7 @@
 //! | module | content |
 //! |---|---|
 //! | `paper` | the kernel's side of the queues in plain memory, for tests and benchmarks |
-//! | `context` | [`Context`], the open device, and the recognition of rxe devices |
+//! | `context` | [`Context`], the open device, and the check for rxe devices |
 //! | `qp` | [`Qp`], its states and its limits |
 //! | `srq` | [`Srq`], a receive queue for many queue pairs |
 //! | `sq` | [`Sq`], posting sends |
@@ -16,7 +16,7 @@
 //! | `ah` | [`Ah`], the path of a datagram, in two forms |
 //! | `wqe` | the parts of a work queue entry |
 //! | `queue` | a mapped queue: its slots and its header, checked once |
-//! | `kick` | the one system call of each `post_send` |
+//! | `kick` | the one system call in each `post_send` |
 //! | `settle` | waiting for tasks the kernel does not wait for |
 //! | `rxe` | [`Rxe`], the name of the provider in the types of its objects |
 //!

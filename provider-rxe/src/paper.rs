@@ -2,14 +2,15 @@
 //! without a device.
 //!
 //! [`PaperDevice`] replies to commands that create objects. [`PaperQueue`] is a queue in the
-//! kernel's layout. [`PaperQp`] and [`PaperCq`] keep a provider's object together with its queues.
-//! Nothing here accesses the memory of work requests: a paper device moves no data.
+//! kernel's layout. [`PaperQp`] and [`PaperCq`] hold a provider's object together with the kernel's
+//! ends of its queues. Nothing here accesses the memory named by work requests: a paper device
+//! moves no data.
 //!
 //! Every function is for tests and panics on misuse.
 //!
 //! The module is public for this crate's tests and benchmarks; the crate `verbs` does not re-export
-//! it. No feature hides it, because builds of programs and of tests would then share no crate from
-//! this one up.
+//! it. It is not behind a feature, because programs and tests could then no longer share builds of
+//! this crate and the crates above it.
 //!
 //! # Safety
 //! The holder of a [`PaperDevice`] acts as the kernel of its context and promises to behave like
@@ -117,7 +118,7 @@ impl PaperQueue {
         self.region.len()
     }
 
-    /// Returns the producer's and the consumer's index.
+    /// Returns the producer's and the consumer's indices.
     pub fn indices(&self) -> (u32, u32) {
         (self.index(PRODUCER).load_acquire(), self.index(CONSUMER).load_acquire())
     }
@@ -189,7 +190,7 @@ impl PaperQueue {
 pub struct PaperCq {
     /// The provider's object.
     pub cq: Cq,
-    /// The provider's handle for it.
+    /// The kernel's handle for the completion queue.
     pub handle: CqHandle,
     /// The kernel's end.
     pub queue: PaperQueue,
@@ -225,7 +226,7 @@ impl PaperQp {
         qp.modify(sq, rq, attr, mask)
     }
 
-    /// Completes every posted send without executing it: one completion for each signalled request.
+    /// Completes every posted send without executing it: one completion per signalled request.
     pub fn complete_sends(&self, cq: &mut PaperCq) {
         while let Some((wqe, _)) = self.sq.take::<RxeSendWqe>() {
             assert_eq!(
@@ -242,8 +243,7 @@ impl PaperQp {
         }
     }
 
-    /// Flushes both queues, as the kernel does for a queue pair in ERR: a completion for each
-    /// request.
+    /// Flushes both queues, as the kernel does for a queue pair in ERR: one completion per request.
     pub fn flush(&self, cq: &mut PaperCq) {
         while let Some((wqe, _)) = self.sq.take::<RxeSendWqe>() {
             assert!(
@@ -259,7 +259,7 @@ impl PaperQp {
         }
     }
 
-    /// Drains both queues and clears the send queue's slots, as the kernel does for a move to
+    /// Drains both queues and clears the send queue's slots, as the kernel does on a transition to
     /// RESET.
     pub fn drain(&self) {
         self.sq.drain();
@@ -294,18 +294,18 @@ impl PaperQp {
 pub struct PaperDevice {
     /// The provider's context.
     pub context: Context,
-    /// A protection domain of it.
+    /// A protection domain of the context.
     pub pd: KernelPd,
     /// The script of expected commands and their replies.
     pub script: Scripted,
 }
 
 impl PaperDevice {
-    /// The number of every queue pair.
+    /// The number of every queue pair that the device creates.
     pub const QP_NUM: u32 = 17;
-    /// The handle of every completion queue.
+    /// The handle of every completion queue that the device creates.
     pub const CQ_HANDLE: u32 = 3;
-    /// The handle of every queue pair.
+    /// The handle of every queue pair that the device creates.
     pub const QP_HANDLE: u32 = 4;
     /// The mapping offset of a completion queue.
     pub const CQ_OFFSET: u64 = 0x1000_0000;
@@ -313,7 +313,7 @@ impl PaperDevice {
     pub const RQ_OFFSET: u64 = 0x2000_0000;
     /// The mapping offset of a send queue.
     pub const SQ_OFFSET: u64 = 0x3000_0000;
-    /// The handle of every shared receive queue.
+    /// The handle of every shared receive queue that the device creates.
     pub const SRQ_HANDLE: u32 = 8;
     /// The mapping offset of a shared receive queue.
     pub const SRQ_OFFSET: u64 = 0x5000_0000;
@@ -323,7 +323,7 @@ impl PaperDevice {
     /// # Safety
     /// The holder acts as the kernel and behaves like it: the script gives away no file descriptor
     /// with another owner; a completion is put in once, after its work request has ended; and no
-    /// two threads use the two ends of a queue at a time.
+    /// two threads use the two ends of a queue at the same time.
     pub unsafe fn new() -> Self {
         // The context owns the descriptor in the reply, a stand-in for the kernel's event file.
         // SAFETY: opens a descriptor, which has no other owner.
@@ -334,7 +334,7 @@ impl PaperDevice {
             Expect::anything(Reply::outputs([&2_u32.to_ne_bytes()])),
             Expect::anything(Reply::outputs([&events.to_ne_bytes()])),
         ]);
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         let uverbs =
             unsafe { Uverbs::new(Box::new(script.clone()), RdmaDriverId::RDMA_DRIVER_RXE.0, "rxe0") };
         let kernel =
@@ -348,7 +348,7 @@ impl PaperDevice {
         Self { context, pd, script }
     }
 
-    /// Returns the attributes of an RC queue pair of 15 requests per queue, 4 SGEs and 64 inline
+    /// Returns the attributes for an RC queue pair with 15 requests per queue, 4 SGEs and 64 inline
     /// bytes.
     pub fn rc() -> QpInitAttr {
         let cap =
@@ -363,7 +363,7 @@ impl PaperDevice {
         PaperCq { cq, handle, queue }
     }
 
-    /// Creates a completion queue over a given queue.
+    /// Creates a completion queue over the given paper queue.
     ///
     /// # Errors
     /// Any errno from the provider.
@@ -374,12 +374,12 @@ impl PaperDevice {
         self.context.create_cq(None, &Self::cq_attr())
     }
 
-    /// Returns the attributes of this device's completion queues.
+    /// Returns the attributes for this device's completion queues.
     pub fn cq_attr() -> CqInitAttr<'static> {
         CqInitAttr::new(1)
     }
 
-    /// Returns the reply to the extended query of a device with these capabilities.
+    /// Returns the reply to the extended query for a device with these capabilities.
     pub fn device_ex_reply(capabilities: DeviceCapFlags) -> Expect {
         let reply = IbUverbsExQueryDeviceResp {
             response_length: size_of::<IbUverbsExQueryDeviceResp>() as u32,
@@ -405,7 +405,7 @@ impl PaperDevice {
         self.create_qp_over(cq, attr, sq, rq).unwrap()
     }
 
-    /// Creates a queue pair over given queues.
+    /// Creates a queue pair over the given paper queues.
     ///
     /// # Errors
     /// Any errno from the provider.
@@ -510,12 +510,12 @@ impl PaperDevice {
         Expect::anything(Reply::outputs([reply.as_bytes()]))
     }
 
-    /// Expects the next mapping to be of a whole queue at `offset`.
+    /// Expects the next mapping to cover a whole queue at `offset`.
     pub fn expect_map(&self, offset: u64, queue: &PaperQueue) {
         self.expect_map_of(offset, queue.size(), queue);
     }
 
-    /// Expects the next mapping to be of `len` bytes at `offset` and replies with a queue's memory.
+    /// Expects the next mapping to cover `len` bytes at `offset` and replies with a queue's memory.
     pub fn expect_map_of(&self, offset: u64, len: usize, queue: &PaperQueue) {
         // SAFETY: the region goes to this device's context, and the caller of `new` promised that
         // one thread at a time uses both ends of its queues. A paper device accesses no memory that

@@ -35,10 +35,10 @@ use crate::sq::Sq;
 
 /// A queue pair.
 ///
-/// Its queues own the mappings and may be dropped before it. This is sound while the kernel still
-/// works on them: it uses its own mapping and counts this process's mapping as a reference to the
-/// pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`). The handles of the crate `verbs` keep the
-/// memory of the work requests.
+/// The queues own the mappings and may be dropped before the queue pair. This is sound while the
+/// kernel still works on the queues: the kernel uses its own mapping and counts this process's
+/// mapping as a reference to the pages (Linux `drivers/infiniband/sw/rxe/rxe_mmap.c`). The handles
+/// of the crate `verbs` keep the work requests' memory alive.
 #[derive(Debug)]
 pub struct Qp {
     context: Kernel,
@@ -51,20 +51,20 @@ pub struct Qp {
     groups: Groups,
 }
 
-/// The size of the kernel's table of incoming reads and atomics of a queue pair; `None` before the
+/// The size of the kernel's table of a queue pair's incoming reads and atomics; `None` before the
 /// table exists.
 ///
 /// `rxe_qp_from_attr` stores the new length before `free_rd_atomic_resources` walks the old table
-/// by it, so a growing table is overrun. Linux 5.10 crashes soon after; later sources write zeros
-/// behind the table. A reset queue pair keeps its table.
+/// with that length, so a growing table is overrun. Linux 5.10 crashes soon after; later sources
+/// write zeros behind the table. A reset queue pair keeps its table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct ResponderTable(Option<u32>);
 
 impl ResponderTable {
-    /// Returns the table after a change, with the length rounded as by the kernel.
+    /// Returns the table after a change, with the length rounded as the kernel rounds it.
     ///
     /// # Errors
-    /// The change would grow the table.
+    /// If the change would grow the table.
     fn resized(self, max_dest_rd_atomic: u8) -> core::result::Result<Self, Cause> {
         let entries = match max_dest_rd_atomic {
             0 => 0,
@@ -158,12 +158,13 @@ impl Qp {
     /// `rxe_qp_from_attr` stores the new state before `rxe_qp_reset` stops the tasks, and a task
     /// failing in between overwrites it with ERR (`rxe_qp_error`). The kernel drains the queues
     /// nevertheless, after the tasks have stopped. But the queue pair is in ERR and cannot go to
-    /// INIT. Nothing is posted and no task runs then, so a second RESET stays. Packets do not make
-    /// a queue pair in RESET run (`check_type_state`).
+    /// INIT. Nothing is posted and no task runs then, so a second RESET takes effect. Packets do
+    /// not make a queue pair in RESET run (`check_type_state`).
     ///
     /// # Errors
-    /// `EBUSY` if it does not stay in RESET; the errno of `query_qp`, of `modify_qp`, or of
-    /// [waiting for tasks](after_reset). In all these cases the requests still count as posted.
+    /// `EBUSY` if the queue pair does not stay in RESET; the errno of `query_qp`, of `modify_qp`,
+    /// or of [waiting for tasks](after_reset). In all these cases the requests still count as
+    /// posted.
     fn confirm_reset(&self) -> Result<()> {
         let uverbs = self.context.uverbs();
         let reset = QpAttr { qp_state: QpState::RESET, ..QpAttr::default() };
@@ -213,8 +214,8 @@ impl QpOps for Qp {
         let uverbs = self.context.uverbs();
         let refused = |cause| uverbs.error("modify_qp", Errno::INVAL).because(cause);
         if mask.intersects(QpAttrMask::MAX_DEST_RD_ATOMIC | QpAttrMask::CAP) {
-            // Newer kernels check only masks with a state. They would free a table in use, and
-            // ignore capacities.
+            // Newer kernels check the mask only if it includes the state. Otherwise they would free
+            // a table in use, and ignore capacities.
             let (from, to) = transition::endpoints(self.state, attr, mask);
             transition::check(self.qp_type, from, to, mask).map_err(refused)?;
         }
@@ -224,7 +225,8 @@ impl QpOps for Qp {
             self.responder_table
         };
         if let Err(error) = cmd::qp::modify_qp(uverbs, self.handle, attr, mask) {
-            // ENODATA: the source GID is an empty entry of the table. The last three are of paths.
+            // ENODATA: the source GID is an empty entry of the table. The last three are path
+            // errors.
             if !matches!(
                 error.errno,
                 Errno::INVAL | Errno::NODATA | Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::TIMEDOUT
@@ -281,12 +283,12 @@ impl Destroy for Qp {
     }
 }
 
-/// The maximum number of state queries after a RESET: the second RESET always stays.
+/// The maximum number of state queries after a RESET: the second RESET always takes effect.
 const RESETS: u32 = 3;
 
-/// Returns the maximum number of inline bytes of a queue pair. The device's attributes do not
-/// report it. But the kernel lets inline data use the room of the longest gather list, and reports
-/// it for a queue pair with such a list.
+/// Returns the maximum number of inline bytes for a queue pair. The device's attributes do not
+/// report it. But the kernel lets inline data use the space of the longest gather list, and reports
+/// that size for a queue pair with such a list.
 fn max_inline(
     context: &Kernel,
     attr: &QpInitAttr,

@@ -38,7 +38,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// are multiples of it.
 const SLOT_ALIGN: usize = 16;
 
-/// A mapped queue whose header has been checked.
+/// A mapped queue with a checked header.
 pub(crate) struct Queue {
     /// The first slot.
     first: NonNull<u8>,
@@ -76,8 +76,8 @@ impl Queue {
         Self::new(region, len, element).map_err(|what| uverbs.bad_reply(verb, what))
     }
 
-    /// Returns a queue of `len` bytes, or the defect of its header. The slots must hold `element`
-    /// bytes.
+    /// Returns a queue of `len` bytes, or a description of the defect in its header. The slots must
+    /// hold `element` bytes.
     pub(crate) fn new(region: Region, len: usize, element: usize) -> Result<Self, &'static str> {
         let header = size_of::<RxeQueueBuf>();
         let len = len.min(region.len());
@@ -110,8 +110,8 @@ impl Queue {
         Ok(Self { first, log2_stride, mask, region })
     }
 
-    /// Returns an always full queue in plain memory, for an end without a kernel's counterpart. Its
-    /// slots could hold `element` bytes.
+    /// Returns a queue in plain memory that is always full, for an end without a counterpart in the
+    /// kernel. Its slots could hold `element` bytes.
     pub(crate) fn none(element: usize) -> Self {
         let stride = element.next_power_of_two().max(SLOT_ALIGN);
         let len = size_of::<RxeQueueBuf>() + stride;
@@ -135,12 +135,12 @@ impl Queue {
         }
     }
 
-    /// Returns the producer's and the consumer's index.
+    /// Returns the producer's and the consumer's indices.
     fn indices(&self) -> (SharedIndex, SharedIndex) {
-        // SAFETY: the header's words are accessed only through these two indices, which the one end
-        // of the queue gets. `ProducerEnd` publishes slots that `Sq` and `Rq` filled, relying on
-        // the callers of their unsafe posting functions; `ConsumerEnd` publishes slots that it has
-        // read.
+        // SAFETY: the header's words are accessed only through these two indices, which only the
+        // end made from the queue gets. `ProducerEnd` publishes slots that `Sq` and `Rq` filled,
+        // relying on the callers of their unsafe posting functions; `ConsumerEnd` publishes slots
+        // that it has read.
         unsafe {
             (
                 self.region.index(offset_of!(RxeQueueBuf, producer_index)),
@@ -159,7 +159,7 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// The end that fills a queue's slots with elements `W`, each followed by a list.
+/// The end that fills a queue's slots, each with an element `W` followed by a list.
 pub(crate) struct ProducerEnd<W> {
     queue: Queue,
     cursor: Producer,
@@ -194,12 +194,12 @@ impl<W> ProducerEnd<W> {
         self.cursor.publish();
     }
 
-    /// Removes up to `count` of the last unpublished slots. Returns the number removed.
+    /// Removes up to `count` unpublished slots, the last ones first. Returns the number removed.
     pub(crate) fn rollback(&mut self, count: usize) -> usize {
         self.cursor.rollback(u32::try_from(count).unwrap_or(u32::MAX)) as usize
     }
 
-    /// Continues from the shared indices after the kernel emptied the queue.
+    /// Continues from the shared indices after the kernel has emptied the queue.
     pub(crate) fn resync(&mut self) {
         self.cursor.resync();
     }
@@ -260,7 +260,7 @@ impl<W> Slot<'_, W> {
         // into it exists.
         unsafe {
             match sges {
-                // The common case, without a call of memcpy.
+                // The common case, without a call to memcpy.
                 [one] => list.write(*one),
                 many => core::ptr::copy_nonoverlapping(many.as_ptr(), list.as_ptr(), many.len()),
             }
@@ -270,8 +270,8 @@ impl<W> Slot<'_, W> {
     /// Copies the memory referenced by a list to the bytes after the element.
     ///
     /// # Safety
-    /// - The memory of all elements together is not longer than [`ProducerEnd::room`].
-    /// - Every element of the list is readable memory of this process, by its address.
+    /// - The elements name at most [`ProducerEnd::room`] bytes of memory in total.
+    /// - Every element of the list names readable memory of this process by its address.
     #[inline]
     pub(crate) unsafe fn put_inline(&mut self, sges: &[Sge]) {
         // SAFETY: the slot holds a `W`, so what follows it starts in bounds or one past the end.
@@ -291,7 +291,7 @@ impl<W> Slot<'_, W> {
     }
 }
 
-/// The end that empties a queue's slots with elements `W`.
+/// The end that empties a queue's slots, each with an element `W`.
 pub(crate) struct ConsumerEnd<W> {
     queue: Queue,
     cursor: Consumer,
@@ -316,8 +316,8 @@ impl<W> ConsumerEnd<W> {
         Some(Entry { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData })
     }
 
-    /// Fills each of `places` with an element until the queue is empty. The slots go back to the
-    /// kernel. Returns the filled places.
+    /// Copies elements into `places`, in order, until the places are full or the queue is empty.
+    /// The slots go back to the kernel. Returns the filled places.
     #[inline(always)]
     pub(crate) fn take<'p, T>(
         &mut self,
@@ -357,10 +357,10 @@ impl<W> ConsumerEnd<W> {
         self.cursor.publish();
     }
 
-    /// Removes the elements now in the queue that `keep` rejects. The others stay in order.
+    /// Keeps only the elements for which `keep` returns true, in order.
     ///
-    /// They move towards the kernel's end, and the slots in front of them return to the kernel,
-    /// which meanwhile writes only behind its own index.
+    /// The kept elements move towards the kernel's end. The slots in front of them return to the
+    /// kernel, which meanwhile writes only behind its own index.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Entry<'_, W>) -> bool)
     where
         W: FromBytes + IntoBytes,
@@ -373,9 +373,9 @@ impl<W> ConsumerEnd<W> {
             if keep(&entry) {
                 to = self.cursor.before(to);
                 let element = entry.copy();
-                // SAFETY: the slot holds a `W` (`new`), aligned. It lies from `from` to `end`, so
-                // the kernel does not access it before it is given back, and `&mut self` shows that
-                // no entry is lent.
+                // SAFETY: the slot holds a `W` (`new`), aligned. It lies between `from` and `end`,
+                // so the kernel does not access it before it is given back, and `&mut self` shows
+                // that no entry is lent.
                 unsafe { self.queue.slot(to).cast::<W>().write(element) };
             }
         }

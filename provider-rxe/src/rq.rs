@@ -69,7 +69,7 @@ impl Rq {
         self.end.outstanding()
     }
 
-    /// Updates the queue to a new state of the queue pair.
+    /// Adapts the queue to the queue pair's new state.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         if state == QpState::RESET {
@@ -80,7 +80,7 @@ impl Rq {
 }
 
 impl Rq {
-    /// Posts a common request by the short path. Returns whether it did.
+    /// Posts a common request on the fast path. Returns whether it was posted.
     #[inline(always)]
     fn post_plain(&mut self, wr: &RecvWr<'_>) -> bool {
         if self.checks.is_plain(wr)
@@ -113,8 +113,8 @@ impl Rq {
         result
     }
 
-    /// Posts a request that does not take the short path, or returns the reason why it is rejected.
-    /// Out of line, to keep the short path small.
+    /// Posts a request that does not take the fast path, or returns the reason why it is rejected.
+    /// Out of line, to keep the fast path small.
     #[inline(never)]
     fn post_any(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
         let length = self.checks.check(wr)?;
@@ -133,7 +133,7 @@ impl RecvQueue for Rq {
         if self.post_plain(wr) {
             return Ok(());
         }
-        // A copy, so a request built for this call stays in registers on the short path.
+        // A copy, so a request built for this call stays in registers on the fast path.
         let wr = *wr;
         self.post_any(&wr)
     }
@@ -161,7 +161,7 @@ impl fmt::Debug for Rq {
     }
 }
 
-/// Returns the number of bytes behind the element: a list of the maximum number of SGEs.
+/// Returns the size in bytes of the longest list, which follows the element.
 fn list_len(cap: &QpCap) -> usize {
     (cap.max_recv_sge as usize).saturating_mul(size_of::<Sge>())
 }

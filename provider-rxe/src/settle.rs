@@ -9,7 +9,7 @@
 //! The sources of these four releases were read. A kernel between two of them is treated as the
 //! older one.
 //!
-//! A task holds a reference while it works on one packet. It copies at most one packet under it.
+//! A task holds a reference while it works on one packet, and copies at most one packet under it.
 //! Therefore, if the kernel does not wait, an RCU grace period after the command suffices on
 //! kernels without preemption. It waits for every softirq, which processes tasklets and received
 //! packets. It also waits for every thread in the kernel, such as a poster running tasks inline for
@@ -31,7 +31,7 @@ use std::time::Duration;
 use verbs_core::Errno;
 use verbs_core::fork::ForkLock;
 
-/// The duration beyond which the success of a destroy method is not trusted.
+/// The duration beyond which the success of a destroy method is no longer trusted.
 ///
 /// `__rxe_cleanup` waits 50 s for the last reference (some kernels of 2022 and 2023 without later
 /// updates: 200 ticks, which this does not cover), then warns and frees the object under the
@@ -39,7 +39,7 @@ use verbs_core::fork::ForkLock;
 /// busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
 
-/// The wait required after the kernel has confirmed a command.
+/// The wait required once the kernel has confirmed a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     /// None: the kernel has waited.
@@ -108,8 +108,8 @@ fn on(release: &str, version: &str) -> (Wait, Wait) {
     (wait(WORKQUEUES), wait(REFERENCES))
 }
 
-/// The first release with tasks in workqueues, among the sources read. From it on, RESET waits for
-/// the tasks.
+/// The first release with tasks in workqueues, among the sources read. From that release on, RESET
+/// waits for the tasks.
 const WORKQUEUES: (u32, u32) = (6, 12);
 
 /// The first release where deregistering waits for references, among the sources read.
@@ -135,7 +135,7 @@ fn uname() -> [[u8; 65]; 2] {
     [name.release, name.version].map(|field| field.map(|byte| byte as u8))
 }
 
-/// Returns the text of a field, or an empty one if it is not UTF-8.
+/// Returns the text of a field, or an empty string if it is not UTF-8.
 fn text(field: &[u8]) -> &str {
     CStr::from_bytes_until_nul(field).ok().and_then(|text| text.to_str().ok()).unwrap_or("")
 }

@@ -44,9 +44,9 @@ pub struct Sq {
 }
 
 impl Sq {
-    /// Creates the send queue of a queue pair in RESET. Without a kick, a test simulates the
-    /// kernel. `caps` contains the device's capabilities, notably to flush, to write atomically and
-    /// to bind windows.
+    /// Creates the send queue of a queue pair in RESET. `kick` is `None` if a test simulates the
+    /// kernel. `caps` contains the device's capabilities, notably for flushes, atomic writes and
+    /// window binds.
     pub(crate) fn new(
         queue: Queue,
         qp_type: QpType,
@@ -59,8 +59,8 @@ impl Sq {
         let flushes = caps.intersects(FLUSHES);
         let writes_atomically = caps.contains(DeviceCapFlags::ATOMIC_WRITE);
         let mut checks = SendChecks::new(qp_type, cap).with_placement(flushes, writes_atomically);
-        // Linux 5.10 has no windows, but its `LOCAL_INV` invalidates a region of any process
-        // without checking the key (`rxe_requester`).
+        // Linux 5.10 has no windows, but its `LOCAL_INV` invalidates any process's region without
+        // checking the key (`rxe_requester`).
         if caps.contains(DeviceCapFlags::MEM_WINDOW) {
             checks = checks.with_windows();
         }
@@ -77,12 +77,12 @@ impl Sq {
         self.end.capacity()
     }
 
-    /// Updates the queue to a new state of the queue pair.
+    /// Adapts the queue to the queue pair's new state.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         if state == QpState::RESET {
             // The kernel drained the queue: it moved its index up to the producer's and cleared the
-            // slots. Requests put in but not published are dropped.
+            // slots. Requests queued but not published are dropped.
             self.end.resync();
         }
     }
@@ -100,7 +100,7 @@ impl Sq {
         self.qkey = qkey;
     }
 
-    /// Posts a common request by the short path. Returns whether it did.
+    /// Posts a common request on the fast path. Returns whether it was posted.
     #[inline(always)]
     fn post_plain(&mut self, wr: &SendWr<'_>) -> bool {
         if self.checks.is_plain(wr)
@@ -118,7 +118,7 @@ impl Sq {
     }
 
     /// Posts the rest of a batch and rings. The first `accepted` requests are in the queue; the
-    /// next does not take the short path.
+    /// next does not take the fast path.
     ///
     /// # Safety
     /// Same as [`SendQueue::post_send`].
@@ -126,7 +126,7 @@ impl Sq {
     unsafe fn post_rest(&mut self, wrs: &[SendWr<'_>], mut accepted: usize) -> Result<(), PostError> {
         let mut refused = None;
         for wr in &wrs[accepted..] {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the caller makes the same promise.
             if let Err(reason) = unsafe { self.post_any(wr) } {
                 refused = Some(reason);
                 break;
@@ -141,11 +141,11 @@ impl Sq {
         refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
     }
 
-    /// Posts a request that does not take the short path (an atomic, a flush, a datagram, an
-    /// operation on a key, inline data, a list of other than one SGE), or returns the reason
-    /// why it is rejected.
+    /// Posts a request that does not take the fast path (an atomic, a flush, a datagram, an
+    /// operation on a key, inline data, a list of other than one SGE), or returns the reason why it
+    /// is rejected.
     ///
-    /// Out of line, because its registers would cost the short path more than the call costs here.
+    /// Out of line, because its registers would cost the fast path more than the call costs here.
     ///
     /// # Safety
     /// Same as [`SendQueue::post_one`].
@@ -156,7 +156,7 @@ impl Sq {
             Err(reason) => self.length_of_faulty(wr, reason)?,
         };
         if !Plain::is(wr.op.kind()) {
-            // SAFETY: the caller's promise is the same; list and inline data have passed the
+            // SAFETY: the caller makes the same promise; list and inline data have passed the
             // checks.
             return unsafe { self.post_special(wr, length) };
         }
@@ -169,8 +169,8 @@ impl Sq {
         Ok(())
     }
 
-    /// Returns the message length of a request whose fault is left to the kernel, as in librxe, or
-    /// the reason to reject it. The list and inline data have passed the checks.
+    /// Returns the message length of an invalid request that is left to the kernel, as in librxe,
+    /// or the reason to reject the request. The list and inline data have passed the checks.
     ///
     /// The kernels of docs/conformance.md complete an operation unknown to them, or invalid for the
     /// type of queue pair, with `IBV_WC_LOC_QP_OP_ERR` (`next_opcode`). They complete a datagram
@@ -239,7 +239,7 @@ impl Sq {
             Special::Tso => wqe::put_tso(&mut slot, wr, length),
             Special::Flush(flush) => {
                 wqe::put_flush(&mut slot, wr, flush, length);
-                // SAFETY: an element of no bytes names no memory; `list_len` makes room for one.
+                // SAFETY: an element of length zero names no memory; `list_len` makes room for one.
                 unsafe { slot.put_list(&[Sge::default()]) };
             }
             Special::AtomicWrite { remote_addr, rkey, data } => {
@@ -264,7 +264,7 @@ impl Sq {
     }
 }
 
-/// A request for [`Sq::post_special`], checked.
+/// A checked request for [`Sq::post_special`].
 enum Special<'a> {
     Datagram(Datagram<'a>),
     Atomic(Atomic),
@@ -281,20 +281,21 @@ enum Special<'a> {
         rkey: u32,
         data: [u8; ATOMIC_WRITE as usize],
     },
-    /// An operation the kernel rejects by a completion.
+    /// A segmented send (TSO), which the kernel rejects with an error completion.
     Tso,
 }
 
-/// The capabilities of a kernel that knows the opcode of a flush.
+/// The capabilities of a kernel that knows the flush opcode.
 const FLUSHES: DeviceCapFlags = DeviceCapFlags::FLUSH_GLOBAL.union(DeviceCapFlags::FLUSH_PERSISTENT);
 
-/// The bytes of an atomic write, held by the entry in place of a list.
+/// The number of bytes in an atomic write, which the entry holds in place of a list.
 const ATOMIC_WRITE: u32 = 8;
 
 /// Stores the list or the inline data after the entry.
 ///
 /// # Safety
-/// The slot has room for it. With `INLINE`, every SGE is readable memory of this process.
+/// The slot has space for the list or the data. With `INLINE`, every SGE is readable memory of this
+/// process.
 #[inline(always)]
 unsafe fn put_data(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>) {
     // SAFETY: the caller's promises.
@@ -309,9 +310,9 @@ impl SendQueue for Sq {
         if self.post_plain(wr) {
             return Ok(());
         }
-        // A copy, so a request built for this call stays in registers on the short path.
+        // A copy, so a request built for this call stays in registers on the fast path.
         let wr = *wr;
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { self.post_any(&wr) }
     }
 
@@ -344,7 +345,7 @@ impl SendQueue for Sq {
         }
         for (accepted, wr) in wrs.iter().enumerate() {
             if !self.post_plain(wr) {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: the caller makes the same promise.
                 return unsafe { self.post_rest(wrs, accepted) };
             }
         }
@@ -372,12 +373,12 @@ fn path(av: &Av) -> Result<Path<'_>, PostReason> {
     bytes.try_into().map(Path::Spelled).map_err(|_| PostReason::ForeignAv)
 }
 
-/// Returns the number of bytes after the element: a list of the maximum number of SGEs, the maximum
-/// of inline data, or an atomic write, whichever is longest. The kernel makes no room for the last
-/// but rounds up the size of slots: from the 208 bytes of an element to 256.
+/// Returns the number of bytes after the element: the longest list, the maximum inline data or an
+/// atomic write, whichever is longest. The kernel reserves no space for an atomic write but rounds
+/// up the slot size, from the 208 bytes of an element to 256.
 fn list_len(cap: &QpCap) -> usize {
     let list = (cap.max_send_sge as usize).saturating_mul(size_of::<Sge>());
-    // At least the element of a flush, or the bytes of an atomic write.
+    // At least a flush's element, or the bytes of an atomic write.
     list.max(cap.max_inline_data as usize).max(size_of::<Sge>()).max(ATOMIC_WRITE as usize)
 }
 
@@ -414,7 +415,7 @@ mod tests {
             let mut bytes = [0; 256];
             std::io::Read::read(&mut &*theirs, &mut bytes).map_or(0, |len| len / 32)
         };
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { sq.post_send(&[]) }.unwrap();
         assert_eq!(kicks(&theirs), 0);
         // SAFETY: as above.
@@ -434,7 +435,7 @@ mod tests {
     fn a_kick_that_fails_reports_how_many_are_in_the_queue() {
         let (mut sq, paper, theirs) = kicking();
         drop(theirs);
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         let error = unsafe { sq.post_send(&[WR; 2]) }.unwrap_err();
         assert_eq!(error.accepted, 2);
         assert!(matches!(error.reason, PostReason::Doorbell(_)), "{error}");
@@ -452,7 +453,7 @@ mod tests {
     fn a_kick_that_failed_leaves_its_requests_in_the_queue() {
         let (mut sq, paper, theirs) = kicking();
         drop(theirs);
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { sq.post_one(&WR) }.unwrap();
         assert!(sq.ring().is_err());
         assert_eq!((sq.rollback(usize::MAX), paper.count()), (0, 1), "the kernel may have read it");
@@ -468,7 +469,7 @@ mod tests {
         let long = SendWr { sge: &huge[..1], ..WR };
         let op = SendOp::AtomicWrite { remote_addr: 8, rkey: 1, data: [7; 8] };
         let unknown = SendWr { op, sge: &[], ..WR };
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         let post = |sq: &mut Sq, wr: &SendWr<'_>| unsafe { sq.post_one(wr) };
         assert!(matches!(post(&mut sq, &long), Err(PostReason::MessageTooLong { .. })));
         assert!(matches!(post(&mut sq, &unknown), Err(PostReason::UnsupportedOp { .. })));

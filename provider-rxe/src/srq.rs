@@ -4,10 +4,10 @@
 //! A receive leaves the queue when a message begins: the kernel copies the entry into the queue
 //! pair and completes it in the queue pair's completion queue.
 //!
-//! A change of the size replaces the queue. The kernel copies the entries into a new one and stores
-//! its mapping at an address in the command. Kernels up to 6.12 do not survive a change that fails
-//! after its first checks: they release the queue and keep using it (`rxe_srq_from_attr`). So
-//! [`Srq::modify`] itself rejects a size too small for the queue's receives.
+//! Resizing replaces the queue. The kernel copies the entries into a new one and stores its mapping
+//! at an address in the command. Kernels up to 6.12 do not survive a change that fails after its
+//! first checks: they release the queue and keep using it (`rxe_srq_from_attr`). So [`Srq::modify`]
+//! itself rejects a size too small for the queued receives.
 //!
 //! # Safety
 //! The queue is mapped once from the reply to the command that created it and once from the reply
@@ -95,8 +95,8 @@ impl Srq {
     /// Changes the size and, if in the mask, the limit.
     ///
     /// # Errors
-    /// [`Cause::Limit`] for a size whose queue has no room for the queued receives; `ENOMEM` after
-    /// a change whose new queue could not be mapped; any errno of the kernel and of `mmap(2)`.
+    /// [`Cause::Limit`] for a size too small for the queued receives; `ENOMEM` after a change whose
+    /// new queue could not be mapped; any errno from the kernel or `mmap(2)`.
     fn resize(&self, queue: &mut Rq, attr: &SrqAttr, mask: SrqAttrMask) -> Result<()> {
         const VERB: &str = "modify_srq";
         let uverbs = self.context.uverbs();
@@ -188,7 +188,7 @@ impl Destroy for Srq {
 impl RecvQueue for SrqQueue {
     #[inline(always)]
     unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { self.rq.post_one(wr) }
     }
 
@@ -199,7 +199,7 @@ impl RecvQueue for SrqQueue {
 
     #[inline(always)]
     unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { self.rq.post_recv(wrs) }
     }
 }

@@ -9,11 +9,11 @@
 //!   208  gather list, or inline data
 //! ```
 //!
-//! A slot holds the bytes of its last use. These blocks contain every field that any kernel since
-//! 5.10 reads before writing it. Of the 120 bytes between `Head` and `Progress`, only those used by
-//! the opcode are written. `status` and `state` matter in particular: the kernel's completer treats
-//! a status other than 0 as an error of the work request, and the requester starts only an entry in
-//! the state 0 ("posted").
+//! A slot still holds the bytes of its last use. These blocks contain every field that any kernel
+//! since 5.10 reads before writing it. Of the 120 bytes between `Head` and `Progress`, only those
+//! used by the opcode are written. `status` and `state` matter in particular: the kernel's
+//! completer treats a status other than 0 as an error of the work request, and the requester starts
+//! only an entry in the state 0 ("posted").
 //!
 //! # References
 //! `rdma/rdma_user_rxe.h`; Linux `drivers/infiniband/sw/rxe/rxe_req.c`, `rxe_comp.c`
@@ -60,8 +60,8 @@ struct UdHead {
     ah_num: u32,
 }
 
-/// The initial values of the fields updated by the kernel in an entry. The kernel sets `ssn` itself
-/// if needed.
+/// The initial values of an entry's fields that the kernel updates. The kernel sets `ssn` itself if
+/// needed.
 #[derive(Clone, Copy, FromZeros, IntoBytes, Immutable)]
 #[repr(C)]
 struct Progress {
@@ -98,7 +98,7 @@ const _: () = {
     assert!(size_of::<RecvHead>() == offset_of!(RxeRecvWqe, dma));
 };
 
-/// The operands of a send, write or read. These operations differ only in them.
+/// The operands of a send, write or read. These operations differ only in their operands.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain {
     opcode: IbUverbsWrOpcode,
@@ -222,7 +222,7 @@ pub(crate) fn put_atomic(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, atomi
     });
 }
 
-/// Same as [`put_plain`], for a send that invalidates a key of the peer.
+/// Same as [`put_plain`], for a send that invalidates one of the peer's keys.
 pub(crate) fn put_send_with_inv(
     slot: &mut Slot<'_, RxeSendWqe>,
     wr: &SendWr<'_>,
@@ -232,7 +232,7 @@ pub(crate) fn put_send_with_inv(
     put_key(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_SEND_WITH_INV, invalidate_rkey, length);
 }
 
-/// Same as [`put_plain`], for the invalidation of a key of this side.
+/// Same as [`put_plain`], for the invalidation of a local key.
 pub(crate) fn put_local_inv(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, invalidate_rkey: u32) {
     put_key(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_LOCAL_INV, invalidate_rkey, 0);
 }
@@ -288,12 +288,12 @@ pub(crate) struct Flush {
 }
 
 /// Same as [`put_plain`], for a flush of a range of `length` bytes. The kernel takes the length
-/// from the state of the transfer and sends no payload.
+/// from the transfer state and sends no payload.
 ///
 /// The caller stores an empty element after the entry. The kernel accepts a read response for a
 /// flush (`check_ack`) and copies its payload up to the length (`do_read`). It uses the first
-/// element before it checks their number (`copy_data`): otherwise a peer could write to the memory
-/// of the slot's previous request.
+/// element before it checks the number of elements (`copy_data`): otherwise a peer could write to
+/// the memory of the slot's previous request.
 pub(crate) fn put_flush(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, flush: &Flush, length: u32) {
     put_common(slot, wr, IbUverbsWrOpcode::IB_UVERBS_WR_FLUSH, 0, flush.remote_addr, length);
     slot.put::<OP, _>(RxeSendWrFlush {
@@ -345,7 +345,7 @@ pub(crate) fn put_recv(slot: &mut Slot<'_, RxeRecvWqe>, wr: &RecvWr<'_>, length:
     slot.put::<{ offset_of!(RxeRecvWqe, dma) }, _>(dma(length, wr.sge.len() as u32));
 }
 
-/// Returns the state of a message before its first byte is transferred.
+/// Returns the transfer state of a message before its first byte is transferred.
 #[inline(always)]
 const fn dma(length: u32, num_sge: u32) -> RxeDmaInfo {
     RxeDmaInfo { length, resid: length, cur_sge: 0, num_sge, sge_offset: 0, reserved: 0 }

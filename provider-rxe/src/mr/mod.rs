@@ -40,7 +40,7 @@ pub struct Mr {
     /// Whether the region has remote rights, so that the responder of any queue pair of the domain
     /// may access it.
     is_exposed: bool,
-    /// The set of live on-demand paged regions, if this is one.
+    /// The set of live on-demand paged regions, if this region is one of them.
     paged: Option<Arc<Paged>>,
     state: MrState,
 }
@@ -52,7 +52,7 @@ enum MrState {
     Abandoned(RegionIds),
 }
 
-/// The numbers of a region the kernel no longer has.
+/// The handle and keys of a region that the kernel no longer has.
 #[derive(Clone, Copy, Debug)]
 struct RegionIds {
     handle: u32,
@@ -60,7 +60,7 @@ struct RegionIds {
     rkey: u32,
 }
 
-/// The clock and the wait for the kernel's tasks; a test replaces both.
+/// The clock and the wait for the kernel's tasks. A test replaces both.
 trait World {
     fn now(&self) -> Duration;
     fn wait_for_tasks(&self) -> Result<(), Errno>;
@@ -77,7 +77,7 @@ impl Mr {
     }
 
     /// Changes the region in place as far as the kernel can: rxe changes the protection domain and
-    /// the rights (later than Linux 6.4, and in 6.12), not the memory.
+    /// the rights (since some release after Linux 6.4, at the latest 6.12) but not the memory.
     ///
     /// # Safety
     /// Same as [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
@@ -91,9 +91,9 @@ impl Mr {
             return Err(ReregError { error, region: RegionState::Unusable });
         };
         // A peer's request that began under the old rights may still be in progress when the region
-        // is destroyed, so the mark stays set.
+        // is destroyed, so the flag stays set.
         self.is_exposed |= access.is_some_and(|access| access.intersects(REMOTE));
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { region.rereg(memory, pd, access) }.map_err(|error| {
             // `rxe_rereg_user_mr` rejects other memory and unknown rights before any change, but
             // changes the domain before it checks the rights.
@@ -137,7 +137,7 @@ impl Mr {
             MrState::Deregistering(_) => {}
             MrState::Abandoned(_) => return Err((at(state), abandoned(&context))),
         }
-        // Only peers can still write the region: requests of this process no longer name it.
+        // Only peers can still write to the region: requests of this process no longer name it.
         if is_exposed && let Err(errno) = world.wait_for_tasks() {
             return Err((at(MrState::Deregistering(ids)), context.uverbs().error("dereg_mr", errno)));
         }
@@ -183,7 +183,7 @@ impl World for Real {
     }
 }
 
-/// The rights that let peers access a region, by its own key or by a window's.
+/// The rights that let peers access a region, through its own key or a window's key.
 const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC)

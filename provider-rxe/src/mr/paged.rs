@@ -3,7 +3,7 @@
 //! `rxe_ib_advise_mr` treats every element's region as on-demand paged (seen on 7.2). If the region
 //! is pinned, the kernel reads pointers beyond the end of a smaller structure and crashes.
 //! Therefore an element's key reaches the kernel only while this set contains it. A key leaves the
-//! set before the region's end is requested.
+//! set before the region is deregistered.
 //!
 //! # References
 //! `ibv_advise_mr(3)`; Linux `drivers/infiniband/sw/rxe/rxe_odp.c` (`rxe_ib_prefetch_sg_list`),
@@ -29,7 +29,7 @@ impl Paged {
         }
     }
 
-    /// Removes a region after the kernel has taken all advice on it.
+    /// Removes a region, once no call passes advice about it to the kernel.
     ///
     /// # Errors
     /// [`Lost`] in a forked child whose parent was changing the set.
@@ -38,12 +38,12 @@ impl Paged {
         Ok(())
     }
 
-    /// Passes advice on. Elements outside this set reach the kernel without a key; the kernel
-    /// returns its errno for them.
+    /// Passes advice to the kernel. Elements outside this set reach the kernel without a key; the
+    /// kernel returns its errno for them.
     ///
     /// # Errors
-    /// `EINVAL` if an element's region is not an on-demand paged one of this context; `ENODEV` in a
-    /// forked child whose parent was changing the set; otherwise as [`KernelPd::advise_mr`].
+    /// `EINVAL` if an element's region is not an on-demand paged region of this context; `ENODEV`
+    /// in a forked child whose parent was changing the set; otherwise as [`KernelPd::advise_mr`].
     pub(crate) fn advise(
         &self,
         pd: &KernelPd,
@@ -51,8 +51,8 @@ impl Paged {
         flags: AdviseFlags,
         sges: &[Sge],
     ) -> Result<(), Error> {
-        // Held during the call: otherwise a region could end meanwhile and a pinned one reuse its
-        // key.
+        // Held during the call: otherwise the region could be deregistered meanwhile and a pinned
+        // region could reuse its key.
         let paged = self.0.read().map_err(|lost| Error::new("advise_mr", "", lost.into()))?;
         let is_paged = |sge: &Sge| paged.contains(&sge.lkey);
         let Some(first) = sges.iter().find(|sge| !is_paged(sge)) else {

@@ -156,7 +156,7 @@ fn a_region_that_the_kernel_no_longer_has_is_not_changed() {
     assert_eq!((failed.error.errno, failed.region), (Errno::INVAL, RegionState::Unusable));
 }
 
-/// The expected advice about a region with this key, and its reply.
+/// Expects advice about a region with this key and sends this reply.
 fn advised(key: u32, reply: Reply) -> Expect {
     let key: String = key.to_ne_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     let sge = format!("002000000000000010000000{key}");
@@ -192,6 +192,6 @@ fn advice_about_pinned_memory_names_its_key_in_the_error_and_not_to_the_kernel()
         errors[0].to_string(),
         "advise_mr on rxe0: the key 0x101 names no on-demand paged region of this context (EINVAL)"
     );
-    // A kernel without advice reports that first.
+    // A kernel without advice support reports this first.
     assert_eq!((errors[1].errno, &errors[1].cause), (Errno::OPNOTSUPP, &Cause::Unknown));
 }

@@ -1,4 +1,4 @@
-//! Queries about a queue pair: its attributes, maximum of inline data and multicast groups.
+//! Queries about a queue pair: its attributes, maximum inline data and multicast groups.
 
 use std::os::fd::AsRawFd;
 
@@ -75,10 +75,10 @@ fn the_probe_for_inline_data_is_of_the_same_type_and_carries_no_handle_of_the_pr
     assert_eq!(device.script.remaining(), 0);
 }
 
-/// 239.1.2.3
+/// The group 239.1.2.3.
 const GROUP: Gid = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3]);
 
-/// Returns `ATTACH_MCAST` or `DETACH_MCAST` of the paper device's queue pair.
+/// Expects `ATTACH_MCAST` or `DETACH_MCAST` for the paper device's queue pair.
 fn of_group(command: u32, reply: Reply) -> Expect {
     let fields = "00000000000000000000ffffef010203".to_owned() + "04000000" + "00000000";
     Expect::command(&format!("ioctl 0.0: 0x2 u64 {command:#x}, 0x0 in {fields}"), reply)
@@ -88,7 +88,7 @@ fn of_group(command: u32, reply: Reply) -> Expect {
 fn a_queue_pair_leaves_its_groups_before_it_is_destroyed() {
     let mut fixture = Fixture::of_type(QpType::UD);
     let (attach, detach) = (30, 31);
-    // The kernel would refuse to destroy a member. Attaching twice counts once.
+    // The kernel would refuse to destroy a queue pair in a group. Attaching twice counts once.
     fixture.device.script.expect([
         of_group(attach, Reply::ok()),
         of_group(attach, Reply::ok()),

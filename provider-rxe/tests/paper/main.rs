@@ -2,8 +2,8 @@
 //! wrap of the ring.
 //!
 //! # Safety
-//! Posting is unsafe because a device reads and writes the memory of work requests. A paper device
-//! accesses none. Posted inline data is in a slice that lives across the call.
+//! Posting is unsafe because a device reads and writes the memory named by work requests. A paper
+//! device accesses none. Posted inline data is in a slice that lives across the call.
 #![allow(unsafe_code)]
 
 mod asked;

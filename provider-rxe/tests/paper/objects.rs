@@ -102,7 +102,7 @@ fn an_object_that_the_kernel_keeps_comes_back_alive() {
     let QpParts { qp, mut sq, .. } = fixture.qp.parts;
     let (_qp, error) = qp.destroy().unwrap_err();
     assert_eq!(error.errno, Errno::BUSY);
-    // SAFETY: a paper device accesses no memory of work requests.
+    // SAFETY: a paper device accesses no memory named by work requests.
     unsafe { sq.post_send(&[plain(SendOp::Send, &[sge(1)])]) }.unwrap();
     assert_eq!(fixture.qp.sq.count(), 1, "its queue is still mapped");
     for failed in [Errno::NODEV, Errno::IO] {
@@ -394,7 +394,8 @@ fn the_driver_says_which_devices_are_its_own() {
     assert_eq!((Rxe::DRIVER.min_abi, Rxe::DRIVER.max_abi), (1, 2));
 }
 
-/// Returns a device of the driver with another device's file, so that every open fails.
+/// Returns a device with this ABI version of the driver but another device's file, so that every
+/// open fails.
 fn of_abi(abi_version: u32) -> DeviceInfo {
     let parts = DeviceParts {
         name: "rxe0".into(),

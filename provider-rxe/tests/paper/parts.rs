@@ -14,12 +14,12 @@ use provider_rxe::paper::{PaperDevice, PaperQp};
 const DESTROY_QP: &str = "ioctl 4.1: 0x1 out 4 bytes, 0x0 handle 4";
 
 fn send_one(sq: &mut impl SendQueue) {
-    // SAFETY: a paper device accesses no memory of work requests.
+    // SAFETY: a paper device accesses no memory named by work requests.
     unsafe { sq.post_send(&[plain(SendOp::Send, &[sge(1)])]) }.unwrap();
 }
 
 fn recv_one(rq: &mut impl RecvQueue) {
-    // SAFETY: a paper device accesses no memory of work requests.
+    // SAFETY: a paper device accesses no memory named by work requests.
     unsafe { rq.post_recv(&[RecvWr { wr_id: 1, sge: &[sge(1)] }]) }.unwrap();
 }
 
@@ -78,8 +78,8 @@ fn queues_outlive_their_queue_pair() {
         let Fixture { device, qp: PaperQp { parts, sq: kernel_sq, rq: kernel_rq, .. }, .. } =
             Fixture::of_type(QpType::RC);
         let QpParts { qp, mut sq, mut rq } = parts;
-        // Put in before, rung after: only the destroy command is expected. SAFETY: a paper device
-        // accesses no memory of work requests.
+        // Queued before the destruction, rung after it: only the destroy command is expected.
+        // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { sq.post_one(&plain(SendOp::Send, &[sge(1)])) }.unwrap();
         if erased {
             let (mut sq, mut rq) = (ErasedSendQueue::new(sq), ErasedRecvQueue::new(rq));
@@ -96,7 +96,7 @@ fn queues_outlive_their_queue_pair() {
 fn post_to_what_is_left(sq: &mut impl SendQueue, rq: &mut impl RecvQueue) {
     assert_eq!(sq.rollback(usize::MAX), 1);
     (0..15).for_each(|_| send_one(sq));
-    // SAFETY: a paper device accesses no memory of work requests.
+    // SAFETY: a paper device accesses no memory named by work requests.
     let error = unsafe { sq.post_send(&[plain(SendOp::Send, &[])]) }.unwrap_err();
     assert_eq!(error.reason, PostReason::QueueFull, "no kernel takes anything out any more");
     recv_one(rq);

@@ -16,11 +16,11 @@ use provider_rxe::paper::{PaperDevice, PaperQueue};
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Post work requests: their kind, the number of SGEs, the length of each.
+    /// Post work requests: the kind, the number of SGEs and the length of each.
     Post(Vec<(u8, usize, u32)>),
-    /// Put in work requests until one is rejected, then roll them back.
+    /// Queue work requests until one is rejected, then roll them back.
     Abort(Vec<(u8, usize, u32)>),
-    /// The kernel takes up to this many.
+    /// The kernel takes up to this many requests.
     Take(u32),
 }
 
@@ -104,7 +104,7 @@ proptest! {
                         prop_assert_eq!(fixture.send(&wrs).map_err(|error| error.reason), expected);
                     } else {
                         let sq = &mut fixture.qp.parts.sq;
-                        // SAFETY: a paper device accesses no memory of work requests.
+                        // SAFETY: a paper device accesses no memory named by work requests.
                         let refused = wrs.iter().find_map(|wr| unsafe { sq.post_one(wr) }.err());
                         prop_assert_eq!(refused, expected.err());
                         prop_assert_eq!(sq.rollback(model.len() - before), model.len() - before);

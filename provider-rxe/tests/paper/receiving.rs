@@ -116,7 +116,7 @@ fn a_batch_is_accepted_up_to_the_first_bad_one() {
 fn nothing_is_seen_before_the_queue_is_rung() {
     let mut fixture = Fixture::of_type(QpType::RC);
     let one = [sge(1)];
-    // SAFETY: a paper device accesses no memory of work requests.
+    // SAFETY: a paper device accesses no memory named by work requests.
     unsafe { fixture.qp.parts.rq.post_one(&RecvWr { wr_id: 1, sge: &one }) }.unwrap();
     assert_eq!(fixture.qp.rq.count(), 0);
     fixture.qp.parts.rq.ring();

@@ -12,7 +12,8 @@ use provider_rxe::paper::{PaperQp, PaperQueue};
 /// Number of usable slots in the send queue.
 const ROOM: u64 = 15;
 
-/// Runs a test on a queue pair's send queue in RTS and the kernel's end of it, static and erased.
+/// Runs a test on the send queue of a queue pair in RTS, static and erased, with the kernel's end
+/// of the queue.
 fn each_form(test: impl Fn(&mut dyn SendQueue, &PaperQueue)) {
     for erased in [false, true] {
         let PaperQp { parts: QpParts { mut sq, .. }, sq: kernel, .. } = Fixture::of_type(QpType::RC).qp;
@@ -24,17 +25,17 @@ fn each_form(test: impl Fn(&mut dyn SendQueue, &PaperQueue)) {
     }
 }
 
-/// Puts in a work request with one SGE.
+/// Queues a work request with one SGE.
 fn put(sq: &mut dyn SendQueue, wr_id: u64) -> Result<(), PostReason> {
     let one = [sge(wr_id)];
-    // SAFETY: a paper device accesses no memory of work requests.
+    // SAFETY: a paper device accesses no memory named by work requests.
     unsafe { sq.post_one(&SendWr { wr_id, ..plain(SendOp::Send, &one) }) }
 }
 
 /// Posts a work request with one SGE.
 fn post(sq: &mut dyn SendQueue, wr_id: u64) {
     let one = [sge(wr_id)];
-    // SAFETY: a paper device accesses no memory of work requests.
+    // SAFETY: a paper device accesses no memory named by work requests.
     unsafe { sq.post_send(&[SendWr { wr_id, ..plain(SendOp::Send, &one) }]) }.unwrap();
 }
 
@@ -140,7 +141,7 @@ fn a_batch_that_was_refused_in_the_middle_leaves_nothing_to_roll_back() {
         let one = [sge(1)];
         let five: Vec<Sge> = (0..5).map(sge).collect();
         let good = SendWr { wr_id: 1, ..plain(SendOp::Send, &one) };
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         let error = unsafe { sq.post_send(&[good, good, plain(SendOp::Send, &five), good]) }.unwrap_err();
         assert_eq!((error.accepted, sq.rollback(usize::MAX)), (2, 0));
         assert_eq!(taken(kernel), [1, 1]);
@@ -155,7 +156,7 @@ fn a_refused_request_is_not_counted() {
     each_form(|sq, kernel| {
         put(sq, 1).unwrap();
         let five: Vec<Sge> = (0..5).map(sge).collect();
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { sq.post_one(&plain(SendOp::Send, &five)) }.unwrap_err();
         assert_eq!(sq.rollback(usize::MAX), 1);
         post(sq, 2);
@@ -177,8 +178,8 @@ fn lists_inline_data_and_atomics_are_rolled_back_like_others() {
             plain(SendOp::Send, &[]),
         ];
         for wr in &wrs {
-            // SAFETY: a paper device accesses no memory of work requests; the inline data's memory
-            // lives.
+            // SAFETY: a paper device accesses no memory named by work requests; the inline data's
+            // memory lives.
             unsafe { sq.post_one(wr) }.unwrap();
         }
         assert_eq!(sq.rollback(usize::MAX), wrs.len());

@@ -124,7 +124,7 @@ fn a_flush_carries_its_range_and_an_atomic_write_its_bytes() {
     let (placement, selectivity) = (FlushPlacement::GLOBAL, FlushSelectivity::MR);
     let flush = plain(SendOp::Flush { remote_addr, rkey, length: 77, placement, selectivity }, &[]);
     // The slots hold the elements of earlier requests, which the kernel must not find after a
-    // flush. The kernel sends the length of the state of the transfer.
+    // flush. The kernel takes the length to send from the transfer state.
     let expected = entry(512, &flush, 14, 0, remote_addr)
         .put(offset_of!(RxeSendWqe, dma), [77_u32, 77, 0, 0, 0, 0])
         .put(OP, remote_addr)
@@ -468,7 +468,7 @@ fn nothing_is_seen_before_the_queue_is_rung() {
     let one = [sge(1)];
     let sq = &mut fixture.qp.parts.sq;
     for _ in 0..3 {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { sq.post_one(&plain(SendOp::Send, &one)) }.unwrap();
     }
     assert_eq!(fixture.qp.sq.count(), 0);
@@ -498,7 +498,7 @@ fn an_index_that_the_kernel_never_wrote_leads_nowhere_else() {
             fixture.qp.sq.set_indices(if n % 7 == 0 { hostile } else { producer }, hostile.wrapping_add(n));
             // Only the written bytes matter, not whether the request is accepted.
             let _ = fixture.send(&[plain(SendOp::Send, &one), plain(SendOp::Send, &four)]);
-            // SAFETY: a paper device accesses no memory of work requests.
+            // SAFETY: a paper device accesses no memory named by work requests.
             let _ = unsafe { fixture.qp.parts.sq.post_one(&plain(SendOp::Send, &four)) };
             if n % 5 == 0 {
                 fixture.qp.sq.set_indices(hostile.wrapping_add(n), producer);

@@ -1,4 +1,4 @@
-//! The requests accepted in each state of a queue pair, and the effect of RESET and ERR on its
+//! The requests accepted in each state of a queue pair and the effect of RESET and ERR on its
 //! queues.
 
 use uverbs_abi::rdma_user_rxe::{RxeRecvWqe, RxeSendWqe};
@@ -70,8 +70,8 @@ fn after_a_reset_both_ends_agree_again() {
             fixture.send(&[SendWr { wr_id: n, ..plain(SendOp::Send, &one) }]).unwrap();
             fixture.recv(&[RecvWr { wr_id: n, sge: &one }]).unwrap();
         }
-        // Put in but not published: dropped with the rest. SAFETY: a paper device accesses no
-        // memory of work requests.
+        // Queued but not published: dropped with the rest. SAFETY: a paper device accesses no
+        // memory named by work requests.
         let _ = unsafe { fixture.qp.parts.sq.post_one(&plain(SendOp::Send, &one)) };
         if cycle % 2 == 0 {
             fixture.device.move_to(&mut fixture.qp, QpState::ERR);
@@ -166,7 +166,7 @@ fn the_kernel_decides_about_masks_without_a_state() {
 #[test]
 fn a_running_queue_pair_keeps_its_table_for_reads() {
     let mut fixture = Fixture::of_type(QpType::RC);
-    // The script expects no command, so one would panic.
+    // The script expects no command, so any command would panic.
     let error = fixture.qp.modify(&QpAttr::default(), QpAttrMask::MAX_DEST_RD_ATOMIC).unwrap_err();
     assert_eq!(error.errno, Errno::INVAL);
 }
@@ -199,7 +199,7 @@ fn reset() -> QpAttr {
     QpAttr { qp_state: QpState::RESET, ..QpAttr::default() }
 }
 
-/// Returns a reset, in the notation of the script.
+/// Returns the RESET command in the script's notation.
 fn reset_command() -> String {
     let (handle, mask) = (PaperDevice::QP_HANDLE.to_ne_bytes(), QpAttrMask::STATE.bits().to_ne_bytes());
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
