@@ -9,7 +9,7 @@
 //! The last two columns are per call: atomic read-modify-writes, allowed only for shared receive
 //! queues, and function calls, forbidden in the form `constant`.
 //!
-//! callgrind counts instructions: the program runs itself under `valgrind`, once for each case. It
+//! callgrind counts instructions: the program runs itself under `valgrind`, once per case. It
 //! counts the instructions inside the measured function, including all callees, less the cost of an
 //! empty function. Doorbells are stores into plain memory. The caller checks whether posting
 //! succeeded.
@@ -19,9 +19,9 @@
 //! itself, like a program, and the compiler sees the operation.
 //!
 //! # Safety
-//! Posting is unsafe because a device reads and writes the memory of work requests; a paper device
-//! does not. The measured functions are exported under their own names, so that callgrind finds
-//! them; no other function has these names.
+//! Posting is unsafe because a device reads and writes the memory named by work requests; a paper
+//! device does not. The measured functions are exported under their own names, so that callgrind
+//! finds them; no other function has these names.
 #![allow(unsafe_code)]
 
 mod sites;
@@ -37,18 +37,18 @@ use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
 
 use callgrind::{Cost, count, count_instructions};
 
-/// The capacity in receives, completions and blocks; each request may take 3 blocks.
+/// The number of receives, completions or blocks a queue holds; a request may take 3 blocks.
 const SLOTS: u32 = 8192;
 /// The number of calls over which instructions are counted.
 const COUNTED_CALLS: u32 = 256;
 
 struct World {
     qp: PaperQp,
-    /// The queues of another queue pair, erased.
+    /// The erased queues of another queue pair.
     erased_sq: ErasedSendQueue,
     erased_rq: ErasedRecvQueue,
     srq: PaperSrq,
-    /// A queue pair with receives from `srq`.
+    /// A queue pair that takes its receives from `srq`.
     sharer: PaperQp,
     sge: Sge,
     inline: Sge,
@@ -120,15 +120,16 @@ struct Case {
 }
 
 impl Case {
-    /// Returns whether it must not call functions. This applies to posting of constant shape and to
-    /// cases with a target and a single request. A list is put in by one function of the provider.
+    /// Returns whether the case must not call functions. This applies to posting in the form
+    /// `constant` and to single operations with a target. A list is always stored by a call to one
+    /// provider function.
     fn is_to_call_nothing(&self) -> bool {
         self.form == "constant" || self.form == "static" && self.per_call == 1 && self.target.is_some()
     }
 
     /// Returns the exceeded limit, if any.
     fn excess(&self, instructions: f64, cost: Cost) -> Option<&'static str> {
-        // Receives of a shared receive queue end in any order, on any thread that polls.
+        // Receives from a shared receive queue end in any order, on any thread that polls.
         let is_shared = self.operation.contains("srq") || self.operation.contains("shared");
         if instructions > self.limit {
             Some("  over the limit")
@@ -183,15 +184,15 @@ cases! {
         let sge = [w.sge];
         let op = SendOp::RdmaWrite { remote_addr: 0x2000, rkey: 9 };
         let wr = SendWr { wr_id: w.wr_id, op, sge: &sge, flags: SendFlags::SIGNALED };
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { w.qp.sq.post_send(&[wr]) }.unwrap();
     }
     "write, 1 SGE", "static", 1, nothing, Some(90.0), 90.0 => mlx5_bench_sge_1_static(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { w.qp.sq.post_send(&w.sends[..1]) }.unwrap();
     }
     "write, 1 SGE", "static", 16, nothing, Some(60.0), 60.0 => mlx5_bench_sge_16_static(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { w.qp.sq.post_send(&w.sends) }.unwrap();
     }
     "WrBatch, 8 bytes inline", "static", 16, nothing, Some(45.0), 45.0 => mlx5_bench_batch_16_static(w) {
@@ -217,27 +218,27 @@ cases! {
         unsafe { w.erased_sq.post_send(&w.inlines[..1]) }.unwrap();
     }
     "write, 1 SGE", "erased", 16, nothing, None, 62.5 => mlx5_bench_sge_16_erased(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { w.erased_sq.post_send(&w.sends) }.unwrap();
     }
     "post_recv, 1 SGE", "static", 1, nothing, Some(60.0), 45.0 => mlx5_bench_recv_1_static(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { w.qp.rq.post_recv(&w.recvs[..1]) }.unwrap();
     }
     "post_recv, 1 SGE", "static", 16, nothing, Some(35.0), 34.5 => mlx5_bench_recv_16_static(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { w.qp.rq.post_recv(&w.recvs) }.unwrap();
     }
     "post_recv, 1 SGE", "erased", 1, nothing, None, 61.0 => mlx5_bench_recv_1_erased(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { w.erased_rq.post_recv(&w.recvs[..1]) }.unwrap();
     }
     "post_srq_recv, 1 SGE", "static", 1, nothing, None, 84.0 => mlx5_bench_srq_1_static(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { w.srq.queue.post_recv(&w.recvs[..1]) }.unwrap();
     }
     "post_srq_recv, 1 SGE", "static", 16, nothing, None, 57.0 => mlx5_bench_srq_16_static(w) {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { w.srq.queue.post_recv(&w.recvs) }.unwrap();
     }
     "poll, by value", "static", 1, sent, Some(60.0), 59.0 => mlx5_bench_poll_1_static(w) {
@@ -260,7 +261,7 @@ cases! {
     "poll, lending", "static", 16, sent, Some(35.0), 48.7 => mlx5_bench_lend_16_static(w) { lend(&mut w.qp, 16) }
 }
 
-/// Takes completions one by one and reads the fields used by a program.
+/// Polls completions one by one and reads the fields that programs usually read.
 #[inline(always)]
 fn lend(qp: &mut PaperQp, count: usize) {
     for _ in 0..count {
@@ -289,7 +290,7 @@ fn mlx5_bench_empty(w: &mut World) {
 
 fn nothing(_: &mut World, _: u32) {}
 
-/// Completes requests like the device.
+/// Completes sends as the device does.
 fn sent(world: &mut World, count: u32) {
     for wqe_counter in 0..count {
         world.qp.write(PaperCqe { wqe_opcode: 8, wqe_counter: wqe_counter as u16, ..PaperCqe::default() });
@@ -302,11 +303,11 @@ fn received(world: &mut World, count: u32) {
     }
 }
 
-/// Completes receives of the shared receive queue.
+/// Completes receives from the shared receive queue.
 fn shared(world: &mut World, count: u32) {
     let sge = [world.sge];
     for wr_id in 0..count.into() {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { world.srq.queue.post_recv(&[RecvWr { wr_id, sge: &sge }]) }.unwrap();
         let wqe_counter = world.srq.device.take().expect("it was posted");
         world.srq.device.complete(wqe_counter);
@@ -334,7 +335,7 @@ fn main() -> ExitCode {
     {
         let case = CASES.iter().chain([&EMPTY]).find(|case| case.symbol == symbol).expect("a case");
         let mut world = World::new();
-        // The poller applies pending changes outside the measurement.
+        // The poller applies pending changes before the measurement.
         sent(&mut world, 1);
         world.qp.lend();
         shared(&mut world, 1);

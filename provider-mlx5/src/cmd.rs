@@ -1,5 +1,5 @@
 //! Methods specific to the mlx5 driver: doorbell pages (UARs), the location of device memory,
-//! numbers of protection domains, ports of a switch, and data direct.
+//! protection domain numbers, switch ports, and data direct.
 //!
 //! # Safety
 //! The methods are sent with the attributes that `rdma/mlx5_user_ioctl_cmds.h` lists for them. Each
@@ -24,16 +24,16 @@ use verbs_core::Result;
 use verbs_core::channel::{Attr, Uverbs};
 use zerocopy::IntoBytes;
 
-/// A doorbell page. It is freed by [`free_uar`], or with the last file of the context.
+/// A doorbell page. [`free_uar`] frees it; otherwise it is freed with the last file of the context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UarInfo {
-    /// Its handle.
+    /// The page's handle.
     pub(crate) handle: u32,
     /// The offset of the device file for mapping it.
     pub(crate) mmap_offset: u64,
     /// The number of bytes to map.
     pub(crate) length: u32,
-    /// The number of its first page in the device.
+    /// The device's number for the first page.
     pub(crate) page_id: u32,
 }
 
@@ -71,15 +71,15 @@ pub(crate) fn free_uar(uverbs: &Uverbs, handle: u32) -> Result<()> {
 /// The location of device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DmInfo {
-    /// Its start in the mapped page.
+    /// The start of the memory in the mapped page.
     pub(crate) start_offset: u64,
-    /// The page number for mapping it.
+    /// The page number for mapping the memory.
     pub(crate) page_index: u16,
     /// The length in bytes.
     pub(crate) length: u64,
 }
 
-/// Returns the location of device memory by its handle.
+/// Returns the location of the device memory with this handle.
 ///
 /// # Errors
 /// `EOPNOTSUPP` on kernels before 5.13; `ENOENT` for an invalid handle; any other errno the kernel
@@ -98,7 +98,7 @@ pub(crate) fn query_dm(uverbs: &Uverbs, handle: u32) -> Result<DmInfo> {
     Ok(info)
 }
 
-/// Returns the device's number of a protection domain.
+/// Returns the device's number for a protection domain.
 ///
 /// # Errors
 /// `EOPNOTSUPP` on kernels without the query; `ENOENT` for an invalid handle; any other errno the

@@ -1,5 +1,6 @@
-//! Direct access: the addresses of an object's queues and registers, for programs that fill entries
-//! and ring doorbells themselves. Corresponds to `mlx5dv_init_obj` and `mlx5dv_query_device`.
+//! Direct access: the addresses of an object's queues and registers,, for programs that fill
+//! entries and ring doorbells themselves. Corresponds to `mlx5dv_init_obj` and
+//! `mlx5dv_query_device`.
 //!
 //! | object | described by |
 //! |---|---|
@@ -13,12 +14,12 @@
 //! | [`Ah`](crate::Ah) | [`Ah::address_vector`](crate::Ah::address_vector) |
 //!
 //! A description consists of numbers and addresses and is safe to obtain. Using an address is
-//! unsafe. Its user promises:
-//! - The object lives, and is not resized, as long as the address is used.
-//! - From the first use on, this library posts nothing to the queue, polls nothing from it, and
-//!   requests no event of it, because neither side sees the other's entries. The same rule applies
-//!   to `mlx5dv_init_obj`. Changes of state, queries and destruction remain calls of this library;
-//!   a reset sets the doorbell records of a queue pair to 0.
+//! unsafe. The user promises:
+//! - The object lives and is not resized while the address is used.
+//! - After the first use, the program no longer posts to the queue, polls it or requests its events
+//!   through this library, because neither side sees the other's entries. The same rule applies to
+//!   `mlx5dv_init_obj`. State changes, queries and destruction still go through this library; a
+//!   reset sets the doorbell records of a queue pair to 0.
 //! - Entries, doorbell records and registers are written as the device's manual demands, with its
 //!   barriers. Requests keep the promises of [`SendQueue`](verbs_core::provider::SendQueue) about
 //!   the memory they name.
@@ -37,15 +38,15 @@ use crate::doorbell::registers::Register;
 pub struct QueueDirect {
     /// The first entry.
     pub buf: NonNull<u8>,
-    /// The number of entries: a power of two, or 0 for no queue. In a send queue, an entry is a
-    /// basic block.
+    /// The number of entries: a power of two, or 0 if there is no queue. In a send queue, an entry
+    /// is a basic block.
     pub entries: u32,
-    /// The size of an entry in bytes; 1 for no queue.
+    /// The size of an entry in bytes; 1 if there is no queue.
     pub stride: u32,
 }
 
 impl QueueDirect {
-    /// No queue.
+    /// Returns the description of a missing queue.
     pub(crate) const fn none(buf: NonNull<u8>) -> Self {
         Self { buf, entries: 0, stride: 1 }
     }
@@ -55,10 +56,9 @@ impl QueueDirect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegisterDirect {
-    /// Its first half. The second one follows after `size` bytes.
+    /// The first half. The second half follows after `size` bytes.
     pub register: NonNull<u8>,
-    /// The size of a half in bytes; 0 if the register is shared, and only takes doorbells of 8
-    /// bytes.
+    /// The size of a half in bytes; 0 if the register is shared, and takes only 8-byte doorbells.
     pub size: u32,
     /// The offset in the device's file for mapping the register's page.
     pub map_offset: u64,
@@ -74,7 +74,8 @@ impl RegisterDirect {
 
 /// A page of doorbell registers.
 ///
-/// A page that is not shared is free again when this is dropped, because nothing rings it then.
+/// Dropping this value frees the page unless it is shared, because nothing rings its registers any
+/// more.
 #[derive(Debug)]
 pub struct UarDirect {
     pub(crate) register: Register,
@@ -82,34 +83,34 @@ pub struct UarDirect {
 }
 
 impl UarDirect {
-    /// Returns the page's first byte.
+    /// Returns a pointer to the page's first byte.
     pub fn base(&self) -> NonNull<u8> {
         self.register.page()
     }
 
-    /// Returns the number of the page in the device.
+    /// Returns the page's number in the device.
     pub const fn page_id(&self) -> u32 {
         self.page_id
     }
 
-    /// Returns the register, which no queue pair uses.
+    /// Returns the page's register that no queue pair uses.
     pub fn register(&self) -> RegisterDirect {
         RegisterDirect::new(&self.register)
     }
 }
 
-/// The numbers of a raw packet queue pair's parts in the device; 0 for missing parts and if the
-/// driver does not report them.
+/// The device's numbers for the parts of a raw packet queue pair. A number is 0 if the part is
+/// missing or the driver does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RawQpDirect {
-    /// The transport interface for receives.
+    /// The number of the transport interface for receives.
     pub tirn: u32,
-    /// The transport interface for sends.
+    /// The number of the transport interface for sends.
     pub tisn: u32,
-    /// The receive queue.
+    /// The number of the receive queue.
     pub rqn: u32,
-    /// The send queue.
+    /// The number of the send queue.
     pub sqn: u32,
     /// The address of the transport interface for receives, in device memory.
     pub tir_icm_addr: u64,
@@ -119,7 +120,7 @@ pub struct RawQpDirect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpDirect {
-    /// Its doorbell records, big-endian: receives, followed by sends.
+    /// The doorbell records, big-endian: receives, then sends.
     pub records: NonNull<u32>,
     /// The send queue.
     pub sq: QueueDirect,
@@ -137,11 +138,11 @@ pub struct QpDirect {
 pub struct CqDirect {
     /// The ring of entries.
     pub ring: QueueDirect,
-    /// Its doorbell records, big-endian: the consumer's index, followed by the event request.
+    /// The doorbell records, big-endian: the consumer's index, then the event request.
     pub records: NonNull<u32>,
-    /// The page of registers; event requests are rung at 0x20.
+    /// The page of registers; the register for event requests is at offset 0x20.
     pub registers: NonNull<u8>,
-    /// The number of the queue in the device.
+    /// The queue's number in the device.
     pub cqn: u32,
 }
 
@@ -149,15 +150,15 @@ pub struct CqDirect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SrqDirect {
-    /// Its entries, linked by their first 16 bytes.
+    /// The entries, linked by their first 16 bytes.
     pub queue: QueueDirect,
-    /// Its doorbell record, big-endian.
+    /// The doorbell record, big-endian.
     pub record: NonNull<u32>,
     /// The first entry without a receive.
     pub head: u32,
     /// The last entry of the list that begins at `head`.
     pub tail: u32,
-    /// The number of the queue in the device.
+    /// The queue's number in the device.
     pub srqn: u32,
 }
 
@@ -165,9 +166,9 @@ pub struct SrqDirect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WqDirect {
-    /// Its entries.
+    /// The entries.
     pub queue: QueueDirect,
-    /// Its doorbell record, big-endian.
+    /// The doorbell record, big-endian.
     pub record: NonNull<u32>,
 }
 
@@ -175,7 +176,7 @@ pub struct WqDirect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PdDirect {
-    /// Its number in the device.
+    /// The domain's number in the device.
     pub pdn: u32,
 }
 
@@ -183,7 +184,7 @@ pub struct PdDirect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DmDirect {
-    /// The first byte. The device only takes accesses of 4 bytes.
+    /// The first byte. The device supports only 4-byte accesses.
     pub buf: NonNull<u8>,
     /// The length in bytes.
     pub length: u64,
@@ -193,21 +194,22 @@ pub struct DmDirect {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ContextDirect {
-    /// The version of entries of completion queues.
+    /// The version of completion queue entries.
     pub cqe_version: u8,
     /// Whether the device can write system times into completions.
     pub has_real_time: bool,
-    /// Whether the device has registers for whole requests.
+    /// Whether the device has registers that take whole requests.
     pub has_blue_flame: bool,
     /// The number of registers that can be allocated later with the older interface.
     pub max_dynamic_registers: u32,
-    /// Nanoseconds after which [`ClockInfo`] is out of date; `None` if there is none.
+    /// Nanoseconds after which [`ClockInfo`] is out of date; `None` if the kernel offers no
+    /// conversion.
     pub max_clock_info_update_nsec: Option<u64>,
     /// The register of the device's clock: two big-endian halves of 4 bytes.
     pub core_clock: Option<NonNull<u8>>,
     /// `MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_*` bits.
     pub flow_action_flags: u32,
-    /// The driver's part of the device's attributes; zeros if not reported.
+    /// The driver-specific part of the device's attributes; zeros if not reported.
     pub queried: Mlx5IbQueryDeviceResp,
 }
 
@@ -215,7 +217,7 @@ pub struct ContextDirect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockInfo {
-    /// The time in nanoseconds.
+    /// The time since 1970, in nanoseconds.
     pub nsec: u64,
     /// The device's clock at that time.
     pub last_cycles: u64,

@@ -1,4 +1,5 @@
-//! Forked children of tests: the test holds a lock at the fork, like another thread of a program.
+//! Forked children for tests: the test holds a lock at the fork, as another thread of a program
+//! might.
 //!
 //! # Safety
 //! A child has one thread and a copy of the memory. It calls the code under test and exits.
@@ -6,7 +7,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Returns whether `run` returns true in a forked child. A signal kills the child if it still runs
+/// Returns whether `run` returns true in a forked child. A signal kills a child that still runs
 /// after a minute.
 pub(crate) fn is_true_in_child(run: impl FnOnce() -> bool) -> bool {
     // SAFETY: `fork(3)` keeps the allocator usable in the child, which never returns from here. The

@@ -1,17 +1,17 @@
-//! The provider for ConnectX devices (`mlx5`): queues in memory that the device reads by itself,
-//! and doorbells in its registers. No system call stands between a request and its completion.
+//! The provider for ConnectX devices (`mlx5`): queues in memory that the device reads directly, and
+//! doorbells in device registers. No system call is needed between a request and its completion.
 //!
 //! From top to bottom; a folder imports only folders below it:
 //!
 //! | module | contents |
 //! |---|---|
 //! | `paper` | the device's side of the queues in plain memory, for tests and benchmarks |
-//! | `objects` | the objects of the contract, one file each: **start at** `objects/context.rs` |
+//! | `objects` | the contract's objects, one file each: **start at** `objects/context.rs` |
 //! | `queue` | posting and polling, without system calls |
-//! | `device` | the shared state of a context, and the agreement with the kernel's driver |
+//! | `device` | the shared state of a context, and the negotiation with the kernel's driver |
 //! | [`direct`] | the addresses of queues and registers, for programs that use them directly |
-//! | `doorbell` | doorbell records in memory, doorbell registers in pages of the device |
-//! | `memory` | the memory of queues, from this process or from a program's allocator |
+//! | `doorbell` | doorbell records in memory, doorbell registers in device pages |
+//! | `memory` | the memory of queues, from this process or a program's allocator |
 //! | `wqe` | the segments of a work queue entry |
 //! | `cmd` | one function per method of the mlx5 driver |
 //! | `forked` | forked children of tests |
@@ -22,7 +22,7 @@
 //! It is tested against the unmodified Linux driver and a software model of the device, not on
 //! hardware.
 //!
-//! # Features of libmlx5 missing here
+//! # libmlx5 features missing here
 //!
 //! - **Completions of version 0**, written by drivers before Linux 4.5 and old firmware:
 //!   `open_device` fails and names both. The tested kernels begin at 5.10, where every ConnectX-4

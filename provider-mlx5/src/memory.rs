@@ -1,7 +1,7 @@
-//! [`QueueMemory`]: memory of this process that the device reads and writes as a queue, and
+//! [`QueueMemory`]: memory in this process that the device reads and writes as a queue, and
 //! [`AllocatorMemory`], memory from a program's allocator.
 //!
-//! | memory | size | the allocator's resource type |
+//! | memory | size | resource type for the allocator |
 //! |---|---|---|
 //! | a queue | whole pages | `MLX5DV_RES_TYPE_QP`, `_RWQ`, `_SRQ`, `_CQ` |
 //! | the doorbell records of an object | 8 bytes | `MLX5DV_RES_TYPE_DBR` |
@@ -11,15 +11,15 @@
 //!
 //! | value | pages |
 //! |---|---|
-//! | `HUGE` | huge ones, or the queue is not created |
-//! | `PREFER_HUGE`, `ALL` | huge ones, or others where there are none |
-//! | `CONTIG` | contiguous ones, no longer supported by kernels: the queue is not created |
-//! | others | of the usual size |
+//! | `HUGE` | huge pages; without them, the queue is not created |
+//! | `PREFER_HUGE`, `ALL` | huge pages where available, otherwise normal pages |
+//! | `CONTIG` | contiguous pages, which kernels no longer support: the queue is not created |
+//! | others | normal pages |
 //!
 //! # Safety
-//! Memory of an allocator returns to it once neither this process nor the device uses it, which is
-//! not before the kernel has confirmed the end of the object. Memory of an object whose end was not
-//! confirmed never returns.
+//! Memory goes back to its allocator once neither this process nor the device uses it. That is not
+//! before the kernel has confirmed the destruction of the object. If this is never confirmed, the
+//! object's memory never goes back.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -36,7 +36,7 @@ use verbs_core::{Errno, environment, room};
 /// A parent domain's allocator.
 pub(crate) type Allocator = Arc<dyn QueueAllocator>;
 
-/// The object using the memory.
+/// The object that uses the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
     /// The queues of a queue pair.
@@ -52,12 +52,12 @@ pub(crate) enum Resource {
 }
 
 impl Resource {
-    /// Returns the resource type for the allocator.
+    /// Returns the resource type to pass to the allocator.
     const fn resource_type(self) -> u64 {
         (RdmaDriverId::RDMA_DRIVER_MLX5.0 as u64) << 32 | self as u64
     }
 
-    /// Returns the variable that selects its pages, if any.
+    /// Returns the environment variable that selects the queue's pages, if any.
     const fn variable(self) -> Option<&'static str> {
         match self {
             Self::Qp => Some("MLX_QP_ALLOC_TYPE"),
@@ -69,7 +69,7 @@ impl Resource {
     }
 }
 
-/// The pages of a queue.
+/// The kind of pages for a queue's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pages {
     Usual,
@@ -98,7 +98,8 @@ impl Pages {
     }
 }
 
-/// Memory of a program's allocator. It is freed when this is dropped, unless the device has it.
+/// Memory from a program's allocator. It is freed when this value is dropped, unless the device has
+/// it.
 pub(crate) struct AllocatorMemory {
     allocator: Allocator,
     memory: NonNull<u8>,
@@ -112,10 +113,11 @@ unsafe impl Send for AllocatorMemory {}
 unsafe impl Sync for AllocatorMemory {}
 
 impl AllocatorMemory {
-    /// Allocates `len` bytes from an allocator. `None` if it leaves them to the provider.
+    /// Allocates `len` bytes from an allocator. Returns `None` if the allocator leaves the
+    /// allocation to the provider.
     ///
     /// # Errors
-    /// `ENOMEM` if it has none.
+    /// `ENOMEM` if the allocator has no memory.
     pub(crate) fn new(
         allocator: &Allocator,
         kind: Resource,
@@ -135,7 +137,7 @@ impl AllocatorMemory {
         Ok(Some((region, lent)))
     }
 
-    /// Records whether the device has the memory.
+    /// Records whether the device uses the memory.
     pub(crate) fn set_known(&self, is_known: bool) {
         self.is_known.store(is_known, Ordering::Release);
     }
@@ -157,12 +159,12 @@ impl fmt::Debug for AllocatorMemory {
     }
 }
 
-/// The memory of a queue, excluded from forks like registered memory.
+/// A queue's memory. Like registered memory, it is excluded from forks.
 #[derive(Debug)]
 pub(crate) struct QueueMemory {
     _excluded: Excluded,
     region: Region,
-    /// A program's memory.
+    /// The program's memory, if an allocator provided it.
     lent: Option<Arc<AllocatorMemory>>,
 }
 
@@ -176,13 +178,13 @@ impl QueueMemory {
         Self::over(Region::anonymous(in_pages(len))?, None)
     }
 
-    /// Allocates memory for the queues of an object, from a parent domain's allocator or else in
-    /// the pages selected by the environment. Checks that the process has `records` bytes for the
-    /// caller to record the queue's requests once the object exists.
+    /// Allocates memory for an object's queues, from a parent domain's allocator or else in the
+    /// pages the environment selects. Also checks that the process has `records` bytes left, which
+    /// the caller needs for the queue's records once the object exists.
     ///
     /// # Errors
-    /// Same as [`new`](Self::new); `ENOMEM` if the allocator has none, or the process has none for
-    /// the records.
+    /// Same as [`new`](Self::new); `ENOMEM` if the allocator has no memory, or the process has too
+    /// little for the records.
     pub(crate) fn for_object(
         allocator: Option<&Allocator>,
         kind: Resource,
@@ -212,23 +214,23 @@ impl QueueMemory {
         Ok(Self { _excluded: excluded, region, lent })
     }
 
-    /// Returns the memory of a test, unknown to any device.
+    /// Returns memory for a test, unknown to any device.
     pub(crate) const fn of_test(region: Region) -> Self {
         Self { _excluded: Excluded::NONE, region, lent: None }
     }
 
-    /// Returns the bytes.
+    /// Returns the memory region.
     pub(crate) const fn region(&self) -> &Region {
         &self.region
     }
 
-    /// Returns the address for the kernel's commands.
+    /// Returns the memory's address for the kernel's commands.
     pub(crate) fn address(&self) -> u64 {
         self.region.pointer(0, self.region.len()).addr().get() as u64
     }
 
-    /// Records whether the device has the memory, which it keeps from the creation of the object
-    /// until the kernel confirms the object's end.
+    /// Records whether the device uses the memory, which it does from the creation of the object
+    /// until the kernel confirms the object's destruction.
     pub(crate) fn set_known(&self, is_known: bool) {
         if let Some(lent) = &self.lent {
             lent.set_known(is_known);
@@ -236,8 +238,8 @@ impl QueueMemory {
     }
 }
 
-/// Checks that the process has memory for records of `len` bytes and for the small allocations of
-/// the call.
+/// Checks that the process can allocate records of `len` bytes and the small allocations of the
+/// call.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -245,7 +247,7 @@ pub(crate) fn check_records(len: usize) -> Result<(), Errno> {
     room::check(room::CALL.saturating_add(len))
 }
 
-/// Returns a length in whole pages.
+/// Rounds a length up to whole pages.
 fn in_pages(len: usize) -> usize {
     len.max(1).next_multiple_of(page_size())
 }
@@ -260,8 +262,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::doorbell::dbrec::RecordPool;
 
-    /// Runs the test `name` again in another process, and its body only there, because a limit of
-    /// the process would fail other tests.
+    /// Runs the test `name` in another process and executes `body` only there, because the process
+    /// limit would make other tests fail.
     pub(crate) fn in_a_process_of_its_own(name: &str, body: impl FnOnce()) {
         const MARK: &str = "MLX5_TEST_IS_SHORT_OF_MEMORY";
         if std::env::var_os(MARK).is_some() {
@@ -276,8 +278,8 @@ pub(crate) mod tests {
         assert!(output.status.success() && stdout.contains("1 passed"), "{output:?}");
     }
 
-    /// Waits until all other threads sleep. The harness's thread allocates until it waits for the
-    /// test, which may be late on a busy machine.
+    /// Waits until all other threads sleep. The test harness's thread allocates until it waits for
+    /// the test, which may be late on a busy machine.
     fn others_sleep() {
         let deadline = Instant::now() + Duration::from_secs(60);
         let own = std::fs::read_link("/proc/thread-self").unwrap();
@@ -293,7 +295,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Calls a function while the process has only `spare` bytes.
+    /// Calls a function while the process can allocate at most `spare` bytes.
     pub(crate) fn with_no_more_than<R>(spare: usize, call: impl FnOnce() -> R) -> R {
         let mut taken = Vec::<Vec<u8>>::with_capacity(100_000);
         let mut kept = Some(Vec::<u8>::with_capacity(spare));
@@ -318,7 +320,7 @@ pub(crate) mod tests {
         result
     }
 
-    /// An allocator that logs calls, with results set by a test.
+    /// An allocator that logs its calls and returns results set by a test.
     #[derive(Debug)]
     struct Heap {
         reply: fn() -> Reply,
@@ -344,7 +346,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Returns a page of the heap.
+    /// Returns a reply with a page from the heap.
     fn page() -> Reply {
         // SAFETY: the layout has bytes.
         Reply::Own(NonNull::new(unsafe { alloc_zeroed(layout()) }).unwrap())
@@ -392,7 +394,7 @@ pub(crate) mod tests {
 
     #[test]
     fn memory_of_an_allocator_needs_none_of_the_process_and_records_do() {
-        /// An allocator of more memory than a process can have.
+        /// An allocator that returns more memory than a process can have.
         #[derive(Debug)]
         struct Vast;
 

@@ -12,7 +12,7 @@
 //! of the queue, between segments or inside inline data. Its size, `ds`, counts 16-byte units.
 //!
 //! # Safety
-//! The functions store at places that their callers have reserved in a queue. The device does not
+//! The functions store at places in a queue that their callers have reserved. The device does not
 //! read them before the doorbell record covers the entry.
 //!
 //! # References
@@ -23,16 +23,16 @@ use core::ptr::NonNull;
 
 use verbs_core::types::Sge;
 
-/// The size of a basic block of a send queue, in bytes.
+/// The size of a send queue's basic block, in bytes.
 pub(crate) const BLOCK: usize = 64;
 
 /// The unit of an entry's size, in bytes.
 pub(crate) const UNIT: usize = 16;
 
-/// The size of a datagram's address vector.
+/// The size of a datagram's address vector in an entry, in bytes.
 pub(crate) const AV_LEN: usize = 48;
 
-/// `opcode` of a control segment.
+/// The values of `opcode` in a control segment.
 pub(crate) mod opcode {
     pub(crate) const SEND_INVAL: u8 = 0x01;
     pub(crate) const RDMA_WRITE: u8 = 0x08;
@@ -47,53 +47,53 @@ pub(crate) mod opcode {
     pub(crate) const TAG_MATCHING: u8 = 0x28;
 }
 
-/// The segment that changes a tag list, of two units, and its completions.
+/// The two-unit segment that changes a tag list; also, the completions of tag matching.
 pub(crate) mod tag {
     use super::{Words, pair};
 
-    /// Operations of the segment.
+    /// The operations in the segment's `opcode`.
     pub(crate) const NOOP: u8 = 0;
     pub(crate) const APPEND: u8 = 1;
     pub(crate) const REMOVE: u8 = 2;
 
-    /// `flags`: the count of unexpected messages is valid.
+    /// The bit of `flags` for a valid count of unexpected messages.
     const COUNT_IS_VALID: u8 = 1 << 6;
-    /// `flags`: a completion is requested.
+    /// The bit of `flags` that requests a completion.
     const COMPLETES: u8 = 1 << 7;
 
-    /// `app` of a completion of tag matching.
+    /// The value of `app` in a tag matching completion.
     pub(crate) const APP: u8 = 1;
 
-    /// `app_op` of its completions.
+    /// The values of `app_op` in tag matching completions.
     pub(crate) mod done {
-        /// A message matched, and its data follow.
+        /// A message matched; its data follows.
         pub(crate) const CONSUMED: u8 = 0x1;
-        /// The data of a message have arrived.
+        /// The data of a message has arrived.
         pub(crate) const EXPECTED: u8 = 0x2;
         pub(crate) const UNEXPECTED: u8 = 0x3;
         pub(crate) const NO_TAG: u8 = 0x4;
         pub(crate) const APPEND: u8 = 0x5;
         pub(crate) const REMOVE: u8 = 0x6;
         pub(crate) const NOOP: u8 = 0x7;
-        /// Same as `CONSUMED`, for a rendezvous executed by the program.
+        /// Same as `CONSUMED`, for a rendezvous the program executes.
         pub(crate) const CONSUMED_SOFTWARE: u8 = 0x9;
-        /// A message matched, and its data have arrived.
+        /// A message matched, and its data has arrived.
         pub(crate) const CONSUMED_MESSAGE: u8 = 0xa;
-        /// A rendezvous request matched and is in the memory; the program executes it.
+        /// A rendezvous request matched and is in memory; the program executes it.
         pub(crate) const CONSUMED_MESSAGE_SOFTWARE: u8 = 0xb;
         /// A message matched, and its data will not arrive.
         pub(crate) const CANCELED: u8 = 0xc;
     }
 
-    /// Options of an operation.
+    /// The options of an operation.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Operation {
         pub(crate) is_signaled: bool,
-        /// The number of unexpected messages handled by the program.
+        /// The number of unexpected messages the program has handled, to be reported to the device.
         pub(crate) handled: Option<u16>,
     }
 
-    /// Returns a segment.
+    /// Returns the segment for an operation.
     pub(crate) fn segment(opcode: u8, operation: Operation, index: u16, tag: u64, mask: u64) -> [Words; 2] {
         let Operation { is_signaled, handled } = operation;
         let completes = if is_signaled { COMPLETES } else { 0 };
@@ -106,7 +106,7 @@ pub(crate) mod tag {
 /// The offset of `fm_ce_se` in a control segment.
 pub(crate) const FM_CE_SE: usize = 11;
 
-/// `fm_ce_se` of a control segment.
+/// The bits of `fm_ce_se` in a control segment.
 pub(crate) mod control {
     /// Raise a solicited event at the receiver.
     pub(crate) const SOLICITED: u8 = 0x02;
@@ -118,24 +118,24 @@ pub(crate) mod control {
     pub(crate) const FENCE: u8 = 0x80;
 }
 
-/// `byte_count` of a data segment that holds inline data.
+/// The bit of `byte_count` in a data segment that holds inline data.
 pub(crate) const INLINE: u32 = 1 << 31;
 
-/// `lkey` of the data segment that ends a receive list.
+/// The `lkey` in the data segment that ends a receive list.
 pub(crate) const INVALID_LKEY: u32 = 0x100;
 
 /// A 16-byte unit as two numbers, each stored big-endian.
 pub(crate) type Words = [u64; 2];
 
-/// Joins two 32-bit numbers, stored in this order.
+/// Joins two 32-bit numbers, the first of which is stored first.
 #[inline(always)]
 pub(crate) const fn pair(first: u32, second: u32) -> u64 {
     ((first as u64) << 32) | second as u64
 }
 
 /// Stores a control segment from words in device format: the block and the operation, the queue
-/// pair's number and the size, and the flags and the immediate data. The first 8 bytes are also the
-/// doorbell's value.
+/// pair's number and the size, the flags, and the immediate data. The first 8 bytes are also the
+/// value of the doorbell.
 ///
 /// # Safety
 /// Same as [`store`].
@@ -164,7 +164,7 @@ pub(crate) unsafe fn head(at: NonNull<u8>) -> u64 {
     u64::from_be(unsafe { at.cast::<u64>().read() })
 }
 
-/// Returns the size of an entry, in units.
+/// Returns the number of units in an entry.
 ///
 /// # Safety
 /// Same as [`head`].
@@ -190,27 +190,27 @@ pub(crate) const fn data(sge: &Sge) -> Words {
 /// The data segment at the end of a list shorter than its entry.
 pub(crate) const TERMINATOR: Words = [pair(0, INVALID_LKEY), 0];
 
-/// Returns the segment that names the next entry of a shared receive queue.
+/// Returns the segment that links to the next entry of a shared receive queue.
 #[inline(always)]
 pub(crate) const fn link(next: u32) -> Words {
     [pair(next & 0xffff, 0), 0]
 }
 
-/// Stores a unit.
+/// Stores one unit.
 ///
 /// # Safety
-/// The 16 bytes at `at` are writable and aligned to 8. Nothing else accesses them now.
+/// The 16 bytes at `at` are writable and aligned to 8. Nothing else accesses them during the call.
 #[inline(always)]
 pub(crate) unsafe fn store(at: NonNull<u8>, words: Words) {
     // SAFETY: the caller's promise.
     unsafe { at.cast::<Words>().write([words[0].to_be(), words[1].to_be()]) }
 }
 
-/// Stores 1 to 44 bytes of inline data and returns the number of their units.
+/// Stores 1 to 44 bytes of inline data with their header. Returns the number of units.
 ///
 /// # Safety
-/// The units are writable, and nothing else accesses them now; `length` bytes are readable at
-/// `from`.
+/// The units are writable, and nothing else accesses them during the call; `length` bytes are
+/// readable at `from`.
 #[inline(always)]
 pub(crate) unsafe fn store_inline(at: NonNull<u8>, from: *const u8, length: u32) -> u32 {
     let header = |length: u32| (INLINE | length).to_be();
@@ -229,7 +229,8 @@ pub(crate) unsafe fn store_inline(at: NonNull<u8>, from: *const u8, length: u32)
     inline_units(length)
 }
 
-/// Copies 1 to 48 bytes without a call. Copies overlap if no size fits.
+/// Copies 1 to 48 bytes without a call. Copies overlap where their sizes do not add up to the
+/// length.
 ///
 /// # Safety
 /// `length` bytes are readable at `from` and writable at `to` and do not overlap.
@@ -259,25 +260,25 @@ unsafe fn copy_short(from: *const u8, to: NonNull<u8>, length: usize) {
     }
 }
 
-/// Copies a number at `offset` bytes.
+/// Copies a number from byte `offset` of `from` to byte `offset` of `to`.
 ///
 /// # Safety
-/// The bytes of the number are readable and writable there and do not overlap.
+/// The bytes of the number are readable and writable there, and the two places do not overlap.
 #[inline(always)]
 unsafe fn copy_at<T>(from: *const u8, to: NonNull<u8>, offset: usize) {
     // SAFETY: the caller's promise.
     unsafe { to.add(offset).cast::<T>().write_unaligned(from.add(offset).cast::<T>().read_unaligned()) };
 }
 
-/// Returns the number of units of `length` bytes of inline data.
+/// Returns the number of units for `length` bytes of inline data.
 #[inline(always)]
 pub(crate) const fn inline_units(length: u32) -> u32 {
     // A shift, because division with rounding up takes more instructions.
     if length == 0 { 0 } else { (length + 4 + (UNIT as u32 - 1)) >> UNIT.trailing_zeros() }
 }
 
-/// The position of an entry's next segment in a send queue. It continues at the start of the queue
-/// when it reaches the end.
+/// The position of an entry's next segment in a send queue. At the end of the queue, it continues
+/// at the start.
 ///
 /// # Safety
 /// `start..end` is the queue's memory, whose length is a multiple of [`BLOCK`]; `at` lies inside,
@@ -287,7 +288,7 @@ pub(crate) struct Cursor {
     at: NonNull<u8>,
     start: NonNull<u8>,
     end: NonNull<u8>,
-    /// The number of units stored so far.
+    /// The number of units stored so far, including the control segment.
     pub(crate) ds: u32,
 }
 
@@ -307,7 +308,7 @@ impl Cursor {
         }
     }
 
-    /// Stores a unit.
+    /// Stores one unit.
     ///
     /// # Safety
     /// The unit belongs to the entry, which the device does not read yet.
@@ -322,7 +323,7 @@ impl Cursor {
         self.ds += 1;
     }
 
-    /// Stores the elements of a list, except empty ones.
+    /// Stores a data segment per element of a list, except for empty elements.
     ///
     /// # Safety
     /// Same as [`put`](Self::put), for one unit per element.
@@ -336,11 +337,11 @@ impl Cursor {
         }
     }
 
-    /// Stores the bytes of a list as inline data of `length` bytes.
+    /// Stores the bytes named by a list as inline data, `length` bytes in total.
     ///
     /// # Safety
-    /// Same as [`put`](Self::put), for [`inline_units`]. The elements are readable memory of this
-    /// process, `length` bytes in total.
+    /// Same as [`put`](Self::put), for [`inline_units`] units. The elements name readable memory of
+    /// this process, `length` bytes in total.
     pub(crate) unsafe fn put_inline(&mut self, list: impl Iterator<Item = Sge>, length: u32) {
         if length == 0 {
             return;
@@ -375,7 +376,7 @@ impl Cursor {
         self.skip(units);
     }
 
-    /// Moves past stored units.
+    /// Moves past units that were stored.
     fn skip(&mut self, units: u32) {
         // SAFETY: both lie in the queue's memory.
         let (at, len) =

@@ -1,8 +1,9 @@
-//! Barriers in the built code: the functions of this program that ring and poll, as disassembled by
-//! `objdump`, have the right instructions in the right order on every path.
+//! Barriers in the built code: checks with `objdump` that this program's functions for ringing and
+//! polling have the right instructions in the right order on every path.
 //!
-//! Each relevant instruction is a letter. A path from the start of a function to its end is a word;
-//! the paths follow all of its jumps. Calls are skipped, so a word covers only the function itself.
+//! Each relevant instruction is a letter, and each path from the start of a function to its end is
+//! a word. The paths follow all jumps. Calls are skipped, so a word covers only the function
+//! itself.
 //!
 //! | letter | meaning | x86-64 | aarch64 |
 //! |---|---|---|---|
@@ -19,14 +20,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// A checked place in the built code.
+/// A function whose instructions are checked.
 struct Site {
     name: &'static str,
-    /// The function: a whole name, or part of a mangled one.
+    /// The function's symbol: the whole name, or part of a mangled name.
     symbol: &'static str,
-    /// The word of at least one path, in aarch64 letters.
+    /// The word that at least one path must have, in aarch64 letters.
     full: &'static str,
-    /// The words of the other paths; `None` for a poller, which must not read anything [too
+    /// The words the other paths may have; `None` for a poller, which must not read anything [too
     /// early](TOO_EARLY).
     others: Option<&'static [&'static str]>,
 }
@@ -69,10 +70,10 @@ const SITES: &[Site] = &[
     Site { name: "a lent completion", symbol: "mlx5_bench_lend_1_static", full: "OFUR", others: None },
 ];
 
-/// Checks each site, prints a line for it, and returns whether all are right.
+/// Checks each site and prints one line per site. Returns whether all are right.
 ///
 /// # Errors
-/// The program cannot be disassembled, or the architecture is not supported.
+/// If the program cannot be disassembled, or the architecture is not supported.
 pub(crate) fn check() -> Result<bool, String> {
     let arch = Arch::of_program()?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -151,15 +152,16 @@ impl Arch {
         }
     }
 
-    /// Returns the disassembler: the host's, if the program runs in an emulator.
+    /// Returns the name of the disassembler: the cross disassembler, if present, for a program that
+    /// runs in an emulator.
     fn objdump(self) -> &'static str {
         const CROSS: &str = "aarch64-linux-gnu-objdump";
         let is_there = || Command::new(CROSS).arg("--version").output().is_ok();
         if self == Self::Aarch64 && is_there() { CROSS } else { "objdump" }
     }
 
-    /// Returns a word without a request field that looks like a record: more stores follow, and
-    /// then the record.
+    /// Returns a word without its first letter if that is a request field that only looks like a
+    /// record: more stores follow, and then the real record.
     fn without_fields(self, word: String) -> String {
         match word.strip_prefix("Rs") {
             Some(rest) if self == Self::X86_64 && rest.contains('R') => rest.to_owned(),
@@ -167,7 +169,7 @@ impl Arch {
         }
     }
 
-    /// Translates a word of aarch64 to this architecture.
+    /// Translates a word from aarch64 letters to this architecture.
     fn word(self, word: &str) -> String {
         word.chars().filter(|letter| self == Self::Aarch64 || !matches!(letter, 'T' | 'F')).collect()
     }
@@ -180,12 +182,12 @@ struct Instruction {
     operands: String,
 }
 
-/// Reads the lines of a disassembly, `  1234:\tmov    eax,DWORD PTR [rdi]`.
+/// Parses the lines of a disassembly, such as `  1234:\tmov    eax,DWORD PTR [rdi]`.
 fn instructions(text: &str) -> Vec<Instruction> {
     let lines = text.lines().filter_map(|line| {
         let (address, code) = line.split_once(":\t")?;
         let address = u64::from_str_radix(address.trim(), 16).ok()?;
-        // A comment has a space behind its mark, an immediate of aarch64 has none.
+        // A comment has a space after its mark, an aarch64 immediate has none.
         let code = code.split("// ").next()?.split("# ").next()?.trim();
         let (name, operands) = code.split_once(char::is_whitespace).unwrap_or((code, ""));
         Some(Instruction { address, name: name.to_owned(), operands: operands.trim().to_owned() })
@@ -193,9 +195,9 @@ fn instructions(text: &str) -> Vec<Instruction> {
     lines.collect()
 }
 
-/// Returns the words of all paths through a function, without stores before the first other letter
-/// and after the last one; without any stores, the ends of the words. Code reached only through a
-/// jump table starts separate paths.
+/// Returns the words of all paths through a function. Stores before the first other letter and
+/// after the last one are left out. If `with_stores` is false, all stores are left out and only the
+/// ends of the words are kept. Code reached only through a jump table starts separate paths.
 fn words(arch: Arch, code: &[Instruction], with_stores: bool) -> BTreeSet<String> {
     let places: BTreeMap<u64, usize> =
         code.iter().enumerate().map(|(place, one)| (one.address, place)).collect();
@@ -217,7 +219,7 @@ fn words(arch: Arch, code: &[Instruction], with_stores: bool) -> BTreeSet<String
             let next = place + if let Some(Letter::Block(len)) = letter { len } else { 1 };
             reached.extend(place..next);
             match letter {
-                // Fields of the entry already handed over.
+                // Fields of an entry that was already handed over.
                 Some(Letter::Owner(of)) if word.ends_with('U') && of == base => {}
                 Some(Letter::UserIndex(_)) if word.ends_with('U') => {}
                 Some(Letter::Owner(of)) => {
@@ -240,7 +242,7 @@ fn words(arch: Arch, code: &[Instruction], with_stores: bool) -> BTreeSet<String
             if !base.is_empty() && writes(&code[place], &base) {
                 base.clear();
             }
-            // A poller has loops: its rule needs only the end of a word.
+            // A poller has loops: its rule needs only the ends of words.
             if !with_stores {
                 word.drain(..word.len().saturating_sub(LAST));
             }
@@ -257,21 +259,22 @@ fn words(arch: Arch, code: &[Instruction], with_stores: bool) -> BTreeSet<String
     found
 }
 
-/// The number of letters kept of a poller's word.
+/// The number of letters kept at the end of a poller's word.
 const LAST: usize = 6;
 
 enum Letter {
     One(char),
     Store,
-    /// A block is copied, in this number of instructions.
+    /// A block is copied with this number of instructions.
     Block(usize),
-    /// An owner is read relative to this base.
+    /// The owner of a completion is read, relative to this base.
     Owner(String),
-    /// The user index of the same completion is read relative to this base.
+    /// The user index of the same completion is read, relative to this base.
     UserIndex(String),
 }
 
-/// Returns the letter of the instruction at a position; `base` belongs to the last owner.
+/// Returns the letter for the instruction at a position; `base` is the base address of the last
+/// owner read.
 fn letter(arch: Arch, code: &[Instruction], place: usize, base: &str) -> Option<Letter> {
     let one = &code[place];
     let (name, operands) = (one.name.as_str(), one.operands.as_str());
@@ -295,7 +298,8 @@ fn letter(arch: Arch, code: &[Instruction], place: usize, base: &str) -> Option<
             if let Some(of) = at(from, 63).filter(|_| from.contains("BYTE PTR")) {
                 return Some(Letter::Owner(of));
             }
-            // The base may at first be the sum of two registers and later be in the first of them.
+            // At first the base may be the sum of two registers, which later is in the first of
+            // them.
             if from.starts_with("DWORD PTR")
                 && let Some(of) = at(from, 32)
                 && (of == base || base.starts_with(&format!("{of}+")))
@@ -350,7 +354,7 @@ fn writes(one: &Instruction, register: &str) -> bool {
     first(one) == register && !only_reads
 }
 
-/// Returns the base of an address with this offset: of `[rax+0x3f]`, `[x8, #63]`.
+/// Returns the base of an address with this offset, such as `[rax+0x3f]` or `[x8, #63]`.
 fn at(operand: &str, offset: u64) -> Option<String> {
     let inner = operand.split_once('[')?.1.split_once(']')?.0;
     let (base, told) = inner.rsplit_once("+0x").or_else(|| inner.rsplit_once(", #"))?;
@@ -358,7 +362,7 @@ fn at(operand: &str, offset: u64) -> Option<String> {
     (u64::from_str_radix(told, radix).ok()? == offset).then(|| base.to_owned())
 }
 
-/// Returns the target of an instruction that jumps to a known position, and whether the next
+/// Returns an instruction's jump target, if it jumps to a fixed address, and whether the next
 /// instruction may follow it.
 fn jump(arch: Arch, one: &Instruction) -> (Option<u64>, bool) {
     let (name, operands) = (one.name.as_str(), one.operands.as_str());

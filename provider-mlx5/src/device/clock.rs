@@ -2,7 +2,7 @@
 //!
 //! | read-only page | contents |
 //! |---|---|
-//! | core clock | a register of the device: its clock, in two halves |
+//! | core clock | a device register with the clock, in two halves |
 //! | clock info | the kernel's conversion of the device's clock to the time since 1970 |
 //!
 //! # Safety
@@ -27,17 +27,17 @@ use verbs_core::ring::{Region, barrier, page_size};
 
 use crate::direct::ClockInfo;
 
-/// The device's clock, as far as offered by the kernel.
+/// The device's clock, as far as the kernel offers access to it.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    /// The register's page and its offset there.
+    /// The page with the register and the register's offset in the page.
     cycles: Option<(Region, usize)>,
     info: Option<Region>,
 }
 
 impl Clock {
-    /// Maps the pages offered by the driver in its reply to the creation of the context. Pages that
-    /// cannot be mapped are treated as missing.
+    /// Maps the pages offered by the driver in its reply to the command that creates the context.
+    /// Pages that cannot be mapped are treated as missing.
     pub(crate) fn new(kernel: &Kernel, reply: &Mlx5IbAllocUcontextResp) -> Self {
         let mask = Mlx5IbAllocUcontextRespMask::from_bits_retain(reply.comp_mask);
         let has_cycles =
@@ -92,10 +92,10 @@ impl Clock {
         self.info.as_ref().map(|page| unsafe { page.read(offset_of!(IbUverbsClockInfo, overflow_period)) })
     }
 
-    /// Returns the kernel's conversion.
+    /// Returns the kernel's clock conversion.
     ///
     /// # Errors
-    /// `EINVAL` if there is none; `EBUSY` if the kernel's update does not finish.
+    /// `EINVAL` if the kernel offers none; `EBUSY` if the kernel's update does not finish.
     pub(crate) fn info(&self) -> Result<ClockInfo, Errno> {
         let page = self.info.as_ref().ok_or(Errno::INVAL)?;
         read(page).ok_or(Errno::BUSY)
@@ -108,17 +108,17 @@ impl Clock {
     }
 }
 
-/// Returns a device-written time since 1970, in nanoseconds: the device writes seconds and
-/// nanoseconds within them.
+/// Converts a time written by the device, in seconds and nanoseconds since 1970, to nanoseconds.
 pub(crate) fn real_time(timestamp: u64) -> u64 {
     let (seconds, nanoseconds) = (timestamp >> 32, timestamp & u64::from(u32::MAX));
     seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
 }
 
-/// The maximum number of reads of a page while the kernel updates it with a few stores.
+/// The maximum number of reads of a page while the kernel updates it; an update takes only a few
+/// stores.
 const PATIENCE: u32 = 1 << 20;
 
-/// Returns the conversion in a page.
+/// Reads the clock conversion from a page; `None` if the kernel's update does not finish.
 fn read(page: &Region) -> Option<ClockInfo> {
     macro_rules! field {
         ($name:ident) => {
@@ -150,7 +150,7 @@ fn read(page: &Region) -> Option<ClockInfo> {
     None
 }
 
-/// Returns the time of a reading of the clock.
+/// Converts a reading of the clock to a time.
 fn apply(info: &ClockInfo, cycles: u64) -> u64 {
     let scale = |delta: u64| delta.wrapping_mul(info.mult.into());
     let shift = |scaled: u64| scaled.checked_shr(info.shift).unwrap_or(0);
@@ -158,7 +158,7 @@ fn apply(info: &ClockInfo, cycles: u64) -> u64 {
     if ahead <= info.mask / 2 {
         return info.nsec.wrapping_add(shift(scale(ahead).wrapping_add(info.frac)));
     }
-    // A time before the last update.
+    // The reading precedes the last update.
     let behind = info.last_cycles.wrapping_sub(cycles) & info.mask;
     info.nsec.wrapping_sub(shift(scale(behind).wrapping_sub(info.frac)))
 }

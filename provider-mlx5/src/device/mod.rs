@@ -1,20 +1,20 @@
-//! [`Device`]: the shared state of a context's objects and the agreement with the kernel's driver
+//! [`Device`]: the shared state of a context's objects and the negotiation with the kernel's driver
 //! when the context is opened.
 //!
-//! The context's creation announces to the driver that completions may contain the program's
-//! numbers (version 1), and that this provider allocates doorbell registers one page at a time.
-//! Older drivers may lack either:
+//! The command that creates the context tells the driver that completions may contain user indices
+//! (version 1), and that this provider allocates doorbell registers one page at a time. Older
+//! drivers may lack either:
 //!
 //! | driver | request | reply | result |
 //! |---|---|---|---|
-//! | Linux 5.8 and newer | the whole | no registers | they are allocated for queue pairs |
+//! | Linux 5.8 and newer | the whole | no registers | registers are allocated for queue pairs |
 //! | Linux 4.11 and newer | the whole | registers | the context's registers are used, see [`uar`] |
-//! | Linux 4.5 and newer | up to `lib_caps` | registers | as before, a page has one UAR |
+//! | Linux 4.5 and newer | up to `lib_caps` | registers | as above, but a page has one UAR |
 //! | before Linux 4.5 | up to `max_cqe_version` | no version | refused |
 //!
-//! A driver that rejects a request with unknown fields gets a shorter one. Fields of the reply
-//! unknown to the driver are 0, which stands for its behaviour before the field existed. No object
-//! of this provider needs DevX, so the context is opened without it.
+//! A driver that rejects a request with unknown fields gets a shorter request. Reply fields that
+//! the driver does not know are 0, which stands for its behaviour before the field existed. No
+//! object of this provider needs DevX, so the context is opened without it.
 //!
 //! `MLX5_DYN_UAR=0` in the environment requests registers with the context even from a driver of
 //! Linux 5.8 or newer. Such a context cannot be imported, and the numbers of its registers in the
@@ -23,11 +23,11 @@
 //! # Safety
 //! The command's input contains no addresses.
 //!
-//! Here the crate takes the right to command the context, once for all its files. The [`Kernel`]
-//! does not leave the crate. The objects keep the promises of
-//! [`Uverbs`](verbs_core::channel::Uverbs): each changes and destroys only the kernel object that
-//! it created, when its owner requests it. A queue posts only requests covered by the promises of
-//! the unsafe posting functions' callers.
+//! This file obtains the right to send commands to the context, once for the whole crate. The
+//! [`Kernel`] does not leave the crate. The objects keep the promises of
+//! [`Uverbs`](verbs_core::channel::Uverbs): each changes and destroys only the kernel object it
+//! created, when its owner requests it. A queue posts only requests covered by the promises of the
+//! unsafe posting functions' callers.
 //!
 //! # References
 //! rdma-core `providers/mlx5/mlx5.c` (`mlx5_alloc_context`); Linux
@@ -67,17 +67,17 @@ use crate::direct::ContextDirect;
 use crate::doorbell::dbrec::RecordPool;
 use crate::doorbell::registers::Registers;
 
-/// The number of registers requested from a driver that allocates them with the context, for queue
-/// pairs without their own.
+/// The number of registers requested from a driver that allocates them with the context. They serve
+/// queue pairs that have no register to themselves.
 const TOTAL_BFREGS: u32 = 16;
 
-/// The number of these registers that the driver dedicates to one queue pair each.
+/// The number of those registers the driver dedicates to one queue pair each.
 const LOW_LATENCY_BFREGS: u32 = 4;
 
-/// The environment variable that requests registers with the context if it is 0.
+/// The environment variable that, if set to 0, requests registers with the context.
 const DYN_UAR: &str = "MLX5_DYN_UAR";
 
-/// The version of completions with the program's numbers.
+/// The version of completions that contain user indices.
 pub(crate) const CQE_VERSION: u8 = 1;
 
 /// The shared state of a context's objects.
@@ -88,27 +88,28 @@ pub(crate) struct Device {
     pub(crate) registers: Arc<Registers>,
     pub(crate) clock: Clock,
     pub(crate) regions: Arc<Regions>,
-    /// Whether another owner of its file may have registered memory, to be imported here.
+    /// Whether another owner of the device's file may have registered memory, which this context
+    /// may import.
     pub(crate) is_imported: bool,
     pub(crate) records: Arc<RecordPool>,
     /// Held for reading while creating an object that completes to a queue, and for writing while
-    /// destroying a completion queue, because the kernel reuses its handle at once.
+    /// destroying a completion queue, because the kernel may reuse its handle at once.
     cq_names: ForkRwLock<()>,
     user_indices: Arc<UserIndices>,
     /// Whether the driver takes and returns connection options.
     pub(crate) has_ece: bool,
     /// Whether the device can write the system's time into completions.
     pub(crate) has_real_time: bool,
-    /// Whether the device requires the link layer's header of a frame in an entry.
+    /// Whether the device requires a copy of each frame's link layer header in the entry.
     pub(crate) needs_l2_header: bool,
-    /// The key of elements that read as zeros and discard writes.
+    /// The key whose memory reads as zeros and discards writes.
     pub(crate) null_key: Option<u32>,
-    /// Whether the driver resolves the Ethernet address of an address handle.
+    /// Whether the driver resolves the Ethernet address for an address handle.
     pub(crate) resolves_ah: bool,
     caps: ForkLock<Option<DeviceCapFlags>>,
-    /// The driver's part of the device's attributes.
+    /// The driver-specific part of the device's attributes.
     queried: ForkLock<Option<Mlx5IbQueryDeviceResp>>,
-    /// The driver's reply to the creation of the context.
+    /// The driver's reply to the command that creates the context.
     reply: Mlx5IbAllocUcontextResp,
     ports: ForkLock<Option<Arc<[Port]>>>,
 }
@@ -116,19 +117,19 @@ pub(crate) struct Device {
 /// The limits of a device, reported by its driver on opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// The size of the longest entry of a send queue, in bytes.
+    /// The maximum size of a send queue entry, in bytes.
     pub(crate) max_sq_desc_sz: u32,
-    /// The size of the longest entry of a receive queue, in bytes.
+    /// The maximum size of a receive queue entry, in bytes.
     pub(crate) max_rq_desc_sz: u32,
-    /// The maximum number of blocks of a send queue.
+    /// The maximum number of blocks in a send queue.
     pub(crate) max_send_wqebb: u32,
-    /// The maximum number of entries of a receive queue.
+    /// The maximum number of entries in a receive queue.
     pub(crate) max_recv_wr: u32,
-    /// The maximum number of entries of a shared receive queue.
+    /// The maximum number of entries in a shared receive queue.
     pub(crate) max_srq_recv_wr: u32,
 }
 
-/// The properties of a port needed by address handles.
+/// The port properties that address handles need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Port {
     pub(crate) is_ethernet: bool,
@@ -149,11 +150,11 @@ impl Device {
         Self::new(kernel, &reply)
     }
 
-    /// Shares the context of a device's file opened by another owner.
+    /// Opens a device through a file opened by another owner, and shares that owner's context.
     ///
     /// # Errors
     /// Same as [`open`](Self::open); `EINVAL` for a context created with registers, because the
-    /// owners would use the same ones.
+    /// owners would use the same registers.
     pub(crate) fn import(info: &DeviceInfo, file: OwnedFd) -> Result<Arc<Self>> {
         use uverbs_abi::mlx5_user_ioctl_cmds::MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX;
         let mut reply = Mlx5IbAllocUcontextResp::default();
@@ -175,7 +176,7 @@ impl Device {
         Ok(device)
     }
 
-    /// Creates a context over the kernel's, with the driver's reply.
+    /// Creates a context over the kernel's context, with the driver's reply.
     ///
     /// # Errors
     /// Same as [`open`](Self::open).
@@ -228,15 +229,15 @@ impl Device {
         }))
     }
 
-    /// Prevents completion queues from being destroyed.
+    /// Keeps completion queues from being destroyed while the guard lives.
     ///
     /// # Errors
-    /// `ENODEV` in a forked child whose parent was destroying one.
+    /// `ENODEV` in a forked child whose parent was destroying a completion queue.
     pub(crate) fn cqs(&self, verb: &'static str) -> Result<ForkReadGuard<'_, ()>> {
         self.cq_names.read().map_err(|lost| self.of_parent(verb, lost))
     }
 
-    /// Prevents the creation of objects that complete to a queue.
+    /// Keeps objects that complete to a queue from being created while the guard lives.
     ///
     /// # Errors
     /// Same as [`cqs`](Self::cqs).
@@ -244,7 +245,7 @@ impl Device {
         self.cq_names.write().map_err(|lost| self.of_parent(verb, lost))
     }
 
-    /// Checks that regions can be registered.
+    /// Checks that regions can be registered in this process.
     ///
     /// # Errors
     /// `ENODEV` in a forked child whose parent was changing the table of regions.
@@ -252,14 +253,15 @@ impl Device {
         if self.regions.is_lost() { Err(self.of_parent(verb, Lost)) } else { Ok(()) }
     }
 
-    /// Returns the error of a verb that needs a lock held by a thread of the parent process.
+    /// Returns the error of a verb that needs a lock which a thread of the parent process held at
+    /// the fork.
     pub(crate) fn of_parent(&self, verb: &'static str, lost: Lost) -> Error {
         let reason =
             "another thread of the parent process was using the device at the fork; open the device again";
         self.error(verb, lost.into()).because(Cause::Other { reason: reason.into() })
     }
 
-    /// Takes a number for use in completions.
+    /// Takes a user index, which completions will contain.
     ///
     /// # Errors
     /// Same as [`UserIndices::take`].
@@ -274,7 +276,7 @@ impl Device {
         })
     }
 
-    /// Returns the device's capabilities; empty if the query fails now.
+    /// Returns the device's capabilities; empty if the query fails.
     fn caps(&self) -> DeviceCapFlags {
         let known = *self.caps.lock_or(|| None);
         known.unwrap_or_else(|| match self.kernel.query_device() {
@@ -283,7 +285,7 @@ impl Device {
         })
     }
 
-    /// Returns whether the device has memory windows bound by requests.
+    /// Returns whether the device supports memory windows bound by work requests.
     pub(crate) fn has_windows(&self) -> bool {
         self.caps().intersects(DeviceCapFlags::MEM_WINDOW | DeviceCapFlags::MEM_WINDOW_TYPE_2B)
     }
@@ -293,7 +295,7 @@ impl Device {
         self.caps().contains(DeviceCapFlags::RAW_IP_CSUM)
     }
 
-    /// Returns the driver's part of the device's attributes.
+    /// Returns the driver-specific part of the device's attributes.
     pub(crate) fn queried(&self) -> Result<Mlx5IbQueryDeviceResp> {
         let known = *self.queried.lock_or(|| None);
         if let Some(queried) = known {
@@ -315,7 +317,7 @@ impl Device {
             max_clock_info_update_nsec: self.clock.overflow_period(),
             core_clock: self.clock.register(),
             flow_action_flags: self.reply.flow_action_flags.into(),
-            // As in libmlx5, which opens a device even if its query fails.
+            // Same as libmlx5, which opens a device even if its query fails.
             queried: match self.has_own_attrs() {
                 true => self.queried().unwrap_or_default(),
                 false => Mlx5IbQueryDeviceResp::default(),
@@ -323,7 +325,8 @@ impl Device {
         }
     }
 
-    /// Returns whether the driver adds to the device's attributes. Other drivers reject the query.
+    /// Returns whether the driver adds attributes to the device query. Other drivers reject a query
+    /// for them.
     pub(crate) fn has_own_attrs(&self) -> bool {
         let commands = Mlx5UserCmdsSuppUhw::from_bits_retain(self.reply.cmds_supp_uhw);
         commands.contains(Mlx5UserCmdsSuppUhw::MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE)
@@ -353,13 +356,13 @@ impl Device {
         Ok(usize::from(port_num).checked_sub(1).and_then(|port| ports.get(port)).copied())
     }
 
-    /// Returns the error of a queue whose `bytes` could not be allocated.
+    /// Returns the error for a queue whose memory, `bytes` long, could not be allocated.
     pub(crate) fn short(&self, verb: &'static str, errno: Errno, bytes: usize) -> Error {
         let error = self.error(verb, errno);
         if errno == Errno::NOMEM { error.because(Cause::Allocation { bytes: bytes as u64 }) } else { error }
     }
 
-    /// Returns an error of a verb on this device.
+    /// Returns an error with this verb and device.
     pub(crate) fn error(&self, verb: &'static str, errno: Errno) -> Error {
         self.kernel.uverbs().error(verb, errno)
     }
@@ -375,10 +378,10 @@ impl Drop for Device {
     }
 }
 
-/// Opens a context with the longest request accepted by its driver and returns the driver's reply.
+/// Opens a context with the longest request the driver accepts and returns the driver's reply.
 ///
 /// # Errors
-/// The errno for the shortest request.
+/// The driver's errno for the shortest request.
 fn negotiate(
     has_dyn_uar: bool,
     mut open: impl FnMut(Uhw<'_>) -> Result<Arc<KernelContext>>,
@@ -408,13 +411,13 @@ fn negotiate(
     with(offset_of!(Mlx5IbAllocUcontextReqV2, max_cqe_version))
 }
 
-/// The number of the kernel's driver.
+/// The driver's number in the kernel.
 pub(crate) const DRIVER_ID: u32 = RdmaDriverId::RDMA_DRIVER_MLX5.0;
 
-/// The tag of this provider's address vectors.
+/// The tag of address vectors from this provider.
 pub(crate) const AV_TAG: u32 = DRIVER_ID;
 
-/// Formats the firmware version: three numbers, of 16, 16 and 16 bits.
+/// Formats the firmware version: three 16-bit numbers.
 pub(crate) fn fw_ver(raw: u64) -> String {
     format!("{}.{}.{:04}", (raw >> 32) & 0xffff, (raw >> 16) & 0xffff, raw & 0xffff)
 }
@@ -442,12 +445,13 @@ pub(crate) mod tests {
         KernelContext::new(uverbs, Path::new("/nonexistent"), fw_ver, uhw)
     }
 
-    /// Returns the kernel's reply to the creation of a context and the driver's.
+    /// Expects any command and replies as the kernel and the driver do to the creation of a
+    /// context.
     fn opened(reply: &[u8]) -> Expect {
         Expect::anything(Reply::outputs([&1_u32.to_ne_bytes(), &0_u64.to_ne_bytes(), reply]))
     }
 
-    /// Returns a context of a scripted kernel.
+    /// Returns a context over a scripted kernel.
     pub(crate) fn kernel() -> (Kernel, Scripted) {
         let script = Scripted::new([opened(&[])]);
         // SAFETY: as for a device's.
@@ -461,7 +465,8 @@ pub(crate) mod tests {
         (context.into_device(), script)
     }
 
-    /// Opens a device whose context came with 2 registers; up to `num_dyn_bfregs` may follow.
+    /// Opens a device whose context came with 2 registers; up to `num_dyn_bfregs` more may be
+    /// allocated.
     pub(crate) fn with_registers(num_dyn_bfregs: u32) -> (Arc<Device>, Scripted) {
         let (kernel, script) = kernel();
         script.expect_map(0x300 * page_size() as u64, page_size(), Region::plain(page_size()));
@@ -519,12 +524,12 @@ pub(crate) mod tests {
         assert_eq!(fw_ver(0x0010_001c_0006), "16.28.0006");
     }
 
-    /// The request: 16 registers, 4 of them low-latency, no flags, then a version of completions
-    /// and the library's properties.
+    /// The request: 16 registers, 4 of them low-latency, no flags, then the completion version and
+    /// the library's capabilities.
     const FIRST: &str = "10000000040000000000000000000000";
     const VERSION: &str = "0100000000000000";
 
-    /// Returns the command that creates a context with this request.
+    /// Expects the command that creates a context with this request.
     fn get_context(request: &str, reply: Reply) -> Expect {
         let len = size_of::<Mlx5IbAllocUcontextResp>();
         let text = format!(
@@ -625,7 +630,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Opens a device whose driver's reply ends after `len` bytes; its registers came with the
+    /// Opens a device whose driver's reply is cut after `len` bytes; its registers came with the
     /// context.
     fn with_reply_of(len: usize) -> Result<Arc<Device>> {
         let (kernel, script) = kernel();
@@ -666,7 +671,7 @@ pub(crate) mod tests {
         assert_eq!((device.needs_l2_header, device.null_key), (false, None));
         assert_eq!(device.registers.take(&device.kernel).name(), Name::Chosen);
         assert_eq!(device.direct().max_dynamic_registers, 0);
-        // Without a key that discards writes, whose number would be 0.
+        // The device has no key that discards writes, whose number would be 0.
         let device = until!(dump_fill_mkey).unwrap();
         assert_eq!((device.null_key, device.direct().max_dynamic_registers), (None, 1024));
         let device = with_reply_of(size_of::<Mlx5IbAllocUcontextResp>()).unwrap();

@@ -1,4 +1,4 @@
-//! The properties of the device and its ports: the kernel's and those reported only by the driver.
+//! Properties of the device and its ports, from the kernel and from the driver.
 //!
 //! # References
 //! `ibv_query_device_ex(3)`; rdma-core `providers/mlx5/verbs.c` (`mlx5_query_device_ex`)
@@ -23,7 +23,7 @@ impl Device {
         &self.kernel
     }
 
-    /// Returns the attributes of the device, and the driver's part of them, if any.
+    /// Returns the attributes of the device, and the driver-specific part, if any.
     ///
     /// # Errors
     /// Same as [`DeviceOps::query_device_ex`].

@@ -1,16 +1,16 @@
-//! [`Regions`]: the memory regions of a context by their local keys.
+//! [`Regions`]: a context's memory regions, found by local key.
 //!
-//! This process copies data that comes with a completion, and the device has compared no key for
-//! it. The poller therefore performs the device's checks: it finds the region of the element's key,
-//! and compares the protection domain, the range and the rights. It also locates the bytes, which
-//! are at the element's address only if the region was registered that way.
+//! The process itself copies data that comes with a completion, and for that data the device has
+//! compared no key. So the poller performs the device's checks: it looks up the region by the
+//! element's key, and compares the protection domain, the range and the rights. It also locates the
+//! bytes, which are at the element's address only if the region was registered with that address.
 //!
-//! The table contains a region from its registration until its end is requested. Requests that name
-//! it afterwards are faults of the program and end in an error. A region imported into its own
-//! context keeps its entry, regardless of its second name.
+//! A region is in the table from its registration until its deregistration is requested. A later
+//! request that names it is a bug in the program and ends in an error. A region imported into the
+//! context that registered it keeps its one entry, which the imported handle neither adds nor
+//! removes.
 //!
-//! In a forked child whose parent was adding or removing a region, the table is
-//! [lost](Regions::is_lost).
+//! In a forked child whose parent was changing the table, the table is [lost](Regions::is_lost).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -18,22 +18,23 @@ use std::collections::btree_map::Entry;
 use verbs_core::fork::{ForkReadGuard, ForkRwLock, Lost};
 use verbs_core::types::AccessFlags;
 
-/// A region.
+/// The table's entry for a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegionInfo {
-    /// The handle of its protection domain.
+    /// The handle of the region's protection domain.
     pub(crate) pd: u32,
-    /// The address of its first byte in requests.
+    /// The address that requests use for the region's first byte.
     pub(crate) iova: u64,
     pub(crate) length: u64,
-    /// The address of that byte in this process; `None` for memory out of the process's reach: of a
-    /// device, of a dma-buf, or of another process.
+    /// The address of that byte in this process; `None` if the process cannot access the memory:
+    /// device memory, a dma-buf, or another process's memory.
     pub(crate) addr: Option<usize>,
     pub(crate) is_writable: bool,
 }
 
 impl RegionInfo {
-    /// Returns the entry of memory at an address of this process, or out of its reach.
+    /// Returns the entry for memory at an address in this process, or, with `None`, for memory the
+    /// process cannot access.
     pub(crate) const fn new(
         pd: u32,
         addr: Option<usize>,
@@ -51,7 +52,7 @@ impl RegionInfo {
 pub(crate) enum Target {
     /// The memory at this address.
     At(usize),
-    /// None: the key belongs to the null region.
+    /// Nowhere: the key belongs to the null region.
     Discard,
 }
 
@@ -59,12 +60,12 @@ pub(crate) enum Target {
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
     by_key: ForkRwLock<BTreeMap<u32, RegionInfo>>,
-    /// The key of null regions.
+    /// The key shared by all null regions.
     null_key: Option<u32>,
 }
 
 impl Regions {
-    /// Creates an empty table for a device whose null regions have this key.
+    /// Creates an empty table. `null_key` is the key of the device's null regions.
     pub(crate) fn new(null_key: Option<u32>) -> Self {
         Self { by_key: ForkRwLock::default(), null_key }
     }
@@ -75,15 +76,16 @@ impl Regions {
     }
 
     /// Adds a region before any request names it. The caller has checked that the table is not
-    /// [lost](Self::is_lost), which it never becomes within a process.
+    /// [lost](Self::is_lost), which can only happen at a fork.
     pub(crate) fn add(&self, lkey: u32, info: RegionInfo) {
         if let Ok(mut by_key) = self.by_key.write() {
             by_key.insert(lkey, info);
         }
     }
 
-    /// Adds a region registered by another handle, of this process or of another one. Returns its
-    /// entry, unless the key has one already. The table is not lost, as for [`add`](Self::add).
+    /// Adds a region that another handle registered, in this process or another. Returns the new
+    /// entry, or `None` if the key already has one. The table is not lost, as for
+    /// [`add`](Self::add).
     pub(crate) fn add_imported(&self, lkey: u32, info: RegionInfo) -> Option<RegionInfo> {
         let mut by_key = self.by_key.write().ok()?;
         match by_key.entry(lkey) {
@@ -96,7 +98,7 @@ impl Regions {
     /// has its key.
     ///
     /// # Errors
-    /// [`Lost`]
+    /// [`Lost`] in a forked child whose parent was changing the table.
     pub(crate) fn remove_imported(&self, lkey: u32, info: RegionInfo) -> Result<(), Lost> {
         let mut by_key = self.by_key.write()?;
         if by_key.get(&lkey) == Some(&info) {
@@ -108,20 +110,20 @@ impl Regions {
     /// Removes a region before the kernel may reuse its key.
     ///
     /// # Errors
-    /// [`Lost`]
+    /// [`Lost`] in a forked child whose parent was changing the table.
     pub(crate) fn remove(&self, lkey: u32) -> Result<Option<RegionInfo>, Lost> {
         Ok(self.by_key.write()?.remove(&lkey))
     }
 
-    /// Returns whether this process reaches the memory of all regions.
+    /// Returns whether this process can access the memory of all regions.
     pub(crate) fn all_in_reach(&self) -> bool {
         self.view().is_ok_and(|view| view.by_key.values().all(|info| info.addr.is_some()))
     }
 
-    /// Returns a view of the regions; none ends while it lives.
+    /// Returns a view of the regions. No region can be removed while the view lives.
     ///
     /// # Errors
-    /// [`Lost`] if a thread of the parent process was adding or removing one at the fork.
+    /// [`Lost`] in a forked child whose parent was changing the table.
     pub(crate) fn view(&self) -> Result<View<'_>, Lost> {
         Ok(View { by_key: self.by_key.read()?, null_key: self.null_key })
     }
@@ -135,8 +137,8 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Returns the target of `length` bytes of an element, as if the device had written them for a
-    /// queue of a protection domain.
+    /// Returns the target for `length` bytes of an element, after the checks that the device makes
+    /// for a queue in this protection domain.
     pub(crate) fn target(&self, pd: u32, lkey: u32, address: u64, length: u32) -> Option<Target> {
         if Some(lkey) == self.null_key {
             return Some(Target::Discard);
@@ -166,12 +168,13 @@ mod tests {
         regions.add(1, here);
         assert_eq!(regions.add_imported(1, beyond), None);
         assert_eq!(regions.view().unwrap().target(5, 1, 0x1000, 8), Some(Target::At(0x1000)));
-        // A region of another process: the context has memory out of reach as long as it exists.
+        // A region of another process: while it exists, the process cannot access all of the
+        // context's memory.
         assert_eq!(regions.add_imported(2, beyond), Some(beyond));
         assert!(!regions.all_in_reach());
         regions.remove_imported(2, beyond).unwrap();
         assert!(regions.all_in_reach());
-        // Its owner has ended it, and the key now belongs to a region of this process.
+        // Its owner has deregistered it, and the key now belongs to a region of this process.
         assert_eq!(regions.add_imported(2, beyond), Some(beyond));
         regions.add(2, here);
         regions.remove_imported(2, beyond).unwrap();

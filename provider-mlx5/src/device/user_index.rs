@@ -1,4 +1,4 @@
-//! [`UserIndices`]: the numbers in completions, one for each queue pair or XRC shared receive queue
+//! [`UserIndices`]: the user indices in completions, one per queue pair or XRC shared receive queue
 //! of a context.
 
 use std::sync::Arc;
@@ -7,28 +7,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use verbs_core::Errno;
 use verbs_core::fork::ForkLock;
 
-/// The numbers of a context. They are assigned densely, because completion queues look them up in
-/// tables.
+/// The user indices of a context. They are assigned densely, because completion queues look them up
+/// in tables.
 #[derive(Debug, Default)]
 pub(crate) struct UserIndices(ForkLock<Numbers>);
 
 #[derive(Debug, Default)]
 struct Numbers {
-    /// Returned numbers.
+    /// Numbers that were returned.
     free: Vec<u32>,
-    /// The first number never assigned.
+    /// The smallest number that was never assigned.
     next: u32,
 }
 
-/// The first invalid number: the device has 24 bits, and the last number means "none".
+/// The first invalid number: a number has 24 bits in the device, and the last one means "none".
 const END: u32 = 0xff_ffff;
 
 impl UserIndices {
-    /// Takes a number.
+    /// Takes an unused number.
     ///
     /// # Errors
-    /// `ENOMEM` if all are taken; `ENODEV` in a forked child whose parent was taking or returning
-    /// one.
+    /// `ENOMEM` if all numbers are taken; `ENODEV` in a forked child whose parent was taking or
+    /// returning a number.
     pub(crate) fn take(self: &Arc<Self>) -> Result<UserIndex, Errno> {
         let mut numbers = self.0.lock()?;
         let number = match numbers.free.pop() {
@@ -50,8 +50,8 @@ impl UserIndices {
     }
 }
 
-/// A number in use. It is returned when this is dropped, unless it is lent to the device, which may
-/// then write completions with it.
+/// A number in use. Dropping this value returns the number, unless it is lent to the device, which
+/// may still write completions with it.
 #[derive(Debug)]
 pub(crate) struct UserIndex {
     number: u32,
@@ -65,13 +65,13 @@ impl UserIndex {
         self.number
     }
 
-    /// Marks the number as lent to the device, after the kernel has created its object.
+    /// Marks the number as lent to the device, once the kernel has created its object.
     pub(crate) fn lend(&self) {
         self.is_lent.store(true, Ordering::Release);
     }
 
-    /// Ends the loan to the device, after the kernel has confirmed the end of its object and the
-    /// completion queues have been updated.
+    /// Ends the loan to the device, once the kernel has confirmed the destruction of its object and
+    /// the completion queues have been updated.
     pub(crate) fn take_back(&self) {
         self.is_lent.store(false, Ordering::Release);
     }

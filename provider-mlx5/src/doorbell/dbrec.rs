@@ -1,5 +1,5 @@
-//! [`RecordPool`]: the memory of doorbell records. An object has a slot of 64 bytes, so no two
-//! objects share a cache line, with two records in its first 8 bytes.
+//! [`RecordPool`]: the memory for doorbell records. Each object has a 64-byte slot, so no two
+//! objects share a cache line. The first 8 bytes of a slot hold two records.
 //!
 //! | object | first record | second record |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | shared receive queue | receives | none |
 //!
 //! # Safety
-//! A slot belongs to one object until the kernel has confirmed the object's end and the object's
-//! queues are gone, because the device reads the records of existing objects.
+//! A slot belongs to one object until the kernel has confirmed the object's destruction and the
+//! object's queues are gone, because the device reads the records of existing objects.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -29,7 +29,7 @@ const SLOT: usize = 64;
 /// The size of the records, in bytes.
 const RECORDS: usize = 8;
 
-/// The number of slots in a page, each with a bit of a word.
+/// The number of slots in a page, one per bit of a word.
 const SLOTS: usize = 64;
 
 /// The slots of a context. Pages are kept until the context and all its objects are gone.
@@ -39,7 +39,7 @@ pub(crate) struct RecordPool(ForkLock<Vec<Page>>);
 #[derive(Debug)]
 struct Page {
     memory: QueueMemory,
-    /// A bit for each slot that is in use.
+    /// One bit per slot, set while the slot is in use.
     used: u64,
 }
 
@@ -70,10 +70,11 @@ impl RecordPool {
         .cleared())
     }
 
-    /// Takes zeroed records for an object of a parent domain: from its allocator, if any.
+    /// Takes zeroed records for an object of a parent domain, from the domain's allocator if it has
+    /// one.
     ///
     /// # Errors
-    /// Same as [`take`](Self::take); `ENOMEM` if the allocator has none.
+    /// Same as [`take`](Self::take); `ENOMEM` if the allocator has no memory.
     pub(crate) fn take_for(self: &Arc<Self>, allocator: Option<&Allocator>) -> Result<Slot, Errno> {
         if let Some(allocator) = allocator
             && let Some((region, program)) =
@@ -93,8 +94,8 @@ impl RecordPool {
     }
 }
 
-/// A page with lent slots stays mapped: the kernel identifies pages by address and would confuse a
-/// later page at the same address with it.
+/// A page with lent slots stays mapped: the kernel identifies pages by address and would confuse it
+/// with a later page at the same address.
 impl Drop for RecordPool {
     fn drop(&mut self) {
         let Ok(mut pages) = self.0.lock() else { return };
@@ -104,7 +105,7 @@ impl Drop for RecordPool {
     }
 }
 
-/// The records of one object. They return to the pool when this is dropped, unless they are lent to
+/// The records of one object. Dropping this value returns them to the pool, unless they are lent to
 /// the device.
 #[derive(Debug)]
 pub(crate) struct Slot {
@@ -112,7 +113,7 @@ pub(crate) struct Slot {
     place: usize,
     home: Option<(Arc<RecordPool>, usize)>,
     is_lent: AtomicBool,
-    /// The program's memory, in place of the pool's.
+    /// The program's memory, if used in place of the pool's.
     program: Option<Arc<AllocatorMemory>>,
 }
 
@@ -122,7 +123,7 @@ impl Slot {
     /// The offset of the second record.
     pub(crate) const SECOND: usize = 4;
 
-    /// Returns the slot of a test, at the start of plain memory.
+    /// Returns a slot for a test, at the start of plain memory.
     pub(crate) const fn of_test(region: Region) -> Self {
         Self { region, place: 0, home: None, is_lent: AtomicBool::new(false), program: None }
     }
@@ -147,7 +148,7 @@ impl Slot {
         unsafe { Record::new(&self.region, self.place + record) }
     }
 
-    /// Returns the address for the kernel's commands.
+    /// Returns the slot's address for the kernel's commands.
     pub(crate) fn address(&self) -> u64 {
         self.region.pointer(self.place, RECORDS).addr().get() as u64
     }
@@ -157,7 +158,7 @@ impl Slot {
         self.region.pointer(self.place, RECORDS).cast()
     }
 
-    /// Marks the slot as lent to the device, after the kernel has created its object.
+    /// Marks the slot as lent to the device, once the kernel has created its object.
     pub(crate) fn lend(&self) {
         self.is_lent.store(true, Ordering::Release);
         if let Some(program) = &self.program {
@@ -165,7 +166,7 @@ impl Slot {
         }
     }
 
-    /// Ends the loan to the device, after the kernel has confirmed the end of its object.
+    /// Ends the loan to the device, once the kernel has confirmed the destruction of its object.
     pub(crate) fn take_back(&self) {
         self.is_lent.store(false, Ordering::Release);
         if let Some(program) = &self.program {

@@ -5,7 +5,7 @@
 //!   requests ──► to_device ──► record ──► mmio_wc_start ──► register ──► flush_wc ──► other half
 //! ```
 //!
-//! docs/barriers.md describes the ordering of each step, with the instruction for each
+//! docs/barriers.md describes the ordering of each step, with the instructions for each
 //! architecture.
 //!
 //! A register has two halves of `size` bytes, used alternately, because the processor may still
@@ -33,7 +33,7 @@ use verbs_core::ring::{Region, barrier};
 
 use crate::wqe::BLOCK;
 
-/// A big-endian word in memory that contains the counter of a queue and is read by the device.
+/// A big-endian word in memory that holds a queue's counter for the device to read.
 #[derive(Clone)]
 pub(crate) struct Record {
     word: NonNull<u32>,
@@ -47,7 +47,7 @@ unsafe impl Send for Record {}
 unsafe impl Sync for Record {}
 
 impl Record {
-    /// Returns the record at `offset` bytes of a region.
+    /// Returns the record at byte `offset` of a region.
     ///
     /// # Safety
     /// As long as the record lives, this process accesses the word only through records, and the
@@ -68,8 +68,8 @@ impl Record {
         unsafe { AtomicU32::from_ptr(self.word.as_ptr()) }
     }
 
-    /// Stores a counter, after all reads of this thread: the device may write into the memory
-    /// handed over by the counter. The caller has ordered the announced writes with
+    /// Stores a counter, after all reads by this thread: the device may write into the memory the
+    /// counter hands over. The caller has ordered the writes the counter announces with
     /// [`barrier::to_device`], which orders no reads.
     #[inline(always)]
     pub(crate) fn store(&self, counter: u32) {
@@ -92,13 +92,13 @@ impl fmt::Debug for Record {
 /// A doorbell register for sends: dedicated to one queue, or shared between queues and used only
 /// for doorbells.
 pub(crate) struct BlueFlame {
-    /// The half to use next. The register is aligned to its size.
+    /// The half to use next. The register is aligned to its own size.
     half: NonNull<u8>,
-    /// The size of a half, in bytes: a power of two, and at least 8; 0 for a register without
+    /// The size of a half, in bytes: a power of two that is at least 8; 0 for a register without
     /// halves.
     size: usize,
-    /// The size of the longest request for a half, in units of 16 bytes; 0 if the register takes
-    /// only doorbells.
+    /// The size of the longest request that fits into a half, in units of 16 bytes; 0 if the
+    /// register takes only doorbells.
     pub(crate) max_units: u32,
     _region: Region,
 }
@@ -110,17 +110,18 @@ unsafe impl Send for BlueFlame {}
 unsafe impl Sync for BlueFlame {}
 
 impl BlueFlame {
-    /// Returns the register at `offset` bytes of a page of registers, with halves of `size` bytes;
-    /// 0 for a register without halves. `takes_requests`: whole requests may be stored into it.
+    /// Returns the register at byte `offset` of a page of registers, with halves of `size` bytes,
+    /// or without halves if `size` is 0. `takes_requests`: whole requests may be stored into the
+    /// register.
     ///
     /// # Safety
-    /// As long as this value lives, its owner rings only for requests of its queue. No other code
-    /// of this process accesses the register, except other values of this type if it takes no
-    /// requests.
+    /// While this value lives, its owner rings only for requests in its own queue. No other code in
+    /// this process accesses the register, except other values of this type if the register takes
+    /// no requests.
     ///
     /// # Panics
-    /// If the register does not lie within the region, is not aligned to its size, or its halves
-    /// are not a power of two of at least 8 bytes.
+    /// If the register does not lie within the region, is not aligned to its size, or the size of a
+    /// half is not a power of two of at least 8 bytes.
     pub(crate) unsafe fn new(region: &Region, offset: usize, size: usize, takes_requests: bool) -> Self {
         let is_size = size == 0 || size.is_power_of_two() && size >= size_of::<u64>();
         assert!(is_size, "halves of {size} bytes");
@@ -140,7 +141,7 @@ impl BlueFlame {
         self.done();
     }
 
-    /// Rings with a whole request of one block.
+    /// Rings with a whole one-block request.
     ///
     /// # Safety
     /// Same as [`ring_request`](Self::ring_request).
@@ -152,12 +153,12 @@ impl BlueFlame {
         self.done();
     }
 
-    /// Rings with a whole request of `units`, in blocks from `at` on. Its queue begins at `start`
-    /// and ends at `end`.
+    /// Rings with a whole request of `units`. Its blocks begin at `at` and wrap from the queue's
+    /// `end` to its `start`.
     ///
     /// # Safety
     /// `at` is a block of the queue, the request has at most [`max_units`](Self::max_units), and
-    /// nothing writes it.
+    /// nothing writes to it.
     #[inline(always)]
     pub(crate) unsafe fn ring_request(
         &mut self,
@@ -177,7 +178,7 @@ impl BlueFlame {
         self.done();
     }
 
-    /// Copies the blocks of a request after the first.
+    /// Copies a request's blocks after the first.
     ///
     /// # Safety
     /// Same as [`ring_request`](Self::ring_request).
@@ -208,10 +209,11 @@ impl BlueFlame {
     }
 }
 
-/// Stores a number into a register, by a single store.
+/// Stores a number into a register with a single store.
 ///
 /// # Safety
-/// The register is mapped and aligned; meanwhile other threads access it only by such stores.
+/// The register is mapped and aligned. During the call, other threads access it only through such
+/// stores.
 #[inline(always)]
 unsafe fn store(register: NonNull<u64>, value: u64) {
     // SAFETY: the caller's promise.
@@ -232,11 +234,10 @@ unsafe impl Send for ArmRegister {}
 unsafe impl Sync for ArmRegister {}
 
 impl ArmRegister {
-    /// Returns the register at `offset` bytes of a page of registers.
+    /// Returns the register at byte `offset` of a page of registers.
     ///
     /// # Safety
-    /// As long as this value lives, this process accesses the register only through values of this
-    /// type.
+    /// While this value lives, this process accesses the register only through values of this type.
     ///
     /// # Panics
     /// If the register does not lie within the region, or is not aligned to 8 bytes.
@@ -247,8 +248,8 @@ impl ArmRegister {
         Self { register: register.cast(), _region: region.clone() }
     }
 
-    /// Requests an event: the doorbell record's word and the completion queue's number. The record
-    /// must have been stored before.
+    /// Requests an event with the doorbell record's word and the completion queue's number. The
+    /// record must already hold the word.
     pub(crate) fn ring(&self, word: u32, cqn: u32) {
         barrier::mmio_wc_start();
         // SAFETY: mapped and aligned (`new`); this process accesses it only by such stores.
@@ -331,8 +332,9 @@ mod tests {
 
     use super::*;
 
-    /// Copies a block to `room` bytes before unwritable memory, in a process killed by the attempt.
-    /// Returns the contents of those bytes afterwards; they were 0xee.
+    /// Copies a block to an address with `room` writable bytes before unwritable memory, in a
+    /// process that the attempt kills. Returns the contents of those bytes afterwards; they were
+    /// 0xee before.
     fn stored(block: &[u8; BLOCK], room: usize) -> Vec<u8> {
         const PAGE: usize = 4096;
         // SAFETY: a new mapping of two pages shared by both processes. The child only stores into
@@ -366,7 +368,8 @@ mod tests {
     #[test]
     fn a_block_is_stored_from_its_first_bytes_to_its_last() {
         let block = core::array::from_fn(|n| n as u8);
-        // A store before the limit has happened only if it preceded all stores behind the limit.
+        // A store before the limit can only have happened if it preceded all stores beyond the
+        // limit.
         for room in [16, 32, 48, BLOCK] {
             assert_eq!(stored(&block, room), block[..room], "{room} bytes");
         }

@@ -7,31 +7,32 @@
 //! ```
 //!
 //! A queue pair gets its own register while some are left, so that posting takes no lock. Further
-//! queue pairs share registers that take only doorbells of 8 bytes, rung by a single store. Each of
-//! them alternates between the halves independently, like the kernel's queue pairs. The two kinds
-//! of registers lie in separate UARs. The environment variables are libmlx5's, except the last:
+//! queue pairs share registers that take only 8-byte doorbells, each rung with a single store. Each
+//! queue pair alternates between the halves independently, like the kernel's queue pairs. The two
+//! kinds of registers lie in separate UARs. Except for the last, the environment variables come
+//! from libmlx5:
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `MLX5_TOTAL_UUARS` | the number of registers of one queue pair each, 128 by default |
-//! | `MLX5_NUM_LOW_LAT_UUARS` | the same, of that total or of 16; at least the total less 12 |
-//! | `MLX5_SHUT_UP_BF` | any value but `0`: none; all ring shared registers |
-//! | `MLX5_POST_SEND_PREFER_BF` | `0`: only requests with inline data go into the register |
-//! | `MLX5_DYN_UAR` | `0`: registers come with the context (`device`) |
+//! | `MLX5_TOTAL_UUARS` | the number of registers dedicated to one queue pair each; default 128 |
+//! | `MLX5_NUM_LOW_LAT_UUARS` | how many of that total (or 16) are dedicated; at least all but 12 |
+//! | `MLX5_SHUT_UP_BF` | any value but `0`: no dedicated registers; all ring shared ones |
+//! | `MLX5_POST_SEND_PREFER_BF` | `0`: only requests with inline data are stored into registers |
+//! | `MLX5_DYN_UAR` | `0`: registers come with the context (see `device`) |
 //!
-//! A queue may outlive its queue pair. Its register, and the other one of the same UAR, then go to
-//! no other queue pair: the device finds the queue pair by the number in the doorbell, may have
-//! reused the number, and compares only the UAR. A queue pair created in the same UAR while the
+//! A queue may outlive its queue pair. Then no other queue pair gets its register or the other
+//! register in the same UAR: the device finds the queue pair by the number in the doorbell, which
+//! may have been reused, and compares only the UAR. A queue pair created in the same UAR while the
 //! other one was being destroyed is created once more elsewhere.
 //!
-//! A late doorbell in a shared register contains no request: the device reads the records of the
-//! queue pair with the number, which cover only that queue pair's requests. It therefore does not
-//! matter how a driver distributes the registers that came with the context, because all of them
-//! are shared.
+//! A late doorbell in a shared register contains no request: the device reads the doorbell records
+//! of the queue pair that has the number, which cover only that queue pair's requests. It therefore
+//! does not matter how a driver distributes the registers that came with the context, because all
+//! of them are shared.
 //!
 //! # Safety
-//! A register belongs to one queue as long as the value lives. Shared registers are only rung with
-//! stores of 8 bytes.
+//! A register belongs to one queue as long as its value lives. Shared registers are only rung with
+//! 8-byte stores.
 //!
 //! # References
 //! `mlx5dv(7)`; rdma-core `providers/mlx5/verbs.c` (`mlx5_get_qp_uar`)
@@ -56,10 +57,11 @@ const FIRST: usize = 0x800;
 /// The offset of the register that arms completion queues.
 const ARM: usize = 0x20;
 
-/// The default number of registers for one queue pair each.
+/// The default number of registers dedicated to one queue pair each.
 const DEDICATED: usize = 128;
 
-/// libmlx5's default total. The environment can set how many of them are dedicated.
+/// libmlx5's default total number of registers. The environment can set how many of them are
+/// dedicated.
 const TOTAL: usize = 16;
 
 /// The maximum number of registers that queue pairs share in libmlx5.
@@ -68,17 +70,17 @@ const MAX_SHARED: usize = 12;
 /// The registers of a context.
 #[derive(Debug)]
 pub(crate) struct Registers {
-    /// The size of a register, in bytes: both halves.
+    /// The size of a register in bytes, including both halves.
     size: usize,
-    /// The driver's reply to the creation of the context.
+    /// The driver's reply to the command that creates the context.
     reply: Mlx5IbAllocUcontextResp,
-    /// The UARs with shared registers: one, or the context's. Never empty.
+    /// The UARs with shared registers: one, or all that came with the context. Never empty.
     shared: Vec<Uar>,
     /// The maximum number of dedicated registers.
     max_dedicated: usize,
     prefers_blue_flame: bool,
-    /// In a forked child whose parent was using it, queue pairs share registers, and nothing is
-    /// freed.
+    /// The UARs with dedicated registers. In a forked child whose parent was using the list, queue
+    /// pairs share registers, and nothing is freed.
     dedicated: ForkLock<Vec<Dedicated>>,
 }
 
@@ -89,13 +91,13 @@ struct Dedicated {
     uses: [Use; REGISTERS],
 }
 
-/// The use of a register.
+/// The current use of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     None,
-    /// By a queue pair.
+    /// Used by a queue pair.
     Own,
-    /// By a queue whose queue pair was destroyed.
+    /// Used by a queue whose queue pair was destroyed.
     Orphan,
 }
 
@@ -124,7 +126,8 @@ impl Config {
 }
 
 impl Registers {
-    /// Prepares the registers of a context from the driver's reply to its creation.
+    /// Prepares a context's registers according to the driver's reply to the command that created
+    /// the context.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `ENOMEM` for a device without a free UAR.
@@ -141,7 +144,7 @@ impl Registers {
     }
 
     fn over(shared: Vec<Uar>, reply: Mlx5IbAllocUcontextResp, config: Config) -> Self {
-        // Without a sensible size, all queue pairs ring by single stores.
+        // Without a sensible size, all queue pairs ring with single stores.
         let is_size = |size: &u32| size.is_power_of_two() && (16..=512).contains(size);
         let size = Some(reply.bf_reg_size).filter(is_size).unwrap_or(0) as usize;
         Self {
@@ -154,13 +157,13 @@ impl Registers {
         }
     }
 
-    /// Returns the UAR whose register arms completion queues.
+    /// Returns the UAR that contains the register for arming completion queues.
     fn arm_uar(&self) -> &Uar {
         &self.shared[0]
     }
 
-    /// Returns the number of the UAR whose register arms completion queues; `None` if the driver
-    /// chose it.
+    /// Returns the number of the UAR that contains the register for arming completion queues;
+    /// `None` if the driver chose the UAR.
     pub(crate) fn arm_page_id(&self) -> Option<u32> {
         match self.arm_uar().name {
             Name::Page(number) => Some(number),
@@ -168,18 +171,18 @@ impl Registers {
         }
     }
 
-    /// Returns the register that arms completion queues.
+    /// Returns the register for arming completion queues.
     pub(crate) fn arm(&self) -> ArmRegister {
         // SAFETY: the register is rung only by single stores.
         unsafe { ArmRegister::new(&self.arm_uar().region, self.arm_uar().base + ARM) }
     }
 
-    /// Returns the page of the register that arms completion queues, for direct access.
+    /// Returns the page that contains the register for arming completion queues, for direct access.
     pub(crate) fn arm_page(&self) -> NonNull<u8> {
         self.arm_uar().region.pointer(self.arm_uar().base, UAR)
     }
 
-    /// Returns whether requests without inline data are stored into registers too.
+    /// Returns whether requests without inline data are also stored into registers.
     pub(crate) const fn prefers_blue_flame(&self) -> bool {
         self.prefers_blue_flame
     }
@@ -196,7 +199,7 @@ impl Registers {
         })
     }
 
-    /// Returns a shared register, for a queue pair that has no sends, or finds no other.
+    /// Returns a shared register, for a queue pair that has no sends or finds no free register.
     pub(crate) fn share(self: &Arc<Self>) -> Register {
         Register {
             of: Arc::clone(self),
@@ -214,7 +217,7 @@ impl Registers {
             if dedicated.len() * REGISTERS >= self.max_dedicated {
                 return None;
             }
-            // If the device has no more, the queue pair shares.
+            // If the device has no more UARs, the queue pair shares a register.
             let more = more(dedicated.len()).ok()?;
             dedicated.extend(more.into_iter().map(|uar| Dedicated { uar, uses: [Use::None; REGISTERS] }));
             find(&dedicated)
@@ -230,15 +233,15 @@ impl Registers {
         }
     }
 
-    /// Returns the pages to the kernel's driver, which keeps them until they are unmapped. No
-    /// register is taken from now on.
+    /// Returns the pages to the driver, which keeps them until they are unmapped. No register is
+    /// taken afterwards.
     pub(crate) fn free(&self, kernel: &Kernel) {
         let Ok(dedicated) = self.dedicated.lock() else { return };
         let uars = dedicated.iter().map(|one| &one.uar).chain(&self.shared);
         let mut handles: Vec<u32> = uars.filter_map(|uar| uar.handle).collect();
         handles.dedup();
         for handle in handles {
-            // If the kernel does not free it, it ends with the file.
+            // If the kernel does not free the page, it ends with the file.
             let _ = free_uar(kernel.uverbs(), handle);
         }
     }
@@ -250,7 +253,7 @@ impl Registers {
     }
 }
 
-/// Returns a free register of a UAR that no orphan uses.
+/// Finds a free register in a UAR that no orphan uses.
 fn find(dedicated: &[Dedicated]) -> Option<(usize, usize)> {
     let candidates = dedicated.iter().enumerate().filter(|(_, one)| !one.uses.contains(&Use::Orphan));
     candidates
@@ -258,26 +261,28 @@ fn find(dedicated: &[Dedicated]) -> Option<(usize, usize)> {
         .find_map(|(place, one)| Some((place, one.uses.iter().position(|&register| register == Use::None)?)))
 }
 
-/// A register in use. It is free again when this is dropped, because nothing rings it then.
+/// A register in use. Dropping this value frees it, because nothing rings it any more.
 #[derive(Debug)]
 pub(crate) struct Register {
     of: Arc<Registers>,
-    /// The index of its UAR among the dedicated ones; `None` for a shared one.
+    /// The index of the register's UAR among those with dedicated registers; `None` for a shared
+    /// register.
     place: Option<usize>,
     uar: Uar,
-    /// Its number in the UAR.
+    /// The register's number in the UAR.
     number: usize,
     is_orphan: AtomicBool,
 }
 
 impl Register {
-    /// Returns the name of its UAR.
+    /// Returns the name of the register's UAR.
     pub(crate) const fn name(&self) -> Name {
         self.uar.name
     }
 
-    /// Returns the register of a new queue pair, by the number in the driver's reply: this one,
-    /// unless the driver chose. `None` if the context has no such register.
+    /// Returns the register of a new queue pair, given the number in the driver's reply. It is this
+    /// register unless the driver chose another. Returns `None` if the context has no register with
+    /// that number.
     pub(crate) fn settled(self: Arc<Self>, bfreg_index: u32) -> Option<Arc<Self>> {
         if self.uar.name != Name::Chosen {
             return Some(self);
@@ -288,56 +293,58 @@ impl Register {
         Some(Arc::new(Self { of, place: None, uar, number, is_orphan: AtomicBool::new(false) }))
     }
 
-    /// Returns the first byte of its UAR, for direct access.
+    /// Returns a pointer to the first byte of the register's UAR, for direct access.
     pub(crate) fn page(&self) -> NonNull<u8> {
         self.uar.region.pointer(self.uar.base, UAR)
     }
 
-    /// Returns its place in the region of the UAR.
+    /// Returns the register's offset in the UAR's region.
     fn at(&self) -> usize {
         self.uar.base + FIRST + self.number * self.of.size
     }
 
-    /// Returns whether several queues ring it.
+    /// Returns whether several queues ring the register.
     pub(crate) const fn is_shared(&self) -> bool {
         self.place.is_none()
     }
 
-    /// Returns its first half, for direct access.
+    /// Returns a pointer to the first half, for direct access.
     pub(crate) fn first_half(&self) -> NonNull<u8> {
         self.uar.region.pointer(self.at(), size_of::<u64>())
     }
 
-    /// Returns the size of a half that takes requests, in bytes; 0 if the register is shared.
+    /// Returns the size of a half, if it takes whole requests, in bytes; 0 if the register is
+    /// shared.
     pub(crate) fn half_size(&self) -> usize {
         if self.is_shared() { 0 } else { self.of.size / 2 }
     }
 
-    /// Returns the offset in the device's file for mapping its UAR.
+    /// Returns the offset in the device's file for mapping the register's UAR.
     pub(crate) const fn map_offset(&self) -> u64 {
         self.uar.map_offset
     }
 
-    /// Returns the register for its send queue.
+    /// Returns the doorbell for the send queue that uses the register.
     ///
     /// # Safety
-    /// The caller creates only one of them for a value that it took or [leased](Self::lease). It is
-    /// used as long as that value lives, by the send queue of the queue pair that has the UAR.
+    /// The caller creates only one doorbell per value it took or [leased](Self::lease). The
+    /// doorbell is used while that value lives, by the send queue of the queue pair that has the
+    /// UAR.
     pub(crate) unsafe fn bell(&self) -> BlueFlame {
         // SAFETY: the register is this value's, and the caller creates one `BlueFlame`; or it is
         // shared and takes no requests.
         unsafe { BlueFlame::new(&self.uar.region, self.at(), self.of.size / 2, !self.is_shared()) }
     }
 
-    /// Returns a share of a thread domain's register for a queue pair, unless a queue pair has it
-    /// now, or an orphan has the other register of its UAR.
+    /// Returns a share of a thread domain's register for a queue pair, or `None` if another queue
+    /// pair has it or an orphan has the other register in the UAR.
     pub(crate) fn lease(self: &Arc<Self>) -> Option<Arc<Self>> {
         let mut dedicated = self.of.dedicated.lock().ok()?;
         // Shares are created only here, under the lock, so the count can only fall meanwhile.
         if Arc::strong_count(self) > 1 {
             return None;
         }
-        // Stores of the last user come first.
+        // The last user's stores come first.
         fence(Ordering::Acquire);
         if let Some(place) = self.place {
             let uses = &mut dedicated[place].uses;
@@ -350,8 +357,8 @@ impl Register {
         Some(Arc::clone(self))
     }
 
-    /// Marks whether the queue pair is destroyed, or may be at any moment, while its send queue may
-    /// still ring.
+    /// Sets whether the register's queue pair is or may be destroyed while its send queue may still
+    /// ring.
     pub(crate) fn set_orphan(&self, is_orphan: bool) {
         if let Some(place) = self.place
             && self.is_orphan.swap(is_orphan, Ordering::Relaxed) != is_orphan
@@ -360,7 +367,7 @@ impl Register {
         }
     }
 
-    /// Returns whether the other register of its UAR belongs to an orphan.
+    /// Returns whether an orphan uses the other register in the UAR.
     pub(crate) fn is_beside_orphan(&self) -> bool {
         self.place.is_some_and(|place| {
             let Ok(dedicated) = self.of.dedicated.lock() else { return true };
@@ -395,14 +402,14 @@ pub(crate) mod tests {
         on_page(9, max_dedicated)
     }
 
-    /// Returns registers whose shared page has this number.
+    /// Returns registers whose shared page has the number `page_id`.
     pub(crate) fn on_page(page_id: u32, max_dedicated: usize) -> Arc<Registers> {
         let config = Config { max_dedicated, prefers_blue_flame: true };
         let reply = Mlx5IbAllocUcontextResp { bf_reg_size: 512, ..Default::default() };
         Arc::new(Registers::over(vec![uar(page_id)], reply, config))
     }
 
-    /// Returns the registers of a context that came with two UARs.
+    /// Returns registers that came with the context, in two UARs.
     fn of_context() -> Arc<Registers> {
         let config = Config { max_dedicated: 2, prefers_blue_flame: true };
         let reply = Mlx5IbAllocUcontextResp { bf_reg_size: 512, tot_bfregs: 4, ..Default::default() };
@@ -430,7 +437,7 @@ pub(crate) mod tests {
         let taken: Vec<Register> = (0..6).map(|_| take(&registers, &mut next)).collect();
         let page_ids: Vec<u32> = taken.iter().map(page_id).collect();
         assert_eq!(page_ids, [1, 1, 2, 2, 9, 9]);
-        // SAFETY: each register creates one.
+        // SAFETY: each register creates one doorbell.
         let max_units: Vec<u32> = taken.iter().map(|taken| unsafe { taken.bell() }.max_units).collect();
         assert_eq!(max_units, [16, 16, 16, 16, 0, 0]);
         let base = |register: &Register| register.uar.region.pointer(0, 1).addr().get();
@@ -453,7 +460,7 @@ pub(crate) mod tests {
         let (registers, mut next) = (registers(2), 0);
         let taken = [(); 3].map(|()| take(&registers, &mut next));
         for (number, register) in taken.iter().enumerate() {
-            // SAFETY: each register creates one.
+            // SAFETY: each register creates one doorbell.
             unsafe { register.bell() }.ring(number as u64 + 1);
         }
         registers.arm().ring(4, 5);

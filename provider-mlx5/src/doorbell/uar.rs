@@ -1,11 +1,11 @@
-//! [`Uar`]: a page of doorbell registers of the device and the ways to get some from the driver.
+//! [`Uar`]: a page of the device's doorbell registers and the ways to get UARs from the driver.
 //!
-//! | driver | registers shared by queue pairs | registers of one queue pair each |
+//! | driver | registers shared by queue pairs | registers dedicated to one queue pair each |
 //! |---|---|---|
 //! | Linux 5.8 and newer | [`alloc`], without write combining | [`alloc`] |
 //! | older, or on demand | [`of_context`]: the driver chooses | [`alloc_later`], Linux 4.16 |
 //!
-//! A queue pair's registers are passed to the driver by the [`Name`] of their UAR.
+//! A queue pair's register is named to the driver by the [`Name`] of its UAR.
 //!
 //! # Safety
 //! The driver has allocated the pages mapped here for the context, as stated in its replies. It
@@ -28,42 +28,43 @@ use crate::cmd::{UarType, alloc_uar, free_uar};
 /// The size of a UAR, in bytes.
 pub(crate) const UAR: usize = 4096;
 
-/// The number of a UAR's registers for user space.
+/// The number of user space registers in a UAR.
 pub(crate) const REGISTERS: usize = 2;
 
-/// The number of a UAR's registers that the driver counts in its replies, including the kernel's.
+/// The number of registers in a UAR as the driver counts them in its replies, including the
+/// kernel's.
 const COUNTED: usize = 4;
 
-/// The maximum number of registers that a driver gives to a context.
+/// The maximum number of registers a driver allocates with a context.
 const MAX_OF_CONTEXT: usize = 512;
 
 /// A page of registers.
 #[derive(Clone, Debug)]
 pub(crate) struct Uar {
     pub(crate) region: Region,
-    /// Its place in the region.
+    /// The offset of the UAR in the region.
     pub(crate) base: usize,
     pub(crate) name: Name,
-    /// The offset in the device's file for mapping its page.
+    /// The offset in the device's file for mapping the UAR's page.
     pub(crate) map_offset: u64,
-    /// The driver's object of its page, which contains several UARs on some systems; `None` if the
-    /// page came with the context.
+    /// The driver's handle for the UAR's page, which contains several UARs on some systems; `None`
+    /// if the page came with the context.
     pub(crate) handle: Option<u32>,
 }
 
 /// The name of a UAR in the driver's commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
-    /// Its number in the device.
+    /// The UAR's number in the device.
     Page(u32),
-    /// The number of its first register among those allocated after the context.
+    /// The number of the UAR's first register, counting those allocated after the context.
     Later(u32),
-    /// None: it came with the context, and the driver chooses.
+    /// None: the UAR came with the context, and the driver chooses.
     Chosen,
 }
 
 impl Name {
-    /// Returns the flag and the number of a command that creates a queue pair.
+    /// Returns the flag and the number for the command that creates a queue pair.
     pub(crate) const fn of_qp(self) -> (u32, u32) {
         match self {
             Self::Page(number) => (MLX5_QP_FLAG_UAR_PAGE_INDEX, number),
@@ -73,14 +74,14 @@ impl Name {
     }
 }
 
-/// Returns the UAR among the context's, and the register in it, for the number in a driver's reply;
-/// `None` for the kernel's.
+/// Returns the index of the context's UAR, and of the register in it, for a number in a driver's
+/// reply; `None` for one of the kernel's registers.
 pub(crate) fn chosen(bfreg_index: u32) -> Option<(usize, usize)> {
     let (uar, register) = (bfreg_index as usize / COUNTED, bfreg_index as usize % COUNTED);
     (register < REGISTERS).then_some((uar, register))
 }
 
-/// Allocates a page of registers, containing `count` UARs, as an object of the driver.
+/// Allocates a page of registers with `count` UARs as a driver object.
 ///
 /// # Errors
 /// Same as [`alloc_uar`]; any errno of `mmap(2)`.
@@ -91,7 +92,7 @@ pub(crate) fn alloc(kernel: &Kernel, uar_type: UarType, count: usize) -> Result<
     // It stays allocated as long as it is mapped.
     let mapped = unsafe { uverbs.map("alloc_uar", info.mmap_offset, info.length as usize) };
     let region = mapped.inspect_err(|_| {
-        // If the kernel does not free it, it ends with the file.
+        // If the kernel does not free the page, it ends with the file.
         let _ = free_uar(uverbs, info.handle);
     })?;
     let name = |number| Name::Page(info.page_id.wrapping_add(number));
@@ -103,8 +104,8 @@ pub(crate) fn alloc(kernel: &Kernel, uar_type: UarType, count: usize) -> Result<
 /// Maps the pages that the driver has allocated with the context, according to its reply.
 ///
 /// # Errors
-/// `EPROTO` for a reply without a page, or with more registers than any driver gives; any errno of
-/// `mmap(2)`.
+/// `EPROTO` for a reply without a page, or with more registers than any driver allocates; any errno
+/// of `mmap(2)`.
 pub(crate) fn of_context(kernel: &Kernel, reply: &Mlx5IbAllocUcontextResp) -> Result<Vec<Uar>> {
     const VERB: &str = "open_device";
     let (uverbs, registers, count) = (kernel.uverbs(), reply.tot_bfregs as usize, per_page(reply));
@@ -114,8 +115,8 @@ pub(crate) fn of_context(kernel: &Kernel, reply: &Mlx5IbAllocUcontextResp) -> Re
     }
     let mut all = Vec::with_capacity(pages * count);
     for page in 0..pages {
-        // Only single stores go there, which gain nothing from write combining. Drivers before
-        // Linux 4.10 map all pages with it.
+        // These registers get only single stores, which gain nothing from write combining. Drivers
+        // before Linux 4.10 map all pages with it.
         let map = |command| {
             let offset = offset(command, page);
             // SAFETY: the driver has allocated this many pages, and they live as long as the
@@ -129,11 +130,11 @@ pub(crate) fn of_context(kernel: &Kernel, reply: &Mlx5IbAllocUcontextResp) -> Re
     Ok(all)
 }
 
-/// Allocates a page of registers after the context, by mapping it: the page `page` of those
-/// permitted by the driver's reply.
+/// Allocates a page of registers after the context was created, by mapping it. `page` is its index
+/// among the pages the driver's reply permits.
 ///
 /// # Errors
-/// `ENOMEM` beyond the last one; any errno of `mmap(2)`.
+/// `ENOMEM` if `page` is beyond the last permitted page; any errno of `mmap(2)`.
 pub(crate) fn alloc_later(kernel: &Kernel, reply: &Mlx5IbAllocUcontextResp, page: usize) -> Result<Vec<Uar>> {
     const VERB: &str = "alloc_uar";
     let (uverbs, count) = (kernel.uverbs(), per_page(reply));
@@ -147,12 +148,12 @@ pub(crate) fn alloc_later(kernel: &Kernel, reply: &Mlx5IbAllocUcontextResp, page
     Ok(uars(&region, offset, count, |number| Name::Later(first as u32 + number * REGISTERS as u32)))
 }
 
-/// Returns the number of UARs in a page mapped by the driver: 1 if the driver does not report it.
+/// Returns the number of UARs in a page the driver maps: 1 if the driver does not report it.
 pub(crate) fn per_page(reply: &Mlx5IbAllocUcontextResp) -> usize {
     (reply.num_uars_per_page as usize).clamp(1, (page_size() / UAR).max(1))
 }
 
-/// Returns the UARs of a region.
+/// Returns the UARs in a region.
 fn uars(region: &Region, map_offset: u64, count: usize, name: impl Fn(u32) -> Name) -> Vec<Uar> {
     let fit = (0..count).filter(|number| (number + 1) * UAR <= region.len());
     fit.map(|number| Uar {
@@ -165,8 +166,8 @@ fn uars(region: &Region, map_offset: u64, count: usize, name: impl Fn(u32) -> Na
     .collect()
 }
 
-/// Returns the offset of a page in the device's file, by its number: 8 bits of it, the command, and
-/// the rest of the number.
+/// Returns the offset in the device's file for a page number: the low 8 bits of the number, then
+/// the command, then the number's remaining bits.
 fn offset(command: Mlx5IbMmapCmd, page: usize) -> u64 {
     let (low, high) = (page as u64 & 0xff, page as u64 >> 8);
     (high << 16 | u64::from(command.0) << 8 | low) * page_size() as u64

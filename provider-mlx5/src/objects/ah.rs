@@ -1,4 +1,4 @@
-//! Address handles: the path of a datagram, in the format of its work queue entries.
+//! Address handles: a datagram's path, in the format of a work queue entry.
 //!
 //! On InfiniBand, the path consists of the program's attributes, without a kernel object. On RoCE,
 //! the kernel resolves the Ethernet address and keeps an address handle; older drivers leave the
@@ -29,14 +29,15 @@ use zerocopy::IntoBytes;
 use crate::device::{AV_TAG, Device, Port};
 use crate::wqe::AV_LEN;
 
-/// The longest wait for the Ethernet address of a destination, if the kernel does not resolve it.
+/// The maximum time to wait for a destination's Ethernet address, if the kernel does not resolve
+/// it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// An address handle.
 #[derive(Debug)]
 pub struct Ah {
     device: Arc<Device>,
-    /// The kernel's handle, if any.
+    /// The kernel's handle, if there is one.
     handle: Option<u32>,
     av: Av,
 }
@@ -82,22 +83,22 @@ impl Ah {
         Ok(Self { device: Arc::clone(device), handle, av: Av::new(AV_TAG, &path.bytes()) })
     }
 
-    /// Returns the address vector in an address handle's copy of its path, in the format of work
-    /// queue entries: 48 bytes, with the first 12 left to the request. `None` for another
-    /// provider's.
+    /// Returns the address vector from an address handle's copy of its path, in the format of a
+    /// work queue entry: 48 bytes, the first 12 of which are left to the request. Returns `None`
+    /// for another provider's address handle.
     pub fn address_vector(av: &Av) -> Option<&[u8]> {
         av.bytes(AV_TAG)
     }
 }
 
-/// Returns the Ethernet address of a destination.
+/// Resolves the Ethernet address of a destination.
 fn resolve(source: &GidEntry, grh: &GlobalRoute) -> Result<[u8; 6], Errno> {
     let [source_ip, destination] = [&source.gid, &grh.dgid].map(neighbour::address_of);
     Ok(neighbour::resolve(source.ndev_ifindex, source_ip, destination, PATIENCE)?.mac)
 }
 
-/// Returns the UDP source port of a path, derived from its flow label if that is set, and otherwise
-/// arbitrary.
+/// Returns the UDP source port for a path, derived from the flow label if that is set, and
+/// otherwise arbitrary.
 fn udp_source_port(flow_label: u32) -> Result<u16, Errno> {
     let label = flow_label & GlobalRoute::FLOW_LABEL_MASK;
     if label != 0 {
@@ -106,12 +107,12 @@ fn udp_source_port(flow_label: u32) -> Result<u16, Errno> {
     Ok(random::draw()? as u16 | GlobalRoute::UDP_SPORT_MIN)
 }
 
-/// The request-independent fields of an address vector.
+/// The fields of an address vector that do not depend on the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Path {
     rate_sl: u8,
     path_bits: u8,
-    /// The destination's local id; on RoCE v2 the UDP source port.
+    /// The destination's LID, or the UDP source port on RoCE v2.
     lid_or_port: u16,
     mac: [u8; 6],
     traffic_class: u8,
@@ -124,7 +125,7 @@ impl Path {
     fn new(port: Port, attr: &AhAttr) -> Self {
         let rate = rate(attr.static_rate) << 4;
         let (rate_sl, path_bits, lid_or_port) = if port.is_ethernet {
-            // The priority of a VLAN tag, above a zero bit.
+            // A VLAN tag's priority, above a zero bit.
             (rate | (attr.sl & 7) << 1, 0, 0)
         } else {
             (rate | attr.sl & 0xf, attr.src_path_bits & 0x7f, attr.dlid)
@@ -140,7 +141,7 @@ impl Path {
             dgid: [0; 16],
         };
         if let Some(grh) = attr.grh {
-            // Every packet of RoCE has a GRH, and the bit is reserved there.
+            // Every RoCE packet has a GRH, so the bit is reserved there.
             let has_grh = u32::from(!port.is_ethernet) << 30;
             let label = grh.flow_label & GlobalRoute::FLOW_LABEL_MASK;
             path.grh_gid_fl = has_grh | (grh.sgid_index & 0xff) << 20 | label;
@@ -162,8 +163,8 @@ impl Path {
     }
 }
 
-/// Returns the device's number of a static rate. The device supports fewer rates than verbs: a
-/// missing rate becomes a similar one, or none.
+/// Returns the device's code for a static rate. The device supports fewer rates than verbs: an
+/// unsupported rate becomes a similar one, or no limit.
 ///
 /// # References
 /// IBTA volume 1, table 224

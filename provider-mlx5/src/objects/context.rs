@@ -1,4 +1,4 @@
-//! The open device: the kernel's context and the creation of ConnectX's objects.
+//! The open device: the kernel's context and the creation of ConnectX objects.
 //!
 //! # Safety
 //! The caller's promises about registered memory are passed on unchanged.
@@ -88,7 +88,7 @@ fn import_erased(device: &DeviceInfo, file: OwnedFd) -> Result<OpenedContext> {
 }
 
 impl Context {
-    /// Returns the context of a device.
+    /// Returns a context over a device.
     pub(crate) const fn over(device: Arc<Device>) -> Self {
         Self { device }
     }
@@ -103,8 +103,8 @@ impl Context {
         &self.device.kernel
     }
 
-    /// Rejects an empty region. The driver rejects it too, but warns in the kernel's log if it
-    /// registers memory by work requests.
+    /// Rejects an empty region. The driver rejects it too, but logs a kernel warning if it
+    /// registers memory through work requests.
     ///
     /// # References
     /// Linux `drivers/infiniband/hw/mlx5/mr.c`, `alloc_cacheable_mr`
@@ -121,7 +121,7 @@ impl Context {
         self.device.direct()
     }
 
-    /// Returns the kernel's conversion of the device's clock.
+    /// Returns the kernel's conversion for the device's clock.
     ///
     /// # Errors
     /// `EINVAL` if the kernel offers none; `EBUSY` if its update does not finish.
@@ -135,11 +135,11 @@ impl Context {
         })
     }
 
-    /// Creates a completion queue whose entries have `cqe_size` bytes, 64 or 128; `None` selects
-    /// the number in the environment variable `MLX5_CQE_SIZE`, or 64.
+    /// Creates a completion queue with entries of `cqe_size` bytes, either 64 or 128; `None`
+    /// selects the value of the environment variable `MLX5_CQE_SIZE`, or else 64.
     ///
     /// # Errors
-    /// Same as [`create_cq`](ContextOps::create_cq); `EINVAL` for another size.
+    /// Same as [`create_cq`](ContextOps::create_cq); `EINVAL` for any other size.
     pub fn create_cq_sized(
         &self,
         parent_domain: Option<&Pd>,
@@ -149,19 +149,20 @@ impl Context {
         self.create_cq_with(parent_domain, attr, cqe_size, None)
     }
 
-    /// Creates a completion queue whose completions the device may compress. It writes several
-    /// similar completions as one entry and a few bytes for each, which saves bus bandwidth.
-    /// Polling expands them. `cqe_size` is as for [`create_cq_sized`](Self::create_cq_sized).
+    /// Creates a completion queue whose completions the device may compress. The device writes
+    /// several similar completions as one entry and a few bytes per completion, which saves bus
+    /// bandwidth. Polling expands them. `cqe_size` is as for
+    /// [`create_cq_sized`](Self::create_cq_sized).
     ///
-    /// Completions compressed together share one time, the first one's.
+    /// Completions compressed together share one timestamp, that of the first.
     ///
-    /// The environment variable `MLX5_ENABLE_CQE_COMPRESSION`, unless it is 0, compresses all of
-    /// the process's queues with entries of 64 bytes and without times, if the device compresses
-    /// [hashes](CqeCompression::Hash).
+    /// The environment variable `MLX5_ENABLE_CQE_COMPRESSION`, unless it is 0, enables compression
+    /// for all of the process's queues that have 64-byte entries and no timestamps, if the device
+    /// compresses [hashes](CqeCompression::Hash).
     ///
     /// # Errors
-    /// Same as [`create_cq_sized`](Self::create_cq_sized); `EOPNOTSUPP` for a form not offered by
-    /// the device and for entries of a size that it does not compress.
+    /// Same as [`create_cq_sized`](Self::create_cq_sized); `EOPNOTSUPP` for a format or an entry
+    /// size the device does not support for compression.
     ///
     /// # References
     /// `mlx5dv_create_cq(3)`
@@ -189,7 +190,8 @@ impl Context {
         Cq::create(&self.device, parent, attr, cqe_size, compression)
     }
 
-    /// Creates a queue pair and selects whether completions may contain its data.
+    /// Creates a queue pair and selects whether its completions may contain received or fetched
+    /// data.
     ///
     /// # Errors
     /// Same as [`create_qp_ex`](ContextOps::create_qp_ex).
@@ -206,7 +208,7 @@ impl Context {
         }
     }
 
-    /// Returns a kernel region whose memory has an address in this process.
+    /// Returns a kernel region for memory that has an address in this process.
     fn placed(
         &self,
         region: KernelMr,
@@ -219,7 +221,7 @@ impl Context {
         Mr::new(&self.device, region, RegionInfo::new(pd.handle(), addr, length, iova, access))
     }
 
-    /// Takes an unused doorbell register, for whole requests.
+    /// Takes an unused doorbell register that accepts whole requests.
     ///
     /// # Errors
     /// `ENOMEM` if the device has none left, or the environment permits none; `EOPNOTSUPP` if
@@ -235,7 +237,7 @@ impl Context {
         self.uar(register)
     }
 
-    /// Returns the context's shared page of registers, for doorbells of 8 bytes.
+    /// Returns the context's shared page of registers, which take 8-byte doorbells.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if registers came with the context, because their numbers in the device are
@@ -253,7 +255,7 @@ impl Context {
         Ok(UarDirect { register, page_id })
     }
 
-    /// Returns the properties of a port in the device's switch.
+    /// Returns the properties of a port on the device's switch.
     ///
     /// # Errors
     /// `EOPNOTSUPP` on kernels without the query; any other errno the kernel returns, notably
@@ -301,7 +303,7 @@ impl ContextOps<Mlx5> for Context {
     ) -> Result<Mr> {
         self.device.check_regions("reg_mr")?;
         self.check_length("reg_mr", length)?;
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         let region = unsafe { pd.kernel().reg_mr(addr, length, iova, access) }?;
         let own = Some(addr.expose_provenance());
         Ok(self.placed(region, pd, own, length as u64, iova, access))
@@ -311,7 +313,7 @@ impl ContextOps<Mlx5> for Context {
         let MrInitAttr { memory, length, iova, access, dmah } = *attr;
         self.device.check_regions("reg_mr_ex")?;
         self.check_length("reg_mr_ex", length)?;
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         let region = unsafe { pd.kernel().reg_mr_ex(memory, length, iova, access, dmah) }?;
         let own = match memory {
             MrMemory::Addr(addr) => Some(addr.expose_provenance()),
@@ -330,7 +332,7 @@ impl ContextOps<Mlx5> for Context {
         access: AccessFlags,
     ) -> Result<Mr> {
         self.device.check_regions("reg_dmabuf_mr")?;
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         let region = unsafe { pd.kernel().reg_dmabuf_mr(fd, offset, length, iova, access) }?;
         Ok(self.placed(region, pd, None, length as u64, iova, access))
     }
@@ -340,7 +342,7 @@ impl ContextOps<Mlx5> for Context {
         if let Some((_, length, _)) = memory {
             self.check_length("rereg_mr", length).map_err(ReregError::unchanged)?;
         }
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { mr.rereg((memory, pd.map(Pd::kernel), access)) }
     }
 
@@ -383,7 +385,7 @@ impl ContextOps<Mlx5> for Context {
     }
 
     unsafe fn export_device(&self) -> Result<OwnedFd> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { self.kernel().export() }
     }
 

@@ -1,7 +1,7 @@
-//! [`Counters`]: a set of counters of flow rules.
+//! [`Counters`]: a set of flow rule counters.
 //!
-//! A set's description is passed to the driver by the command that creates the first rule with it,
-//! not before. The set is described anew after its last rule is destroyed.
+//! The command that creates the first rule with a set also passes the set's description to the
+//! driver. The description is passed again after the set's last rule was destroyed.
 //!
 //! # Safety
 //! The driver reads the descriptions during the command, which borrows them.
@@ -24,7 +24,7 @@ use zerocopy::IntoBytes;
 use crate::device::Device;
 use crate::objects::flow::Flow;
 
-/// A set of counters of flow rules.
+/// A set of flow rule counters.
 #[derive(Debug)]
 pub struct Counters {
     device: Arc<Device>,
@@ -32,11 +32,11 @@ pub struct Counters {
     bound: Arc<Bound>,
 }
 
-/// The part of a set that its rules share.
+/// The part of a set that is shared with its rules.
 #[derive(Debug, Default)]
 pub(crate) struct Bound(ForkLock<Set>);
 
-/// The counters of a set and the number of rules with it.
+/// The counters in a set and the number of rules that use them.
 #[derive(Debug, Default)]
 pub(crate) struct Set {
     descriptions: Vec<Mlx5IbFlowCountersDesc>,
@@ -44,20 +44,20 @@ pub(crate) struct Set {
 }
 
 impl Bound {
-    /// Locks the set for a command that binds it to a rule, or removes the rule.
+    /// Locks the set for a command that binds it to a rule or destroys the rule.
     ///
     /// # Errors
-    /// [`Lost`] in a forked child whose parent was doing so.
+    /// [`Lost`] in a forked child whose parent held this lock.
     pub(crate) fn set(&self) -> Result<ForkGuard<'_, Set>, Lost> {
         self.0.lock()
     }
 }
 
 impl Set {
-    /// Calls `command` with the driver's input for a rule with this set.
+    /// Calls `command` with the driver's input for a rule that uses this set.
     ///
     /// # Errors
-    /// [`Cause::Other`] for a set without counters; the result of `command`.
+    /// [`Cause::Other`] for a set without counters. The inner result is that of `command`.
     pub(crate) fn describe<T>(&self, command: impl FnOnce(Uhw<'_>) -> Result<T>) -> Result<Result<T>, Cause> {
         if self.rules > 0 {
             // The driver has the description already.
@@ -85,12 +85,12 @@ impl Counters {
         Ok(Self { device: Arc::clone(device), handle, bound: Arc::default() })
     }
 
-    /// Returns its open device.
+    /// Returns the open device the set belongs to.
     pub(crate) const fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// Returns the part shared by rules.
+    /// Returns the part of the set that rules share.
     pub(crate) const fn bound(&self) -> &Arc<Bound> {
         &self.bound
     }

@@ -4,13 +4,13 @@
 //!   req_notify   doorbell record: number of events, kind, consumer's index ──► register
 //! ```
 //!
-//! A request contains the number of events read by the program. The device ignores a number that it
-//! has already served, so a record that it reads late does not raise an event twice.
+//! An event request contains the number of events read by the program. The device ignores a number
+//! it has already served, so a record that it reads late does not raise an event twice.
 //!
 //! # Safety
-//! The queue's memory is lent to the device from the command that creates or resizes the queue to
-//! the one that destroys it. The kernel pins its pages, so a queue dropped without being destroyed
-//! may be unmapped; its doorbell record then stays in use.
+//! The queue's memory is lent to the device from the command that creates or resizes the queue
+//! until the command that destroys it. The kernel pins its pages, so a queue dropped without being
+//! destroyed may be unmapped; its doorbell record then stays in use.
 //!
 //! # References
 //! `ibv_create_cq(3)`, `ibv_req_notify_cq(3)`, `ibv_resize_cq(3)`; rdma-core
@@ -39,10 +39,10 @@ use crate::queue::cq::{
     COMPRESSION_VARIABLE, CQE_FIELDS, Completion, CqeCompression, Optional, Poller, Ring, SharedCq,
 };
 
-/// The environment variable with the size of an entry, from libmlx5.
+/// libmlx5's environment variable for the size of an entry.
 const SIZE: &str = "MLX5_CQE_SIZE";
 
-/// Returns the size of an entry in bytes: the program's, else the environment's, else 64.
+/// Returns the size of an entry in bytes: the program's choice, else the environment's, else 64.
 ///
 /// # Errors
 /// [`Cause::Other`] for a size that entries cannot have.
@@ -54,7 +54,7 @@ fn stride(asked: Option<u32>, variable: Option<String>) -> Result<usize, Cause> 
     }
 }
 
-/// The maximum number of entries of a queue: its counters have 24 bits, which must distinguish two
+/// The maximum number of entries in a queue: its counters have 24 bits, which must distinguish two
 /// rounds.
 const MAX_ENTRIES: u32 = 1 << 22;
 
@@ -69,23 +69,23 @@ pub struct Cq {
     entries: u32,
     /// The size of an entry, in bytes.
     stride: usize,
-    /// The number of events read.
+    /// The number of events the program has read.
     events: Arc<AtomicU32>,
-    /// The number of events read at the last request for any completion's event; [`NEVER`] before
-    /// the first request.
+    /// The value of `events` at the last request for an event on any completion; [`NEVER`] before
+    /// the first such request.
     any_at: AtomicU64,
     arm_record: Record,
     arm: ArmRegister,
     slot: Slot,
     memory: QueueMemory,
     device: Arc<Device>,
-    /// The allocator of its parent domain.
+    /// The parent domain's allocator, if it has one.
     allocator: Option<Allocator>,
-    /// A share of the parent domain that it was created in.
+    /// A share of the queue's parent domain.
     _parent: Option<Arc<()>>,
 }
 
-/// The name of a completion queue for queue pairs that complete to it, usable while another thread
+/// A completion queue's handle for queue pairs that complete to it, usable while another thread
 /// polls the queue.
 #[derive(Clone)]
 pub struct CqHandle {
@@ -95,12 +95,12 @@ pub struct CqHandle {
 }
 
 impl CqHandle {
-    /// Checks that an object of a device can complete to this queue. [`Device::cqs`] must be held
+    /// Checks that an object on a device can complete to this queue. [`Device::cqs`] must be held
     /// from this call to the end of the command.
     ///
     /// # Errors
-    /// `EINVAL` for a queue of another device, or a destroyed one, whose handle another queue may
-    /// have; `ENODEV` in a forked child whose parent was using the queue.
+    /// `EINVAL` for a queue of another device and for a destroyed queue, whose handle may now name
+    /// another queue; `ENODEV` in a forked child whose parent was using the queue.
     pub(crate) fn check(&self, device: &Arc<Device>, verb: &'static str) -> Result<()> {
         if !Arc::ptr_eq(&self.device, device) || self.shared.is_over() {
             let cause = Cause::Foreign { what: "completion queue" };
@@ -116,21 +116,22 @@ impl fmt::Debug for CqHandle {
     }
 }
 
-/// Returns the number of entries for at least `cqe` completions; the device keeps one free.
+/// Returns the number of entries in a queue for at least `cqe` completions; the device keeps one
+/// entry free.
 fn entries_for(cqe: u32) -> Result<u32, Cause> {
     explain::within("cqe", cqe.into(), 1, (MAX_ENTRIES - 1).into())?;
     Ok((cqe + 1).next_power_of_two())
 }
 
 /// Returns whether the device writes the system's time into the completions of a queue with these
-/// fields: it supports this, and the program does not request the device's clock as well.
+/// fields: the device supports this, and the program does not also request the device's clock.
 fn is_real_time(device: &Device, asked: CqWcFlags) -> bool {
     device.has_real_time
         && asked.contains(CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK)
         && !asked.contains(CqWcFlags::COMPLETION_TIMESTAMP)
 }
 
-/// Returns the fields among the requested ones that completions can have.
+/// Returns which of the requested fields completions can contain.
 fn fields(device: &Device, asked: CqWcFlags) -> CqWcFlags {
     let wall_clock = CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK;
     let has_wall_clock = device.clock.has_wall_clock() || is_real_time(device, asked);
@@ -327,7 +328,7 @@ impl CqOps for Cq {
         let number = (events & 3) << 28;
         let is_any = self.any_at.load(Ordering::Relaxed) == u64::from(events);
         let kind = if is_any { 0 } else { SOLICITED_ONLY };
-        // Lent completions are neither awaited by the program nor returned to the device.
+        // Lent completions have been seen by the program but not yet returned to the device.
         let word = number | kind | self.poller.place();
         self.arm_record.store(word);
         self.arm.ring(word, self.cqn);
@@ -359,7 +360,7 @@ impl Destroy for Cq {
 
     fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
         let device = Arc::clone(&self.device);
-        // From here on, no object is created with the handle.
+        // From here on, no object can be created with the handle.
         let _cqs = match device.cqs_to_destroy("destroy_cq") {
             Ok(cqs) => cqs,
             Err(error) => return Err((self, error)),
@@ -409,10 +410,10 @@ mod tests {
         }
     }
 
-    /// The size of an entry of these tests, in bytes.
+    /// The size of an entry in these tests, in bytes.
     const STRIDE: usize = 64;
 
-    /// Returns a queue of 8 entries whose arm register is at the start of `registers`.
+    /// Returns a queue with 8 entries whose arm register is at the start of `registers`.
     fn cq(device: &Arc<Device>, registers: &Region) -> Cq {
         let slot = device.records.take().unwrap();
         let memory = QueueMemory::new(8 * STRIDE).unwrap();
@@ -456,7 +457,7 @@ mod tests {
         script.seen().pop().expect("a command")
     }
 
-    /// Returns the flags, and the number of the page, in the driver's input.
+    /// Returns the flags and the page number from the driver's input.
     fn flags_and_page(command: &str) -> &str {
         let (_, input) = command.split_once("0x1000 in ").expect("the driver's input");
         &input[2 * core::mem::offset_of!(Mlx5IbCreateCq, flags)..][..8]
@@ -493,7 +494,7 @@ mod tests {
         for (events, solicited_only, index, expected) in [
             (0, true, 0, 0x0100_0000),
             (0, false, 0, 0),
-            // The broader request stays until its event was read.
+            // The broader request stays in force until its event has been read.
             (0, true, 3, 3),
             (1, true, 3, 0x1100_0003),
             (3, false, 0x00ff_ffff, 0x30ff_ffff),
@@ -516,7 +517,8 @@ mod tests {
     fn the_record_of_a_request_is_stored_before_the_register_rings() {
         let ((device, _), registers) = (crate::device::tests::device(), Region::plain(64));
         let mut cq = cq(&device, &registers);
-        // SAFETY: one thread, which reads the bytes written by both: the later store remains.
+        // SAFETY: the test has one thread, which reads the bytes that both write: the later store
+        // remains.
         cq.arm_record = unsafe { Record::new(&registers, 4) };
         cq.req_notify(true).unwrap();
         // SAFETY: as above.
@@ -536,7 +538,7 @@ mod tests {
         arrive(&cq, 5);
         let error = cq.resize(3).unwrap_err();
         assert!(matches!(error.cause, Cause::Limit { name: "cqe", min: 4, .. }), "{error}");
-        // Five completions have room among the entries of 4, which are rounded up to 8.
+        // Five completions fit, because 4 entries are rounded up to 8.
         cq.resize(4).unwrap();
         cq.resize(7).unwrap();
         arrive(&cq, 8);
@@ -595,7 +597,7 @@ mod tests {
         assert_eq!(check(&device), Err(Errno::INVAL));
         name.shared.set_over(false);
         assert_eq!(check(&device), Ok(()));
-        // In a child whose parent was polling it, or ending one of its queue pairs.
+        // In a child whose parent was polling the queue or ending one of its queue pairs.
         name.shared.locked(|_| {
             assert!(is_true_in_child(|| {
                 name.shared.begin(7, Queues::default());

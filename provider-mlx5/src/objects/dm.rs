@@ -1,11 +1,11 @@
 //! [`Dm`]: device memory (MEMIC), mapped by the process for copies.
 //!
-//! The device only takes accesses of 4 bytes, so a copy is a sequence of such accesses, each of
-//! which is atomic. Copies of several threads may interleave; they do not race.
+//! The device supports only 4-byte accesses, so a copy is a sequence of them, each of which is
+//! atomic. Copies by several threads may interleave; they do not race.
 //!
 //! The mapping is write-combining. A copy to the memory ends with a flush, so that it precedes the
 //! doorbell of any thread synchronised with the copy; libmlx5 leaves this to the doorbell, which
-//! covers its own thread. A copy from the memory does not begin before the completion announcing
+//! covers its own thread. A copy from the memory begins only after the completion that announces
 //! the data has been read.
 //!
 //! # Safety
@@ -48,7 +48,7 @@ pub struct Dm {
     handle: u32,
     length: u64,
     region: Region,
-    /// Its offset in the region.
+    /// The offset of the memory in the region.
     start: usize,
     map_offset: u64,
     is_own: bool,
@@ -65,8 +65,8 @@ impl Dm {
     /// Allocates device memory.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a device without any; `EINVAL` with [`Cause::Limit`] for no bytes or more
-    /// than the device has; any other errno the kernel returns, notably `ENOMEM`.
+    /// `EOPNOTSUPP` for a device without any; `EINVAL` with [`Cause::Limit`] for a length of 0 or
+    /// more than the device has; any other errno the kernel returns, notably `ENOMEM`.
     pub(crate) fn alloc(device: &Arc<Device>, attr: &DmAttr) -> Result<Self> {
         const VERB: &str = "alloc_dm";
         // The driver rounds a length up without checking its size.
@@ -126,7 +126,7 @@ impl Dm {
         Ok(Self { device, handle, length: info.length, region, start, map_offset, is_own })
     }
 
-    /// Returns its open device.
+    /// Returns the open device the memory belongs to.
     pub(crate) const fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -136,10 +136,10 @@ impl Dm {
         DmDirect { buf: self.region.pointer(self.start, self.length as usize), length: self.length }
     }
 
-    /// Checks a range of the memory.
+    /// Checks a range within the memory.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Range`].
+    /// `EINVAL` with [`Cause::Range`] for a range that ends outside the memory.
     pub(crate) fn check(&self, verb: &'static str, offset: u64, length: u64) -> Result<()> {
         if offset.checked_add(length).is_some_and(|end| end <= self.length) {
             return Ok(());
@@ -148,7 +148,7 @@ impl Dm {
         Err(self.device.error(verb, Errno::INVAL).because(cause))
     }
 
-    /// Returns the words of a copy.
+    /// Returns the 4-byte words a copy accesses.
     fn words(
         &self,
         verb: &'static str,
@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use crate::device::tests::device;
 
-    /// The page number of the device memory and its start in the page.
+    /// The memory's page number and its start in the page, as the driver reports them.
     const PLACE: u64 = 8 << 8 | 0x34 | 0x12 << 16;
     const START: u64 = 0x1_0040;
 

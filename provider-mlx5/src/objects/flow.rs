@@ -1,4 +1,4 @@
-//! [`Flow`]: a flow rule, which may count.
+//! [`Flow`]: a flow rule, optionally with counters.
 //!
 //! # References
 //! `ibv_create_flow(3)`; rdma-core `providers/mlx5/verbs.c` (`_mlx5_create_flow`)
@@ -20,7 +20,7 @@ use crate::objects::qp::Qp;
 pub struct Flow {
     device: Arc<Device>,
     handle: u32,
-    /// Its set of counters.
+    /// The set of counters the rule uses, if any.
     bound: Option<Arc<Bound>>,
 }
 

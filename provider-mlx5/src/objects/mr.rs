@@ -1,4 +1,4 @@
-//! [`Mr`]: a kernel memory region, or the null region, which is a key of the device.
+//! [`Mr`]: a kernel memory region, or the null region, which is only a key of the device.
 //!
 //! # Safety
 //! The caller's promises about registered memory are passed on unchanged.
@@ -30,8 +30,8 @@ enum Kind {
         region: KernelMr,
         regions: Arc<Regions>,
     },
-    /// The entry belongs to another context's region; `None` for a second name of this context's
-    /// own.
+    /// `info` is the entry of a region that another context registered; `None` if this context
+    /// registered the region.
     Imported {
         region: KernelMr,
         regions: Arc<Regions>,
@@ -43,18 +43,19 @@ enum Kind {
     },
 }
 
-/// A change of a region: memory, domain and rights.
+/// A change to a region: memory, domain and rights.
 pub(crate) type Change<'a> = (Option<(*mut u8, usize, u64)>, Option<&'a KernelPd>, Option<AccessFlags>);
 
 impl Mr {
-    /// Returns a kernel region with its entry.
+    /// Returns a kernel region and adds its entry to the table.
     pub(crate) fn new(device: &Device, region: KernelMr, info: RegionInfo) -> Self {
         let regions = Arc::clone(&device.regions);
         regions.add(region.lkey(), info);
         Self(Kind::Kernel { region, regions })
     }
 
-    /// Returns an imported region, out of reach unless it belongs to this context.
+    /// Returns an imported region and adds its entry to the table. Its memory is out of this
+    /// process's reach unless this context registered it.
     pub(crate) fn imported(device: &Device, region: KernelMr, info: RegionInfo) -> Self {
         let regions = Arc::clone(&device.regions);
         let info = regions.add_imported(region.lkey(), info);
@@ -89,7 +90,7 @@ impl Mr {
                 let before = regions
                     .remove(region.lkey())
                     .map_err(|lost| ReregError::unchanged(Error::new("rereg_mr", "", lost.into())))?;
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: the caller makes the same promise.
                 let changed = unsafe { region.rereg(memory, pd, access) }.map_err(|error| ReregError {
                     region: state_after(error.errno, change, page_size()),
                     error,
@@ -115,14 +116,14 @@ impl Mr {
 
 /// Returns the state of a region after the kernel has rejected a change.
 ///
-/// The driver revokes a region before it changes the memory or replaces the region and leaves it
-/// revoked if a later step fails. Only some errors are certain to occur before:
+/// The driver revokes a region before it changes the memory or replaces the region, and leaves it
+/// revoked if a later step fails. Only these errors are certain to come before that:
 ///
 /// | errno | from |
 /// |---|---|
 /// | `EOPNOTSUPP` | the kernel's core, or the driver before its first step |
 /// | `EFAULT` | pinning the new memory, before the old one is revoked |
-/// | `EINVAL` | the core, for a change that it refuses; else from any step |
+/// | `EINVAL` | the core, for a change it rejects; otherwise, any step |
 fn state_after(errno: Errno, (memory, pd, access): Change<'_>, page: usize) -> RegionState {
     let no_change = memory.is_none() && pd.is_none() && access.is_none();
     let in_page = page as u64 - 1;
@@ -138,7 +139,7 @@ fn state_after(errno: Errno, (memory, pd, access): Change<'_>, page: usize) -> R
 }
 
 impl RegionInfo {
-    /// Returns the entry of a region after a change.
+    /// Returns a region's entry after a change.
     fn changed(self, (memory, pd, access): Change<'_>) -> Self {
         use verbs_core::provider::PdOps as _;
         let mut info = self;
@@ -158,7 +159,7 @@ impl RegionInfo {
 }
 
 impl MrOps for Mr {
-    /// For the null region, returns a number that no region has.
+    /// For the null region, returns a handle that no region has.
     fn handle(&self) -> u32 {
         match &self.0 {
             Kind::Kernel { region, .. } | Kind::Imported { region, .. } => region.handle(),
@@ -173,7 +174,7 @@ impl MrOps for Mr {
         }
     }
 
-    /// For the null region, returns 0, which no region has.
+    /// For the null region, returns 0, a key that no region has.
     fn rkey(&self) -> u32 {
         match &self.0 {
             Kind::Kernel { region, .. } | Kind::Imported { region, .. } => region.rkey(),

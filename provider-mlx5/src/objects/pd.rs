@@ -1,8 +1,8 @@
-//! [`Pd`], a protection domain or a parent domain of one, and [`Td`], a thread domain.
+//! [`Pd`], a protection domain or a parent domain over one, and [`Td`], a thread domain.
 //!
 //! A thread domain keeps a doorbell register for its queue pairs. One queue pair at a time has the
 //! register and stores whole requests into it. The other queue pairs of the thread domain get
-//! registers like queue pairs without a thread domain. No two queues ever store requests into one
+//! registers as they would without a thread domain. No two queues ever store requests into one
 //! register, regardless of the threads that use them.
 //!
 //! # References
@@ -25,11 +25,11 @@ use crate::objects::mlx5::Mlx5;
 #[derive(Debug)]
 pub struct Td {
     device: Arc<Device>,
-    /// Cloned by each parent domain with this thread domain.
+    /// Cloned by each parent domain that uses this thread domain.
     register: Arc<TdRegister>,
 }
 
-/// The register of a thread domain.
+/// A thread domain's register.
 #[derive(Debug)]
 struct TdRegister(Arc<Register>);
 
@@ -62,17 +62,17 @@ impl Destroy for Td {
 pub struct Pd {
     device: Arc<Device>,
     kernel: KernelPd,
-    /// Its number in the device, if reported by the kernel.
+    /// The domain's number in the device, if the kernel reports it.
     pdn: Option<u32>,
-    /// Cloned by each parent domain of this domain.
+    /// Cloned by each parent domain over this domain.
     users: Arc<()>,
     /// Cloned by each completion queue created in this parent domain.
     cqs: Arc<()>,
-    /// The domains kept by a parent domain.
+    /// The domains a parent domain keeps in use.
     within: Option<Within>,
 }
 
-/// The shares of a parent domain.
+/// A parent domain's shares of the domains it keeps in use.
 #[derive(Debug)]
 struct Within {
     _pd: Arc<()>,
@@ -86,10 +86,10 @@ impl Pd {
         Self { device, kernel, pdn, users: Arc::default(), cqs: Arc::default(), within: None }
     }
 
-    /// Allocates a parent domain, without a command.
+    /// Allocates a parent domain. This takes no command.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Foreign`] for a domain of another device.
+    /// `EINVAL` with [`Cause::Foreign`] for a domain on another device.
     pub(crate) fn alloc_parent(device: &Arc<Device>, attr: &ParentDomainAttr<'_, Mlx5>) -> Result<Self> {
         const VERB: &str = "alloc_parent_domain";
         let foreign = |what| Err(device.error(VERB, Errno::INVAL).because(Cause::Foreign { what }));
@@ -118,7 +118,7 @@ impl Pd {
         Ok(PdDirect { pdn })
     }
 
-    /// Returns whether the domain belongs to a device.
+    /// Returns whether the domain belongs to the given device.
     pub(crate) fn is_of(&self, device: &Arc<Device>) -> bool {
         Arc::ptr_eq(&self.device, device)
     }
@@ -131,7 +131,7 @@ impl Pd {
     /// Returns a share of this parent domain for a completion queue.
     ///
     /// # Errors
-    /// `EINVAL`: with [`Cause::Foreign`] for a domain of another device, or if it is not a parent
+    /// `EINVAL`: with [`Cause::Foreign`] for a domain on another device, or if it is not a parent
     /// domain.
     pub(crate) fn for_cq(&self, device: &Arc<Device>) -> Result<Arc<()>> {
         let error = device.error("create_cq", Errno::INVAL);
@@ -145,12 +145,12 @@ impl Pd {
         Ok(Arc::clone(&self.cqs))
     }
 
-    /// Returns the allocator of its objects' queues, if it has one.
+    /// Returns the allocator for the queues of objects in this domain, if there is one.
     pub(crate) fn allocator(&self) -> Option<&Allocator> {
         self.within.as_ref()?.allocator.as_ref()
     }
 
-    /// Returns the register of its thread domain, if it has one not in use by a queue pair.
+    /// Returns the thread domain's register, if there is one and no queue pair uses it.
     pub(crate) fn register(&self) -> Option<Arc<Register>> {
         self.within.as_ref()?.td.as_ref()?.0.lease()
     }

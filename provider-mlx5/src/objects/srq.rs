@@ -1,20 +1,20 @@
 //! [`Srq`]: the shared receive queue as a kernel object, of the kinds BASIC, XRC and TM.
 //!
-//! | kind | its receives complete with the number of | in |
+//! | kind | user index in its completions | complete in |
 //! |---|---|---|
 //! | BASIC | the queue pair that took them | the queue pair's `recv_cq` |
 //! | XRC, TM | the shared receive queue | its `cq` |
 //!
-//! The kind TM has a hidden queue pair, connected to itself, whose send queue takes the operations
-//! on the tag list. Like the driver's clients, it names its peer by a LID, so a port needs the link
-//! layer InfiniBand.
+//! The kind TM has a hidden queue pair, connected to itself, whose send queue carries the
+//! operations on the tag list. Like the driver's clients, it names its peer by a LID, so it needs a
+//! port with the InfiniBand link layer.
 //!
 //! The device cannot change the size of the queue. The driver ignores the limit of a new queue, so
 //! a separate command sets it.
 //!
 //! # Safety
 //! The queue's memory and its doorbell record are lent to the device from the command that creates
-//! the shared receive queue to the one that destroys it ([`QueueResources`]).
+//! the shared receive queue until the command that destroys it ([`QueueResources`]).
 //!
 //! # References
 //! `ibv_create_srq_ex(3)`, `ibv_modify_srq(3)`; rdma-core `providers/mlx5/verbs.c`
@@ -54,22 +54,22 @@ use crate::queue::srq::tags::MAX_TAGS;
 use crate::queue::srq::{LINK, Shape, SrqQueue, TagList, TagRecord};
 use crate::wqe::UNIT;
 
-/// A shared receive queue without its queue.
+/// A shared receive queue as a kernel object, separate from its [`SrqQueue`].
 #[derive(Debug)]
 pub struct Srq {
     device: Arc<Device>,
     handle: u32,
-    /// The number of the queue in the device.
+    /// The queue's number in the device.
     srqn: u32,
-    /// The handle of its protection domain.
+    /// The handle of the queue's protection domain.
     pd: u32,
     shape: Shape,
     requests: Arc<SrqRecord>,
-    /// The completion queue, for the kinds XRC and TM.
+    /// The queue's own completion queue, for the kinds XRC and TM.
     own: Option<Arc<SharedCq>>,
     /// The queue pair for operations on the tag list, for the kind TM.
     commands: Option<Qp>,
-    /// The events of that queue pair that the program read, once it was destroyed.
+    /// The number of events read for that queue pair, once it was destroyed.
     tag_events: u32,
     resources: Arc<QueueResources>,
 }
@@ -124,7 +124,7 @@ impl Srq {
             xrcd: parents.xrcd.map(XrcdOps::handle),
             cq: cq.map(|cq| cq.handle),
         };
-        // The driver derives the size of the memory from these.
+        // The driver derives the size of the memory from these two values.
         let asked = SrqInitAttr { max_wr: shape.max_wr(), max_sge: shape.max_sge(), ..*attr };
         // SAFETY: the addresses belong to the queue's memory and its record, which `QueueResources`
         // lends to the device until the shared receive queue is destroyed.
@@ -136,8 +136,8 @@ impl Srq {
             let limit = SrqAttr { srq_limit: attr.srq_limit, ..SrqAttr::default() };
             let (uverbs, mask) = (device.kernel.uverbs(), SrqAttrMask::LIMIT);
             if let Err(mut error) = cmd::srq::modify_srq(uverbs, info.handle, &limit, mask, Uhw::none()) {
-                // The error of the limit is the one to report. If the end is not confirmed, the
-                // device keeps the records and the number.
+                // The error in setting the limit is the one to report. If the destruction is not
+                // confirmed, the device keeps the records and the number.
                 if cmd::srq::destroy_srq(uverbs, info.handle).is_ok() {
                     resources.end();
                 }
@@ -189,8 +189,9 @@ impl Srq {
         Ok(SrqParts { srq, queue })
     }
 
-    /// Creates the tag list and the queue pair for its operations. The program does not know the
-    /// queue pair, so its events are raised for the shared receive queue ([`TAG_LIST`]).
+    /// Creates the tag list and the queue pair for tag list operations. The program does not know
+    /// the queue pair, so the queue pair's events are raised for the shared receive queue
+    /// ([`TAG_LIST`]).
     ///
     /// # References
     /// rdma-core `providers/mlx5/verbs.c` (`create_cmd_qp`)
@@ -210,7 +211,7 @@ impl Srq {
                 Ok((qp, tags))
             }
             Err(error) => {
-                // If this fails, it ends with the context.
+                // If this fails, the queue pair ends with the context.
                 let _ = qp.destroy();
                 Err(error)
             }
@@ -238,23 +239,23 @@ impl Srq {
         })
     }
 
-    /// Returns the lists of its receives.
+    /// Returns where the lists of the queue's receives lie.
     pub(crate) fn lists(&self) -> RecvLists {
         let Shape { entries, units } = self.shape;
         RecvLists { resources: Arc::downgrade(&self.resources), pd: self.pd, entries, units, head: LINK }
     }
 
-    /// Returns the receives in the queue, for the completion queues of its queue pairs.
+    /// Returns the queue's receives, for the completion queues of its queue pairs.
     pub(crate) const fn requests(&self) -> &Arc<SrqRecord> {
         &self.requests
     }
 
-    /// Returns whether it has a tag list.
+    /// Returns whether the queue has a tag list.
     pub(crate) const fn has_tags(&self) -> bool {
         self.commands.is_some()
     }
 
-    /// Returns its open device.
+    /// Returns the open device the queue belongs to.
     pub(crate) const fn device(&self) -> &Arc<Device> {
         &self.device
     }
@@ -343,10 +344,10 @@ fn check_tags(device: &Device, tm: TmCap) -> Result<()> {
         .map_err(|cause| error(Errno::INVAL).because(cause))
 }
 
-/// The port of the queue pair for operations on the tag list.
+/// The port of the queue pair for tag list operations.
 const PORT: u8 = 1;
 
-/// Moves a queue pair to RTS, as its own peer.
+/// Moves a queue pair to RTS, with itself as its peer.
 fn connect_to_itself(device: &Device, qp: &mut Qp, sq: &mut Sq, rq: &mut Rq) -> Result<()> {
     let lid = device.query_port(PORT)?.lid;
     let attr = |qp_state| QpAttr {
@@ -416,11 +417,11 @@ mod tests {
             assert_eq!(error.errno, Errno::INVAL);
             assert!(matches!(error.cause, Cause::Limit { name, .. } if name == what), "{error}");
         }
-        // An index has 16 bits, and the list one index more than tags.
+        // An index has 16 bits, and the list has one more index than tags.
         assert!(check(u32::MAX, 0xfffe, 1).is_ok() && check(u32::MAX, 0xffff, 1).is_err());
     }
 
-    /// Returns the reply of a device with tag lists to the query of its properties.
+    /// Replies to the query of the device's properties as a device with tag lists.
     fn tag_matching() -> Reply {
         let mut caps = IbUverbsExQueryDeviceResp::default();
         caps.response_length = size_of_val(&caps) as u32;
@@ -445,7 +446,7 @@ mod tests {
             Expect::anything(Reply::outputs([&7_u32.to_ne_bytes(), &[0; 20], &0xabcd_u32.to_ne_bytes()])),
             // The device's properties: no windows.
             Expect::anything(Reply::Errno(Errno::INVAL)),
-            // The port, and the steps of the queue pair to RTS.
+            // The port and the transitions of the queue pair to RTS.
             Expect::anything(Reply::ok()),
             Expect::anything(Reply::ok()),
             Expect::anything(Reply::ok()),
@@ -466,7 +467,7 @@ mod tests {
         assert!(has("ioctl 5.0: ", &format!(", 0x4 u64 {USER_HANDLE:#x},")), "{seen:#?}");
         assert!(has("ioctl 4.0: ", &format!(", 0x7 u64 {:#x},", USER_HANDLE | TAG_LIST)), "{seen:#?}");
 
-        // Destruction of the shared receive queue fails at first.
+        // The first attempt to destroy the shared receive queue fails.
         let read = |count: u32| Expect::anything(Reply::outputs([&count.to_ne_bytes()]));
         script.expect([read(2), Expect::anything(Reply::Errno(Errno::BUSY))]);
         let (srq, error) = srq.destroy_counting_events().unwrap_err();

@@ -1,6 +1,6 @@
-//! [`Wq`]: a work queue, which is a receive queue that queue pairs share through a table.
+//! [`Wq`]: a work queue, which is a receive queue shared by queue pairs through a table.
 //!
-//! Its completions have a unique number, like a queue pair's.
+//! Like a queue pair, a work queue has a unique user index in its completions.
 //!
 //! | moved to | queue | completions in the completion queue |
 //! |---|---|---|
@@ -9,7 +9,7 @@
 //!
 //! # Safety
 //! The queue's memory and its doorbell record are lent to the device from the command that creates
-//! the work queue to the one that destroys it ([`QueueResources`]).
+//! the work queue until the command that destroys it ([`QueueResources`]).
 //!
 //! # References
 //! `ibv_create_wq(3)`, `ibv_modify_wq(3)`; rdma-core `providers/mlx5/verbs.c` (`create_wq`,
@@ -132,13 +132,14 @@ impl Wq {
     }
 }
 
-/// Returns the queues of a work queue's number.
+/// Returns the queues that complete with a work queue's user index.
 fn queues(device: &Device, queue: &Rq) -> Queues {
     let recv_kind = if device.has_ip_csum() { Kind::FRAME } else { Kind::RECEIVE };
     Queues { send: None, recv: Some(Receives::Own(Arc::clone(queue.requests()))), recv_kind, lists: None }
 }
 
-/// Returns the queue pair state whose receive queue accepts the same requests as a work queue's.
+/// Returns the queue pair state in which a receive queue accepts the same requests as a work queue
+/// in this state.
 const fn of_queue(state: WqState) -> QpState {
     match state {
         WqState::RDY => QpState::RTR,
@@ -228,7 +229,7 @@ mod tests {
     use crate::objects::cq::CqHandle;
     use crate::objects::qp::tests::{complete, cq, polled};
 
-    /// Creates a work queue with this many entries; also returns its number in completions.
+    /// Creates a work queue with this many entries. Also returns its user index.
     fn create(device: &Arc<Device>, script: &Scripted, cq: &CqHandle, entries: u32) -> (Wq, Rq, u32) {
         let user_index = device.user_index("create_wq").unwrap();
         let number = user_index.number();
@@ -240,7 +241,7 @@ mod tests {
         // SAFETY: the record is created once, and no device reads it.
         let record = unsafe { resources.records().record(Slot::FIRST) };
         let queue = Rq::new(shape, record, Arc::clone(&resources));
-        // The query of the device's properties; it has none.
+        // The query of the device's properties, which are empty.
         script.expect([Expect::anything(Reply::ok())]);
         cq.shared.begin(number, queues(device, &queue));
         let wq = Wq {

@@ -1,4 +1,4 @@
-//! The XRC domain.
+//! [`Xrcd`]: the XRC domain.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

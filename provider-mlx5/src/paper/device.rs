@@ -1,9 +1,9 @@
 //! [`PaperDevice`]: an open device whose kernel is a script, for tests and benchmarks that create
-//! objects like programs. Queues and doorbell records are in memory of the objects, registers in
+//! objects as programs do. Queues and doorbell records are in the objects' memory, registers in
 //! plain memory.
 //!
 //! # Safety
-//! The caller of [`PaperDevice::new`] plays the kernel and the device.
+//! The caller of [`PaperDevice::new`] plays the part of the kernel and the device.
 #![allow(unsafe_code)]
 
 use std::os::fd::{IntoRawFd as _, OwnedFd};
@@ -26,13 +26,13 @@ use crate::doorbell::uar::UAR;
 use crate::objects::context::Context;
 use crate::queue::cq::CQE_FIELDS;
 
-/// The key of null regions.
+/// The key shared by all null regions.
 pub(crate) const NULL_KEY: u32 = 0x700;
 
-/// The number of the page of registers shared by all objects.
+/// The number of the page with the registers that all objects share.
 const SHARED_PAGE: u32 = 9;
 
-/// The reply of a driver that allocates registers on demand of queue pairs.
+/// The reply from a driver that allocates registers as queue pairs need them.
 pub(crate) const REPLY: Mlx5IbAllocUcontextResp = Mlx5IbAllocUcontextResp {
     qp_tab_size: 0,
     bf_reg_size: 512,
@@ -63,7 +63,7 @@ pub(crate) const REPLY: Mlx5IbAllocUcontextResp = Mlx5IbAllocUcontextResp {
 pub struct PaperDevice {
     /// The provider's context.
     pub context: Context,
-    /// The script, which tests extend by expected commands and their replies.
+    /// The script; tests add the commands they expect, with replies.
     pub script: Scripted,
 }
 
@@ -71,12 +71,12 @@ impl PaperDevice {
     /// Opens a device whose queues have at most `max` entries.
     ///
     /// # Safety
-    /// The holder behaves like the kernel and the device: a completion is written once, after its
-    /// request has ended, and a destroyed object accesses no memory.
+    /// The holder behaves like the kernel and the device: it writes a completion once, after its
+    /// request has ended, and accesses no memory for a destroyed object.
     pub unsafe fn new(max: u32) -> Self {
         let context = [&1_u32.to_ne_bytes()[..], &0_u64.to_ne_bytes()];
         let script = Scripted::new([Expect::anything(Reply::outputs(context))]);
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         let uverbs = unsafe { Uverbs::new(Box::new(script.clone()), DRIVER_ID, "mlx5_0") };
         let kernel = KernelContext::new(uverbs, Path::new("/nonexistent"), fw_ver, Uhw::none()).unwrap();
         let reply =
@@ -91,7 +91,7 @@ impl PaperDevice {
         script.expect([Expect::anything(Reply::outputs([&2_u32.to_ne_bytes()]))]);
     }
 
-    /// Expects the command that opens a file of events like the kernel's.
+    /// Expects the command that opens an event file like the kernel's, and replies with `events`.
     pub fn expect_events(script: &Scripted, events: OwnedFd) {
         let events = events.into_raw_fd();
         script.expect([Expect::anything(Reply::outputs([&events.to_ne_bytes()]))]);
@@ -104,7 +104,8 @@ impl PaperDevice {
         script.expect([Expect::anything(outputs)]);
     }
 
-    /// Expects the commands that create the first queue pair, whose completions contain the number
+    /// Expects the commands that create the first queue pair, whose completions contain the user
+    /// index
     /// 0. It has its own register.
     pub fn expect_qp(script: &Scripted) {
         expect_page(script, SHARED_PAGE + 1, 0x4000);
@@ -117,14 +118,14 @@ impl PaperDevice {
         ]))]);
     }
 
-    /// Expects the query of the device's properties for queue pairs that may post for memory
-    /// windows. It has none.
+    /// Expects the query for the device's properties, made for queue pairs that may post memory
+    /// window requests. The device has no windows.
     pub fn expect_windows(script: &Scripted) {
         script.expect([Expect::anything(Reply::Errno(Errno::INVAL))]);
     }
 
-    /// Writes a completion of the first queue pair into a completion queue, at a place that
-    /// continues across the end of the ring.
+    /// Writes a completion of the first queue pair into a completion queue, at a place counted on
+    /// across the end of the ring.
     ///
     /// # Safety
     /// The completion queue lives, has not been resized, and no other thread uses it.
@@ -146,7 +147,7 @@ impl PaperDevice {
     }
 }
 
-/// Expects the commands that allocate a page of registers and maps plain memory for it.
+/// Expects the commands that allocate a page of registers, and maps plain memory in its place.
 fn expect_page(script: &Scripted, page_id: u32, map_offset: u64) {
     script.expect([Expect::anything(Reply::outputs([
         &1_u32.to_ne_bytes(),

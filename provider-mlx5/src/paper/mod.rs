@@ -2,14 +2,14 @@
 //!
 //! A [`PaperQp`] has a queue pair's queues, a completion queue for both, and a page of registers.
 //! It exposes the stored bytes and writes completions; it moves no data. A [`PaperSrq`] has a
-//! shared receive queue and takes receives from it like the device. A [`PaperDevice`] is an open
-//! device for programs to create objects.
+//! shared receive queue and takes receives from it as the device does. A [`PaperDevice`] is an open
+//! device on which programs can create objects.
 //!
 //! Every function panics on misuse, because it is for tests.
 //!
 //! The module is public for this crate's tests and benchmarks; the crate `verbs` does not re-export
-//! it. No feature hides it, because builds of programs and of tests would then share no crate from
-//! this one up.
+//! it. It is not behind a feature, because programs and tests could then no longer share builds of
+//! this crate and the crates above it.
 //!
 //! # Safety
 //! The memory of the queues is accessed without synchronisation: the caller of [`PaperQp::new`]
@@ -44,16 +44,16 @@ use crate::queue::sq::{self, Frames, Parts, Sq};
 use crate::queue::srq::{self, SrqQueue};
 use crate::wqe::{BLOCK, UNIT};
 
-/// The number of a paper queue pair.
+/// The queue pair number of a paper queue pair.
 pub const QP_NUM: u32 = 0x00_abcd;
 
-/// The number in completions of a paper queue pair.
+/// The user index of a paper queue pair.
 pub const USER_INDEX: u32 = 0x12;
 
-/// The handle of its protection domain.
+/// The handle of a paper queue pair's protection domain.
 pub(crate) const PD: u32 = 3;
 
-/// Offsets of the doorbell records in their region.
+/// The offsets of the doorbell records in their region.
 const RECV_RECORD: usize = 0;
 const SEND_RECORD: usize = 4;
 const CQ_RECORD: usize = 64;
@@ -65,27 +65,27 @@ const HALF: usize = 256;
 /// The shape of a paper queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct PaperShape {
-    /// Its type.
+    /// The queue pair's type.
     pub qp_type: QpType,
-    /// Blocks of the send queue.
+    /// The number of blocks in the send queue.
     pub blocks: u32,
-    /// Blocks of its longest request.
+    /// The number of blocks in the longest send request.
     pub blocks_of_request: u32,
-    /// Inline bytes and elements of a send.
+    /// The maximum number of inline bytes in a send.
     pub max_inline: u32,
-    /// Elements of a send.
+    /// The maximum number of elements in a send.
     pub max_send_sge: u32,
-    /// Bytes of a frame's header in an entry, for raw packets.
+    /// The minimum number of header bytes that an entry must hold, for raw packets.
     pub min_inline: u32,
-    /// Bytes of the longest header of a segmented send, for raw packets.
+    /// The maximum length of a segmented send's header in bytes, for raw packets.
     pub max_tso_header: u32,
-    /// Whether requests without inline data go into the register too.
+    /// Whether requests without inline data are also stored into the register.
     pub prefers_blue_flame: bool,
-    /// Entries of the receive queue.
+    /// The number of entries in the receive queue.
     pub entries: u32,
-    /// Elements of a receive.
+    /// The maximum number of elements in a receive.
     pub max_recv_sge: u32,
-    /// Entries of the completion queue.
+    /// The number of entries in the completion queue.
     pub cqes: u32,
     /// The size of a completion queue entry, in bytes.
     pub cqe_size: usize,
@@ -113,34 +113,34 @@ impl Default for PaperShape {
     }
 }
 
-/// The fields of a completion written by a test.
+/// The fields of a completion a test writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PaperCqe {
-    /// The kind.
+    /// The kind of the entry.
     pub opcode: u8,
-    /// The operation of a request.
+    /// The opcode of the request.
     pub wqe_opcode: u8,
-    /// The place of the request.
+    /// The place of the request in its queue.
     pub wqe_counter: u16,
-    /// The length of the message.
+    /// The length of the message in bytes.
     pub byte_cnt: u32,
-    /// Immediate data, a key or a partition key's index.
+    /// The immediate data, a key, or the index of a partition key.
     pub imm_inval_pkey: u32,
-    /// Flags, service level and the sender's number.
+    /// The flags, the service level, and the sender's queue pair number.
     pub flags_rqpn: u32,
     /// The sender's local id.
     pub slid: u16,
-    /// Path bits.
+    /// The path bits of the local address.
     pub ml_path: u8,
     /// The vendor's syndrome and the syndrome.
     pub syndromes: [u8; 2],
-    /// Bits for data or other completions in the entry.
+    /// The format bits, for data or other completions in the entry.
     pub format: u8,
-    /// The time.
+    /// The timestamp.
     pub timestamp: u64,
     /// The VLAN tag.
     pub vlan_info: u16,
-    /// The checksums of a frame and its headers.
+    /// The results of checking the checksums of a frame.
     pub frame: [u8; 2],
 }
 
@@ -157,18 +157,18 @@ pub struct PaperQp {
     cqes: Region,
     records: Region,
     registers: Region,
-    /// The receives of its shared receive queue.
+    /// The receives in its shared receive queue, if it has one.
     srq: Option<Arc<SrqRecord>>,
     srq_lists: Option<RecvLists>,
-    /// The regions named by requests, in the protection domain [`PD`].
+    /// The regions that requests may name, in the protection domain [`PD`].
     pub(crate) regions: Arc<Regions>,
-    /// The number of written completions.
+    /// The number of completions written so far.
     written: u32,
     _one_thread: PhantomData<*const ()>,
 }
 
 /// Returns memory for a completion queue's ring, and for a copy of its entries behind it: a reader
-/// that passes the end finds completions there.
+/// that runs past the end would find completions there.
 fn ring_memory(cqes: u32, cqe_size: usize) -> Region {
     Region::plain(2 * cqes as usize * cqe_size)
 }
@@ -177,7 +177,7 @@ impl PaperQp {
     /// Creates a queue pair in RESET.
     ///
     /// # Safety
-    /// Its queues stay on its thread, even if taken out of it.
+    /// The queue pair's queues stay on its thread, even if they are taken out of it.
     pub unsafe fn new(shape: PaperShape) -> Self {
         // SAFETY: the caller's promise.
         unsafe { Self::build(shape, None, None) }
@@ -290,7 +290,8 @@ impl PaperQp {
         }
     }
 
-    /// Moves the queue pair to a state. RESET begins a new resources.
+    /// Moves the queue pair to a state. RESET also makes the completion queue skip earlier
+    /// completions.
     pub fn move_to(&mut self, state: QpState) {
         self.sq.moved_to(state);
         self.rq.moved_to(state);
@@ -299,13 +300,13 @@ impl PaperQp {
         }
     }
 
-    /// Ends the queue pair, including for its completion queue.
+    /// Ends the queue pair and tells the completion queue.
     pub fn destroy(&self) {
         self.sq.resources().end();
         self.poller.shared().end(USER_INDEX, None);
     }
 
-    /// Returns the poller and the queues as registered with it.
+    /// Returns the poller and the queues as the poller knows them.
     #[cfg(test)]
     pub(crate) fn poller(&mut self) -> (&mut Poller, Queues) {
         let queues = self.queues();
@@ -319,25 +320,25 @@ impl PaperQp {
         (self.sq, self.rq)
     }
 
-    /// Announces another queue pair to the completion queue.
+    /// Adds another queue pair to the completion queue's table.
     #[cfg(test)]
     pub(crate) fn begin(&self, user_index: u32, queues: Queues) {
         self.poller.shared().begin(user_index, queues);
     }
 
-    /// Announces the end of that queue pair.
+    /// Tells the completion queue that another queue pair has ended.
     #[cfg(test)]
     pub(crate) fn end(&self, user_index: u32) {
         self.poller.shared().end(user_index, None);
     }
 
-    /// Announces the reset of that queue pair and its new queues.
+    /// Tells the completion queue that another queue pair was reset and has new queues.
     #[cfg(test)]
     pub(crate) fn reset(&self, user_index: u32, queues: Queues) {
         self.poller.shared().end(user_index, Some(queues));
     }
 
-    /// Continues at a place of the completion queue, before anything was written.
+    /// Continues at a place of the completion queue, before any completion was written.
     #[cfg(test)]
     pub(crate) fn skip_to(&mut self, index: u32) {
         assert!(self.written == 0 && index % self.shape.cqes == self.shape.cqes - 2);
@@ -354,8 +355,8 @@ impl PaperQp {
         }
     }
 
-    /// Replaces the completion queue's ring by one of `cqes` entries. The device ends the old ring
-    /// unless `is_silent`; returns whether it did.
+    /// Replaces the completion queue's ring with one that has `cqes` entries. The device marks the
+    /// end of the old ring unless `is_silent`; returns whether it did.
     #[cfg(test)]
     pub(crate) fn resize(&mut self, cqes: u32, is_silent: bool) -> bool {
         if !is_silent {
@@ -368,7 +369,7 @@ impl PaperQp {
         self.poller.replace(ring, || Ok(())).expect("the command succeeds")
     }
 
-    /// Adds these fields to completions.
+    /// Adds these fields to the queue's completions.
     #[cfg(test)]
     pub(crate) fn with_fields(&mut self, fields: verbs_core::types::CqWcFlags) {
         self.poller.optional.fields = fields;
@@ -392,12 +393,12 @@ impl PaperQp {
         self.poller.end_poll();
     }
 
-    /// Writes a completion like the device: the owner last.
+    /// Writes a completion as the device does, with the owner bit last.
     pub fn write(&mut self, cqe: PaperCqe) {
         self.write_of(USER_INDEX, cqe);
     }
 
-    /// Writes a completion with another number.
+    /// Writes a completion with the given user index.
     pub fn write_of(&mut self, user_index: u32, cqe: PaperCqe) {
         let at = (self.written & (self.shape.cqes - 1)) as usize * self.shape.cqe_size + self.shape.cqe_size
             - CQE_FIELDS;
@@ -430,7 +431,8 @@ impl PaperQp {
         self.written = self.written.wrapping_add(1);
     }
 
-    /// Writes a completion of tag matching with another number. `first`: its first bytes.
+    /// Writes a tag matching completion with the given user index. `first`: the entry's first
+    /// bytes.
     #[cfg(test)]
     pub(crate) fn write_tag(
         &mut self,
@@ -453,8 +455,8 @@ impl PaperQp {
         unsafe { self.cqes.write(at, first) };
     }
 
-    /// Writes completions in a block: mini entries, then the title. The device leaves the other
-    /// places unchanged.
+    /// Writes completions as a compressed block: mini entries first, then the title. The device
+    /// leaves the other places unchanged.
     #[cfg(test)]
     pub(crate) fn write_block(&mut self, user_index: u32, title: PaperCqe, minis: &[[u8; 8]]) {
         let first = self.written;
@@ -462,7 +464,7 @@ impl PaperQp {
             let at = first.wrapping_add(if number == 0 { 1 } else { 8 * number });
             let place = (at & (self.shape.cqes - 1)) as usize * self.shape.cqe_size + self.shape.cqe_size
                 - CQE_FIELDS;
-            // The rest is undefined. This looks like an entry of the next round.
+            // The rest is undefined; these bytes look like an entry of the next round.
             let mut bytes = [u8::from(at & self.shape.cqes == 0); CQE_FIELDS];
             bytes[..8 * part.len()].copy_from_slice(part.as_flattened());
             for (byte, value) in bytes.into_iter().enumerate() {
@@ -475,15 +477,15 @@ impl PaperQp {
         self.written = first.wrapping_add(byte_cnt);
     }
 
-    /// Returns the fields of the entry at a place of the completion queue.
+    /// Returns the fields of the completion queue entry at a place.
     #[cfg(test)]
     pub(crate) fn cqe(&self, index: u32) -> Vec<u8> {
         let end = (index & (self.shape.cqes - 1)) as usize * self.shape.cqe_size + self.shape.cqe_size;
         read(&self.cqes, end - CQE_FIELDS, CQE_FIELDS)
     }
 
-    /// Writes a completion that contains data: format 4 places it in the fields, other formats in
-    /// the first half.
+    /// Writes a completion that contains data: in format 4 the data is in the fields, in other
+    /// formats in the first half.
     #[cfg(test)]
     pub(crate) fn write_with(&mut self, cqe: PaperCqe, data: &[u8]) {
         let (place, size) = (self.written & (self.shape.cqes - 1), self.shape.cqe_size);
@@ -496,20 +498,21 @@ impl PaperQp {
         }
     }
 
-    /// Returns the bytes of `count` blocks of the send queue, across its end.
+    /// Returns the bytes of `count` send queue blocks, also across the end of the queue.
     pub fn blocks(&self, first: u32, count: u32) -> Vec<u8> {
         let start = self.buffer.len() - self.shape.blocks as usize * BLOCK;
         let at = |block: u32| start + (block & (self.shape.blocks - 1)) as usize * BLOCK;
         (first..first + count).flat_map(|block| read(&self.buffer, at(block), BLOCK)).collect()
     }
 
-    /// Returns the bytes of an entry of the receive queue.
+    /// Returns the bytes of a receive queue entry.
     pub fn entry(&self, entry: u32) -> Vec<u8> {
         let len = self.shape.max_recv_sge.next_power_of_two() as usize * UNIT;
         read(&self.buffer, (entry & (self.shape.entries - 1)) as usize * len, len)
     }
 
-    /// Returns the counters of the doorbell records: receives, sends, and the completion queue's.
+    /// Returns the counters of the doorbell records: for receives, for sends, and for the
+    /// completion queue.
     pub fn records(&self) -> [u32; 3] {
         [RECV_RECORD, SEND_RECORD, CQ_RECORD].map(|at| {
             let bytes = read(&self.records, at, 4);
@@ -517,7 +520,7 @@ impl PaperQp {
         })
     }
 
-    /// Returns `len` bytes of a half of the register and clears it.
+    /// Returns the first `len` bytes of one half of the register and clears the half.
     pub fn take_register(&self, half: usize, len: usize) -> Vec<u8> {
         let at = REGISTER + half * HALF;
         let bytes = read(&self.registers, at, len);
@@ -545,16 +548,16 @@ pub struct PaperSrqDevice {
     shape: srq::Shape,
     memory: Region,
     record: Record,
-    /// The next entry of the list.
+    /// The next entry of the linked list.
     next: u16,
-    /// The number of taken receives, 16 bits.
+    /// The number of receives taken so far, modulo 2^16.
     taken: u16,
-    /// The entries taken but not completed.
+    /// The entries that were taken but not completed.
     unfinished: BTreeSet<u16>,
 }
 
 impl PaperSrq {
-    /// Creates a queue of `entries` entries with `units` units each.
+    /// Creates a shared receive queue with `entries` entries of `units` units each.
     pub fn new(entries: u32, units: u32) -> Self {
         let shape = srq::Shape { entries, units };
         let (memory, records) = (Region::plain(shape.len()), Region::plain(64));
@@ -567,7 +570,7 @@ impl PaperSrq {
         Self { queue, device, requests }
     }
 
-    /// Returns the receives in the queue.
+    /// Returns the receives posted to the queue.
     #[cfg(test)]
     pub(crate) const fn requests(&self) -> &Arc<SrqRecord> {
         &self.requests
@@ -580,8 +583,7 @@ impl PaperSrq {
 }
 
 impl PaperSrqDevice {
-    /// Takes the next receive of the list, if covered by the doorbell record, and returns its
-    /// entry.
+    /// Takes the next receive of the list, if the doorbell record covers it, and returns its entry.
     pub fn take(&mut self) -> Option<u16> {
         let posted = self.record.load();
         assert!(posted <= 0xffff, "a counter of {posted:#x}");
@@ -598,7 +600,7 @@ impl PaperSrqDevice {
         Some(entry)
     }
 
-    /// Ends the receive of an entry on the device's side; its completion is about to be written.
+    /// Ends the receive in an entry on the device's side, before its completion is written.
     pub fn complete(&mut self, entry: u16) {
         assert!(self.unfinished.remove(&entry), "entry {entry} was not taken");
     }
@@ -615,7 +617,7 @@ fn read(region: &Region, at: usize, len: usize) -> Vec<u8> {
     (at..at + len).map(|at| unsafe { region.read::<u8>(at) }).collect()
 }
 
-/// Pseudo-random numbers below a limit.
+/// A source of pseudo-random numbers below a limit.
 #[cfg(test)]
 pub(crate) struct Dice(pub(crate) u32);
 

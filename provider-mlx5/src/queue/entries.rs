@@ -1,8 +1,8 @@
-//! [`Entries`]: the memory of a receive queue, dedicated to a queue pair or shared, as entries of
-//! one size, each with a list.
+//! [`Entries`]: the memory of a receive queue, either a queue pair's own or shared. All entries
+//! have the same size, and each holds a list.
 //!
 //! # Safety
-//! Entries are found by a masked number, so every one lies within the memory.
+//! Entries are found by a masked number, so each one lies within the memory.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -19,13 +19,13 @@ pub(crate) struct Entries {
     resources: Arc<QueueResources>,
 }
 
-/// The entries, for a loop that keeps them in registers.
+/// The entries in a form a loop can keep in registers.
 #[derive(Clone, Copy)]
 pub(crate) struct View {
     start: NonNull<u8>,
     /// The number of entries minus one.
     mask: u32,
-    /// The binary logarithm of an entry's size in bytes.
+    /// The log2 of an entry's size in bytes.
     log_size: u32,
     /// The maximum number of elements in a list.
     room: u32,
@@ -38,11 +38,12 @@ unsafe impl Send for Entries {}
 unsafe impl Sync for Entries {}
 
 impl Entries {
-    /// Returns `count` entries of `units` units. The first `head` units do not belong to the list.
+    /// Returns `count` entries of `units` units each. In each entry, the list follows the first
+    /// `head` units.
     ///
     /// # Panics
-    /// If the entries do not lie within the memory, are not aligned to a unit, or have no room for
-    /// a list; if a number is not a power of two.
+    /// If the entries do not lie within the memory, are not aligned to a unit, or have no space for
+    /// a list; if `count` or `units` is not a power of two.
     pub(crate) fn new(count: u32, units: u32, head: u32, resources: Arc<QueueResources>) -> Self {
         assert!(count.is_power_of_two() && units.is_power_of_two(), "{count} entries of {units} units");
         assert!(units > head, "entries of {units} units");
@@ -62,7 +63,7 @@ impl Entries {
         self.view.mask + 1
     }
 
-    /// Returns the entries, valid as long as the queue lives.
+    /// Returns the entries, valid while the queue lives.
     #[inline(always)]
     pub(crate) const fn view(&self) -> &View {
         &self.view
@@ -70,14 +71,14 @@ impl Entries {
 }
 
 impl View {
-    /// Returns the memory of an entry, by a number that continues across the end of the queue.
+    /// Returns the memory of an entry, by a number that keeps counting across the end of the queue.
     #[inline(always)]
     pub(crate) fn at(&self, number: u32) -> NonNull<u8> {
         // SAFETY: below the number of entries.
         unsafe { self.at_place(self.place(number)) }
     }
 
-    /// Returns the place of an entry: its number, below the number of entries.
+    /// Returns the place of an entry: its number modulo the number of entries.
     #[inline(always)]
     pub(crate) const fn place(&self, number: u32) -> usize {
         (number & self.mask) as usize
@@ -93,10 +94,10 @@ impl View {
         unsafe { self.start.add(place << self.log_size) }
     }
 
-    /// Stores a list of one non-empty element.
+    /// Stores a list with one non-empty element.
     ///
     /// # Safety
-    /// `list` is the first unit after the head of an entry not used by an unfinished receive.
+    /// `list` is the first unit after the head of an entry that no unfinished receive uses.
     #[inline(always)]
     pub(crate) unsafe fn put_one(&self, list: NonNull<u8>, sge: &Sge) {
         // SAFETY: the entry has room for one element (`new`) and for a terminator if its list can
@@ -109,7 +110,7 @@ impl View {
         }
     }
 
-    /// Stores a list without its empty elements, because a length of 0 means 2^31 to the device.
+    /// Stores a list without its empty elements, because for the device a length of 0 means 2^31.
     ///
     /// # Safety
     /// Same as [`put_one`](Self::put_one); the list has no more elements than fit into an entry.

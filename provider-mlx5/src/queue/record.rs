@@ -1,29 +1,29 @@
-//! [`SendRecord`], [`RecvRecord`] and [`SrqRecord`]: the requests in a queue, shared by its poster
-//! and the poller of its completion queue. A completion names a request only by its place in the
-//! queue.
+//! [`SendRecord`], [`RecvRecord`] and [`SrqRecord`]: the requests in a queue, shared between its
+//! poster and the poller of its completion queue. A completion names a request only by its place in
+//! the queue.
 //!
 //! ```text
 //!   poster   writes the slot ──► doorbell ──► device ──► completion ──► poller   reads the slot
 //!   poster   reads the tail when the queue seems full ◄──────────────── poller   moves the tail
 //! ```
 //!
-//! The poster writes a slot before it publishes the request, and again only after the poller has
-//! moved the tail past it. A queue pair gets new records on reset, so completions from before the
-//! reset keep their numbers.
+//! The poster writes a slot before it publishes the request, and writes the slot again only after
+//! the poller has moved the tail past it. A queue pair gets new records on reset, so completions
+//! from before the reset keep their numbers.
 //!
 //! The receives of a shared receive queue end in any order and in the completion queues of several
-//! pollers. Its record has a bit for each entry in place of the tail:
+//! pollers. In place of a tail, its record has one bit per entry:
 //!
 //! ```text
 //!   poster   wr_id ──► bit set ──► doorbell ──► device ──► completion ──► poller   reads the wr_id
 //!   poster   finds clear bits behind its last entry ◄──────────────────── poller   clears the bit
 //! ```
 //!
-//! A completion of an entry with a clear bit is ignored: if a device completes a receive twice, no
-//! other receive ends and the entry is not freed again.
+//! A completion for an entry whose bit is clear is ignored: if a device completes a receive twice,
+//! no other receive ends and the entry is not freed again.
 //!
 //! # Safety
-//! All fields are atomics, so wrong places reported by a device cause wrong numbers but no
+//! All fields are atomics, so a device that reports wrong places causes wrong numbers but no
 //! undefined behaviour. Slots are found by a masked index, which is below their number. The entries
 //! returned by [`SrqRecord::free_behind`] are below the length of the queue.
 #![allow(unsafe_code)]
@@ -35,11 +35,11 @@ use std::sync::Arc;
 
 use crate::wqe::{control, opcode};
 
-/// The slots of a queue: a power of two.
+/// The slots of a queue; their number is a power of two.
 #[derive(Debug)]
 struct Slots<T> {
     slots: Box<[T]>,
-    /// Their number minus one.
+    /// The number of slots minus one.
     mask: u32,
 }
 
@@ -67,7 +67,7 @@ impl<T> Slots<T> {
     }
 }
 
-/// The slots of a queue, for a loop that keeps them in registers.
+/// The slots of a queue in a form a loop can keep in registers.
 #[derive(Debug)]
 pub(crate) struct View<'a, T> {
     slots: &'a [T],
@@ -83,7 +83,7 @@ impl<'a, T> View<'a, T> {
 }
 
 impl View<'_, SendSlot> {
-    /// Returns the number and kind of the request at a block.
+    /// Returns the `wr_id` and the kind of the request at a block.
     #[inline(always)]
     pub(crate) fn request(&self, block: u16) -> (u64, Kind) {
         let slot = self.at(block.into());
@@ -92,7 +92,7 @@ impl View<'_, SendSlot> {
 }
 
 impl View<'_, AtomicU64> {
-    /// Records a receive at an entry.
+    /// Records the receive in an entry.
     ///
     /// # Safety
     /// The entry is below the number of slots.
@@ -102,25 +102,25 @@ impl View<'_, AtomicU64> {
         unsafe { self.slots.get_unchecked(entry) }.store(wr_id, Ordering::Relaxed);
     }
 
-    /// Returns the number of the receive at an entry.
+    /// Returns the `wr_id` of the receive in an entry.
     #[inline(always)]
     pub(crate) fn receive(&self, entry: u16) -> u64 {
         self.at(entry.into()).load(Ordering::Relaxed)
     }
 }
 
-/// A request of a send queue, at its first basic block.
+/// A request in a send queue, in the slot of its first basic block.
 #[derive(Debug, Default)]
 pub(crate) struct SendSlot {
     wr_id: AtomicU64,
-    /// The number of requests in the queue's life up to this one.
+    /// The number of requests from the start of the queue's life up to and including this one.
     head: AtomicU32,
     /// The request's [`Kind`].
     kind: AtomicU32,
 }
 
 impl SendSlot {
-    /// Records a request. `head`: the number of requests up to it.
+    /// Records a request. `head`: the number of requests up to and including this one.
     #[inline(always)]
     pub(crate) fn put(&self, wr_id: u64, head: u32, kind: Kind) {
         self.wr_id.store(wr_id, Ordering::Relaxed);
@@ -134,33 +134,34 @@ impl SendSlot {
     }
 }
 
-/// A queue's note about a request, in addition to its number.
+/// A queue's note about a request, in addition to its `wr_id`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kind(u8);
 
 impl Kind {
-    /// The completion names the operation.
+    /// A request whose completion names the operation.
     pub(crate) const PLAIN: Self = Self(0);
     /// Same as `PLAIN`, with inline data.
     pub(crate) const INLINE: Self = Self(1);
     /// A read or an atomic, whose completion has a length.
     pub(crate) const FETCH: Self = Self(2);
-    /// A bind of a memory window. The completion names the opcode of all operations on keys.
+    /// A bind of a memory window. Its completion names the opcode that all operations on keys
+    /// share.
     pub(crate) const BIND: Self = Self(3);
-    /// The invalidation of a local key, as `BIND`.
+    /// The invalidation of a local key. Its completion is like that of `BIND`.
     pub(crate) const INVALIDATE: Self = Self(4);
     /// A raw request from the program, whose completion does not name the operation.
     pub(crate) const RAW: Self = Self(5);
-    /// A receive of a message, whose completion has a length.
+    /// A message receive, whose completion has a length.
     pub(crate) const RECEIVE: Self = Self(6);
-    /// A receive of a frame, with checksums verified by the device.
+    /// A frame receive, with checksums the device has verified.
     pub(crate) const FRAME: Self = Self(7);
-    /// A completion of tag matching, whose entry names the operation.
+    /// A tag matching operation, whose completion names it.
     pub(crate) const TAG: Self = Self(8);
     /// Same as `TAG`, with the flag that requests the number of unexpected messages.
     pub(crate) const TAG_OUT_OF_STEP: Self = Self(9);
 
-    /// Returns the kind of a request that moves data.
+    /// Returns the kind for a request that moves data.
     pub(crate) const fn of_data(opcode: u8, is_inline: bool) -> Self {
         match opcode {
             opcode::RDMA_READ | opcode::ATOMIC_CS | opcode::ATOMIC_FA => Self::FETCH,
@@ -169,26 +170,26 @@ impl Kind {
         }
     }
 
-    /// Returns whether the completion has more than the operation named by its opcode.
+    /// Returns whether the completion contains more than the operation that its opcode names.
     #[inline(always)]
     pub(crate) const fn has_more(self) -> bool {
         self.0 > Self::INLINE.0
     }
 
-    /// Returns whether the completion's entry does not fully describe its operation.
+    /// Returns whether the completion does not fully describe its operation.
     #[inline(always)]
     pub(crate) const fn is_special(self) -> bool {
         self.0 > Self::FETCH.0
     }
 
-    /// Returns whether the completion is of tag matching.
+    /// Returns whether the completion belongs to a tag matching operation.
     #[inline(always)]
     pub(crate) const fn is_of_tag(self) -> bool {
         self.0 >= Self::TAG.0
     }
 
-    /// Returns the fence of the request behind this one, so that a change of a key ends before its
-    /// use.
+    /// Returns the fence for the request after this one, which makes a change to a key end before
+    /// the key is used.
     pub(crate) const fn fence_behind(self) -> u8 {
         match self {
             Self::BIND | Self::INVALIDATE => control::INITIATOR_SMALL_FENCE,
@@ -197,42 +198,43 @@ impl Kind {
     }
 }
 
-/// The shift from a word with the number of a slot in its upper half to the slot's offset in bytes.
+/// The shift that turns a word with a slot number in its upper half into the slot's offset in
+/// bytes.
 const TO_PLACE: u32 = 12;
 
-/// The requests of a send queue.
+/// The requests in a send queue.
 #[derive(Debug)]
 pub(crate) struct SendRecord {
     slots: Slots<SendSlot>,
-    /// The number of slots minus one, times their size: the mask of a slot's offset in bytes.
+    /// The number of slots minus one, times the slot size: the mask for a slot's offset in bytes.
     place_mask: u32,
     /// The number of ended requests. Only the poller writes it.
     tail: AtomicU32,
 }
 
 impl SendRecord {
-    /// Returns the size of the record of a queue of `blocks` basic blocks, in bytes.
+    /// Returns the size in bytes of the record for a queue with `blocks` basic blocks.
     pub(crate) const fn size(blocks: u32) -> usize {
         Slots::<SendSlot>::size(blocks)
     }
 
-    /// Returns the record of a queue of `blocks` basic blocks, a power of two.
+    /// Returns the record for a queue with `blocks` basic blocks, a power of two.
     pub(crate) fn new(blocks: u32) -> Arc<Self> {
         let place_mask = (blocks - 1) * size_of::<SendSlot>() as u32;
         Arc::new(Self { slots: Slots::new(blocks), place_mask, tail: AtomicU32::new(0) })
     }
 
-    /// Returns the slot of the block whose number is the upper half of a word. One shift extracts
-    /// the number and scales it to the slot's offset.
+    /// Returns the slot of the block whose number is in the upper half of a word. One shift
+    /// extracts the number and scales it to the slot's offset.
     #[inline(always)]
     fn at_upper_half(&self, word: u32) -> &SendSlot {
         const { assert!(size_of::<SendSlot>() == 1 << (16 - TO_PLACE)) };
         let place = (word >> TO_PLACE) & self.place_mask;
-        // SAFETY: the offset of a slot below their number (`new`).
+        // SAFETY: the offset belongs to a slot within the slice (`new`).
         unsafe { NonNull::from(&*self.slots.slots).cast::<SendSlot>().byte_add(place as usize).as_ref() }
     }
 
-    /// Records a request at a block. `head`: the number of requests up to it.
+    /// Records the request at a block. `head`: the number of requests up to and including this one.
     #[inline(always)]
     pub(crate) fn put(&self, block: u32, wr_id: u64, head: u32, kind: Kind) {
         self.slots.at(block).put(wr_id, head, kind);
@@ -243,42 +245,42 @@ impl SendRecord {
         &self.slots.slots
     }
 
-    /// Returns the number of ended requests. The poller's earlier accesses are done.
+    /// Returns the number of ended requests. The poller has finished its accesses to their slots.
     #[inline(always)]
     pub(crate) fn tail(&self) -> u32 {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Returns the requests, for a loop.
+    /// Returns the slots in a form for loops.
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_, SendSlot> {
         self.slots.view()
     }
 
-    /// Ends the request at a block and all before it.
+    /// Ends the request at a block and all requests before it.
     #[inline(always)]
     pub(crate) fn end(&self, block: u16) {
         let head = self.slots.at(block.into()).head.load(Ordering::Relaxed);
         self.tail.store(head, Ordering::Release);
     }
 
-    /// Ends the request at a block and all before it. Returns its number and kind.
+    /// Ends the request at a block and all requests before it. Returns its `wr_id` and kind.
     pub(crate) fn complete(&self, block: u16) -> (u64, Kind) {
         self.complete_word(u32::from(block) << 16)
     }
 
-    /// Ends requests like [`complete`](Self::complete), for the block in the upper half of a word.
+    /// Same as [`complete`](Self::complete), for the block in the upper half of a word.
     #[inline(always)]
     pub(crate) fn complete_word(&self, word: u32) -> (u64, Kind) {
         let slot = self.at_upper_half(word);
         let request = (slot.wr_id.load(Ordering::Relaxed), slot.kind());
-        // Last, because the poster may write the slot again.
+        // This store comes last, because the poster may then write the slot again.
         self.tail.store(slot.head.load(Ordering::Relaxed), Ordering::Release);
         request
     }
 
-    /// Ends requests like [`complete_word`](Self::complete_word), if the request at the block moves
-    /// local data; otherwise changes nothing and returns `None`.
+    /// Same as [`complete_word`](Self::complete_word), if the request at the block is of the kind
+    /// `PLAIN` or `INLINE`; otherwise changes nothing and returns `None`.
     #[inline(always)]
     pub(crate) fn complete_plain(&self, word: u32) -> Option<u64> {
         let slot = self.at_upper_half(word);
@@ -295,13 +297,14 @@ impl SendRecord {
         self.slots.at(block).kind()
     }
 
-    /// Returns the number of requests in the queue's life up to the one at a block.
+    /// Returns the number of requests from the start of the queue's life up to and including the
+    /// one at a block.
     pub(crate) fn head(&self, block: u32) -> u32 {
         self.slots.at(block).head.load(Ordering::Relaxed)
     }
 }
 
-/// The requests of a receive queue.
+/// The requests in a receive queue.
 #[derive(Debug)]
 pub(crate) struct RecvRecord {
     slots: Slots<AtomicU64>,
@@ -310,41 +313,41 @@ pub(crate) struct RecvRecord {
 }
 
 impl RecvRecord {
-    /// Returns the size of the record of a queue of `entries` entries, in bytes.
+    /// Returns the size in bytes of the record for a queue with `entries` entries.
     pub(crate) const fn size(entries: u32) -> usize {
         Slots::<AtomicU64>::size(entries)
     }
 
-    /// Returns the record of a queue of `entries` entries, a power of two.
+    /// Returns the record for a queue with `entries` entries, a power of two.
     pub(crate) fn new(entries: u32) -> Arc<Self> {
         Arc::new(Self { slots: Slots::new(entries), tail: AtomicU32::new(0) })
     }
 
-    /// Records a request at an entry.
+    /// Records the request in an entry.
     #[inline(always)]
     pub(crate) fn put(&self, entry: u32, wr_id: u64) {
         self.slots.at(entry).store(wr_id, Ordering::Relaxed);
     }
 
-    /// Returns the number of ended requests. The poller's earlier accesses are done.
+    /// Returns the number of ended requests. The poller has finished its accesses to their slots.
     #[inline(always)]
     pub(crate) fn tail(&self) -> u32 {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Returns the requests, for a loop.
+    /// Returns the slots in a form for loops.
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_, AtomicU64> {
         self.slots.view()
     }
 
-    /// Ends a number of requests. Receives end in order.
+    /// Ends the next `count` requests. Receives end in order.
     #[inline(always)]
     pub(crate) fn end(&self, count: u32) {
         self.tail.store(self.tail.load(Ordering::Relaxed).wrapping_add(count), Ordering::Release);
     }
 
-    /// Ends the request at an entry and returns its number.
+    /// Ends the request in an entry and returns its `wr_id`.
     #[inline(always)]
     pub(crate) fn complete(&self, entry: u16) -> u64 {
         let wr_id = self.view().receive(entry);
@@ -353,46 +356,47 @@ impl RecvRecord {
     }
 }
 
-/// The receives of a shared receive queue. One thread posts, several complete.
+/// The receives in a shared receive queue. One thread posts them, and several may complete them.
 #[derive(Debug)]
 pub(crate) struct SrqRecord {
     slots: Slots<AtomicU64>,
-    /// A bit for each entry, set from its posting until its completion.
+    /// One bit per entry, set from the posting of its receive until the completion.
     posted: Box<[AtomicU64]>,
-    /// The bits of a word that belong to entries: all, unless the queue is shorter than a word.
+    /// The bits of a word that belong to entries: all of them unless the queue has fewer entries
+    /// than a word has bits.
     word: u64,
 }
 
 /// The number of entries per word.
 pub(crate) const WORD: u32 = u64::BITS;
 
-/// Returns the bit of an entry in its word.
+/// Returns the bit for an entry in its word.
 #[inline(always)]
 pub(crate) const fn bit(entry: u32) -> u64 {
     1 << (entry % WORD)
 }
 
 impl SrqRecord {
-    /// Returns the size of the record of a queue of `entries` entries, in bytes.
+    /// Returns the size in bytes of the record for a queue with `entries` entries.
     pub(crate) const fn size(entries: u32) -> usize {
         Slots::<AtomicU64>::size(entries) + size_of::<AtomicU64>() * entries.div_ceil(WORD) as usize
     }
 
-    /// Returns the record of a queue of `entries` entries, a power of two.
+    /// Returns the record for a queue with `entries` entries, a power of two.
     pub(crate) fn new(entries: u32) -> Arc<Self> {
         let posted = (0..entries.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();
         let word = if entries < WORD { bit(entries) - 1 } else { u64::MAX };
         Arc::new(Self { slots: Slots::new(entries), posted, word })
     }
 
-    /// Records a receive at an entry whose bit is clear.
+    /// Records a receive in an entry whose bit is clear.
     #[inline(always)]
     pub(crate) fn put(&self, entry: u32, wr_id: u64) {
         self.slots.at(entry).store(wr_id, Ordering::Relaxed);
     }
 
-    /// Marks receives before they are published to the device: those with a bit in `bits`, among
-    /// the entries in the same word as `entry`.
+    /// Marks receives as posted, before they are published to the device: those whose bits are set
+    /// in `bits`, in the word that contains `entry`.
     #[inline(always)]
     pub(crate) fn mark(&self, entry: u32, bits: u64) {
         self.posted[(entry / WORD) as usize].fetch_or(bits, Ordering::Release);
@@ -405,8 +409,8 @@ impl SrqRecord {
         word.is_some_and(|word| word.load(Ordering::Acquire) & bit(entry) != 0)
     }
 
-    /// Ends the receive at an entry and returns its number; the poster may reuse the entry at once.
-    /// `None` if the entry has no receive.
+    /// Ends the receive in an entry and returns its `wr_id`; the poster may reuse the entry at
+    /// once. Returns `None` if the entry has no receive.
     #[inline(always)]
     pub(crate) fn complete(&self, entry: u16) -> Option<u64> {
         let entry = u32::from(entry);
@@ -422,9 +426,9 @@ impl SrqRecord {
         (before & bit != 0).then_some(wr_id)
     }
 
-    /// Returns the first free entries behind one, in the order of the queue and across its end: a
-    /// run of entries within one word, excluding the entry itself. All are below the length of the
-    /// queue, regardless of the completions.
+    /// Returns the first free entries after the given one, in queue order and across the end: a run
+    /// of entries within one word, without the given entry. All of them are below the length of the
+    /// queue, whatever completions a device reports.
     pub(crate) fn free_behind(&self, entry: u32) -> Option<RangeInclusive<u32>> {
         let (word, own) = (entry / WORD, bit(entry));
         let behind = !own & !(own - 1);

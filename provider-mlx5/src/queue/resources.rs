@@ -1,9 +1,9 @@
 //! [`QueueResources`]: the device resources of a queue pair, a shared receive queue or a work
-//! queue, from its creation until it was destroyed and its queues are gone.
+//! queue, from its creation until it is destroyed and its queues are gone.
 //!
 //! Queues may be dropped before or after their object. They share this value: the memory, the
-//! doorbell records, the register and the number are released when the last of them is dropped. A
-//! send queue checks whether its queue pair has ended before it rings.
+//! doorbell records, the register and the user index are released when the last of them is dropped.
+//! A send queue checks whether its queue pair has ended before it rings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,16 +19,16 @@ use crate::memory::QueueMemory;
 #[derive(Debug)]
 pub(crate) struct QueueResources {
     is_over: AtomicBool,
-    /// None for an object without a send queue.
+    /// `None` for an object without a send queue.
     register: Option<Arc<Register>>,
-    /// None for an object without completions.
+    /// `None` for an object without completions.
     user_index: Option<UserIndex>,
     records: Slot,
     memory: QueueMemory,
 }
 
 impl QueueResources {
-    /// Lends these resources to the device, after the kernel has created the object.
+    /// Lends these resources to the device, once the kernel has created the object.
     pub(crate) fn new(
         memory: QueueMemory,
         records: Slot,
@@ -63,7 +63,7 @@ impl QueueResources {
         self.register.as_deref()
     }
 
-    /// Returns the number in its completions, if any.
+    /// Returns the user index in the object's completions, if it has one.
     pub(crate) fn user_index(&self) -> Option<u32> {
         self.user_index.as_ref().map(UserIndex::number)
     }
@@ -74,15 +74,15 @@ impl QueueResources {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Marks whether the queue pair may be destroyed at any moment while its queues may still ring.
+    /// Sets whether the queue pair may be destroyed at any moment while its queues may still ring.
     pub(crate) fn set_orphan(&self, is_orphan: bool) {
         if let Some(register) = &self.register {
             register.set_orphan(is_orphan);
         }
     }
 
-    /// Takes the resources back, after the kernel has confirmed that the object is destroyed and
-    /// its completion queues have been updated.
+    /// Takes the resources back from the device, once the kernel has confirmed the destruction of
+    /// the object and its completion queues have been updated.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.set_orphan(true);

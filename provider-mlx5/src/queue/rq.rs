@@ -1,9 +1,9 @@
-//! The receive queue. Posting stores a list and, at the end, a doorbell record; no register is
-//! rung.
+//! The receive queue. Posting stores a list per receive and finally a doorbell record; no register
+//! is rung.
 //!
 //! # Safety
 //! Entries are stored at places below the queue's length that no unfinished receive uses. The
-//! device reads an entry only after the doorbell record covers it; `ring` stores the record after
+//! device reads an entry only once the doorbell record covers it; `ring` stores the record after
 //! the entry.
 //!
 //! # References
@@ -29,22 +29,22 @@ use crate::wqe::UNIT;
 /// The size of a receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Entries in the queue, a power of two.
+    /// The number of entries in the queue, a power of two.
     pub(crate) entries: u32,
-    /// The size of an entry, in units: a power of two.
+    /// The number of units in an entry, a power of two.
     pub(crate) units: u32,
     /// The capacity reported to the program.
     pub(crate) cap: QpCap,
 }
 
 impl Shape {
-    /// Describes a queue at an address for direct access.
+    /// Describes a queue at an address, for direct access.
     pub(crate) const fn direct(self, buf: NonNull<u8>) -> QueueDirect {
         QueueDirect { buf, entries: self.entries, stride: self.units * UNIT as u32 }
     }
 }
 
-/// The counter of a doorbell record has 16 bits.
+/// The mask for a doorbell record's counter, which has 16 bits.
 const COUNTER: u32 = 0xffff;
 
 /// The receive queue of a queue pair or work queue.
@@ -53,13 +53,13 @@ pub struct Rq {
     entries: Entries,
     /// The maximum number of unfinished receives: the number of entries, or 0.
     capacity: u32,
-    /// The number of receives put in.
+    /// The number of receives put into the queue.
     head: u32,
-    /// The value of `head` where the queue may be full.
+    /// The value of `head` at which the queue may be full.
     limit: u32,
-    /// The bits of `head` that the doorbell record contains: none while receives are held back.
+    /// The mask of `head` for the doorbell record: 0 while receives are held back.
     published: u32,
-    /// Whether receives are held back until the state RTR.
+    /// Whether the queue holds receives back until the queue pair is in RTR.
     holds_back: bool,
     requests: Arc<RecvRecord>,
     record: Record,
@@ -80,14 +80,15 @@ impl Rq {
         Self::with_checks(RecvChecks::of_shared(), shape, record, resources).full()
     }
 
-    /// Returns the queue of a queue pair without room for receives. It is always full.
+    /// Returns the queue of a queue pair that has no space for receives. It is always full.
     pub(crate) fn empty(record: Record, resources: Arc<QueueResources>) -> Self {
         let shape = Shape { entries: 1, units: 1, cap: QpCap::default() };
         Self::new(shape, record, resources).full()
     }
 
-    /// Holds receives back until the queue pair is in RTR. Needed for raw packets: on the device,
-    /// their queue is ready in INIT, but queue pairs receive nothing in that state.
+    /// Makes the queue hold receives back until the queue pair is in RTR. Raw packet queue pairs
+    /// need this: on the device, their receive queue is ready in INIT, but a queue pair must not
+    /// receive anything in that state.
     pub(crate) fn held_back(self) -> Self {
         Self { holds_back: true, published: 0, ..self }
     }
@@ -98,7 +99,7 @@ impl Rq {
 
     fn with_checks(checks: RecvChecks, shape: Shape, record: Record, resources: Arc<QueueResources>) -> Self {
         let Shape { entries, units, cap } = shape;
-        // A completion names an entry by 16 bits.
+        // A completion names an entry with 16 bits.
         assert!(entries <= 1 << 15 && units >= cap.max_recv_sge, "{shape:?}");
         record.store(0);
         Self {
@@ -114,7 +115,7 @@ impl Rq {
         }
     }
 
-    /// Returns the resources of its queue pair.
+    /// Returns the resources of the queue pair.
     pub(crate) const fn resources(&self) -> &Arc<QueueResources> {
         self.entries.resources()
     }
@@ -124,8 +125,8 @@ impl Rq {
         &self.requests
     }
 
-    /// Follows the queue pair to a state. After RESET, the queue restarts at its first entry, with
-    /// a new record of its requests and with a doorbell record of 0, as the device expects.
+    /// Adapts the queue to the queue pair's new state. After RESET, the queue restarts at its first
+    /// entry, with a new record of its requests and a doorbell record of 0, as the device expects.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         if state == QpState::RESET {
@@ -143,7 +144,7 @@ impl Rq {
         }
     }
 
-    /// Returns the memory of the next entry, if one more receive fits.
+    /// Returns the memory of the next entry if the queue is not full.
     #[inline(always)]
     fn next(&mut self) -> Option<NonNull<u8>> {
         if self.head == self.limit {
@@ -155,14 +156,14 @@ impl Rq {
         Some(self.entries.view().at(self.head))
     }
 
-    /// Records a receive after its list was stored in the next entry.
+    /// Records a receive once its list was stored in the next entry.
     #[inline(always)]
     fn finish(&mut self, wr_id: u64) {
         self.requests.put(self.head, wr_id);
         self.head = self.head.wrapping_add(1);
     }
 
-    /// Puts a common receive into the queue, with one SGE, and returns whether it did.
+    /// Puts a receive into the queue if it is a common one with one SGE. Returns whether it did.
     #[inline(always)]
     fn post_plain(&mut self, wr: &RecvWr<'_>) -> bool {
         if self.checks.is_plain(wr)
@@ -178,7 +179,7 @@ impl Rq {
         false
     }
 
-    /// Posts a batch. One loop puts in its common receives and keeps the queue in registers.
+    /// Posts a batch. One loop that keeps the queue in registers puts in the common receives.
     #[inline(never)]
     fn post_many(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         let mut accepted = self.put_batch(wrs);
@@ -198,8 +199,8 @@ impl Rq {
         refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
     }
 
-    /// Puts in the common receives at the start of a list, as far as there is room, and returns
-    /// their number.
+    /// Puts in the common receives at the start of a list, as many as fit, and returns their
+    /// number.
     #[inline(always)]
     fn put_batch(&mut self, wrs: &[RecvWr<'_>]) -> usize {
         let room = self.limit.wrapping_sub(self.head) as usize;

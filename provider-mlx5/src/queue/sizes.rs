@@ -1,9 +1,9 @@
-//! The sizes of queues, computed from a program's capacity like in libmlx5, so that both report the
-//! same capacity.
+//! The sizes of queues, computed from the capacity a program requests, as in libmlx5, so that both
+//! report the same capacity.
 //!
 //! A queue pair has one buffer: the receive queue, followed by the send queue. An entry of the send
-//! queue has room for the largest fixed segments of the queue pair's type and for the list or the
-//! inline data behind them.
+//! queue has space for the largest fixed segments of the queue pair's type and for the list or the
+//! inline data after them.
 //!
 //! # References
 //! rdma-core `providers/mlx5/verbs.c` (`mlx5_calc_wq_size`), `srq.c`
@@ -16,17 +16,16 @@ use crate::device::Limits;
 use crate::queue::{rq, sq, srq};
 use crate::wqe::{BLOCK, UNIT};
 
-/// The optional operations that entries of a send queue have room for, besides sends, writes and
-/// reads.
+/// The optional operations that fit into send queue entries, besides sends, writes and reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) atomics: bool,
-    /// Whether there is room for binds of windows and invalidations.
+    /// Whether there is space for binds of windows and for invalidations.
     pub(crate) keys: bool,
 }
 
 impl Room {
-    /// Returns room for the operations requested by a program, or for all.
+    /// Returns the space for the operations a program requests, or for all operations.
     pub(crate) fn for_ops(asked: Option<QpSendOps>) -> Self {
         let has = |ops| asked.is_none_or(|asked| asked.intersects(ops));
         Self {
@@ -36,18 +35,20 @@ impl Room {
     }
 }
 
-/// The size of a control segment and the segments of the longest operation on a key (`sq::umr`).
+/// The size of a control segment and the segments of the longest operation on a key (`sq::umr`), in
+/// bytes.
 const CONTROL_AND_KEY: u32 = 16 + 48 + 64 + 64;
 
-/// The size of a control segment and an address; an atomic's operands follow.
+/// The size of a control segment and an address in bytes; an atomic's operands follow.
 const CONTROL_AND_ADDRESS: u32 = 16 + 16;
 
-/// Returns the bytes of an entry before its data and how many of them no request with data uses.
+/// Returns the number of bytes before an entry's data, and how many of them no request with data
+/// uses.
 ///
 /// # Errors
-/// [`Cause::QpType`] for a type unsupported by this provider.
+/// [`Cause::QpType`] for a type that this provider does not support.
 const fn overhead(qp_type: QpType, room: Room) -> Result<(u32, u32), Cause> {
-    // Posting does not distinguish the operations of XRC.
+    // Posting does not tell XRC operations apart.
     let has_atomics = room.atomics || matches!(qp_type, QpType::XRC_SEND | QpType::XRC_RECV);
     let longest = match room {
         Room { keys: true, .. } => CONTROL_AND_KEY,
@@ -64,18 +65,19 @@ const fn overhead(qp_type: QpType, room: Room) -> Result<(u32, u32), Cause> {
     }
 }
 
-/// The size of the longest entry, in bytes: the units that 6 bits can count, in whole blocks.
+/// The maximum size of an entry in bytes: as many units as 6 bits can count, rounded up to whole
+/// blocks.
 const MAX_ENTRY: u32 = 64 * UNIT as u32;
 
-/// The size of the longest request, in bytes: its number of units has 6 bits.
+/// The maximum size of a request in bytes: its number of units has 6 bits.
 const MAX_REQUEST: u32 = 63 * UNIT as u32;
 
-/// Returns the shape of a send queue; `None` for a queue without room. Requests of raw packet queue
-/// pairs may have a header of `max_tso_header` bytes.
+/// Returns the shape of a send queue; `None` for a queue without capacity. Requests on raw packet
+/// queue pairs may have a header of `max_tso_header` bytes.
 ///
 /// # Errors
-/// [`Cause::Limit`] for a capacity beyond the device's; [`Cause::QpType`] for a type unsupported by
-/// this provider.
+/// [`Cause::Limit`] for a capacity beyond the device's limits; [`Cause::QpType`] for a type that
+/// this provider does not support.
 pub(crate) fn send(
     qp_type: QpType,
     cap: &QpCap,
@@ -102,7 +104,7 @@ pub(crate) fn send(
     let list = header + cap.max_send_sge * UNIT as u32;
     let entry = (overhead + inline.max(list)).next_multiple_of(BLOCK as u32);
     let blocks_of_request = entry / BLOCK as u32;
-    // A power of two of blocks.
+    // The number of blocks is a power of two.
     let max_blocks = 1 << limits.max_send_wqebb.min(MAX_COUNT).checked_ilog2().unwrap_or(0);
     explain::within("max_send_wr", cap.max_send_wr.into(), 0, (max_blocks / blocks_of_request).into())?;
     let blocks = (cap.max_send_wr * blocks_of_request).next_power_of_two();
@@ -113,10 +115,10 @@ pub(crate) fn send(
     Ok(Some(sq::Shape { blocks, blocks_of_request, max_post, cap }))
 }
 
-/// Returns the shape of a receive queue; `None` for a queue without room.
+/// Returns the shape of a receive queue; `None` for a queue without capacity.
 ///
 /// # Errors
-/// [`Cause::Limit`] for a capacity beyond the device's.
+/// [`Cause::Limit`] for a capacity beyond the device's limits.
 pub(crate) fn recv(cap: &QpCap, limits: &Limits) -> Result<Option<rq::Shape>, Cause> {
     if cap.max_recv_wr == 0 {
         return Ok(None);
@@ -126,7 +128,7 @@ pub(crate) fn recv(cap: &QpCap, limits: &Limits) -> Result<Option<rq::Shape>, Ca
     let max_wr = limits.max_recv_wr.min(MAX_COUNT);
     explain::within("max_recv_wr", cap.max_recv_wr.into(), 0, max_wr.into())?;
     let units = cap.max_recv_sge.max(1).next_power_of_two();
-    // At least one block of memory.
+    // The memory has at least one block.
     let entries = cap.max_recv_wr.next_power_of_two().max(BLOCK as u32 / UNIT as u32 / units);
     let cap = QpCap { max_recv_wr: entries, max_recv_sge: units, ..*cap };
     Ok(Some(rq::Shape { entries, units, cap }))
@@ -135,7 +137,7 @@ pub(crate) fn recv(cap: &QpCap, limits: &Limits) -> Result<Option<rq::Shape>, Ca
 /// Returns the shape of a shared receive queue.
 ///
 /// # Errors
-/// [`Cause::Limit`] for a capacity beyond the device's.
+/// [`Cause::Limit`] for a capacity beyond the device's limits.
 pub(crate) fn srq(attr: &SrqInitAttr, limits: &Limits) -> Result<srq::Shape, Cause> {
     // An entry has a link before its elements and a power of two of units.
     let max_units = limits.max_rq_desc_sz / UNIT as u32;
@@ -151,10 +153,10 @@ pub(crate) fn srq(attr: &SrqInitAttr, limits: &Limits) -> Result<srq::Shape, Cau
     Ok(shape)
 }
 
-/// The length of the header before inline data.
+/// The length of the header before inline data, in bytes.
 const INLINE_HEADER: u32 = 4;
 
-/// The maximum number of blocks or entries of a queue, because a completion names one by 16 bits.
+/// The maximum number of blocks or entries in a queue, because a completion names one with 16 bits.
 const MAX_COUNT: u32 = 1 << 15;
 
 #[cfg(test)]
@@ -199,7 +201,7 @@ mod tests {
         assert_eq!(Room::for_ops(None), ALL);
     }
 
-    /// The shapes reported by rdma-core 65 for the same capacities.
+    /// The expected shapes are those that rdma-core 65 reports for the same capacities.
     #[test]
     fn send_queues_have_the_shapes_of_libmlx5() {
         for (qp_type, asked, blocks, blocks_of_request, max_post, max_inline) in [
@@ -309,7 +311,7 @@ mod tests {
         SrqInitAttr { srq_type: SrqType::BASIC, max_wr, max_sge, srq_limit: 0, tm, user_handle: 0 }
     }
 
-    /// The capacities computed by libmlx5 for the same requests.
+    /// The expected capacities are those that libmlx5 computes for the same requests.
     #[test]
     fn shared_receive_queues_have_the_capacity_of_libmlx5() {
         for (max_wr, max_sge, granted_wr, granted_sge) in [

@@ -1,8 +1,8 @@
-//! The creation of queue pairs: with queues, over a table of work queues, and by number.
+//! Creating queue pairs: with queues, over a table of work queues, or by number.
 //!
 //! # Safety
-//! As in the parent module: the memory and the records lent to the device by the command belong to
-//! [`QueueResources`].
+//! As in the parent module: the memory and the records that the command lends to the device belong
+//! to [`QueueResources`].
 //!
 //! # References
 //! `ibv_create_qp_ex(3)`; rdma-core `providers/mlx5/verbs.c` (`create_qp`)
@@ -38,7 +38,7 @@ use crate::queue::sizes::Room;
 use crate::queue::sq::{self, Frames, L2_HEADER, Parts, Sq};
 use crate::wqe::{BLOCK, UNIT};
 
-/// The request for the connection options offered by the device.
+/// The request for the connection options the device offers.
 const ECE_VERSION_1: u32 = 1 << 28;
 
 impl Qp {
@@ -89,7 +89,7 @@ impl Qp {
         let register = parents.pd.and_then(Pd::register).unwrap_or_else(own);
         let event_fd = device.kernel.async_fd()?;
         let user_index = if is_target { None } else { Some(device.user_index(verb)?) };
-        // A completion of tag matching has the message's header in place of the data.
+        // For tag matching, a completion holds the message's header where the data would be.
         let has_tags = parents.srq.is_some_and(Srq::has_tags);
         let scatter_flags = if has_tags { 0 } else { scatter.flags(device) };
         let (register_flag, bfreg_index) = register.name().of_qp();
@@ -117,13 +117,13 @@ impl Qp {
         // SAFETY: the addresses belong to the queues' memory and their records, which
         // `QueueResources` lends to the device until the queue pair is destroyed.
         let uhw = unsafe { Uhw::reply(reply.as_mut_bytes()).with_input(request.as_bytes()) };
-        // The driver rejects sizes beyond the device's, even for a nonexistent queue.
+        // The driver rejects sizes beyond the device's limits, even for a nonexistent queue.
         let attr = &if has_recv { *attr } else { without_recv(attr, &device.limits) };
         let extra = QpExtra { create_flags: ex.create_flags, ..QpExtra::default() };
         let info = cmd::qp::create_qp_ex(device.kernel.uverbs(), &handles, attr, &extra, Some(event_fd), uhw)
             .map_err(|error| {
                 let error = Error { verb, ..error };
-                // The device may support the type, but not the properties.
+                // The device may support the type but not the extra properties.
                 let is_common = extra == QpExtra::default();
                 if is_common { device.kernel.explain_create_qp(error, attr, || None) } else { error }
             })?;
@@ -133,7 +133,7 @@ impl Qp {
         let Some(register) = settled.filter(|register| !register.is_beside_orphan()) else {
             drop(cqs);
             if let Err(error) = cmd::qp::destroy_qp(device.kernel.uverbs(), info.handle) {
-                // The device may still have it, with all lent resources.
+                // The device may still use the queue pair, with all lent resources.
                 core::mem::forget(QueueResources::new(memory, records, Some(register), user_index));
                 return Err(error);
             }
@@ -171,7 +171,7 @@ impl Qp {
         Ok(QpParts { qp, sq, rq })
     }
 
-    /// Creates a queue pair that receives through a table of work queues and sends nothing.
+    /// Creates a queue pair that receives through a table of work queues and has no send queue.
     pub(crate) fn create_rss(
         device: &Arc<Device>,
         parents: &QpParents<'_, Mlx5>,
@@ -229,12 +229,12 @@ impl Qp {
         const VERB: &str = "open_qp";
         let attr =
             QpInitAttr { user_handle, qp_type: QpType::XRC_RECV, cap: QpCap::default(), sq_sig_all: false };
-        // The driver takes no input for it.
+        // The driver takes no input for this command.
         let info = cmd::qp::open_qp(device.kernel.uverbs(), xrcd_handle, qp_num, user_handle, Uhw::none())?;
         Self::without_queues(device, &attr, &info, RawQpDirect::default(), VERB)
     }
 
-    /// Wraps a kernel queue pair without queues, so that nothing can be posted to it.
+    /// Returns a kernel queue pair without queues: nothing can be posted to it.
     fn without_queues(
         device: &Arc<Device>,
         attr: &QpInitAttr,
@@ -246,7 +246,7 @@ impl Qp {
         let (memory, records) = match made {
             Ok(made) => made,
             Err(errno) => {
-                // It would be lost otherwise. If this fails, it ends with the context.
+                // Otherwise the queue pair would be lost. If this fails, it ends with the context.
                 let _ = cmd::qp::destroy_qp(device.kernel.uverbs(), info.handle);
                 return Err(device.error(verb, errno));
             }
@@ -276,8 +276,8 @@ impl Qp {
     }
 }
 
-/// Returns the attributes without receive sizes beyond the device's, for a queue pair without its
-/// own receive queue.
+/// Returns the attributes for a queue pair without its own receive queue: receive sizes beyond the
+/// device's limits become 0.
 pub(super) fn without_recv(attr: &QpInitAttr, limits: &Limits) -> QpInitAttr {
     let mut cap = attr.cap;
     if cap.max_recv_wr > limits.max_recv_wr || cap.max_recv_sge > limits.max_rq_desc_sz / UNIT as u32 {
@@ -286,7 +286,7 @@ pub(super) fn without_recv(attr: &QpInitAttr, limits: &Limits) -> QpInitAttr {
     QpInitAttr { cap, ..*attr }
 }
 
-/// Returns the numbers of a queue pair's parts that the driver reports.
+/// Returns the numbers the driver reports for a queue pair's parts.
 fn raw(reply: &Mlx5IbCreateQpResp) -> RawQpDirect {
     let mask = Mlx5IbCreateQpRespMask::from_bits_retain(reply.comp_mask);
     let told = |bit, number: u32| if mask.contains(bit) { number } else { 0 };
@@ -300,10 +300,10 @@ fn raw(reply: &Mlx5IbCreateQpResp) -> RawQpDirect {
     }
 }
 
-/// Returns the properties of a raw packet queue pair's frames.
+/// Returns how a raw packet queue pair handles frames.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for headers of segmented sends, if the device has none.
+/// `EOPNOTSUPP` for headers of segmented sends, if the device does not segment.
 fn frames(device: &Device, verb: &'static str, max_tso_header: u32) -> Result<Frames> {
     if max_tso_header > 0 && !device.query_device_ex()?.tso_caps.is_qpt_supported(QpType::RAW_PACKET) {
         let reason = "the device does not segment the sends of raw packet queue pairs".into();
@@ -313,7 +313,7 @@ fn frames(device: &Device, verb: &'static str, max_tso_header: u32) -> Result<Fr
     Ok(Frames { min_inline, max_tso_header, has_ip_csum: device.has_ip_csum() })
 }
 
-/// Returns the shapes of a new queue pair's request lists.
+/// Returns where the request lists of a new queue pair lie.
 fn lists(
     device: &Device,
     parents: &QpParents<'_, Mlx5>,

@@ -1,4 +1,4 @@
-//! The queue pair: a kernel object over a buffer of this process that contains both queues.
+//! The queue pair: a kernel object over a buffer in this process with both queues.
 //!
 //! | moved to | send queue | receive queue | completions in the queue |
 //! |---|---|---|---|
@@ -8,14 +8,14 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `mod` | the queue pair: its state, its attributes and its end |
+//! | `mod` | the queue pair: state, attributes and destruction |
 //! | `create` | its creation |
-//! | `shapes` | the sizes of its queues |
+//! | `shapes` | queue sizes |
 //! | `scatter_to_cqe` | whether data comes with completions |
 //!
 //! # Safety
 //! The buffer, the doorbell records and the register are lent to the device from the command that
-//! creates the queue pair to the one that destroys it ([`QueueResources`]).
+//! creates the queue pair until the command that destroys it ([`QueueResources`]).
 //!
 //! # References
 //! `ibv_create_qp(3)`, `ibv_modify_qp(3)`; rdma-core `providers/mlx5/verbs.c`; Linux
@@ -50,7 +50,7 @@ use crate::queue::rq::Rq;
 use crate::queue::sq::Sq;
 use crate::wqe::BLOCK;
 
-/// The vendor's number in connection options.
+/// The vendor id in connection options.
 const VENDOR_ID: u32 = 0x15b3;
 
 /// A queue pair.
@@ -62,17 +62,18 @@ pub struct Qp {
     qp_type: QpType,
     cap: QpCap,
     shapes: Shapes,
-    /// The numbers of its parts in the device.
+    /// The device's numbers for the parts of a raw packet queue pair.
     raw: RawQpDirect,
     state: QpState,
     send_cq: Option<Arc<SharedCq>>,
     recv_cq: Option<Arc<SharedCq>>,
-    /// The receives of its shared receive queue.
+    /// The receives in its shared receive queue.
     srq: Option<Arc<SrqRecord>>,
-    /// The lists of its requests, if data may come with completions.
+    /// The places of its request lists, if completions may contain data.
     lists: Option<Arc<Lists>>,
     groups: Groups,
-    /// The options for the next transitions; `get_ece` are the device's current ones.
+    /// The connection options for the next transitions; `get_ece` holds the device's current
+    /// options.
     set_ece: u32,
     get_ece: u32,
     resources: Arc<QueueResources>,
@@ -97,12 +98,13 @@ impl Qp {
         }
     }
 
-    /// Returns its open device.
+    /// Returns the open device the queue pair belongs to.
     pub(crate) const fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// Calls `each` for its completion queues, with the number and the queues that complete there.
+    /// Calls `each` per completion queue, with the queue pair's user index and the queues that
+    /// complete there.
     fn for_each_cq(&self, sq: &Sq, rq: &Rq, each: impl Fn(&SharedCq, u32, Queues)) {
         let Some(user_index) = self.resources.user_index() else { return };
         let send = Some(Arc::clone(sq.requests()));
@@ -128,7 +130,8 @@ impl Qp {
         }
     }
 
-    /// Ends its use by its completion queues.
+    /// Tells the completion queues that the queue pair has ended, and ends the use of its
+    /// resources.
     fn end(&self) {
         if let Some(user_index) = self.resources.user_index() {
             if let Some(cq) = &self.send_cq {
@@ -149,7 +152,7 @@ impl Qp {
         queried.map_or(self.state, |(attr, _)| attr.qp_state)
     }
 
-    /// Sends the command, with connection options if the program has set any.
+    /// Sends the modify command, with connection options if the program has set any.
     fn command(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         let uverbs = self.device.kernel.uverbs();
         if self.set_ece == 0 {
@@ -195,7 +198,7 @@ impl QpOps for Qp {
             return Err(self.device.error("modify_qp", Errno::INVAL).because(cause));
         }
         if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET {
-            // The queues get new records once the device has confirmed the command.
+            // The queues get new request records once the device has confirmed the command.
             let bytes = self.shapes.records_len();
             memory::check_records(bytes).map_err(|errno| self.device.short("modify_qp", errno, bytes))?;
         }
@@ -220,14 +223,15 @@ impl QpOps for Qp {
     }
 
     /// Returns whether RESET ends requests. The device stops the queue pair before it confirms the
-    /// command. For a raw packet queue pair, which is two queues for the device, this is unknown.
+    /// command. For a raw packet queue pair, which consists of two queues in the device, this is
+    /// not known.
     fn reset_ends_requests(&self) -> bool {
         self.qp_type != QpType::RAW_PACKET
     }
 
     fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)> {
         let (attr, info) = cmd::qp::query_qp(self.device.kernel.uverbs(), self.handle, mask)?;
-        // The driver has the size of the send queue, but not its division into requests.
+        // The driver knows the size of the send queue, but not how it is divided into requests.
         let cap = QpCap {
             max_send_wr: self.cap.max_send_wr,
             max_send_sge: self.cap.max_send_sge,
@@ -283,7 +287,7 @@ impl QpOps for Qp {
             let cause = Cause::Other { reason: reason.into() };
             return Err(self.device.error(VERB, Errno::OPNOTSUPP).because(cause));
         }
-        // Until the next transition reports which of them the device accepts.
+        // Valid until the next transition reports which options the device accepts.
         (self.set_ece, self.get_ece) = (ece.options, 0);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! [`Shapes`]: the sizes of a queue pair's queues, and their places in its memory.
+//! [`Shapes`]: the sizes of a queue pair's queues and their positions in its memory.
 
 use verbs_core::ring::page_size;
 use verbs_core::types::{QpCap, QpInitAttr, QpType};
@@ -15,14 +15,15 @@ use crate::wqe::{BLOCK, UNIT};
 pub(super) struct Shapes {
     pub(super) send: Option<sq::Shape>,
     pub(super) recv: Option<rq::Shape>,
-    /// Whether the queues share no page: the driver maps the send queue of raw packets separately.
+    /// Whether the two queues share no page: the driver maps a raw packet queue pair's send queue
+    /// separately.
     is_split: bool,
-    /// Whether entries have room for operations on keys.
+    /// Whether send queue entries have space for operations on keys.
     pub(super) has_keys: bool,
 }
 
 impl Shapes {
-    /// No queues.
+    /// The shapes of a queue pair without queues.
     pub(super) const NONE: Self = Self { send: None, recv: None, is_split: false, has_keys: false };
 
     pub(super) fn new(
@@ -47,28 +48,28 @@ impl Shapes {
         Ok(Self { send, recv, is_split: attr.qp_type == QpType::RAW_PACKET, has_keys: room_for.keys })
     }
 
-    /// The size of the library's records of requests, in bytes.
+    /// Returns the size in bytes of the library's records of requests.
     pub(super) fn records_len(&self) -> usize {
         let sends = self.send.map_or(0, |shape| SendRecord::size(shape.blocks));
         sends + self.recv.map_or(0, |shape| RecvRecord::size(shape.entries))
     }
 
-    /// The size of the receive queue, in bytes.
+    /// Returns the size of the receive queue, in bytes.
     pub(super) fn recv_len(&self) -> usize {
         self.recv.map_or(0, |shape| shape.entries as usize * shape.units as usize * UNIT)
     }
 
-    /// The offset of the send queue in the memory, in bytes.
+    /// Returns the offset of the send queue in the memory, in bytes.
     pub(super) fn send_at(&self) -> usize {
         if self.is_split { self.recv_len().next_multiple_of(page_size()) } else { self.recv_len() }
     }
 
-    /// The size of the send queue, in bytes.
+    /// Returns the size of the send queue, in bytes.
     pub(super) fn send_len(&self) -> usize {
         self.send.map_or(0, |shape| shape.blocks as usize * BLOCK)
     }
 
-    /// The capacity reported to the program.
+    /// Returns the capacity to report to the program.
     pub(super) fn cap(&self, asked: &QpCap) -> QpCap {
         let send = self.send.map(|shape| shape.cap).unwrap_or_default();
         let recv = self.recv.map(|shape| shape.cap).unwrap_or_default();

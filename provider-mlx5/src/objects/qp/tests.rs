@@ -22,7 +22,7 @@ use crate::objects::pd::Pd;
 use crate::queue::cq::{CQE_FIELDS, Poller, Ring};
 use crate::queue::sizes::Room;
 
-/// Returns a completion queue of 4 entries and its memory.
+/// Returns a 4-entry completion queue and its memory.
 pub(crate) fn cq(device: &Arc<Device>, handle: u32) -> (Poller, CqHandle, Region) {
     let memory = Region::plain(4 * CQE_FIELDS);
     // SAFETY: the memory is new and unknown to any device.
@@ -33,7 +33,7 @@ pub(crate) fn cq(device: &Arc<Device>, handle: u32) -> (Poller, CqHandle, Region
     (poller, CqHandle { handle, shared, device: Arc::clone(device) }, memory)
 }
 
-/// Writes the completion of a queue's first request, of the kind `opcode`.
+/// Writes a completion of kind `opcode` for a queue's first request.
 pub(crate) fn complete(cq: &Region, entry: usize, opcode: u8, user_index: u32) {
     // SAFETY: one thread.
     unsafe {
@@ -42,7 +42,7 @@ pub(crate) fn complete(cq: &Region, entry: usize, opcode: u8, user_index: u32) {
     }
 }
 
-/// Returns the numbers of a queue's completions.
+/// Polls a completion queue and returns the `wr_id`s.
 pub(crate) fn polled(poller: &mut Poller) -> Vec<u64> {
     let mut wcs = [Wc::default(); 4];
     let count = poller.poll(&mut wcs);
@@ -61,7 +61,7 @@ fn create(device: &Arc<Device>, script: &Scripted, send_cq: &CqHandle, recv_cq: 
     // SAFETY: the call accesses no memory. The context takes the file and closes it.
     let events = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
     script.expect([
-        // No register is left, so it shares one.
+        // No register is left, so the queue pair shares one.
         Expect::anything(Reply::Errno(Errno::NOMEM)),
         Expect::anything(Reply::outputs([&events.to_ne_bytes()])),
         Expect::anything(Reply::outputs([&7_u32.to_ne_bytes(), &[0; 20], &0xabcd_u32.to_ne_bytes()])),
@@ -93,7 +93,7 @@ fn post(parts: &mut QpParts<Mlx5>, wr_id: u64) {
     }
 }
 
-/// Returns a number of the driver's input in a command.
+/// Returns a 32-bit number from the driver's input in a command.
 fn word(command: &str, offset: usize) -> u32 {
     let input = command.split_once("0x1000 in ").expect("the driver's input").1;
     let byte = |at: usize| u8::from_str_radix(&input[2 * at..2 * at + 2], 16).unwrap();
@@ -104,7 +104,7 @@ fn word(command: &str, offset: usize) -> u32 {
 fn the_driver_and_the_device_find_the_queues_where_they_are() {
     let (device, script) = device();
     let (_poller, handle, _) = cq(&device, 5);
-    // The number is not the first one.
+    // The user index is not the first one.
     let other = device.user_index("create_qp").unwrap();
     let mut parts = create(&device, &script, &handle, &handle);
     assert_eq!(parts.qp.resources.user_index(), Some(other.number() + 1));
@@ -121,14 +121,14 @@ fn the_driver_and_the_device_find_the_queues_where_they_are() {
     assert_eq!(records, [2, 1], "receives, then sends");
     // SAFETY: as above.
     let control = unsafe { resources.memory().region().read::<[u8; 16]>(8 * 64) };
-    // Every request completes, as requested by the queue pair.
+    // Every request completes, as the queue pair requests.
     assert_eq!(control, [0, 0, 0, 0x0a, 0, 0xab, 0xcd, 2, 0, 0, 0, 8, 0, 0, 0, 0]);
     script.expect([Expect::anything(Reply::ok())]);
     parts.qp.destroy().map_err(|(_, error)| error).unwrap();
 }
 
 /// Creates a queue pair on a device whose registers came with its context. The driver replies with
-/// a register's number. Also returns the flags and the register of the command.
+/// a register's number. Also returns the flags and the register number in the command.
 fn create_with_register(
     device: &Arc<Device>,
     script: &Scripted,
@@ -289,7 +289,7 @@ fn options_of_a_connection_are_those_that_the_driver_has_returned_since_they_wer
     let (attr, mask) = (QpAttr { qp_state: QpState::ERR, ..QpAttr::default() }, QpAttrMask::STATE);
     parts.qp.modify(&mut parts.sq, &mut parts.rq, &attr, mask).unwrap();
     assert_eq!(parts.qp.query_ece().unwrap(), ece(4));
-    // Options set by the program are sent once.
+    // The options the program set are sent once.
     script.expect([Expect::anything(Reply::ok())]);
     let attr = QpAttr { qp_state: QpState::RESET, ..QpAttr::default() };
     parts.qp.modify(&mut parts.sq, &mut parts.rq, &attr, mask).unwrap();
@@ -312,7 +312,7 @@ fn receive_sizes_that_are_ignored_do_not_exceed_the_device() {
         assert_eq!((sent.cap.max_send_wr, sent.sq_sig_all, sent.user_handle), (7, true, 3));
         (sent.cap.max_recv_wr, sent.cap.max_recv_sge)
     };
-    // Sent as by libmlx5; the driver accepts them.
+    // Sent in the same way by libmlx5; the driver accepts these sizes.
     assert_eq!(asked(32768, 32), (32768, 32));
     assert_eq!((asked(32769, 1), asked(1, 33), asked(u32::MAX, u32::MAX)), ((0, 0), (0, 0), (0, 0)));
 }

@@ -1,4 +1,4 @@
-//! [`Completion`]: an entry of the ring with its request, lent by the poller.
+//! [`Completion`]: an entry of the ring together with its request, lent by the poller.
 //!
 //! # References
 //! `ibv_poll_cq(3)`, `ibv_create_cq_ex(3)`; rdma-core `providers/mlx5/cq.c`
@@ -13,13 +13,13 @@ use super::cqe::{Cqe, cqe_opcode};
 use crate::device::{Device, clock};
 use crate::queue::record::Kind;
 
-/// The fields of a queue's completions beyond the standard ones.
+/// The optional fields of a queue's completions.
 #[derive(Debug, Default)]
 pub(crate) struct Optional {
     pub(crate) fields: CqWcFlags,
     /// The device whose clock converts times.
     pub(crate) device: Option<Arc<Device>>,
-    /// Whether the device writes the system's time.
+    /// Whether the device writes system times into completions.
     pub(crate) is_real_time: bool,
 }
 
@@ -44,12 +44,12 @@ impl<'a> Completion<'a> {
         Self { optional: Some(optional), ..self }
     }
 
-    /// Returns the optional fields, if this one is among them.
+    /// Returns the optional fields, if `field` is among them.
     fn optional(&self, field: CqWcFlags) -> Option<&'a Optional> {
         self.optional.filter(|optional| optional.fields.contains(field))
     }
 
-    /// Writes a successful completion of tag matching.
+    /// Writes a successful tag matching completion.
     #[cold]
     fn write_of_tag(&self, wc: &mut Wc) {
         *wc = Wc {
@@ -63,7 +63,7 @@ impl<'a> Completion<'a> {
         };
     }
 
-    /// Returns whether it belongs to a receive.
+    /// Returns whether the completion belongs to a receive.
     #[inline(always)]
     fn is_receive(&self) -> bool {
         (cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV).contains(&(self.cqe.op_own() >> 4))
@@ -184,7 +184,7 @@ impl CompletionOps for Completion<'_> {
         if self.kind.is_of_tag() { self.cqe.tm_info() } else { None }
     }
 
-    /// Writes the same as the separate readers, with a single test of the entry's kind.
+    /// Writes the same values as the field readers, but tests the entry's kind only once.
     #[inline(always)]
     fn write_to(&self, wc: &mut Wc) {
         if self.status != WcStatus::SUCCESS {

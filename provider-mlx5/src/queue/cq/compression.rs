@@ -1,4 +1,4 @@
-//! [`CqeCompression`]: the form of a queue's [compressed](super::compressed) completions.
+//! [`CqeCompression`]: the format of a queue's [compressed](super::compressed) completions.
 //!
 //! # References
 //! `mlx5dv_create_cq(3)`
@@ -12,8 +12,8 @@ use verbs_core::{Cause, Errno, Result};
 use super::cqe::CQE64;
 use crate::device::Device;
 
-/// A form of compressed receive completions: the field of each besides its length. Send completions
-/// have only one form.
+/// A format for compressed receive completions: the field that each keeps besides its length. Send
+/// completions have only one format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "mlx5dv_cqe_comp_res_format")]
 #[non_exhaustive]
@@ -31,7 +31,7 @@ pub enum CqeCompression {
 }
 
 impl CqeCompression {
-    /// Returns the form's code in the kernel's command.
+    /// Returns the format's code in the kernel's command.
     pub(crate) const fn bits(self) -> u32 {
         let form = match self {
             Self::Hash => Mlx5IbCqeCompResFormat::MLX5_IB_CQE_RES_FORMAT_HASH,
@@ -41,17 +41,17 @@ impl CqeCompression {
         form.bits()
     }
 
-    /// Returns whether a device offers the form.
+    /// Returns whether a device offers the format.
     pub(crate) const fn is_offered(self, caps: &Mlx5IbCqeCompCaps) -> bool {
         caps.max_num > 0 && caps.supported_format & self.bits() != 0
     }
 
-    /// Returns the form for a new queue: the one that the program requests, or hashes if
-    /// [`VARIABLE`] is set and the device offers them. The variable does not apply to queues whose
-    /// program reads times, because a block has only one, or to entries of an unusual size.
+    /// Returns the format for a new queue: the one the program requests, or hashes if [`VARIABLE`]
+    /// is set and the device offers them. The variable does not apply if the program reads
+    /// timestamps, because a block has only one, or if entries have an unusual size.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a requested form that the device does not offer.
+    /// `EOPNOTSUPP` for a requested format the device does not offer.
     pub(crate) fn of_queue(
         device: &Device,
         asked: Option<Self>,
@@ -74,7 +74,7 @@ impl CqeCompression {
         Err(device.error("create_cq", Errno::OPNOTSUPP).because(Cause::Other { reason }))
     }
 
-    /// Returns the bytes of an entry replaced by the first bytes of a mini entry.
+    /// Returns which bytes of an entry are replaced by the first bytes of a mini entry.
     pub(super) const fn received(self) -> Range<usize> {
         match self {
             Self::Hash => at::HASH..at::HASH + 4,
@@ -84,7 +84,7 @@ impl CqeCompression {
 }
 
 /// The environment variable that requests compressed completions, unless it is 0. It comes from
-/// Mellanox OFED's libmlx5, which expands them as well.
+/// Mellanox OFED's libmlx5, which also expands them.
 pub(crate) const VARIABLE: &str = "MLX5_ENABLE_CQE_COMPRESSION";
 
 /// Offsets of fields used only by compression.

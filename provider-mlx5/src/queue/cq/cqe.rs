@@ -1,8 +1,8 @@
 //! Completion queue entries in the device's format: 64 bytes of big-endian fields.
 //!
 //! # Safety
-//! [`Cqe`] reads an entry that the device has handed over and does not write again before the
-//! poller returns it. Every field lies inside the 64 bytes, at a constant offset.
+//! [`Cqe`] reads an entry the device has handed over and will not write again until the poller
+//! returns it. Every field lies inside the 64 bytes, at a constant offset.
 //!
 //! # References
 //! rdma-core `providers/mlx5/mlx5dv.h` (`mlx5_cqe64`), `cq.c`; Linux `include/linux/mlx5/device.h`
@@ -19,10 +19,10 @@ use crate::queue::srq::Completed;
 use crate::wqe::opcode;
 use crate::wqe::tag::{self, done};
 
-/// The size of an entry's fields, in bytes. An entry of 128 bytes has them in its second half.
+/// The size of an entry's fields, in bytes. A 128-byte entry has them in its second half.
 pub(crate) const CQE64: usize = 64;
 
-/// The kind of an entry: the upper half of its last byte.
+/// The kinds of entries, in the upper half of the last byte.
 pub(crate) mod cqe_opcode {
     /// A request of the send queue succeeded.
     pub(crate) const REQ: u8 = 0;
@@ -30,7 +30,7 @@ pub(crate) mod cqe_opcode {
     pub(crate) const RESP_SEND: u8 = 2;
     pub(crate) const RESP_SEND_IMM: u8 = 3;
     pub(crate) const RESP_SEND_INV: u8 = 4;
-    /// Tag matching, without a message.
+    /// A tag matching operation without a message.
     pub(crate) const NO_PACKET: u8 = 6;
     /// The end of a replaced ring.
     pub(crate) const RESIZE: u8 = 5;
@@ -40,13 +40,13 @@ pub(crate) mod cqe_opcode {
     pub(crate) const INVALID: u8 = 15;
 }
 
-/// The owner bit of an entry's last byte, which alternates with each round through the queue.
+/// The owner bit in an entry's last byte. It alternates with each round through the queue.
 pub(crate) const OWNER: u8 = 1;
 
-/// The bits of an entry's last byte for data or other completions in the entry.
+/// The format bits in an entry's last byte, for data or other completions in the entry.
 pub(crate) const FORMAT: u8 = 0xc;
 
-/// `op_own` of an entry not yet written by the device.
+/// The `op_own` byte of an entry the device has not written yet.
 pub(crate) const FRESH: u8 = cqe_opcode::INVALID << 4;
 
 /// Offsets of the fields.
@@ -92,18 +92,18 @@ macro_rules! field {
 }
 
 impl<'a> Cqe<'a> {
-    /// Returns the entry with a lifetime guaranteed by the caller.
+    /// Returns the entry with another lifetime, which the caller guarantees.
     ///
     /// # Safety
-    /// Same as [`new`](Self::new), for the longer time.
+    /// Same as [`new`](Self::new), for the new lifetime.
     #[inline(always)]
     pub(crate) const unsafe fn lent<'b>(self) -> Cqe<'b> {
         Cqe { fields: self.fields, _queue: PhantomData }
     }
 
     /// # Safety
-    /// For `'a`, the 64 bytes at `fields` are an entry that the device has handed over, aligned to
-    /// 8.
+    /// For `'a`, the 64 bytes at `fields` are an entry the device has handed over, aligned to 8
+    /// bytes.
     #[inline(always)]
     pub(crate) const unsafe fn new(fields: NonNull<u8>) -> Self {
         Self { fields, _queue: PhantomData }
@@ -114,7 +114,7 @@ impl<'a> Cqe<'a> {
         self.fields
     }
 
-    /// Clears the fields overwritten by data.
+    /// Clears the fields that data has overwritten.
     pub(super) fn forget_data(self) {
         for byte in 0..at::SRQN_UIDX {
             // SAFETY: inside the entry, which only the poller accesses until it returns it.
@@ -134,13 +134,13 @@ impl<'a> Cqe<'a> {
         field!(self, u8, at::OP_OWN)
     }
 
-    /// Returns the program's number for the queue pair, or for the shared receive queue.
+    /// Returns the user index of the queue pair or the shared receive queue.
     pub(crate) fn user_index(self) -> u32 {
         field!(self, u32, at::SRQN_UIDX) & 0xff_ffff
     }
 
     /// Returns the [`user_index`](Self::user_index) with its three bytes in reverse order, which
-    /// costs a little-endian processor one shift: it drops the reserved byte. No number is
+    /// costs a little-endian processor one shift, to drop the reserved byte. The result is never
     /// `u32::MAX`.
     #[inline(always)]
     pub(crate) fn raw_user_index(self) -> u32 {
@@ -157,7 +157,8 @@ impl<'a> Cqe<'a> {
         field!(self, u64, at::TIMESTAMP)
     }
 
-    /// Returns whether the device verified the checksums of a frame: of IPv4 and its transport.
+    /// Returns whether the device verified the checksums of a frame, both for IPv4 and for its
+    /// transport.
     pub(crate) fn checksums(self) -> WcFlags {
         const NETWORK_OK: u8 = 1 << 1;
         const TRANSPORT_OK: u8 = 1 << 2;
@@ -171,7 +172,7 @@ impl<'a> Cqe<'a> {
         }
     }
 
-    /// Returns the tag of the flow rule matched by a received packet.
+    /// Returns the tag of the flow rule a received packet matched.
     #[inline(always)]
     pub(crate) fn flow_tag(self) -> u32 {
         field!(self, u32, at::SOP_DROP_QPN) & 0xff_ffff
@@ -182,7 +183,7 @@ impl<'a> Cqe<'a> {
         field!(self, u16, at::WQE_COUNTER)
     }
 
-    /// Returns a number with [`wqe_counter`](Self::wqe_counter) in its upper half.
+    /// Returns a 32-bit number with [`wqe_counter`](Self::wqe_counter) in its upper half.
     #[inline(always)]
     pub(crate) fn wqe_counter_word(self) -> u32 {
         field!(self, u32, at::WQE_COUNTER)
@@ -223,12 +224,12 @@ impl<'a> Cqe<'a> {
         field!(self, u8, at::ML_PATH)
     }
 
-    /// Returns the vendor's syndrome of an error.
+    /// Returns the vendor syndrome of an error.
     pub(crate) fn vendor_syndrome(self) -> u8 {
         field!(self, u8, at::VENDOR_SYNDROME)
     }
 
-    /// Returns the status of an error.
+    /// Returns the completion status for an error.
     #[cold]
     pub(crate) fn error_status(self) -> WcStatus {
         match field!(self, u8, at::SYNDROME) {
@@ -250,27 +251,27 @@ impl<'a> Cqe<'a> {
     }
 }
 
-/// A successful request: the operation and the source of its length.
+/// A successful request's operation, and where its length comes from.
 #[derive(Clone, Copy)]
 struct Sent {
     opcode: WcOpcode,
     length: Length,
 }
 
-/// The source of the length of a request's data.
+/// The source of the data length of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Length {
-    /// A send's completion has no length.
+    /// The completion has no length, as for a send.
     None,
     /// The length is in the entry.
     Read,
-    /// 8 bytes.
+    /// The length is 8 bytes.
     Atomic,
-    /// No length; the request's kind names the operation.
+    /// The completion has no length, and the request's kind names the operation.
     Key,
 }
 
-/// The operations by the low 6 bits of their opcodes.
+/// The operations, indexed by the low 6 bits of the opcode.
 const SENT: [Sent; 64] = {
     let mut sent = [Sent { opcode: WcOpcode::SEND, length: Length::None }; 64];
     let written = Sent { opcode: WcOpcode::RDMA_WRITE, length: Length::None };
@@ -296,7 +297,7 @@ impl Cqe<'_> {
         }
     }
 
-    /// Returns the length of a successful request's data.
+    /// Returns the data length of a successful request.
     #[inline(always)]
     pub(crate) fn sent_len(self, kind: Kind) -> u32 {
         if !kind.has_more() {
@@ -318,16 +319,16 @@ impl Cqe<'_> {
         }
     }
 
-    /// Writes the completion of a request that is not special, like
-    /// [`write_sent`](Self::write_sent).
+    /// Writes the completion of a successful request that is not special, as
+    /// [`write_sent`](Self::write_sent) does.
     #[inline(always)]
     pub(crate) fn write_plain(self, wr_id: u64, kind: Kind, wc: &mut Wc) {
         self.write_operation(wr_id, self.qp_num_word(), wc);
         wc.byte_len = self.sent_len(kind);
     }
 
-    /// Writes the completion of a successful request without further fields, whose entry names its
-    /// operation. `qp_num`: its [`qp_num_word`](Self::qp_num_word).
+    /// Writes the completion of a successful request whose entry names the operation and that needs
+    /// no other fields. `qp_num`: the entry's [`qp_num_word`](Self::qp_num_word).
     #[inline(always)]
     pub(crate) fn write_operation(self, wr_id: u64, qp_num: u64, wc: &mut Wc) {
         let sent = SENT_WORDS[usize::from(field!(self, u8, at::SOP_DROP_QPN))];
@@ -340,12 +341,11 @@ impl Cqe<'_> {
 }
 
 impl Cqe<'_> {
-    /// Returns the queue pair's number as the second of two adjacent fields of a completion, after
-    /// a 0.
+    /// Returns the queue pair number as the second of two adjacent completion fields, after a 0.
     #[inline(always)]
     pub(crate) fn qp_num_word(self) -> u64 {
         if cfg!(target_endian = "little") {
-            // The bytes of the entry, reversed, which includes the shift.
+            // The bytes of the entry in reverse order, which includes the shift.
             let opcode_and_number = u64::from(field!(self, u32, at::SOP_DROP_QPN).to_be());
             (opcode_and_number & !0xff).swap_bytes()
         } else {
@@ -354,7 +354,7 @@ impl Cqe<'_> {
     }
 }
 
-/// Joins two adjacent fields.
+/// Joins two adjacent fields into one number.
 const fn joined(first: u32, second: u32) -> u64 {
     if cfg!(target_endian = "little") {
         (second as u64) << 32 | first as u64
@@ -363,9 +363,9 @@ const fn joined(first: u32, second: u32) -> u64 {
     }
 }
 
-/// Tag matching.
+/// The fields used by tag matching.
 impl Cqe<'_> {
-    /// Returns whether a completion without an error belongs to tag matching.
+    /// Returns whether a completion without an error belongs to a tag matching operation.
     #[inline(always)]
     pub(crate) fn is_of_tag(self) -> bool {
         let opcode = self.op_own() >> 4;
@@ -374,7 +374,7 @@ impl Cqe<'_> {
             || opcode == cqe_opcode::NO_PACKET
     }
 
-    /// Returns the fields of a completion of tag matching.
+    /// Returns the fields of a tag matching completion.
     pub(crate) fn completed(self) -> Completed {
         Completed {
             app_op: self.app_op(),
@@ -389,7 +389,7 @@ impl Cqe<'_> {
         field!(self, u8, at::APP_OP)
     }
 
-    /// Returns the operation of a completion of tag matching.
+    /// Returns the operation of a tag matching completion.
     pub(crate) fn tag_opcode(self) -> WcOpcode {
         match self.app_op() {
             done::APPEND => WcOpcode::TM_ADD,
@@ -400,7 +400,7 @@ impl Cqe<'_> {
         }
     }
 
-    /// Returns the flags of a completion of tag matching.
+    /// Returns the flags of a tag matching completion.
     pub(crate) fn tag_flags(self, kind: Kind) -> WcFlags {
         let opcode = self.op_own() >> 4;
         let received = if opcode == cqe_opcode::NO_PACKET {
@@ -420,7 +420,7 @@ impl Cqe<'_> {
         received | matched | asks
     }
 
-    /// Returns a message's tag and the sender's number, for a completion that has them.
+    /// Returns the message's tag and the sender's number, if the completion has them.
     pub(crate) fn tm_info(self) -> Option<WcTmInfo> {
         let has_header = matches!(
             self.app_op(),
@@ -437,7 +437,8 @@ impl Cqe<'_> {
     }
 }
 
-/// The status of a success, and the operations of [`SENT`], by the first byte of the field.
+/// A success status and an operation of [`SENT`] as one number, indexed by the first byte of the
+/// field.
 const SENT_WORDS: [u64; 256] = {
     assert!(size_of::<Wc>() == size_of::<[u64; 6]>() && align_of::<Wc>() >= align_of::<u64>());
     assert!(offset_of!(Wc, status) == 8 && offset_of!(Wc, opcode) == 12 && offset_of!(Wc, qp_num) == 28);
@@ -450,16 +451,16 @@ const SENT_WORDS: [u64; 256] = {
     words
 };
 
-/// The properties of a successful receive, given by the kind of its entry.
+/// The properties of a successful receive, which follow from the kind of its entry.
 #[derive(Clone, Copy)]
 struct Received {
     opcode: WcOpcode,
     flags: WcFlags,
-    /// The valid bits of the immediate data or the key: all or none.
+    /// The mask for the immediate data or the key: all bits or none.
     imm: u32,
 }
 
-/// The receives by the kind of their entry.
+/// The properties of receives, indexed by the kind of the entry.
 const RECEIVED: [Received; 8] = {
     let sent = Received { opcode: WcOpcode::RECV, flags: WcFlags::empty(), imm: 0 };
     let mut received = [sent; 8];

@@ -1,12 +1,12 @@
-//! [`Lists`]: the places of the requests' lists in the queues of a queue pair. The poller copies
-//! [data in completions](super::scatter) to their elements.
+//! [`Lists`]: where a queue pair's queues hold the lists of requests. The poller copies [data in
+//! completions](super::scatter) to the elements of these lists.
 
 use std::sync::{Arc, Weak};
 
 use crate::device::regions::Regions;
 use crate::queue::resources::QueueResources;
 
-/// The lists of requests in a queue pair's queues.
+/// The places of the request lists in a queue pair's queues.
 #[derive(Clone, Debug)]
 pub(crate) struct Lists {
     pub(crate) regions: Arc<Regions>,
@@ -14,29 +14,29 @@ pub(crate) struct Lists {
     pub(crate) recv: Option<RecvLists>,
 }
 
-/// The entries of a send queue.
+/// The place and shape of a send queue's entries.
 #[derive(Clone, Debug)]
 pub(crate) struct SendLists {
-    /// The memory's owner, not kept alive by completions.
+    /// The owner of the queue's memory, not kept alive by completions.
     pub(crate) resources: Weak<QueueResources>,
     /// The handle of the protection domain.
     pub(crate) pd: u32,
-    /// The offset of the queue in its memory, in bytes.
+    /// The offset of the queue in the memory, in bytes.
     pub(crate) offset: usize,
     /// The number of blocks, a power of two.
     pub(crate) blocks: u32,
 }
 
-/// The entries of a receive queue, at the start of its memory.
+/// The shape of a receive queue's entries, which are at the start of the memory.
 #[derive(Clone, Debug)]
 pub(crate) struct RecvLists {
-    /// The memory's owner, as in [`SendLists`].
+    /// The owner of the queue's memory, as in [`SendLists`].
     pub(crate) resources: Weak<QueueResources>,
     pub(crate) pd: u32,
     /// The number of entries, a power of two.
     pub(crate) entries: u32,
-    /// Units of an entry.
+    /// The number of units in an entry.
     pub(crate) units: u32,
-    /// Units before the list.
+    /// The number of units before an entry's list.
     pub(crate) head: u32,
 }

@@ -6,17 +6,16 @@
 //! | `runs` | polling several completions of one queue pair at once |
 //! | `resize` | replacing the ring |
 //! | `scatter` | data in completions |
-//! | `compressed` | completions that stand for several |
-//! | `compression` | the form of these |
-//! | `completion` | a completion that the poller lends |
+//! | `compressed` | entries that represent several completions |
+//! | `compression` | the format of such entries |
+//! | `completion` | a completion lent by the poller |
 //! | `cqe` | an entry's fields |
 //! | `lists` | the lists of requests, for `scatter` |
-//! | `table` | the queues that complete here |
-//! | `shared_cq` | changes of these queues, from other threads |
+//! | `table` | the queues that complete to a completion queue |
+//! | `shared_cq` | changes to these queues by other threads |
 //! | `vendor` | the vendor's public error syndromes |
 //!
-//! Queues are created for entries of version 1, which contain the program's number of the queue
-//! pair.
+//! Queues are created for entries of version 1, which contain the user index of the queue pair.
 //!
 //! # References
 //! `ibv_poll_cq(3)`; rdma-core `providers/mlx5/cq.c`

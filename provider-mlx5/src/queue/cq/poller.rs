@@ -1,15 +1,15 @@
-//! [`Poller`]: the polled end of a completion queue, one completion at a time.
+//! [`Poller`]: the polled end of a completion queue; this file polls one completion at a time.
 //!
-//! A completion names its queue pair by a number and its request by a place in the queue. The
-//! poller finds the request's `wr_id` there and moves the queue's tail. A receive of a shared
-//! receive queue has the number of the queue pair that took it. For the kind XRC, it has the number
-//! of the shared receive queue itself. The poller frees its entry even if it skips the completion
+//! A completion names its queue pair by user index and its request by its place in the queue. The
+//! poller finds the request's `wr_id` there and moves the queue's tail. The completion of a shared
+//! receive has the user index of the queue pair that took it, or, for the kind XRC, of the shared
+//! receive queue itself. The poller frees the receive's entry even if it skips the completion
 //! because the queue pair has ended.
 //!
 //! # Safety
-//! A lent entry is read only until the poller is used again, which returns the entry to the device.
-//! `Current` points to an entry of the poller's table and to the records kept alive by that entry;
-//! each change of the table clears it.
+//! A lent entry is read only until the next use of the poller, which returns the entry to the
+//! device. `Current` points to an entry of the poller's table and to the records kept alive by that
+//! entry; each change to the table clears it.
 //!
 //! # References
 //! `ibv_poll_cq(3)`; rdma-core `providers/mlx5/cq.c`
@@ -33,49 +33,50 @@ use crate::queue::srq::Outcome;
 /// The polled end of a completion queue.
 pub(crate) struct Poller {
     pub(super) ring: Ring,
-    /// The place of the next entry; continues across the end of the ring.
+    /// The place of the next entry; it keeps counting across the end of the ring.
     pub(crate) index: u32,
-    /// The place of the first entry not returned to the device.
+    /// The place of the first entry that was not yet returned to the device.
     pub(super) returned: u32,
-    /// The record of the consumer's index, also held by `shared`.
+    /// The doorbell record for the consumer's index, which `shared` also holds.
     pub(super) consumer: Record,
     pub(super) shared: Arc<SharedCq>,
     pub(super) table: Table,
     /// The queue pair of the last completion.
     pub(super) current: Current,
-    /// The fields of completions beyond the standard ones.
+    /// The optional fields of the queue's completions.
     pub(crate) optional: Optional,
-    /// The numbers of ended lives whose completions the poller has not passed: each entry with
-    /// `since`, once.
+    /// The user indices of ended lives whose completions the poller has not yet passed: one for
+    /// each entry with `since`.
     pub(super) ending: Vec<u32>,
-    /// Whether data in completions is copied, which is only needed while someone polls.
+    /// Whether data in completions is copied, which is needed only while the program polls.
     pub(super) copies: bool,
 }
 
-/// A queue pair of the table, cached for the fast paths and cleared when the table changes.
+/// A queue pair from the table, cached for the fast paths and cleared when the table changes.
 #[derive(Clone, Copy)]
 pub(super) struct Current {
-    /// The number in its completions, as returned by [`Cqe::raw_user_index`]; never `u32::MAX`.
+    /// The user index in the queue pair's completions, as returned by [`Cqe::raw_user_index`];
+    /// never `u32::MAX`.
     user_index: u32,
-    /// The number in its send completions; `u32::MAX` if the sends complete elsewhere.
+    /// The user index in its send completions; `u32::MAX` if the sends complete elsewhere.
     pub(super) of_sends: u32,
-    /// The same for receives from its private receive queue.
+    /// The same for receives from the queue pair's own receive queue.
     pub(super) of_receives: u32,
     /// The same for receives from a shared receive queue.
     pub(super) of_shared: u32,
     /// The kind of the receives.
     pub(super) recv_kind: Kind,
     entry: NonNull<Entry>,
-    /// The record of `of_sends`.
+    /// The record of the send queue's requests, for `of_sends`.
     pub(super) send: *const SendRecord,
-    /// The record of `of_receives`.
+    /// The record of the receive queue's requests, for `of_receives`.
     pub(super) recv: *const RecvRecord,
-    /// The record of `of_shared`.
+    /// The record of the shared receive queue's requests, for `of_shared`.
     pub(super) srq: *const SrqRecord,
 }
 
 impl Current {
-    /// No queue pair.
+    /// The value for no queue pair.
     pub(super) const NONE: Self = Self {
         user_index: u32::MAX,
         of_sends: u32::MAX,
@@ -88,10 +89,10 @@ impl Current {
         srq: core::ptr::null(),
     };
 
-    /// Returns the queue pair of an entry, with `user_index` in its completions.
+    /// Returns the queue pair with a table entry, whose completions contain `user_index`.
     fn from_entry(entry: &Entry, user_index: u32) -> Self {
         let current = Self { user_index, entry: NonNull::from(entry), ..Self::NONE };
-        // A former life takes the slow path.
+        // An earlier life takes the slow path.
         let Some(queues) = entry.queues.as_ref().filter(|_| entry.since.is_none()) else { return current };
         let current = Self { recv_kind: queues.recv_kind, ..current };
         let current = match &queues.send {
@@ -119,7 +120,7 @@ unsafe impl Send for Poller {}
 unsafe impl Sync for Poller {}
 
 impl Poller {
-    /// Returns the polled end of a ring whose consumer's index is in `consumer`.
+    /// Returns the polled end of a ring, with the doorbell record for the consumer's index.
     pub(crate) fn new(ring: Ring, consumer: Record) -> Self {
         let shared = Arc::new(SharedCq::new(ring.clone(), consumer.clone()));
         Self {
@@ -136,12 +137,12 @@ impl Poller {
         }
     }
 
-    /// Returns the part used by queue pairs.
+    /// Returns the part that is shared with queue pairs.
     pub(crate) const fn shared(&self) -> &Arc<SharedCq> {
         &self.shared
     }
 
-    /// Continues at a place of the ring.
+    /// Continues at the given place of the ring.
     #[cfg(test)]
     pub(crate) fn skip_to(&mut self, index: u32) {
         self.index = index;
@@ -169,7 +170,7 @@ impl Poller {
         let at = self.index;
         let completion = match self.short() {
             Some((cqe, wr_id, kind)) => {
-                // Even if they were returned before: the test costs more than the store.
+                // Even if they were already returned: the test costs more than the store.
                 self.returned = at;
                 self.consumer.store(at & COUNTER);
                 Completion::new(cqe, wr_id, WcStatus::SUCCESS, kind)
@@ -197,8 +198,8 @@ impl Poller {
         Some(completion.with_optional(&self.optional))
     }
 
-    /// Takes the next completion on the fast path: a successful request of the current queue pair's
-    /// send queue, with its data in the request's memory.
+    /// Removes and returns the next completion on the fast path: a successful request of the
+    /// current queue pair's send queue, with its data in the request's memory.
     #[inline(always)]
     fn short<'a>(&mut self) -> Option<(Cqe<'a>, u64, Kind)> {
         let at = self.index;
@@ -226,8 +227,8 @@ impl Poller {
         self.ring.entry(self.index).is_none() && !self.shared.has_changes()
     }
 
-    /// Takes the next completion of any kind, without returning the previous ones. It is lent until
-    /// the poller is used again: the callers bind its lifetime.
+    /// Removes and returns the next completion of any kind, without returning the previous ones to
+    /// the device. It is lent until the poller is used again: the callers bind its lifetime.
     #[inline(never)]
     pub(super) fn advance_any<'a>(&mut self) -> Option<Completion<'a>> {
         // At most one round: a device that ignores the consumer's index may write forever.
@@ -308,7 +309,8 @@ impl Poller {
         Some(())
     }
 
-    /// Applies the pending changes to the table, before the completion at a place, if any, is used.
+    /// Applies the pending changes to the table, before the poller uses the completion at a place,
+    /// if there is one.
     #[cold]
     #[inline(never)]
     pub(super) fn apply_changes(&mut self, at: u32) {
@@ -318,7 +320,8 @@ impl Poller {
             for one in changes {
                 match one {
                     PendingChange::Begins { user_index, queues } => {
-                        // Completions of the number's previous queue pair are still skipped.
+                        // Completions with this number from its previous queue pair are still
+                        // skipped.
                         match table.get_mut(user_index) {
                             Some(entry) => entry.queues = Some(queues),
                             None => table.insert(Entry::new(user_index, queues)),
@@ -352,7 +355,7 @@ impl Poller {
 
 impl Drop for Poller {
     /// Frees the entries of completed receives that will no longer be polled, because their shared
-    /// receive queues may live on.
+    /// receive queues may outlive the poller.
     fn drop(&mut self) {
         let start = self.index;
         self.copies = false;

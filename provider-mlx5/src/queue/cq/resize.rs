@@ -1,7 +1,7 @@
 //! Replacing the ring of a completion queue while it has completions.
 //!
-//! The device ends the old ring with a special entry and continues in the new ring after the place
-//! of that entry. The earlier entries move to the new ring, each by one place, so that no place
+//! The device ends the old ring with a special entry and continues in the new ring at the place
+//! after that entry. The earlier entries move to the new ring, each by one place, so that no place
 //! stays empty.
 //!
 //! ```text
@@ -34,11 +34,11 @@ impl Poller {
         self.index & 0xff_ffff
     }
 
-    /// Replaces the ring by `command` and returns whether the device has marked the end of the old
-    /// one. After an error, nothing has changed.
+    /// Replaces the ring by running `command`. Returns whether the device has marked the end of the
+    /// old ring. After an error, nothing has changed.
     ///
     /// # Errors
-    /// As returned by the command.
+    /// The error that `command` returns.
     pub(crate) fn replace(&mut self, new: Ring, command: impl FnOnce() -> Result<()>) -> Result<bool> {
         self.end_poll();
         let new = new.compressed(self.ring.compression);

@@ -2,13 +2,13 @@
 //!
 //! The queue pair of a run is looked up once and the queue's tail moves once. The poller checks for
 //! pending changes once after the last entry. If there are any, it discards the run, which has had
-//! no effect yet, and the slow path takes its first completion. A receive of a shared receive queue
-//! frees its entry at once, so the poller checks before each of those.
+//! no effect yet, and the slow path takes its first completion. A shared receive frees its entry at
+//! once, so the poller checks before each of those.
 //!
 //! A run ends at the end of the ring, where the owner bit changes.
 //!
 //! # Safety
-//! The entries of a run were handed over by the device, and return to it when the run has been
+//! The device has handed over the entries of a run, which return to it once the run has been
 //! copied. Pointers move only inside the ring. The records belong to the current queue pair, whose
 //! entry in the table keeps them alive.
 #![allow(unsafe_code)]
@@ -23,10 +23,10 @@ use super::cqe::{self, Cqe, cqe_opcode};
 use super::poller::{Current, Poller};
 use super::shared_cq::COUNTER;
 
-/// The bit of an entry's last byte set if the sender requested an event.
+/// The bit in an entry's last byte that is set if the sender requested an event.
 const SOLICITED: u8 = 2;
 
-/// A run: its passed entries and the state of the next one.
+/// A run: the entries passed so far and the state of the next one.
 struct Run {
     first: NonNull<u8>,
     /// The fields of the next entry.
@@ -36,15 +36,15 @@ struct Run {
 }
 
 impl Run {
-    /// Returns the next entry's kind if it is a successful receive with its data in the request's
+    /// Returns the next entry's kind if it is a successful receive whose data is in the request's
     /// memory; otherwise a number that no receive has.
     #[inline(always)]
     fn receive(&self) -> u8 {
         receive(self.last_byte(), self.round)
     }
 
-    /// Returns whether the next entry is a successful request of the send queue with its data in
-    /// the request's memory.
+    /// Returns whether the next entry is a successful send queue request whose data is in the
+    /// request's memory.
     #[inline(always)]
     fn is_sent(&self) -> bool {
         self.last_byte() == cqe_opcode::REQ << 4 | self.round
@@ -86,15 +86,15 @@ impl Run {
     }
 }
 
-/// Returns the kind of an entry by its last byte, if it is a successful receive with its data in
-/// the request's memory; otherwise a number that no receive has.
+/// Returns an entry's kind, taken from its last byte, if it is a successful receive whose data is
+/// in the request's memory; otherwise a number that no receive has.
 #[inline(always)]
 const fn receive(op_own: u8, round: u8) -> u8 {
     // The rest of the byte is then 0.
     ((op_own ^ round) & !SOLICITED).rotate_right(4)
 }
 
-/// Returns whether the kind of an entry is a successful receive.
+/// Returns whether an entry of this kind is a successful receive.
 #[inline(always)]
 const fn is_receive(opcode: u8) -> bool {
     matches!(opcode, cqe_opcode::RESP_WR_IMM..=cqe_opcode::RESP_SEND_INV)
@@ -111,11 +111,12 @@ impl Poller {
         }
     }
 
-    /// Takes one completion of a successful send or write, without preparing a run, and returns its
+    /// Polls one completion of a successful send or write, without preparing a run, and returns its
     /// entry to the device.
     #[inline(always)]
     fn one_send(&mut self, wc: &mut Wc) -> bool {
-        // Each field is read once, because to the compiler the stores below could change it.
+        // Each field is read once, because as far as the compiler knows, the stores below could
+        // change it.
         let Self { ring, index, returned, consumer, shared, current, .. } = self;
         let shared = &**shared;
         let at = *index;
@@ -139,7 +140,7 @@ impl Poller {
         true
     }
 
-    /// Copies out one completion of any kind, if there is one, and returns the number of copies.
+    /// Copies out one completion of any kind, if there is one, and returns how many.
     #[inline(never)]
     fn poll_one(&mut self, wc: &mut Wc) -> usize {
         if self.one_receive(wc) {
@@ -154,7 +155,7 @@ impl Poller {
         count
     }
 
-    /// Takes one completion like [`one_send`](Self::one_send), for a receive.
+    /// Polls one completion of a receive, as [`one_send`](Self::one_send) does for a send.
     #[inline(always)]
     fn one_receive(&mut self, wc: &mut Wc) -> bool {
         let at = self.index;
@@ -203,7 +204,7 @@ impl Poller {
         self.poll_on(wcs, count)
     }
 
-    /// Continues after a run.
+    /// Continues polling after a run.
     #[inline(never)]
     fn poll_on(&mut self, wcs: &mut [Wc], mut count: usize) -> usize {
         while let Some(rest) = wcs.get_mut(count..).filter(|rest| !rest.is_empty()) {
@@ -225,7 +226,7 @@ impl Poller {
         count
     }
 
-    /// Prepares a run and returns it with the places for its completions.
+    /// Prepares a run and returns it with the slots for its completions.
     #[inline(always)]
     fn run<'a>(&self, wcs: &'a mut [Wc]) -> (Run, &'a mut [Wc]) {
         let (first, len, round) = self.ring.stretch(self.index);
@@ -235,7 +236,7 @@ impl Poller {
         (run, unsafe { wcs.get_unchecked_mut(..len) })
     }
 
-    /// Takes a run of successful sends and writes; with `FETCHES` also reads and atomics.
+    /// Polls a run of successful sends and writes; with `FETCHES`, also of reads and atomics.
     #[inline(always)]
     fn run_of_sends<const FETCHES: bool>(&mut self, wcs: &mut [Wc]) -> usize {
         // SAFETY: the record of the current queue pair, which its entry keeps alive.
@@ -244,7 +245,7 @@ impl Poller {
         if !run.is_sent() {
             return 0;
         }
-        // The number for the whole run, which belongs to the current queue pair.
+        // The number is the same for the whole run, which belongs to the current queue pair.
         let qp_num = run.entry().qp_num_word();
         let (of_sends, requests) = (self.current.of_sends, record.view());
         for wc in wcs {
@@ -274,7 +275,7 @@ impl Poller {
         count
     }
 
-    /// Takes a run of successful receives from the queue pair's own queue.
+    /// Polls a run of successful receives from the queue pair's own queue.
     #[inline(always)]
     fn run_of_receives(&mut self, wcs: &mut [Wc]) -> usize {
         // SAFETY: the record of the current queue pair, which its entry keeps alive.
@@ -303,7 +304,7 @@ impl Poller {
         count
     }
 
-    /// Takes a run of successful receives from a shared receive queue.
+    /// Polls a run of successful receives from a shared receive queue.
     #[inline(always)]
     fn run_of_shared_receives(&mut self, wcs: &mut [Wc]) -> usize {
         // SAFETY: the record of the current queue pair, which its entry keeps alive.

@@ -1,11 +1,11 @@
-//! [`SharedCq`]: the part of a completion queue that other threads use while one polls it. They
-//! announce queue pairs and the ends of their lives.
+//! [`SharedCq`]: the part of a completion queue that other threads use while one thread polls it.
+//! They announce queue pairs and the ends of their lives.
 //!
-//! The number in completions belongs to a queue pair as long as its completions may be in the
-//! queue. After a reset or the end of a queue pair, the kernel has confirmed that the device adds
-//! none. Its remaining completions lie before the first entry not written by the device. The thread
-//! that ends the life looks for that place. The poller skips the completions before it, and then
-//! switches to the number's new queues or drops the number.
+//! A user index belongs to a queue pair as long as the queue pair's completions may be in the
+//! queue. Once a reset or the destruction of a queue pair is confirmed, the device adds no more of
+//! them. The remaining ones lie before the first entry the device has not written. The thread that
+//! ends the life looks for that place. The poller skips the queue pair's completions before the
+//! place, and then switches to the new queues for the index or drops the index.
 //!
 //! ```text
 //!   consumer              end of the life             new life
@@ -19,12 +19,13 @@
 //! follows a doorbell, which follows the change.
 //!
 //! In a forked child whose parent was using this part, changes are discarded. The child cannot
-//! create objects that complete here, and completions of queue pairs destroyed by it are not
+//! create objects that complete to the queue, and completions of queue pairs it destroys are not
 //! skipped.
 //!
 //! # Safety
 //! The ring keeps its memory mapped and masks each index. The device writes entries at any time, so
-//! the owner byte is a volatile read; the fields are read after that byte has handed them over.
+//! the owner byte is a volatile read; the fields are read after that byte has shown that the device
+//! is done with them.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -37,7 +38,7 @@ use super::cqe::{self, CQE64, Cqe, cqe_opcode};
 use super::table::Queues;
 use crate::doorbell::Record;
 
-/// A ring of entries in memory.
+/// A ring of completion queue entries in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
     /// The fields of the first entry.
@@ -46,9 +47,9 @@ pub(crate) struct Ring {
     /// The size of an entry, in bytes.
     stride: usize,
     mask: u32,
-    /// The number of entries. Its bit in an index changes with each round.
+    /// The number of entries. The bit with this value in an index changes with each round.
     entries: u32,
-    /// The form of [compressed](super::compressed) completions, if the queue has them.
+    /// The format of [compressed](super::compressed) completions, if the queue has them.
     pub(super) compression: Option<CqeCompression>,
     _memory: Region,
 }
@@ -59,16 +60,16 @@ unsafe impl Send for Ring {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Ring {}
 
-/// The counter of a record has 24 bits.
+/// The mask for a doorbell record's counter, which has 24 bits.
 pub(super) const COUNTER: u32 = 0xff_ffff;
 
 impl Ring {
-    /// Returns the ring of `entries` entries of `stride` bytes at the start of a region and marks
-    /// each as unwritten.
+    /// Returns a ring of `entries` entries of `stride` bytes at the start of a region. Marks each
+    /// entry as unwritten.
     ///
     /// # Safety
-    /// The device does not have the memory yet, and no other code of this process accesses it as
-    /// long as the ring lives.
+    /// The device does not have the memory yet, and no other code in this process accesses it while
+    /// the ring lives.
     ///
     /// # Panics
     /// If the ring does not lie within the region, `entries` is not a power of two of at most 2^22,
@@ -125,7 +126,7 @@ impl Ring {
     }
 
     /// Returns the fields of the entry at a place, the number of entries up to the end of the ring,
-    /// and the device's owner bit for these.
+    /// and the device's owner bit for those entries.
     #[inline(always)]
     pub(super) fn stretch(&self, index: u32) -> (NonNull<u8>, usize, u8) {
         let place = index & self.mask;
@@ -133,13 +134,13 @@ impl Ring {
         (self.fields(index), (self.entries - place) as usize, round)
     }
 
-    /// Returns the binary logarithm of the distance between entries.
+    /// Returns log2 of the distance between entries in bytes.
     #[inline(always)]
     pub(super) const fn log_stride(&self) -> u32 {
         self.log_stride
     }
 
-    /// Returns the entry at a place, if the device has written it in this round.
+    /// Returns the entry at a place if the device has written it in this round.
     #[inline(always)]
     pub(crate) fn entry(&self, index: u32) -> Option<Cqe<'_>> {
         let (fields, op_own, round) = self.peek(index);
@@ -151,7 +152,7 @@ impl Ring {
         Some(unsafe { Cqe::new(fields) })
     }
 
-    /// Copies the entry at a place to a place of another ring, with that place's owner bit.
+    /// Copies the entry at a place to a place in another ring, with that place's owner bit.
     pub(super) fn copy(&self, from: u32, to_ring: &Self, to: u32) {
         let stride = self.stride.min(to_ring.stride);
         let (source, target) = (self.fields(from), to_ring.fields(to));
@@ -167,13 +168,13 @@ impl Ring {
     }
 }
 
-/// A change of a queue pair that the poller has not applied.
+/// A change to a queue pair, not yet applied by the poller.
 #[derive(Debug)]
 pub(crate) enum PendingChange {
-    /// A queue pair completes here from now on.
+    /// From now on, a queue pair completes to this queue.
     Begins { user_index: u32, queues: Queues },
-    /// The life of a queue pair ended: its completions before a place are skipped. With queues, a
-    /// new life begins with these.
+    /// The life of a queue pair has ended: its completions before `until` are skipped. If there are
+    /// new queues, a new life begins with them.
     Ends { user_index: u32, until: u32, queues: Option<Queues> },
 }
 
@@ -185,11 +186,11 @@ impl PendingChange {
     }
 }
 
-/// The changes that the poller has not applied. The lock is held as long as this value exists.
+/// The changes not yet applied by the poller. The lock is held while this value exists.
 pub(crate) struct Pending<'a>(&'a mut [PendingChange]);
 
 impl Pending<'_> {
-    /// Moves the places of these changes by one, because the entries there have moved.
+    /// Moves the places in these changes on by one, because the entries have moved by one.
     pub(super) fn move_on(&mut self) {
         for one in &mut *self.0 {
             if let PendingChange::Ends { until, .. } = one {
@@ -205,15 +206,15 @@ struct Inner {
     ring: Ring,
 }
 
-/// The part of a completion queue that other threads use while one polls it.
+/// The part of a completion queue that other threads use while one thread polls it.
 #[derive(Debug)]
 pub(crate) struct SharedCq {
-    /// Whether there are changes, or the poller has not passed the places of former ones.
+    /// Whether there are changes, or the poller has not yet passed the places of applied ones.
     has_changes: AtomicBool,
     inner: ForkLock<Inner>,
-    /// The consumer's index: the place of the first entry not returned to the device.
+    /// The consumer's index: the place of the first entry that was not yet returned to the device.
     pub(super) consumer: Record,
-    /// Whether the completion queue was destroyed, or is being destroyed.
+    /// Whether the completion queue was or is being destroyed.
     is_over: AtomicBool,
 }
 
@@ -224,19 +225,19 @@ impl SharedCq {
         Self { has_changes: AtomicBool::new(false), inner, consumer, is_over: AtomicBool::new(false) }
     }
 
-    /// Marks whether the completion queue is destroyed. [`Device::cqs`](crate::device::Device::cqs)
-    /// must be held for writing.
+    /// Sets whether the completion queue is destroyed. The caller holds
+    /// [`Device::cqs`](crate::device::Device::cqs) for writing.
     pub(crate) fn set_over(&self, is_over: bool) {
         self.is_over.store(is_over, Ordering::Relaxed);
     }
 
-    /// Returns whether the completion queue was destroyed.
+    /// Returns whether the completion queue was or is being destroyed.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a thread of a parent process held this part at the fork. The result stays
-    /// the same for the life of the process.
+    /// Returns whether a thread of the parent process held this part's lock at the fork. The result
+    /// never changes within a process.
     pub(crate) fn is_lost(&self) -> bool {
         self.inner.is_lost()
     }
@@ -245,18 +246,18 @@ impl SharedCq {
         self.inner.lock()
     }
 
-    /// Announces a queue pair before its first request.
+    /// Announces a queue pair, before its first request.
     pub(crate) fn begin(&self, user_index: u32, queues: Queues) {
         if let Ok(mut inner) = self.inner() {
             self.announce(&mut inner, PendingChange::Begins { user_index, queues });
         }
     }
 
-    /// Announces that a queue pair was reset, with its new queues, or destroyed. The kernel has
-    /// confirmed it, and nothing was posted to the new queues.
+    /// Announces that a queue pair was destroyed, or reset with new queues. The kernel has
+    /// confirmed this, and nothing was posted to the new queues yet.
     ///
-    /// A queue pair without completions in the queue has at most one pending change, so their
-    /// number is limited even if the queue is never polled.
+    /// A queue pair without completions in the queue has at most one pending change, so the number
+    /// of changes is limited even if the queue is never polled.
     pub(crate) fn end(&self, user_index: u32, queues: Option<Queues>) {
         let Ok(mut inner) = self.inner() else { return };
         let until = self.producer(&inner.ring);
@@ -266,7 +267,7 @@ impl SharedCq {
         };
         let is_in_queue = self.is_in_queue(ring, user_index, until);
         match (&mut changes[last], queues) {
-            // The poller has not applied this change and does not need it.
+            // The poller has not applied this change and no longer needs it.
             (PendingChange::Begins { .. }, None) if !is_in_queue => drop(changes.remove(last)),
             (PendingChange::Begins { queues: its, .. }, Some(queues)) if !is_in_queue => *its = queues,
             (PendingChange::Ends { queues: its, .. }, queues) if !is_in_queue => *its = queues,
@@ -274,13 +275,13 @@ impl SharedCq {
         }
     }
 
-    /// Returns whether the queue may have a completion of a queue pair between the consumer's place
-    /// and another one. A change of the queue pair is pending, so the poller cannot pass its
-    /// completions as long as the lock is held.
+    /// Returns whether a completion of a queue pair may be in the queue before the place `until`. A
+    /// change to the queue pair is pending, so the poller cannot pass its completions while the
+    /// lock is held.
     fn is_in_queue(&self, ring: &Ring, user_index: u32, until: u32) -> bool {
         let mut place = self.consumer.load() & COUNTER;
         while ahead(until, place) != 0 {
-            // An entry passed by the poller may have any contents, or none.
+            // An entry the poller has passed may have any contents, or none.
             let Some(entry) = ring.entry(place) else {
                 place = (place + 1) & COUNTER;
                 continue;
@@ -299,7 +300,7 @@ impl SharedCq {
         self.has_changes.store(true, Ordering::Release);
     }
 
-    /// Returns the place of the first entry not written by the device, 24 bits.
+    /// Returns the 24-bit place of the first entry the device has not written.
     fn producer(&self, ring: &Ring) -> u32 {
         let mut at = self.consumer.load() & COUNTER;
         loop {
@@ -312,8 +313,8 @@ impl SharedCq {
                 }
                 at = (at + places) & COUNTER;
             }
-            // The entry may have been polled and written again in the next round. The poller then
-            // moved its index before.
+            // The entry may have been polled and written again in the next round. In that case, the
+            // poller moved its index first.
             if !self.has_passed(at) {
                 return at;
             }
@@ -321,20 +322,21 @@ impl SharedCq {
         }
     }
 
-    /// Returns whether the poller has returned the entry at a place, which was read before.
+    /// Returns whether the poller has returned the entry at a place. The caller has read the entry
+    /// before.
     fn has_passed(&self, at: u32) -> bool {
         barrier::from_device();
         ahead(self.consumer.load() & COUNTER, at) != 0
     }
 
-    /// Returns whether changes may be pending. If read after a completion's mark, it covers every
-    /// life that the completion can belong to.
+    /// Returns whether changes may be pending. If read after a completion's owner bit, the result
+    /// covers every life the completion can belong to.
     #[inline(always)]
     pub(super) fn has_changes(&self) -> bool {
         self.has_changes.load(Ordering::Acquire)
     }
 
-    /// Replaces the ring, if `change` succeeds. No life ends meanwhile.
+    /// Replaces the ring, if `change` succeeds. No life can end during the call.
     pub(super) fn replace<E>(
         &self,
         new: &Ring,
@@ -346,7 +348,8 @@ impl SharedCq {
         Ok(())
     }
 
-    /// Runs `work` on the ring. No life ends meanwhile, and no other thread searches the ring.
+    /// Runs `work` on the ring. During the call, no life can end and no other thread searches the
+    /// ring.
     pub(crate) fn locked(&self, work: impl FnOnce(&Pending<'_>)) {
         match self.inner() {
             Ok(mut inner) => work(&Pending(&mut inner.changes)),
@@ -354,16 +357,16 @@ impl SharedCq {
         }
     }
 
-    /// Passes the pending changes to `look`. No life ends meanwhile.
+    /// Passes the pending changes to `look`. No life can end during the call.
     ///
     /// # Errors
-    /// [`Lost`]: lives could end meanwhile.
+    /// [`Lost`], without a call to `look`: lives could end during it.
     pub(crate) fn with_changes<T>(&self, look: impl FnOnce(&[PendingChange]) -> T) -> Result<T, Lost> {
         self.inner().map(|inner| look(&inner.changes))
     }
 
-    /// Takes the pending changes. `more` returns whether the poller has to check again at the next
-    /// completion.
+    /// Removes the pending changes and passes them to `more`, which returns whether the poller has
+    /// to check again at the next completion.
     pub(crate) fn take(&self, more: impl FnOnce(Vec<PendingChange>) -> bool) {
         let mut inner = self.inner().ok();
         let more = more(inner.as_mut().map_or_else(Vec::new, |inner| core::mem::take(&mut inner.changes)));
@@ -371,13 +374,13 @@ impl SharedCq {
     }
 }
 
-/// Returns how far a place lies ahead of another one, both with 24 bits; 0 if it lies behind.
+/// Returns how far one 24-bit place lies ahead of another; 0 if it lies behind.
 fn ahead(place: u32, of: u32) -> u32 {
     let distance = place.wrapping_sub(of) & COUNTER;
     if distance <= COUNTER / 2 { distance } else { 0 }
 }
 
-/// Returns the 32-bit place with these low 24 bits, near another place.
+/// Returns the 32-bit place with the given low 24 bits that is nearest to another place.
 pub(super) fn widen(until: u32, near: u32) -> u32 {
     let distance = until.wrapping_sub(near) << 8;
     near.wrapping_add_signed(distance.cast_signed() >> 8)

@@ -1,4 +1,4 @@
-//! [`Table`]: the queues that complete to a completion queue, by the number in completions.
+//! [`Table`]: the queues that complete to a completion queue, by user index.
 
 use std::sync::Arc;
 
@@ -6,15 +6,15 @@ use super::lists::Lists;
 use crate::queue::record::{Kind, RecvRecord, SendRecord, SrqRecord};
 use crate::queue::srq::TagRecord;
 
-/// The queues of a queue pair that complete here: one or both. A shared receive queue of the kind
-/// XRC or TM has a separate number, without other queues.
+/// The queues of a queue pair that complete to this completion queue: one or both. A shared receive
+/// queue of the kind XRC or TM has its own user index, without other queues.
 #[derive(Clone, Debug)]
 pub(crate) struct Queues {
     pub(crate) send: Option<Arc<SendRecord>>,
     pub(crate) recv: Option<Receives>,
     /// The kind of the receives.
     pub(crate) recv_kind: Kind,
-    /// The lists of the requests, for a queue pair whose data may come with completions.
+    /// The places of the request lists, for a queue pair whose completions may contain data.
     pub(crate) lists: Option<Arc<Lists>>,
 }
 
@@ -24,19 +24,19 @@ impl Default for Queues {
     }
 }
 
-/// The receives of a queue pair.
+/// The source of a queue pair's receives.
 #[derive(Clone, Debug)]
 pub(crate) enum Receives {
-    /// Receives from its private receive queue.
+    /// The queue pair's own receive queue.
     Own(Arc<RecvRecord>),
-    /// Receives taken from a shared receive queue.
+    /// A shared receive queue.
     Shared(Arc<SrqRecord>),
-    /// Receives of a shared receive queue with a tag list and its tags.
+    /// A shared receive queue with a tag list; the record also has the tags.
     Tagged(Arc<TagRecord>),
 }
 
 impl Receives {
-    /// Ends the receive at an entry and returns its number; `None` if the entry has no receive.
+    /// Ends the receive in an entry and returns its `wr_id`; `None` if the entry has no receive.
     #[inline(always)]
     pub(super) fn complete(&self, entry: u16) -> Option<u64> {
         match self {
@@ -47,22 +47,22 @@ impl Receives {
     }
 }
 
-/// A queue pair in the table, or a shared receive queue with a separate number.
+/// A queue pair in the table, or a shared receive queue with its own user index.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) user_index: u32,
-    /// `None` once it is destroyed.
+    /// `None` once the queue pair or shared receive queue is destroyed.
     pub(super) queues: Option<Queues>,
-    /// Completions before this place belong to former uses.
+    /// The place before which completions belong to former uses of the index.
     pub(super) since: Option<u32>,
-    /// The former uses whose completions the poller has not passed, in order.
+    /// The former uses whose completions the poller has not yet passed, in order.
     former: Vec<EndedUse>,
 }
 
-/// A use of the number by a queue pair, which has ended.
+/// A use of the user index by a queue pair that has ended.
 #[derive(Debug)]
 struct EndedUse {
-    /// Its completions lie before this place and behind the previous use's completions.
+    /// The place before which its completions lie. The previous use's completions lie before them.
     until: u32,
     /// The shared receive queue that supplied its receives.
     srq: Option<Arc<SrqRecord>>,
@@ -73,7 +73,7 @@ impl Entry {
         Self { user_index, queues: Some(queues), since: None, former: Vec::new() }
     }
 
-    /// Ends the use at a place. With queues, a new use begins.
+    /// Ends the current use at a place. If there are new queues, a new use begins.
     pub(super) fn end(&mut self, until: u32, queues: Option<Queues>) {
         let ended = core::mem::replace(&mut self.queues, queues);
         let srq = ended.and_then(|queues| match queues.recv {
@@ -89,7 +89,7 @@ impl Entry {
         }
     }
 
-    /// Moves the ends of the former uses by one place, like their completions.
+    /// Moves the ends of the former uses on by one place, because their completions have moved.
     pub(super) fn move_on(&mut self) {
         for ended in &mut self.former {
             ended.until = ended.until.wrapping_add(1);
@@ -97,14 +97,14 @@ impl Entry {
         self.since = self.since.map(|since| since.wrapping_add(1));
     }
 
-    /// Removes the former uses, whose completions the poller has passed.
+    /// Removes the former uses; the poller has passed their completions.
     pub(super) fn forget(&mut self) {
         self.since = None;
         self.former.clear();
     }
 
-    /// Frees the entry of a receive whose completion, at a place, belongs to a former use. The
-    /// program does not see the completion, but the shared receive queue lives on.
+    /// Frees the entry of a receive whose completion, at a place, belongs to a former use of the
+    /// index. The program does not see the completion, but the shared receive queue lives on.
     #[cold]
     pub(super) fn release(&self, at: u32, entry: u16) {
         if let Some(EndedUse { srq: Some(requests), .. }) =
@@ -115,26 +115,26 @@ impl Entry {
     }
 }
 
-/// Returns whether a place lies before another one.
+/// Returns whether one place lies before another.
 #[inline(always)]
 pub(super) const fn lies_before(at: u32, until: u32) -> bool {
     at.wrapping_sub(until).cast_signed() < 0
 }
 
-/// The entries by number, in two levels, because a context numbers its queue pairs densely, and a
+/// The entries by user index, in two levels: a context assigns user indices densely, but a
 /// completion queue has few of them.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pages: Vec<Option<Box<Page>>>,
 }
 
-/// A page of entries, boxed so that each stays in place while others come and go.
+/// A page of entries. They are boxed so that each stays in place while others come and go.
 type Page = [Option<Box<Entry>>; PAGE];
 
 const PAGE: usize = 256;
 
 impl Table {
-    /// Returns the entry of a number.
+    /// Returns the entry with a user index.
     #[inline]
     pub(super) fn get(&self, user_index: u32) -> Option<&Entry> {
         let (page, place) = split(user_index);
@@ -146,7 +146,7 @@ impl Table {
         self.pages.get_mut(page)?.as_mut()?[place].as_deref_mut()
     }
 
-    /// Inserts an entry, replacing one with the same number.
+    /// Inserts an entry in place of any entry with the same user index.
     pub(super) fn insert(&mut self, entry: Entry) {
         let (page, place) = split(entry.user_index);
         if self.pages.len() <= page {
@@ -156,7 +156,7 @@ impl Table {
         page[place] = Some(Box::new(entry));
     }
 
-    /// Removes the entry of a number.
+    /// Removes the entry with a user index.
     pub(super) fn remove(&mut self, user_index: u32) {
         let (page, place) = split(user_index);
         if let Some(Some(page)) = self.pages.get_mut(page) {
@@ -165,7 +165,7 @@ impl Table {
     }
 }
 
-/// Returns the page of a number and its index there.
+/// Returns the page for a user index and the index within that page.
 const fn split(user_index: u32) -> (usize, usize) {
     (user_index as usize / PAGE, user_index as usize % PAGE)
 }

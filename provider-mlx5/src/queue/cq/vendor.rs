@@ -1,11 +1,11 @@
-//! [`vendor_err_text`]: the vendor's public error syndromes.
+//! [`vendor_err_text`]: the vendor's error syndromes whose meaning is public.
 
 /// Returns the meaning of a failed completion's [`vendor_err`](verbs_core::types::Wc::vendor_err);
-/// `None` if no meaning is public.
+/// `None` if the meaning is not public.
 ///
-/// The device's manual does not list them. rdma-core and UCX define one, and Linux and DPDK print
-/// them as numbers; the vendor's support interprets the others. The
-/// [`status`](verbs_core::types::Wc::status) contains the kind of the error in any case.
+/// The device's manual does not list them. rdma-core and UCX define one, while Linux and DPDK print
+/// them as numbers; the vendor's support can interpret the others. The
+/// [`status`](verbs_core::types::Wc::status) always contains the kind of error.
 ///
 /// # References
 /// rdma-core `providers/mlx5/mlx5.h` (`MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT`); UCX

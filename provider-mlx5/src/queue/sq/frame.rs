@@ -1,7 +1,7 @@
-//! Frames: the sends of raw packet queue pairs.
+//! Frames: sends on raw packet queue pairs.
 //!
-//! The device needs a frame's header in the entry for steering. A device that examines headers in
-//! memory itself needs no copy.
+//! The device needs a frame's header in the entry for steering. A device that can read headers from
+//! memory needs no copy.
 //!
 //! ```text
 //!   offset  0        4           6     8   12            14
@@ -9,8 +9,9 @@
 //! ```
 //!
 //! # Safety
-//! [`Frame::new`] reads the first bytes of a frame by the addresses in its list. These are memory
-//! of this process by the promise of [`post_send`](verbs_core::provider::SendQueue::post_send).
+//! [`Frame::new`] reads the first bytes of a frame through the addresses in its list. The caller of
+//! [`post_send`](verbs_core::provider::SendQueue::post_send) promises that these name memory of
+//! this process.
 //!
 //! # References
 //! `ibv_post_send(3)`; rdma-core `providers/mlx5/qp.c` (`copy_eth_inline_headers`,
@@ -23,34 +24,34 @@ use verbs_core::types::{PostReason, SendFlags, SendOp, SendWr, Sge};
 
 use crate::wqe::{UNIT, Words, inline_units, opcode, pair};
 
-/// The properties of frames.
+/// The properties of frames on a queue pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Frames {
-    /// The bytes of a frame's header required in an entry: none, or [`L2_HEADER`].
+    /// The number of header bytes that an entry must contain: 0 or [`L2_HEADER`].
     pub(crate) min_inline: u32,
-    /// The longest header of a segmented send; 0 if the device has none.
+    /// The maximum header length of a segmented send, in bytes; 0 if the device does not segment.
     pub(crate) max_tso_header: u32,
     /// Whether the device computes checksums.
     pub(crate) has_ip_csum: bool,
 }
 
 impl Frames {
-    /// Returns the units of an Ethernet segment with a header.
+    /// Returns the number of units in an Ethernet segment with a header of this length.
     pub(crate) const fn units(header: u32) -> u32 {
         1 + header.saturating_sub(START as u32).div_ceil(UNIT as u32)
     }
 }
 
-/// The bytes of a header with a VLAN tag.
+/// The length of a header with a VLAN tag, in bytes.
 pub(crate) const L2_HEADER: u32 = 18;
 
-/// The bytes of a header without a VLAN tag, the minimum of a frame.
+/// The length in bytes of a header without a VLAN tag: no frame is shorter.
 const MIN_HEADER: u32 = 14;
 
-/// The bytes of a header in the segment's first unit.
+/// The number of header bytes in the segment's first unit.
 const START: usize = 2;
 
-/// The checksums of the outer network and transport headers.
+/// The flags for the checksums of the outer network and transport headers.
 const CHECKSUMS: u32 = 0xc0;
 
 /// The segments of a frame: its Ethernet segment and the list after the header.
@@ -58,21 +59,22 @@ pub(super) struct Frame<'a> {
     pub(super) opcode: u8,
     /// The first unit, with the first bytes of the header.
     start: Words,
-    /// The header after these bytes.
+    /// The rest of the header.
     header: &'a [u8],
-    /// The list, with the bytes of the header that the Ethernet segment contains.
+    /// The list; its first `skipped` bytes are header bytes the Ethernet segment contains.
     list: &'a [Sge],
     skipped: u32,
-    /// The length of the list without these bytes.
+    /// The length of the list without the skipped bytes.
     pub(super) length: u32,
 }
 
 impl<'a> Frame<'a> {
-    /// Returns the segments of a request with a list of `length` bytes. `room` holds the copy of
-    /// its header.
+    /// Returns the segments for a request with a list of `length` bytes. `room` receives a copy of
+    /// the header.
     ///
     /// # Errors
-    /// [`PostReason::FrameTooShort`] and [`PostReason::HeaderTooLong`].
+    /// [`PostReason::FrameTooShort`] for a header or frame below the minimum;
+    /// [`PostReason::HeaderTooLong`] for a segmented send's header beyond the maximum.
     ///
     /// # Safety
     /// The first [`L2_HEADER`] bytes of the list are readable memory of this process.
@@ -103,8 +105,8 @@ impl<'a> Frame<'a> {
         Ok(Self::with_header(wr, opcode::SEND, 0, header, copied, length - copied))
     }
 
-    /// Returns the segments of a frame with this header and the list after its first `skipped`
-    /// bytes, with `length` bytes left.
+    /// Returns the segments for a frame with this header. Its data is the list after the first
+    /// `skipped` bytes, which has `length` bytes.
     fn with_header(
         wr: &SendWr<'a>,
         opcode: u8,
@@ -121,12 +123,12 @@ impl<'a> Frame<'a> {
         Self { opcode, start, header: rest, list: wr.sge, skipped, length }
     }
 
-    /// Returns the units of the Ethernet segment.
+    /// Returns the units of the Ethernet segment in order.
     pub(super) fn ethernet(&self) -> impl Iterator<Item = Words> {
         iter::once(self.start).chain(self.header.chunks(UNIT).map(words))
     }
 
-    /// Returns the list after the header.
+    /// Returns the list without the header bytes.
     pub(super) fn data(&self) -> impl Iterator<Item = Sge> {
         behind(self.list, self.skipped)
     }
@@ -140,7 +142,7 @@ fn words(bytes: &[u8]) -> Words {
     [word(0), word(8)]
 }
 
-/// Returns a list without its first bytes.
+/// Returns a list without its first `skipped` bytes.
 fn behind(list: &[Sge], mut skipped: u32) -> impl Iterator<Item = Sge> {
     list.iter().map(move |sge| {
         let own = skipped.min(sge.length);
@@ -167,7 +169,7 @@ unsafe fn gather(list: &[Sge], to: &mut [u8]) {
     }
 }
 
-/// The first unit ends with the first bytes of the header.
+/// The first bytes of the header are at the end of the first unit.
 const _: () = assert!(Frames::units(0) == 1 && Frames::units(L2_HEADER) == 2 && inline_units(0) == 0);
 
 #[cfg(test)]
@@ -203,7 +205,7 @@ mod tests {
         qp
     }
 
-    /// Returns pieces of memory as a list.
+    /// Returns a list of pieces of memory.
     fn list(pieces: &[&[u8]]) -> Vec<Sge> {
         let sge = |piece: &&[u8]| Sge {
             addr: piece.as_ptr().expose_provenance() as u64,
@@ -213,14 +215,14 @@ mod tests {
         pieces.iter().map(sge).collect()
     }
 
-    /// Returns a data segment of a piece, from an offset on.
+    /// Returns the data segment for a piece of memory, from the offset `from`.
     fn data(piece: &[u8], from: usize) -> Vec<u8> {
         let length = (piece.len() - from) as u32;
         let addr = piece[from..].as_ptr().addr() as u64;
         [&length.to_be_bytes()[..], &[0xaa, 0xbb, 0xcc, 0xdd], &addr.to_be_bytes()].concat()
     }
 
-    /// Returns a control segment and an Ethernet segment.
+    /// Returns the bytes of a control segment and an Ethernet segment.
     fn head(opcode: u8, ds: u8, csum: u8, mss: u16, header: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0, 0, 0, opcode];
         bytes.extend((QP_NUM << 8 | u32::from(ds)).to_be_bytes());
@@ -352,7 +354,8 @@ mod tests {
         let long = SendWr { flags: SendFlags::INLINE, ..short };
         // SAFETY: as above, and inline data is borrowed.
         unsafe { qp.sq.post_send(&[long]) }.unwrap();
-        // A control and an Ethernet segment, the rest of the header, and the first 12 inline bytes.
+        // A control segment, an Ethernet segment, the rest of the header, and the first 12 inline
+        // bytes.
         let bytes = qp.blocks(15, 2);
         assert_eq!(bytes[30..48], frame[..18]);
         assert_eq!(bytes[48..52], 0x8000_002a_u32.to_be_bytes());

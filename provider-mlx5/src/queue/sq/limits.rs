@@ -5,13 +5,13 @@ use verbs_core::types::{OpKind, SendFlags};
 
 use crate::wqe::{BLOCK, UNIT};
 
-/// The maximum lengths of requests on the fast path in bytes, by the flags of a request.
+/// The maximum lengths of requests on the fast path in bytes, indexed by the flags of a request.
 pub(super) type Lengths = [u32; CONTROL_FLAGS as usize + 1];
 
 /// The flags of a request that affect its control segment or its maximum length.
 pub(super) const CONTROL_FLAGS: u32 = 0xf;
 
-/// The maximum lengths of requests on the fast path, by their operation.
+/// The maximum lengths of requests on the fast path, per operation.
 pub(super) struct Limits {
     pub(super) write: Lengths,
     pub(super) write_imm: Lengths,
@@ -37,8 +37,8 @@ impl Limits {
         }
     }
 
-    /// Returns the maximum number of bytes of inline data after this many units, if the data ends
-    /// in the first block.
+    /// Returns the maximum number of inline bytes after this many units if the data has to end in
+    /// the first block.
     const fn room(units: usize) -> u32 {
         (BLOCK - units * UNIT - size_of::<u32>()) as u32
     }

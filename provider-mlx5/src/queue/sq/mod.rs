@@ -7,23 +7,23 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `queue` | the queue: its room, the doorbell |
-//! | `limits` | the lengths of requests on the fast path |
+//! | `queue` | the queue: its free space and its doorbell |
+//! | `limits` | the maximum lengths of requests on the fast path |
 //! | `plain` | the fast path |
 //! | `special` | every other request |
-//! | `frame` | segments of raw packet queue pairs' frames |
-//! | `umr` | segments of operations on keys: the binds and invalidations of memory windows |
+//! | `frame` | segments for the frames of raw packet queue pairs |
+//! | `umr` | segments for operations on keys: binding and invalidating memory windows |
 //!
 //! Six functions turn a request into a work queue entry (WQE), a list of segments:
 //!
 //! | function | when it is used |
 //! |---|---|
-//! | `put_wqe` | for every request first; the fast path takes common ones |
-//! | `put_block` | by `put_wqe`, for the operation that it found: a WQE of one block |
+//! | `put_wqe` | first, for every request; the fast path handles common ones |
+//! | `put_block` | by `put_wqe`, for the operation it has found: stores a WQE of one block |
 //! | `post_rare` | by callers of [`FastPath::Shared`], for operations that are rare there |
-//! | `post_any` | for a request that the fast path does not take: checks it, or says why not |
-//! | `put_segments` | by `post_any`: a WQE of any size |
-//! | `put_control` | for every WQE last: its control segment, and the record of the request |
+//! | `post_any` | for a request the fast path does not take: checks it, and posts or rejects it |
+//! | `put_segments` | by `post_any`: stores a WQE of any size |
+//! | `put_control` | last, for every WQE: stores the control segment and records the request |
 //!
 //! # References
 //! `ibv_post_send(3)`; rdma-core `providers/mlx5/qp.c`

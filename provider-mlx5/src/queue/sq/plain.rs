@@ -2,7 +2,7 @@
 //! block. Such a request takes one block and does not wrap.
 //!
 //! # Safety
-//! As in [`queue`](super::queue): a WQE is stored in one block, and the ring has room for it.
+//! As in [`queue`](super::queue): a WQE is stored in one block, and the ring has space for it.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -15,7 +15,7 @@ use crate::queue::record::Kind;
 use crate::wqe::{self, UNIT, opcode};
 
 /// The operation of a request on the fast path: its opcode, its immediate data, and its remote
-/// address and key.
+/// address and key, if any.
 type Plain = (u8, u32, Option<(u64, u32)>);
 
 /// The place of a request: its first block, in the upper half of `next`, and the number of requests
@@ -48,14 +48,14 @@ impl Sq {
         Place { next: self.next, head: self.head }
     }
 
-    /// Moves to a place.
+    /// Moves the queue to a place.
     #[inline(always)]
     pub(super) const fn move_to(&mut self, Place { next, head }: Place) {
         (self.next, self.head) = (next, head);
     }
 
-    /// Puts in the sends and writes at the start of a list, as far as there is room, and returns
-    /// their number.
+    /// Puts in the sends and writes at the start of a list, as many as fit, and returns their
+    /// number.
     ///
     /// # Safety
     /// Same as [`SendQueue::post_send`](verbs_core::provider::SendQueue::post_send).
@@ -67,8 +67,8 @@ impl Sq {
         let (mut place, end) = (first, first.head.wrapping_add(count as u32));
         let mut next = wrs.as_ptr();
         while place.head != end {
-            // SAFETY: an element before the end of the `count` elements. The caller's promise is
-            // the same; there is room.
+            // SAFETY: an element before the end of the `count` elements. The caller makes the same
+            // promise; the WQE fits.
             if unsafe { self.put_wqe::<false, true>(place, &*next) }.is_none() {
                 break;
             }
@@ -80,15 +80,16 @@ impl Sq {
         place.head.wrapping_sub(first.head) as usize
     }
 
-    /// Stores the WQE of a request at a place, if the fast path has its operation. Returns its
-    /// block if it did.
+    /// Stores the WQE for a request at a place if the fast path has its operation. Returns the
+    /// WQE's block, or `None`.
     ///
-    /// `ALL` has a copy of [`put_block`](Self::put_block) for each operation, and a caller
-    /// that knows the operation keeps one. Otherwise there are sends and writes only: the compiler
-    /// uses comparisons instead of a jump table, and fewer registers.
+    /// With `ALL`, the function contains a copy of [`put_block`](Self::put_block) per operation,
+    /// and a caller with a known operation keeps only one. Otherwise it contains sends and writes
+    /// only: the compiler then uses comparisons instead of a jump table, and fewer registers.
     ///
     /// # Safety
-    /// Same as [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one); there is room.
+    /// Same as [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one); the WQE fits
+    /// into the queue.
     #[inline(always)]
     pub(super) unsafe fn put_wqe<const ALL: bool, const IN_LIST: bool>(
         &self,
@@ -98,7 +99,7 @@ impl Sq {
         use opcode::{RDMA_READ, RDMA_WRITE, RDMA_WRITE_IMM, SEND, SEND_IMM};
         let limits = &self.limits;
         if !ALL {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the caller makes the same promise.
             let put = |lengths, plain| unsafe { self.put_block::<IN_LIST>(place, wr, lengths, plain) };
             return match wr.op {
                 SendOp::RdmaWrite { remote_addr, rkey } => {
@@ -108,7 +109,7 @@ impl Sq {
                 _ => None,
             };
         }
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe {
             match wr.op {
                 SendOp::RdmaWrite { remote_addr, rkey } => {
@@ -133,12 +134,12 @@ impl Sq {
         }
     }
 
-    /// Stores the WQE of a request with this operation in the block of a place, if the request has
-    /// one SGE or short inline data. Returns the block if it did.
+    /// Stores the WQE for a request with this operation in the block at a place, if the request has
+    /// one SGE or short inline data. Returns the block, or `None`.
     ///
-    /// A function that posts a list tests only once whether data is inline (`IN_LIST`); others test
-    /// it for the length and again for the segments. This saves two instructions, but needs more
-    /// registers, which a function that posts a single request would have to save.
+    /// A function that posts a list tests only once whether data is inline (`IN_LIST`); other
+    /// functions test once for the length and again for the segments. This saves two instructions,
+    /// but needs more registers, which a function that posts a single request would have to save.
     ///
     /// # Safety
     /// Same as [`put_wqe`](Self::put_wqe).
@@ -150,7 +151,7 @@ impl Sq {
         lengths: &Lengths,
         plain: Plain,
     ) -> Option<NonNull<u8>> {
-        /// Stores the segments of a request with one SGE, or with inline data that ends in the
+        /// Stores the segments for a request with one SGE, or with inline data that ends in the
         /// first block, and returns the block.
         ///
         /// # Safety
@@ -188,7 +189,7 @@ impl Sq {
         const INLINE: u32 = SendFlags::INLINE.bits();
         let [sge] = wr.sge else { return None };
         let flags = wr.flags.bits();
-        // Empty elements take the other path, too.
+        // Empty elements take the slow path, too.
         let fits = |max: u32| sge.length.wrapping_sub(1) < max;
         // SAFETY: the caller's promise; the request was checked.
         unsafe {
@@ -206,12 +207,12 @@ impl Sq {
         }
     }
 
-    /// Stores a request's control segment and records the request: the last step of every WQE. The
-    /// segments after it have been stored.
+    /// Stores a request's control segment and records the request. This is the last step for every
+    /// WQE: the segments after the control segment have been stored.
     ///
     /// # Safety
-    /// The request was checked, there is room for it, and its segments are complete; `at` is the
-    /// block of the place.
+    /// The request was checked, it fits into the queue, and its segments are complete; `at` is the
+    /// block at the place.
     #[inline(always)]
     pub(super) unsafe fn put_control(
         &self,

@@ -1,10 +1,10 @@
-//! [`Sq`]: the queue, its room and its doorbell.
+//! [`Sq`]: the queue, its free space and its doorbell.
 //!
 //! # Safety
 //! Entries are stored at blocks within the queue that no unfinished request uses: a request takes
 //! at most [`Shape::blocks_of_request`] blocks, and at most [`Shape::max_post`] requests are
-//! unfinished. The device reads an entry only after the doorbell record covers it; `ring` stores
-//! the record after the entry.
+//! unfinished. The device reads an entry only once the doorbell record covers it; `ring` stores the
+//! record after the entry.
 //!
 //! # References
 //! `ibv_post_send(3)`; rdma-core `providers/mlx5/qp.c`
@@ -31,9 +31,9 @@ use crate::wqe::{self, BLOCK, UNIT, control};
 /// The size of a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Basic blocks in the queue, a power of two.
+    /// The number of basic blocks in the queue, a power of two.
     pub(crate) blocks: u32,
-    /// Blocks of the longest request.
+    /// The number of blocks in the longest request.
     pub(crate) blocks_of_request: u32,
     /// The maximum number of unfinished requests.
     pub(crate) max_post: u32,
@@ -47,15 +47,15 @@ pub(crate) struct Parts {
     pub(crate) qp_type: QpType,
     pub(crate) sq_sig_all: bool,
     pub(crate) shape: Shape,
-    /// The offset of the queue in its memory, in bytes: [`Shape::blocks`] blocks.
+    /// The offset of the queue in its memory, in bytes. The queue has [`Shape::blocks`] blocks.
     pub(crate) offset: usize,
     pub(crate) record: Record,
     pub(crate) bell: BlueFlame,
-    /// Whether a doorbell may carry a whole request without inline data.
+    /// Whether a doorbell may carry a whole request even if it has no inline data.
     pub(crate) prefers_blue_flame: bool,
     /// Whether the device has memory windows.
     pub(crate) has_windows: bool,
-    /// The properties of a raw packet queue pair's frames.
+    /// The properties of frames on a raw packet queue pair.
     pub(crate) frames: Frames,
     /// The queue pair's resources, whose memory contains the queue.
     pub(crate) resources: Arc<QueueResources>,
@@ -64,45 +64,46 @@ pub(crate) struct Parts {
 /// The send queue of a queue pair.
 pub struct Sq {
     pub(super) start: NonNull<u8>,
-    /// The number of blocks minus one, times the size of a slot: the mask of a block's slot offset
-    /// in bytes.
+    /// The number of blocks minus one, times the slot size: the mask for the offset of a block's
+    /// slot in bytes.
     slot_mask: usize,
-    /// The block of the next entry, in the upper half. It continues across the end of the queue and
-    /// overflows together with the device's block numbers.
+    /// The number of the next entry's block, in the upper half. It keeps counting across the end of
+    /// the queue and overflows together with the device's block numbers.
     pub(super) next: u32,
-    /// The number of requests put in.
+    /// The number of requests put into the queue.
     pub(super) head: u32,
-    /// The end of the fast path, as a `head`: the queue may be full there, or the next request is
-    /// fenced.
+    /// The value of `head` at which the fast path ends, because the queue may be full or the next
+    /// request is fenced.
     pub(super) limit: u32,
-    /// The same for a request with its own doorbell: not beyond `head` while others wait for a
-    /// doorbell.
+    /// The same for a request with its own doorbell. Not beyond `head` while other requests wait
+    /// for a doorbell.
     lone_limit: u32,
-    /// The last request off the fast path, if not yet followed by a doorbell: the block after it
-    /// and its control segment. A request on the fast path has one block.
+    /// The last request off the fast path, if no doorbell has followed it: the block after it, and
+    /// its control segment. A request on the fast path has one block.
     pub(super) last: Option<(u16, NonNull<u8>)>,
-    /// The queue pair's number, followed by its form in control segments.
+    /// The queue pair's number; `qpn_word` is its form in control segments.
     pub(super) qp_num: u32,
     pub(super) qpn_word: u32,
     pub(super) checks: SendChecks,
     pub(super) limits: Limits,
-    /// The second half of a control segment without immediate data, by the flags of a request.
+    /// The second half of a control segment without immediate data, indexed by the flags of a
+    /// request.
     pub(super) flags: [u64; CONTROL_FLAGS as usize + 1],
     requests: Arc<SendRecord>,
-    /// The slots of `requests`, one for each block.
+    /// The slots of `requests`, one per block.
     slots: NonNull<SendSlot>,
-    /// `head` and `fence` at the last doorbell after a request off the fast path.
+    /// The values of `head` and `fence` at the last doorbell after a request off the fast path.
     rung_fence: (u32, u8),
     /// The doorbell record, which also stores how far the last doorbell reached.
     record: Record,
     bell: BlueFlame,
     prefers_blue_flame: bool,
-    /// Whether the doorbell carries requests of one block even without inline data.
+    /// Whether the doorbell carries one-block requests even if they have no inline data.
     carries_blocks: bool,
-    /// The fence of the next request, if it follows an operation on a key.
+    /// The fence for the next request, if that follows an operation on a key.
     pub(super) fence: u8,
     max_post: u32,
-    /// The units of the longest request.
+    /// The number of units in the longest request.
     max_units: u32,
     pub(super) frames: Frames,
     resources: Arc<QueueResources>,
@@ -124,7 +125,7 @@ impl Sq {
         let Parts { qp_num, qp_type, sq_sig_all, shape, offset, record, bell, resources, .. } = parts;
         assert!(shape.blocks.is_power_of_two() && shape.blocks_of_request > 0, "{shape:?}");
         assert!(shape.max_post.saturating_mul(shape.blocks_of_request) <= shape.blocks, "{shape:?}");
-        // A completion names a block by 16 bits, and a size has 6.
+        // A completion names a block with 16 bits, and a request's size has 6 bits.
         assert!(shape.blocks <= 1 << 15 && shape.blocks_of_request <= 1 << 4, "{shape:?}");
         let longest = longest_request(qp_type, &shape.cap, parts.has_windows, &parts.frames);
         let is_enough = longest <= shape.blocks_of_request * 4 || shape.max_post == 0;
@@ -172,7 +173,7 @@ impl Sq {
         }
     }
 
-    /// Returns the resources of its queue pair.
+    /// Returns the resources of the queue pair.
     pub(crate) const fn resources(&self) -> &Arc<QueueResources> {
         &self.resources
     }
@@ -182,10 +183,10 @@ impl Sq {
         &self.requests
     }
 
-    /// Updates the queue to a new state of the queue pair.
+    /// Adapts the queue to the queue pair's new state.
     ///
-    /// After RESET, the queue restarts at its first block, with a new record of its requests and
-    /// with a doorbell record of 0, as the device expects.
+    /// After RESET, the queue restarts at its first block, with a new record of its requests and a
+    /// doorbell record of 0, as the device expects.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         self.limits = Limits::new(&self.checks);
@@ -200,7 +201,7 @@ impl Sq {
     }
 
     /// Puts a raw request from the program into the queue: a control segment and the segments after
-    /// it. The queue inserts the number of the entry. Its completion has the opcode
+    /// it. The queue inserts the entry's number. The request completes with the opcode
     /// [`DRIVER2`](verbs_core::types::WcOpcode::DRIVER2).
     ///
     /// # Safety
@@ -208,9 +209,9 @@ impl Sq {
     /// accept the request from this queue pair.
     ///
     /// # Errors
-    /// [`PostReason::QueueFull`]; [`PostReason::TooManySge`] for a request longer than the queue's
-    /// maximum, or with a different length in its control segment; the reason for the state's
-    /// rejection.
+    /// [`PostReason::QueueFull`]; [`PostReason::TooManySge`] for a request that is longer than the
+    /// queue's maximum or whose control segment states another length; the reason for rejecting
+    /// requests in the current state.
     pub unsafe fn post_raw(&mut self, wr_id: u64, request: &[[u8; UNIT]]) -> Result<(), PostReason> {
         let given = request.len();
         let told = request.first().map(|control| usize::from(control[7] & 0x3f));
@@ -247,13 +248,13 @@ impl Sq {
         self.start.addr().get() - self.resources.memory().region().pointer(0, 0).addr().get()
     }
 
-    /// Returns the block of the next request.
+    /// Returns the number of the next request's block.
     #[inline(always)]
     pub(crate) const fn next_block(&self) -> u16 {
         (self.next >> 16) as u16
     }
 
-    /// Returns whether one more request fits, off the fast path.
+    /// Returns whether one more request fits, for requests off the fast path.
     pub(super) fn has_room(&mut self) -> bool {
         let tail = self.requests.tail();
         self.limit = tail.wrapping_add(self.max_post);
@@ -261,13 +262,14 @@ impl Sq {
         self.head != self.limit
     }
 
-    /// Returns the number of blocks waiting for a doorbell, always below the record's range.
+    /// Returns the number of blocks that wait for a doorbell. It is always less than the record can
+    /// count.
     #[inline(always)]
     fn waiting(&self) -> u32 {
         self.next_block().wrapping_sub(self.record.load() as u16).into()
     }
 
-    /// Returns the control segment of the last request, which waits for a doorbell.
+    /// Returns the control segment of the last request, which has not been rung for yet.
     #[inline(always)]
     fn last(&self) -> NonNull<u8> {
         match self.last {
@@ -276,7 +278,7 @@ impl Sq {
         }
     }
 
-    /// Returns the block before the next one.
+    /// Returns the memory of the block before the next one.
     #[inline(always)]
     fn last_block(&self) -> NonNull<u8> {
         self.block_at(self.next.wrapping_sub(1 << 16))
@@ -294,7 +296,7 @@ impl Sq {
         self.block_at(u32::from(number) << 16)
     }
 
-    /// Returns the memory of the block in the upper half of a number.
+    /// Returns the memory of the block whose number is in the upper half of `next`.
     #[inline(always)]
     pub(super) fn block_at(&self, next: u32) -> NonNull<u8> {
         // SAFETY: the masked number is below the number of blocks, which lie within the memory
@@ -302,15 +304,15 @@ impl Sq {
         unsafe { self.start.add(self.slot_at(next) * (BLOCK / SLOT)) }
     }
 
-    /// Returns the slot of the block in the upper half of a number.
+    /// Returns the slot of the block whose number is in the upper half of `next`.
     #[inline(always)]
     pub(super) fn slot(&self, next: u32) -> NonNull<SendSlot> {
         // SAFETY: there is a slot for each block (`new`).
         unsafe { self.slots.byte_add(self.slot_at(next)) }
     }
 
-    /// Returns the offset of a block's slot in bytes. Also used as the scaled offset of the block,
-    /// with a scale supported in instruction addresses.
+    /// Returns the offset of a block's slot in bytes. It also serves as the scaled offset of the
+    /// block, with a scale that instruction addresses support.
     #[inline(always)]
     const fn slot_at(&self, next: u32) -> usize {
         (next >> (16 - SLOT.trailing_zeros())) as usize & self.slot_mask
@@ -322,7 +324,7 @@ impl Sq {
     /// Same as [`SendQueue::post_send`].
     #[inline(never)]
     unsafe fn post_many(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         let accepted = unsafe { self.put_batch(wrs) };
         if accepted < wrs.len() || accepted < 2 || self.last.is_some() {
             // SAFETY: as above.
@@ -340,7 +342,7 @@ impl Sq {
     unsafe fn post_rest(&mut self, wrs: &[SendWr<'_>], mut accepted: usize) -> Result<(), PostError> {
         let mut refused = None;
         for wr in &wrs[accepted..] {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the caller makes the same promise.
             let posted = unsafe { self.post_one(wr) };
             if let Err(reason) = posted {
                 refused = Some(reason);
@@ -354,7 +356,8 @@ impl Sq {
         refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
     }
 
-    /// Publishes the request at `at`, which took the fast path and is the only one waiting.
+    /// Publishes the request at `at`, which took the fast path and is the only one that waits for a
+    /// doorbell.
     #[inline(always)]
     fn ring_one(&mut self, at: NonNull<u8>) {
         if self.resources.is_over() {
@@ -371,7 +374,7 @@ impl Sq {
     }
 
     /// Publishes all requests since the last doorbell. There are several, all on the fast path, so
-    /// the doorbell carries none of them and no fence follows them.
+    /// the doorbell carries none of them and none needs a fence after it.
     #[inline(always)]
     fn ring_many(&mut self) {
         self.lone_limit = self.limit;
@@ -401,7 +404,7 @@ impl Sq {
         }
     }
 
-    /// Publishes requests like [`ring_all`](Self::ring_all), if some are off the fast path.
+    /// Same as [`ring_all`](Self::ring_all), for requests with some off the fast path.
     #[inline(never)]
     fn ring_special(&mut self) {
         let (blocks, last) = (self.waiting(), self.last());
@@ -414,7 +417,7 @@ impl Sq {
         self.ring_other(last, blocks);
     }
 
-    /// Rings if the fast path of [`ring_all`](Self::ring_all) does not apply.
+    /// Rings when the fast path of [`ring_all`](Self::ring_all) does not apply.
     #[inline(never)]
     fn ring_other(&mut self, last: NonNull<u8>, blocks: u32) {
         self.rung_fence = (self.head, self.fence);
@@ -436,7 +439,7 @@ impl Sq {
 impl SendQueue for Sq {
     #[inline(always)]
     unsafe fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         if unsafe { self.post_fast(wr, FastPath::Inlined) } {
             return Ok(());
         }
@@ -445,7 +448,7 @@ impl SendQueue for Sq {
         let one = wr.sge.first().copied();
         let sge = if wr.sge.len() == 1 { one.as_slice() } else { wr.sge };
         let wr = SendWr { sge, ..*wr };
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller makes the same promise.
         unsafe { self.post_any(&wr) }
     }
 
@@ -456,7 +459,7 @@ impl SendQueue for Sq {
             if place.head.wrapping_sub(self.lone_limit).cast_signed() >= 0 {
                 return false;
             }
-            // SAFETY: the caller's promise is the same; there is room.
+            // SAFETY: the caller makes the same promise; there is room.
             let Some(at) = (unsafe { self.put_wqe::<false, false>(place, wr) }) else { return false };
             self.move_to(place.behind(1));
             self.ring_one(at);
@@ -499,7 +502,7 @@ impl SendQueue for Sq {
         if count == 0 {
             return 0;
         }
-        // Entries vary in size, and each contains its own: walk from the last doorbell.
+        // Entries vary in size, and each contains its own size: walk from the last doorbell.
         let (fenced, mut fence) = self.rung_fence;
         fence = if fenced == before { fence } else { 0 };
         self.last = None;
@@ -512,7 +515,7 @@ impl SendQueue for Sq {
         }
         (self.next, self.fence) = (u32::from(block) << 16, fence);
         self.head = self.head.wrapping_sub(count);
-        // The fast path resumes after `has_room`.
+        // The fast path resumes with the next call to `has_room`.
         (self.limit, self.lone_limit) = (self.head, self.head);
         count as usize
     }
@@ -520,7 +523,7 @@ impl SendQueue for Sq {
     #[inline(always)]
     unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         let [wr] = wrs else {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the caller makes the same promise.
             return unsafe { self.post_many(wrs) };
         };
         // SAFETY: as above.
@@ -535,7 +538,7 @@ impl SendQueue for Sq {
     }
 }
 
-/// Posts a request that [`FastPath::Shared`] has no code for, out of line, so that its function
+/// Posts a request for which [`FastPath::Shared`] has no code. Out of line, so that its caller
 /// needs few registers.
 ///
 /// # Safety
@@ -543,7 +546,7 @@ impl SendQueue for Sq {
 #[cold]
 #[inline(never)]
 unsafe fn post_rare(sq: &mut Sq, wr: &SendWr<'_>) -> bool {
-    // SAFETY: the caller's promise is the same.
+    // SAFETY: the caller makes the same promise.
     unsafe { sq.post_fast(wr, FastPath::Inlined) }
 }
 
@@ -558,11 +561,11 @@ impl fmt::Debug for Sq {
     }
 }
 
-/// The size of a slot.
+/// The size of a slot in bytes.
 const SLOT: usize = size_of::<SendSlot>();
 const _: () = assert!(BLOCK == 4 * SLOT);
 
-/// Returns the units of the longest request of a queue.
+/// Returns the number of units in the longest request of a queue.
 fn longest_request(qp_type: QpType, cap: &QpCap, has_windows: bool, frames: &Frames) -> u32 {
     let data = wqe::inline_units(cap.max_inline_data).max(cap.max_send_sge);
     let address = match qp_type {
@@ -576,12 +579,12 @@ fn longest_request(qp_type: QpType, cap: &QpCap, has_windows: bool, frames: &Fra
         _ => 1,
     };
     let of_key = if has_windows { umr::UNITS } else { 0 };
-    // An atomic has one segment and one element more than an address.
+    // An atomic needs one segment and one element beyond the address.
     let data = if qp_type == QpType::UD { data } else { data.max(2) };
     (1 + address + data).max(of_key)
 }
 
-/// Returns the second half of a control segment, by the flags of a request in [`CONTROL_FLAGS`].
+/// Returns the second half of a control segment, indexed by the request flags in [`CONTROL_FLAGS`].
 pub(super) fn control_flags(sq_sig_all: bool) -> [u64; CONTROL_FLAGS as usize + 1] {
     core::array::from_fn(|bits| {
         let flags = SendFlags::from_bits_retain(bits as u32);

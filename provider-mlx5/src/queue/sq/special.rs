@@ -1,9 +1,10 @@
-//! Requests off the fast path: datagrams, atomics, operations on keys, lists of any length, inline
-//! data of any length. Their entries may wrap at the end of the queue.
+//! Requests off the fast path: datagrams, atomics, operations on keys, and lists and inline data of
+//! any length. Their entries may wrap at the end of the queue.
 //!
 //! # Safety
 //! As for the [fast path](super): the blocks of an entry are free, and the checks limit the
-//! segments to these blocks. The caller of `post_one` promises the memory of inline data.
+//! segments to these blocks. The caller of `post_one` promises that the memory of inline data is
+//! readable.
 #![allow(unsafe_code)]
 
 use verbs_core::checks::ATOMIC_LENGTH;
@@ -16,12 +17,12 @@ use crate::device::AV_TAG;
 use crate::queue::record::Kind;
 use crate::wqe::{self, AV_LEN, Cursor, UNIT, Words, opcode, pair};
 
-/// `dqp_dct` of an address vector with all its fields.
+/// `dqp_dct` for an address vector with all its fields.
 const EXTENDED: u32 = 1 << 31;
 
 impl Sq {
-    /// Posts any request after checking it, or returns the reason for rejecting it. Called for the
-    /// requests that the fast path does not take.
+    /// Posts any request after checking it, or returns the reason for rejecting it. Used for
+    /// requests the fast path does not take.
     ///
     /// Out of line, because its registers would cost the fast path more than the call costs here.
     ///
@@ -65,9 +66,9 @@ impl Sq {
         }
     }
 
-    /// Puts in a request of any size: a WQE of these segments after its control segment, and then
-    /// the data, a list of `length` bytes. Called for the requests of [`post_any`](Self::post_any).
-    /// The WQE has the fence that the previous request requires.
+    /// Puts a request of any size into the queue: a WQE with a control segment, these segments, and
+    /// then the data, a list of `length` bytes. Used by [`post_any`](Self::post_any). The WQE has
+    /// the fence the previous request requires.
     ///
     /// # Safety
     /// Same as [`post_any`](Self::post_any), for a request that has passed the checks, which limit
@@ -83,8 +84,8 @@ impl Sq {
         if !self.has_room() {
             return Err(PostReason::QueueFull);
         }
-        // An empty list has no inline data, as in libmlx5. Such a request stays out of the register
-        // if the program prefers doorbells.
+        // An empty list has no inline data, as in libmlx5. Such a request is not stored into the
+        // register if the program prefers doorbells.
         let is_inline = wr.flags.contains(SendFlags::INLINE) && !wr.sge.is_empty();
         let kind = match wr.op {
             SendOp::BindMw { .. } => Kind::BIND,
@@ -110,7 +111,7 @@ impl Sq {
         };
         self.move_to(place.behind(ds.div_ceil(4)));
         self.last = Some((self.next_block(), at));
-        // The program's fence is stronger.
+        // A fence the program requests is stronger.
         if self.fence != 0 && !wr.flags.contains(SendFlags::FENCE) {
             // SAFETY: the flags of the control segment just stored, which the device does not read
             // before the doorbell.
@@ -125,7 +126,7 @@ impl Sq {
     }
 }
 
-/// The segments of a connected queue pair's request between its control segment and its data.
+/// The segments between the control segment and the data, for a request on a connected queue pair.
 #[derive(Default)]
 struct Segments {
     words: [Words; 3],
@@ -143,11 +144,11 @@ impl Segments {
     }
 }
 
-/// Returns the opcode of an operation of a connected queue pair, its immediate data, and its
-/// segments, which begin with an XRC segment if it names a shared receive queue.
+/// Returns the opcode, the immediate data and the segments for an operation on a connected queue
+/// pair. The segments begin with an XRC segment if the operation names a shared receive queue.
 ///
 /// # Errors
-/// The operation, if the device lacks it.
+/// The operation, if the device does not support it.
 fn connected(op: &SendOp<'_>) -> Result<(u8, u32, Segments), OpKind> {
     let mut segments = Segments::default();
     let op = match *op {
@@ -188,7 +189,7 @@ fn connected(op: &SendOp<'_>) -> Result<(u8, u32, Segments), OpKind> {
     Ok((opcode, imm, segments))
 }
 
-/// Returns the segment of a datagram's destination.
+/// Returns the segments for a datagram's destination.
 fn datagram(to: &UdAddr<'_>) -> Result<[Words; 3], PostReason> {
     let av = av(to.av).ok_or(PostReason::ForeignAv)?;
     let word = |at: usize| u64::from_be_bytes(core::array::from_fn(|byte| av[at + byte]));
@@ -196,10 +197,10 @@ fn datagram(to: &UdAddr<'_>) -> Result<[Words; 3], PostReason> {
     Ok([[pair(to.remote_qkey, 0), word(8) | dqp], [word(16), word(24)], [word(32), word(40)]])
 }
 
-/// Returns the bytes of a path created by this provider.
+/// Returns the bytes of a path that this provider created.
 fn av(av: &Av) -> Option<&[u8; AV_LEN]> {
     av.bytes(AV_TAG)?.try_into().ok()
 }
 
-/// An atomic has a list of 8 bytes, and the device writes 8.
+/// An atomic has an 8-byte list, and the device writes 8 bytes.
 const _: () = assert!(ATOMIC_LENGTH == 8 && size_of::<Sge>() == UNIT);

@@ -5,7 +5,7 @@
 //!   control │ UMR control, 48 bytes │ key context, 64 bytes │ list, 64 bytes: of a bind alone
 //! ```
 //!
-//! The mask of the UMR control segment selects the fields of the key context to be applied.
+//! The mask of the UMR control segment selects which fields of the key context to apply.
 //!
 //! # References
 //! rdma-core `providers/mlx5/qp.c` (`set_bind_wr`); Linux `include/linux/mlx5/device.h`
@@ -15,11 +15,11 @@ use verbs_core::types::{AccessFlags, MwBindInfo, MwType, PostReason};
 
 use crate::wqe::{Words, pair};
 
-/// The maximum number of bytes covered by a bind: the length of the list's element has 32 bits, of
+/// The maximum number of bytes a bind covers: the length of the list's element has 32 bits, of
 /// which the device uses 31.
 const MAX_LENGTH: u64 = 1 << 31;
 
-/// `flags` of the UMR control segment.
+/// The bits of `flags` in the UMR control segment.
 mod flag {
     pub(super) const CHECK_QPN: u32 = 1 << 3;
     pub(super) const TRANSLATION_OFFSET: u32 = 1 << 4;
@@ -27,7 +27,7 @@ mod flag {
     pub(super) const INLINE: u32 = 1 << 7;
 }
 
-/// `mkey_mask` of the UMR control segment.
+/// The bits of `mkey_mask` in the UMR control segment.
 mod mask {
     pub(super) const LEN: u64 = 1 << 0;
     pub(super) const START_ADDR: u64 = 1 << 6;
@@ -38,47 +38,47 @@ mod mask {
     pub(super) const REMOTE_WRITE: u64 = 1 << 20;
     pub(super) const ATOMIC: u64 = 1 << 21;
     pub(super) const FREE: u64 = 1 << 29;
-    /// The fields set by a bind besides the key itself.
+    /// The fields a bind sets, besides the key itself.
     pub(super) const BIND: u64 = LEN | START_ADDR | LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | ATOMIC;
 }
 
-/// `free` of the key context.
+/// The bit `free` of the key context.
 const FREE: u32 = 1 << 6;
 
 /// The queue pair number of a key without a queue pair.
 const NO_QPN: u32 = 0xff_ffff;
 
-/// Units of the list of a bind: one element of 16 bytes, padded to 64.
+/// The number of units in a bind's list: one element of 16 bytes, padded to 64.
 const LIST_OCTOWORDS: u32 = 4;
 
-/// The size of the longest of these requests, in units.
+/// The number of units in the longest of these requests.
 pub(super) const UNITS: u32 = 1 + SEGMENTS as u32;
 
-/// The units after the control segment of the longest of these requests.
+/// The number of units after the control segment in the longest of these requests.
 pub(super) const SEGMENTS: usize = 11;
 
-/// The part of a region that an invalidated window is bound to: none.
+/// The binding of an invalidated window: to nothing.
 const NOTHING: MwBindInfo = MwBindInfo { lkey: 0, addr: 0, length: 0, mw_access_flags: AccessFlags::empty() };
 
-/// A change of a window's key.
+/// A change to a window's key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change<'a> {
     pub(super) mw_type: MwType,
     /// The new low 8 bits of the key.
     pub(super) new_rkey: u32,
-    /// The part of a region; an empty part binds the window to nothing.
+    /// The part of a region to bind the window to; an empty part binds the window to nothing.
     pub(super) bind: &'a MwBindInfo,
-    /// The number of the posting queue pair.
+    /// The number of the queue pair that posts the request.
     pub(super) qp_num: u32,
 }
 
 impl<'a> Change<'a> {
-    /// Returns the change that invalidates a window of type 2.
+    /// Returns the change that invalidates a type 2 window.
     pub(super) const fn invalidation(qp_num: u32) -> Self {
         Self { mw_type: MwType::TYPE_2, new_rkey: 0, bind: &NOTHING, qp_num }
     }
 
-    /// Builds the segments after the control segment: 11 units for a bind, otherwise 7.
+    /// Builds the segments that follow the control segment: 11 units for a bind, otherwise 7.
     ///
     /// # Errors
     /// [`PostReason::MessageTooLong`] for a bind longer than the device supports.
@@ -121,7 +121,7 @@ impl<'a> Change<'a> {
     }
 }
 
-/// Returns the rights in the encoding of the key context.
+/// Returns access rights in the encoding of the key context.
 fn rights(access: AccessFlags) -> u32 {
     [
         (AccessFlags::LOCAL_WRITE, 1 << 3),

@@ -1,5 +1,5 @@
-//! The shared receive queue: a list of entries in memory. Posting stores an entry and, at the end,
-//! a doorbell record; no register is rung.
+//! The shared receive queue: a list of entries in memory. Posting stores an entry per receive and
+//! finally a doorbell record; no register is rung.
 //!
 //! Receives end in any order, so the queue is not a ring. Each entry names its successor, and the
 //! device follows these links up to the counter in the doorbell record.
@@ -12,21 +12,22 @@
 //!   └───┘     └───┘     └───┘     └───┘         └───┘     └───┘          have not completed
 //! ```
 //!
-//! The poster stores an entry's link with its list. It therefore needs the successor of an entry
-//! before it posts the entry, and one entry of the queue is never posted: a queue of 8 entries
-//! takes 7 receives. The successor is the next entry without a receive, in the order of the queue
-//! and across its end. libmlx5 links entries in the same order. The poster searches for several of
-//! them at once, up to `last`.
+//! The poster stores an entry's link together with its list. It therefore needs to know the
+//! successor before it posts the entry, and one entry of the queue is never posted: a queue with 8
+//! entries takes 7 receives. The successor is the next entry without a receive, in queue order and
+//! across the end. libmlx5 links entries in the same order. The poster searches for several
+//! successors at once, up to `last`.
 //!
-//! Pollers of completion queues free entries by the [`SrqRecord`], without a lock. If a queue pair
-//! ends with unpolled completions, their entries stay in use until its completion queue is polled,
-//! or dropped; libmlx5 frees them at once, under the locks of both queues.
+//! Pollers of completion queues free entries through the [`SrqRecord`], without a lock. If a queue
+//! pair ends with unpolled completions, their entries stay in use until its completion queue is
+//! polled or dropped; libmlx5 frees them at once, under the locks of both queues.
 //!
-//! The file `tags` has the tag list of the kind TM, and [`Srq`](crate::Srq) is the kernel object.
+//! The file `tags` contains the tag list for the kind TM, and [`Srq`](crate::Srq) is the kernel
+//! object.
 //!
 //! # Safety
 //! Entries are stored at places below the queue's length that no unfinished receive uses. The
-//! device reads an entry only after the doorbell record covers it; `ring` stores the record after
+//! device reads an entry only once the doorbell record covers it; `ring` stores the record after
 //! the entry. No link is read back from memory shared with the device.
 //!
 //! # References
@@ -58,14 +59,14 @@ pub(crate) use self::tags::{Completed, Outcome, TagList, TagRecord};
 /// The size of a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// Entries in the queue, a power of two. One of them is never posted.
+    /// The number of entries in the queue, a power of two. One of them is never posted.
     pub(crate) entries: u32,
-    /// The size of an entry, in units: a power of two. The first unit has the link.
+    /// The number of units in an entry, a power of two. The first unit holds the link.
     pub(crate) units: u32,
 }
 
 impl Shape {
-    /// Returns the capacity, in receives.
+    /// Returns how many receives fit into the queue.
     pub(crate) const fn max_wr(self) -> u32 {
         self.entries - 1
     }
@@ -81,26 +82,27 @@ impl Shape {
     }
 }
 
-/// The units of an entry before its list.
+/// The number of units before an entry's list.
 pub(crate) const LINK: u32 = 1;
 
-/// The maximum number of entries, because a link and a completion name one by 16 bits.
+/// The maximum number of entries, because a link and a completion name one with 16 bits.
 pub(crate) const MAX_ENTRIES: u32 = 1 << 16;
 
-/// The queue of a shared receive queue.
+/// The posting side of a shared receive queue.
 pub struct SrqQueue {
     checks: RecvChecks,
     entries: Entries,
     /// The entry for the next receive.
     head: u32,
-    /// The successor of `head`, unless that is `last`.
+    /// The successor of `head`; unused if `head` is `last`.
     next: u32,
-    /// The last entry with a known place in the list. From `next` to it, the list is in order.
+    /// The last entry whose place in the list is known. From `next` to this entry, the list is in
+    /// order.
     last: u32,
-    /// The first entry not marked in the record. From it up to `head`, all are posted, have their
-    /// bits in one word, and are in order.
+    /// The first entry that is not marked in the record. The entries from this one up to `head` are
+    /// posted, are in order, and have their bits in one word.
     marked: u32,
-    /// The number of receives put in.
+    /// The number of receives put into the queue.
     counter: u32,
     requests: Arc<SrqRecord>,
     record: Record,
@@ -109,7 +111,7 @@ pub struct SrqQueue {
 }
 
 impl SrqQueue {
-    /// Returns the queue at the start of its memory, empty, with all entries linked.
+    /// Returns an empty queue at the start of its memory, with all entries linked.
     ///
     /// # Panics
     /// If the queue does not lie within its memory, or is not aligned to a unit.
@@ -136,13 +138,13 @@ impl SrqQueue {
         queue
     }
 
-    /// Returns the resources of its shared receive queue.
+    /// Returns the resources of the shared receive queue.
     pub(crate) const fn resources(&self) -> &Arc<QueueResources> {
         self.entries.resources()
     }
 
-    /// Links the entries with a known place in the list and returns the first and the last of them.
-    /// In a queue without any posting, these are all.
+    /// Links the entries whose places in the list are known, and returns the first and the last of
+    /// them. If nothing was ever posted, these are all entries.
     pub(crate) fn link_free(&mut self) -> (u32, u32) {
         if self.counter == 0 {
             // Already linked by `new`.
@@ -158,13 +160,13 @@ impl SrqQueue {
         (self.head, self.last)
     }
 
-    /// Returns the receives in the queue, for the pollers of their completion queues.
+    /// Returns the receives in the queue, for the pollers of the completion queues.
     pub(crate) const fn requests(&self) -> &Arc<SrqRecord> {
         &self.requests
     }
 
-    /// Returns the memory of the next entry, if one more receive fits; its successor is then known.
-    /// The caller puts the receive in.
+    /// Returns the memory of the next entry if the queue is not full; its successor is then known.
+    /// The caller puts a receive into the entry.
     #[inline(always)]
     fn next(&mut self) -> Option<NonNull<u8>> {
         if self.head == self.last {
@@ -173,7 +175,7 @@ impl SrqQueue {
         Some(self.entries.view().at(self.head))
     }
 
-    /// Finds successors of the last entry of the list, which the caller is about to post.
+    /// Finds successors for the last entry of the list, which the caller is about to post.
     #[inline(never)]
     fn extend(&mut self) -> Option<()> {
         self.mark();
@@ -184,17 +186,17 @@ impl SrqQueue {
         Some(())
     }
 
-    /// Marks the receives in the record.
+    /// Marks the receives up to `head` as posted in the record.
     #[inline(always)]
     fn mark(&mut self) {
         if self.marked != self.head {
-            // The bits from the first entry on, without those from `head` on.
+            // The bits from the first entry up to, but not including, `head`.
             self.requests.mark(self.head, bit(self.head).wrapping_sub(bit(self.marked)));
             self.marked = self.head;
         }
     }
 
-    /// Links the next entry, at `at` and with its list stored, and records its receive.
+    /// Links the next entry, `at`, whose list has been stored, and records its receive.
     ///
     /// # Safety
     /// [`next`](Self::next) has returned `at`.
@@ -207,7 +209,7 @@ impl SrqQueue {
         self.counter = self.counter.wrapping_add(1);
     }
 
-    /// Puts a common receive into the queue, with one SGE, and returns whether it did.
+    /// Puts a receive into the queue if it is a common one with one SGE. Returns whether it did.
     #[inline(always)]
     fn post_plain(&mut self, wr: &RecvWr<'_>) -> bool {
         if self.checks.is_plain(wr)
@@ -263,7 +265,7 @@ impl RecvQueue for SrqQueue {
             return Err(PostError { accepted: 0, reason: PostReason::NoTagMatching });
         };
         let posted = wrs.iter_mut().enumerate().try_for_each(|(accepted, wr)| {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the caller makes the same promise.
             unsafe { tags.post(wr) }.map_err(|reason| PostError { accepted, reason })
         });
         tags.ring();

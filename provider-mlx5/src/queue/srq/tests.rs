@@ -9,7 +9,7 @@ use super::*;
 use crate::paper::{Dice, PaperCqe, PaperQp, PaperShape, PaperSrq, PaperSrqDevice, USER_INDEX};
 use crate::queue::cq::{Queues, Receives};
 
-/// Puts in a receive whose element contains its number.
+/// Queues a receive whose element contains its `wr_id`.
 fn put(queue: &mut SrqQueue, wr_id: u64) -> Result<(), PostReason> {
     let sge = [Sge { addr: wr_id, length: 1, lkey: 7 }];
     // SAFETY: a paper device accesses no memory.
@@ -22,17 +22,17 @@ fn post(queue: &mut SrqQueue, wr_id: u64) -> Result<(), PostReason> {
     posted
 }
 
-/// Returns the number in the element of an entry.
+/// Returns the `wr_id` in the element of an entry.
 fn named(device: &PaperSrqDevice, entry: u16) -> u64 {
     u64::from_be_bytes(device.entry(entry)[UNIT + 8..2 * UNIT].try_into().unwrap())
 }
 
-/// Takes all announced receives and returns their entries.
+/// Takes all published receives and returns their entries.
 fn taken(srq: &mut PaperSrq) -> Vec<u16> {
     core::iter::from_fn(|| srq.device.take()).collect()
 }
 
-/// Completes a receive and returns its number.
+/// Completes a receive and returns its `wr_id`.
 fn complete(srq: &mut PaperSrq, entry: u16) -> Option<u64> {
     srq.device.complete(entry);
     srq.requests().complete(entry)
@@ -133,8 +133,8 @@ fn receives_that_one_doorbell_announces_complete_in_any_order() {
     }
 }
 
-/// libmlx5's order of linking entries: one at a time if the next one is free, otherwise a run of
-/// them.
+/// libmlx5's order of linking entries: one entry if the next one is free, otherwise the next run of
+/// free entries.
 struct Libmlx5 {
     head: usize,
     tail: usize,
@@ -249,7 +249,7 @@ fn to_rts(qp: &mut PaperQp) {
     }
 }
 
-/// Takes the next receive for a number and writes its completion.
+/// Takes the next receive on behalf of a user index and writes its completion.
 fn receive_of(srq: &mut PaperSrq, qp: &mut PaperQp, user_index: u32) {
     let entry = srq.device.take().unwrap();
     srq.device.complete(entry);
@@ -352,7 +352,7 @@ fn queue_pairs_with_one_number_leave_completions_of_several_queues_behind() {
     for srq in &mut srqs {
         assert_eq!(fill(srq), 3);
     }
-    // Both lives have completions of the entries 0 and 1; a third life has none.
+    // Both lives have completions for the entries 0 and 1; a third life has none.
     for srq in &mut srqs {
         qp.begin(
             USER_INDEX,
@@ -389,10 +389,10 @@ fn receives_of_the_kind_xrc_have_the_number_of_their_queue() {
         receive_of(&mut srq, &mut cq, XRC);
         assert_eq!(numbers(&mut cq), [wr_id]);
     }
-    // The number does not belong to a send queue.
+    // The user index does not belong to a send queue.
     cq.write_of(XRC, PaperCqe { opcode: 0, ..PaperCqe::default() });
     assert_eq!(numbers(&mut cq), [0_u64; 0]);
-    // The queue is destroyed, and another queue immediately gets its number.
+    // The queue is destroyed, and another queue immediately gets its user index.
     for wr_id in 0..3 {
         post(&mut srq.queue, wr_id).unwrap();
         receive_of(&mut srq, &mut cq, XRC);

@@ -1,5 +1,5 @@
 //! Compressed completions: the device writes a block of similar completions as one entry and a few
-//! bytes for each, and the poller expands the block in place.
+//! bytes per completion, and the poller expands the block in place.
 //!
 //! ```text
 //!   place      0       1       2 ... 7   8           9 ... 15   16         17 ...
@@ -8,23 +8,23 @@
 //!   expanded   entry   entry   entries   entry       entries    entry      entries
 //! ```
 //!
-//! A block occupies as many places as completions. Its title is the first completion, with the
-//! number of completions as its length and all bits of [`FORMAT`](cqe::FORMAT). A mini entry of 8
-//! bytes has the fields of a completion that differ from the title. The other places keep their
-//! contents of the previous round, and only the title's owner bit is valid.
+//! A block occupies as many places as it has completions. Its title is the first completion, with
+//! the number of completions as its length and all bits of [`FORMAT`](cqe::FORMAT). An 8-byte mini
+//! entry holds a completion's fields that differ from the title. The other places keep their
+//! contents from the previous round; only the title's owner bit is valid.
 //!
-//! The fast paths of the poller do not support the format and leave the title to the slow path,
-//! which expands the block before it passes the title. All places of the block then have entries of
-//! this round, with valid owner bits. The rest is polled like other entries, returned one by one,
-//! moved by a resize, or skipped if its queue pair has ended. A queue without compression has no
-//! title.
+//! The fast paths of the poller do not support the format. They leave the title to the slow path,
+//! which expands the block before it passes the title. Afterwards all places of the block hold
+//! entries of the current round, with valid owner bits. The rest is polled like other entries,
+//! returned one by one, moved by a resize, or skipped if its queue pair has ended. A queue without
+//! compression has no title.
 //!
-//! Only one thread expands: it holds the lock of [`SharedCq`](super::SharedCq). Other threads take
-//! the same lock to look for the end of the completions, and skip a block by its size.
+//! Only one thread at a time expands a block: it holds the lock of [`SharedCq`](super::SharedCq).
+//! Other threads take the same lock to find the last completion, and skip over a block by its size.
 //!
 //! # Safety
-//! The device has written all of a block before its title and writes none of the places before the
-//! poller returns them.
+//! The device writes all of a block before the title, and writes none of its places again before
+//! the poller returns them.
 //!
 //! # References
 //! `mlx5dv_create_cq(3)`; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_rx.c`
@@ -44,26 +44,26 @@ use super::poller::Poller;
 use super::shared_cq::{Pending, Ring};
 use super::table::Queues;
 
-/// The size of a mini entry, in bytes, and the number of mini entries in an entry.
+/// The size of a mini entry in bytes and the number of mini entries that fit in an entry.
 const MINI: usize = 8;
 const MINIS: u32 = (CQE64 / MINI) as u32;
 /// The offset of the length in a mini entry.
 const LENGTH: usize = 4;
-/// The offset of the operation in a send's mini entry, after the place of the request.
+/// The offset of the operation in a send's mini entry; the request's place comes before it.
 const OPERATION: usize = 2;
 
 /// The fields of an entry.
 type Fields = [u8; CQE64];
 
 impl Ring {
-    /// Lets the device write compressed completions into the ring.
+    /// Sets the format in which the device may write compressed completions into the ring.
     pub(crate) fn compressed(mut self, compression: Option<CqeCompression>) -> Self {
         self.compression = compression;
         self
     }
 
-    /// Returns the number of completions of the block with this title; `None` for any other entry
-    /// and for a title that no device writes.
+    /// Returns the number of completions in the block with this title; `None` for any other entry,
+    /// and for a title that no device would write.
     pub(super) fn block(&self, cqe: Cqe<'_>) -> Option<u32> {
         self.compression?;
         let op_own = cqe.op_own();
@@ -73,12 +73,12 @@ impl Ring {
         Some(cqe.byte_cnt()).filter(|count| (2..=self.mask() + 1).contains(count))
     }
 
-    /// Returns the number of places of the completions represented by an entry.
+    /// Returns the number of places taken by the completions an entry represents.
     pub(super) fn places(&self, cqe: Cqe<'_>) -> u32 {
         self.block(cqe).unwrap_or(1)
     }
 
-    /// Writes the entries of a block if its title is at a place.
+    /// Expands a block in place if its title is at `first`.
     pub(super) fn expand(&self, first: u32, _lock: &Pending<'_>) {
         let Some(form) = self.compression else { return };
         let Some(count) = self.entry(first).and_then(|cqe| self.block(cqe)) else { return };
@@ -91,7 +91,7 @@ impl Ring {
         for number in 0..count {
             let place = first.wrapping_add(number);
             if number % MINIS == 0 {
-                // The title occupies the place of the first ones.
+                // The title occupies the place of the first mini entries.
                 minis = bytes(read(if number == 0 { first.wrapping_add(1) } else { place }));
             }
             let mini = &minis[(number % MINIS) as usize * MINI..][..MINI];
@@ -103,7 +103,7 @@ impl Ring {
     }
 }
 
-/// Returns the entry of a completion of a block.
+/// Returns the full entry for one completion in a block.
 fn expanded(title: &Fields, mini: &[u8], number: u32, form: CqeCompression, owner: u8) -> Fields {
     let mut entry = *title;
     let mut put = |at: usize, bytes: &[u8]| entry[at..at + bytes.len()].copy_from_slice(bytes);
@@ -112,7 +112,7 @@ fn expanded(title: &Fields, mini: &[u8], number: u32, form: CqeCompression, owne
         put(cqe::at::WQE_COUNTER, &mini[..2]);
         put(cqe::at::SOP_DROP_QPN, &mini[OPERATION..=OPERATION]);
     } else {
-        // Receives of a block are consecutive.
+        // The receives in a block are consecutive.
         let counter = [title[cqe::at::WQE_COUNTER], title[cqe::at::WQE_COUNTER + 1]];
         let counter = u16::from_be_bytes(counter).wrapping_add(number as u16);
         put(cqe::at::WQE_COUNTER, &counter.to_be_bytes());
@@ -124,8 +124,8 @@ fn expanded(title: &Fields, mini: &[u8], number: u32, form: CqeCompression, owne
 }
 
 impl Poller {
-    /// Expands the block whose title is at a place and returns its first completion; `None` if it
-    /// is to be skipped.
+    /// Expands the block whose title is at a place and returns the block's first completion; `None`
+    /// if that completion is to be skipped.
     #[cold]
     pub(super) fn first_of_block<'a>(
         &self,
@@ -142,7 +142,8 @@ impl Poller {
     }
 
     /// Prepares the places after the last entry, which was skipped because its queue pair has ended
-    /// or is unknown. The other completions of its block are examined one by one.
+    /// or is unknown. If it was a block's title, the block's other completions are then examined
+    /// one by one.
     #[cold]
     #[inline(never)]
     pub(super) fn skipped(&self) {

@@ -1,4 +1,4 @@
-//! A queue with compressed completions, compared with an uncompressed queue of the same
+//! A queue with compressed completions, compared with an uncompressed queue that gets the same
 //! completions.
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::wqe::opcode;
 
 const FORMS: [CqeCompression; 3] = [CqeCompression::Hash, CqeCompression::Csum, CqeCompression::CsumStridx];
 
-/// The number of entries of the completion queues.
+/// The number of entries in each completion queue.
 const CQES: u32 = 32;
 
 const SHAPE: PaperShape = PaperShape {
@@ -67,7 +67,7 @@ fn recv(qp: &mut PaperQp, wr_id: u64) {
     unsafe { qp.rq.post_recv(&[RecvWr { wr_id, sge: &sge }]) }.unwrap();
 }
 
-/// Returns the mini entry of a completion: of a send, or of a receive with 4 bytes.
+/// Returns the mini entry for a completion: for a send, or for a receive with its 4 specific bytes.
 fn mini(cqe: &PaperCqe, received: [u8; 4]) -> [u8; 8] {
     let mut mini = [0; 8];
     mini[..4].copy_from_slice(&received);
@@ -126,7 +126,7 @@ impl Twin {
         }
     }
 
-    /// Completes similar requests, in a block if there is more than one.
+    /// Completes `count` similar requests, in a block if there is more than one.
     fn complete(&mut self, is_send: bool, count: usize) {
         let cqes: Vec<PaperCqe> = (0..count).map(|_| self.request(is_send)).collect();
         let minis: Vec<[u8; 8]> = cqes.iter().map(|cqe| mini(cqe, [9; 4])).collect();
@@ -146,7 +146,7 @@ impl Twin {
         self.zipped.write(failed);
     }
 
-    /// Polls both, and returns the number of completions, which must be equal.
+    /// Polls both queues and returns the number of completions, which must be equal.
     fn poll(&mut self, way: Way) -> usize {
         let [expected, got] = [&mut self.plain, &mut self.zipped].map(|qp| match way {
             Way::Copies(count) => {
@@ -169,7 +169,7 @@ impl Twin {
         core::iter::from_fn(|| Some(self.poll(way)).filter(|count| *count > 0)).sum()
     }
 
-    /// Compares the results of the next poll and the consumer's index.
+    /// Returns the polled entries to the device, and compares the doorbell records and the rings.
     fn compare(&mut self) {
         self.plain.end_poll();
         self.zipped.end_poll();
@@ -333,7 +333,7 @@ fn a_block_of_a_queue_pair_that_nobody_knows_is_skipped() {
     (0..11).for_each(|_| twin.plain.write_of(0xff_ffff, RECEIVED));
     twin.complete(false, 3);
     assert_eq!(twin.drain(Way::Copies(32)), 3);
-    // Sends of a known queue pair without sends here.
+    // Queues of a known queue pair whose sends complete elsewhere.
     let queues = || Queues { recv: Some(Receives::Own(RecvRecord::new(1))), ..Queues::default() };
     twin.both(|qp| qp.begin(1, queues()));
     let sent = PaperCqe { wqe_counter: 0xffff, ..PaperCqe::default() };
@@ -350,7 +350,7 @@ fn a_resize_keeps_the_completions_of_blocks_and_their_order() {
             let mut twin = Twin::new(SHAPE);
             twin.complete(false, 25);
             assert_eq!(twin.drain(Way::Copies(32)), 25);
-            // Across the end of the old ring.
+            // This block wraps around the end of the old ring.
             twin.complete(false, 5);
             twin.complete(true, 1);
             twin.complete(true, 6);
@@ -361,7 +361,7 @@ fn a_resize_keeps_the_completions_of_blocks_and_their_order() {
             twin.both(|qp| assert!(qp.resize(new_cqes, false)));
             twin.complete(false, 3);
             assert_eq!(twin.drain(Way::Copies(4)), 15 - polled as usize, "{polled}");
-            // The new ring has compressed completions too.
+            // Completions in the new ring are compressed too.
             twin.complete(true, 9);
             assert_eq!(twin.drain(Way::Lends), 9);
         }
@@ -449,7 +449,7 @@ fn a_completion_queue_that_ends_frees_the_receives_of_a_shared_queue_in_its_bloc
     assert!((0..10).all(|entry| srq.requests().complete(entry).is_none()));
 }
 
-/// Returns a device that offers these forms, with the reply to its query.
+/// Returns a device that offers these compression formats and replies to its query.
 fn offering(max_num: u32, supported_format: u32) -> (Arc<Device>, Scripted) {
     let (device, script) = crate::device::tests::device();
     let mut common = IbUverbsExQueryDeviceResp::default();

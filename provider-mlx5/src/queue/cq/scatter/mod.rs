@@ -2,25 +2,25 @@
 //! or an atomic, into the entry of the completion queue. The poller copies it to the elements of
 //! the request.
 //!
-//! | entries of | data | its place |
+//! | entry size | data | place of the data |
 //! |---|---|---|
 //! | 64 bytes | up to 32 bytes | the first bytes of the fields, which such completions do not use |
 //! | 128 bytes | up to 32 bytes | the same |
 //! | 128 bytes | up to 64 bytes | the half before the fields |
 //!
-//! The device does so for queue pairs that request it on creation: for receives of RC and UC, and
-//! for reads and atomics of RC if every request completes, or if the program [allows
+//! The device does so for queue pairs that request it on creation: for receives on RC and UC, and
+//! for reads and atomics on RC if every request completes, or if the program [allows
 //! it](crate::ScatterToCqe::Always). Receives of shared receive queues are included.
 //!
 //! The elements are read from the request's entry: the poller copies before it frees the entry. It
 //! copies to the bytes of an element's [region](crate::device::regions) in this process; no region
-//! ends in the meantime. An element without such a region ends in the status `LOC_PROT_ERR`. Unlike
-//! an error detected by the device, this leaves the queue pair unchanged, and the peer sees
-//! success.
+//! ends in the meantime. If an element has no such region, the request completes with
+//! `LOC_PROT_ERR`. Unlike an error the device detects, this leaves the queue pair unchanged, and
+//! the peer sees success.
 //!
 //! # Safety
 //! A request's memory belongs to the device until its completion was polled, or its queue pair was
-//! destroyed or reset. The copy is a part of polling. The end of a queue takes the lock of
+//! destroyed or reset. Copying is part of polling. Ending a queue takes the lock of
 //! [`SharedCq`](super::SharedCq) before it returns, and the copy is made under this lock, for a
 //! queue that has not ended. A completion is accepted only if it names a request in the queue: the
 //! next receive, a posted entry, or an entry whose control segment has the completion's number and
@@ -51,21 +51,22 @@ use crate::queue::record::{Kind, RecvRecord, SendRecord};
 use crate::queue::resources::QueueResources;
 use crate::wqe::{self, BLOCK, INVALID_LKEY, UNIT, opcode};
 
-/// The bits of [`FORMAT`](cqe::FORMAT): data in the fields, or before them.
+/// The [`FORMAT`](cqe::FORMAT) bits for data in the fields and for data before them.
 const IN_FIELDS: u8 = 0x4;
 const BEFORE_FIELDS: u8 = 0x8;
 
 /// The maximum number of data bytes in the fields.
 const ROOM_IN_FIELDS: usize = 32;
 
-/// The data of a completion.
+/// The data in a completion.
 struct Data {
     at: NonNull<u8>,
     length: usize,
 }
 
 impl Data {
-    /// Returns the data of an entry of `stride` bytes; `None` if an entry cannot hold that much.
+    /// Returns the data in an entry of `stride` bytes; `None` if such an entry cannot hold that
+    /// much.
     fn from_cqe(cqe: Cqe<'_>, stride: usize, length: u32) -> Option<Self> {
         let length = length as usize;
         let fields = cqe.fields();
@@ -79,7 +80,7 @@ impl Data {
         }
     }
 
-    /// Copies the data to elements.
+    /// Copies the data to elements of a list.
     ///
     /// # Safety
     /// The elements belong to an unfinished request; the data lies in an entry that the device has
@@ -90,7 +91,7 @@ impl Data {
         regions: &Regions,
         pd: u32,
     ) -> WcStatus {
-        // No region ends during the copy.
+        // The view keeps regions from being removed during the copy.
         let Ok(regions) = regions.view() else { return WcStatus::GENERAL_ERR };
         let (mut from, mut left) = (self.at, self.length);
         for [head, address] in elements {
@@ -129,20 +130,20 @@ impl Data {
     }
 }
 
-/// Reads a unit of an entry.
+/// Reads one unit of an entry.
 ///
 /// # Safety
-/// The unit belongs to a stored entry, which is not stored again before the request ends.
+/// The unit belongs to a stored entry, which is not overwritten before the request ends.
 unsafe fn unit(at: NonNull<u8>) -> wqe::Words {
     // SAFETY: the caller's promise; queues are aligned to a unit.
     unsafe { at.cast::<wqe::Words>().read_volatile() }.map(u64::from_be)
 }
 
 impl SendLists {
-    /// Copies the reply to a read or an atomic to the elements of its request.
+    /// Copies the reply to a read or an atomic into the elements of its request.
     ///
     /// # Safety
-    /// The queue has not ended and does not end meanwhile; the entry belongs to an unfinished
+    /// The queue has not ended and does not end during the call; the entry belongs to an unfinished
     /// request.
     unsafe fn copy(
         &self,
@@ -178,7 +179,7 @@ impl SendLists {
 }
 
 impl RecvLists {
-    /// Copies received data to the elements of its request.
+    /// Copies received data into the elements of its request.
     ///
     /// # Safety
     /// Same as [`SendLists::copy`].
@@ -202,17 +203,17 @@ impl RecvLists {
 }
 
 impl RecvRecord {
-    /// Returns whether an entry has the receive that ends next.
+    /// Returns whether an entry holds the receive that ends next.
     fn is_next(&self, entry: u16, entries: u32) -> bool {
         (self.tail() ^ u32::from(entry)) & (entries - 1) == 0
     }
 }
 
 impl Lists {
-    /// Copies the data of a completion.
+    /// Copies the data in a completion.
     ///
     /// # Safety
-    /// The resources belong to the queues; neither queue has ended or ends meanwhile.
+    /// The resources belong to the queues; neither queue has ended or ends during the call.
     unsafe fn copy(
         &self,
         queues: &Queues,
@@ -251,22 +252,22 @@ impl Lists {
     }
 }
 
-/// Returns the kind of a request that fetches data, or is a raw request; `None` for others.
+/// Returns the kind of a request that fetches data or is a raw request; `None` for other requests.
 fn fetch(requests: Option<&SendRecord>, cqe: Cqe<'_>) -> Option<Kind> {
     let kind = requests?.kind(cqe.wqe_counter().into());
     (kind == Kind::FETCH || kind == Kind::RAW).then_some(kind)
 }
 
-/// The owners of the memory of the lists, kept beyond the lock because dropping the last one may
-/// call the program.
+/// The owners of the memory that holds the lists. They are kept until the lock is released, because
+/// dropping the last one may call the program.
 struct ListResources {
     send: Option<Arc<QueueResources>>,
     recv: Option<Arc<QueueResources>>,
 }
 
 impl Poller {
-    /// Returns the completion of an entry with data, which is copied to the request, or with other
-    /// completions; `None` if it is to be skipped.
+    /// Handles an entry that contains data or other completions: data is copied to the request's
+    /// memory. Returns the completion; `None` if it is to be skipped.
     #[cold]
     #[inline(never)]
     pub(super) fn scattered<'a>(&self, queues: &Queues, cqe: Cqe<'a>, at: u32) -> Option<Completion<'a>> {

@@ -8,7 +8,7 @@ use crate::paper::{PD, PaperCqe, PaperQp, PaperShape, PaperSrq};
 
 const KEY: u32 = 7;
 
-/// Returns the bytes of a reply.
+/// Returns `count` bytes for a reply.
 fn bytes(count: usize) -> Vec<u8> {
     (1..=count as u8).collect()
 }
@@ -25,7 +25,7 @@ fn to_rts(mut qp: PaperQp) -> PaperQp {
     qp
 }
 
-/// Memory of a program, registered with [`KEY`] at a different address from its own.
+/// Memory in a program, registered with [`KEY`] under an address other than its own.
 struct Memory(Box<[AtomicU8]>);
 
 const IOVA: u64 = 0x5000;
@@ -246,7 +246,7 @@ fn receives_of_a_shared_queue_have_their_data() {
             unsafe { srq.queue.post_recv(&[wr]) }.unwrap();
         }
         let entries = [(); 2].map(|()| srq.device.take().unwrap());
-        // The second is served first.
+        // The second receive is served first.
         for (half, offset) in [(1, 100), (0, 0)] {
             srq.device.complete(entries[half]);
             qp.write_with(received(entries[half], 6, 4), &bytes(6));

@@ -33,7 +33,7 @@ fn send(qp: &mut PaperQp, wr_id: u64) {
     unsafe { qp.sq.post_send(&[wr]) }.unwrap();
 }
 
-/// Posts an operation on 8 bytes.
+/// Posts an operation on one 8-byte element.
 fn post(qp: &mut PaperQp, wr_id: u64, op: SendOp<'_>) {
     let sge = [Sge { addr: 8, length: 8, lkey: 1 }];
     // SAFETY: a paper device accesses no memory.
@@ -220,7 +220,7 @@ fn a_frame_with_right_checksums_says_so() {
         qp.write_of(1, PaperCqe { opcode: cqe_opcode::RESP_SEND, frame, ..SENT });
         assert_eq!(all(&mut qp)[0].wc_flags, wc_flags, "{frame:?}");
     }
-    // The bits mean nothing for other queue pairs.
+    // For other queue pairs, these bits mean nothing.
     recv(&mut qp, 1);
     qp.write(PaperCqe { opcode: cqe_opcode::RESP_SEND, frame: [0b110, 0b1000], ..SENT });
     assert_eq!(all(&mut qp)[0].wc_flags, WcFlags::empty());
@@ -278,7 +278,7 @@ fn a_receive_of_a_shared_queue_whose_memory_was_absent_ends_and_can_be_posted_ag
         qp.move_to(state);
     }
     let post = |srq: &mut PaperSrq| {
-        // SAFETY: a paper device accesses no memory of work requests.
+        // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { srq.queue.post_recv(&[RecvWr { wr_id: 7, sge: &[] }]) }
     };
     for (opcode, syndromes, status) in [

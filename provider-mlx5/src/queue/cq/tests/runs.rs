@@ -1,4 +1,5 @@
-//! Copying many completions out gives the same result as lending them one by one.
+//! Tests that copying many completions out at once gives the same result as lending them one by
+//! one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,12 +16,12 @@ const SLOTS: u32 = 32;
 const ENTRIES: u32 = 16;
 const SOLICITED: u8 = 2;
 
-/// A queue pair whose requests are recorded by the test itself.
+/// A queue pair whose requests the test itself records.
 struct Pair {
     number: u32,
     send: Arc<SendRecord>,
     recv: Arc<RecvRecord>,
-    /// The shared receive queue in place of `recv`.
+    /// The shared receive queue, if used in place of `recv`.
     srq: Option<Arc<SrqRecord>>,
     sent: u32,
     received: u32,
@@ -41,7 +42,7 @@ impl Pair {
     }
 }
 
-/// A completion queue, the queue pairs that complete there, and their shared receive queue.
+/// A completion queue, the queue pairs that complete to it, and their shared receive queue.
 struct World {
     qp: PaperQp,
     pairs: Vec<Pair>,
@@ -49,7 +50,7 @@ struct World {
     wr_id: u64,
 }
 
-/// An event of a queue pair.
+/// An event on a queue pair.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Sent { kind: Kind, wqe_opcode: u8, opcode: u8, format: u8, unsignaled: u32 },
@@ -121,7 +122,7 @@ impl World {
         self.pairs.iter().map(|pair| (pair.send.tail(), pair.recv.tail())).collect()
     }
 
-    /// Returns the entries of the shared receive queue in use.
+    /// Returns the entries in use in the shared receive queue.
     fn taken(&self) -> Vec<u32> {
         let is_free = |entry: &u32| {
             let before = if *entry == 0 { SLOTS - 1 } else { entry - 1 };
@@ -180,7 +181,7 @@ fn copies_of_any_number_are_the_completions_that_are_lent() {
             waiting += u64::from(!matches!(step, Step::Reset));
             lends.step(of, step);
             copies.step(of, step);
-            // A send queue has room for the completions of two rounds.
+            // A send queue has space for the completions of two rounds.
             if waiting < 10 && dice.below(6) != 0 {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Doorbells: the record and the contents of the register.
+//! Doorbells: the doorbell record and the contents of the register.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::queue::resources::QueueResources;
 use crate::queue::sq::{Frames, Parts, Shape, Sq};
 use crate::wqe::BLOCK;
 
-/// Returns a send queue whose record overlaps bytes 4 to 7 of the register, so that the later of
-/// two stores remains there.
+/// Returns a send queue whose record overlaps bytes 4 to 7 of the register, so that the bytes show
+/// the later of two stores.
 fn overlapping(half: usize) -> (Sq, Region) {
     let [memory, registers] = [16 * BLOCK, 512].map(Region::plain);
     // SAFETY: the test has one thread and reads the bytes written by both.
@@ -78,7 +78,7 @@ fn a_queue_whose_queue_pair_was_destroyed_rings_nothing() {
 #[test]
 fn a_request_is_not_carried_while_others_wait() {
     let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[SGE], flags: SendFlags::empty() };
-    // One on the fast path and one off it.
+    // One request on the fast path, then one off it.
     for waiting in [wr, SendWr { sge: &[SGE; 2], ..wr }] {
         let mut qp = ready(PaperShape::default());
         // SAFETY: a paper device accesses no memory.

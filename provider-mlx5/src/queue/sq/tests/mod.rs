@@ -1,4 +1,4 @@
-//! Entries byte by byte, as in libmlx5; in `doorbell` also the notifications of the device.
+//! Entries byte by byte, as in libmlx5; `doorbell` also tests how the device is notified.
 
 mod doorbell;
 
@@ -22,7 +22,7 @@ fn ready(shape: PaperShape) -> PaperQp {
     qp
 }
 
-/// Moves to a block, with no unfinished request.
+/// Moves the queue on by `blocks` blocks, with no unfinished request.
 fn skip(qp: &mut PaperQp, blocks: u32) {
     for _ in 0..blocks {
         post(qp, &[SendWr { wr_id: 0, op: SendOp::Send, sge: &[], flags: SendFlags::SIGNALED }]);
@@ -41,7 +41,7 @@ fn inline(data: &[u8]) -> Sge {
     Sge { addr: data.as_ptr().expose_provenance() as u64, length: data.len() as u32, lkey: 0 }
 }
 
-/// Parses bytes in hexadecimal, with spaces anywhere.
+/// Parses hexadecimal bytes, with spaces anywhere.
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(u8::is_ascii_hexdigit).collect();
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()

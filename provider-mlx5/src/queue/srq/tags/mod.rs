@@ -1,5 +1,5 @@
-//! The tag list of a shared receive queue of the kind TM: [`TagList`], the poster's end, and
-//! [`TagRecord`], shared with the poller of the completion queue.
+//! The tag list for a shared receive queue of the kind TM: [`TagList`] is the poster's end, and
+//! [`TagRecord`] is shared with the poller of the completion queue.
 //!
 //! ```text
 //!   Add   the index of the previous Add, ──► device ──► "added", if signaled
@@ -7,20 +7,21 @@
 //!   Del   the index                      ──► device ──► "removed", with or without success
 //! ```
 //!
-//! Operations are entries of a hidden queue pair's send queue. They complete in order, in the
-//! completion queue of the shared receive queue, without the number of their entry: [`TagRecord`]
-//! keeps them in order.
+//! Operations are entries in the send queue of a hidden queue pair. They complete in order, to the
+//! completion queue of the shared receive queue, and their completions do not name an entry: so
+//! [`TagRecord`] keeps the operations in order.
 //!
 //! An index is free when none of its completions is awaited. An `Add` awaits the completion of its
-//! message, and each signaled operation its own. A successful `Del` ends the wait for the message,
-//! and so does an unsignaled one, as in libmlx5.
+//! message, and each signaled operation awaits its own completion. A successful `Del` ends the wait
+//! for the message, and so does an unsignaled `Del`, as in libmlx5.
 //!
-//! Invariant: the device's index for the next `Add` is free and is not found free meanwhile.
+//! Invariant: the device's index for the next `Add` is free, and no search returns it as free in
+//! the meantime.
 //!
 //! # Safety
-//! All fields of the record are atomics, found by checked indexes, so wrong indexes from a device
+//! All fields of the record are atomics found by checked indexes, so wrong indexes from a device
 //! cause wrong numbers but no undefined behaviour. The file posts entries to a send queue, in a
-//! form accepted by the device.
+//! form the device accepts.
 //!
 //! # References
 //! `ibv_post_srq_ops(3)`; rdma-core `providers/mlx5/qp.c` (`mlx5_post_srq_ops`), `cq.c`
@@ -38,14 +39,14 @@ use crate::queue::record::{SendRecord, SrqRecord};
 use crate::queue::sq::Sq;
 use crate::wqe::{self, UNIT, opcode, tag};
 
-/// The maximum number of elements of a tag.
+/// The maximum number of elements per tag.
 const MAX_SGE: u32 = 1;
 
-/// The tag of an operation without one, in [`TagRecord::operations`]. No list is that long.
+/// The tag of an operation without a tag, in [`TagRecord::operations`]. No list is that long.
 const NO_TAG: u32 = 0xffff;
 
-/// The maximum number of tags of a list: an index has 16 bits, and one more is always assigned to
-/// the next `Add`.
+/// The maximum number of tags in a list: an index has 16 bits, and one extra index is always
+/// reserved for the next `Add`.
 pub(crate) const MAX_TAGS: u32 = NO_TAG - 1;
 
 /// The maximum number of unreported unexpected messages before a completion requests a report.
@@ -54,18 +55,19 @@ const MAX_UNREPORTED: u32 = 0x3fff;
 /// The state of an index.
 #[derive(Debug, Default)]
 struct Index {
-    /// The `wr_id` in completions of the message.
+    /// The `wr_id` for completions of the message.
     wr_id: AtomicU64,
-    /// The number of awaited completions.
+    /// The number of completions still awaited.
     awaited: AtomicU32,
-    /// The number of unexpected messages reported by the program.
+    /// The number of unexpected messages the program had reported as handled when the tag was
+    /// added.
     handled: AtomicU32,
 }
 
 impl Index {
     /// Ends the wait for one completion.
     fn release(&self) {
-        // A device may complete more than requested.
+        // A device may report more completions than requested.
         let _ = self.awaited.fetch_update(Ordering::Release, Ordering::Relaxed, |count| count.checked_sub(1));
     }
 
@@ -78,53 +80,56 @@ impl Index {
 #[derive(Debug)]
 pub(crate) struct TagRecord {
     indexes: Box<[Index]>,
-    /// The signaled operations, as a ring: the block of an entry and its tag.
+    /// The signaled operations as a ring. Each element holds an entry's block and its tag.
     operations: Box<[AtomicU32]>,
     /// The number of posted signaled operations. Only the poster writes it.
     posted: AtomicU32,
-    /// The number of completed ones. Only the poller writes it.
+    /// The number of completed signaled operations. Only the poller writes it.
     completed: AtomicU32,
     /// The number of unexpected messages. Only the poller writes it.
     unexpected: AtomicU32,
-    /// The number of unexpected messages reported by the program. Only the poster writes it.
+    /// The number of unexpected messages the program has reported as handled. Only the poster
+    /// writes it.
     handled: AtomicU32,
-    /// The entries of the operations.
+    /// The record of the send queue whose entries are the operations.
     entries: Arc<SendRecord>,
-    /// The receives of the shared receive queue.
+    /// The receives in the shared receive queue.
     receives: Arc<SrqRecord>,
 }
 
-/// A completion of tag matching.
+/// The result of a tag matching completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) wr_id: u64,
     pub(crate) status: WcStatus,
-    /// Whether the device waits for the number of unexpected messages handled by the program.
+    /// Whether the device waits for the program to report how many unexpected messages it has
+    /// handled.
     pub(crate) asks_for_sync: bool,
 }
 
-/// The fields of a completion of tag matching.
+/// The fields of a tag matching completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completed {
-    /// The operation.
+    /// The operation of the completion.
     pub(crate) app_op: u8,
-    /// The index.
+    /// The index of the tag.
     pub(crate) index: u16,
-    /// The entry of the shared receive queue.
+    /// The entry in the shared receive queue.
     pub(crate) entry: u16,
     pub(crate) success: bool,
-    /// The number of unexpected messages counted by the device.
+    /// The device's count of unexpected messages.
     pub(crate) unexpected: u16,
 }
 
 impl TagRecord {
-    /// Returns the size in bytes of the record of a list of `max_tags`, without its operations.
+    /// Returns the size in bytes of the record for a list with `max_tags` tags, without the
+    /// operations.
     pub(crate) fn size(max_tags: u32) -> usize {
         size_of::<Index>() * (max_tags.min(MAX_TAGS) as usize + 1)
     }
 
-    /// Creates the record of a list of `max_tags`, at most [`MAX_TAGS`], whose operations are
-    /// entries of `entries`, a queue of `blocks`.
+    /// Creates the record for a list with `max_tags` tags, at most [`MAX_TAGS`]. Its operations are
+    /// entries in the send queue that `entries` records.
     fn new(max_tags: u32, entries: Arc<SendRecord>, receives: Arc<SrqRecord>) -> Arc<Self> {
         let blocks = entries.slots().len();
         Arc::new(Self {
@@ -139,12 +144,12 @@ impl TagRecord {
         })
     }
 
-    /// Returns the receives of the shared receive queue.
+    /// Returns the receives in the shared receive queue.
     pub(crate) const fn receives(&self) -> &Arc<SrqRecord> {
         &self.receives
     }
 
-    /// Ends the message or operation of a completion. `None` if it belongs to nothing awaited.
+    /// Ends the message or operation a completion belongs to. Returns `None` if it was not awaited.
     pub(crate) fn complete(&self, completed: &Completed) -> Option<Outcome> {
         use tag::done;
         let success = |wr_id| Outcome { wr_id, status: WcStatus::SUCCESS, asks_for_sync: false };
@@ -183,7 +188,7 @@ impl TagRecord {
         }
     }
 
-    /// Ends the oldest operation.
+    /// Ends the oldest signaled operation.
     fn complete_operation(&self, completed: &Completed) -> Option<Outcome> {
         let position = self.completed.load(Ordering::Relaxed);
         if position == self.posted.load(Ordering::Acquire) {
@@ -200,7 +205,7 @@ impl TagRecord {
         if let Some(index) = self.indexes.get(tag as usize).filter(|_| tag != NO_TAG) {
             outcome.asks_for_sync = completed.unexpected != index.handled.load(Ordering::Relaxed) as u16;
             if is_removed {
-                // Its message will not arrive.
+                // The tag's message will not arrive.
                 index.release();
             }
             index.release();
@@ -210,12 +215,12 @@ impl TagRecord {
         Some(outcome)
     }
 
-    /// Returns the place of an operation in the ring, whose length is a power of two.
+    /// Returns the index of an operation in the ring, whose length is a power of two.
     const fn place(&self, position: u32) -> usize {
         position as usize & (self.operations.len() - 1)
     }
 
-    /// Returns the first free index behind one.
+    /// Returns the first free index after the given one, wrapping around at the end.
     fn free_behind(&self, index: u16) -> Option<u16> {
         let (first, rest) = self.indexes.split_at(usize::from(index));
         let behind = rest.iter().enumerate().skip(1).map(|(n, free)| (usize::from(index) + n, free));
@@ -227,7 +232,7 @@ impl TagRecord {
 /// The poster's end of a tag list.
 pub(crate) struct TagList {
     record: Arc<TagRecord>,
-    /// The send queue of the hidden queue pair, in RTS.
+    /// The send queue of the hidden queue pair, which is in RTS.
     sq: Sq,
     qp_num: u32,
     /// The device's index for the next `Add`.
@@ -235,27 +240,27 @@ pub(crate) struct TagList {
 }
 
 impl TagList {
-    /// Returns an empty list of `max_tags` tags.
+    /// Returns an empty list for up to `max_tags` tags.
     pub(crate) fn new(max_tags: u32, sq: Sq, qp_num: u32, receives: &Arc<SrqRecord>) -> Self {
         let record = TagRecord::new(max_tags, Arc::clone(sq.requests()), Arc::clone(receives));
         Self { record, sq, qp_num, next: 0 }
     }
 
-    /// Returns the part shared with the poller.
+    /// Returns the part that is shared with the poller.
     pub(crate) const fn record(&self) -> &Arc<TagRecord> {
         &self.record
     }
 
-    /// Puts an operation into the queue and sets the handle of an `Add`.
+    /// Puts an operation into the queue. For an `Add`, also sets the handle.
     ///
     /// # Safety
     /// Same as `RecvQueue::post_srq_ops`.
     ///
     /// # Errors
-    /// [`PostReason::QueueFull`] if the list has no room for the tag, or the queue none for the
-    /// operation; [`PostReason::TooManySge`] for a tag with more than one element;
-    /// [`PostReason::TagHandle`]; [`PostReason::NoTagMatching`] after an attempt to destroy the
-    /// shared receive queue.
+    /// [`PostReason::QueueFull`] if the list has no free index for the tag, or the queue no space
+    /// for the operation; [`PostReason::TooManySge`] for a tag with more than one element;
+    /// [`PostReason::TagHandle`] for an invalid handle; [`PostReason::NoTagMatching`] after an
+    /// attempt to destroy the shared receive queue.
     pub(crate) unsafe fn post(&mut self, wr: &mut OpsWr<'_>) -> Result<(), PostReason> {
         if self.sq.resources().is_over() {
             return Err(PostReason::NoTagMatching);
@@ -319,8 +324,8 @@ impl TagList {
         Ok(())
     }
 
-    /// Puts an entry into the queue and records the operation if it is signaled. The caller
-    /// announces it to the poller.
+    /// Puts an entry into the queue and records the operation if it is signaled. The caller then
+    /// announces the operation to the poller.
     ///
     /// # Safety
     /// Same as [`post`](Self::post).
@@ -340,8 +345,8 @@ impl TagList {
             unit[..8].copy_from_slice(&high.to_be_bytes());
             unit[8..].copy_from_slice(&low.to_be_bytes());
         }
-        // SAFETY: an entry accepted by the device from a queue pair with a tag list, and the
-        // caller's promise for its memory.
+        // SAFETY: the device accepts this entry from a queue pair with a tag list; the caller makes
+        // the promise about the memory.
         unsafe { self.sq.post_raw(wr_id, &request[..ds as usize])? };
         if operation.is_signaled {
             let position = self.record.posted.load(Ordering::Relaxed);
@@ -351,9 +356,9 @@ impl TagList {
         Ok(())
     }
 
-    /// Publishes the operations.
+    /// Publishes the operations posted so far.
     pub(crate) fn ring(&mut self) {
-        // The doorbell of this queue does not fail.
+        // This queue's doorbell cannot fail.
         let _ = self.sq.ring();
     }
 }

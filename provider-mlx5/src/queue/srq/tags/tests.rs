@@ -1,4 +1,4 @@
-//! Simulated tag lists: the entries of operations and the effects of completions.
+//! Simulated tag lists: the entries for operations and the effects of completions.
 
 use verbs_core::provider::Completion as _;
 use verbs_core::types::{CqWcFlags, QpState, Wc, WcFlags, WcOpcode, WcTmInfo};
@@ -27,7 +27,7 @@ const OPERATION: PaperCqe = PaperCqe {
     frame: [0; 2],
 };
 
-/// A list, its receives, and the completion queue of both.
+/// A tag list, the receives of its shared receive queue, and the completion queue for both.
 struct Paper {
     list: TagList,
     receives: Arc<SrqRecord>,
@@ -35,7 +35,7 @@ struct Paper {
 }
 
 impl Paper {
-    /// Returns a list of 3 tags, for 16 operations.
+    /// Returns a list for 3 tags and 16 operations.
     fn new() -> Self {
         // SAFETY: the queues stay on this thread.
         let (mut commands, mut cq) = unsafe {
@@ -77,7 +77,7 @@ impl Paper {
         self.post(&mut OpsWr { wr_id: 60, op: TmOp::Sync, flags, unexpected_cnt }).unwrap();
     }
 
-    /// Returns the units of the entry at a block.
+    /// Returns the units of the send queue entry at a block.
     fn entry(&self, block: usize) -> [[u8; 16]; 4] {
         let resources = self.list.sq.resources();
         let memory = resources.memory().region();
@@ -86,7 +86,7 @@ impl Paper {
         core::array::from_fn(|unit| unsafe { memory.read(start + block * 64 + unit * 16) })
     }
 
-    /// Completes an operation; `count` is the device's number of unexpected messages.
+    /// Completes an operation. `count` is the device's count of unexpected messages.
     fn complete(&mut self, app_op: u8, success: bool, count: u16) {
         let mut first = [0; 16];
         first[0] = if success { 0x80 } else { 0 };
@@ -94,7 +94,7 @@ impl Paper {
         self.cq.write_tag(NUMBER, OPERATION, first, app_op, 0);
     }
 
-    /// Completes a message for an index.
+    /// Completes a message that matched the tag with an index.
     fn arrive(&mut self, opcode: u8, app_op: u8, index: u16) {
         let mut first = [0; 16];
         first[4..8].copy_from_slice(&9_u32.to_be_bytes());
@@ -103,7 +103,7 @@ impl Paper {
         self.cq.write_tag(NUMBER, cqe, first, app_op, index);
     }
 
-    /// Returns number, status, operation and flags of the next completion.
+    /// Returns the `wr_id`, status, operation and flags of the next completion.
     fn next(&mut self) -> Option<(u64, WcStatus, WcOpcode, WcFlags)> {
         let completion = self.cq.lend()?;
         let mut wc = Wc::default();
@@ -168,7 +168,7 @@ fn a_list_takes_as_many_tags_as_it_has_and_gives_them_again() {
     paper.arrive(RECEIVED, done::CONSUMED_MESSAGE, 1);
     let both = WcFlags::TM_MATCH | WcFlags::TM_DATA_VALID;
     assert_eq!(paper.next(), Some((101, OK, WcOpcode::TM_RECV, both)));
-    // The device has reserved index 3 for it since the third; index 1 follows.
+    // The device has reserved index 3 for it since the third `Add`; index 1 follows.
     assert_eq!(paper.add(9, OpsFlags::empty()), Ok(3));
     assert_eq!(paper.add(10, OpsFlags::empty()), Err(PostReason::QueueFull));
 }
@@ -186,7 +186,7 @@ fn an_index_is_free_after_all_its_completions() {
     paper.complete(done::APPEND, true, 0);
     assert_eq!(paper.next(), Some((0, OK, WcOpcode::TM_ADD, NONE)));
     assert!(is_free(&paper));
-    // Completions that name it now are ignored.
+    // Completions that name the index now are ignored.
     for app_op in [done::CONSUMED, done::EXPECTED, done::CANCELED, done::APPEND, 0, 0xff] {
         paper.arrive(RECEIVED, app_op, 0);
         assert_eq!(paper.next(), None, "{app_op:#x}");
