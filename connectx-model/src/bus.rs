@@ -7,7 +7,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Memory by guest-physical address, and interrupt vectors. All clones access the same memory.
+/// Guest memory, by guest-physical address, and interrupt vectors. All clones access the same
+/// memory.
 pub trait Bus: Clone + fmt::Debug + 'static {
     /// Copies `into.len()` bytes from memory.
     ///
@@ -21,9 +22,9 @@ pub trait Bus: Clone + fmt::Debug + 'static {
     /// [`BusFault`] if any byte of the range is not writable memory.
     fn write(&self, address: u64, from: &[u8]) -> Result<(), BusFault>;
 
-    /// Copies bytes to memory and stores the last 4 at the end: a reader that sees these also sees
-    /// the others. This hands over an entry with an owner bit. `address + from.len()` is a multiple
-    /// of 4.
+    /// Copies bytes to memory and stores the last 4 bytes last: a reader that sees these also sees
+    /// the others. This hands over an entry that ends with an owner bit. `address + from.len()` is
+    /// a multiple of 4.
     ///
     /// # Errors
     /// Same as [`write`](Self::write).
@@ -33,7 +34,7 @@ pub trait Bus: Clone + fmt::Debug + 'static {
     /// value. Values are in native byte order.
     ///
     /// # Errors
-    /// Same as [`write`](Self::write), and if `address` is not a multiple of 8.
+    /// Same as [`write`](Self::write); also [`BusFault`] if `address` is not a multiple of 8.
     fn compare_swap(&self, address: u64, compare: u64, swap: u64) -> Result<u64, BusFault>;
 
     /// Adds `add` to the 8 bytes at `address` and returns their previous value.
@@ -63,7 +64,8 @@ impl fmt::Display for BusFault {
 
 impl std::error::Error for BusFault {}
 
-/// Memory in a vector, from address 0, and a list of raised vectors, for tests without a guest.
+/// Memory in a vector, which starts at address 0, and a list of raised vectors, for tests without a
+/// guest.
 #[derive(Clone, Debug)]
 pub struct PlainBus(Arc<Mutex<Plain>>);
 

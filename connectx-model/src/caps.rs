@@ -1,7 +1,7 @@
-//! [`Capabilities`]: the capabilities offered by the function, and the driver's selection.
+//! [`Capabilities`]: the capabilities the function offers and the driver's selection.
 //!
 //! Each group holds its maximum and its current values. A driver queries both and sets the current
-//! ones. A field not named in this file is 0, not offered.
+//! ones. A field that this file does not name is 0, which means not offered.
 //!
 //! Invariant: a current value never exceeds its maximum.
 
@@ -22,55 +22,55 @@ use crate::port::PortKind;
 use crate::refusal::{Refusal, Status};
 use crate::state::qp::Service;
 
-/// Queue pairs, log2.
+/// Maximum number of queue pairs, log2.
 pub(crate) const LOG_MAX_QP: u32 = 14;
-/// Completion queues, log2.
+/// Maximum number of completion queues, log2.
 pub(crate) const LOG_MAX_CQ: u32 = 14;
-/// Memory keys, log2.
+/// Maximum number of memory keys, log2.
 pub(crate) const LOG_MAX_MKEY: u32 = 18;
-/// Protection domains, log2.
+/// Maximum number of protection domains, log2.
 pub(crate) const LOG_MAX_PD: u32 = 14;
-/// Multicast groups, log2.
+/// Maximum number of multicast groups, log2.
 pub(crate) const LOG_MAX_MCG: u32 = 13;
-/// Members of a multicast group.
+/// Maximum number of members in a multicast group.
 pub(crate) const MAX_QP_MCG: u32 = 240;
-/// Shared receive queues, log2.
+/// Maximum number of shared receive queues, log2.
 pub(crate) const LOG_MAX_SRQ: u32 = 13;
-/// Indexes of a matching list, log2.
+/// Maximum number of indexes in a matching list, log2.
 pub(crate) const LOG_TAG_MATCHING_LIST: u32 = 7;
-/// Event queues.
+/// Maximum number of event queues.
 pub(crate) const MAX_EQS: u32 = 16;
-/// Ethernet send queues, log2.
+/// Maximum number of Ethernet send queues, log2.
 pub(crate) const LOG_MAX_SQ: u32 = 10;
-/// Ethernet receive queues, log2.
+/// Maximum number of Ethernet receive queues, log2.
 pub(crate) const LOG_MAX_RQ: u32 = 10;
-/// Bytes of an entry of an Ethernet queue, log2: at least one receive element, at most one work
+/// Size of an Ethernet queue's entry in bytes, log2: at least one receive element, at most one work
 /// request.
 pub(crate) const LOG_STRIDE: RangeInclusive<u32> = 4..=10;
-/// Entries of an Ethernet queue, log2: counters have 16 bits, which must distinguish a full ring
-/// from an empty one.
+/// Maximum number of entries in an Ethernet queue, log2: counters have 16 bits, which must
+/// distinguish a full ring from an empty one.
 pub(crate) const LOG_MAX_WQ: u32 = 15;
-/// Transport interface sends, log2.
+/// Maximum number of transport interface sends, log2.
 pub(crate) const LOG_MAX_TIS: u32 = 10;
-/// Transport interface receives, log2.
+/// Maximum number of transport interface receives, log2.
 pub(crate) const LOG_MAX_TIR: u32 = 10;
-/// Receive queue tables, log2.
+/// Maximum number of receive queue tables, log2.
 pub(crate) const LOG_MAX_RQT: u32 = 10;
-/// Entries of a receive queue table, log2.
+/// Maximum number of entries in a receive queue table, log2.
 pub(crate) const LOG_MAX_RQT_SIZE: u32 = 8;
-/// Entries of a flow table, log2.
+/// Maximum number of entries in a flow table, log2.
 pub(crate) const LOG_MAX_TABLE_SIZE: u64 = 20;
-/// Destinations of a flow table entry, log2.
+/// Maximum number of destinations per flow table entry, log2.
 pub(crate) const LOG_MAX_DESTINATION: u64 = 8;
 /// Highest level of a flow table.
 pub(crate) const MAX_LEVEL: u64 = 128;
-/// Rates of send queues, in kbit/s, as on a ConnectX-5 with 100 Gbit/s.
+/// Send queue rates in kbit/s, as on a ConnectX-5 with 100 Gbit/s.
 pub(crate) const PACING_RATES: RangeInclusive<u32> = 1..=100_000_000;
-/// Entries of the rate table; entry 0 stands for no limit.
+/// Number of entries in the rate table; entry 0 stands for no limit.
 pub(crate) const PACING_TABLE: u32 = 128;
-/// Completions of a compressed block: three arrays of 8 and part of a fourth one.
+/// Maximum number of completions in a compressed block: three arrays of 8 and part of a fourth.
 const MAX_COMPRESSED: u32 = 30;
-/// Bytes of capabilities in a group.
+/// Size of a group's capabilities in bytes.
 const GROUP_SIZE: usize = 0x1000;
 
 /// The capability structures, each with its maximum and its current values.
@@ -89,7 +89,7 @@ struct Group {
     now: Vec<u8>,
 }
 
-/// Numbers of the groups.
+/// The numbers of the groups.
 const GENERAL: u32 = 0;
 const ETHERNET: u32 = 1;
 const ODP: u32 = 2;
@@ -109,7 +109,7 @@ const CHOSEN: &[Field] = &[
     general::LOG_MAX_CURRENT_UC_LIST,
 ];
 
-/// Paging capabilities that a driver may set: all that Linux sets.
+/// Paging capabilities a driver may set: all those that Linux sets.
 const CHOSEN_OF_PAGING: &[Field] = &[
     odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_SRQ_RECEIVE,
     odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_SEND,
@@ -119,11 +119,11 @@ const CHOSEN_OF_PAGING: &[Field] = &[
     odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_SRQ_RECEIVE,
 ];
 
-/// Atomic capability that a driver may set: the byte order of the operands.
+/// The only atomic capability a driver may set: the byte order of the operands.
 const CHOSEN_OF_ATOMICS: &[Field] = &[atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE];
 
-/// On-demand paging, which a driver may restrict. Reliable connections and XRC page for all
-/// operations, datagrams only for sends. Page faults of memory keys without a queue are not
+/// On-demand paging, which a driver may restrict. Reliable connections and XRC support paging for
+/// all operations, datagrams only for sends. Page faults on memory keys without a queue are not
 /// offered.
 const PAGED: &[(Field, u32)] = &[
     (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_SEND, 1),
@@ -140,10 +140,10 @@ const PAGED: &[(Field, u32)] = &[
     (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_SRQ_RECEIVE, 1),
 ];
 
-/// Entries in the list of a memory key that refers to other keys, log2.
+/// Maximum number of entries in the list of a memory key that refers to other keys, log2.
 pub(crate) const LOG_MAX_KLM_LIST: u32 = 16;
 
-/// Capabilities of every function.
+/// The capabilities of every function.
 const COMMON: &[(Field, u32)] = &[
     (general::LOG_MAX_QP, LOG_MAX_QP),
     (general::LOG_MAX_QP_SZ, 15),
@@ -188,7 +188,7 @@ const COMMON: &[(Field, u32)] = &[
     (general::CQE_COMPRESSION_128, 1),
     (general::MINI_CQE_RESP_STRIDE_INDEX, 1),
     (general::CQE_COMPRESSION_MAX_NUM, MAX_COMPRESSED),
-    // Microseconds; the model has another rule, see `cq::block`.
+    // In microseconds; the model follows another rule, see `cq::block`.
     (general::CQE_COMPRESSION_TIMEOUT, 16),
     (general::CD, 1),
     (general::QKV, 1),
@@ -199,12 +199,12 @@ const COMMON: &[(Field, u32)] = &[
     (general::DUMP_FILL_MKEY, 1),
     (general::FIXED_BUFFER_SIZE, 1),
     (general::UMR_EXTENDED_TRANSLATION_OFFSET, 1),
-    // Windows refer to keys, and these refer to no other keys.
+    // Windows refer to keys, which refer to no other keys.
     (general::MAX_INDIRECTION, 1),
     (general::BF, 1),
     (general::LOG_BF_REG_SIZE, 9),
     (general::UAR_4K, 1),
-    // Registers and UAR pages in MiB, log2; device memory follows.
+    // Registers and UAR pages, in MiB, log2; device memory follows them.
     (general::UAR_SZ, 5),
     (general::NUM_OF_UARS_PER_PAGE, 1),
     (general::DEVICE_FREQUENCY_KHZ, FREQUENCY_KHZ),
@@ -214,14 +214,14 @@ const COMMON: &[(Field, u32)] = &[
     (general::ECE_SUPPORT, 1),
 ];
 
-/// Additional capabilities of an InfiniBand port: port data by commands instead of MADs; 8 GIDs,
-/// 128 partition keys.
+/// Additional capabilities of an InfiniBand port: port data through commands instead of MADs; 8
+/// GIDs, 128 partition keys.
 const IB: &[(Field, u32)] = &[
     (general::PORT_TYPE, 0),
     (general::IB_VIRT, 1),
     (general::GID_TABLE_SIZE, 0),
     (general::PKEY_TABLE_SIZE, 0),
-    // libmlx5 connects the command queue pair by an InfiniBand path, which a RoCE port rejects.
+    // libmlx5 connects the command queue pair over an InfiniBand path, which a RoCE port rejects.
     (general::TAG_MATCHING, 1),
     (general::RNDV_OFFLOAD_RC, 1),
     (general::LOG_TAG_MATCHING_LIST_SZ, LOG_TAG_MATCHING_LIST),
@@ -267,7 +267,7 @@ const ETHERNET_OFFLOADS: &[(Field, u32)] = &[
     (ethernet::WQE_INLINE_MODE, 1),
 ];
 
-/// Rates of send queues. Rates of other queues, groups and the port are not offered.
+/// The rates of send queues. Rates for other queues, groups and the port are not offered.
 const PACING: &[(Field, u32)] = &[
     (qos_cap::PACKET_PACING, 1),
     (qos_cap::PACKET_PACING_BURST_BOUND, 1),
@@ -291,7 +291,7 @@ const ATOMICS: &[(Field, u32)] = &[
     // The driver selects host byte order.
     (atomic_caps::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1, 1),
     (atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE, 1),
-    // Compare and swap, fetch and add, with 8 bytes.
+    // Compare and swap, fetch and add, on 8 bytes.
     (atomic_caps::ATOMIC_OPERATIONS, 3),
     (atomic_caps::ATOMIC_SIZE_QP, 8),
 ];
@@ -306,8 +306,8 @@ const MEMORY: &[(Field, u32)] = &[
     (device_memory::MAX_MEMIC_SIZE, memic::MAX_AREA),
 ];
 
-/// Capabilities of flow tables for received frames. Tables for sent frames and for RDMA have the
-/// same rows at other offsets.
+/// Capabilities of the flow tables for received frames. The tables for sent frames and for RDMA
+/// have the same rows at other offsets.
 const FLOW_TABLES: &[(Field, u32)] = &[
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FT_SUPPORT, 1),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FLOW_MODIFY_EN, 1),
@@ -322,17 +322,17 @@ const FLOW_TABLES: &[(Field, u32)] = &[
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_FLOW, 20),
 ];
 
-/// Offsets of the rows: received frames, received RDMA, sent frames, sent RDMA.
+/// Offsets of the rows for received frames, received RDMA, sent frames and sent RDMA.
 const FLOW_TABLE_KINDS: [usize; 4] = [0, 0x40, 0xc0, 0x100];
 
-/// Fields that can be matched in received frames: all.
+/// The fields of received frames that rules can match: all of them.
 const FLOW_FIELDS: [Part; 2] = [
     flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FT_FIELD_SUPPORT,
     flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FT_FIELD_BITMASK_SUPPORT,
 ];
 
 impl Capabilities {
-    /// Returns the capabilities of a function with this configuration.
+    /// Returns the capabilities for a function with this configuration.
     pub fn new(config: &Config) -> Self {
         let mut first = Group::new(GENERAL, &general::TABLE, COMMON);
         first.chosen = CHOSEN;

@@ -1,4 +1,4 @@
-//! Checks common to commands that create objects.
+//! Checks that are common to the commands that create objects.
 
 use roce::engine::Refused;
 
@@ -8,10 +8,10 @@ use crate::layout::{Field, Table, qword};
 use crate::pages::Pages;
 use crate::refusal::{Refusal, Status};
 
-/// Minimum page size, log2; page size fields count from it.
+/// Minimum page size, log2; page size fields are relative to it.
 pub(crate) const ADAPTER_PAGE_SHIFT: u32 = 12;
 
-/// Returns the refusal of an unacceptable parameter.
+/// Returns the refusal of an invalid parameter.
 pub(crate) fn bad(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::BadParam, Rule::CommandParameter, what)
 }
@@ -26,12 +26,12 @@ pub(crate) fn busy(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::ResourceBusy, Rule::CommandBusy, what)
 }
 
-/// Returns the refusal of a feature not offered by the function.
+/// Returns the refusal of a feature the function does not offer.
 pub(crate) fn not_offered(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::BadParam, Rule::CommandCapability, what)
 }
 
-/// Converts a refusal of the transport engine.
+/// Converts the transport engine's refusal into a command's refusal.
 pub(crate) fn engine(refused: Refused, what: &str) -> Refusal {
     match refused {
         Refused::NoRoom | Refused::NoMemory { .. } | Refused::NoNumbers => Refusal::fair(Status::NoResources),
@@ -46,7 +46,7 @@ pub(crate) fn engine(refused: Refused, what: &str) -> Refusal {
     }
 }
 
-/// Rejects bits not named in the table.
+/// Rejects bits the table does not name.
 pub(crate) fn reserved(table: &Table, bytes: &[u8]) -> Result<(), Refusal> {
     match table.reserved(bytes) {
         None => Ok(()),
@@ -57,7 +57,7 @@ pub(crate) fn reserved(table: &Table, bytes: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Rejects nonzero fields of features not offered by the function.
+/// Rejects nonzero fields that belong to features which the function does not offer.
 pub(crate) fn none_of(fields: &[Field], bytes: &[u8]) -> Result<(), Refusal> {
     match fields.iter().find(|field| field.is_set(bytes)) {
         None => Ok(()),
@@ -65,8 +65,8 @@ pub(crate) fn none_of(fields: &[Field], bytes: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Returns a queue's buffer: `len` bytes, starting `offset` 64ths of a page into the first page of
-/// the list.
+/// Returns a queue's buffer of `len` bytes, which starts `offset` 64ths of a page into the first
+/// page of the list.
 pub(crate) fn buffer<B: Bus>(
     bus: &B,
     list: &[u8],
@@ -97,7 +97,7 @@ pub(crate) fn buffer<B: Bus>(
     Pages::new(pages, shift, offset, len).ok_or_else(|| wrong(format!("{len} bytes")))
 }
 
-/// Rejects a doorbell record unless it is 8 aligned bytes of memory.
+/// Rejects a doorbell record that is not 8 aligned bytes of memory.
 pub(crate) fn doorbell_record<B: Bus>(bus: &B, address: u64) -> Result<(), Refusal> {
     if !address.is_multiple_of(8) {
         let what = format!("{address:#x} is not aligned");

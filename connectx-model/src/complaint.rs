@@ -1,9 +1,9 @@
 //! [`Rule`]: a requirement on drivers and programs. [`Complaint`]: one violation. A note: an
-//! observation that fails no run, because a program may have requested it.
+//! observation that does not fail the run, because a program may have requested the behaviour.
 //!
 //! The model rejects a violation as the device would, and records a complaint that fails the run.
-//! Some rules are only reported, because the damage is already done or a real device could not
-//! detect it. Their documentation says so.
+//! Violations of some rules are only reported, because the damage is already done or a real device
+//! could not detect them. The documentation of these rules says so.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ rules! {
     CommandLength: "a command has the length of its input with any list, and room for its output",
     CommandState: "a command is issued in a state of the function that allows it",
     CommandObject: "a command refers to an object that exists",
-    /// TEARDOWN_HCA only reports it: the device drops all remaining objects.
+    /// TEARDOWN_HCA only reports a violation: the device drops all remaining objects.
     CommandBusy: "an object is destroyed after all its users",
     CommandParameter: "parameters of a command are within the capabilities",
     CommandPages: "a buffer's page list is aligned and covers the buffer exactly",
@@ -50,32 +50,33 @@ rules! {
     DoorbellRegister: "a store into a UAR page targets a register and has the register's size",
     DoorbellUar: "a doorbell goes to an allocated UAR page, the one of its object",
     DoorbellObject: "a doorbell refers to an object that exists",
-    /// Only reported: the model ignores these bits. libmlx5 and Linux write 0 in all records.
+    /// Only reported: the model ignores these bits. libmlx5 and Linux write 0 into these bits of
+    /// all records.
     DoorbellRecordBits: "the bits of a doorbell record above its counter are 0",
     /// Only reported: the model counts from 0, as a device does. libmlx5 and Linux clear the record
     /// when they create the queue, and a queue pair's record after a transition to RESET. A program
-    /// that posts in RESET, which IBTA 10.3.1.1 forbids, also breaks it: libmlx5 does not check the
-    /// state.
+    /// that posts in RESET, which IBTA 10.3.1.1 forbids, also breaks this rule, because libmlx5
+    /// does not check the state.
     DoorbellRecordStart: "a doorbell record is 0 at RST2INIT_QP and at the creation of a shared receive queue",
     DoorbellRecordFirst: "a doorbell record is written before the doorbell is rung",
-    /// Only reported: no work remains that the doorbell could start.
+    /// Only reported: there is no work left that the doorbell could start.
     DoorbellStale: "a doorbell announces at least one new work request",
-    /// An Ethernet send queue only reports it and sends the queue's requests.
+    /// An Ethernet send queue only reports a violation and sends the queue's requests.
     DoorbellOrder: "a doorbell carries the head of the last work request that was posted",
-    /// Drivers of 32-bit systems store two halves, the lower address first (rdma-core
+    /// Drivers on 32-bit systems store two halves, the lower address first (rdma-core
     /// `util/mmio.c`, Linux `include/linux/mlx5/doorbell.h`). A single half is ignored.
     DoorbellHalf: "the second half of a doorbell follows the first",
     /// The store and its continuation are ignored.
     BlueFlameHalf: "the halves of a BlueFlame register are used alternately",
-    /// Words out of order are ignored; the doorbell has already rung with the first word.
+    /// Words that arrive out of order are ignored; the first word has already rung the doorbell.
     BlueFlameOrder: "the words of a BlueFlame store arrive in ascending order without gaps",
-    /// The model detects the difference after the doorbell has rung. It executes the work request
-    /// as the queue holds it, then moves the queue pair to the error state. An Ethernet send queue
-    /// only reports it.
+    /// The model detects a difference only after the doorbell has rung. It executes the work
+    /// request in the queue, then moves the queue pair to the error state. An Ethernet send queue
+    /// only reports a difference.
     BlueFlameContent: "a work request stored through BlueFlame equals the one in the queue",
     /// Only reported: early Linux drivers stored the last of several frames (`mlx5e_sq_xmit` with
     /// `bf_budget`), so devices accept it. libmlx5 stores a request only if it was posted alone
-    /// (`post_send_db`); otherwise it rings with the first 8 bytes of the last one.
+    /// (`post_send_db`); otherwise it rings with the first 8 bytes of the last request.
     BlueFlameSingle: "a work request is stored through BlueFlame only if its doorbell announces no other",
     EqDoorbell: "an event queue's consumer index does not pass its producer",
     CqDoorbell: "a completion queue's consumer index does not pass its producer and does not decrease",
@@ -88,20 +89,20 @@ rules! {
     WqeReserved: "reserved bits of a work request are 0",
     WqeOverrun: "no more work requests are posted than the queue holds",
     WqeState: "sends are posted in a state that allows them",
-    /// libmlx5 stores one or the other. UCX stores a header inline in front of elements
-    /// (`rc_mlx5.inl`).
+    /// libmlx5 stores either inline data or elements. UCX stores a header inline in front of
+    /// elements (`rc_mlx5.inl`).
     WqeInline: "inline data has its declared length, and is one segment in front of all elements",
-    /// The keys of a queue pair belong to its program: a wrong key ends in an error completion,
+    /// The keys a queue pair uses belong to its program: an invalid key ends in an error completion
     /// without a complaint.
     WqeKey: "a driver's Ethernet send uses an existing key of its protection domain that covers the range",
     WqeAddressVector: "a datagram's address vector has the extended form and sets no bits that its port reserves",
     /// Only reported: the model routes packets by GID, and a device sends to any MAC address.
     DestinationMac: "a RoCE sender uses the MAC address of the destination GID's owner or group",
     WqeAtomic: "an atomic operation has a result of 8 bytes",
-    /// The mask of a bind or unbind names all fields needed for the change.
+    /// The mask of a bind or unbind names all fields the change needs.
     WqeUmr: "a UMR changes only mutable fields of a key that allows it, with a list that fits the key",
-    /// Only reported: a device executes the work request without them. The forms follow libmlx5
-    /// (`set_bind_wr`) and the Linux driver (wr.c, umr.c).
+    /// Only reported: a device executes the work request without them. The required forms follow
+    /// libmlx5 (`set_bind_wr`) and the Linux driver (wr.c, umr.c).
     UmrForm: "a UMR has the checks, flags and padding that drivers write for its kind",
     /// Only reported: the model executes work requests in order without a fence. The rule follows
     /// libmlx5 (`fm_cache`) and the Linux driver (`next_fence`). Linux sets no fence after its own
@@ -109,8 +110,8 @@ rules! {
     UmrFence: "a work request after a UMR carries a small fence or stronger ordering",
     WqeSignature: "a work request carries a correct checksum if the queue pair asked for one, and none otherwise",
     WqeFence: "fence bits have a defined value",
-    /// libmlx5 and Linux do not define mode 1. Linux defines mode 3, an event with each completion
-    /// (`MLX5_WQE_CTRL_CQ_UPDATE_AND_EQE`), but both post only 0 and 2.
+    /// Neither libmlx5 nor Linux defines mode 1. Linux defines mode 3, an event with each
+    /// completion (`MLX5_WQE_CTRL_CQ_UPDATE_AND_EQE`), but both post only the modes 0 and 2.
     WqeCompletionMode: "a work request asks for a completion after errors only (0) or always (2)",
     WqeTagMatching: "a tag matching request has the form that its operation needs, on a queue pair with a matching list",
     TagIndex: "a tag matching request names an index of the list, and as the next one an index that is free",
@@ -126,26 +127,26 @@ rules! {
     /// shared receive queues (`mlx5_post_srq_recv`), because a program may request 2 GiB there.
     RecvLength: "an element of a receive queue's list has a length that is not 0",
     RecvKey: "a driver's Ethernet receive uses an existing key of its protection domain that covers the range",
-    /// Only reported: the effect of a wrong checksum on a device is unknown.
+    /// Only reported: it is not known how a device treats a wrong checksum.
     RecvSignature: "a receive carries a correct checksum if the queue pair asked for one",
     /// Only reported: the device used the receive as it was when it read the doorbell record. The
     /// model compares when the receive completes, except after a fatal error of the device. The
     /// rule follows `mlx5_wq_overflow` and, for shared receive queues, libmlx5's
-    /// `mlx5_post_srq_recv` and Linux's `mlx5_ib_post_srq_recv`. These link an entry before posting
-    /// it, and not again before its completion.
+    /// `mlx5_post_srq_recv` and Linux's `mlx5_ib_post_srq_recv`. These functions link an entry
+    /// before they post it, and not again until it completes.
     RecvChanged: "a receive and its link stay unchanged in their queue until it completes",
     RecvOverrun: "no more receives are posted than the queue holds",
     /// Only reported: a device may ignore these bytes.
     SrqReserved: "a shared receive queue's entry has no reserved bits and no checksum",
     SrqLink: "a shared receive queue's links stay inside the queue and form no cycle",
     // Memory.
-    /// libmlx5 copies in words for the same reason (`mlx5_access_dm`).
+    /// libmlx5 copies in words for this reason (`mlx5_access_dm`).
     MemicWord: "a processor accesses device memory in aligned words of 4 bytes",
     MemicArea: "a processor accesses device memory only where it is allocated",
     DmaFault: "the device is given only addresses of existing memory",
     PageFaultResume: "a page fault is resumed once, with its token, its type and its queue",
     // Completion queues.
-    /// Only reported: the driver reads the entries a turn later. The rule follows Linux's
+    /// Only reported: the driver reads the entries in the next round. The rule follows Linux's
     /// `mlx5e_cqes_update_owner`. DPDK marks the entries as unwritten, which is equivalent.
     CqOwner: "entries of a compressed block are returned with owner bits that the next turn does not take for its own",
     CqOverrun: "a completion queue has room for every completion",
@@ -171,7 +172,7 @@ impl fmt::Display for Complaint {
     }
 }
 
-/// Complaints and notes of one function. All are counted and the first ones are kept.
+/// The complaints and notes of one function. All are counted, but only the first ones are kept.
 #[derive(Debug, Default)]
 pub struct Complaints {
     function: usize,
@@ -181,7 +182,8 @@ pub struct Complaints {
     note_count: u64,
 }
 
-/// A limit, because a hostile guest can cause millions.
+/// The maximum number of complaints and of notes to keep, because a hostile guest can cause
+/// millions.
 const KEPT: usize = 1000;
 
 impl Complaints {

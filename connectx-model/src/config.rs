@@ -1,20 +1,19 @@
-//! [`Config`]: the parameters of a new function, and the sizes of its BARs.
+//! [`Config`]: the parameters of a new function and the sizes of its BARs.
 
 use crate::port::PortKind;
 
 /// Parameters of a new function.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Index in the fabric, from 0: selects the GUIDs, the LID and the MAC address.
+    /// Index in the fabric, counted from 0: selects the GUIDs, the LID and the MAC address.
     pub index: usize,
     /// Link layer of the port.
     pub port: PortKind,
-    /// Whether the payload of a small message may be placed in its completion at the driver's
-    /// request.
+    /// Whether completions may contain the payload of small messages if the driver requests it.
     pub scatter_to_cqe: bool,
 }
 
-/// Frequency of the internal timer.
+/// Frequency of the internal timer in kHz.
 pub(crate) const FREQUENCY_KHZ: u32 = 156_250;
 /// BAR 0: registers, UAR pages, device memory.
 pub const BAR0: u32 = 0;

@@ -1,4 +1,4 @@
-//! [`Destinations`]: the destination MAC addresses used by senders of a RoCE port.
+//! [`Destinations`]: the destination MAC addresses that senders on a RoCE port use.
 //!
 //! The kernel resolves the MAC address of a destination GID. The provider or the driver writes it
 //! into address vectors and queue pair contexts. This model routes packets by GID, so a wrong MAC
@@ -13,15 +13,15 @@ use std::collections::BTreeSet;
 
 use roce::engine::Gid;
 
-/// MAC address.
+/// A MAC address.
 pub(crate) type Mac = [u8; 6];
 
-/// Destination of a sender.
+/// The destination a sender uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Destination {
     pub(crate) gid: Gid,
     pub(crate) mac: Mac,
-    /// Sending queue pair.
+    /// The queue pair that sends.
     pub(crate) qpn: u32,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Destinations {
     unchecked: BTreeSet<Destination>,
 }
 
-/// Limit of destinations between two checks; further ones are not checked.
+/// Maximum number of destinations between two checks; further ones are not checked.
 const MOST: usize = 1 << 10;
 
 impl Destinations {

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use roce::engine::Random;
 
-/// A range of numbers, some of them taken.
+/// A range of numbers, some of which are taken.
 #[derive(Clone, Debug)]
 pub(crate) struct Ids {
     range: RangeInclusive<u32>,
@@ -17,16 +17,16 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// Returns a range without taken numbers.
+    /// Returns a range with no number taken.
     pub(crate) fn new(range: RangeInclusive<u32>) -> Self {
         Self { next: *range.start(), range, taken: BTreeSet::new() }
     }
 
-    /// Takes the number that has been free the longest; `None` if all are taken.
+    /// Takes the number that has been free the longest; `None` if all numbers are taken.
     pub(crate) fn take(&mut self) -> Option<u32> {
         let (first, last) = (*self.range.start(), *self.range.end());
         let free = |from: u32, to: u32| {
-            // Takes at most as many steps as there are taken numbers.
+            // The search takes at most as many steps as there are taken numbers.
             (from..=to).find(|number| !self.taken.contains(number))
         };
         let number = free(self.next, last).or_else(|| free(first, last))?;
@@ -51,17 +51,17 @@ impl Ids {
     }
 }
 
-/// Ascending numbers for the objects of a function's engine, the same in each run. They need not be
-/// unpredictable, because no strangers share the model's fabric.
+/// Ascending numbers for the objects in a function's engine, which are the same in each run. They
+/// need not be unpredictable, because only trusted functions share the model's fabric.
 #[derive(Debug)]
 pub(crate) struct Ascending {
     next: u32,
 }
 
 impl Ascending {
-    /// Returns numbers that no other function uses within 2²² draws.
+    /// Returns numbers that no other function's numbers repeat within 2²² draws.
     ///
-    /// Bits 20 and 21 are 0 for the first million, as on a device with that many keys. In a
+    /// Bits 20 and 21 are 0 in the first million numbers, as on a device with that many keys. In a
     /// completion with inline data, libmlx5 reads bits 28 and 29 of a key at byte 24 as the bits
     /// that report a GRH.
     pub(crate) fn for_function(function: usize) -> Self {
@@ -77,7 +77,7 @@ impl Random for Ascending {
     }
 }
 
-/// Lower queue pair numbers are special.
+/// The first number for a queue pair; lower queue pair numbers are special.
 const FIRST: u32 = 0x10;
 
 #[cfg(test)]

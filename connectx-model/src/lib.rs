@@ -1,9 +1,9 @@
 //! A strict software ConnectX: a device model for the unmodified mlx5 kernel driver and user-space
 //! providers.
 //!
-//! The model tests drivers and providers without hardware. It rejects what hardware would reject
-//! and records a complaint ([`complaint::Rule`]), so a run that breaks a rule fails. It does not
-//! prove that a real ConnectX, with its firmware, timing and limits, behaves the same.
+//! The model tests drivers and providers without hardware. It rejects requests that hardware would
+//! reject and records a complaint ([`complaint::Rule`]), so a run that breaks a rule fails. It does
+//! not prove that a real ConnectX, with its firmware, timing and limits, behaves the same.
 //!
 //! ```text
 //!   vfio (server, guest memory, MSI-X) ──┐
@@ -16,31 +16,31 @@
 //! | module | contents |
 //! |---|---|
 //! | [`vfio`] | the front end for QEMU |
-//! | `control` | the lines that inject faults and read the state |
+//! | `control` | executes lines that inject faults and read the state |
 //! | [`fabric`] | connected functions; packets and time |
 //! | `cmd` | the command interface |
 //! | `pci` | configuration space and BAR 0: initialisation segment, doorbells, device memory |
 //! | `eth` | Ethernet queues at work: from work requests to frames, from frames to completions |
 //! | `paging` | page faults: memory whose pages are not present |
 //! | `qp` | queue pairs at work: work requests, receives, tag matching, completions |
-//! | `cq`, `mkey` | completions in guest memory; changes of memory keys |
+//! | `cq`, `mkey` | completions in guest memory; changes to memory keys |
 //! | `eq` | events and interrupts |
-//! | [`function`] | one PCI function: its state as a whole, doorbell records |
+//! | [`function`] | one PCI function: its whole state, and doorbell records |
 //! | [`caps`] | capabilities |
 //! | `state` | the state of each object: **start at** `state/qp.rs` |
 //! | `memic` | device memory |
 //! | `config` | the parameters of a function, and its BARs |
 //! | [`port`] | the port, InfiniBand or RoCE |
 //! | `frame`, `tags` | Ethernet frames; tag lists of shared receive queues |
-//! | `checks` | checks common to commands |
+//! | `checks` | checks that commands share |
 //! | `refusal`, `log`, `pages` | rejected commands; complaints and trace; buffers of guest pages |
-//! | [`fault`] | faults to be injected, and their language |
-//! | [`trace`] | a text trace of device activity; a comparer |
+//! | [`fault`] | injected faults and their language |
+//! | [`trace`] | a text trace of device activity, and a tool to compare traces |
 //! | [`layout`] | the device's structures as tables |
-//! | [`complaint`] | the rules, and complaints about violations |
+//! | [`complaint`] | the rules and the complaints about violations |
 //! | [`bus`] | guest memory and interrupts, as seen by a PCI function |
 //! | `destination`, `ids` | destination MAC addresses of RoCE senders; object numbers |
-//! | `testing` | a small driver for tests, on plain memory |
+//! | `testing` | a small driver on plain memory, for tests |
 //!
 //! # Path of a doorbell
 //! ```text
@@ -51,8 +51,8 @@
 //!   Sink::complete          qp/completion     a completion in guest memory, an event, an interrupt
 //! ```
 //!
-//! Invariant: a guest is hostile. No store into a register or into memory makes the model panic,
-//! loop forever or allocate without bound.
+//! Invariant: a guest is hostile. No store to a register or to memory makes the model panic, loop
+//! forever or allocate without bound.
 //!
 //! Invariant: the model reads no clock and does input and output only through [`bus::Bus`]. The
 //! only exception is [`vfio`].

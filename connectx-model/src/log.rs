@@ -1,4 +1,4 @@
-//! [`Log`]: complaints and the trace of a function.
+//! [`Log`]: the complaints and the trace of a function.
 
 use crate::complaint::{Complaints, Rule};
 use crate::trace::{Trace, format};
@@ -19,14 +19,14 @@ impl Log {
     }
 }
 
-/// Mask of the counter of posted work.
+/// Mask for a counter of posted work.
 pub(crate) const POSTED: u32 = 0xffff;
 
-/// Mask of a consumer index.
+/// Mask for a consumer index.
 pub(crate) const CONSUMED: u32 = 0x00ff_ffff;
 
 impl Log {
-    /// Returns the counter of posted work in a word. Complains of bits above it.
+    /// Returns the counter of posted work in a word. Complains if bits above the counter are set.
     pub(crate) fn posted(&mut self, word: u32) -> u16 {
         self.counter(word, POSTED) as u16
     }

@@ -2,7 +2,7 @@
 
 use crate::bus::{Bus, BusFault};
 
-/// A list of pages of one size and the buffer's offset in the first page.
+/// A list of pages of the same size and the buffer's offset in the first page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pages {
     list: Vec<u64>,
@@ -12,8 +12,8 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Returns the buffer of `len` bytes at `offset` in the first page; `None` if the pages are too
-    /// small.
+    /// Returns a buffer of `len` bytes, which starts at `offset` in the first page; `None` if the
+    /// pages are too small.
     pub(crate) fn new(list: Vec<u64>, log_page_size: u32, offset: u64, len: u64) -> Option<Self> {
         if !(12..=62).contains(&log_page_size) {
             return None;
@@ -23,17 +23,17 @@ impl Pages {
         (needed <= held).then_some(Self { list, log_page_size, offset, len })
     }
 
-    /// Returns the number of pages for this many bytes.
+    /// Returns the number of pages a buffer needs; `None` on overflow.
     pub(crate) fn needed(log_page_size: u32, offset: u64, len: u64) -> Option<u64> {
         Some(offset.checked_add(len)?.div_ceil(1u64.checked_shl(log_page_size)?))
     }
 
-    /// Returns the pages.
+    /// Returns the addresses of the pages.
     pub(crate) fn list(&self) -> &[u64] {
         &self.list
     }
 
-    /// Copies bytes from the buffer, from offset `at`.
+    /// Copies bytes from the buffer, starting at offset `at`.
     pub(crate) fn read<B: Bus>(&self, bus: &B, at: u64, into: &mut [u8]) -> Result<(), BusFault> {
         let mut done = 0;
         while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -44,7 +44,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Copies bytes to the buffer, from offset `at`.
+    /// Copies bytes to the buffer, starting at offset `at`.
     pub(crate) fn write<B: Bus>(&self, bus: &B, at: u64, from: &[u8]) -> Result<(), BusFault> {
         let mut done = 0;
         while let Some(rest) = from.get(done..).filter(|rest| !rest.is_empty()) {

@@ -1,4 +1,4 @@
-//! Page faults of queue pairs and their resolution.
+//! Page faults on queue pairs, and how they are resolved.
 //!
 //! ```text
 //!   access to a page that is not present ──► event with a token ──► the driver brings the pages
@@ -9,15 +9,15 @@
 //!
 //! | access | event | meanwhile |
 //! |---|---|---|
-//! | bytes of a send | work request, requester | the send queue stops |
+//! | payload of a send | work request, requester | the send queue stops |
 //! | result of a read or an atomic | work request, requester | as above; sent again later |
 //! | a receive | work request, responder or shared queue | the peer gets "receiver not ready" |
 //! | a peer's write, atomic or read | RDMA | as above |
-//! | a read response under way | RDMA | the response stops |
+//! | a read response in progress | RDMA | the response stops |
 //!
-//! A fault resumed with an error fails the repeated access.
+//! If the driver resumes a fault with an error, the repeated access fails.
 //!
-//! Invariant: each half of a queue pair has at most one fault, and the number of faults of
+//! Invariant: each half of a queue pair has at most one fault, and the number of faults on
 //! destroyed queue pairs is limited.
 //!
 //! # References
@@ -34,7 +34,7 @@ use crate::refusal::{Refusal, Status};
 use crate::state::eq::EventType;
 use crate::state::paging::{Half, PageFault, RDMA, REQUESTER, SHARED_QUEUE, WRITE};
 
-/// Subtypes of the event.
+/// The subtypes of a page fault event.
 const OF_WQE: u8 = 0;
 const OF_RDMA: u8 = 1;
 
@@ -47,7 +47,7 @@ impl<B: Bus> Core<B> {
         if self.paging.lost.remove(&(qpn, half)) == Some(stall) || !absent {
             return false;
         }
-        // Drivers look for a fault's work request in a queue; entries of a matching list and the
+        // Drivers look for a fault's work request in a queue; matching list entries and the
         // device's own reads are in no queue.
         if matches!(stall, Stall::Receive { wr_id, .. } | Stall::Send { wr_id, .. }
             | Stall::Response { wr_id, .. } if wr_id >= crate::qp::matching::TAGGED)
@@ -55,7 +55,7 @@ impl<B: Bus> Core<B> {
             return false;
         }
         let Some(service) = self.qps.get(&qpn).map(|qp| qp.service) else { return false };
-        // Without a queue for the event, the fault would never end.
+        // Without an event queue for this event, the fault would never end.
         let reported = self.eqs.values().any(|eq| eq.takes(EventType::PageFault as u8));
         if !reported || !self.caps.pages_on_demand(service, &stall) {
             return false;
@@ -96,7 +96,7 @@ impl<B: Bus> Core<B> {
     }
 }
 
-/// Fills the event of a work request's fault. Returns the number of its queue.
+/// Fills in the event for a work request's fault. Returns the number of the request's queue.
 fn of_wqe(data: &mut [u8; 28], wq: u32, wr_id: u64, done: u32, packet: u32) -> u32 {
     wqe_page_fault::BYTES_COMMITTED.set(data, done);
     wqe_page_fault::WQE_INDEX.set(data, wr_id as u16);
@@ -105,7 +105,7 @@ fn of_wqe(data: &mut [u8; 28], wq: u32, wr_id: u64, done: u32, packet: u32) -> u
     wq
 }
 
-/// Fills the event of a fault in memory accessed by a peer.
+/// Fills in the event for a fault caused by a peer's access.
 fn of_rdma(data: &mut [u8; 28], rkey: u32, addr: u64, left: u32, packet: u32) {
     rdma_page_fault::R_KEY.set(data, rkey);
     rdma_page_fault::PACKET_LENGTH.set(data, packet.min(u16::MAX.into()));
@@ -114,7 +114,7 @@ fn of_rdma(data: &mut [u8; 28], rkey: u32, addr: u64, left: u32, packet: u32) {
 }
 
 impl<B: Bus> Function<B> {
-    /// Ends a page fault: the access is repeated, and fails if the driver reports an error.
+    /// Ends a page fault. The access is repeated, or fails if the driver reports an error.
     pub(crate) fn resume_page_fault(
         &mut self,
         token: u32,

@@ -4,16 +4,16 @@
 //! |---|---|---|
 //! | address | LID 1 + index; GID 0 is fe80:: + port GUID | MAC; 16 RoCE addresses, set by driver |
 //! | link | up, without a subnet manager | up, unless the driver disables the port |
-//! | partition keys | 0xffff, the others invalid | 0xffff |
+//! | partition keys | 0xffff; the others are invalid | 0xffff |
 //!
-//! Invariant: two functions of a fabric differ in every address.
+//! Invariant: any two functions in a fabric differ in every address.
 
 use roce::engine::Gid;
 
 use crate::destination::Mac;
 use crate::layout::vport::{nic_vport_context, roce_addr_layout};
 
-/// Link layer of a port.
+/// The link layer of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortKind {
     /// InfiniBand.
@@ -22,30 +22,30 @@ pub enum PortKind {
     Roce,
 }
 
-/// Number of RoCE addresses of a port.
+/// Number of RoCE addresses a port has.
 pub const ROCE_ADDRESSES: usize = 16;
-/// First UDP source port of RoCE version 2, up to 65535.
+/// First UDP source port for RoCE version 2; the last one is 65535.
 pub(crate) const UDP_SOURCE_PORTS: u16 = 0xc000;
-/// Number of GIDs of an InfiniBand port.
+/// Number of GIDs an InfiniBand port has.
 pub(crate) const IB_GIDS: usize = 8;
-/// Number of partition keys of an InfiniBand port.
+/// Number of partition keys an InfiniBand port has.
 pub(crate) const PKEYS: usize = 128;
-/// LID that a subnet manager would have.
+/// The LID a subnet manager would have.
 pub(crate) const SM_LID: u16 = 1;
-/// Maximum selectable Ethernet frame length, with checksum.
+/// Maximum Ethernet frame length a driver can select, with checksum, in bytes.
 pub(crate) const MAX_FRAME: u32 = 10_222;
-/// Ethernet frame with 1500 bytes of payload, a VLAN tag and a checksum.
+/// Length in bytes of an Ethernet frame with 1500 bytes of payload, a VLAN tag and a checksum.
 const DEFAULT_FRAME: u32 = 1522;
-/// Capability mask of an InfiniBand port: traps, system image GUID, client reregistration,
+/// The capability mask of an InfiniBand port: traps, system image GUID, client reregistration,
 /// communication management, notices.
 const IB_CAPABILITIES: u32 = 0x0251_0868;
-/// Maximum payload of an InfiniBand packet.
+/// Maximum payload of an InfiniBand packet in bytes.
 pub(crate) const IB_MTU: u32 = 4096;
 
 /// State and addresses of the port.
 #[derive(Debug)]
 pub struct Port {
-    /// Link layer.
+    /// The link layer.
     pub kind: PortKind,
     /// Whether the link is up: the cable is connected and the driver has enabled the port.
     pub up: bool,
@@ -56,32 +56,33 @@ pub struct Port {
     pub(crate) enabled: bool,
     roce: [Option<RoceAddress>; ROCE_ADDRESSES],
     longest_frame: u32,
-    /// Context of an Ethernet port, as set by the driver.
+    /// Context of an Ethernet port, as the driver has set it.
     pub(crate) nic: [u8; nic_vport_context::SIZE],
-    /// Address lists, as set by the driver: unicast, multicast, VLANs; 8 bytes per entry.
+    /// Address lists, as the driver has set them: unicast, multicast, VLANs; 8 bytes per entry.
     pub(crate) lists: [Vec<u8>; 3],
-    /// Capability mask of an InfiniBand port, as set by the driver.
+    /// Capability mask of an InfiniBand port, as the driver has set it.
     pub(crate) capabilities: u32,
     pub(crate) node_description: [u8; 64],
-    /// Host byte order reported by the driver: 0 is little-endian.
+    /// The host byte order the driver has reported: 0 is little-endian.
     pub(crate) host_endianness: u8,
     pub(crate) counters: Counters,
 }
 
-/// Entry of the RoCE address table.
+/// An entry of the RoCE address table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RoceAddress {
     pub(crate) gid: Gid,
     pub(crate) mac: Mac,
     pub(crate) vlan: Option<u16>,
-    /// Whether the address is for RoCE version 2, over UDP, instead of version 1.
+    /// Whether the address is for RoCE version 2, which uses UDP, instead of version 1.
     pub(crate) over_udp: bool,
-    /// The entry as written by the driver.
+    /// The entry as the driver wrote it.
     pub(crate) layout: [u8; roce_addr_layout::SIZE],
 }
 
 impl RoceAddress {
-    /// Returns the header type in completions of datagrams from this address: GRH, IPv6 or IPv4.
+    /// Returns the header type that completions of datagrams from this address report: GRH, IPv6 or
+    /// IPv4.
     pub(crate) fn header_type(&self) -> u8 {
         match (self.over_udp, self.gid) {
             (false, _) => 0,
@@ -108,7 +109,7 @@ pub(crate) struct Counters {
 }
 
 impl Port {
-    /// Returns a port with its link up, for the function with this index.
+    /// Returns a port whose link is up, for the function with this index.
     pub(crate) fn new(kind: PortKind, index: usize) -> Self {
         let mut port = Self {
             kind,
@@ -129,7 +130,7 @@ impl Port {
         port
     }
 
-    /// Resets everything set by the driver.
+    /// Resets everything the driver has set.
     pub(crate) fn forget(&mut self) {
         self.roce = [None; ROCE_ADDRESSES];
         self.lists = Default::default();
@@ -183,12 +184,12 @@ impl Port {
         }
     }
 
-    /// Returns whether this is one of the port's GIDs.
+    /// Returns whether `gid` is one of the port's GIDs.
     pub fn has_gid(&self, gid: &Gid) -> bool {
         (0..ROCE_ADDRESSES).any(|index| self.gid(index).as_ref() == Some(gid))
     }
 
-    /// Returns the MAC addresses of a GID of the port.
+    /// Returns the MAC addresses that belong to one of the port's GIDs.
     pub(crate) fn macs_of(&self, gid: &Gid) -> impl Iterator<Item = Mac> {
         self.roce.iter().flatten().filter(|address| address.gid == *gid).map(|address| address.mac)
     }
@@ -203,7 +204,7 @@ impl Port {
         self.roce.get(index)?.as_ref()
     }
 
-    /// Sets an entry of the RoCE address table, or clears it with an address of zeros. Returns
+    /// Sets an entry of the RoCE address table; an address of all zeros clears the entry. Returns
     /// whether the index is valid.
     pub(crate) fn set_roce_address(&mut self, index: usize, layout: &[u8]) -> bool {
         let Some(place) = self.roce.get_mut(index) else { return false };
@@ -224,8 +225,9 @@ impl Port {
         true
     }
 
-    /// Returns whether the port receives its own frame: the destination is a group, the MAC address
-    /// of the port's context or an address in the driver's lists.
+    /// Returns whether the port receives its own frame. It does if the destination is a group, the
+    /// MAC address in the port's context or an address in the driver's lists, unless the driver has
+    /// disabled this loopback.
     pub(crate) fn loops_back(&self, frame: &[u8]) -> bool {
         if crate::frame::is_group(frame) {
             return !nic_vport_context::DISABLE_MC_LOCAL_LB.is_set(&self.nic);
@@ -240,29 +242,29 @@ impl Port {
         is_own && !nic_vport_context::DISABLE_UC_LOCAL_LB.is_set(&self.nic)
     }
 
-    /// Returns the maximum Ethernet frame length, with checksum.
+    /// Returns the maximum Ethernet frame length, with checksum, in bytes.
     pub(crate) fn longest_frame(&self) -> usize {
         self.longest_frame as usize
     }
 
-    /// Sets the maximum Ethernet frame length.
+    /// Sets the maximum Ethernet frame length, with checksum, in bytes.
     pub(crate) fn set_longest_frame(&mut self, bytes: u32) {
         self.longest_frame = bytes.min(MAX_FRAME);
     }
 }
 
-/// RoCE version 2 in the RoCE address table.
+/// The value for RoCE version 2 in the RoCE address table.
 pub(crate) const ROCE_V2: u32 = 2;
 
 impl Counters {
-    /// Counts a packet sent.
+    /// Counts a sent packet.
     pub(crate) fn sent(&mut self, bytes: usize, multicast: bool) {
         self.sent_packets += 1;
         self.sent_bytes += bytes as u64;
         self.sent_multicast += u64::from(multicast);
     }
 
-    /// Counts a packet received.
+    /// Counts a received packet.
     pub(crate) fn received(&mut self, bytes: usize, multicast: bool) {
         self.received_packets += 1;
         self.received_bytes += bytes as u64;

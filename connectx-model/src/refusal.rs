@@ -1,8 +1,8 @@
-//! [`Refusal`]: the reason why a command is rejected.
+//! [`Refusal`]: why a command is rejected.
 
 use crate::complaint::Rule;
 
-/// Status of a rejected command: byte 0 of its output, which is 0 after success.
+/// Status of a rejected command: byte 0 of the command's output, which is 0 on success.
 ///
 /// # References
 /// PRM, "command return status"
@@ -20,7 +20,7 @@ pub(crate) enum Status {
     BadIndex = 0x0a,
     NoResources = 0x0f,
     BadQpState = 0x10,
-    /// The new size is below the number of waiting completions.
+    /// The new size is below the number of unread completions.
     BadCqSize = 0x40,
     BadInputLength = 0x50,
     BadOutputLength = 0x51,
@@ -36,14 +36,14 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// Returns a refusal of a command that breaks a rule.
+    /// Returns the refusal of a command that breaks a rule.
     pub(crate) fn broken(status: Status, rule: Rule, what: impl Into<String>) -> Self {
         // Firmware defines the syndromes, and drivers only print them. These values are
         // recognisable as the model's.
         Self { status, syndrome: 0x00c0_0000 | rule as u32, complaint: Some((rule, what.into())) }
     }
 
-    /// Returns a refusal without a broken rule: a resource ran out, or the driver probes for a
+    /// Returns a refusal that breaks no rule: a resource ran out, or the driver probes for a
     /// feature.
     pub(crate) fn fair(status: Status) -> Self {
         Self { status, syndrome: 0x00c1_0000 | status as u32, complaint: None }

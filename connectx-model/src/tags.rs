@@ -1,4 +1,4 @@
-//! [`Tags`]: the matching list of a shared receive queue with tag matching.
+//! [`Tags`]: the matching list of a shared receive queue.
 //!
 //! ```text
 //!   APPEND ──► listed, oldest first ──► consumed by a message ──► its data has arrived: free
@@ -6,10 +6,10 @@
 //! ```
 //! The first entry has index 0; each APPEND names the index of the next entry. Messages and entries
 //! meet in either order, so the device counts messages without a match (its phase) and software
-//! reports how many of them it has handled (its phase). An entry takes part once both are equal:
-//! before that, software may hold an older message for it.
+//! reports how many of them it has handled (its phase). An entry takes part in matching once both
+//! phases are equal: before that, software may hold an older message for it.
 //!
-//! Invariant: an index is listed or consumed at most once.
+//! Invariant: an index is in at most one of `listed` and `consumed`, and at most once.
 //!
 //! # References
 //! rdma-core `Documentation/tag_matching.md`, `providers/mlx5/qp.c` (`mlx5_post_srq_ops`),
@@ -22,19 +22,19 @@ use roce::engine::Sge;
 /// A matching list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tags {
-    /// Number of indexes, log2.
+    /// Number of indexes in the list, log2.
     pub(crate) log_size: u32,
-    /// Whether the device executes rendezvous of expected messages.
+    /// Whether the device executes rendezvous for expected messages.
     pub(crate) rendezvous: bool,
-    /// Index of the next entry.
+    /// The index of the next entry.
     pub(crate) next: u16,
-    /// Number of unexpected messages handled by software.
+    /// Number of unexpected messages that software has handled.
     pub(crate) software: u16,
-    /// Number of unexpected messages.
+    /// Number of unexpected messages the device has counted.
     pub(crate) hardware: u16,
     /// Listed entries, oldest first.
     listed: Vec<Listed>,
-    /// Entries with an unfinished message, by index.
+    /// The entries that have an unfinished message, by index.
     consumed: BTreeMap<u16, Consumed>,
 }
 
@@ -48,23 +48,23 @@ struct Listed {
     enabled: bool,
 }
 
-/// An entry with its message.
+/// An entry a message has matched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Consumed {
-    /// Queue pair that receives the message.
+    /// The queue pair that receives the message.
     pub(crate) qpn: u32,
     pub(crate) buffer: Option<Sge>,
-    /// Tag-matching header of the message.
+    /// The tag matching header of the message.
     pub(crate) header: [u8; HEADER],
     pub(crate) transfer: Transfer,
 }
 
-/// The path of a message into the buffer of its entry.
+/// The way a message gets into the buffer of its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transfer {
-    /// The message has one packet, which holds the data.
+    /// The message has one packet, which contains the data.
     Whole,
-    /// Further packets hold the rest of the data.
+    /// Further packets contain the rest of the data.
     Packets,
     /// The device reads the data from the sender's memory.
     Read(Remote),
@@ -72,38 +72,38 @@ pub(crate) enum Transfer {
     Software,
 }
 
-/// The sender's memory of a rendezvous.
+/// The sender's memory in a rendezvous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Remote {
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
     pub(crate) length: u32,
-    /// Its bytes in the request.
+    /// The bytes in the request that name this memory.
     pub(crate) header: [u8; REMOTE],
 }
 
-/// Kind of a message, by its header.
+/// The kind of a message, according to its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     /// A message without a tag.
     Untagged,
-    /// Data follow the header.
+    /// The data follows the header.
     Eager { tag: u64 },
     /// The header names the sender's memory.
     Rendezvous { tag: u64, remote: Remote },
 }
 
-/// Bytes of a tag-matching header: operation, reserved, application context, tag.
+/// Size of a tag matching header in bytes: operation, reserved, application context, tag.
 pub(crate) const HEADER: usize = 16;
-/// Bytes of a rendezvous header: address, key, length.
+/// Size of a rendezvous header in bytes: address, key, length.
 pub(crate) const REMOTE: usize = 16;
-/// Longest rendezvous request, with data for software.
+/// Maximum length of a rendezvous request in bytes, including data for software.
 ///
 /// # References
 /// Linux `drivers/infiniband/hw/mlx5/mlx5_ib.h`, `MLX5_TM_MAX_RNDV_MSG_SIZE`
 pub(crate) const LONGEST_REQUEST: usize = 64;
 
-/// Operations of tag-matching headers.
+/// The operations in tag matching headers.
 ///
 /// # References
 /// rdma-core `libibverbs/tm_types.h`
@@ -117,8 +117,8 @@ impl Message {
     /// Reads the header at the start of a message's first packet.
     ///
     /// A truncated header has no tag. A rendezvous request without a second header, or longer than
-    /// [`LONGEST_REQUEST`], goes to software like a message without a tag, because the behaviour of
-    /// a device is unknown in this case.
+    /// [`LONGEST_REQUEST`], goes to software like a message without a tag, because it is not known
+    /// how a device behaves in this case.
     pub(crate) fn read(packet: &[u8], whole: bool) -> Self {
         let Some((header, rest)) = packet.split_first_chunk::<HEADER>() else { return Self::Untagged };
         let tag = header.last_chunk().map_or(0, |tag| u64::from_be_bytes(*tag));
@@ -157,7 +157,7 @@ impl Tags {
         Self { log_size, rendezvous, ..Self::default() }
     }
 
-    /// Records the number of unexpected messages handled by software.
+    /// Records the number of unexpected messages that software has handled.
     pub(crate) fn report(&mut self, software: u16) {
         self.software = software;
         if self.in_step() {
@@ -169,10 +169,10 @@ impl Tags {
         self.software == self.hardware
     }
 
-    /// Appends an entry and returns its index. `next` is the index of the entry after it.
+    /// Appends an entry and returns its index. `next` becomes the index of the next entry.
     ///
     /// # Errors
-    /// The violation: `next` is not an index of the list, or is in use.
+    /// A description of the violation: `next` is not an index of the list, or is in use.
     pub(crate) fn append(
         &mut self,
         next: u16,
@@ -195,7 +195,7 @@ impl Tags {
     /// Removes a listed entry. Returns whether it was listed.
     ///
     /// # Errors
-    /// The violation: the index is not in the list's range.
+    /// A description of the violation: the index is not in the list's range.
     pub(crate) fn remove(&mut self, index: u16) -> Result<bool, String> {
         if u32::from(index) >= 1 << self.log_size {
             return Err(format!("index {index} of a list of 2^{}", self.log_size));
@@ -209,7 +209,7 @@ impl Tags {
         self.consumed.contains_key(&index) || self.listed.iter().any(|entry| entry.index == index)
     }
 
-    /// Takes the oldest matching entry off the list. Returns its index and its buffer.
+    /// Removes the oldest matching entry from the list. Returns its index and its buffer.
     pub(crate) fn take(&mut self, message: &Message) -> Option<(u16, Option<Sge>)> {
         let tag = message.tag()?;
         let at = self.listed.iter().position(|entry| entry.enabled && tag & entry.mask == entry.tag)?;
@@ -227,12 +227,12 @@ impl Tags {
         self.consumed.get(&index)
     }
 
-    /// Frees an entry after the end of its message.
+    /// Frees an entry once its message has ended, and returns it.
     pub(crate) fn end(&mut self, index: u16) -> Option<Consumed> {
         self.consumed.remove(&index)
     }
 
-    /// Returns the entries consumed by this queue pair's messages.
+    /// Returns the indexes of the entries that this queue pair's messages have matched.
     pub(crate) fn for_qp(&self, qpn: u32) -> Vec<u16> {
         self.consumed.iter().filter(|(_, entry)| entry.qpn == qpn).map(|(index, _)| *index).collect()
     }

@@ -1,4 +1,4 @@
-//! [`Driver`]: a small driver for tests, on plain memory. It executes both right and wrong
+//! [`Driver`]: a small driver for tests, on plain memory. It executes both valid and invalid
 //! requests.
 //!
 //! ```text
@@ -7,7 +7,7 @@
 //! let out = driver.ok(&input(0x800, 0x10), 0x10);   // a command that must work
 //! driver.refused(&input(0x801, 0x10), 0x10, Rule::CommandObject);
 //! ```
-//! [`Host`] is the driver alone, for tests that hold the function elsewhere.
+//! [`Host`] is the driver without a function, for tests that keep the function elsewhere.
 //!
 //! Invariant: a dropped driver has no complaint that its test did not expect.
 
@@ -25,13 +25,13 @@ use crate::layout::{Field, dword, eqe, put};
 use crate::port::PortKind;
 use crate::trace::Trace;
 
-/// Bytes of memory.
+/// Size of memory in bytes.
 const MEMORY: usize = 32 << 20;
-/// Bytes of a page.
+/// Size of a page in bytes.
 pub(crate) const PAGE: u64 = 0x1000;
-/// Entries of the event queues created by [`Host::boot`], log2.
+/// Number of entries in the event queues that [`Host::boot`] creates, log2.
 const LOG_EQ: u32 = 8;
-/// Doorbell registers of a UAR page.
+/// Offsets of doorbell registers in a UAR page.
 const EQ_ARM: u64 = 0x40;
 
 /// A function and its driver.
@@ -46,18 +46,18 @@ pub(crate) struct Driver {
 pub(crate) struct Host {
     pub(crate) bus: PlainBus,
     pub(crate) now: Time,
-    /// Allocated UAR page, after [`Host::boot`].
+    /// The allocated UAR page, valid after [`Host::boot`].
     pub(crate) uar: u32,
-    /// Event queue for all events except completions and command completions.
+    /// The event queue for all events except completions and command completions.
     pub(crate) events: Option<EventQueue>,
-    /// Event queue for completions.
+    /// The event queue for completions.
     pub(crate) completions: Option<EventQueue>,
     next_page: u64,
     queue: u64,
     token: u8,
 }
 
-/// An event queue, from its driver's side.
+/// An event queue from its driver's point of view.
 #[derive(Clone, Debug)]
 pub(crate) struct EventQueue {
     pub(crate) eqn: u32,
@@ -66,15 +66,15 @@ pub(crate) struct EventQueue {
     pub(crate) consumer: u32,
 }
 
-/// Returns an input of this length, all 0 except the opcode.
+/// Returns an input of this length that is all 0 except for the opcode.
 pub(crate) fn input(opcode: u16, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     command_in::OPCODE.set(&mut bytes, opcode);
     bytes
 }
 
-/// Returns input of CREATE_MKEY for `len` bytes of device memory, in the Linux driver's form, with
-/// additional or different fields.
+/// Returns a CREATE_MKEY input for `len` bytes of device memory, in the Linux driver's form, with
+/// some fields changed.
 pub(crate) fn memic_key(pd: u32, start: u64, len: u64, changes: &[(Field, u64)]) -> Vec<u8> {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes_mut(&mut input);
@@ -93,7 +93,7 @@ pub(crate) fn memic_key(pd: u32, start: u64, len: u64, changes: &[(Field, u64)])
 }
 
 impl Driver {
-    /// Returns a function after power-on, and memory.
+    /// Returns a function in its state after power-on, with memory.
     pub(crate) fn new(port: PortKind) -> Self {
         let host = Host::new();
         let config = Config { index: 0, port, scatter_to_cqe: true };
@@ -112,7 +112,7 @@ impl Driver {
         driver
     }
 
-    /// Executes a command and returns its output with any status.
+    /// Executes a command and returns its output, whatever its status.
     pub(crate) fn command(&mut self, input: &[u8], out_len: usize) -> Vec<u8> {
         self.host.command(&mut self.function, input, out_len)
     }
@@ -148,12 +148,12 @@ impl Driver {
         u32::from_be_bytes(bytes)
     }
 
-    /// Returns the next event of the queue for all events except completions.
+    /// Returns the next event from the queue for all events except completions.
     pub(crate) fn event(&mut self) -> Option<[u8; 64]> {
         self.host.events.as_mut()?.next(&self.host.bus)
     }
 
-    /// Returns the next event of the queue for completions.
+    /// Returns the next event from the queue for completions.
     pub(crate) fn completion_event(&mut self) -> Option<[u8; 64]> {
         self.host.completions.as_mut()?.next(&self.host.bus)
     }
@@ -188,7 +188,7 @@ impl Host {
         start
     }
 
-    /// Boots a function like a driver does: command queue, pages, INIT_HCA, a UAR page, armed event
+    /// Boots a function as a driver does: command queue, pages, INIT_HCA, a UAR page, armed event
     /// queues.
     pub(crate) fn boot(&mut self, function: &mut Function<PlainBus>) {
         self.set_queue(function);
@@ -209,7 +209,7 @@ impl Host {
         self.bus.take_raised();
     }
 
-    /// Gives the requested pages, at boot (1) or for INIT_HCA (2).
+    /// Gives the function the pages it requests, at boot (1) or for INIT_HCA (2).
     pub(crate) fn give_pages(&mut self, function: &mut Function<PlainBus>, when: u32) {
         let wanted =
             query_pages_out::NUM_PAGES.get32(&self.ok(function, &set(input(0x107, 0x10), 0x04, when), 0x10));
@@ -223,7 +223,7 @@ impl Host {
         self.ok(function, &give, 0x10);
     }
 
-    /// Creates an event queue of contiguous pages.
+    /// Creates an event queue in contiguous pages.
     pub(crate) fn create_eq(
         &mut self,
         function: &mut Function<PlainBus>,
@@ -236,7 +236,8 @@ impl Host {
         EventQueue { eqn, buffer, log_size, consumer: 0 }
     }
 
-    /// Returns the input to create an event queue and the address of its buffer.
+    /// Returns the input that creates an event queue, together with the address of the queue's
+    /// buffer.
     pub(crate) fn eq_request(&mut self, log_size: u32, vector: u32, events: u64) -> (Vec<u8>, u64) {
         let bytes = 64u64 << log_size;
         let pages = bytes.div_ceil(PAGE);
@@ -284,7 +285,7 @@ impl Host {
         output
     }
 
-    /// Executes a command in the first entry of the queue. Returns its output with any status.
+    /// Executes a command in the first entry of the queue. Returns its output, whatever its status.
     pub(crate) fn command(
         &mut self,
         function: &mut Function<PlainBus>,
@@ -297,7 +298,7 @@ impl Host {
         self.output(&done)
     }
 
-    /// Returns an entry with mailboxes, ready for the device.
+    /// Returns a command entry with its mailboxes, ready for the device.
     pub(crate) fn entry(&mut self, input: &[u8], out_len: usize) -> [u8; command_entry::SIZE] {
         self.token = self.token.wrapping_add(1).max(1);
         let mut entry = [0; command_entry::SIZE];
@@ -315,8 +316,8 @@ impl Host {
         entry
     }
 
-    /// Returns the address of a chain of mailboxes with these bytes and the current token; 0
-    /// without bytes.
+    /// Returns the address of a chain of mailboxes that hold these bytes, with the current token; 0
+    /// if there are no bytes.
     fn mailboxes(&mut self, bytes: &[u8]) -> u64 {
         let chunks: Vec<&[u8]> = bytes.chunks(mailbox::DATA.len).collect();
         let first = if chunks.is_empty() { 0 } else { self.alloc(chunks.len() as u64) };
@@ -333,8 +334,8 @@ impl Host {
         first
     }
 
-    /// Passes an entry to the device and rings. Returns the entry afterwards. Mailboxes stay
-    /// allocated.
+    /// Passes an entry to the device and rings. Returns the entry as the device leaves it.
+    /// Mailboxes stay allocated.
     pub(crate) fn submit(
         &mut self,
         function: &mut Function<PlainBus>,
@@ -350,7 +351,7 @@ impl Host {
         done
     }
 
-    /// Returns the output of a completed entry.
+    /// Returns the output a completed entry refers to.
     pub(crate) fn output(&mut self, entry: &[u8; command_entry::SIZE]) -> Vec<u8> {
         let len = command_entry::OUTPUT_LENGTH.get(entry) as usize;
         let mut output = command_entry::OUTPUT_INLINE.bytes(entry).to_vec();
@@ -374,7 +375,7 @@ pub(crate) fn set(mut input: Vec<u8>, offset: usize, bits: u32) -> Vec<u8> {
 }
 
 impl EventQueue {
-    /// Returns the next entry, if the device has written one.
+    /// Returns the next entry if the device has written one.
     pub(crate) fn next(&mut self, bus: &PlainBus) -> Option<[u8; 64]> {
         let index = self.consumer & ((1 << self.log_size) - 1);
         let mut entry = [0; 64];

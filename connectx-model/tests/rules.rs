@@ -16,7 +16,7 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns the tests of a file: all of it, or the part at its end.
+/// Returns the text of a file's tests: the whole file, or the part at its end.
 fn tests_of<'a>(path: &Path, text: &'a str) -> &'a str {
     let all_tests = path.components().any(|part| {
         let name = part.as_os_str();

@@ -1,4 +1,4 @@
-//! [`Bench`]: a function in plain memory, for tests of commands.
+//! [`Bench`]: a function in plain memory, for testing commands.
 
 use crate::bus::PlainBus;
 use crate::cmd::Status;
@@ -57,7 +57,7 @@ impl Bench {
         output
     }
 
-    /// Sends a command that must end with this status and break this rule.
+    /// Sends a command that must fail with this status and break this rule.
     #[track_caller]
     pub(crate) fn refused(&mut self, input: impl AsRef<[u8]>, status: Status, rule: Rule) {
         let (got, output) = self.send(input.as_ref());
@@ -67,7 +67,7 @@ impl Bench {
         assert!(output.iter().skip(8).all(|byte| *byte == 0), "a refused command answers nothing");
     }
 
-    /// Sends a command that must end with this status and break no rule.
+    /// Sends a command that must fail with this status and break no rule.
     #[track_caller]
     pub(crate) fn unlucky(&mut self, input: impl AsRef<[u8]>, status: Status) {
         let (got, _) = self.send(input.as_ref());
@@ -79,7 +79,7 @@ impl Bench {
         self.host.alloc(1)
     }
 
-    /// Returns a page list of `count` new pages.
+    /// Returns a page list with `count` new pages.
     pub(crate) fn pages(&mut self, count: usize) -> Vec<u8> {
         (0..count).flat_map(|_| self.page().to_be_bytes()).collect()
     }
@@ -88,7 +88,7 @@ impl Bench {
         alloc_pd_out::PD.get32(&self.ok(input(0x800, 16)))
     }
 
-    /// Returns input of CREATE_CQ, with a list of 4 KiB pages.
+    /// Returns a CREATE_CQ input, with a list of 4 KiB pages.
     pub(crate) fn create_cq(&mut self, log_size: u32, entry_size: usize) -> Vec<u8> {
         let mut input = input(0x400, create_cq_in::PAS);
         let (uar, eqn, record) = (self.uar, self.eqn, self.page());
@@ -107,7 +107,7 @@ impl Bench {
         create_cq_out::CQN.get32(&self.ok(input))
     }
 
-    /// Returns input of CREATE_XRC_SRQ for 16 receives of 32 bytes.
+    /// Returns a CREATE_XRC_SRQ input for 16 receives of 32 bytes.
     pub(crate) fn create_xrc_srq(&mut self, cqn: u32) -> Vec<u8> {
         let mut input = input(0x705, create_xrc_srq_in::PAS);
         let (pd, xrcd, record) = (self.pd, self.xrcd, self.page());
@@ -128,14 +128,14 @@ impl Bench {
     }
 }
 
-/// Returns an input whose third dword names an object.
+/// Returns an input whose third dword holds an object number.
 pub(crate) fn naming(opcode: u16, number: u32) -> Vec<u8> {
     let mut input = input(opcode, 16);
     input[8..12].copy_from_slice(&number.to_be_bytes());
     input
 }
 
-/// Sets a bit that the table leaves unnamed.
+/// Sets a bit the table does not name.
 pub(crate) fn stray(table: &Table, bytes: &mut [u8]) {
     let offset = (0..table.size).step_by(4).find(|offset| table.known(*offset) != u32::MAX).unwrap();
     let bit = 1 << (!table.known(offset)).trailing_zeros();

@@ -1,9 +1,9 @@
 //! Ethernet send and receive queues: CREATE, MODIFY, DESTROY and QUERY of SQ and RQ, and the rates
-//! of send queues. `tir` has the objects between them and the wire.
+//! of send queues. `tir` handles the objects between the queues and the wire.
 //!
-//! The data path checks the protection domain of a queue, not these commands. Two queues of the
-//! driver's netdev have none and never access memory: the drop queue, and the queue used to probe
-//! write combining.
+//! A queue's protection domain is checked by the data path, not by these commands. Two queues of
+//! the driver's netdev have no domain and never access memory: the drop queue, and the queue that
+//! probes write combining.
 
 use crate::bus::Bus;
 use crate::caps::{LOG_MAX_RQ, LOG_MAX_SQ, PACING_RATES, PACING_TABLE};
@@ -88,7 +88,7 @@ pub(super) fn create_sq<B: Bus>(
     Ok(())
 }
 
-/// Returns the state requested by a context.
+/// Returns the state a context requests.
 fn state(number: u64) -> Result<QueueState, Refusal> {
     QueueState::from_number(number).ok_or_else(|| bad(format!("state {number}")))
 }
@@ -100,7 +100,7 @@ fn new_state(number: u64) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the state after a transition; `believed` is the current state as the driver sees it.
+/// Returns the state after a transition; `believed` is the current state according to the driver.
 fn transition(now: QueueState, believed: u64, next: u64) -> Result<QueueState, Refusal> {
     let (believed, next) = (state(believed)?, state(next)?);
     let wrong = |what| Refusal::broken(Status::BadResourceState, Rule::CommandState, what);
@@ -113,7 +113,7 @@ fn transition(now: QueueState, believed: u64, next: u64) -> Result<QueueState, R
     Ok(next)
 }
 
-/// Fields that MODIFY_SQ changes besides the state: the index of the rate.
+/// Bit for the field that MODIFY_SQ changes besides the state: the index of the rate.
 const MODIFY_RATE: u64 = 1;
 
 /// Rejects rates on a port without frames.
@@ -124,9 +124,9 @@ fn needs_rates<B: Bus>(core: &Core<B>) -> Result<(), Refusal> {
     }
 }
 
-/// Writes an entry of the rate table, or clears it with a rate of 0. An entry may be cleared while
-/// queues use it, as Linux does for its netdev (`mlx5e_set_sq_maxrate`). These queues then send
-/// without a limit.
+/// Writes an entry of the rate table; a rate of 0 clears the entry. A driver may clear an entry
+/// while queues use it, as Linux does for its netdev (`mlx5e_set_sq_maxrate`). These queues then
+/// send without a limit.
 pub(super) fn set_pp_rate_limit<B: Bus>(
     function: &mut Function<B>,
     input: &[u8],
@@ -278,8 +278,8 @@ pub(super) fn create_rq<B: Bus>(
     Ok(())
 }
 
-/// Fields that MODIFY_RQ changes besides the state: VLAN stripping, frame check sequence, counter
-/// set.
+/// Bits for the fields that MODIFY_RQ changes besides the state: VLAN stripping, frame check
+/// sequence, counter set.
 const MODIFY_VSD: u64 = 1 << 1;
 const MODIFY_COUNTERS: u64 = 1 << 3;
 

@@ -1,13 +1,13 @@
-//! The command interface: the commands of the driver's command queue.
+//! The command interface: the commands in the driver's command queue.
 //!
 //! | module | commands |
 //! |---|---|
 //! | `table` | all commands, one row each |
 //! | `queue` | entries, mailboxes, completion |
-//! | `hca` | life of the function: enabling, ISSI, pages, capabilities, UARs, counters |
+//! | `hca` | lifecycle of the function: enabling, ISSI, pages, capabilities, UARs, counters |
 //! | `eq` | event queues |
-//! | `pd`, `mkey`, `memic`, `cq`, `qp`, `srq` | objects of the data path |
-//! | `context` | checks shared by the contexts of all queues |
+//! | `pd`, `mkey`, `memic`, `cq`, `qp`, `srq` | data path objects |
+//! | `context` | checks that the contexts of all queues share |
 //! | `vport` | the port: contexts, GIDs, partition keys, RoCE addresses, MADs |
 //! | `register` | registers behind ACCESS_REG |
 //! | `eth`, `tir`, `steering` | Ethernet queues, objects between them and the wire, flow tables |
@@ -49,7 +49,7 @@ impl<B: Bus> Function<B> {
         let mut output = vec![0; out_len];
         let opcode = command_in::OPCODE.get(input) as u16;
         let name = command::<B>(opcode).map_or("unknown", |command| command.name);
-        // Completions of earlier doorbells precede the command's effects on their queue.
+        // Completions for earlier doorbells are written before the command affects their queue.
         self.core.close_all();
         let injected = self.core.faults.command(opcode);
         let (status, syndrome) = match injected {
@@ -65,7 +65,7 @@ impl<B: Bus> Function<B> {
                 }
             },
         };
-        // The driver may look for completions once the command has ended.
+        // The driver may look for completions as soon as the command has ended.
         self.core.close_all();
         command_out::STATUS.set(&mut output, status);
         command_out::SYNDROME.set(&mut output, syndrome);
@@ -74,7 +74,7 @@ impl<B: Bus> Function<B> {
         output
     }
 
-    /// Makes the checks common to all commands, then executes one.
+    /// Makes the checks that are common to all commands, then executes one.
     fn run(&mut self, opcode: u16, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
         let Some(command) = command::<B>(opcode) else {
             return Err(Refusal::broken(Status::BadOp, Rule::CommandOpcode, "unknown opcode"));

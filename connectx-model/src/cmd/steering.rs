@@ -1,5 +1,5 @@
-//! Flow steering: CREATE, MODIFY, DESTROY and QUERY of flow tables, groups, entries and counters;
-//! roots.
+//! Flow steering: CREATE, MODIFY, DESTROY and QUERY of flow tables, groups, entries and counters,
+//! and the roots.
 //!
 //! The data path is in [`eth::steering`](crate::state::steering).
 
@@ -16,27 +16,27 @@ use crate::state::steering::{
     Destination, FlowEntry, FlowGroup, FlowTable, MATCH_SIZE, MAX_PARTS, MAX_TABLES, RECEIVE,
 };
 
-/// Maximum number of counters of an entry, as QUERY_HCA_CAP reports.
+/// Maximum number of counters per entry, as QUERY_HCA_CAP reports it.
 const MAX_COUNTERS: usize = 1;
-/// Kinds of tables: received and sent frames, received and sent RDMA.
+/// The kinds of tables: received and sent frames, received and sent RDMA.
 const KINDS: [u64; 4] = [RECEIVE as u64, 1, 7, 8];
-/// Action for a frame without a matching entry: the default one, or another table.
+/// Actions for a frame without a matching entry: the default action, or another table.
 const MISS_DEFAULT: u64 = 0;
 const MISS_FORWARD: u64 = 1;
-/// Field select of MODIFY_FLOW_TABLE: the miss action.
+/// Bit for the field that MODIFY_FLOW_TABLE changes: the miss action.
 const MODIFY_MISS: u64 = 1;
-/// Operation of SET_FLOW_TABLE_ROOT to remove the root.
+/// The SET_FLOW_TABLE_ROOT operation that removes the root.
 const DISCONNECT: u64 = 1;
-/// Actions of an entry.
+/// Actions in an entry.
 const ALLOW: u32 = 1;
 const DROP: u32 = 2;
 const FORWARD: u32 = 4;
 const COUNT: u32 = 8;
-/// Kinds of destinations.
+/// The kinds of destinations.
 const TO_TABLE: u32 = 1;
 const TO_TIR: u32 = 2;
-/// Fields that SET_FLOW_TABLE_ENTRY changes in an existing entry: action, tag, destinations,
-/// counters.
+/// Bits for the fields that SET_FLOW_TABLE_ENTRY changes in an existing entry: action, tag,
+/// destinations, counters.
 const CHANGES: u64 = 0xf;
 
 /// Returns the table with this id and kind.
@@ -45,7 +45,7 @@ fn table(eth: &mut Ethernet, kind: u64, id: u32) -> Result<&mut FlowTable, Refus
     table.ok_or_else(|| missing(format!("flow table {id:#x} of kind {kind}")))
 }
 
-/// Returns the next table after a miss.
+/// Returns the table a frame goes to after a miss, if any.
 fn miss(eth: &Ethernet, kind: u64, level: u8, action: u64, id: u32) -> Result<Option<u32>, Refusal> {
     match action {
         MISS_DEFAULT => Ok(None),
@@ -61,7 +61,7 @@ fn miss(eth: &Ethernet, kind: u64, level: u8, action: u64, id: u32) -> Result<Op
     }
 }
 
-/// Rejects tables of other functions: the model has no switch.
+/// Rejects tables that belong to other functions: the model has no switch.
 fn own(fields: &[Field], input: &[u8]) -> Result<(), Refusal> {
     none_of(fields, input)
 }
@@ -202,8 +202,8 @@ pub(super) fn set_root<B: Bus>(
     Ok(())
 }
 
-/// Checks that the limit of all tables permits a group or an entry of `parts` parts, in place of
-/// one of `had` parts.
+/// Checks that the limit on all tables permits a group or an entry with `parts` parts, in place of
+/// one with `had` parts.
 fn room(eth: &mut Ethernet, had: usize, parts: usize) -> Result<(), Refusal> {
     let parts = eth.steering.parts.saturating_sub(had) + parts;
     if parts > MAX_PARTS {
@@ -335,7 +335,7 @@ fn entry(eth: &Ethernet, kind: u64, level: u8, input: &[u8]) -> Result<FlowEntry
     if destinations > 1 << LOG_MAX_DESTINATION || counters > MAX_COUNTERS {
         return Err(bad(format!("{destinations} destinations and {counters} counters")));
     }
-    // The driver's list may be longer than its entries.
+    // The driver's list may be longer than the number of its entries.
     if destinations + counters > list.len() / dest_format_struct::SIZE {
         return Err(bad(format!(
             "{destinations} destinations and {counters} counters in {} bytes",

@@ -1,8 +1,8 @@
-//! The table of commands: one row for each, with all the dispatcher needs.
+//! The table of commands: one row per command, with all the dispatcher needs.
 //!
 //! To add a command, write its structures in [`layout`](crate::layout), its handler in the file of
-//! its family and one row here. Dispatch, its checks, traces and the names in fault lines follow
-//! from the row.
+//! its family and one row here. Dispatch, checks, traces and the names in fault lines follow from
+//! the row.
 //!
 //! ```text
 //! 0x108 "MANAGE_PAGES" manage_pages_in -> manage_pages_out
@@ -12,15 +12,15 @@
 //! | part of a row | meaning | if absent |
 //! |---|---|---|
 //! | `0x108 "MANAGE_PAGES"` | opcode and name | |
-//! | `manage_pages_in` | input structure: its length and its reserved bits | |
+//! | `manage_pages_in` | input structure, for its length and its reserved bits | |
 //! | `-> manage_pages_out` | output structure, or its minimum number of bytes | |
 //! | `= manage_pages` | handler | |
-//! | `in [...]` | stages of the function that permit it | `in [Initialised]` |
+//! | `in [...]` | stages of the function that permit the command | `in [Initialised]` |
 //! | `modifiers 0..=2` | accepted values of `op_mod` | only 0 |
 //! | `list "pages"` | items after the structure; the handler checks the length | no list |
 //!
-//! An input without a list has exactly the length of its structure, as sent by Linux 6.1 to 7.2. A
-//! family opens with the modules of its handlers and of its structures (`tir, eth`).
+//! An input without a list has exactly the length of its structure, as Linux 6.1 to 7.2 send it.
+//! Each family starts with the modules that hold its handlers and its structures (`tir, eth`).
 //!
 //! Invariant: each opcode and each name occurs in only one row.
 //!
@@ -44,7 +44,7 @@ pub(crate) struct Command<B: Bus> {
     pub(crate) input: &'static Table,
     /// Items of the list after the input structure, if there is one.
     pub(crate) list: Option<&'static str>,
-    /// The minimum number of bytes of the output.
+    /// Minimum length of the output in bytes.
     pub(crate) output: usize,
     /// Stages of the function that permit the command.
     pub(crate) stages: &'static [Stage],
@@ -55,11 +55,11 @@ pub(crate) struct Command<B: Bus> {
 
 /// Handler: executes a command on its input and fills its output.
 ///
-/// The output is zeroed and as long as the driver's room for it. The caller sets status and
+/// The output is zeroed and as long as the driver's space for it. The caller sets status and
 /// syndrome.
 pub(crate) type Run<B> = fn(&mut Function<B>, &[u8], &mut [u8]) -> Result<(), Refusal>;
 
-/// Returns the command of an opcode.
+/// Returns the command with this opcode.
 pub(crate) fn command<B: Bus>(opcode: u16) -> Option<&'static Command<B>> {
     Command::ALL.iter().find(|command| command.opcode == opcode)
 }
@@ -71,7 +71,7 @@ macro_rules! table {
         $(, in $stages:tt)? $(, modifiers $modifiers:expr)? $(, list $list:literal)?;
     )* })*) => {
         impl<B: Bus> Command<B> {
-            /// All commands, in the order of the table.
+            /// All commands, in table order.
             pub(crate) const ALL: &[Self] = &[$($( Command {
                 opcode: $opcode,
                 name: $name,

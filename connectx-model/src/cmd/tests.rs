@@ -115,7 +115,7 @@ fn a_refusal_fills_status_and_syndrome_only() {
     assert_eq!(output[8..], [0; 0x18]);
 }
 
-/// Pseudorandom numbers, the same in every run.
+/// Pseudorandom numbers that are the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -149,13 +149,13 @@ fn every_command_of_a_guest_gets_an_answer() {
         for _ in 0..20_000 {
             let Command { opcode, input: table, list, output, .. } =
                 known[numbers.next() as usize % known.len()];
-            // These would end the run.
+            // These commands would end the run.
             if matches!(opcode, 0x103 | 0x105) {
                 continue;
             }
             let list = if list.is_some() { numbers.next() as usize % 8 * 8 } else { 0 };
             let mut request = input(opcode, table.size + list);
-            // Changes a few dwords: only named bits in the table, anything in contexts and lists.
+            // Changes a few dwords: in the table only named bits, in contexts and lists any bits.
             for _ in 0..numbers.next() % 12 {
                 let at = 4 + numbers.next() as usize % (request.len() - 4) / 4 * 4;
                 let value = numbers.dword() & if at < table.size { table.known(at) } else { u32::MAX };

@@ -1,4 +1,4 @@
-//! Execution of lines of the fault language.
+//! Executes lines of the fault language.
 
 use roce::engine::Time;
 
@@ -11,7 +11,7 @@ use crate::state::eq::EventType;
 use crate::trace::{self, format};
 
 impl<B: Bus> Fabric<B> {
-    /// Executes a line of the fault language. Returns the reply in lines; the last one begins
+    /// Executes a line of the fault language. Returns the reply as lines, the last of which begins
     /// with `ok` or `error`.
     pub fn control(&mut self, line: &str, now: Time) -> String {
         let answer = match self.carry_out(line, now) {
@@ -26,7 +26,7 @@ impl<B: Bus> Fabric<B> {
     /// Executes the lines of a script in order. Skips empty lines and lines that begin with `#`.
     ///
     /// # Errors
-    /// The number of the first malformed line and the reason; earlier lines have executed.
+    /// The number of the first malformed line and the reason; earlier lines have been executed.
     pub fn script(&mut self, text: &str, now: Time) -> Result<(), String> {
         for (place, line) in text.lines().enumerate() {
             if line.trim().is_empty() || line.trim_start().starts_with('#') {
@@ -37,16 +37,16 @@ impl<B: Bus> Fabric<B> {
         Ok(())
     }
 
-    /// Returns the number of broken rules since complaints were last taken through the control
+    /// Returns the number of violations since complaints were last taken through the control
     /// channel.
     pub fn complaint_count(&self) -> u64 {
         self.functions.iter().map(|function| function.core.log.complaints.count()).sum()
     }
 
-    /// Executes the lines whose condition is met. Returns whether there were any.
+    /// Executes the script lines whose condition is met. Returns whether there were any.
     pub(crate) fn run_due(&mut self, now: Time) -> bool {
         let mut some = false;
-        // A line may meet the condition of the next one. The loop ends because each line executes
+        // One line may meet the condition of another. The loop ends because each line executes only
         // once.
         loop {
             let due: Vec<String> =
@@ -136,13 +136,13 @@ impl<B: Bus> Fabric<B> {
 }
 
 impl<B: Bus> Function<B> {
-    /// Returns a command's opcode by name.
+    /// Returns the opcode of a command, given its name.
     fn opcode(&self, name: &str) -> Option<u16> {
         Command::<B>::ALL.iter().find(|command| command.name == name).map(|command| command.opcode)
     }
 
     /// Compares two sections of the trace. Returns `ok` and the number of compared lines, or the
-    /// difference in lines that begin with a bar.
+    /// difference as lines that begin with a bar.
     fn compare(&mut self, first: &str, second: &str) -> Result<String, String> {
         let mut section = |mark: &str| {
             let text = self.core.log.trace.section(mark).map_err(|error| format!("{mark}: {error}"))?;
@@ -203,7 +203,7 @@ impl<B: Bus> Function<B> {
                 self.core.event(EventType::InternalError, 0, &[0; 28]);
             }
             Action::Remove => {
-                // A reset ends all activity: without objects the function neither accesses memory
+                // A reset ends all activity: without objects, the function neither accesses memory
                 // nor raises interrupts.
                 self.reset();
                 self.core.faults.remove();
@@ -222,7 +222,7 @@ impl<B: Bus> Function<B> {
             Action::After { condition, count, line } => {
                 self.core.faults.add_rule(condition, count, line).map_err(full)?;
             }
-            // These concern all functions.
+            // These actions concern all functions.
             Action::List | Action::Complaints { .. } => {}
         }
         Ok("ok".into())

@@ -18,7 +18,7 @@ fn register(fabric: &mut Fabric<PlainBus>, offset: usize, now: Time) -> u32 {
     u32::from_be_bytes(bytes)
 }
 
-/// Every syndrome of the manual that is visible to a program.
+/// Every syndrome in the manual a program can see.
 const SYNDROMES: [u32; 14] = [1, 2, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x22, 0x77];
 
 #[test]

@@ -1,5 +1,5 @@
-//! Completion queues at work. A completion is an entry of 64 bytes in guest memory, or the second
-//! half of an entry of 128 bytes.
+//! Completion queues at work. A completion is a 64-byte entry in guest memory, or the second half
+//! of a 128-byte entry.
 //!
 //! ```text
 //! a work request completes ──► entry at the producer index; owner bit = turn of the ring, last
@@ -7,12 +7,12 @@
 //! driver ──► doorbell record: consumer index, arm word
 //!        ──► UAR 0x20: the arm word again, and the queue's number
 //! ```
-//! The arm word's 2-bit sequence number counts the events handled by the driver.
+//! The arm word's 2-bit sequence number counts the events the driver has handled.
 //!
 //! A queue with compression writes several completions as one [block](block). A queue with
 //! moderation raises one event for [several completions](moderation).
 //!
-//! Invariant: entries not yet read by the driver are never overwritten, unless the driver has
+//! Invariant: entries the driver has not read yet are never overwritten, unless the driver has
 //! disabled overrun detection.
 
 pub(crate) mod block;
@@ -30,7 +30,7 @@ use crate::state::cq::{Arm, Cq, Held};
 use crate::state::eq::EventType;
 use crate::trace::format;
 
-/// Bits of a doorbell: the arm word, then the queue number.
+/// The fields of a doorbell: the arm word, then the queue number.
 mod arm {
     use crate::layout::Field;
 
@@ -43,8 +43,8 @@ mod arm {
 }
 
 impl<B: Bus> Core<B> {
-    /// Reads the consumer index. Returns the last valid one and whether the doorbell record holds
-    /// it. An impossible index is reported and ignored.
+    /// Reads the consumer index. Returns the last valid index, and whether the doorbell record
+    /// holds it. An impossible index is reported and ignored.
     fn consumer(&mut self, cqn: u32) -> Option<(u32, bool)> {
         let record = self.cqs.get(&cqn)?.doorbell_record;
         let now = self.consumed(record)?;
@@ -64,12 +64,12 @@ impl<B: Bus> Core<B> {
         Some((now, true))
     }
 
-    /// Writes a completion, its owner byte last, then raises the event if the queue is armed for
-    /// it. With compression, it may add the completion to the open block instead. `data` is payload
-    /// for the entry.
+    /// Writes a completion, with its owner byte last, then raises the event if the queue is armed
+    /// for this completion. With compression, it may add the completion to the open block instead.
+    /// `data` is payload for the entry.
     ///
     /// # Errors
-    /// [`CqFull`] if the queue has no room or is in error.
+    /// [`CqFull`] if the queue is full or in the error state.
     pub(crate) fn write_cqe(
         &mut self,
         cqn: u32,
@@ -93,8 +93,8 @@ impl<B: Bus> Core<B> {
         Ok(())
     }
 
-    /// Raises the event if the queue is armed for these new completions, which are all solicited or
-    /// all unsolicited.
+    /// Records new completions and raises the event if the queue is armed for them. The
+    /// completionsare either all solicited or all unsolicited.
     fn written(&mut self, cqn: u32, completions: u32, solicited: bool) {
         if let Some(cq) = self.cqs.get_mut(&cqn).filter(|_| solicited) {
             cq.run.solicited = cq.producer;
@@ -105,7 +105,7 @@ impl<B: Bus> Core<B> {
     /// Writes an entry at the producer index.
     ///
     /// # Errors
-    /// [`CqFull`] if memory cannot be written, after a complaint.
+    /// [`CqFull`], after a complaint, if memory cannot be written.
     pub(crate) fn put(&mut self, cqn: u32, entry: &mut [u8; 64], data: &[u8]) -> Result<(), CqFull> {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return Err(CqFull) };
         let slot = u64::from(cq.producer) & ((1 << cq.log_size) - 1);
@@ -115,7 +115,7 @@ impl<B: Bus> Core<B> {
         match data.len() {
             0 => {}
             1..=32 => {
-                // The payload replaces fields unused in completions of connected queue pairs.
+                // The payload replaces fields that completions of connected queue pairs do not use.
                 if let Some(place) = entry.get_mut(..data.len()) {
                     place.copy_from_slice(data);
                 }
@@ -127,7 +127,7 @@ impl<B: Bus> Core<B> {
                 cqe::FORMAT.set(entry, INLINE_64);
             }
         }
-        // An entry of 128 bytes holds the completion in its second half.
+        // A 128-byte entry holds the completion in its second half.
         let place = cq.pages.locate(begin + cq.entry_size.saturating_sub(64));
         let published = match place {
             Some((address, 64..)) => self.bus.publish(address, &entry[..]),
@@ -143,7 +143,8 @@ impl<B: Bus> Core<B> {
         Ok(())
     }
 
-    /// Raises the completion event if the queue is armed for it, unless moderation delays it.
+    /// Raises the completion event if the queue is armed for the completions, unless moderation
+    /// delays it.
     fn notify(&mut self, cqn: u32, completions: u32, solicited: bool) {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
         let wanted = match cq.armed {
@@ -170,12 +171,12 @@ impl<B: Bus> Core<B> {
         self.event_on(eqn, EventType::Completion, 0, &event);
     }
 
-    /// Notes a completion queue, about to be destroyed, whose sequence number stayed the same over
+    /// Notes that a completion queue, which is about to be destroyed, kept its sequence number over
     /// several events.
     ///
     /// This breaks no rule. libmlx5 counts an event when the program fetches it, which may never
-    /// happen. Linux counts it when its interrupt handler reaches it, while another processor may
-    /// already arm.
+    /// happen. Linux counts it in its interrupt handler, while another processor may already arm
+    /// the queue.
     ///
     /// # References
     /// rdma-core `providers/mlx5/cq.c` (`mlx5_arm_cq`, `mlx5_cq_event`); Linux
@@ -190,8 +191,8 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Handles a store to the register that arms completion queues: arm word and queue number. A
-    /// rejected store arms nothing.
+    /// Handles a store to the register that arms completion queues: `value` has the arm word and
+    /// the queue number. A rejected store arms nothing.
     pub(crate) fn ring_cq(&mut self, uar: u32, value: u64) {
         let doorbell = value.to_be_bytes();
         let cqn = arm::CQN.get32(&doorbell);
@@ -233,7 +234,8 @@ impl<B: Bus> Core<B> {
             self.log.complain(Rule::CqDoorbell, what);
             return;
         }
-        // The number counts handled events: it may lag behind the raised ones, and wraps at 4.
+        // The sequence number counts handled events: it may lag behind the raised events, and wraps
+        // at 4.
         if let Some((last, fired)) = cq.run.sequence {
             let step = u32::from(sequence.wrapping_sub(last) & 3);
             if step > fired {
@@ -256,7 +258,7 @@ impl<B: Bus> Core<B> {
         });
         let is_solicited = arm::SOLICITED.is_set(&doorbell);
         cq.armed = Some(if is_solicited { Arm::Solicited } else { Arm::Next });
-        // Completions since the driver last polled count.
+        // Completions that arrived since the driver last polled count too.
         let solicited_since = cq.run.solicited.wrapping_sub(consumer) & CONSUMED;
         let solicited = (1..=unread).contains(&solicited_since);
         if unread == 0 || is_solicited && !solicited {
@@ -264,7 +266,7 @@ impl<B: Bus> Core<B> {
             return;
         }
         cq.held.recount();
-        // Only the last of the solicited completions is known.
+        // Only the last solicited completion is known.
         self.notify(cqn, if is_solicited { 1 } else { unread }, solicited);
     }
 }

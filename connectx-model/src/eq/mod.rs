@@ -1,5 +1,4 @@
-//! Event queues. An event is an entry of 64 bytes in guest memory, followed by an
-//! interrupt.
+//! Event queues. An event is a 64-byte entry in guest memory, followed by an interrupt.
 //!
 //! ```text
 //! an event occurs ──► the queue that subscribed to its type
@@ -9,8 +8,8 @@
 //! driver ──► UAR 0x40 (consumer index, arm) or 0x48 (consumer index)
 //! ```
 //!
-//! Invariant: entries not yet read by the driver are never overwritten. An event without room is
-//! lost, with a complaint.
+//! Invariant: entries the driver has not read yet are never overwritten. An event for a full queue
+//! is lost, with a complaint.
 
 mod port;
 
@@ -30,7 +29,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Sends an event to this queue. An injected fault may delay it.
+    /// Sends an event to the given queue. An injected fault may delay the event.
     pub(crate) fn event_on(&mut self, eqn: u32, kind: EventType, sub_type: u8, data: &[u8; 28]) {
         let event = HeldEvent { eqn, kind: kind as u8, sub_type, data: *data };
         if !self.faults.holds_events(event.kind) {
@@ -59,7 +58,7 @@ impl<B: Bus> Core<B> {
         put(&mut entry, eqe::eqe::EVENT_DATA.offset, data);
         eqe::eqe::OWNER.set(&mut entry, eq.producer >> eq.log_size & 1);
         let index = eq.producer & (size - 1);
-        // The buffer is aligned to pages, which are larger than an entry, so an entry lies in one
+        // The buffer is aligned to pages, which are larger than an entry, so each entry lies in one
         // page.
         let written = match eq.pages.locate(u64::from(index) * EQE_SIZE) {
             Some((address, EQE_SIZE..)) => bus.publish(address, &entry).map_err(|fault| fault.to_string()),
@@ -76,7 +75,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Handles a store of the driver's consumer index through this UAR; `arm` requests an interrupt
+    /// Handles a store of the driver's consumer index through this UAR. `arm` requests an interrupt
     /// for the next event.
     pub(crate) fn ring_eq(&mut self, uar: u32, arm: bool, value: u32) {
         let Self { eqs, bus, log, .. } = self;

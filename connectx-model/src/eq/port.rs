@@ -1,4 +1,4 @@
-//! The state of the port: changes and their events.
+//! The port's state: changes and the events they raise.
 
 use crate::bus::Bus;
 use crate::function::Core;
@@ -17,7 +17,7 @@ impl<B: Bus> Core<B> {
         self.settle_port();
     }
 
-    /// Enables or disables the port for the driver.
+    /// Records whether the driver has enabled the port.
     pub(crate) fn set_port_enabled(&mut self, enabled: bool) {
         self.port.enabled = enabled;
         self.settle_port();

@@ -1,4 +1,4 @@
-//! The Ethernet queues of a RoCE port at work. Their state is in [`state::eth`](crate::state::eth).
+//! The Ethernet queues of a RoCE port at work. [`state::eth`](crate::state::eth) holds their state.
 //!
 //! | module | contents |
 //! |---|---|
@@ -14,15 +14,15 @@
 //! It sends nothing there.
 //!
 //! # Local loopback
-//! A frame to a group also comes back to its sender. A frame to an address of the port comes back
-//! instead of leaving. The port's context can disable either loopback. A TIR does not receive
-//! frames sent in the same transport domain. A driver with one domain for all its queues therefore
-//! never receives its own frames, and processes with separate domains receive each other's. Two
-//! bits of a TIR, one for each kind of address, enable frames of the TIR's domain. They are called
-//! `self_lb_block`, but Linux sets them to get frames back (the loopback test of `en_selftest.c`,
-//! `ipoib.c`, queue pairs with `TIR_ALLOW_SELF_LB`), and otherwise clears them.
+//! A frame to a group is also looped back to its sender. A frame to one of the port's addresses is
+//! looped back and does not leave the port. The port's context can disable either loopback. A TIR
+//! does not receive frames sent in the same transport domain. A driver with one domain for all its
+//! queues therefore never receives its own frames, and processes with separate domains receive each
+//! other's. Two bits of a TIR, one per kind of address, let it receive frames from its own domain.
+//! They are called `self_lb_block`, but Linux sets them to get frames back (the loopback test of
+//! `en_selftest.c`, `ipoib.c`, queue pairs with `TIR_ALLOW_SELF_LB`), and otherwise clears them.
 //!
-//! Invariant: numbers of send and receive queues differ from all queue pair numbers of the
+//! Invariant: the numbers of send and receive queues differ from all queue pair numbers in the
 //! transport engine, because a doorbell identifies its queue only by number.
 
 pub(crate) mod queue;
@@ -35,13 +35,13 @@ use crate::function::Function;
 use crate::port::PortKind;
 use crate::state::eth::{FRAME_COST, Outgoing};
 
-/// Cost of continuing a send queue, in frames.
+/// The cost of continuing a send queue, measured in frames.
 const BURST_STEPS: usize = 1 << 10;
 
 impl<B: Bus> Function<B> {
-    /// Takes the next frame, or continues a waiting send queue. Returns the cost of this step in
-    /// frames, and the frame if it leaves the port instead of looping back. `None` if nothing is
-    /// left to send.
+    /// Takes the next outgoing frame and loops it back if necessary, or continues a waiting send
+    /// queue. Returns the cost of this step in frames, and the frame if it leaves the port. Returns
+    /// `None` if nothing is left to send.
     pub(crate) fn step_frames(&mut self) -> Option<(usize, Option<Vec<u8>>)> {
         let eth = &mut self.core.eth;
         let Some(Outgoing { frame, domain }) = eth.outgoing.pop_front() else {
@@ -57,7 +57,7 @@ impl<B: Bus> Function<B> {
         Some((1, (leaves || frame::is_group(&frame)).then_some(frame)))
     }
 
-    /// Returns the next frame to leave the port.
+    /// Returns the next frame that leaves the port.
     #[cfg(test)]
     pub(crate) fn next_frame(&mut self) -> Option<Vec<u8>> {
         std::iter::from_fn(|| self.step_frames()).find_map(|(_, frame)| frame)
@@ -68,7 +68,7 @@ impl<B: Bus> Function<B> {
         self.deliver(frame, None);
     }
 
-    /// Receives a frame from another function or from a transport domain of this one.
+    /// Receives a frame from another function, or from a transport domain of this function.
     fn deliver(&mut self, frame: &[u8], from: Option<u32>) {
         let port = &self.core.port;
         if port.kind != PortKind::Roce || !port.up {

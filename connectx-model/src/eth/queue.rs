@@ -1,8 +1,8 @@
-//! [`WorkQueue`]: the ring of a send or receive queue, described by the work queue part of its
-//! context.
+//! [`WorkQueue`]: the ring of a send or receive queue, which the work queue part of its context
+//! describes.
 //!
 //! Invariant: a ring's entries and its doorbell record are in memory when the ring is created;
-//! later faults are reported.
+//! faults that occur later are reported.
 //!
 //! # References
 //! PRM, "work queue context"
@@ -14,7 +14,7 @@ use crate::layout::srq::wq;
 use crate::refusal::Refusal;
 use crate::state::work_queue::WorkQueue;
 
-/// The only supported type of queue.
+/// The only supported type of work queue.
 const CYCLIC: u32 = 1;
 
 impl WorkQueue {
@@ -40,7 +40,8 @@ impl WorkQueue {
     }
 }
 
-/// Fields of features that are not offered: signatures, striding, header splitting, peer queues.
+/// Fields that belong to features which are not offered: signatures, striding, header splitting,
+/// peer queues.
 const NOT_OFFERED: &[crate::layout::Field] = &[
     wq::WQ_SIGNATURE,
     wq::CD_SLAVE,
@@ -63,8 +64,8 @@ mod tests {
     use crate::complaint::Rule;
     use crate::log::Log;
 
-    /// Returns a work queue of 4 entries of 64 bytes in the page at 0x1000, with doorbell records
-    /// at 0x40.
+    /// Returns the context of a work queue with 4 entries of 64 bytes, in the page at 0x1000, with
+    /// its doorbell record at 0x40.
     fn context() -> [u8; wq::SIZE] {
         let mut context = [0; wq::SIZE];
         wq::WQ_TYPE.set(&mut context, CYCLIC);

@@ -1,11 +1,11 @@
-//! Receive queues and the completions of received frames.
+//! Ethernet receive queues and the completions of received frames.
 //!
 //! ```text
 //!   RST ──► RDY ──► ERR        any ──► RST, ERR
 //! ```
 //! Only a ready queue accepts frames. A receive that is too short for a frame completes with a
-//! length error, and the queue continues. A receive with a wrong key moves the queue to the error
-//! state, which flushes receives.
+//! length error, and the queue continues. A receive with an invalid key moves the queue to the
+//! error state, in which receives are flushed.
 //!
 //! # References
 //! PRM, "receive queue"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_rx.c` (completion fields
@@ -29,7 +29,7 @@ const RECEIVE_ERROR: u32 = 14;
 pub(crate) const LENGTH_ERROR: u32 = 0x01;
 pub(crate) const PROTECTION_ERROR: u32 = 0x04;
 pub(crate) const FLUSHED: u32 = 0x05;
-/// Key that ends a list shorter than its stride.
+/// The key that ends a list shorter than its stride.
 const TERMINATOR_KEY: u32 = 0x100;
 
 impl<B: Bus> Function<B> {
@@ -90,7 +90,7 @@ impl<B: Bus> Function<B> {
         self.complete_frame(rqn, entry);
     }
 
-    /// Flushes the posted receives of a queue in error, if it was created with flushing.
+    /// Flushes the posted receives of a queue in the error state, if it was created with flushing.
     pub(crate) fn flush_rq(&mut self, rqn: u32) {
         let core = &mut self.core;
         let Some(rq) = core.eth.rqs.get_mut(&rqn) else { return };
@@ -133,7 +133,7 @@ impl<B: Bus> Function<B> {
     }
 }
 
-/// Returns the elements of a receive: as many as its stride holds, or those before the terminator.
+/// Returns the elements of a receive: all that its stride holds, or those before the terminator.
 fn scatter_list(entry: &[u8]) -> Result<Vec<Sge>, (Rule, String)> {
     let mut sges = Vec::new();
     for element in entry.chunks_exact(data::SIZE) {
@@ -155,7 +155,7 @@ fn scatter_list(entry: &[u8]) -> Result<Vec<Sge>, (Rule, String)> {
     Ok(sges)
 }
 
-/// Returns the completion of a frame: headers, checksums and tag.
+/// Returns the completion for a frame, with its headers, checksums and tag.
 fn completion(frame: &[u8], parsed: Option<&Parsed>, vlan: Option<u16>) -> [u8; 64] {
     let mut entry = [0; 64];
     let checked = frame::check(frame);
@@ -169,7 +169,8 @@ fn completion(frame: &[u8], parsed: Option<&Parsed>, vlan: Option<u16>) -> [u8; 
     entry
 }
 
-/// Returns the header type. Bits 2 and 3: IPv6, IPv4. Bits 4 to 6: the kind of TCP segment, or UDP.
+/// Returns the header type: bits 2 and 3 say IPv6 or IPv4, bits 4 to 6 the kind of TCP segment, or
+/// UDP.
 fn header_type(frame: &[u8], ip: &frame::Ip) -> u32 {
     let l3 = if ip.version == 4 { 2 } else { 1 };
     let l4 = match ip.protocol {

@@ -1,12 +1,13 @@
-//! Send queues and the conversion of work requests to frames.
+//! Ethernet send queues and the conversion of work requests to frames.
 //!
-//! A doorbell executes all posted work requests, as far as room for frames and the queue's rate
-//! allow; the queue continues later. A work request that breaks a rule completes with an error, and
-//! later ones are flushed. A frame that is too long for the port has the same effect but breaks no
-//! rule, because a program may have posted it.
+//! A doorbell executes all posted work requests, as far as the space for frames and the queue's
+//! rate allow; the queue continues with the rest later. A work request that breaks a rule completes
+//! with an error, and later ones are flushed. A frame that is too long for the port has the same
+//! effect but breaks no rule, because a program may have posted it.
 //!
-//! Invariants: a doorbell executes at most as many work requests as the queue holds and builds a
-//! few megabytes of frames; a queue waits exactly if it has not executed all announced work.
+//! Invariants: a doorbell executes at most as many work requests as the queue holds and builds at
+//! most a few megabytes of frames; a queue waits if and only if it has not executed all announced
+//! work.
 //!
 //! # References
 //! PRM, "send queue", "Ethernet segment"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_tx.c`,
@@ -25,9 +26,9 @@ use crate::qp::request::{COMPLETE_ALWAYS, COMPLETE_ERRORS};
 use crate::state::eth::{FRAME_COST, QueueState, Rung};
 use crate::trace::format::{self, Address, Queue};
 
-/// The size of a basic block, in bytes.
+/// Size of a basic block in bytes.
 pub(crate) const BLOCK: u64 = 64;
-/// The unit of a work request's length, in bytes.
+/// Unit of a work request's length in bytes.
 const UNIT: usize = 16;
 /// Opcodes of work requests.
 const NOP: u32 = 0x00;
@@ -39,13 +40,13 @@ const SEND_FAILED: u32 = 13;
 /// Syndromes of error completions.
 const LENGTH_ERROR: u32 = 0x01;
 const OPERATION_ERROR: u32 = 0x02;
-/// Bytes of the frame check sequence, which the driver does not supply.
+/// Size of the frame check sequence in bytes; the driver does not supply it.
 const CHECK_SEQUENCE: usize = 4;
-/// Maximum bytes of one work request: a large send of IPv6, with its headers.
+/// Maximum size of one work request's data in bytes: a large IPv6 send with its headers.
 const MAX_SEND: usize = (1 << 16) + 0x400;
 
-/// A rejected work request: the rule if the driver broke one, the syndrome of its completion, and a
-/// description.
+/// A rejected work request: the rule if the driver broke one, the syndrome for the completion, and
+/// a description.
 #[derive(Debug)]
 struct Broken {
     rule: Option<Rule>,
@@ -66,8 +67,8 @@ impl Broken {
 }
 
 impl<B: Bus> Function<B> {
-    /// Handles a doorbell of an Ethernet send queue. Returns whether it announced several work
-    /// requests, or `None` if the number belongs to no such queue.
+    /// Handles a doorbell for an Ethernet send queue. Returns whether it announced several work
+    /// requests, or `None` if the number does not belong to such a queue.
     pub(crate) fn ring_eth(
         &mut self,
         uar: u32,
@@ -105,7 +106,7 @@ impl<B: Bus> Function<B> {
         Some(several)
     }
 
-    /// Handles a doorbell of a ready queue.
+    /// Handles a doorbell for a ready queue.
     fn rung_eth(&mut self, sqn: u32, head: u16, doorbell: [u8; 8], blue_flame: Option<&[u8]>) {
         let Some(sq) = self.core.eth.sqs.get(&sqn) else { return };
         let (first, size) = (sq.head(), sq.queue.size());
@@ -130,7 +131,7 @@ impl<B: Bus> Function<B> {
         self.take_eth_sends(sqn, head, doorbell, blue_flame);
     }
 
-    /// Continues a queue that was waiting for room.
+    /// Continues a queue that was waiting for space or for its rate.
     pub(crate) fn resume_eth_sends(&mut self, sqn: u32) {
         let sq = self.core.eth.sqs.get_mut(&sqn);
         let Some(rung) = sq.and_then(|sq| sq.rung.take()) else { return };
@@ -138,7 +139,7 @@ impl<B: Bus> Function<B> {
         self.take_eth_sends(sqn, rung.head, rung.doorbell, rung.blue_flame.as_deref());
     }
 
-    /// Takes posted work requests while there is room.
+    /// Executes posted work requests while there is space for their frames and the rate allows it.
     fn take_eth_sends(&mut self, sqn: u32, head: u16, doorbell: [u8; 8], blue_flame: Option<&[u8]>) {
         let mut last = [0; 8];
         while let Some(sq) = self.core.eth.sqs.get(&sqn)
@@ -185,7 +186,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Reads the work request at the queue's position, of at most `left` basic blocks.
+    /// Reads the work request at the queue's position, which has at most `left` basic blocks.
     fn fetch_eth_send(&self, sqn: u32, left: u16) -> Result<Vec<u8>, Broken> {
         let sq = self
             .core
@@ -219,8 +220,8 @@ impl<B: Bus> Function<B> {
         Ok(request)
     }
 
-    /// Replaces a work request by its BlueFlame copy. They may differ only in a NOP whose copy
-    /// requests a completion: drivers detect write combining in this way.
+    /// Replaces a work request with its BlueFlame copy. The two may differ only if they are a NOP
+    /// whose copy requests a completion: that is how drivers detect write combining.
     fn compare_eth_send(&mut self, sqn: u32, request: &mut Vec<u8>, pushed: &[u8]) {
         let Some(pushed) = pushed.get(..request.len()) else { return };
         let mut expected = request.clone();
@@ -278,7 +279,7 @@ impl<B: Bus> Function<B> {
         if eth::L3_INNER_CSUM.is_set(segment) || eth::L4_INNER_CSUM.is_set(segment) {
             return Err(Broken::new(Rule::WqeReserved, "checksums of inner headers, which are not offered"));
         }
-        // A tag to insert takes the place of the header.
+        // A tag to insert takes the header's place.
         let inlined = if insert { 0 } else { eth::INLINE_HEADER_SIZE.get(segment) as usize };
         let start = UNIT + eth::INLINE_HEADER_START.offset;
         let header = request.get(start..start + inlined);
@@ -356,7 +357,8 @@ impl<B: Bus> Function<B> {
         Ok(payload)
     }
 
-    /// Flushes the posted work requests of a queue in error, if it was created with flushing.
+    /// Flushes the posted work requests of a queue in the error state, if it was created with
+    /// flushing.
     pub(crate) fn flush_sq(&mut self, sqn: u32) {
         let core = &mut self.core;
         let Some(sq) = core.eth.sqs.get_mut(&sqn) else { return };

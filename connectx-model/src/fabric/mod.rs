@@ -3,10 +3,10 @@
 //! ```text
 //! store ──► Function ──packets──► route ──► Function (other or same) ──► ... until none is left
 //! ```
-//! InfiniBand packets are routed by the destination LID, RoCE packets by the destination GID, whose
-//! MAC address their senders must use. Multicast packets reach all functions, including the sender.
-//! Ethernet frames reach the other function; the sender itself loops back frames. A port that is
-//! down neither sends nor receives.
+//! InfiniBand packets are routed by the destination LID, RoCE packets by the destination GID. Their
+//! senders must use the MAC address that belongs to the GID. Multicast packets reach all functions,
+//! including the sender. Ethernet frames reach the other function; the sender loops back its own
+//! frames if needed. A port that is down neither sends nor receives.
 //!
 //! Invariant: one call carries a bounded number of packets. The next call continues, and
 //! [`Fabric::deadline`] then requests it immediately.
@@ -25,23 +25,24 @@ use crate::function::Function;
 #[derive(Debug)]
 pub struct Fabric<B: Bus> {
     pub(crate) functions: Vec<Function<B>>,
-    /// Whether packets are left.
+    /// Whether the last call left packets to carry.
     busy: bool,
     now: Time,
     packet: Vec<u8>,
 }
 
-/// Number of packets carried in one call: some tens of megabytes.
+/// Maximum number of packets carried in one call: some tens of megabytes.
 const PACKETS: usize = 1 << 13;
-/// Maximum length of a packet: headers, path MTU, trailer.
+/// Maximum length of a packet in bytes: headers, path MTU, trailer.
 const PACKET: usize = 4096 + 256;
-/// Length of the checksum. Its value is not checked, because this wire never corrupts bits.
+/// Length of the checksum in bytes. Its value is not checked, because this wire never corrupts
+/// bits.
 const ICRC: usize = 4;
-/// First LID of multicast groups.
+/// First LID for multicast groups.
 const MULTICAST_LID: u16 = 0xc000;
 
 impl<B: Bus> Fabric<B> {
-    /// Connects functions.
+    /// Connects functions to a fabric.
     pub fn new(functions: Vec<Function<B>>) -> Self {
         Self { functions, busy: false, now: Time::default(), packet: vec![0; PACKET] }
     }
@@ -56,7 +57,7 @@ impl<B: Bus> Fabric<B> {
         self.functions.is_empty()
     }
 
-    /// Reads from a BAR of a function.
+    /// Reads from one of a function's BARs.
     pub fn bar_read(&mut self, function: usize, bar: u32, offset: u64, into: &mut [u8], now: Time) {
         self.tick(now);
         match self.functions.get_mut(function) {
@@ -65,7 +66,7 @@ impl<B: Bus> Fabric<B> {
         }
     }
 
-    /// Writes to a BAR of a function, then carries packets.
+    /// Writes to one of a function's BARs, then carries packets.
     pub fn bar_write(&mut self, function: usize, bar: u32, offset: u64, from: &[u8], now: Time) {
         self.tick(now);
         let Some(function) = self.functions.get_mut(function) else { return };
@@ -77,7 +78,7 @@ impl<B: Bus> Fabric<B> {
         self.pump();
     }
 
-    /// Reads from the configuration space of a function.
+    /// Reads from a function's configuration space.
     pub fn config_read(&mut self, function: usize, offset: u64, into: &mut [u8]) {
         match self.functions.get_mut(function) {
             Some(function) => function.config_read(offset, into),
@@ -85,7 +86,7 @@ impl<B: Bus> Fabric<B> {
         }
     }
 
-    /// Writes to the configuration space of a function.
+    /// Writes to a function's configuration space.
     pub fn config_write(&mut self, function: usize, offset: u64, from: &[u8]) {
         if let Some(function) = self.functions.get_mut(function) {
             function.config_write(offset, from);
@@ -108,7 +109,7 @@ impl<B: Bus> Fabric<B> {
         self.pump();
     }
 
-    /// Returns the latest time for the next call of [`expire`](Self::expire), unless another call
+    /// Returns the latest time for the next call of [`expire`](Self::expire), if no other call
     /// comes earlier.
     pub fn deadline(&self) -> Option<Time> {
         if self.busy {
@@ -117,7 +118,7 @@ impl<B: Bus> Fabric<B> {
         self.functions.iter().filter_map(Function::deadline).min()
     }
 
-    /// Ends a run and complains about unfinished work.
+    /// Ends the run and complains about unfinished work.
     pub fn finish(&mut self) {
         self.functions.iter_mut().for_each(Function::drop_half_stores);
     }
@@ -132,7 +133,7 @@ impl<B: Bus> Fabric<B> {
         self.functions.iter_mut().flat_map(|function| function.core.log.complaints.take_notes()).collect()
     }
 
-    /// Returns the number of notes.
+    /// Returns the number of notes from all functions.
     pub fn note_count(&self) -> u64 {
         self.functions.iter().map(|function| function.core.log.complaints.note_count()).sum()
     }
@@ -142,7 +143,7 @@ impl<B: Bus> Fabric<B> {
     }
 
     /// Carries packets until none is left or the limit of one call is reached, then checks the
-    /// destinations used by their senders.
+    /// destinations that their senders used.
     pub(crate) fn pump(&mut self) {
         self.carry_all();
         self.functions.iter_mut().for_each(|function| function.core.close_all());
@@ -171,15 +172,15 @@ impl<B: Bus> Fabric<B> {
                     }
                 }
             }
-            // A line of a script may wait for one of these packets.
+            // A script line may wait for one of these packets.
             if idle && !self.run_due(now) {
                 return;
             }
         }
     }
 
-    /// Carries one packet of a function and returns its cost in packets. `None` if the function has
-    /// none.
+    /// Carries one packet or Ethernet frame from a function and returns its cost in packets.
+    /// Returns `None` if the function has none.
     fn carry(&mut self, sender: usize) -> Option<usize> {
         let function = self.functions.get_mut(sender)?;
         let mut packet = std::mem::take(&mut self.packet);
@@ -203,8 +204,8 @@ impl<B: Bus> Fabric<B> {
         if transmit.is_some() { Some(1) } else { self.carry_frame(sender) }
     }
 
-    /// Carries one Ethernet frame of a function to all others and returns its cost in packets.
-    /// `None` if the function has none.
+    /// Carries one Ethernet frame from a function to all others and returns its cost in packets.
+    /// Returns `None` if the function has none.
     fn carry_frame(&mut self, sender: usize) -> Option<usize> {
         let (steps, frame) = self.functions.get_mut(sender)?.step_frames()?;
         let Some(frame) = frame else { return Some(steps) };
@@ -216,8 +217,8 @@ impl<B: Bus> Fabric<B> {
         Some(steps)
     }
 
-    /// Complains about senders with a wrong MAC address for the destination GID. If no port has the
-    /// GID, any MAC address is accepted.
+    /// Complains about senders that use a wrong MAC address for the destination GID. If no port has
+    /// the GID, any MAC address is accepted.
     fn check_destinations(&mut self) {
         for sender in 0..self.functions.len() {
             let Some(function) = self.functions.get_mut(sender) else { return };

@@ -7,9 +7,9 @@ use crate::function::Function;
 use crate::qp::completion;
 use crate::state::qp::Service;
 
-/// The queue pair number of multicast packets.
+/// The queue pair number in multicast packets.
 const MULTICAST: u32 = 0xff_ffff;
-/// Special queue pair numbers.
+/// The numbers of special queue pairs.
 const SPECIAL: std::ops::RangeInclusive<u32> = 0..=1;
 
 impl<B: Bus> Function<B> {
@@ -24,7 +24,7 @@ impl<B: Bus> Function<B> {
             Service::Qp0 | Service::Qp1 => SPECIAL.contains(&number),
             _ => false,
         };
-        // Fetches newly posted receives before the engine looks for one.
+        // Newly posted receives are fetched before the engine looks for one.
         let receivers: Vec<u32> = match number {
             MULTICAST | 0 | 1 => {
                 self.core.qps.values().filter(|qp| receives(qp.service)).map(|qp| qp.qpn).collect()
@@ -74,14 +74,14 @@ impl<B: Bus> Function<B> {
         self.look();
     }
 
-    /// Returns the time for the next call of the function.
+    /// Returns the time when the function must be called next.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let paced = self.core.eth.deadline();
         let others = [self.engine.deadline(), self.held_until(), self.core.attention.next_look];
         others.into_iter().chain([paced, self.core.next_held]).flatten().min()
     }
 
-    /// Ends the oldest outstanding send of a queue pair with this syndrome. Returns whether there
+    /// Fails the oldest outstanding send on a queue pair with this syndrome. Returns whether there
     /// was one.
     pub(crate) fn fail_send(&mut self, qpn: u32, syndrome: u8, vendor: u8) -> bool {
         self.settle();
@@ -97,7 +97,7 @@ impl<B: Bus> Function<B> {
         failed
     }
 
-    /// Ends the oldest outstanding receive of a queue pair with this syndrome. Returns whether
+    /// Fails the oldest outstanding receive on a queue pair with this syndrome. Returns whether
     /// there was one.
     pub(crate) fn fail_recv(&mut self, qpn: u32, syndrome: u8, vendor: u8) -> bool {
         if self.state(qpn) == State::Reset {
@@ -118,7 +118,7 @@ impl<B: Bus> Function<B> {
 }
 
 /// Returns whether a packet consumes a receive: true for sends and writes with immediate data. The
-/// upper 3 bits of the opcode are the service.
+/// upper 3 bits of the opcode name the service.
 ///
 /// # References
 /// IBTA 9.2, BTH opcodes
@@ -141,7 +141,7 @@ fn is_not_ready(packet: &[u8]) -> bool {
     (opcode, syndrome) == (Some(ACKNOWLEDGE), Some(1))
 }
 
-/// Returns the source of a packet as seen by its receiver.
+/// Returns a packet's source as its receiver sees it.
 pub(crate) fn arrival(transmit: &Transmit) -> Arrival {
     let path = &transmit.path;
     Arrival {

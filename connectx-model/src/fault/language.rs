@@ -1,4 +1,4 @@
-//! The fault language.
+//! The fault language: its lines and their parser.
 //!
 //! ```text
 //! command opcode=CREATE_QP|0x500 status=0x.. [syndrome=0x..] [count=N]
@@ -25,14 +25,14 @@
 //! `function N` before a line selects the function; the default is the first. Numbers are decimal
 //! or, with 0x, hexadecimal. `#` starts a comment, except after `trace mark`.
 
-/// A parsed line and its function.
+/// A parsed line and the function it applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) function: usize,
     pub(crate) action: Action,
 }
 
-/// Effect of a line.
+/// The effect of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Command { opcode: u16, status: u8, syndrome: u32, count: u32 },
@@ -51,28 +51,28 @@ pub(crate) enum Action {
     After { condition: Condition, count: u64, line: String },
 }
 
-/// A queue of a queue pair.
+/// One of a queue pair's two queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Send,
     Receive,
 }
 
-/// Condition of a script line.
+/// The condition of a script line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     /// A command with this opcode.
     Command(u16),
     /// A send on any queue pair.
     Send,
-    /// A packet for any queue pair.
+    /// A packet to any queue pair.
     Packet,
 }
 
-/// Events to hold.
+/// The events to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Events {
-    /// All except command completions, without which the driver would hang.
+    /// All events except command completions, without which the driver would hang.
     AllButCommands,
     /// Events of this type.
     OfType(u8),
@@ -88,16 +88,16 @@ impl Events {
     }
 }
 
-/// Event type of a command completion.
+/// The event type of command completions.
 const COMMAND_EVENT: u8 = 0x0a;
 
-/// Default syndrome: the first one of the manual, an internal error.
+/// The default syndrome: the first one in the manual, an internal error.
 const INTERNAL_ERROR: u64 = 0x01;
 
 /// Parses a line. `opcode` returns a command's opcode by name.
 ///
 /// # Errors
-/// The mistake as text.
+/// A description of the mistake.
 pub(crate) fn parse(line: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Result<Line, String> {
     let (function, rest) = match line.trim().strip_prefix("function ") {
         Some(rest) => {
@@ -139,7 +139,7 @@ fn after(text: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Result<Action, Str
     if count == 0 || words.next().is_some() {
         return Err("expected at most one number of occurrences, at least 1".into());
     }
-    // The line is parsed again on execution; a mistake is reported now.
+    // The line is parsed again when it executes; parsing it now reports a mistake at once.
     parse(line, opcode)?;
     Ok(Action::After { condition, count, line: line.trim().to_owned() })
 }
@@ -204,7 +204,7 @@ fn action(verb: &str, text: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Resul
     }
 }
 
-/// Object numbers have 24 bits.
+/// Mask for object numbers, which have 24 bits.
 const OBJECTS: u64 = 0x00ff_ffff;
 
 /// The unparsed words of a line.
@@ -215,7 +215,7 @@ impl<'a> Words<'a> {
         Self(text.split_whitespace().collect())
     }
 
-    /// Returns the next word without a key.
+    /// Returns the next word that has no key.
     fn next(&mut self) -> Option<&'a str> {
         let place = self.0.iter().position(|word| !word.contains('='))?;
         Some(self.0.remove(place))

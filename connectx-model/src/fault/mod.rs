@@ -1,4 +1,4 @@
-//! [`Faults`]: injected faults of one function.
+//! [`Faults`]: the faults injected into one function.
 //!
 //! ```text
 //! control socket, script ── a line ──► Fabric::control
@@ -15,41 +15,41 @@ use std::collections::VecDeque;
 
 pub(crate) use language::{Action, Condition, Events, Side, parse};
 
-/// Pending faults.
+/// The pending faults of a function.
 #[derive(Debug, Default)]
 pub struct Faults {
     commands: Vec<CommandFault>,
     completions: Vec<CompletionFault>,
     script: Vec<Rule>,
-    /// Script lines whose condition is met.
+    /// Script lines whose condition has been met.
     due: Vec<String>,
-    /// Events to hold.
+    /// The events to hold.
     holding: Option<Events>,
     held: VecDeque<HeldEvent>,
     removed: bool,
 }
 
-/// Commands that fail.
+/// A fault that makes commands fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CommandFault {
     pub(crate) opcode: u16,
     pub(crate) status: u8,
     pub(crate) syndrome: u32,
-    /// Remaining number of commands.
+    /// Number of commands that will still fail.
     pub(crate) left: u32,
 }
 
-/// A work request that fails.
+/// A fault that makes a work request fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompletionFault {
-    /// Queue pair; `None` for any.
+    /// The queue pair; `None` for any queue pair.
     pub(crate) qpn: Option<u32>,
     pub(crate) side: Side,
     pub(crate) syndrome: u8,
     pub(crate) vendor: u8,
 }
 
-/// A held event.
+/// An event that is held back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldEvent {
     pub(crate) eqn: u32,
@@ -58,22 +58,22 @@ pub(crate) struct HeldEvent {
     pub(crate) data: [u8; 28],
 }
 
-/// A script line with a pending condition.
+/// A script line whose condition has not been met.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     condition: Condition,
-    /// Remaining number of occurrences.
+    /// Number of occurrences still to come.
     left: u64,
     line: String,
 }
 
-/// Maximum number of pending faults of a kind.
+/// Maximum number of pending faults of each kind.
 const WAITING: usize = 1000;
 /// Maximum number of held events.
 const HELD: usize = 4096;
 
 impl Faults {
-    /// Returns status and syndrome if a fault is pending for this command.
+    /// Returns the status and the syndrome of a fault that is pending for this command.
     pub(crate) fn command(&mut self, opcode: u16) -> Option<(u8, u32)> {
         self.happened(Condition::Command(opcode));
         let place = self.commands.iter().position(|fault| fault.opcode == opcode)?;
@@ -86,13 +86,14 @@ impl Faults {
         Some(answer)
     }
 
-    /// Returns the fault pending for a posted send.
+    /// Returns the fault that is pending for a posted send.
     pub(crate) fn send(&mut self, qpn: u32) -> Option<CompletionFault> {
         self.happened(Condition::Send);
         self.completion(qpn, Side::Send)
     }
 
-    /// Returns the fault pending for a packet of a queue pair, if the packet consumes a receive.
+    /// Returns the fault that is pending for a packet to a queue pair, if the packet consumes a
+    /// receive.
     pub(crate) fn receive(&mut self, qpn: u32, consumes: bool) -> Option<CompletionFault> {
         self.happened(Condition::Packet);
         if consumes { self.completion(qpn, Side::Receive) } else { None }
@@ -114,7 +115,7 @@ impl Faults {
         self.holding.is_some_and(|events| events.contain(kind))
     }
 
-    /// Holds an event. If full, returns the oldest held event.
+    /// Holds an event. If this exceeds the limit, returns the oldest held event.
     #[must_use]
     pub(crate) fn hold(&mut self, event: HeldEvent) -> Option<HeldEvent> {
         self.held.push_back(event);
@@ -127,22 +128,22 @@ impl Faults {
         self.removed
     }
 
-    /// Drops held events, after a reset of the function.
+    /// Drops held events after a reset of the function.
     pub(crate) fn restart(&mut self) {
         self.held.clear();
     }
 
-    /// Returns and removes the script lines whose condition is met.
+    /// Returns and removes the script lines whose condition has been met.
     pub(crate) fn take_due(&mut self) -> Vec<String> {
         std::mem::take(&mut self.due)
     }
 
-    /// Adds a fault of commands.
+    /// Adds a fault for commands.
     pub(crate) fn add_command(&mut self, fault: CommandFault) -> Result<(), Full> {
         push(&mut self.commands, fault)
     }
 
-    /// Adds a fault of a work request.
+    /// Adds a fault for a work request.
     pub(crate) fn add_completion(&mut self, fault: CompletionFault) -> Result<(), Full> {
         push(&mut self.completions, fault)
     }
@@ -152,7 +153,7 @@ impl Faults {
         push(&mut self.script, Rule { condition, left: count, line })
     }
 
-    /// Holds these events from now on.
+    /// Starts to hold these events.
     pub(crate) fn set_holding(&mut self, events: Events) {
         self.holding = Some(events);
     }
@@ -172,7 +173,8 @@ impl Faults {
         self.removed = true;
     }
 
-    /// Returns the number of pending commands, work requests, lines and events.
+    /// Returns the numbers of pending command faults, work request faults, script lines and held
+    /// events.
     pub(crate) fn waiting(&self) -> [usize; 4] {
         [self.commands.len(), self.completions.len(), self.script.len(), self.held.len()]
     }
@@ -195,7 +197,7 @@ impl Faults {
     }
 }
 
-/// The limit of pending faults is reached.
+/// The error for a fault that would exceed the maximum number of pending faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 

@@ -1,34 +1,34 @@
-//! [`Parsed`]: the headers of an Ethernet frame. Also the checksums and segments that a NIC
-//! computes for its driver.
+//! [`Parsed`]: the headers of an Ethernet frame. This file also computes the checksums and segments
+//! a NIC computes for its driver.
 //!
 //! Invariant: a frame holds arbitrary bytes from a guest. A truncated header counts as absent.
 //!
 //! # References
 //! IEEE 802.3, RFC 791, 8200, 9293, 768, 1071 (checksum)
 
-/// Minimum frame length without check sequence; shorter frames are padded.
+/// Minimum frame length in bytes, without check sequence; shorter frames are padded.
 pub(crate) const MIN_FRAME: usize = 60;
-/// Addresses and type.
+/// Length of an Ethernet header in bytes: the addresses and the type.
 pub(crate) const ETHERNET_HEADER: usize = 14;
 const VLAN_TAG: usize = 4;
 const TYPE_VLAN: u16 = 0x8100;
 const TYPE_SERVICE_VLAN: u16 = 0x88a8;
 const TYPE_IPV4: u16 = 0x0800;
 const TYPE_IPV6: u16 = 0x86dd;
-/// Maximum number of segments; a hostile guest may request segments of one byte.
+/// Maximum number of segments; a hostile guest may request one-byte segments.
 const MAX_SEGMENTS: usize = 4096;
-/// Protocol numbers.
+/// IP protocol numbers.
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 
-/// Values and offsets of a frame's headers.
+/// The values and offsets of a frame's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parsed {
     /// VLAN tag, if one is present.
     pub(crate) vlan: Option<u16>,
-    /// Whether the tag is a service provider's.
+    /// Whether the tag is a service provider's tag.
     pub(crate) service_vlan: bool,
-    /// Type after the tag.
+    /// The type after the tag.
     pub(crate) ethertype: u16,
     /// Offset of the header named by the type.
     pub(crate) l3: usize,
@@ -38,9 +38,9 @@ pub(crate) struct Parsed {
 /// An IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ip {
-    /// 4 or 6.
+    /// The IP version: 4 or 6.
     pub(crate) version: u8,
-    /// Type of service or traffic class.
+    /// The type of service or traffic class.
     pub(crate) tos: u8,
     pub(crate) ttl: u8,
     /// Whether the packet is a fragment.
@@ -48,10 +48,10 @@ pub(crate) struct Ip {
     pub(crate) protocol: u8,
     /// Offset of the header named by the protocol.
     pub(crate) l4: usize,
-    /// End of the packet; padding may follow.
+    /// Offset of the end of the packet; padding may follow.
     pub(crate) end: usize,
-    /// Whether the packet's length exceeds the frame. The frame's end then ends the packet, whose
-    /// headers are still used.
+    /// Whether the packet's stated length exceeds the frame. The packet then ends with the frame,
+    /// and its headers are still used.
     pub(crate) cut: bool,
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn sum(bytes: &[u8], start: u32) -> u16 {
     sum as u16
 }
 
-/// Returns the sum of the pseudo header of TCP and UDP.
+/// Returns the sum of the pseudo-header for TCP and UDP.
 fn pseudo(frame: &[u8], parsed: &Parsed, ip: &Ip) -> u32 {
     let addresses = match ip.version {
         4 => parsed.l3 + 12..parsed.l3 + 20,
@@ -153,7 +153,8 @@ fn l4_checksum_at(ip: &Ip) -> Option<usize> {
     (at + 2 <= ip.end).then_some(at)
 }
 
-/// Fills in the checksums of the IPv4 header and of TCP or UDP, if the frame has them.
+/// Fills in the checksums of the IPv4 header (`l3`) and of TCP or UDP (`l4`), if the frame has
+/// them.
 pub(crate) fn fill_checksums(frame: &mut [u8], l3: bool, l4: bool) {
     let Some(parsed) = Parsed::new(frame) else { return };
     let Some(ip) = parsed.ip else { return };
@@ -165,14 +166,14 @@ pub(crate) fn fill_checksums(frame: &mut [u8], l3: bool, l4: bool) {
     let Some(at) = l4_checksum_at(&ip).filter(|_| l4 && !ip.fragment && !ip.cut) else { return };
     put(frame, at, 0);
     let value = !sum(frame.get(ip.l4..ip.end).unwrap_or_default(), pseudo(frame, &parsed, &ip));
-    // In UDP, 0 means no checksum.
+    // In UDP, a checksum of 0 means that there is none.
     put(frame, at, if value == 0 && ip.protocol == UDP { 0xffff } else { value });
 }
 
-/// A receiver's result of checking a frame's checksums.
+/// The result of checking a frame's checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checked {
-    /// Whether the IP header is complete and its checksum correct.
+    /// Whether the IP header is complete and has a correct checksum.
     pub(crate) l3_ok: bool,
     /// Whether the packet is TCP or UDP with a correct checksum.
     pub(crate) l4_ok: bool,
@@ -180,7 +181,7 @@ pub(crate) struct Checked {
     pub(crate) sum: u16,
 }
 
-/// Checks a frame.
+/// Checks the checksums of a frame.
 pub(crate) fn check(frame: &[u8]) -> Checked {
     let Some(parsed) = Parsed::new(frame) else { return Checked::default() };
     let Some(ip) = parsed.ip else {
@@ -200,14 +201,14 @@ pub(crate) fn check(frame: &[u8]) -> Checked {
     }
 }
 
-/// Splits a large TCP or UDP send into frames of at most `mss` bytes of payload, each with an
-/// adapted copy of `header`. `None` if the header is of another protocol.
+/// Splits a large TCP or UDP send into frames with at most `mss` bytes of payload, each with an
+/// adapted copy of `header`. Returns `None` if the header belongs to another protocol.
 ///
 /// # References
 /// PRM, "large send offload"; RFC 9293 (flags of the last segment)
 pub(crate) fn segment(header: &[u8], payload: &[u8], mss: usize) -> Option<Vec<Vec<u8>>> {
-    // Lengths in the header are 0 or cover the whole send; they do not affect the offsets of
-    // headers.
+    // Lengths in the header are 0 or cover the whole send; the offsets of headers do not depend on
+    // them.
     let (version, l3, l4, protocol) = large_headers(header)?;
     if mss == 0 {
         return None;
@@ -232,7 +233,7 @@ pub(crate) fn segment(header: &[u8], payload: &[u8], mss: usize) -> Option<Vec<V
             let sequence = u32::from_be_bytes(sequence).wrapping_add((number * mss) as u32);
             frame.get_mut(l4 + 4..l4 + 8)?.copy_from_slice(&sequence.to_be_bytes());
             let flags = frame.get_mut(l4 + 13)?;
-            // FIN and PSH belong to the last segment, CWR to the first.
+            // FIN and PSH belong in the last segment, CWR in the first.
             *flags &= if number + 1 < count { !0x09 } else { !0 };
             *flags &= if number > 0 { !0x80 } else { !0 };
         } else {
@@ -244,8 +245,8 @@ pub(crate) fn segment(header: &[u8], payload: &[u8], mss: usize) -> Option<Vec<V
     Some(frames)
 }
 
-/// Returns IP version, offset of the IP header, offset of the next header and protocol, if all
-/// headers up to TCP or UDP are complete.
+/// Returns the IP version, the offset of the IP header, the offset of the next header, and the
+/// protocol, if all headers up to TCP or UDP are complete.
 fn large_headers(header: &[u8]) -> Option<(u8, usize, usize, u8)> {
     let parsed = Parsed::new(header)?;
     let l3 = parsed.l3;
@@ -263,7 +264,7 @@ fn large_headers(header: &[u8]) -> Option<(u8, usize, usize, u8)> {
     (l4 >= l3 + 20 && length >= least && l4 + length == header.len()).then_some((version, l3, l4, protocol))
 }
 
-/// Inserts a tag after the addresses.
+/// Inserts a VLAN tag after the addresses.
 pub(crate) fn insert_vlan(frame: &mut Vec<u8>, service: bool, tag: u16) {
     if frame.len() >= ETHERNET_HEADER {
         let kind = if service { TYPE_SERVICE_VLAN } else { TYPE_VLAN };
@@ -272,7 +273,7 @@ pub(crate) fn insert_vlan(frame: &mut Vec<u8>, service: bool, tag: u16) {
     }
 }
 
-/// Removes the tag.
+/// Removes the VLAN tag.
 pub(crate) fn strip_vlan(frame: &mut Vec<u8>) {
     if frame.len() >= ETHERNET_HEADER + VLAN_TAG {
         frame.drain(12..12 + VLAN_TAG);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Returns an IPv4 UDP datagram in a frame, without checksums.
+/// Returns a frame with an IPv4 UDP datagram, without checksums.
 fn udp(payload: &[u8]) -> Vec<u8> {
     let total = (28 + payload.len()) as u16;
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
@@ -41,7 +41,7 @@ fn checksums_that_were_filled_in_are_found_right_and_one_flipped_bit_is_found() 
 
 #[test]
 fn the_checksum_of_a_known_header_is_that_of_rfc_1071() {
-    // The sum of 0001 f203 f4f5 f6f7 is ddf2, as in the RFC's section 3.
+    // The sum of 0001 f203 f4f5 f6f7 is ddf2, as in section 3 of the RFC.
     assert_eq!(sum(&[0, 1, 0xf2, 3, 0xf4, 0xf5, 0xf6, 0xf7], 0), 0xddf2);
 }
 

@@ -2,9 +2,9 @@
 //!
 //! The file `record` reads doorbell records.
 //!
-//! A function consists of the transport engine and [`Core`], which holds everything else. They are
-//! separate because the engine reports events to a [`Sink`](roce::engine::Sink). The core is that
-//! sink: it writes completions into guest memory while the engine runs.
+//! A function consists of the transport engine and [`Core`], which holds everything else. The two
+//! are separate because the engine reports events to a [`Sink`](roce::engine::Sink). The core is
+//! this sink: it writes completions into guest memory while the engine runs.
 
 pub(crate) mod record;
 
@@ -68,7 +68,7 @@ pub(crate) struct Core<B: Bus> {
     pub(crate) eqs: BTreeMap<u32, Eq>,
     pub(crate) cqs: BTreeMap<u32, Cq>,
     pub(crate) cqns: Ids,
-    /// Earliest time when a moderated event may be due.
+    /// The earliest time when a moderated event may be due.
     pub(crate) next_held: Option<Time>,
     pub(crate) qps: BTreeMap<u32, Qp>,
     pub(crate) attention: Attention,
@@ -96,7 +96,7 @@ impl<B: Bus> Function<B> {
         self.core.log.complaints.take()
     }
 
-    /// Reads from a BAR. Bytes outside of registers and device memory read as 0.
+    /// Reads from a BAR. Bytes outside registers and device memory read as 0.
     pub fn bar_read(&mut self, bar: u32, offset: u64, into: &mut [u8], now: Time) {
         self.core.tick(now);
         if self.core.removed() {
@@ -137,7 +137,7 @@ impl<B: Bus> Function<B> {
         self.engine = engine(&self.core);
     }
 
-    /// Destroys all objects: except for the stage, everything is as before INIT_HCA.
+    /// Destroys all objects. Except for the stage, everything is as it was before INIT_HCA.
     pub(crate) fn drop_objects(&mut self) {
         self.drop_half_stores();
         let fresh = Core::new(self.core.config, self.core.bus.clone(), Log::default(), Faults::default());
@@ -162,7 +162,7 @@ impl<B: Bus> Function<B> {
         self.engine = engine(core);
     }
 
-    /// Clears everything except the registers, after the driver has disabled the interface.
+    /// Clears everything except the registers, once the driver has disabled the interface.
     pub(crate) fn disable_interface(&mut self) {
         self.drop_objects();
         self.core.hca = Hca::default();
@@ -214,7 +214,7 @@ impl<B: Bus> Core<B> {
     }
 }
 
-/// Maximum number of bytes of requests in flight. Packets are copied from memory to memory.
+/// Maximum number of request bytes in flight. Packets are copied from memory to memory.
 const WINDOW: u32 = 1 << 20;
 
 fn engine<B: Bus>(core: &Core<B>) -> Engine<Translated<B>> {

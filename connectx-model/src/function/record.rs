@@ -28,19 +28,19 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Reads a counter of posted work. Complains of bits above it.
+    /// Reads a counter of posted work. Complains if bits above the counter are set.
     pub(crate) fn posted(&mut self, address: u64) -> Option<u16> {
         let word = self.record(address)?;
         Some(self.log.posted(word))
     }
 
-    /// Reads a consumer index. Complains of bits above it.
+    /// Reads a consumer index. Complains if bits above the index are set.
     pub(crate) fn consumed(&mut self, address: u64) -> Option<u32> {
         let word = self.record(address)?;
         Some(self.log.counter(word, CONSUMED))
     }
 
-    /// Complains of a counter of posted work unless it is 0 where its queue starts.
+    /// Complains unless a counter of posted work is 0, as it must be when its queue starts.
     pub(crate) fn needs_start(&mut self, address: u64, of: &str) {
         let Some(word) = self.record(address) else { return };
         if word != 0 {

@@ -407,7 +407,7 @@ layout! {
         ATOMIC_SIZE_DC 0x18 15 0;
     }
 
-    /// Capabilities of quality of service.
+    /// Quality of service capabilities.
     qos_cap: 0x100 {
         PACKET_PACING 0x00 31 31;
         ESW_SCHEDULING 0x00 30 30;

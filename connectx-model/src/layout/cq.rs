@@ -6,7 +6,7 @@
 use super::layout;
 
 layout! {
-    /// Input of CREATE_CQ.
+    /// The CREATE_CQ input.
     create_cq_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -16,14 +16,14 @@ layout! {
         PAS @ 0x110;
     }
 
-    /// Output of CREATE_CQ.
+    /// The CREATE_CQ output.
     create_cq_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         CQN 0x08 23 0;
     }
 
-    /// Input of DESTROY_CQ.
+    /// The DESTROY_CQ input.
     destroy_cq_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -31,14 +31,14 @@ layout! {
         CQN 0x08 23 0;
     }
 
-    /// Input of QUERY_CQ.
+    /// The QUERY_CQ input.
     query_cq_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         CQN 0x08 23 0;
     }
 
-    /// Output of QUERY_CQ.
+    /// The QUERY_CQ output.
     query_cq_out: 0x110 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
@@ -46,7 +46,7 @@ layout! {
         PAS @ 0x110;
     }
 
-    /// Input of MODIFY_CQ.
+    /// The MODIFY_CQ input.
     modify_cq_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;

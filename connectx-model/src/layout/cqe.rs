@@ -1,4 +1,4 @@
-//! Completion queue entries of 64 bytes. An entry of 128 bytes holds one in its second half.
+//! Completion queue entries of 64 bytes. A 128-byte entry holds one in its second half.
 //!
 //! # References
 //! ConnectX programmer's reference manual, "completion queue entry"; `include/linux/mlx5/device.h`
@@ -36,7 +36,7 @@ layout! {
         OWNER 0x3c 0 0;
     }
 
-    /// Fields of a completion of tag matching.
+    /// The fields of a tag matching completion.
     tm_cqe: 0x40 {
         SUCCESS 0x00 31 31;
         HW_PHASE_CNT 0x04 31 16;
@@ -46,8 +46,8 @@ layout! {
         APP_INFO 0x28 15 0;
     }
 
-    /// A completion of a block: the difference from the title. The first dword of a receive's mini
-    /// entry has one of the forms selected by the queue.
+    /// A completion in a compressed block: its differences from the title. The first dword of a
+    /// receive's mini entry has one of several formats, which the queue selects.
     mini_cqe: 0x08 {
         RX_HASH_RESULT 0x00 31 0;
         CHECKSUM 0x00 31 16;

@@ -6,7 +6,7 @@
 use super::layout;
 
 layout! {
-    /// Input of CREATE_EQ.
+    /// The CREATE_EQ input.
     create_eq_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -16,28 +16,28 @@ layout! {
         PAS @ 0x110;
     }
 
-    /// Output of CREATE_EQ.
+    /// The CREATE_EQ output.
     create_eq_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         EQ_NUMBER 0x08 7 0;
     }
 
-    /// Input of DESTROY_EQ.
+    /// The DESTROY_EQ input.
     destroy_eq_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         EQ_NUMBER 0x08 7 0;
     }
 
-    /// Input of QUERY_EQ.
+    /// The QUERY_EQ input.
     query_eq_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         EQ_NUMBER 0x08 7 0;
     }
 
-    /// Output of QUERY_EQ.
+    /// The QUERY_EQ output.
     query_eq_out: 0x110 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;

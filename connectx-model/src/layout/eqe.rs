@@ -6,7 +6,7 @@
 use super::layout;
 
 layout! {
-    /// Fields of all events.
+    /// The fields that all events have.
     eqe: 0x40 {
         EVENT_TYPE 0x00 23 16;
         EVENT_SUB_TYPE 0x00 7 0;
@@ -20,7 +20,7 @@ layout! {
         CQN 0x18 23 0;
     }
 
-    /// Data of an event of a queue pair or a shared receive queue.
+    /// Data of a queue pair or shared receive queue event.
     qp_srq: 0x1c {
         TYPE 0x14 31 24;
         QPN_RQN_SQN 0x18 23 0;
@@ -42,7 +42,7 @@ layout! {
         VECTOR 0x00 31 0;
     }
 
-    /// Data of a page fault event of a work request.
+    /// Data of a page fault event caused by a work request.
     wqe_page_fault: 0x1c {
         BYTES_COMMITTED 0x00 31 0;
         WQE_INDEX 0x04 15 0;
@@ -52,7 +52,7 @@ layout! {
         WQ 0x18 23 0;
     }
 
-    /// Data of a page fault event of a peer's access.
+    /// Data of a page fault event caused by a peer's access.
     rdma_page_fault: 0x1c {
         BYTES_COMMITTED 0x00 31 0;
         R_KEY 0x04 31 0;

@@ -6,7 +6,7 @@
 use super::layout;
 
 layout! {
-    /// Input of CREATE_SQ.
+    /// The CREATE_SQ input.
     create_sq_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -14,14 +14,14 @@ layout! {
         CTX bytes 0x20 0xf0;
     }
 
-    /// Output of CREATE_SQ.
+    /// The CREATE_SQ output.
     create_sq_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         SQN 0x08 23 0;
     }
 
-    /// Input of MODIFY_SQ.
+    /// The MODIFY_SQ input.
     modify_sq_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -32,7 +32,7 @@ layout! {
         CTX bytes 0x20 0xf0;
     }
 
-    /// Input of SET_PP_RATE_LIMIT.
+    /// The SET_PP_RATE_LIMIT input.
     set_pp_rate_limit_in: 0x40 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -43,7 +43,7 @@ layout! {
         TYPICAL_PACKET_SIZE 0x18 15 0;
     }
 
-    /// Input of DESTROY_SQ.
+    /// The DESTROY_SQ input.
     destroy_sq_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -51,21 +51,21 @@ layout! {
         SQN 0x08 23 0;
     }
 
-    /// Input of QUERY_SQ.
+    /// The QUERY_SQ input.
     query_sq_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         SQN 0x08 23 0;
     }
 
-    /// Output of QUERY_SQ.
+    /// The QUERY_SQ output.
     query_sq_out: 0x110 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         SQ_CONTEXT bytes 0x20 0xf0;
     }
 
-    /// Input of CREATE_RQ.
+    /// The CREATE_RQ input.
     create_rq_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -73,14 +73,14 @@ layout! {
         CTX bytes 0x20 0xf0;
     }
 
-    /// Output of CREATE_RQ.
+    /// The CREATE_RQ output.
     create_rq_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         RQN 0x08 23 0;
     }
 
-    /// Input of MODIFY_RQ.
+    /// The MODIFY_RQ input.
     modify_rq_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -91,7 +91,7 @@ layout! {
         CTX bytes 0x20 0xf0;
     }
 
-    /// Input of DESTROY_RQ.
+    /// The DESTROY_RQ input.
     destroy_rq_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -99,21 +99,21 @@ layout! {
         RQN 0x08 23 0;
     }
 
-    /// Input of QUERY_RQ.
+    /// The QUERY_RQ input.
     query_rq_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         RQN 0x08 23 0;
     }
 
-    /// Output of QUERY_RQ.
+    /// The QUERY_RQ output.
     query_rq_out: 0x110 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         RQ_CONTEXT bytes 0x20 0xf0;
     }
 
-    /// Input of CREATE_TIS.
+    /// The CREATE_TIS input.
     create_tis_in: 0xc0 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -121,14 +121,14 @@ layout! {
         CTX bytes 0x20 0xa0;
     }
 
-    /// Output of CREATE_TIS.
+    /// The CREATE_TIS output.
     create_tis_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         TISN 0x08 23 0;
     }
 
-    /// Input of MODIFY_TIS.
+    /// The MODIFY_TIS input.
     modify_tis_in: 0xc0 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -140,7 +140,7 @@ layout! {
         CTX bytes 0x20 0xa0;
     }
 
-    /// Input of DESTROY_TIS.
+    /// The DESTROY_TIS input.
     destroy_tis_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -148,21 +148,21 @@ layout! {
         TISN 0x08 23 0;
     }
 
-    /// Input of QUERY_TIS.
+    /// The QUERY_TIS input.
     query_tis_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         TISN 0x08 23 0;
     }
 
-    /// Output of QUERY_TIS.
+    /// The QUERY_TIS output.
     query_tis_out: 0xb0 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         TIS_CONTEXT bytes 0x10 0xa0;
     }
 
-    /// Input of CREATE_TIR.
+    /// The CREATE_TIR input.
     create_tir_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -170,7 +170,7 @@ layout! {
         CTX bytes 0x20 0xf0;
     }
 
-    /// Output of CREATE_TIR.
+    /// The CREATE_TIR output.
     create_tir_out: 0x10 {
         STATUS 0x00 31 24;
         ICM_ADDRESS_63_40 0x00 23 0;
@@ -180,7 +180,7 @@ layout! {
         ICM_ADDRESS_31_0 0x0c 31 0;
     }
 
-    /// Input of MODIFY_TIR.
+    /// The MODIFY_TIR input.
     modify_tir_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -192,7 +192,7 @@ layout! {
         CTX bytes 0x20 0xf0;
     }
 
-    /// Input of DESTROY_TIR.
+    /// The DESTROY_TIR input.
     destroy_tir_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -200,21 +200,21 @@ layout! {
         TIRN 0x08 23 0;
     }
 
-    /// Input of QUERY_TIR.
+    /// The QUERY_TIR input.
     query_tir_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         TIRN 0x08 23 0;
     }
 
-    /// Output of QUERY_TIR.
+    /// The QUERY_TIR output.
     query_tir_out: 0x110 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         TIR_CONTEXT bytes 0x20 0xf0;
     }
 
-    /// Input of CREATE_RQT.
+    /// The CREATE_RQT input.
     create_rqt_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -222,14 +222,14 @@ layout! {
         RQT_CONTEXT bytes 0x20 0xf0;
     }
 
-    /// Output of CREATE_RQT.
+    /// The CREATE_RQT output.
     create_rqt_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         RQTN 0x08 23 0;
     }
 
-    /// Input of MODIFY_RQT.
+    /// The MODIFY_RQT input.
     modify_rqt_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -239,7 +239,7 @@ layout! {
         CTX bytes 0x20 0xf0;
     }
 
-    /// Input of DESTROY_RQT.
+    /// The DESTROY_RQT input.
     destroy_rqt_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -247,14 +247,14 @@ layout! {
         RQTN 0x08 23 0;
     }
 
-    /// Input of QUERY_RQT.
+    /// The QUERY_RQT input.
     query_rqt_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         RQTN 0x08 23 0;
     }
 
-    /// Output of QUERY_RQT.
+    /// The QUERY_RQT output.
     query_rqt_out: 0x110 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;

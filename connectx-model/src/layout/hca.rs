@@ -1,4 +1,4 @@
-//! Life of the function: enabling, pages, capabilities, ISSI, adapter.
+//! The lifecycle of the function: enabling, pages, capabilities, ISSI, adapter.
 //!
 //! # References
 //! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`
@@ -6,7 +6,7 @@
 use super::layout;
 
 layout! {
-    /// Input of ENABLE_HCA.
+    /// The ENABLE_HCA input.
     enable_hca_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -15,7 +15,7 @@ layout! {
         FUNCTION_ID 0x08 15 0;
     }
 
-    /// Input of DISABLE_HCA.
+    /// The DISABLE_HCA input.
     disable_hca_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -24,7 +24,7 @@ layout! {
         FUNCTION_ID 0x08 15 0;
     }
 
-    /// Input of INIT_HCA.
+    /// The INIT_HCA input.
     init_hca_in: 0x20 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -32,27 +32,27 @@ layout! {
         SW_OWNER_ID bytes 0x10 0x10;
     }
 
-    /// Input of TEARDOWN_HCA.
+    /// The TEARDOWN_HCA input.
     teardown_hca_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         PROFILE 0x08 15 0;
     }
 
-    /// Output of TEARDOWN_HCA.
+    /// The TEARDOWN_HCA output.
     teardown_hca_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         STATE 0x0c 0 0;
     }
 
-    /// Input of QUERY_ISSI.
+    /// The QUERY_ISSI input.
     query_issi_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
     }
 
-    /// Output of QUERY_ISSI.
+    /// The QUERY_ISSI output.
     query_issi_out: 0x70 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
@@ -60,14 +60,14 @@ layout! {
         SUPPORTED_ISSI_DW0 0x6c 31 0;
     }
 
-    /// Input of SET_ISSI.
+    /// The SET_ISSI input.
     set_issi_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         CURRENT_ISSI 0x08 15 0;
     }
 
-    /// Input of QUERY_PAGES.
+    /// The QUERY_PAGES input.
     query_pages_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -75,7 +75,7 @@ layout! {
         FUNCTION_ID 0x08 15 0;
     }
 
-    /// Output of QUERY_PAGES.
+    /// The QUERY_PAGES output.
     query_pages_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
@@ -84,7 +84,7 @@ layout! {
         NUM_PAGES 0x0c 31 0;
     }
 
-    /// Input of MANAGE_PAGES.
+    /// The MANAGE_PAGES input.
     manage_pages_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -94,7 +94,7 @@ layout! {
         PAS @ 0x10;
     }
 
-    /// Output of MANAGE_PAGES.
+    /// The MANAGE_PAGES output.
     manage_pages_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
@@ -102,7 +102,7 @@ layout! {
         PAS @ 0x10;
     }
 
-    /// Input of QUERY_HCA_CAP.
+    /// The QUERY_HCA_CAP input.
     query_hca_cap_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -112,14 +112,14 @@ layout! {
         FUNCTION_ID 0x08 15 0;
     }
 
-    /// Output of QUERY_HCA_CAP.
+    /// The QUERY_HCA_CAP output.
     query_hca_cap_out: 0x1010 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         CAPABILITY bytes 0x10 0x1000;
     }
 
-    /// Input of SET_HCA_CAP.
+    /// The SET_HCA_CAP input.
     set_hca_cap_in: 0x1010 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -130,13 +130,13 @@ layout! {
         CAPABILITY bytes 0x10 0x1000;
     }
 
-    /// Input of QUERY_ADAPTER.
+    /// The QUERY_ADAPTER input.
     query_adapter_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
     }
 
-    /// Output of QUERY_ADAPTER.
+    /// The QUERY_ADAPTER output.
     query_adapter_out: 0x110 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
@@ -146,13 +146,13 @@ layout! {
         VSD_CONTD_PSID bytes 0x100 0x10;
     }
 
-    /// Input of QUERY_SPECIAL_CONTEXTS.
+    /// The QUERY_SPECIAL_CONTEXTS input.
     query_special_contexts_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
     }
 
-    /// Output of QUERY_SPECIAL_CONTEXTS.
+    /// The QUERY_SPECIAL_CONTEXTS output.
     query_special_contexts_out: 0x20 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
@@ -163,7 +163,7 @@ layout! {
         REPEATED_MKEY 0x18 31 0;
     }
 
-    /// Input of PAGE_FAULT_RESUME.
+    /// The PAGE_FAULT_RESUME input.
     page_fault_resume_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -173,28 +173,28 @@ layout! {
         TOKEN 0x0c 23 0;
     }
 
-    /// Input of SET_DRIVER_VERSION.
+    /// The SET_DRIVER_VERSION input.
     set_driver_version_in: 0x50 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         DRIVER_VERSION bytes 0x10 0x40;
     }
 
-    /// Input of ALLOC_UAR.
+    /// The ALLOC_UAR input.
     alloc_uar_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
         OP_MOD 0x04 15 0;
     }
 
-    /// Output of ALLOC_UAR.
+    /// The ALLOC_UAR output.
     alloc_uar_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         UAR 0x08 23 0;
     }
 
-    /// Input of DEALLOC_UAR.
+    /// The DEALLOC_UAR input.
     dealloc_uar_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -202,28 +202,28 @@ layout! {
         UAR 0x08 23 0;
     }
 
-    /// Input of ALLOC_Q_COUNTER.
+    /// The ALLOC_Q_COUNTER input.
     alloc_q_counter_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
         OP_MOD 0x04 15 0;
     }
 
-    /// Output of ALLOC_Q_COUNTER.
+    /// The ALLOC_Q_COUNTER output.
     alloc_q_counter_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         COUNTER_SET_ID 0x08 7 0;
     }
 
-    /// Input of DEALLOC_Q_COUNTER.
+    /// The DEALLOC_Q_COUNTER input.
     dealloc_q_counter_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         COUNTER_SET_ID 0x08 7 0;
     }
 
-    /// Input of QUERY_Q_COUNTER.
+    /// The QUERY_Q_COUNTER input.
     query_q_counter_in: 0x20 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -234,7 +234,7 @@ layout! {
         COUNTER_SET_ID 0x1c 7 0;
     }
 
-    /// Output of QUERY_Q_COUNTER.
+    /// The QUERY_Q_COUNTER output.
     query_q_counter_out: 0x100 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
@@ -276,7 +276,7 @@ layout! {
         ROCE_SLOW_RESTART_TRANS 0xd8 31 0;
     }
 
-    /// Input of NOP.
+    /// The NOP input.
     nop_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;

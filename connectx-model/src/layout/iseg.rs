@@ -1,4 +1,4 @@
-//! The initialisation segment; entries and mailboxes of the command queue.
+//! The initialisation segment, and the entries and mailboxes of the command queue.
 //!
 //! # References
 //! ConnectX programmer's reference manual, "initialization segment", "command interface";
@@ -58,7 +58,7 @@ layout! {
         OWNER 0x3c 0 0;
     }
 
-    /// A mailbox: a block of a command's input or output.
+    /// A mailbox: one block of a command's input or output.
     mailbox: 0x240 {
         DATA bytes 0x0 0x200;
         NEXT 0x230 63 0;

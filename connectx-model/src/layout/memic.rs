@@ -6,7 +6,7 @@
 use super::layout;
 
 layout! {
-    /// Input of ALLOC_MEMIC.
+    /// The ALLOC_MEMIC input.
     alloc_memic_in: 0x20 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -16,14 +16,14 @@ layout! {
         MEMIC_SIZE 0x1c 31 0;
     }
 
-    /// Output of ALLOC_MEMIC.
+    /// The ALLOC_MEMIC output.
     alloc_memic_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         MEMIC_START_ADDR 0x08 63 0;
     }
 
-    /// Input of DEALLOC_MEMIC.
+    /// The DEALLOC_MEMIC input.
     dealloc_memic_in: 0x20 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;

@@ -1,4 +1,4 @@
-//! Memory keys and protection domains, XRC domains, transport domains.
+//! Memory keys, protection domains, XRC domains, transport domains.
 //!
 //! # References
 //! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`
@@ -6,7 +6,7 @@
 use super::layout;
 
 layout! {
-    /// Input of CREATE_MKEY.
+    /// The CREATE_MKEY input.
     create_mkey_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -19,14 +19,14 @@ layout! {
         KLM_PAS_MTT @ 0x110;
     }
 
-    /// Output of CREATE_MKEY.
+    /// The CREATE_MKEY output.
     create_mkey_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         MKEY_INDEX 0x08 23 0;
     }
 
-    /// Input of DESTROY_MKEY.
+    /// The DESTROY_MKEY input.
     destroy_mkey_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -34,7 +34,7 @@ layout! {
         MKEY_INDEX 0x08 23 0;
     }
 
-    /// Input of QUERY_MKEY.
+    /// The QUERY_MKEY input.
     query_mkey_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -42,7 +42,7 @@ layout! {
         PG_ACCESS 0x0c 31 31;
     }
 
-    /// Output of QUERY_MKEY.
+    /// The QUERY_MKEY output.
     query_mkey_out: 0x130 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
@@ -51,21 +51,21 @@ layout! {
         BSF1_KLM1_PAS_MTT2_3 bytes 0x120 0x10;
     }
 
-    /// Input of ALLOC_PD.
+    /// The ALLOC_PD input.
     alloc_pd_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
         OP_MOD 0x04 15 0;
     }
 
-    /// Output of ALLOC_PD.
+    /// The ALLOC_PD output.
     alloc_pd_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         PD 0x08 23 0;
     }
 
-    /// Input of DEALLOC_PD.
+    /// The DEALLOC_PD input.
     dealloc_pd_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -73,21 +73,21 @@ layout! {
         PD 0x08 23 0;
     }
 
-    /// Input of ALLOC_XRCD.
+    /// The ALLOC_XRCD input.
     alloc_xrcd_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
         OP_MOD 0x04 15 0;
     }
 
-    /// Output of ALLOC_XRCD.
+    /// The ALLOC_XRCD output.
     alloc_xrcd_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         XRCD 0x08 23 0;
     }
 
-    /// Input of DEALLOC_XRCD.
+    /// The DEALLOC_XRCD input.
     dealloc_xrcd_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -95,21 +95,21 @@ layout! {
         XRCD 0x08 23 0;
     }
 
-    /// Input of ALLOC_TRANSPORT_DOMAIN.
+    /// The ALLOC_TRANSPORT_DOMAIN input.
     alloc_transport_domain_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
         OP_MOD 0x04 15 0;
     }
 
-    /// Output of ALLOC_TRANSPORT_DOMAIN.
+    /// The ALLOC_TRANSPORT_DOMAIN output.
     alloc_transport_domain_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         TRANSPORT_DOMAIN 0x08 23 0;
     }
 
-    /// Input of DEALLOC_TRANSPORT_DOMAIN.
+    /// The DEALLOC_TRANSPORT_DOMAIN input.
     dealloc_transport_domain_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;

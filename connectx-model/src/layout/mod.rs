@@ -1,21 +1,22 @@
 //! The device's structures as tables: name, dword, high bit, low bit. Read them beside the manual.
 //!
-//! A row is `NAME 0xDWORD HIGH LOW;`: bits of the big-endian dword at a byte offset. A row with a
-//! high bit above 31 spans two dwords and names the first. `NAME bytes 0xOFFSET 0xLENGTH;` is a
-//! part with a separate table, or plain bytes. `NAME @ 0xOFFSET;` is the start of a list.
+//! The row `NAME 0xDWORD HIGH LOW;` describes bits in the big-endian dword at a byte offset. A row
+//! with a high bit above 31 spans two dwords and names the first. The row `NAME bytes 0xOFFSET
+//! 0xLENGTH;` describes a part that has its own table or consists of plain bytes. The row `NAME @
+//! 0xOFFSET;` describes the start of a list.
 //!
 //! Invariant: getters and setters never panic. Bytes beyond the end read as 0 and are not written.
 //!
 //! | file | tables |
 //! |---|---|
-//! | `hca` | life of the function: enabling, pages, capabilities, UARs, counters |
+//! | `hca` | lifecycle of the function: enabling, pages, capabilities, UARs, counters |
 //! | `caps`, `flow_caps` | capability structures |
 //! | `register` | registers behind ACCESS_REG |
-//! | `eq`, `cq`, `mkey`, `qp`, `srq` | commands and contexts of the objects |
+//! | `eq`, `cq`, `mkey`, `qp`, `srq` | commands and contexts for these objects |
 //! | `memic` | device memory |
 //! | `vport` | ports, GIDs, partition keys, RoCE addresses, MADs |
 //! | `eth`, `steering` | Ethernet queues, flow steering |
-//! | `wqe`, `cqe`, `eqe` | entries of queues |
+//! | `wqe`, `cqe`, `eqe` | queue entries |
 //! | `iseg` | the initialisation segment and the command queue's entries |
 
 pub mod caps;
@@ -36,47 +37,47 @@ pub mod steering;
 pub mod vport;
 pub mod wqe;
 
-/// A row of a table: bits `high` to `low` of the big-endian dword at byte `dword`; a `high` up to
-/// 63 spans two dwords.
+/// One row of a table: bits `high` to `low` in the big-endian dword at byte `dword`. A `high` of 32
+/// to 63 spans two dwords.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     /// Name of the row.
     pub name: &'static str,
-    /// Byte offset of the dword, or of the first of two.
+    /// Byte offset of the dword, or of the first of two dwords.
     pub dword: usize,
-    /// Highest bit.
+    /// Highest bit of the field.
     pub high: u32,
-    /// Lowest bit.
+    /// Lowest bit of the field.
     pub low: u32,
 }
 
 impl Field {
-    /// Returns the number of bits.
+    /// Returns the field's width in bits.
     pub const fn width(&self) -> u32 {
         self.high - self.low + 1
     }
 
-    /// Returns the maximum value.
+    /// Returns the field's maximum value.
     pub const fn max(&self) -> u64 {
         u64::MAX >> (64 - self.width())
     }
 
-    /// Returns the value.
+    /// Returns the field's value in `bytes`.
     pub fn get(&self, bytes: &[u8]) -> u64 {
         self.word(bytes) >> self.low & self.max()
     }
 
-    /// Returns the value of a field of at most 32 bits.
+    /// Returns the value of a field with at most 32 bits.
     pub fn get32(&self, bytes: &[u8]) -> u32 {
         self.get(bytes) as u32
     }
 
-    /// Returns whether any of the bits is set.
+    /// Returns whether any of the field's bits is set.
     pub fn is_set(&self, bytes: &[u8]) -> bool {
         self.get(bytes) != 0
     }
 
-    /// Sets the value, truncated to the field's width.
+    /// Sets the field's value, truncated to the field's width.
     pub fn set(&self, bytes: &mut [u8], value: impl Into<u64>) {
         let mask = self.max() << self.low;
         let word = self.word(bytes) & !mask | value.into() << self.low & mask;
@@ -93,7 +94,7 @@ impl Field {
     }
 }
 
-/// A part of a structure: plain bytes, or a structure with a separate table.
+/// A part of a structure: plain bytes, or a structure with its own table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Name of the part.
@@ -118,21 +119,21 @@ impl Part {
     }
 }
 
-/// Table of a structure.
+/// The table of a structure.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
     /// Name of the structure.
     pub name: &'static str,
-    /// Length in bytes, without lists at the end.
+    /// Length of the structure in bytes, without lists at the end.
     pub size: usize,
-    /// Rows.
+    /// The rows of the table.
     pub fields: &'static [Field],
-    /// Parts not described by rows.
+    /// The parts that rows do not describe.
     pub parts: &'static [Part],
 }
 
 impl Table {
-    /// Returns the first dword with set bits that no row names, and these bits.
+    /// Returns the first dword with set bits that no row names, and those bits.
     pub fn reserved(&self, bytes: &[u8]) -> Option<(usize, u32)> {
         (0..self.size.min(bytes.len()) / 4).map(|n| n * 4).find_map(|offset| {
             let set = dword(bytes, offset) & !self.known(offset);
@@ -140,7 +141,7 @@ impl Table {
         })
     }
 
-    /// Returns the named bits in the dword at this byte offset.
+    /// Returns the bits that rows name in the dword at this byte offset.
     pub fn known(&self, offset: usize) -> u32 {
         if self.parts.iter().any(|part| offset + 4 > part.offset && offset < part.offset + part.len) {
             return u32::MAX;
@@ -189,7 +190,7 @@ pub fn put(bytes: &mut [u8], offset: usize, value: &[u8]) {
     }
 }
 
-/// Defines a module of constants for each table.
+/// Defines one module of constants per table.
 macro_rules! layout {
     ($($(#[$doc:meta])* $name:ident: $size:literal { $($rows:tt)* })*) => {$(
         $(#[$doc])*
@@ -197,7 +198,7 @@ macro_rules! layout {
             #[allow(unused_imports)]
             use $crate::layout::{Field, Part, Table};
 
-            /// Length in bytes, without lists at the end.
+            /// Length of the structure in bytes, without lists at the end.
             pub const SIZE: usize = $size;
 
             $crate::layout::rows! { $name; []; []; $($rows)* }
@@ -208,7 +209,7 @@ macro_rules! layout {
 /// Defines the rows of one table: the constants first, then the table.
 macro_rules! rows {
     ($table:ident; [$($field:ident)*]; [$($part:ident)*];) => {
-        /// The table.
+        /// The table of the structure.
         pub static TABLE: Table = Table {
             name: stringify!($table),
             size: SIZE,

@@ -6,7 +6,7 @@
 use super::layout;
 
 layout! {
-    /// Input of CREATE_QP.
+    /// The CREATE_QP input.
     create_qp_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -22,7 +22,7 @@ layout! {
         PAS @ 0x110;
     }
 
-    /// Output of CREATE_QP.
+    /// The CREATE_QP output.
     create_qp_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
@@ -30,7 +30,7 @@ layout! {
         ECE 0x0c 31 0;
     }
 
-    /// Input of DESTROY_QP.
+    /// The DESTROY_QP input.
     destroy_qp_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -38,7 +38,7 @@ layout! {
         QPN 0x08 23 0;
     }
 
-    /// Input of QUERY_QP.
+    /// The QUERY_QP input.
     query_qp_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -46,7 +46,7 @@ layout! {
         QPN 0x08 23 0;
     }
 
-    /// Output of QUERY_QP.
+    /// The QUERY_QP output.
     query_qp_out: 0x1d0 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
@@ -60,7 +60,7 @@ layout! {
         PAS @ 0x1d0;
     }
 
-    /// Input of RST2INIT_QP.
+    /// The RST2INIT_QP input.
     rst2init_qp_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -71,14 +71,14 @@ layout! {
         QPC bytes 0x18 0xe8;
     }
 
-    /// Output of RST2INIT_QP.
+    /// The RST2INIT_QP output.
     rst2init_qp_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         ECE 0x0c 31 0;
     }
 
-    /// Input of INIT2INIT_QP.
+    /// The INIT2INIT_QP input.
     init2init_qp_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -89,14 +89,14 @@ layout! {
         QPC bytes 0x18 0xe8;
     }
 
-    /// Output of INIT2INIT_QP.
+    /// The INIT2INIT_QP output.
     init2init_qp_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         ECE 0x0c 31 0;
     }
 
-    /// Input of INIT2RTR_QP.
+    /// The INIT2RTR_QP input.
     init2rtr_qp_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -107,14 +107,14 @@ layout! {
         QPC bytes 0x18 0xe8;
     }
 
-    /// Output of INIT2RTR_QP.
+    /// The INIT2RTR_QP output.
     init2rtr_qp_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         ECE 0x0c 31 0;
     }
 
-    /// Input of RTR2RTS_QP.
+    /// The RTR2RTS_QP input.
     rtr2rts_qp_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -125,14 +125,14 @@ layout! {
         QPC bytes 0x18 0xe8;
     }
 
-    /// Output of RTR2RTS_QP.
+    /// The RTR2RTS_QP output.
     rtr2rts_qp_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         ECE 0x0c 31 0;
     }
 
-    /// Input of RTS2RTS_QP.
+    /// The RTS2RTS_QP input.
     rts2rts_qp_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -143,14 +143,14 @@ layout! {
         QPC bytes 0x18 0xe8;
     }
 
-    /// Output of RTS2RTS_QP.
+    /// The RTS2RTS_QP output.
     rts2rts_qp_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         ECE 0x0c 31 0;
     }
 
-    /// Input of SQERR2RTS_QP.
+    /// The SQERR2RTS_QP input.
     sqerr2rts_qp_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -160,7 +160,7 @@ layout! {
         QPC bytes 0x18 0xe8;
     }
 
-    /// Input of SQD2RTS_QP.
+    /// The SQD2RTS_QP input.
     sqd2rts_qp_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -170,7 +170,7 @@ layout! {
         QPC bytes 0x18 0xe8;
     }
 
-    /// Input of QP_2ERR.
+    /// The QP_2ERR input.
     qp_2err_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -178,7 +178,7 @@ layout! {
         QPN 0x08 23 0;
     }
 
-    /// Input of QP_2RST.
+    /// The QP_2RST input.
     qp_2rst_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -186,7 +186,7 @@ layout! {
         QPN 0x08 23 0;
     }
 
-    /// Input of ATTACH_TO_MCG.
+    /// The ATTACH_TO_MCG input.
     attach_to_mcg_in: 0x20 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -195,7 +195,7 @@ layout! {
         MULTICAST_GID bytes 0x10 0x10;
     }
 
-    /// Input of DETACH_FROM_MCG.
+    /// The DETACH_FROM_MCG input.
     detach_from_mcg_in: 0x20 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;

@@ -6,7 +6,7 @@
 use super::layout;
 
 layout! {
-    /// Input of ACCESS_REGISTER.
+    /// The ACCESS_REGISTER input.
     access_register_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -15,7 +15,7 @@ layout! {
         REGISTER_DATA @ 0x10;
     }
 
-    /// Output of ACCESS_REGISTER.
+    /// The ACCESS_REGISTER output.
     access_register_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;

@@ -6,7 +6,7 @@
 use super::layout;
 
 layout! {
-    /// Input of CREATE_SRQ.
+    /// The CREATE_SRQ input.
     create_srq_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -15,14 +15,14 @@ layout! {
         PAS @ 0x110;
     }
 
-    /// Output of CREATE_SRQ.
+    /// The CREATE_SRQ output.
     create_srq_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         SRQN 0x08 23 0;
     }
 
-    /// Input of DESTROY_SRQ.
+    /// The DESTROY_SRQ input.
     destroy_srq_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -30,14 +30,14 @@ layout! {
         SRQN 0x08 23 0;
     }
 
-    /// Input of QUERY_SRQ.
+    /// The QUERY_SRQ input.
     query_srq_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         SRQN 0x08 23 0;
     }
 
-    /// Output of QUERY_SRQ.
+    /// The QUERY_SRQ output.
     query_srq_out: 0x110 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
@@ -45,7 +45,7 @@ layout! {
         PAS @ 0x110;
     }
 
-    /// Input of ARM_RQ.
+    /// The ARM_RQ input.
     arm_rq_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -54,7 +54,7 @@ layout! {
         LWM 0x0c 15 0;
     }
 
-    /// Input of CREATE_XRC_SRQ.
+    /// The CREATE_XRC_SRQ input.
     create_xrc_srq_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -64,14 +64,14 @@ layout! {
         PAS @ 0x110;
     }
 
-    /// Output of CREATE_XRC_SRQ.
+    /// The CREATE_XRC_SRQ output.
     create_xrc_srq_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         XRC_SRQN 0x08 23 0;
     }
 
-    /// Input of DESTROY_XRC_SRQ.
+    /// The DESTROY_XRC_SRQ input.
     destroy_xrc_srq_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -79,14 +79,14 @@ layout! {
         XRC_SRQN 0x08 23 0;
     }
 
-    /// Input of QUERY_XRC_SRQ.
+    /// The QUERY_XRC_SRQ input.
     query_xrc_srq_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         XRC_SRQN 0x08 23 0;
     }
 
-    /// Output of QUERY_XRC_SRQ.
+    /// The QUERY_XRC_SRQ output.
     query_xrc_srq_out: 0x110 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
@@ -94,7 +94,7 @@ layout! {
         PAS @ 0x110;
     }
 
-    /// Input of ARM_XRC_SRQ.
+    /// The ARM_XRC_SRQ input.
     arm_xrc_srq_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -103,7 +103,7 @@ layout! {
         LWM 0x0c 15 0;
     }
 
-    /// Input of CREATE_RMP.
+    /// The CREATE_RMP input.
     create_rmp_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -111,14 +111,14 @@ layout! {
         CTX bytes 0x20 0xf0;
     }
 
-    /// Output of CREATE_RMP.
+    /// The CREATE_RMP output.
     create_rmp_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         RMPN 0x08 23 0;
     }
 
-    /// Input of MODIFY_RMP.
+    /// The MODIFY_RMP input.
     modify_rmp_in: 0x110 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -129,7 +129,7 @@ layout! {
         CTX bytes 0x20 0xf0;
     }
 
-    /// Input of DESTROY_RMP.
+    /// The DESTROY_RMP input.
     destroy_rmp_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -137,21 +137,21 @@ layout! {
         RMPN 0x08 23 0;
     }
 
-    /// Input of QUERY_RMP.
+    /// The QUERY_RMP input.
     query_rmp_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         RMPN 0x08 23 0;
     }
 
-    /// Output of QUERY_RMP.
+    /// The QUERY_RMP output.
     query_rmp_out: 0x110 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         RMP_CONTEXT bytes 0x20 0xf0;
     }
 
-    /// Input of CREATE_XRQ.
+    /// The CREATE_XRQ input.
     create_xrq_in: 0x150 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -159,14 +159,14 @@ layout! {
         XRQ_CONTEXT bytes 0x10 0x140;
     }
 
-    /// Output of CREATE_XRQ.
+    /// The CREATE_XRQ output.
     create_xrq_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         XRQN 0x08 23 0;
     }
 
-    /// Input of DESTROY_XRQ.
+    /// The DESTROY_XRQ input.
     destroy_xrq_in: 0x10 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -174,21 +174,21 @@ layout! {
         XRQN 0x08 23 0;
     }
 
-    /// Input of QUERY_XRQ.
+    /// The QUERY_XRQ input.
     query_xrq_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         XRQN 0x08 23 0;
     }
 
-    /// Output of QUERY_XRQ.
+    /// The QUERY_XRQ output.
     query_xrq_out: 0x150 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         XRQ_CONTEXT bytes 0x10 0x140;
     }
 
-    /// Context of a queue with tag matching.
+    /// Context of a queue that matches tags.
     xrqc: 0x140 {
         STATE 0x00 31 28;
         RLKEY 0x00 27 27;

@@ -6,7 +6,7 @@
 use super::layout;
 
 layout! {
-    /// Input of CREATE_FLOW_TABLE.
+    /// The CREATE_FLOW_TABLE input.
     create_flow_table_in: 0x40 {
         OPCODE 0x00 31 16;
         UID 0x00 15 0;
@@ -32,7 +32,7 @@ layout! {
         RTC_ID_1 0x34 31 0;
     }
 
-    /// Output of CREATE_FLOW_TABLE.
+    /// The CREATE_FLOW_TABLE output.
     create_flow_table_out: 0x10 {
         STATUS 0x00 31 24;
         ICM_ADDRESS_63_40 0x00 23 0;
@@ -42,7 +42,7 @@ layout! {
         ICM_ADDRESS_31_0 0x0c 31 0;
     }
 
-    /// Input of MODIFY_FLOW_TABLE.
+    /// The MODIFY_FLOW_TABLE input.
     modify_flow_table_in: 0x40 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -69,7 +69,7 @@ layout! {
         RTC_ID_1 0x34 31 0;
     }
 
-    /// Input of DESTROY_FLOW_TABLE.
+    /// The DESTROY_FLOW_TABLE input.
     destroy_flow_table_in: 0x40 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -81,7 +81,7 @@ layout! {
         TABLE_ID 0x14 23 0;
     }
 
-    /// Input of QUERY_FLOW_TABLE.
+    /// The QUERY_FLOW_TABLE input.
     query_flow_table_in: 0x40 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -89,7 +89,7 @@ layout! {
         TABLE_ID 0x14 23 0;
     }
 
-    /// Output of QUERY_FLOW_TABLE.
+    /// The QUERY_FLOW_TABLE output.
     query_flow_table_out: 0x40 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
@@ -109,7 +109,7 @@ layout! {
         RTC_ID_1 0x34 31 0;
     }
 
-    /// Input of CREATE_FLOW_GROUP.
+    /// The CREATE_FLOW_GROUP input.
     create_flow_group_in: 0x400 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -128,14 +128,14 @@ layout! {
         MATCH_CRITERIA bytes 0x40 0x200;
     }
 
-    /// Output of CREATE_FLOW_GROUP.
+    /// The CREATE_FLOW_GROUP output.
     create_flow_group_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         GROUP_ID 0x08 23 0;
     }
 
-    /// Input of DESTROY_FLOW_GROUP.
+    /// The DESTROY_FLOW_GROUP input.
     destroy_flow_group_in: 0x40 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -148,7 +148,7 @@ layout! {
         GROUP_ID 0x18 31 0;
     }
 
-    /// Input of SET_FTE.
+    /// The SET_FTE input.
     set_fte_in: 0x340 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -164,7 +164,7 @@ layout! {
         FLOW_CONTEXT bytes 0x40 0x300;
     }
 
-    /// Input of DELETE_FTE.
+    /// The DELETE_FTE input.
     delete_fte_in: 0x40 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -177,7 +177,7 @@ layout! {
         FLOW_INDEX 0x20 31 0;
     }
 
-    /// Input of SET_FLOW_TABLE_ROOT.
+    /// The SET_FLOW_TABLE_ROOT input.
     set_flow_table_root_in: 0x40 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -194,7 +194,7 @@ layout! {
         TABLE_ESWITCH_OWNER_VHCA_ID 0x1c 15 0;
     }
 
-    /// Input of ALLOC_FLOW_COUNTER.
+    /// The ALLOC_FLOW_COUNTER input.
     alloc_flow_counter_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -202,21 +202,21 @@ layout! {
         FLOW_COUNTER_BULK 0x0c 7 0;
     }
 
-    /// Output of ALLOC_FLOW_COUNTER.
+    /// The ALLOC_FLOW_COUNTER output.
     alloc_flow_counter_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         FLOW_COUNTER_ID 0x08 31 0;
     }
 
-    /// Input of DEALLOC_FLOW_COUNTER.
+    /// The DEALLOC_FLOW_COUNTER input.
     dealloc_flow_counter_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
         FLOW_COUNTER_ID 0x08 31 0;
     }
 
-    /// Input of QUERY_FLOW_COUNTER.
+    /// The QUERY_FLOW_COUNTER input.
     query_flow_counter_in: 0x20 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -225,14 +225,14 @@ layout! {
         FLOW_COUNTER_ID 0x1c 31 0;
     }
 
-    /// Output of QUERY_FLOW_COUNTER.
+    /// The QUERY_FLOW_COUNTER output.
     query_flow_counter_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         FLOW_STATISTICS @ 0x10;
     }
 
-    /// Actions of an entry; destinations follow, then counters.
+    /// The actions in an entry. Destinations follow, then counters.
     flow_context: 0x300 {
         PUSH_VLAN bytes 0x0 0x4;
         GROUP_ID 0x04 31 0;
@@ -253,7 +253,7 @@ layout! {
         DESTINATION @ 0x300;
     }
 
-    /// A destination of an entry.
+    /// One destination in an entry.
     dest_format_struct: 0x8 {
         DESTINATION_TYPE 0x00 31 24;
         DESTINATION_ID 0x00 23 0;
@@ -262,7 +262,7 @@ layout! {
         DESTINATION_ESWITCH_OWNER_VHCA_ID 0x04 15 0;
     }
 
-    /// Headers of layers 2 to 4 for matching: the first part of match criteria and values.
+    /// Layer 2 to 4 headers to match: the first part of match criteria and values.
     fte_match_set_lyr_2_4: 0x40 {
         SMAC bytes 0x0 0x6;
         ETHERTYPE 0x04 15 0;
@@ -287,7 +287,7 @@ layout! {
         DST_IP bytes 0x30 0x10;
     }
 
-    /// Further fields for matching: the second part of match criteria and values.
+    /// Other fields to match: the second part of match criteria and values.
     fte_match_set_misc: 0x40 {
         OUTER_IPV6_FLOW_LABEL 0x1c 19 0;
     }

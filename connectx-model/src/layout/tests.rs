@@ -1,5 +1,5 @@
 layout! {
-    /// A structure for these tests.
+    /// An example structure for these tests.
     example: 0x18 {
         HIGH 0x00 31 28;
         MIDDLE 0x00 23 8;

@@ -6,7 +6,7 @@
 use super::layout;
 
 layout! {
-    /// Input of QUERY_HCA_VPORT_CONTEXT.
+    /// The QUERY_HCA_VPORT_CONTEXT input.
     query_hca_vport_context_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -15,14 +15,14 @@ layout! {
         VPORT_NUMBER 0x08 15 0;
     }
 
-    /// Output of QUERY_HCA_VPORT_CONTEXT.
+    /// The QUERY_HCA_VPORT_CONTEXT output.
     query_hca_vport_context_out: 0x210 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         HCA_VPORT_CONTEXT bytes 0x10 0x200;
     }
 
-    /// Input of MODIFY_HCA_VPORT_CONTEXT.
+    /// The MODIFY_HCA_VPORT_CONTEXT input.
     modify_hca_vport_context_in: 0x210 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -32,7 +32,7 @@ layout! {
         HCA_VPORT_CONTEXT bytes 0x10 0x200;
     }
 
-    /// Input of QUERY_HCA_VPORT_GID.
+    /// The QUERY_HCA_VPORT_GID input.
     query_hca_vport_gid_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -42,7 +42,7 @@ layout! {
         GID_INDEX 0x0c 15 0;
     }
 
-    /// Output of QUERY_HCA_VPORT_GID.
+    /// The QUERY_HCA_VPORT_GID output.
     query_hca_vport_gid_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
@@ -50,7 +50,7 @@ layout! {
         GID @ 0x10;
     }
 
-    /// Input of QUERY_HCA_VPORT_PKEY.
+    /// The QUERY_HCA_VPORT_PKEY input.
     query_hca_vport_pkey_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -60,14 +60,14 @@ layout! {
         PKEY_INDEX 0x0c 15 0;
     }
 
-    /// Output of QUERY_HCA_VPORT_PKEY.
+    /// The QUERY_HCA_VPORT_PKEY output.
     query_hca_vport_pkey_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         PKEY @ 0x10;
     }
 
-    /// Input of QUERY_VPORT_STATE.
+    /// The QUERY_VPORT_STATE input.
     query_vport_state_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -75,7 +75,7 @@ layout! {
         VPORT_NUMBER 0x08 15 0;
     }
 
-    /// Output of QUERY_VPORT_STATE.
+    /// The QUERY_VPORT_STATE output.
     query_vport_state_out: 0x10 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
@@ -84,7 +84,7 @@ layout! {
         STATE 0x0c 3 0;
     }
 
-    /// Input of MODIFY_VPORT_STATE.
+    /// The MODIFY_VPORT_STATE input.
     modify_vport_state_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -98,7 +98,7 @@ layout! {
         ADMIN_STATE 0x0c 7 4;
     }
 
-    /// Input of QUERY_NIC_VPORT_CONTEXT.
+    /// The QUERY_NIC_VPORT_CONTEXT input.
     query_nic_vport_context_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -107,14 +107,14 @@ layout! {
         ALLOWED_LIST_TYPE 0x0c 26 24;
     }
 
-    /// Output of QUERY_NIC_VPORT_CONTEXT.
+    /// The QUERY_NIC_VPORT_CONTEXT output.
     query_nic_vport_context_out: 0x110 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         NIC_VPORT_CONTEXT bytes 0x10 0x100;
     }
 
-    /// Input of MODIFY_NIC_VPORT_CONTEXT.
+    /// The MODIFY_NIC_VPORT_CONTEXT input.
     modify_nic_vport_context_in: 0x200 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -135,7 +135,7 @@ layout! {
         NIC_VPORT_CONTEXT bytes 0x100 0x100;
     }
 
-    /// Input of QUERY_VPORT_COUNTER.
+    /// The QUERY_VPORT_COUNTER input.
     query_vport_counter_in: 0x20 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -145,7 +145,7 @@ layout! {
         CLEAR 0x18 31 31;
     }
 
-    /// Output of QUERY_VPORT_COUNTER.
+    /// The QUERY_VPORT_COUNTER output.
     query_vport_counter_out: 0x210 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
@@ -177,7 +177,7 @@ layout! {
         LOCAL_LOOPBACK_OCTETS 0xd8 63 0;
     }
 
-    /// Input of SET_ROCE_ADDRESS.
+    /// The SET_ROCE_ADDRESS input.
     set_roce_address_in: 0x30 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -186,7 +186,7 @@ layout! {
         ROCE_ADDRESS bytes 0x10 0x20;
     }
 
-    /// Input of QUERY_ROCE_ADDRESS.
+    /// The QUERY_ROCE_ADDRESS input.
     query_roce_address_in: 0x10 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -194,14 +194,14 @@ layout! {
         VHCA_PORT_NUM 0x08 3 0;
     }
 
-    /// Output of QUERY_ROCE_ADDRESS.
+    /// The QUERY_ROCE_ADDRESS output.
     query_roce_address_out: 0x30 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;
         ROCE_ADDRESS bytes 0x10 0x20;
     }
 
-    /// Input of MAD_IFC.
+    /// The MAD_IFC input.
     mad_ifc_in: 0x110 {
         OPCODE 0x00 31 16;
         OP_MOD 0x04 15 0;
@@ -211,7 +211,7 @@ layout! {
         MAD bytes 0x10 0x100;
     }
 
-    /// Output of MAD_IFC.
+    /// The MAD_IFC output.
     mad_ifc_out: 0x110 {
         STATUS 0x00 31 24;
         SYNDROME 0x04 31 0;

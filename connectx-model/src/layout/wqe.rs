@@ -1,4 +1,4 @@
-//! Work queue entries: the segments of sends, the elements of receives.
+//! Work queue entries: the segments of sends and the elements of receives.
 //!
 //! # References
 //! ConnectX programmer's reference manual, "work queue element"; rdma-core
@@ -22,12 +22,12 @@ layout! {
         IMM 0x0c 31 0;
     }
 
-    /// The peer's shared receive queue (XRC).
+    /// XRC segment: names the peer's shared receive queue.
     xrc: 0x10 {
         SRQN 0x00 23 0;
     }
 
-    /// Destination of a datagram, with an extended address vector.
+    /// Datagram segment: the destination, with an extended address vector.
     datagram: 0x30 {
         Q_KEY 0x00 31 0;
         EXTENDED 0x08 31 31;
@@ -46,7 +46,7 @@ layout! {
         RGID bytes 0x20 0x10;
     }
 
-    /// The peer's memory.
+    /// Remote address segment: names the peer's memory.
     remote_address: 0x10 {
         VA 0x00 63 0;
         RKEY 0x08 31 0;
@@ -65,7 +65,7 @@ layout! {
         ADDRESS 0x08 63 0;
     }
 
-    /// Header of inline data.
+    /// Header of an inline data segment.
     inline: 0x4 {
         IS_INLINE 0x00 31 31;
         BYTE_COUNT 0x00 9 0;
@@ -82,7 +82,7 @@ layout! {
         SIGNATURE 0x04 31 24;
     }
 
-    /// A change of a matching list.
+    /// Tag matching segment: a change to a matching list.
     tag_matching: 0x20 {
         OPCODE 0x00 31 28;
         CQE_REQ 0x00 23 23;
@@ -93,7 +93,7 @@ layout! {
         APPEND_MASK 0x18 63 0;
     }
 
-    /// UMR control: selects the changes of a memory key.
+    /// UMR control segment: selects which fields of a memory key to change.
     umr_ctrl: 0x30 {
         INLINE 0x00 31 31;
         CHECK_FREE 0x00 30 29;
@@ -112,8 +112,8 @@ layout! {
         VA 0x08 63 0;
     }
 
-    /// Ethernet segment. Its last two bytes hold the first bytes of the inline header, or the VLAN
-    /// tag to insert.
+    /// Ethernet segment. Its last two bytes hold the start of the inline header, or the VLAN tag to
+    /// insert.
     eth: 0x10 {
         L4_CSUM 0x04 31 31;
         L3_CSUM 0x04 30 30;

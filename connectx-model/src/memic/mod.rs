@@ -1,5 +1,5 @@
-//! [`Memic`]: device memory. Memory keys open it to work requests; programs copy to and from it by
-//! loads and stores.
+//! [`Memic`]: device memory. Memory keys give work requests access to it; programs copy to and from
+//! it with loads and stores.
 //!
 //! ```text
 //! BAR 0:  registers, UAR pages │ MEMIC_START ... MEMIC_START + MEMIC_SIZE │ nothing
@@ -8,9 +8,10 @@
 //! Addresses are offsets in BAR 0, as in commands and memory keys.
 //!
 //! A new area holds [`FRESH`] in all bytes, because no source promises zeros. It lies as far back
-//! in the driver's range as possible, so that a provider that ignores the offset in the page fails.
+//! in the driver's range as possible, so that a provider fails if it ignores the offset in the
+//! page.
 //!
-//! Invariant: areas do not overlap, and the range of every memory key lies in one area.
+//! Invariant: areas do not overlap, and the range of every memory key lies within one area.
 //!
 //! # References
 //! Linux `drivers/infiniband/hw/mlx5/dm.c`; `ibv_alloc_dm(3)`
@@ -21,15 +22,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::config::{MEMIC_SIZE, MEMIC_START};
 
-/// Unit of sizes and alignments in bytes, log2.
+/// Unit of sizes and alignments, in bytes, log2.
 pub(crate) const LOG_UNIT: u32 = 6;
-/// Maximum alignment in units, log2: a page, the alignment of every range from the driver.
+/// Maximum alignment in units, log2: a page, which is the alignment of every range the driver
+/// passes.
 pub(crate) const LOG_MAX_ALIGNMENT: u32 = 6;
 /// Maximum size of an area in bytes, as on a ConnectX-5.
 pub(crate) const MAX_AREA: u32 = 128 << 10;
-/// Value of the bytes of a new area.
+/// Initial value of each byte in a new area.
 pub(crate) const FRESH: u8 = 0xa5;
-/// Bytes of a processor's smallest access.
+/// Size of a processor's smallest access in bytes.
 pub(crate) const WORD: usize = 4;
 
 /// Device memory. All clones access the same memory.
@@ -47,7 +49,7 @@ impl Memic {
     }
 
     /// Allocates an area in a range of device memory. Returns its address, or `None` if the range
-    /// has no room.
+    /// has no space left.
     pub(crate) fn alloc(&self, range: &Range<u64>, len: u64, alignment: u64) -> Option<u64> {
         let mut areas = self.areas();
         let mut end = range.end;
@@ -77,7 +79,7 @@ impl Memic {
         self.areas().remove(&address);
     }
 
-    /// Returns whether a range lies in one area.
+    /// Returns whether a range lies within one area.
     pub(crate) fn holds(&self, address: u64, len: u64) -> bool {
         let areas = self.areas();
         let area = areas.range(..=address).next_back();
@@ -87,18 +89,18 @@ impl Memic {
         })
     }
 
-    /// Copies bytes out; `None` if the range is not in one area.
+    /// Copies bytes out of device memory; `None` if the range does not lie within one area.
     pub(crate) fn read(&self, address: u64, into: &mut [u8]) -> Option<()> {
         self.with(address, into.len(), |bytes| into.copy_from_slice(bytes))
     }
 
-    /// Copies bytes in; `None` if the range is not in one area.
+    /// Copies bytes into device memory; `None` if the range does not lie within one area.
     pub(crate) fn write(&self, address: u64, from: &[u8]) -> Option<()> {
         self.with(address, from.len(), |bytes| bytes.copy_from_slice(from))
     }
 
     /// Changes the 8 bytes at `address` and returns their previous value. Values are in native byte
-    /// order. `None` if the bytes are not aligned or not in an area.
+    /// order. Returns `None` if the bytes are not aligned or not in an area.
     pub(crate) fn word(&self, address: u64, change: impl FnOnce(u64) -> u64) -> Option<u64> {
         if !address.is_multiple_of(8) {
             return None;
@@ -118,7 +120,7 @@ impl Memic {
     }
 }
 
-/// Returns whether an offset in BAR 0 is in device memory.
+/// Returns whether an offset in BAR 0 belongs to device memory.
 pub(crate) fn contains(offset: u64) -> bool {
     (MEMIC_START..MEMIC_START + MEMIC_SIZE).contains(&offset)
 }

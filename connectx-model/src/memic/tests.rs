@@ -1,4 +1,4 @@
-//! Areas of device memory: their places, and accesses by processors.
+//! Areas of device memory: where they lie, and how processors access them.
 
 use super::*;
 use crate::complaint::Rule;
@@ -49,7 +49,7 @@ fn words_change_at_once_and_return_their_previous_value() {
     assert_eq!(memic.word(72, |old| old), Some(8));
 }
 
-/// Returns the address of a new area of 256 bytes in the first page of device memory.
+/// Returns the address of a new 256-byte area in the first page of device memory.
 fn area(driver: &mut Driver) -> u64 {
     let mut request = input(0x205, alloc_memic_in::SIZE);
     alloc_memic_in::RANGE_START_ADDR.set(&mut request, MEMIC_START);

@@ -10,13 +10,13 @@
 //! free ──UMR──► valid ──UMR, invalidation──► free
 //! ```
 //! The engine checks keys, access rights, domains and ranges; this module locates the bytes. For
-//! this, each region has a [`Mapping`]. It shares the key's list and is rebuilt whenever the key
+//! this, each region has a [`Mapping`], which shares the key's list and is rebuilt whenever the key
 //! changes ([`Function::remap`]).
 //!
 //! Pages may be absent, and pieces may name `NULL_MKEY`: see [`paging`](crate::paging).
 //!
-//! Invariant: a list grows only by entries from the driver; an announced length allocates nothing.
-//! Each list exists once, and its length counts towards a limit.
+//! Invariant: a list grows only with entries the driver writes; an announced length allocates
+//! nothing. Each list exists once, and its length counts towards a limit.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ use crate::state::mkey::{AccessMode, Kind, Mapping, Region, attr, invalidable};
 
 impl<B: Bus> Function<B> {
     /// Returns the dump-fill key, which reads as zeros and discards writes. It is valid for queue
-    /// pairs of all protection domains and for their peers (perftest's `--use-null-mr` passes it to
+    /// pairs in all protection domains and for their peers (perftest's `--use-null-mr` passes it to
     /// the peer).
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl<B: Bus> Function<B> {
         Ok(key)
     }
 
-    /// Returns an element of these bytes, readable as long as their owner keeps them.
+    /// Returns an element for these bytes, which it can read while their owner keeps them.
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if there are too many keys.
@@ -101,8 +101,8 @@ impl<B: Bus> Function<B> {
         let key = self.engine.update_mr(index << 8, change)?;
         let targets = &self.core.mkeys.targets;
         if free || matches!(mode, AccessMode::Pieces | AccessMode::Fixed) {
-            // Pieces of pieces are not offered (max_indirection), because a chain of them could be
-            // endless.
+            // Pieces of keys that themselves have pieces are not offered (max_indirection), because
+            // a chain of them could be endless.
             targets.remove(index);
         } else {
             let (readable, writable) = (mkc::LR.is_set(&context), mkc::LW.is_set(&context));
@@ -113,10 +113,10 @@ impl<B: Bus> Function<B> {
     }
 
     /// Takes a key's list away from all other users until the key is mapped again, so that the list
-    /// can change in place.
+    /// can be changed in place.
     ///
     /// # Errors
-    /// Same as [`Function::remap`].
+    /// [`Refused::NoSuchObject`] if the key is not a region; otherwise any refusal by the engine.
     pub(crate) fn unmap(&mut self, index: u32) -> Result<(), Refused> {
         let (_, attr) = self.engine.mr_by_index(index).ok_or(Refused::NoSuchObject)?;
         let region = Region { index, pd: attr.pd, mapping: Mapping::Nothing };

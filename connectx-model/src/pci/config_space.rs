@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0x00 | header: 15b3:1017, BAR 0 (64 bits, prefetchable), BAR 2 |
 //! | 0x60 | PCI Express endpoint, with function level reset |
-//! | 0x9c | MSI-X: table at 0 and pending bits at half of BAR 2 |
+//! | 0x9c | MSI-X: table at the start of BAR 2, pending bits in its second half |
 //!
 //! Invariant: bits that are read-only for the guest keep their values.
 
@@ -12,7 +12,7 @@ use crate::bus::Bus;
 use crate::function::Function;
 
 impl<B: Bus> Function<B> {
-    /// Reads configuration space.
+    /// Reads the configuration space.
     pub fn config_read(&mut self, offset: u64, into: &mut [u8]) {
         if self.core.faults.removed() {
             into.fill(0xff);
@@ -21,7 +21,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Writes configuration space. One bit requests a function level reset.
+    /// Writes the configuration space. One bit requests a function level reset.
     pub fn config_write(&mut self, offset: u64, from: &[u8]) {
         if !self.core.faults.removed() && self.core.pci.write(offset, from) {
             self.reset();

@@ -1,4 +1,4 @@
-//! Loads and stores of device memory.
+//! Loads from and stores to device memory.
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
@@ -14,16 +14,16 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Handles a store into device memory.
+    /// Handles a store to device memory.
     pub(crate) fn memic_write(&mut self, offset: u64, from: &[u8]) {
         let memic = self.core.memic.clone();
         self.memic_access(offset, from.len(), || memic.write(offset, from));
     }
 
-    /// Makes an access if it is permitted. Returns whether it was.
+    /// Makes an access if it is permitted. Returns whether it was made.
     fn memic_access(&mut self, offset: u64, len: usize, act: impl FnOnce() -> Option<()>) -> bool {
         if self.core.iseg.was_reset() {
-            // The driver unmaps the memory after it notices the reset.
+            // The driver unmaps the memory once it notices the reset.
             return false;
         }
         let (rule, done) = if !offset.is_multiple_of(WORD as u64) || !len.is_multiple_of(WORD) {

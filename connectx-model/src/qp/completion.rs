@@ -1,4 +1,4 @@
-//! Completions and events from the transport engine: the core is the engine's [`Sink`].
+//! Completions and events the transport engine reports: the core is the engine's [`Sink`].
 //!
 //! # References
 //! PRM, "CQE format", "completion with error", "event types"
@@ -16,7 +16,7 @@ use crate::state::eq::EventType;
 use crate::state::qp::{Receives, Service};
 use crate::state::srq::{Srq, SrqKind};
 
-/// Opcodes of completions.
+/// The opcodes of completions.
 mod kind {
     pub(super) const REQUESTER: u32 = 0;
     pub(super) const RESPONDER_WRITE_IMM: u32 = 1;
@@ -27,16 +27,17 @@ mod kind {
     pub(super) const RESPONDER_ERROR: u32 = 14;
 }
 
-/// The buffer holds a GRH.
+/// Value of the GRH field if the buffer holds a GRH.
 const GRH_IN_BUFFER: u32 = 1;
-/// Partition key of the default partition.
+/// The partition key of the default partition.
 const DEFAULT_PKEY: u32 = 0xffff;
-/// Syndrome of an overrun queue.
+/// The syndrome of an overrun completion queue.
 const OVERRUN: u32 = 1;
-/// Kinds of objects that an event's number refers to.
+/// The kinds of objects the number in an event can name.
 const OF_QP: u32 = 0;
 
-/// Returns syndrome and vendor syndrome. Firmware defines the latter; drivers only print it.
+/// Returns the syndrome and the vendor syndrome. Firmware defines the latter; drivers only print
+/// it.
 ///
 /// # References
 /// PRM, "completion error syndrome"
@@ -55,7 +56,7 @@ pub(crate) fn syndrome(status: Status) -> (u8, u8) {
         Status::RemoteOperation => (0x14, 0x8a),
         Status::RetryExceeded => (0x15, 0x81),
         Status::RnrRetryExceeded => (0x16, 0x87),
-        // `General`, and a status without a syndrome.
+        // `General`, and any status without a syndrome.
         _ => (0x22, 0xff),
     }
 }
@@ -80,7 +81,7 @@ pub(crate) fn status(code: u8) -> Status {
     known.into_iter().find(|status| syndrome(*status).0 == code).unwrap_or(General)
 }
 
-/// Returns the number that identifies a send in the engine and in its completion.
+/// Returns the number that identifies a send both in the engine and in its completion.
 pub(super) fn wr_id(index: u16, opcode: u8) -> u64 {
     u64::from(opcode) << 16 | u64::from(index)
 }
@@ -98,13 +99,13 @@ pub(super) fn of_message(completion: &Completion, entry: &mut [u8; 64]) {
     cqe::SE.set(entry, u32::from(completion.solicited));
 }
 
-/// Returns position and opcode of a send from its number.
+/// Returns the position and the opcode of a send from its number.
 fn of_wr_id(wr_id: u64) -> (u16, u8) {
     (wr_id as u16, (wr_id >> 16) as u8)
 }
 
 impl<B: Bus> Core<B> {
-    /// Writes the completion of a send not executed by the engine.
+    /// Writes the completion of a send the engine did not execute.
     pub(super) fn send_completion(
         &mut self,
         qpn: u32,
@@ -134,7 +135,7 @@ impl<B: Bus> Core<B> {
     /// Moves a completion queue to the error state: it rejects further completions and sends one
     /// event.
     pub(crate) fn cq_error(&mut self, cqn: u32) {
-        // Completions of an open block were accepted earlier. A failure to write them changes
+        // Completions in an open block were accepted earlier. A failure to write them changes
         // nothing, because the queue enters the error state anyway.
         let _ = self.close(cqn);
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
@@ -177,7 +178,7 @@ impl<B: Bus> Core<B> {
         entry
     }
 
-    /// Fills the fields of a receive completion.
+    /// Fills in the fields of a receive completion.
     fn received(&mut self, completion: &Completion, entry: &mut [u8; 64]) {
         let Some(qp) = self.qps.get(&completion.qpn.0) else { return };
         let service = qp.service;
@@ -202,7 +203,7 @@ impl<B: Bus> Core<B> {
         if matches!(service, Service::Ud | Service::Qp0 | Service::Qp1) {
             cqe::RQPN.set(entry, completion.src_qpn);
             cqe::SLID.set(entry, completion.slid);
-            // A RoCE port reports the kind of header here: see `udav`.
+            // A RoCE port reports the kind of header in this field: see `udav`.
             cqe::SL.set(entry, completion.sl);
             cqe::GRH.set(entry, if completion.grh { GRH_IN_BUFFER } else { 0 });
         }
@@ -274,7 +275,7 @@ impl<B: Bus> Sink for Core<B> {
     }
 
     fn retire_srq(&mut self, srq: SrqId, _count: u32) {
-        // A request to an XRC queue pair names the shared receive queue; the completion carries the
+        // A request to an XRC queue pair names the shared receive queue; the completion names the
         // queue pair.
         let taker = self.attention.receiver.and_then(|qpn| self.qps.get_mut(&qpn));
         if let Some(qp) = taker.filter(|qp| qp.rq == Receives::Named) {

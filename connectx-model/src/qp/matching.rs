@@ -1,24 +1,25 @@
-//! Tag matching: list operations of command queue pairs, matching messages, and rendezvous.
+//! Tag matching: list operations from command queue pairs, matching messages, and rendezvous.
 //!
 //! | message | expected | unexpected |
 //! |---|---|---|
 //! | eager, one packet | `CONSUMED_MESSAGE` | `UNEXPECTED` |
-//! | eager, more packets | `CONSUMED`, then `EXPECTED` | `UNEXPECTED` |
+//! | eager, several packets | `CONSUMED`, then `EXPECTED` | `UNEXPECTED` |
 //! | rendezvous request | `CONSUMED`, the device reads, `EXPECTED` | `UNEXPECTED` |
 //! | the same, left to software | `CONSUMED_MESSAGE_SOFTWARE` | `UNEXPECTED` |
 //! | without a tag | | `NO_TAG` |
 //!
-//! The data of an expected message go into the buffer of its tag, without the header. An unexpected
-//! message goes into a receive, header included. The device returns a rendezvous request to its
-//! sender to mark the end. It leaves the rendezvous to software if the buffer is too short or the
-//! queue pair has a send queue; the request then goes into the buffer.
+//! The data of an expected message goes into the buffer of its tag, without the header. An
+//! unexpected message goes into a receive, including the header. The device sends a rendezvous
+//! request back to its sender to mark the end of the transfer. It leaves the rendezvous to software
+//! if the buffer is too short or the queue pair has a send queue; the request then goes into the
+//! buffer.
 //!
-//! A message that matched and fails (its data do not fit, a key is wrong, its queue pair leaves)
-//! completes as `CANCELED`, the only documented completion with an entry and a failure. Its use for
-//! this case is inferred.
+//! A message may match and then fail: its data does not fit, a key is invalid, or its queue pair
+//! goes away. It then completes as `CANCELED`, the only documented completion with both an entry
+//! and a failure. Its use for this case is inferred.
 //!
-//! Completions of tag matching never hold payload, even if the queue pair requested it, because it
-//! would replace the header in the first bytes.
+//! Tag matching completions never hold payload, even if the queue pair requests it, because the
+//! payload would replace the header in the first bytes.
 //!
 //! # References
 //! rdma-core `Documentation/tag_matching.md`; `providers/mlx5/cq.c` (`handle_tag_matching`)
@@ -37,19 +38,20 @@ use crate::state::qp::HeldSend;
 use crate::state::work::{Arriving, Kind, ListChange, OwnSend, Step};
 use crate::tags::{Consumed, HEADER, Message, REMOTE, Remote, Transfer, operation};
 
-/// Marks the number of a receive for an entry.
+/// Bit set in the number of a receive that takes a message for a list entry.
 pub(crate) const TAGGED: u64 = 1 << 32;
-/// Marks the numbers of the device's sends: a read for an entry, and the end of a rendezvous.
+/// Bits set in the numbers of the device's own sends: a read for an entry and the end of a
+/// rendezvous.
 const READING: u64 = 1 << 33;
 const FINISHING: u64 = 1 << 34;
 
-/// Application of these completions.
+/// Value of the application field in tag matching completions.
 const TAG_MATCHING: u32 = 1;
 
-/// Opcode of a completion without a packet.
+/// Opcode of a completion that has no packet.
 const NO_PACKET: u32 = 6;
 
-/// Operations in completions.
+/// The operations in completions.
 mod done {
     pub(super) const CONSUMED: u32 = 0x1;
     pub(super) const EXPECTED: u32 = 0x2;
@@ -66,7 +68,7 @@ mod done {
 /// Decodes the segments after the control segment.
 ///
 /// # Errors
-/// The work request has undefined bits or the wrong length for its operation.
+/// If the work request has undefined bits or the wrong length for its operation.
 pub(super) fn decode(bytes: &[u8]) -> Result<ListChange, Mistake> {
     let wrong = |what: String| Mistake::new(Rule::WqeTagMatching, what);
     // The segment requests the completion; the rest of the control segment is 0.
@@ -96,12 +98,12 @@ pub(super) fn decode(bytes: &[u8]) -> Result<ListChange, Mistake> {
     Ok(ListChange {
         kind,
         completes: tag_matching::CQE_REQ.is_set(segment),
-        // Without the flag, the count is stale.
+        // If the flag is not set, the count is stale.
         handled: handled.then(|| tag_matching::SW_CNT.get(segment) as u16),
     })
 }
 
-/// Returns the buffer of an entry: one element or a terminator.
+/// Returns the buffer of a list entry, which is one element or a terminator.
 fn buffer(element: &[u8]) -> Result<Option<Sge>, String> {
     let (length, lkey) = (data::BYTE_COUNT.get32(element), data::LKEY.get32(element));
     let addr = data::ADDRESS.get(element);
@@ -114,10 +116,11 @@ fn buffer(element: &[u8]) -> Result<Option<Sge>, String> {
 }
 
 impl<B: Bus> Core<B> {
-    /// Executes a list operation. Returns its completion, if requested, and its queue.
+    /// Executes a list operation. Returns its completion, if it requests one, together with the
+    /// completion queue.
     ///
     /// # Errors
-    /// The list has no such index, or it is in use.
+    /// If the list has no such index, or the index is in use.
     pub(super) fn change_list(
         &mut self,
         qpn: u32,
@@ -161,14 +164,14 @@ impl<B: Bus> Core<B> {
         Ok(Some((cqn, entry)))
     }
 
-    /// Returns the queue with tag matching that a queue pair receives from.
+    /// Returns the tag matching queue that a queue pair receives from.
     pub(super) fn tag_queue(&self, qpn: u32) -> Option<u32> {
         let super::Receives::Shared(srqn) = self.qps.get(&qpn)?.rq else { return None };
         self.srqs.get(&srqn)?.tags.as_ref().map(|_| srqn)
     }
 
-    /// Finds the entry for a message whose first packet has arrived. Without an entry, counts the
-    /// message as unexpected if a receive is available.
+    /// Finds the list entry for a message whose first packet has arrived. If there is no entry,
+    /// counts the message as unexpected, provided that a receive is available.
     pub(super) fn find_entry(&mut self, first: &FirstPacket<'_>, sges: &mut [Sge]) -> Option<Matched> {
         let (qpn, srqn) = (first.qpn.0, first.srq.0);
         let message = Message::read(first.payload, first.whole);
@@ -207,7 +210,7 @@ impl<B: Bus> Core<B> {
         Some(Matched { wr_id: TAGGED | u64::from(index), sges: count, header: skipped })
     }
 
-    /// Reports a match before its data have arrived.
+    /// Reports a match before the message's data has arrived.
     fn report_consumed(&mut self, srqn: u32, qpn: u32, index: u16, header: &[u8; HEADER]) {
         let mut entry = [0; 64];
         tm_cqe::TMH.bytes_mut(&mut entry).copy_from_slice(header);
@@ -215,7 +218,7 @@ impl<B: Bus> Core<B> {
         let _ = self.complete_entry(srqn, qpn, done::CONSUMED, index, entry, false);
     }
 
-    /// Reports the failure of a message with an entry, and frees the entry.
+    /// Reports the failure of a message that matched an entry, and frees the entry.
     fn cancel(&mut self, srqn: u32, index: u16) -> Result<(), CqFull> {
         let tags = self.srqs.get_mut(&srqn).and_then(|srq| srq.tags.as_mut());
         let Some(ended) = tags.and_then(|tags| tags.end(index)) else { return Ok(()) };
@@ -225,8 +228,8 @@ impl<B: Bus> Core<B> {
         self.complete_entry(srqn, ended.qpn, done::CANCELED, index, entry, true)
     }
 
-    /// Writes a completion of an entry to the queue's completion queue, which enters the error
-    /// state if it has no room.
+    /// Writes a completion for an entry to the queue's completion queue. If the completion queue is
+    /// full, it enters the error state.
     fn complete_entry(
         &mut self,
         srqn: u32,
@@ -245,12 +248,12 @@ impl<B: Bus> Core<B> {
         self.write_cqe(cqn, &mut entry, &[], solicited).inspect_err(|_| self.cq_error(cqn))
     }
 
-    /// Handles a completion of the engine for an entry or a send of the device; `None` if it is for
-    /// neither.
+    /// Handles an engine completion for a list entry or for one of the device's own sends. Returns
+    /// `None` if the completion belongs to neither.
     pub(super) fn of_entry(&mut self, completion: &Completion) -> Option<Result<(), CqFull>> {
         let qpn = completion.qpn.0;
         if completion.wr_id & FINISHING != 0 {
-            // The queue pair has failed, so its peer gets no end of the rendezvous.
+            // The queue pair has failed, so its peer does not get the end of the rendezvous.
             return Some(Ok(()));
         }
         if completion.wr_id & (TAGGED | READING) == 0 {
@@ -267,7 +270,7 @@ impl<B: Bus> Core<B> {
         cqe::BYTE_CNT.set(&mut entry, completion.byte_len);
         super::completion::of_message(completion, &mut entry);
         let operation = match transfer {
-            // The request has arrived; the data follow.
+            // The request has arrived; the data follows.
             Transfer::Read(_) if completion.wr_id & READING == 0 => {
                 self.attention.own_sends.push_back(OwnSend { qpn, srqn, step: Step::Read { index } });
                 return Some(Ok(()));
@@ -289,7 +292,7 @@ impl<B: Bus> Core<B> {
         Some(self.complete_entry(srqn, qpn, operation, index, entry, completion.solicited))
     }
 
-    /// Fills in the completion of a receive used by a message without an entry.
+    /// Fills in the completion of a receive that took a message without an entry.
     pub(super) fn of_receive(&mut self, qpn: u32, entry: &mut [u8; 64]) {
         match self.qps.get_mut(&qpn).and_then(|qp| qp.run.recv.arriving.take()) {
             Some(Arriving::Unexpected) => of_tags(entry, done::UNEXPECTED, 0),
@@ -298,7 +301,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Ends the messages of a queue pair that is destroyed or restarts.
+    /// Ends the messages of a queue pair that is destroyed or reset.
     pub(crate) fn abandon_entries(&mut self, qpn: u32) {
         self.attention.own_sends.retain(|send| send.qpn != qpn);
         let Some(srqn) = self.tag_queue(qpn) else { return };
@@ -310,13 +313,13 @@ impl<B: Bus> Core<B> {
 }
 
 impl<B: Bus> Function<B> {
-    /// Passes the device's sends to the engine, as far as their queue pairs can send.
+    /// Passes the device's own sends to the engine if their queue pairs can send.
     pub(super) fn send_own(&mut self) {
         let mut later = std::collections::VecDeque::new();
         while let Some(send) = self.core.attention.own_sends.pop_front() {
             match self.post_own(&send) {
                 Ok(()) => {}
-                // It may not be in RTS yet.
+                // The queue pair may not be in RTS yet.
                 Err(PostRefused::QueueFull | PostRefused::InvalidState) => later.push_back(send),
                 Err(_) => {
                     if let Step::Read { index } = send.step {
@@ -360,7 +363,7 @@ impl<B: Bus> Function<B> {
     }
 }
 
-/// Returns the message that ends a rendezvous: the headers of its request with another operation.
+/// Returns the message that ends a rendezvous: the headers of the request, with another operation.
 fn finished(header: &[u8; HEADER], remote: &Remote) -> [u8; HEADER + REMOTE] {
     let mut message = [0; HEADER + REMOTE];
     message[..HEADER].copy_from_slice(header);
@@ -369,7 +372,7 @@ fn finished(header: &[u8; HEADER], remote: &Remote) -> [u8; HEADER + REMOTE] {
     message
 }
 
-/// Fills the fields common to all completions of tag matching.
+/// Fills in the fields that all tag matching completions have.
 fn of_tags(entry: &mut [u8; 64], operation: u32, index: u16) {
     tm_cqe::APP.set(entry, TAG_MATCHING);
     tm_cqe::APP_OP.set(entry, operation);

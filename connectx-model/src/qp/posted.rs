@@ -1,9 +1,9 @@
-//! [`Posted`]: copies of requests as the device first saw them, compared with the queue when they
-//! end.
+//! [`Posted`]: copies of requests as the device first saw them. When a request ends, its copy is
+//! compared with the queue.
 //!
-//! A request belongs to the device from the doorbell, or from the doorbell record of a receive,
-//! until its completion. The model copies it at the start and compares it at the end. It compares
-//! before writing the completion, because the driver may then reuse the place.
+//! A send belongs to the device from its doorbell until its completion, and a receive from the
+//! update of its doorbell record. The model copies it at the start and compares it at the end. It
+//! compares them before it writes the completion, because the driver may then reuse the place.
 //!
 //! | queue | copied | compared | bytes |
 //! |---|---|---|---|
@@ -11,15 +11,14 @@
 //! | receive | when the record is read | when it ends | the list, with its terminator |
 //! | shared | when the record is read | when it completes | the link, and the list as above |
 //!
-//! Stale bytes of an older request are also compared, because nothing writes them either.
-//! Three kinds of requests are not compared: requests of a queue pair that is reset or destroyed,
-//! because they never end; requests of an inconsistent ring, because their positions are unknown;
-//! and all requests after a fatal error of the device, because the driver then completes them
-//! itself.
+//! Stale bytes of an older request are also compared, because nothing writes them either. Three
+//! kinds of requests are not compared: requests on a queue pair that is reset or destroyed, because
+//! they never end; requests in an inconsistent ring, because their positions are unknown; and all
+//! requests after a fatal error of the device, because the driver then completes them itself.
 //!
 //! Two late stores are not detected: a store after the doorbell into a send that completes before
-//! the doorbell returns, and a store after the doorbell record into a receive before the model
-//! reads the record.
+//! the doorbell returns, and a store after the doorbell record, before the model has read the
+//! record, into a receive.
 //!
 //! # References
 //! rdma-core `providers/mlx5/qp.c` (`mlx5_wq_overflow`), `cq.c` (`handle_good_req`), `srq.c`
@@ -35,8 +34,8 @@ use crate::layout::wqe::ctrl;
 use crate::state::qp::{Posted, Qp, Receives};
 
 impl<B: Bus> Core<B> {
-    /// Copies the work requests announced by a doorbell. If a length is impossible, the next
-    /// position is unknown and copying stops.
+    /// Copies the work requests a doorbell announces. If a length is impossible, the next position
+    /// is unknown and copying stops.
     pub(super) fn announce(&mut self, qpn: u32, from: u16, to: u16) {
         let mut at = from;
         // Each iteration advances by at least one block.
@@ -52,7 +51,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Compares the sends that begin before `end`; they have ended.
+    /// Compares the sends that begin before `end`. They have ended.
     pub(super) fn compare_sends(&mut self, qpn: u32, end: u16) {
         let Some(qp) = self.qps.get_mut(&qpn) else { return };
         while let Some((at, before)) = qp.run.send.posted.pop_before(end) {
@@ -67,7 +66,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Compares the receives of an own queue before `end`; they have ended.
+    /// Compares the receives before `end` in a queue pair's own queue. They have ended.
     pub(super) fn compare_receives(&mut self, qpn: u32, end: u16) {
         let Some(qp) = self.qps.get_mut(&qpn) else { return };
         while let Some((at, before)) = qp.run.recv.posted.pop_before(end) {
@@ -83,7 +82,8 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Removes and compares an entry of a shared receive queue when it completes.
+    /// Removes the copy of a shared receive queue's entry and compares it, when the entry
+    /// completes.
     pub(super) fn compare_entry(&mut self, srqn: u32, entry: u16) {
         let Some(srq) = self.srqs.get_mut(&srqn) else { return };
         let Some(before) = srq.run.outstanding.remove(&entry) else { return };
@@ -106,7 +106,7 @@ impl Qp {
     }
 }
 
-/// Returns the first dword that differs.
+/// Describes the first dword that differs, if any.
 fn difference(before: &[u8], now: &[u8]) -> Option<String> {
     let offset = before.iter().zip(now).position(|(before, now)| before != now)? & !3;
     Some(format!("dword {offset:#x} was {:#x} and is {:#x}", dword(before, offset), dword(now, offset)))

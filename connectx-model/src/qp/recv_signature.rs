@@ -1,12 +1,13 @@
-//! Checksums of receives, in an extra first segment if a queue pair has `wq_signature`.
+//! Checksums of receives. If a queue pair has `wq_signature`, each receive has an extra first
+//! segment with a checksum.
 //!
 //! ```text
 //! checksum = !(segment with checksum 0 ^ elements ^ queue pair number ^ index)     byte by byte
 //! ```
-//! libmlx5 is the only provider that writes them. The model accepts all of its forms:
-//! - Every receive of one call carries the index of the call's first one.
-//! - The sum covers as many elements as the program passed. It covers the terminator if one of them
-//!   had no length, because such an element is not written.
+//! libmlx5 is the only provider that writes these checksums. The model accepts all of its forms:
+//! - All receives in one call carry the index of the call's first receive.
+//! - The sum covers as many elements as the program passed. It also covers the terminator if one
+//!   element had a length of 0, because such an element is not written.
 //!
 //! # References
 //! rdma-core `providers/mlx5/qp.c`, `set_sig_seg` and `mlx5_post_recv`
@@ -14,15 +15,15 @@
 use crate::layout::wqe::{data, recv_signature};
 use crate::qp::rq::TERMINATOR;
 
-/// Bytes of the segment.
+/// Size of the checksum segment in bytes.
 pub(super) const SIZE: usize = recv_signature::SIZE;
 
-/// Checks the checksums of receives fetched together.
+/// The checks of the checksums in receives that are fetched together.
 #[derive(Debug)]
 pub(super) struct Checksums {
     /// Sum of the queue pair number's bytes.
     number: u8,
-    /// Sums of the possible indexes of the last receive.
+    /// Sums of the indexes the last receive may carry.
     last: Vec<u8>,
 }
 
@@ -34,7 +35,7 @@ impl Checksums {
     /// Checks the receive with this index.
     ///
     /// # Errors
-    /// The violation.
+    /// A description of the violation.
     pub(super) fn check(&mut self, index: u16, receive: &[u8]) -> Result<(), &'static str> {
         let last = std::mem::take(&mut self.last);
         let (segment, elements) = receive.split_at_checked(SIZE).ok_or("no room for a checksum")?;
@@ -68,7 +69,7 @@ mod tests {
 
     const QPN: u32 = 0x12_3456;
 
-    /// Returns a receive of 64 bytes, as written by libmlx5 for a call that begins at `first`, of
+    /// Returns a 64-byte receive as libmlx5 writes it, for a call that begins at `first` and for
     /// elements with these lengths.
     fn signed(first: u16, lengths: &[u32]) -> [u8; 64] {
         let mut receive = [0; 64];

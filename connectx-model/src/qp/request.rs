@@ -1,4 +1,4 @@
-//! [`Work`]: a decoded work request, and its control segment.
+//! [`Work`]: a decoded work request, and [`Ctrl`], its control segment.
 
 use roce::engine::Payload;
 use roce::engine::SendFlags;
@@ -10,7 +10,7 @@ use crate::complaint::Rule;
 use crate::layout::wqe::ctrl;
 use crate::state::work::Local;
 
-/// Opcodes of work requests.
+/// The opcodes of work requests.
 pub(crate) mod opcode {
     pub(crate) const NOP: u8 = 0x00;
     pub(crate) const SEND_INVAL: u8 = 0x01;
@@ -25,7 +25,7 @@ pub(crate) mod opcode {
     pub(crate) const TAG_MATCHING: u8 = 0x28;
 }
 
-/// Completion modes: only after errors, or always.
+/// Completion modes: a completion only after errors, or always.
 ///
 /// # References
 /// rdma-core `mlx5dv.h` (`MLX5_WQE_CTRL_CQ_UPDATE`); Linux `include/linux/mlx5/qp.h`
@@ -33,13 +33,13 @@ pub(crate) const COMPLETE_ERRORS: u64 = 0;
 
 pub(crate) const COMPLETE_ALWAYS: u64 = 2;
 
-/// Control segment, the first one.
+/// The control segment, which is the first segment of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ctrl {
     pub(crate) index: u16,
     pub(crate) opcode: u8,
     pub(crate) qpn: u32,
-    /// Length of the work request in units of 16 bytes.
+    /// Length of the work request, in units of 16 bytes.
     pub(crate) ds: usize,
     pub(crate) signaled: bool,
     pub(crate) imm: u32,
@@ -50,17 +50,17 @@ pub(crate) struct Ctrl {
 /// A valid work request.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// Executed by the engine.
+    /// A request the engine executes.
     Send { op: SendOp, flags: SendFlags, bytes: Bytes, remote_srq: u32 },
-    /// Executed by the model.
+    /// A request the model executes itself.
     Local(Local),
 }
 
-/// Local bytes of a work request.
+/// The local data of a work request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Bytes {
     Elements {
-        /// Inline bytes in front of the elements.
+        /// Inline bytes before the elements.
         before: Vec<u8>,
         sges: Vec<Sge>,
     },
@@ -68,13 +68,13 @@ pub(crate) enum Bytes {
 }
 
 impl Bytes {
-    /// Returns elements without bytes in front of them.
+    /// Returns elements with no inline bytes before them.
     pub(crate) fn elements(sges: Vec<Sge>) -> Self {
         Self::Elements { before: Vec::new(), sges }
     }
 
-    /// Returns the engine's form. Bytes in front of elements are omitted: the caller makes them an
-    /// element.
+    /// Returns the data in the engine's form. Bytes before elements are omitted: the caller turns
+    /// them into an element.
     pub(crate) fn payload(&self) -> Payload<'_> {
         match self {
             Self::Elements { sges, .. } => Payload::Sges(sges),
@@ -83,10 +83,10 @@ impl Bytes {
     }
 }
 
-/// Reason why a work request cannot execute.
+/// The reason why a work request cannot be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mistake {
-    /// Status of the completion.
+    /// The status for the completion.
     pub(crate) status: Status,
     /// The broken rule and the violation; `None` if a correct provider may post the work request on
     /// a program's behalf.
@@ -94,22 +94,22 @@ pub(crate) struct Mistake {
 }
 
 impl Mistake {
-    /// Returns a mistake of the provider.
+    /// Returns a mistake the provider has made.
     pub(crate) fn new(rule: Rule, what: impl Into<String>) -> Self {
         Self { status: Status::LocalQpOperation, complaint: Some((rule, what.into())) }
     }
 
-    /// Returns a mistake of the program.
+    /// Returns a mistake the program has made.
     pub(crate) fn program(status: Status) -> Self {
         Self { status, complaint: None }
     }
 }
 
 impl Ctrl {
-    /// Parses the first 16 bytes.
+    /// Parses the first 16 bytes of a work request.
     ///
     /// # Errors
-    /// An undefined bit is set, so no other field can be trusted.
+    /// If an undefined bit is set, because then no other field can be trusted.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Mistake> {
         if let Some((offset, bits)) = ctrl::TABLE.reserved(bytes) {
             return Err(Mistake::new(
@@ -122,7 +122,7 @@ impl Ctrl {
             let what = format!("operation modifier {:#x}, stream {stream:#x}", ctrl::OPMOD.get(bytes));
             return Err(Mistake::new(Rule::WqeReserved, what));
         }
-        // Small fence, fence, strong ordering, small fence and fence.
+        // The values are: small fence, fence, strong ordering, small fence and fence.
         let fence = ctrl::FM.get32(bytes);
         if fence > 4 {
             return Err(Mistake::new(Rule::WqeFence, format!("fence mode {fence}")));

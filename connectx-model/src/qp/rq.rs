@@ -1,18 +1,18 @@
-//! Fetches receives: from a queue pair's own queue, which is a ring, and from shared ones, which
+//! Fetches receives: from a queue pair's own queue, which is a ring, and from shared queues, which
 //! are linked lists.
 //!
 //! Receives have no doorbell: the driver advances a counter in the doorbell record. The model reads
-//! it before it handles a packet, and periodically for queue pairs in error, to flush their
-//! receives.
+//! the counter before it handles a packet. It also reads it periodically for queue pairs in the
+//! error state, to flush their receives.
 //!
 //! | element | meaning |
 //! |---|---|
 //! | `length > 0` | a piece of memory |
 //! | `length == 0`, key 0x100 | the terminator: the list ends |
-//! | `length == 0`, another key | 2 GiB: a provider omits such elements of a program |
+//! | `length == 0`, another key | 2 GiB: a provider omits such elements from a program's list |
 //!
-//! libmlx5 omits them from a queue pair's own receives but not from shared ones, so only the former
-//! break a rule ([`Rule::RecvLength`]).
+//! libmlx5 omits these elements from a queue pair's own receives but not from shared ones, so only
+//! the former break a rule ([`Rule::RecvLength`]).
 //!
 //! A list of zeros means 2 GiB at a nonexistent key: a device accepts the receive, and a message
 //! into it fails. The model treats every list without a proper end in this way ([`UNREADABLE`]).
@@ -34,22 +34,23 @@ use crate::state::qp::Receives;
 use crate::state::srq::SrqKind;
 use crate::trace::format::{self, Queue};
 
-/// Key of an element that ends the list.
+/// The key of an element that ends the list.
 pub(super) const TERMINATOR: u32 = 0x100;
 
-/// Bytes of an element whose length is 0. The field has 31 bits.
+/// Number of bytes in an element whose length is 0. The field has 31 bits.
 const WHOLE: u32 = 1 << 31;
 
-/// Replacement for a list that breaks a rule: no key covers it.
+/// Replacement for the elements of a list that breaks a rule: no key covers it.
 pub(super) const UNREADABLE: Sge = Sge { addr: 0, length: WHOLE, lkey: 0 };
 
-/// Shortest interval between checks of queue pairs in error, in nanoseconds, after activity.
+/// Shortest interval between checks of queue pairs in the error state, in nanoseconds. It applies
+/// after activity.
 pub(super) const SHORTEST_PAUSE: u64 = 1_000_000;
-/// Longest interval, without activity.
+/// Longest interval between these checks, in nanoseconds. It applies without activity.
 const LONGEST_PAUSE: u64 = 64_000_000;
 
 impl<B: Bus> Function<B> {
-    /// Passes new receives of a queue pair to the engine, from its own queue or the shared one.
+    /// Passes a queue pair's new receives to the engine, from its own queue or the shared one.
     pub(crate) fn refill(&mut self, qpn: u32) {
         match self.core.qps.get(&qpn).map(|qp| qp.rq) {
             Some(Receives::Own(_)) => self.refill_own(qpn),
@@ -89,7 +90,7 @@ impl<B: Bus> Function<B> {
         let stride = 1u64 << shape.log_stride;
         let mut bytes = vec![0; stride as usize];
         let mut checksums = shape.signature.then(|| Checksums::new(qpn));
-        // At most as many iterations as there are slots.
+        // There are at most as many iterations as slots.
         while at != head {
             let slot = u64::from(at) & u64::from(slots - 1);
             let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
@@ -124,7 +125,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Passes new receives of a shared receive queue to the engine.
+    /// Passes a shared receive queue's new receives to the engine.
     pub(crate) fn refill_srq(&mut self, srqn: u32) {
         let Some(srq) = self.core.srqs.get(&srqn) else { return };
         if srq.run.broken {
@@ -203,7 +204,7 @@ impl<B: Bus> Function<B> {
         })
     }
 
-    /// Flushes new receives of queue pairs in error.
+    /// Flushes new receives of queue pairs in the error state.
     pub(crate) fn look(&mut self) {
         let mut news = false;
         for qpn in self.core.attention.flushing.iter().copied().collect::<Vec<_>>() {
@@ -236,7 +237,7 @@ impl<B: Bus> Function<B> {
 }
 
 impl<B: Bus> Core<B> {
-    /// Records the start of a queue pair's receives when it leaves RESET.
+    /// Records the first bytes of a queue pair's receives when it leaves RESET.
     pub(crate) fn remember_receives(&mut self, qpn: u32) {
         let first = self.first_receive(qpn);
         if let (Some(qp), Some(first)) = (self.qps.get_mut(&qpn), first) {
@@ -244,10 +245,10 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Records receives that were placed in the buffer but never announced by the doorbell record,
+    /// Notes that receives were placed in the buffer but never announced by the doorbell record,
     /// although a peer received "receiver not ready". The queue pair is about to leave its state.
     ///
-    /// A program killed between the two stores of its provider leaves the same traces.
+    /// A program that is killed between its provider's two stores leaves the same traces.
     pub(crate) fn note_unannounced(&mut self, qpn: u32) {
         let Some(first) = self.first_receive(qpn) else { return };
         let Some(qp) = self.qps.get(&qpn).filter(|qp| qp.run.recv.not_ready) else { return };
@@ -260,7 +261,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Returns the first bytes of a queue pair's own receive queue.
+    /// Returns the first 16 bytes of a queue pair's own receive queue.
     fn first_receive(&self, qpn: u32) -> Option<[u8; 16]> {
         let qp = self.qps.get(&qpn).filter(|qp| matches!(qp.rq, Receives::Own(_)))?;
         let mut first = [0; 16];
@@ -280,7 +281,7 @@ fn is_terminator(element: &[u8]) -> bool {
     data::BYTE_COUNT.get32(element) == 0 && data::LKEY.get32(element) == TERMINATOR
 }
 
-/// Returns the elements of a list, or the violation.
+/// Returns the elements of a list, or a description of the violation.
 fn list(bytes: &[u8]) -> Result<Vec<Sge>, String> {
     let mut sges = Vec::with_capacity(bytes.len() / data::SIZE);
     for element in bytes.chunks_exact(data::SIZE) {
@@ -291,7 +292,7 @@ fn list(bytes: &[u8]) -> Result<Vec<Sge>, String> {
             break;
         }
         match (data::BYTE_COUNT.get32(element), data::LKEY.get32(element)) {
-            // Memory that was never written.
+            // This memory was never written.
             (0, 0) => return Err("an element of zeros".into()),
             (length, TERMINATOR) => return Err(format!("a terminator of {length} bytes")),
             (length, lkey) => {

@@ -32,13 +32,14 @@ use crate::state::work::Local;
 use crate::trace::format::{self, Queue};
 
 impl<B: Bus> Function<B> {
-    /// Handles a doorbell of a send queue: the first 8 bytes of the last posted work request.
-    /// `blue_flame` is that whole work request, and replaces the one in the queue.
+    /// Handles a doorbell for a send queue: the first 8 bytes of the last posted work request.
+    /// `blue_flame` is that whole work request, which replaces the one in the queue.
     ///
-    /// `head` is the doorbell record at the time of the doorbell, if the doorbell was held since.
+    /// `head` is the doorbell record's value at the time of the doorbell, if the doorbell has been
+    /// held since then.
     ///
     /// Returns the announced work requests, or `None` if nothing was rung. If the number belongs to
-    /// an Ethernet send queue, rings that queue.
+    /// an Ethernet send queue, this rings that queue.
     pub(crate) fn ring_sq(
         &mut self,
         uar: u32,
@@ -86,7 +87,7 @@ impl<B: Bus> Function<B> {
             self.collapse(qpn);
             return None;
         }
-        // Doorbell and record disagree. The model cannot choose one and rings nothing.
+        // The doorbell and the record disagree. The model cannot choose one and rings nothing.
         if told != meant {
             let late = told < meant && meant <= 1 << shape.log_size;
             let rule = if late { Rule::DoorbellRecordFirst } else { Rule::DoorbellOrder };
@@ -116,7 +117,7 @@ impl<B: Bus> Function<B> {
         Some(Announced { last: last.unwrap_or_default(), several })
     }
 
-    /// Returns the head of a send queue from its doorbell record.
+    /// Returns the head of a send queue from the doorbell record.
     pub(crate) fn send_head(&mut self, qpn: u32) -> Option<u16> {
         let record = self.core.qps.get(&qpn)?.doorbell_record?;
         self.core.posted(record.checked_add(4)?)
@@ -124,7 +125,7 @@ impl<B: Bus> Function<B> {
 
     /// Fetches and executes as many work requests as possible.
     fn advance(&mut self, qpn: u32, blue_flame: Option<(u16, &[u8])>) {
-        // Each iteration fetches at least one block, and the count is at most 2^16.
+        // Each iteration fetches at least one block, and the number of blocks is at most 2^16.
         loop {
             self.run_waiting(qpn);
             let Some(qp) = self.core.qps.get(&qpn) else { break };
@@ -162,7 +163,7 @@ impl<B: Bus> Function<B> {
         self.engine.query_qp(Qpn(qpn)).map_or(State::Reset, |(state, _)| state)
     }
 
-    /// Fetches the next work request and passes it on.
+    /// Fetches the next work request and passes it on. `instead` replaces the copy in the queue.
     fn fetch(&mut self, qpn: u32, instead: Option<&[u8]>) {
         let Some(qp) = self.core.qps.get(&qpn) else { return };
         let (service, signature, at) = (qp.service, qp.signature, qp.run.send.fetched);
@@ -274,20 +275,20 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Turns inline bytes in front of elements into the first element. Returns the bytes.
+    /// Turns inline bytes before elements into the first element. Returns the bytes.
     fn inline_element(&mut self, bytes: &mut Bytes) -> Option<Arc<[u8]>> {
         let Bytes::Elements { before, sges } = bytes else { return None };
         if before.is_empty() {
             return None;
         }
         let inlined = Arc::<[u8]>::from(std::mem::take(before));
-        // Without a key the bytes have no element, and the send fails.
+        // If no key is available, the element is unreadable and the send fails.
         sges.insert(0, self.inlined(&inlined).unwrap_or(UNREADABLE));
         Some(inlined)
     }
 
     pub(super) fn post(&mut self, qpn: u32, held: HeldSend, wr: &SendWr<'_>) -> Result<(), PostRefused> {
-        // In the error state the request ends within the call.
+        // In the error state, the request ends within the call.
         if let Some(qp) = self.core.qps.get_mut(&qpn) {
             qp.run.send.held.push_back(held);
         }
@@ -323,7 +324,7 @@ impl<B: Bus> Function<B> {
                 if let Some(qp) = self.core.qps.get_mut(&qpn) {
                     qp.run.send.forced = Some((syndrome, vendor));
                 }
-                // Only the error state of the engine produces flushes.
+                // Only the engine's error state produces flushes.
                 Err(match super::completion::status(syndrome) {
                     Status::Flushed => Status::General,
                     status => status,
@@ -336,7 +337,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Ends a work request executed by the model, with success.
+    /// Ends a work request the model executed itself, with success.
     fn end(&mut self, qpn: u32, wr_id: u64, blocks: u16, signaled: bool) {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
         qp.run.send.done = qp.run.send.done.wrapping_add(blocks);
@@ -348,7 +349,8 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Ends a change of a matching list, whose completion goes to the queue's completion queue.
+    /// Ends a change to a matching list. Its completion goes to the completion queue of the list's
+    /// queue.
     fn end_list_change(&mut self, qpn: u32, wr_id: u64, blocks: u16, completion: Option<(u32, [u8; 64])>) {
         self.end(qpn, wr_id, blocks, false);
         let Some((cqn, mut entry)) = completion else { return };
@@ -359,7 +361,8 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Ends a work request and its queue pair with an error: the engine fails a send in its place.
+    /// Ends a work request with an error, which also fails its queue pair: the engine fails a send
+    /// in its place.
     fn fail(&mut self, qpn: u32, wr_id: u64, blocks: u16, status: Status) {
         let op = match self.core.qps.get(&qpn).map(|qp| qp.service) {
             Some(Service::Ud | Service::Qp0 | Service::Qp1) => {
@@ -376,7 +379,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Moves a queue pair with an inconsistent ring to the error state and sends the event.
+    /// Moves a queue pair with an inconsistent ring to the error state and sends the event for it.
     pub(crate) fn collapse(&mut self, qpn: u32) {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
         qp.run.send.broken = true;
@@ -393,8 +396,8 @@ impl<B: Bus> Function<B> {
 }
 
 impl<B: Bus> Core<B> {
-    /// Reads the work request at a position, of at most `left` blocks, wrapping at the end of the
-    /// queue. `instead` is its copy stored through BlueFlame.
+    /// Reads the work request at a position, which has at most `left` blocks and wraps at the end
+    /// of the queue. `instead` is a copy of the request that was stored through BlueFlame.
     pub(super) fn wqe(
         &self,
         qpn: u32,
@@ -426,7 +429,8 @@ impl<B: Bus> Core<B> {
         Ok(bytes)
     }
 
-    /// Flushes new receives of a queue pair in error, because receives have no doorbell.
+    /// Schedules the flush of new receives on a queue pair in the error state, because receives
+    /// have no doorbell.
     pub(super) fn watch(&mut self, qpn: u32) {
         if self.attention.flushing.insert(qpn) {
             self.attention.pause = super::rq::SHORTEST_PAUSE;

@@ -11,14 +11,14 @@ use crate::layout::wqe::datagram;
 use crate::port::{Port, PortKind};
 use crate::qp::request::Mistake;
 
-/// Bytes of an address vector.
+/// Size of an address vector in bytes.
 pub(crate) const SIZE: usize = datagram::SIZE;
 
-/// Returns the destination described by an address vector.
+/// Returns the destination an address vector describes.
 ///
 /// # Errors
-/// The vector lacks the extended form, or names an address missing from the port (which a program
-/// may cause).
+/// If the vector lacks the extended form, or names an address the port does not have (which a
+/// program may cause).
 pub(crate) fn destination(port: &Port, vector: &[u8]) -> Result<UdDestination, Mistake> {
     if !datagram::EXTENDED.is_set(vector) {
         return Err(Mistake::new(Rule::WqeAddressVector, "the compact form"));
@@ -45,7 +45,7 @@ pub(crate) fn destination(port: &Port, vector: &[u8]) -> Result<UdDestination, M
         path.hop_limit = datagram::HOP_LIMIT.get(vector) as u8;
         path.flow_label = datagram::FLOW_LABEL.get32(vector);
         if let Some(address) = port.roce_address(index) {
-            // RoCE has no service level; for the receiver this field reports the kind of header.
+            // RoCE has no service level; for the receiver, this field reports the kind of header.
             path.sl = address.header_type();
         }
     }
@@ -56,7 +56,7 @@ pub(crate) fn destination(port: &Port, vector: &[u8]) -> Result<UdDestination, M
     Ok(UdDestination { path, qpn: datagram::DQPN.get32(vector), qkey: datagram::Q_KEY.get32(vector) })
 }
 
-/// Returns the destination MAC address of an address vector.
+/// Returns the destination MAC address in an address vector.
 pub(crate) fn mac(vector: &[u8]) -> Mac {
     datagram::RMAC.bytes(vector).first_chunk().copied().unwrap_or_default()
 }
@@ -91,7 +91,7 @@ fn check(port: &Port, vector: &[u8]) -> Result<(), Mistake> {
                 return wrong("a MAC address on InfiniBand");
             }
             if datagram::MLID_PATH_BITS.is_set(vector) {
-                // A program chooses them.
+                // These bits are the program's choice.
                 return Err(Mistake::program(Status::LocalQpOperation));
             }
         }
@@ -148,7 +148,7 @@ mod tests {
         assert!(destination(&port, &vector).is_err(), "no such address");
     }
 
-    /// Returns whether the changed vector breaks the rule; the original breaks none.
+    /// Returns whether the changed vector breaks a rule. The original breaks none.
     fn broken(port: &Port, good: &[u8; SIZE], change: impl FnOnce(&mut [u8; SIZE])) -> bool {
         assert!(destination(port, good).is_ok());
         let mut vector = *good;

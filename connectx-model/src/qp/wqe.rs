@@ -5,9 +5,9 @@
 //!       └─ (UD) address vector ────────┴─ (RDMA) remote address ─ (atomic) operands ─ data …
 //! data: inline bytes, elements of memory keys, or one inline segment in front of elements
 //! ```
-//! There are two kinds of [`Mistake`]. With a rule, the mistake is something a provider must never
-//! write. Without one, a program can request it from a correct provider, and hardware completes it
-//! with an error.
+//! There are two kinds of [`Mistake`]. A mistake with a rule is something a provider must never
+//! write. A mistake without a rule can be requested by a program from a correct provider, and
+//! hardware completes the request with an error.
 //!
 //! # References
 //! PRM, "send WQE construction"; rdma-core `providers/mlx5/mlx5dv.h`; UCX
@@ -32,7 +32,7 @@ pub(crate) fn signature_is_right(bytes: &[u8]) -> bool {
 /// Decodes a work request of `ds * 16` bytes.
 ///
 /// # Errors
-/// The work request cannot execute.
+/// If the work request cannot be executed.
 pub(crate) fn decode(service: Service, port: &Port, ctrl: &Ctrl, bytes: &[u8]) -> Result<Work, Mistake> {
     let mut rest = Segments { rest: bytes.get(16..).unwrap_or_default() };
     match ctrl.opcode {
@@ -94,7 +94,7 @@ pub(crate) fn decode(service: Service, port: &Port, ctrl: &Ctrl, bytes: &[u8]) -
     if let SendOp::CompareSwap { addr, .. } | SendOp::FetchAdd { addr, .. } = op
         && addr % 8 != 0
     {
-        // The peer would give this response.
+        // This is the response the peer would give.
         return Err(Mistake::program(Status::RemoteInvalidRequest));
     }
     let flags =
@@ -107,7 +107,7 @@ fn is_known(opcode: u8) -> bool {
     matches!(opcode, SEND_INVAL | WRITE | WRITE_IMM | SEND | SEND_IMM | READ | COMPARE_SWAP | FETCH_ADD)
 }
 
-/// Returns whether a service has an operation, by IBTA table 37.
+/// Returns whether a service has an operation, according to IBTA table 37.
 fn is_offered(service: Service, opcode: u8) -> bool {
     use opcode::*;
     match service {
@@ -118,7 +118,7 @@ fn is_offered(service: Service, opcode: u8) -> bool {
     }
 }
 
-/// Returns the operation of a connected queue pair's work request.
+/// Returns the operation of a work request on a connected queue pair.
 fn operation(ctrl: &Ctrl, rest: &mut Segments<'_>) -> Result<SendOp, Mistake> {
     match ctrl.opcode {
         opcode::SEND => return Ok(SendOp::Send { imm: None }),
@@ -149,13 +149,13 @@ fn operation(ctrl: &Ctrl, rest: &mut Segments<'_>) -> Result<SendOp, Mistake> {
     })
 }
 
-/// The segments not decoded so far.
+/// The segments that have not been decoded yet.
 struct Segments<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Segments<'a> {
-    /// Returns the next segment, of this length.
+    /// Returns the next `len` bytes of the segments.
     fn take(&mut self, len: usize) -> Result<&'a [u8], Mistake> {
         let (segment, rest) = self
             .rest
@@ -165,7 +165,7 @@ impl<'a> Segments<'a> {
         Ok(segment)
     }
 
-    /// Decodes the data segments: all remaining bytes.
+    /// Decodes the data segments, which are all the remaining bytes.
     fn bytes(&mut self) -> Result<Bytes, Mistake> {
         let mut before = Vec::new();
         if self.rest.first().is_some_and(|byte| byte & 0x80 != 0) {
@@ -190,7 +190,7 @@ impl<'a> Segments<'a> {
         Ok(Bytes::Elements { before, sges: elements })
     }
 
-    /// Decodes a segment of inline bytes.
+    /// Decodes a segment with inline bytes.
     fn inline(&mut self) -> Result<Vec<u8>, Mistake> {
         // Bits 30 to 10 are not part of the length.
         if let Some((_, bits)) = inline::TABLE.reserved(self.rest) {

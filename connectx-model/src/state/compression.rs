@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use crate::layout::cqe::{cqe, mini_cqe, tm_cqe};
 
-/// Opcode of a requester's completion.
+/// Opcode of a requester completion.
 pub(crate) const REQUESTER: u32 = 0;
 
-/// Opcodes of a responder's completions.
+/// Opcodes of responder completions.
 pub(crate) const RESPONDER: std::ops::RangeInclusive<u32> = 1..=4;
 
-/// Contents of a receive's mini entry beside its byte count. A send's mini entry has the position
-/// of the work request and its opcode.
+/// The contents of a receive's mini entry besides the byte count. A send's mini entry contains the
+/// position and the opcode of the work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MiniFormat {
     /// Hash of the frame.
@@ -23,23 +23,23 @@ pub(crate) enum MiniFormat {
     ChecksumStride,
 }
 
-/// Compression of a completion queue.
+/// The compression state of a completion queue.
 #[derive(Debug)]
 pub(crate) struct Compression {
     pub(crate) format: MiniFormat,
-    /// Completions of the open block.
+    /// The completions in the open block.
     pub(crate) open: Vec<[u8; 64]>,
-    /// Slots of closed blocks not yet returned by the driver: first index and number.
+    /// Slots of closed blocks the driver has not returned yet: first index and number.
     pub(crate) closed: VecDeque<(u32, u32)>,
 }
 
 impl Compression {
-    /// Returns the number of completions of the open block.
+    /// Returns the number of completions in the open block.
     pub(crate) fn len(&self) -> u32 {
         self.open.len() as u32
     }
 
-    /// Discards the slots of a replaced buffer.
+    /// Forgets the slots of a buffer that was replaced.
     pub(crate) fn replaced(&mut self) {
         self.closed.clear();
     }
@@ -73,15 +73,16 @@ impl Compression {
     }
 }
 
-/// Returns whether a completion without payload may be part of a block: only success qualifies.
+/// Returns whether a completion without payload may be part of a block, which requires success.
 pub(crate) fn is_success(entry: &[u8; 64]) -> bool {
     let opcode = cqe::OPCODE.get32(entry);
-    // A mini entry has no room for the fields of tag matching.
+    // A mini entry has no space for the tag matching fields.
     let is_of_tag_matching = tm_cqe::APP.get32(entry) != 0;
     !is_of_tag_matching && (opcode == REQUESTER || RESPONDER.contains(&opcode))
 }
 
-/// Returns the fields shared by all completions of a block. The title's time applies to all.
+/// Returns the fields that all completions in a block share. The title's time applies to all of
+/// them.
 pub(crate) fn shared(entry: &[u8; 64]) -> [u8; 64] {
     let mut rest = *entry;
     for field in [cqe::BYTE_CNT, cqe::WQE_COUNTER, cqe::RSS_HASH_RESULT, cqe::CHECK_SUM, cqe::OWNER] {

@@ -23,12 +23,12 @@ pub(crate) struct Pci {
 }
 
 impl Pci {
-    /// Returns the configuration space after power-on.
+    /// Returns the configuration space in its state after power-on.
     pub(crate) fn new(port: PortKind) -> Self {
         let mut pci = Self { bytes: vec![0; CONFIG_SIZE], writable: vec![0; CONFIG_SIZE] };
         // Vendor and device ID of a ConnectX-5.
         pci.fixed(0x00, &[0xb3, 0x15, 0x17, 0x10]);
-        // Memory space, bus master, parity, SERR and INTx disable are writable; a capability list
+        // Memory space, bus master, parity, SERR and INTx disable are writable. A capability list
         // exists.
         pci.open(0x04, &[0x46, 0x05]);
         pci.fixed(0x06, &[0x10, 0x00]);
@@ -37,7 +37,7 @@ impl Pci {
         pci.open(0x0c, &[0xff]);
         pci.bar(0x10, BAR0_SIZE, 0xc);
         pci.bar(0x18, BAR2_SIZE, 0x4);
-        // Subsystem.
+        // The subsystem IDs.
         pci.fixed(0x2c, &[0xb3, 0x15, 0x08, 0x00]);
         pci.fixed(0x34, &[EXPRESS as u8]);
         pci.open(0x3c, &[0xff]);
@@ -79,12 +79,13 @@ impl Pci {
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) {
         for (place, byte) in into.iter_mut().enumerate() {
             let at = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(place));
-            // Absent bytes read as ones, as on a bus.
+            // Missing bytes read as ones, as on a bus.
             *byte = at.and_then(|at| self.bytes.get(at)).copied().unwrap_or(0xff);
         }
     }
 
-    /// Writes the writable bits. Returns whether the driver requested a function level reset.
+    /// Writes the bits that are writable. Returns whether the driver has requested a function level
+    /// reset.
     pub(crate) fn write(&mut self, offset: u64, from: &[u8]) -> bool {
         let mut reset = false;
         for (place, &byte) in from.iter().enumerate() {

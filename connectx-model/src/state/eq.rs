@@ -6,29 +6,30 @@ use crate::pages::Pages;
 #[derive(Debug)]
 pub(crate) struct Eq {
     pub(crate) eqn: u32,
-    /// Context as the driver wrote it.
+    /// The context as the driver wrote it.
     pub(crate) context: [u8; 64],
     pub(crate) pages: Pages,
     pub(crate) log_size: u32,
     pub(crate) uar: u32,
-    /// MSI-X vector.
+    /// The MSI-X vector the queue raises.
     pub(crate) vector: u16,
-    /// Event types subscribed by the queue, one bit each.
+    /// The queue's subscribed event types, one bit each.
     pub(crate) events: [u64; 4],
-    /// Number of entries written since creation; the owner bit is the bit above the index.
+    /// Number of entries written since the queue was created. The owner bit is the bit above the
+    /// index.
     pub(crate) producer: u32,
-    /// Number of entries read, 24 bits, as the driver last reported.
+    /// Number of entries the driver has read, as it last reported, 24 bits.
     pub(crate) consumer: u32,
     pub(crate) armed: bool,
 }
 
-/// Bytes of an entry.
+/// Size of an entry in bytes.
 pub(crate) const EQE_SIZE: u64 = 64;
 
-/// Consumer and producer counters have 24 bits.
+/// Mask for consumer and producer counters, which have 24 bits.
 pub(crate) const COUNTER: u32 = 0x00ff_ffff;
 
-/// Event type.
+/// The type of an event.
 ///
 /// # References
 /// PRM, "event types"; Linux `include/linux/mlx5/device.h`

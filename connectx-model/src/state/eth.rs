@@ -1,4 +1,4 @@
-//! [`Ethernet`]: the queues and transport interfaces of a port for frames.
+//! [`Ethernet`]: a port's queues and transport interfaces for frames.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use crate::state::pacing::{Pace, Rates};
 use crate::state::steering::Steering;
 use crate::state::work_queue::WorkQueue;
 
-/// Ethernet queues and flow steering.
+/// The Ethernet queues and flow steering of a port.
 #[derive(Debug, Default)]
 pub(crate) struct Ethernet {
     pub(crate) sqs: BTreeMap<u32, Sq>,
@@ -21,20 +21,20 @@ pub(crate) struct Ethernet {
     pub(crate) steering: Steering,
     pub(crate) counters: Counters,
     pub(crate) rates: Rates,
-    /// Allocates numbers of send and receive queues; `None` until the first.
+    /// Allocates numbers for send and receive queues; `None` until the first queue is created.
     queue_numbers: Option<Ids>,
     numbers: Option<Ids>,
     pub(crate) outgoing: VecDeque<Outgoing>,
-    /// Memory of the frames in `outgoing`.
+    /// Memory used by the frames in `outgoing`, in bytes.
     pub(crate) outgoing_bytes: usize,
-    /// Bytes of frames built since the last doorbell or continuation of a send queue.
+    /// Number of frame bytes built since the last doorbell or since a send queue last continued.
     pub(crate) burst: usize,
-    /// Send queues that wait for room or for their rate; each keeps the rest of its doorbell in
+    /// Send queues that wait for space or for their rate. Each keeps the rest of its doorbell in
     /// `rung`.
     pub(crate) waiting: VecDeque<u32>,
 }
 
-/// An outgoing frame and its transport domain.
+/// An outgoing frame and the transport domain that sent it.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) frame: Vec<u8>,
@@ -46,7 +46,7 @@ pub(crate) struct Outgoing {
 pub(crate) struct Tis {
     pub(crate) context: [u8; 0xa0],
     pub(crate) domain: u32,
-    /// Number of send queues on it.
+    /// Number of send queues that use it.
     pub(crate) users: u32,
 }
 
@@ -66,17 +66,17 @@ impl Tir {
     }
 }
 
-/// Bits of a TIR that let it receive frames from its transport domain.
+/// The bits of a TIR that let it receive frames from its own transport domain.
 pub(crate) const LOOPBACK_UNICAST: u32 = 1;
 
 pub(crate) const LOOPBACK_GROUPS: u32 = 2;
 
-/// Receive queues of a TIR.
+/// The receive queues that a TIR delivers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receivers {
     /// One receive queue.
     Rq(u32),
-    /// One queue of a table, by a hash of the frame's flow.
+    /// One queue of a table, selected by a hash of the frame's flow.
     Rqt(u32),
 }
 
@@ -92,14 +92,14 @@ pub(crate) struct Rqt {
 pub(crate) struct Counters {
     pub(crate) received: Traffic,
     pub(crate) sent: Traffic,
-    /// Frames without a matching entry, with too long a walk through the tables, or longer than the
-    /// port's maximum.
+    /// Frames that no entry matched, that took too many steps through the tables, or that exceeded
+    /// the port's maximum length.
     pub(crate) unwanted: u64,
     /// Frames for queues that were not ready or had no receives.
     pub(crate) out_of_buffer: u64,
 }
 
-/// Frames and bytes by kind of destination.
+/// Frames and bytes, by kind of destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
     pub(crate) unicast: (u64, u64),
@@ -119,56 +119,58 @@ impl Traffic {
     }
 }
 
-/// Limit in bytes for frames that wait for the fabric. One work request may exceed it; further ones
-/// wait.
+/// Maximum number of bytes in frames that wait for the fabric. One work request may exceed it;
+/// further ones wait.
 pub(crate) const MAX_OUTGOING: usize = 4 << 20;
 
-/// Memory of a frame besides its bytes.
+/// Memory used by a frame besides its own bytes.
 pub(crate) const FRAME_COST: usize = 64;
 
-/// Maximum number for TIS, TIR, RQT, tables, groups and counters.
+/// Maximum number of a TIS, TIR, RQT, table, group or counter.
 pub(crate) const MAX_NUMBER: u32 = 0xf_ffff;
 
 impl Ethernet {
-    /// Allocates a number for a TIS, TIR, RQT or steering object. All share one range, so that a
-    /// number of the wrong kind is detected.
+    /// Allocates a number for a TIS, TIR, RQT or steering object. All share one range, so that the
+    /// use of a number of the wrong kind is detected.
     pub(crate) fn number(&mut self) -> Option<u32> {
         self.numbers.get_or_insert_with(|| Ids::new(1..=MAX_NUMBER)).take()
     }
 
-    /// Frees such a number.
+    /// Frees a number allocated by [`number`](Self::number).
     pub(crate) fn free_number(&mut self, number: u32) {
         if let Some(numbers) = &mut self.numbers {
             numbers.give_back(number);
         }
     }
 
-    /// Allocates a number for a send or receive queue, in a function with this many queue pairs.
+    /// Allocates a number for a send or receive queue, in a function with at most `max_qp` queue
+    /// pairs.
     ///
-    /// The engine's numbers consist of an index plus 16, and a generation in the bits above. The
-    /// index is below the next power of two above the engine's queue pairs and the 16 reserved
-    /// numbers. Indexes at and above its maximum are never used, in any generation.
+    /// The engine's numbers consist of an index, to which 16 is added, with a generation in the
+    /// bits above. The index bits cover the engine's queue pairs and the 16 reserved numbers,
+    /// rounded up to a power of two. The engine never uses indexes beyond its maximum, in any
+    /// generation, so these go to send and receive queues.
     pub(crate) fn queue_number(&mut self, max_qp: u32) -> Option<u32> {
         let first = max_qp.min(1 << 22) + 16;
         let indices = (first + 1).next_power_of_two();
         self.queue_numbers.get_or_insert_with(|| Ids::new(first..=indices - 1)).take()
     }
 
-    /// Frees a queue's number.
+    /// Frees the number of a send or receive queue.
     pub(crate) fn free_queue_number(&mut self, number: u32) {
         if let Some(numbers) = &mut self.queue_numbers {
             numbers.give_back(number);
         }
     }
 
-    /// Returns whether a queue uses this protection domain. A domain of 0 in a context means none:
-    /// queues that never access memory have none.
+    /// Returns whether a queue uses this protection domain. A domain of 0 in a context means that
+    /// the queue has none, as queues do that never access memory.
     pub(crate) fn uses_pd(&self, pd: u32) -> bool {
         let queues = self.sqs.values().map(|sq| &sq.queue).chain(self.rqs.values().map(|rq| &rq.queue));
         pd != 0 && queues.into_iter().any(|queue| queue.pd == pd)
     }
 
-    /// Returns whether a receive queue uses this counter set.
+    /// Returns whether a receive queue counts in this counter set.
     pub(crate) fn counts_in(&self, counter: u32) -> bool {
         self.rqs.values().any(|rq| rqc::COUNTER_SET_ID.get32(&rq.context) == counter)
     }
@@ -196,12 +198,12 @@ impl Ethernet {
         self.outgoing.push_back(Outgoing { frame, domain });
     }
 
-    /// Returns whether send queues must wait for frames to leave.
+    /// Returns whether send queues must wait until frames have left.
     pub(crate) fn is_full(&self) -> bool {
         self.outgoing_bytes.max(self.burst) >= MAX_OUTGOING
     }
 
-    /// Removes a destroyed or failed send queue from the waiting ones.
+    /// Removes a destroyed or failed send queue from the waiting queues.
     pub(crate) fn stop_waiting(&mut self, sqn: u32) {
         self.waiting.retain(|waiting| *waiting != sqn);
         if let Some(sq) = self.sqs.get_mut(&sqn) {
@@ -209,7 +211,7 @@ impl Ethernet {
         }
     }
 
-    /// Returns the receive queue of a TIR for a frame.
+    /// Returns the receive queue a TIR selects for a frame.
     pub(crate) fn receiver(&self, tirn: u32, frame: &[u8]) -> Option<u32> {
         match self.tirs.get(&tirn)?.to {
             Receivers::Rq(rqn) => Some(rqn),
@@ -237,11 +239,11 @@ pub(crate) struct Rq {
     /// Whether VLAN tags stay in the frame.
     pub(crate) keep_vlan: bool,
     pub(crate) flush_in_error: bool,
-    /// Number of receives used since creation.
+    /// Number of receives used since the queue was created.
     pub(crate) consumed: u16,
 }
 
-/// State of a send or receive queue.
+/// The state of a send or receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum QueueState {
@@ -251,7 +253,7 @@ pub(crate) enum QueueState {
 }
 
 impl QueueState {
-    /// Converts the state of a context.
+    /// Converts a state from its number in a context.
     pub(crate) fn from_number(number: u64) -> Option<Self> {
         [Self::Reset, Self::Ready, Self::Error].into_iter().find(|state| *state as u64 == number)
     }
@@ -268,19 +270,19 @@ pub(crate) struct Sq {
     pub(crate) context: [u8; 0xf0],
     pub(crate) queue: WorkQueue,
     pub(crate) cqn: u32,
-    /// Transport interface; `None` if the queue never sends.
+    /// The transport interface; `None` if the queue never sends.
     pub(crate) tisn: Option<u32>,
     pub(crate) state: QueueState,
     pub(crate) user_index: u32,
     pub(crate) flush_in_error: bool,
-    /// Number of basic blocks taken since creation.
+    /// Number of basic blocks taken since the queue was created.
     pub(crate) taken: u16,
-    /// Announced work that is still to be taken.
+    /// Announced work that has not been taken yet.
     pub(crate) rung: Option<Rung>,
     pub(crate) pace: Pace,
 }
 
-/// A doorbell that waits for room or for the queue's rate.
+/// A doorbell that waits for space or for the queue's rate.
 #[derive(Debug)]
 pub(crate) struct Rung {
     pub(crate) head: u16,
@@ -289,14 +291,14 @@ pub(crate) struct Rung {
 }
 
 impl Sq {
-    /// Returns the end of the last work request announced by a doorbell.
+    /// Returns the end of the last work request a doorbell has announced.
     pub(crate) fn head(&self) -> u16 {
         self.rung.as_ref().map_or(self.taken, |rung| rung.head)
     }
 }
 
 impl Ethernet {
-    /// Makes a queue wait for room or for its rate.
+    /// Makes a queue wait for space or for its rate.
     pub(crate) fn wait(&mut self, sqn: u32, rung: Rung) {
         if let Some(sq) = self.sqs.get_mut(&sqn) {
             sq.rung = Some(rung);

@@ -1,4 +1,4 @@
-//! [`Hca`]: the stage of a function, its pages and its numbers; [`CommandQueue`].
+//! [`Hca`], the stage of a function, its pages and its numbers, and [`CommandQueue`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 use crate::config::{ISEG_SIZE, UAR_SIZE, UARS_SIZE};
 use crate::ids::Ids;
 
-/// Stage of the function's life.
+/// The stage of a function's lifecycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stage {
     #[default]
@@ -25,14 +25,14 @@ impl fmt::Display for Stage {
     }
 }
 
-/// State of the function as a whole.
+/// The state that belongs to the whole function.
 #[derive(Debug)]
 pub(crate) struct Hca {
     pub(crate) stage: Stage,
     pub(crate) issi: u32,
-    /// Pages from the driver, by guest-physical address.
+    /// The pages the driver has given, by guest-physical address.
     pub(crate) pages: BTreeSet<u64>,
-    /// Allocated UAR pages, by page number in BAR 0.
+    /// The allocated UAR pages, by page number in BAR 0.
     pub(crate) uars: Ids,
     pub(crate) eqns: Ids,
     pub(crate) counters: Ids,
@@ -53,22 +53,22 @@ impl Default for Hca {
 }
 
 impl Hca {
-    /// Frees all numbers. Pages remain.
+    /// Frees all numbers. The pages remain.
     pub(crate) fn drop_objects(&mut self) {
         let Self { stage, issi, pages, .. } = std::mem::take(self);
         *self = Self { stage, issi, pages, ..Self::default() };
     }
 }
 
-/// Number of entries, log2.
+/// Number of entries in the command queue, log2.
 pub(crate) const LOG_SIZE: u32 = 5;
 
-/// Bytes of an entry, log2.
+/// Size of an entry in bytes, log2.
 pub(crate) const LOG_STRIDE: u32 = 6;
 
 /// The command queue.
 #[derive(Debug, Default)]
 pub(crate) struct CommandQueue {
-    /// Guest-physical address; 0 until the driver has set it.
+    /// Guest-physical address of the queue; 0 until the driver has set it.
     pub(crate) address: u64,
 }

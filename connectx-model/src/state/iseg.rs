@@ -7,37 +7,37 @@ use crate::layout::iseg::initial_seg;
 use crate::layout::{Field, dword};
 use crate::state::hca::{LOG_SIZE, LOG_STRIDE};
 
-/// Firmware version: major, minor, subminor.
+/// The firmware version: major, minor, subminor.
 pub(crate) const FIRMWARE: (u32, u32, u32) = (16, 35, 2000);
 
-/// Version of the command interface.
+/// The version of the command interface.
 pub(crate) const COMMAND_INTERFACE: u32 = 5;
 
-/// States of the network interface that a driver may request: full, disabled.
+/// The network interface states a driver may request: full, disabled.
 pub(crate) const SUPPORTED_INTERFACES: u32 = 0x1;
 
-/// The interface is disabled: all state of the function is cleared.
+/// The interface is disabled, and all state of the function is cleared.
 pub(crate) const INTERFACE_DISABLED: u32 = 1;
 
 /// The driver requests a firmware reset, which clears the failure and disables the interface.
 pub(crate) const INTERFACE_RESET: u32 = 7;
 
-/// Whether the firmware supports this reset.
+/// Field that reports whether the firmware supports this reset.
 pub(crate) const RESET_SUPPORTED: Field =
     Field { name: "FW_RESET_SUPPORTED", dword: 0x1fc, high: 30, low: 30 };
 
-/// Nanoseconds per step of the health counter.
+/// Number of nanoseconds per step of the health counter.
 pub(crate) const HEARTBEAT: u64 = 10_000_000;
 
-/// Registers at the start of BAR 0 whose values are stored.
+/// The registers at the start of BAR 0 whose values are stored.
 #[derive(Debug, Default)]
 pub(crate) struct Iseg {
     pub(crate) command_queue_high: u32,
     pub(crate) command_queue_low: u32,
     pub(crate) interface: u32,
-    /// Failure of the device: its syndrome and the value of the stopped health counter.
+    /// The device's failure: its syndrome and the value at which the health counter stopped.
     pub(crate) failed: Option<(u8, u32)>,
-    /// Whether the device was reset and not yet restarted by the driver.
+    /// Whether the device was reset and the driver has not restarted it yet.
     pub(crate) was_reset: bool,
 }
 
@@ -47,7 +47,7 @@ impl Iseg {
         self.failed = Some((syndrome, heartbeat(now)));
     }
 
-    /// Returns whether the device has failed without a reset since.
+    /// Returns whether the device has failed and was not reset since then.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
@@ -63,14 +63,14 @@ impl Iseg {
         u64::from(self.command_queue_high) << 32 | u64::from(self.command_queue_low)
     }
 
-    /// Reads the aligned dword at this offset; `None` if the offset is not a register.
+    /// Reads the aligned dword at this offset. Returns `None` if there is no register.
     pub(crate) fn read(&self, offset: usize, now: Time) -> Option<u32> {
         let registers =
             initial_seg::TABLE.known(offset) != 0 || UNNAMED.iter().any(|range| range.contains(&offset));
         if !registers {
             return None;
         }
-        // One dword of the segment, at the place given by the table's rows.
+        // One dword of the segment, at its place according to the table's rows.
         let mut bytes = [0; 4];
         let mut set = |field: &Field, value: u32| {
             if field.dword == offset {
@@ -104,10 +104,10 @@ impl Iseg {
     }
 }
 
-/// Bits 10 to 8: drivers read and write all three.
+/// The NIC interface field, bits 10 to 8; drivers read and write all three bits.
 pub(crate) const NIC_INTERFACE: Field = Field { high: 10, ..initial_seg::NIC_INTERFACE };
 
-/// Registers without a table row: the health buffer, timeouts, the wall clock.
+/// Registers without a row in the table: the health buffer, the timeouts and the wall clock.
 pub(crate) const UNNAMED: [std::ops::Range<usize>; 3] = [0x200..0x240, 0xff8..0x1000, 0x2000..0x2010];
 
 pub(crate) fn heartbeat(now: Time) -> u32 {

@@ -1,4 +1,5 @@
-//! The state of each kind of object. The folders above execute commands and requests with it.
+//! The state of each kind of object. The modules above this one use it to execute commands and
+//! requests.
 //!
 //! | module | contents |
 //! |---|---|

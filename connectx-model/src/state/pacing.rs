@@ -1,11 +1,12 @@
 //! [`Rates`]: the rates of send queues ("packet pacing").
 //!
-//! SET_PP_RATE_LIMIT writes an entry of the table. MODIFY_SQ assigns an entry to a queue that is or
-//! becomes ready; a reset queue has none. A queue with a rate takes a work request once the bits of
-//! the earlier ones have had their time on the wire.
+//! SET_PP_RATE_LIMIT writes an entry of the table. MODIFY_SQ assigns an entry to a queue that is
+//! ready or becomes ready; a reset queue has no entry. A queue with a rate takes a work request
+//! once the bits of earlier work requests have had their time on the wire.
 //!
-//! Pacing is coarse: a work request leaves as a whole, even if it has many frames. The maximum
-//! burst and the typical packet size have no effect, although a device uses them to space frames.
+//! Pacing is coarse: a work request leaves as a whole, even if it consists of many frames. The
+//! maximum burst and the typical packet size have no effect, although a device uses them to space
+//! frames.
 //!
 //! # References
 //! Linux `drivers/net/ethernet/mellanox/mlx5/core/rl.c`, `drivers/infiniband/hw/mlx5/qp.c`
@@ -17,7 +18,7 @@ use roce::engine::Time;
 
 use crate::state::eth::Ethernet;
 
-/// The table of rates in kbit/s, by index. Entries without a rate are absent.
+/// The table of rates in kbit/s, by index. Entries without a rate are not in the map.
 #[derive(Debug, Default)]
 pub(crate) struct Rates(BTreeMap<u32, u32>);
 
@@ -47,14 +48,14 @@ impl Rates {
 /// The rate of one send queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
-    /// Index in the table; 0 means unlimited.
+    /// Index in the table; 0 means that the rate is unlimited.
     pub(crate) index: u32,
     /// Time when the bits of all earlier work requests have left.
     free: Time,
 }
 
 impl Ethernet {
-    /// Returns the earliest time for a queue's next work request.
+    /// Returns the earliest time when a queue may take its next work request.
     fn due(&self, sqn: u32) -> Time {
         let pace = self.sqs.get(&sqn).map(|sq| sq.pace).unwrap_or_default();
         if self.rates.contains(pace.index) { pace.free } else { Time::default() }
@@ -65,7 +66,7 @@ impl Ethernet {
         self.due(sqn) > now
     }
 
-    /// Counts the bytes of a work request against the rate of its queue.
+    /// Charges the bytes of a work request to the rate of its queue.
     pub(crate) fn charge(&mut self, sqn: u32, bytes: usize, now: Time) {
         let Some(sq) = self.sqs.get_mut(&sqn) else { return };
         sq.pace.free = sq.pace.free.max(now) + self.rates.duration(sq.pace.index, bytes);
@@ -77,7 +78,7 @@ impl Ethernet {
         self.waiting.remove(place)
     }
 
-    /// Returns the time when the first waiting queue may continue.
+    /// Returns the earliest time when a waiting queue may continue.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.waiting.iter().map(|sqn| self.due(*sqn)).min()
     }

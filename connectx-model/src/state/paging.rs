@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use roce::engine::Stall;
 
-/// Page faults that wait for the driver, and faults that it could not resolve.
+/// Page faults that wait for the driver, and page faults the driver could not resolve.
 #[derive(Debug, Default)]
 pub(crate) struct Paging {
     pub(crate) pending: BTreeMap<u32, PageFault>,
     last_token: u32,
-    /// Accesses that fail when repeated.
+    /// Accesses that will fail when they are repeated.
     pub(crate) lost: BTreeMap<(u32, Half), Stall>,
 }
 
@@ -17,7 +17,7 @@ pub(crate) struct Paging {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageFault {
     pub(crate) kind: u32,
-    /// Number of the queue for the driver to resume.
+    /// Number of the queue the driver must resume.
     pub(crate) wq: u32,
     pub(crate) qpn: u32,
     pub(crate) stall: Stall,
@@ -25,7 +25,7 @@ pub(crate) struct PageFault {
     pub(crate) orphan: bool,
 }
 
-/// Part of a queue pair that waits separately for pages.
+/// A part of a queue pair that waits for pages separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Half {
     Requester,
@@ -33,14 +33,14 @@ pub(crate) enum Half {
     ReadResponses,
 }
 
-/// Tokens have 24 bits.
+/// Mask for tokens, which have 24 bits.
 pub(crate) const TOKEN: u32 = 0x00ff_ffff;
 
-/// Maximum faults of destroyed queue pairs, because the driver drops a fault whose queue pair is
-/// gone.
+/// Maximum number of faults kept for destroyed queue pairs. The driver drops a fault whose queue
+/// pair is gone.
 pub(crate) const MAX_ORPHANS: usize = 1024;
 
-/// Bits of a fault's type.
+/// The bits of a fault's type.
 ///
 /// # References
 /// Linux `include/linux/mlx5/driver.h`, `MLX5_PFAULT_REQUESTOR`; `device.h`, `MLX5_WQE_PF_TYPE_RMP`
@@ -50,7 +50,7 @@ pub(crate) const RDMA: u32 = 4;
 pub(crate) const SHARED_QUEUE: u32 = 0;
 
 impl Paging {
-    /// Drops the faults of a queue pair that is destroyed or restarts. The driver may still resume
+    /// Drops the faults of a queue pair that is destroyed or reset. The driver may still resume
     /// them.
     pub(crate) fn forget(&mut self, qpn: u32) {
         self.lost.retain(|(of, _), _| *of != qpn);
@@ -72,7 +72,7 @@ impl Paging {
 
     /// Returns an unused token.
     pub(crate) fn token(&mut self) -> u32 {
-        // There are more tokens than pending faults.
+        // There are more tokens than there can be pending faults.
         loop {
             self.last_token = self.last_token.wrapping_add(1) & TOKEN;
             if !self.pending.contains_key(&self.last_token) {
@@ -94,7 +94,7 @@ impl Half {
 
 #[cfg(test)]
 impl Paging {
-    /// Adds a fault without an event.
+    /// Adds a fault without raising an event.
     pub(crate) fn pretend(&mut self, qpn: u32, stall: Stall) {
         let token = self.token();
         self.pending.insert(token, PageFault { kind: REQUESTER, wq: qpn, qpn, stall, orphan: false });

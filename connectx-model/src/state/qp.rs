@@ -16,35 +16,35 @@ use crate::state::work::{Arriving, FINISHED_LEN, Local, OWN_SENDS, OwnSend};
 pub(crate) struct Qp {
     pub(crate) qpn: u32,
     pub(crate) service: Service,
-    /// Context, as returned by QUERY_QP.
+    /// The context, as QUERY_QP returns it.
     pub(crate) context: [u8; 0xe8],
-    /// Receive queue, followed by the send queue.
+    /// The buffer: the receive queue, followed by the send queue.
     pub(crate) pages: Pages,
-    /// Guest-physical address of the heads of both queues, receive first; `None` if the queue pair
-    /// has neither queue.
+    /// Guest-physical address of the heads of both queues, the receive queue's first; `None` if the
+    /// queue pair has neither queue.
     pub(crate) doorbell_record: Option<u64>,
-    /// UAR page for its doorbells.
+    /// The UAR page for the queue pair's doorbells.
     pub(crate) uar: u32,
-    /// Value reported in its completions.
+    /// The value the queue pair's completions report.
     pub(crate) user_index: u32,
     pub(crate) send_cqn: u32,
     pub(crate) recv_cqn: u32,
-    /// Protection domain of its keys.
+    /// The protection domain of the keys the queue pair uses.
     pub(crate) pd: u32,
     /// Whether the model allocated the domain for this queue pair alone, because the driver named
     /// none.
     pub(crate) own_pd: bool,
     pub(crate) sq: Option<SendShape>,
     pub(crate) rq: Receives,
-    /// Payload bytes held in completions: of sends, of receives.
+    /// Number of payload bytes that completions may hold: for sends, for receives.
     pub(crate) scatter_to_cqe: (u32, u32),
     /// Whether work requests carry signatures.
     pub(crate) signature: bool,
-    /// Whether the device executes rendezvous of matching messages with its own sends.
+    /// Whether the device executes rendezvous for matching messages with its own sends.
     pub(crate) offloads_rendezvous: bool,
-    /// Connection options: first the device's, then the driver's selection.
+    /// Connection options: at first the device's, then those the driver selected.
     pub(crate) ece: u32,
-    /// Progress of its queues; a new queue pair starts with the default.
+    /// Progress of the queue pair's queues; a new queue pair starts with the default.
     pub(crate) run: Run,
 }
 
@@ -58,23 +58,23 @@ pub(crate) struct Run {
 /// Progress of a send queue. Positions count basic blocks and have 16 bits.
 #[derive(Debug, Default)]
 pub(crate) struct SendRun {
-    /// End of the last work request announced by a doorbell.
+    /// End of the last work request a doorbell has announced.
     pub(crate) rung: u16,
-    /// Next work request to fetch.
+    /// Position of the next work request to fetch.
     pub(crate) fetched: u16,
-    /// Oldest work request that has not ended.
+    /// Position of the oldest work request that has not ended.
     pub(crate) done: u16,
     /// Work requests in the engine, oldest first.
     pub(crate) held: VecDeque<HeldSend>,
     /// Announced work requests that have not ended.
     pub(crate) posted: Posted,
-    /// Work request to execute once the engine holds none.
+    /// A work request to execute once the engine holds none.
     pub(crate) waiting: Option<Waiting>,
-    /// Half of a BlueFlame register used by the last doorbell.
+    /// The half of a BlueFlame register the last doorbell used.
     pub(crate) half: Option<u32>,
-    /// Injected syndrome and vendor syndrome for the next error completion other than a flush.
+    /// Injected syndrome and vendor syndrome for the next error completion that is not a flush.
     pub(crate) forced: Option<(u8, u8)>,
-    /// Whether the next work request needs a fence, because it follows a UMR.
+    /// Whether the next work request needs a fence because it follows a UMR.
     pub(crate) after_umr: bool,
     /// Whether the ring was inconsistent. If so, nothing is fetched until a reset.
     pub(crate) broken: bool,
@@ -84,14 +84,14 @@ pub(crate) struct SendRun {
 #[derive(Debug)]
 pub(crate) struct HeldSend {
     pub(crate) blocks: u16,
-    /// Inline bytes in front of its elements.
+    /// Inline bytes before its elements.
     pub(crate) _inlined: Option<Arc<[u8]>>,
 }
 
-/// A work request executed by the model itself.
+/// A work request the model executes itself.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// Number for the engine, see `qp::completion::wr_id`.
+    /// The number for the engine, see `qp::completion::wr_id`.
     pub(crate) wr_id: u64,
     pub(crate) blocks: u16,
     pub(crate) signaled: bool,
@@ -101,44 +101,44 @@ pub(crate) struct Waiting {
 /// Progress of a receive queue. Positions count receives and have 16 bits.
 #[derive(Debug, Default)]
 pub(crate) struct RecvRun {
-    /// Next receive to fetch.
+    /// Position of the next receive to fetch.
     pub(crate) fetched: u16,
-    /// Oldest receive that has not ended.
+    /// Position of the oldest receive that has not ended.
     pub(crate) done: u16,
     /// Fetched receives that have not ended.
     pub(crate) posted: Posted,
-    /// Shared receive queue of the last receive, if requests name one.
+    /// The shared receive queue the last receive came from, if requests name one.
     pub(crate) taken_from: Option<u32>,
-    /// Kind of the message in progress, if the shared receive queue matches tags.
+    /// The kind of message in progress, if the shared receive queue matches tags.
     pub(crate) arriving: Option<Arriving>,
     /// Same as [`SendRun::forced`].
     pub(crate) forced: Option<(u8, u8)>,
     /// Same as [`SendRun::broken`].
     pub(crate) broken: bool,
-    /// First bytes of the buffer at RST2INIT.
+    /// The first bytes of the buffer at RST2INIT.
     pub(crate) first: [u8; 16],
     /// Whether a peer has received "receiver not ready".
     pub(crate) not_ready: bool,
 }
 
-/// Queue pairs that need attention without a doorbell.
+/// Queue pairs that need attention although no doorbell rings.
 #[derive(Debug, Default)]
 pub(crate) struct Attention {
-    /// Queue pairs whose send queue may be able to continue.
+    /// Queue pairs whose send queues may be able to continue.
     pub(crate) runnable: BTreeSet<u32>,
-    /// Queue pairs in error, whose new work requests are flushed.
+    /// Queue pairs in the error state, whose new work requests are flushed.
     pub(crate) flushing: BTreeSet<u32>,
-    /// Time of the next check of the flushing ones, and the interval since the last check.
+    /// Time of the next check of `flushing` and the interval since the last check.
     pub(crate) next_look: Option<Time>,
     pub(crate) pause: u64,
-    /// Queue pair whose packet is being handled.
+    /// The queue pair whose packet is being handled.
     pub(crate) receiver: Option<u32>,
-    /// Sends of the device that have not been passed to the engine.
+    /// The device's own sends that have not been passed to the engine.
     pub(crate) own_sends: VecDeque<OwnSend>,
 }
 
 impl Attention {
-    /// Removes a queue pair that is destroyed or restarts.
+    /// Removes a queue pair that is destroyed or reset.
     pub(crate) fn forget(&mut self, qpn: u32) {
         self.runnable.remove(&qpn);
         self.flushing.remove(&qpn);
@@ -149,7 +149,7 @@ impl Attention {
 pub(crate) const MAX_DS: usize = 63;
 
 impl Qp {
-    /// Returns the capacity of the engine's queue pair: everything that fits the rings.
+    /// Returns the capacity for the engine's queue pair: everything that fits in the rings.
     pub(crate) fn cap(&self) -> QpCap {
         let mut cap = QpCap::default();
         if let Some(shape) = &self.sq {
@@ -177,7 +177,7 @@ impl Qp {
     }
 }
 
-/// Transport service of a queue pair.
+/// The transport service of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Service {
     /// Reliable connection.
@@ -190,16 +190,16 @@ pub(crate) enum Service {
     XrcInitiator,
     /// Extended reliable connection, receiving side.
     XrcTarget,
-    /// Subnet management: datagrams of queue pair 0.
+    /// Subnet management: the datagrams of queue pair 0.
     Qp0,
-    /// General services: datagrams of queue pair 1.
+    /// General services: the datagrams of queue pair 1.
     Qp1,
     /// Registers memory for the kernel; sends no packets.
     RegUmr,
 }
 
 impl Service {
-    /// Returns whether the service has a fixed peer instead of an address for each send.
+    /// Returns whether the service has a fixed peer instead of an address per send.
     pub(crate) fn is_connected(self) -> bool {
         matches!(self, Self::Rc | Self::Uc | Self::XrcInitiator | Self::XrcTarget)
     }
@@ -210,50 +210,50 @@ impl Service {
     }
 }
 
-/// Position and size of a send queue in its buffer.
+/// The position and size of a send queue in its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SendShape {
-    /// Offset in the buffer.
+    /// Offset of the queue in the buffer.
     pub(crate) offset: u64,
     /// Number of basic blocks of 64 bytes, log2.
     pub(crate) log_size: u32,
 }
 
-/// Source of a queue pair's receives.
+/// The source of a queue pair's receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receives {
-    /// Its own queue.
+    /// The queue pair's own receive queue.
     Own(ReceiveShape),
     /// A shared receive queue or a receive memory pool.
     Shared(u32),
-    /// The XRC shared receive queue named by a request.
+    /// The XRC shared receive queue a request names.
     Named,
-    /// None.
+    /// Nowhere: the queue pair receives nothing.
     None,
 }
 
-/// Size of a receive queue, which is at the start of its buffer.
+/// The size of a receive queue, which is at the start of its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceiveShape {
     /// Number of receives, log2.
     pub(crate) log_size: u32,
-    /// Bytes of a receive, log2.
+    /// Size of a receive in bytes, log2.
     pub(crate) log_stride: u32,
     /// Whether each receive starts with a signature segment.
     pub(crate) signature: bool,
 }
 
-/// Bytes of a basic block of a send queue.
+/// Size of a send queue's basic block in bytes.
 pub(crate) const BASIC_BLOCK: u64 = 64;
 
 impl SendShape {
-    /// Returns the size in bytes.
+    /// Returns the size of the queue in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         BASIC_BLOCK << self.log_size
     }
 
-    /// Copies bytes from the queue, from the block at this position on, wrapping at the end of the
-    /// queue.
+    /// Copies bytes from the queue, starting with the block at this position and wrapping at the
+    /// end of the queue.
     pub(crate) fn read<B: Bus>(
         &self,
         pages: &Pages,
@@ -270,7 +270,7 @@ impl SendShape {
 }
 
 impl ReceiveShape {
-    /// Returns the size in bytes.
+    /// Returns the size of the queue in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         1 << (self.log_size + self.log_stride)
     }

@@ -1,6 +1,6 @@
-//! [`Srq`]: shared receive queues: SRQ, XRC SRQ, RMP and XRQ.
+//! [`Srq`]: a shared receive queue of any kind: SRQ, XRC SRQ, RMP or XRQ.
 //!
-//! Their entries form a linked list from entry 0: each entry names its successor.
+//! Its entries form a linked list that starts at entry 0: each entry names its successor.
 
 use std::collections::BTreeMap;
 
@@ -12,40 +12,40 @@ use crate::tags::Tags;
 pub(crate) struct Srq {
     pub(crate) srqn: u32,
     pub(crate) kind: SrqKind,
-    /// Context as written by the driver: `srqc`, `xrc_srqc`, `rmpc` or `xrqc`.
+    /// The context as the driver wrote it: `srqc`, `xrc_srqc`, `rmpc` or `xrqc`.
     pub(crate) context: Vec<u8>,
     pub(crate) pages: Pages,
     pub(crate) log_size: u32,
-    /// Bytes of an entry: next segment and scatter elements.
+    /// Size of an entry in bytes: the next segment and the scatter elements.
     pub(crate) stride: u64,
     /// Guest-physical address of the counter of posted receives.
     pub(crate) doorbell_record: u64,
-    /// Completion queue of an XRC SRQ or an XRQ.
+    /// The completion queue of an XRC SRQ or an XRQ.
     pub(crate) cqn: u32,
     pub(crate) user_index: u32,
-    /// Domain of an XRC SRQ, whose requests may name the queue.
+    /// The domain of an XRC SRQ. Requests in this domain may name the queue.
     pub(crate) xrcd: Option<u32>,
     pub(crate) users: u32,
-    /// Matching list of an XRQ.
+    /// The matching list of an XRQ.
     pub(crate) tags: Option<Tags>,
-    /// The position in the list, at its start for a new queue.
+    /// The current position in the list; a new queue is at its start.
     pub(crate) run: SrqRun,
 }
 
-/// The position in the list of a shared receive queue.
+/// The current position in a shared receive queue's list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SrqRun {
-    /// Next entry to fetch.
+    /// The next entry to fetch.
     pub(crate) next: u16,
     /// Number of fetched receives, modulo 2^16.
     pub(crate) fetched: u16,
-    /// Fetched entries that have not completed, each up to the end of its list.
+    /// Entries that were fetched but have not completed, each copied up to the end of its list.
     pub(crate) outstanding: BTreeMap<u16, Vec<u8>>,
     /// Whether the list was malformed. If so, no more entries are fetched.
     pub(crate) broken: bool,
 }
 
-/// The command that created the queue.
+/// The kind of shared receive queue, by the command that creates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SrqKind {
     /// CREATE_SRQ.
@@ -54,6 +54,6 @@ pub(crate) enum SrqKind {
     Xrc,
     /// CREATE_RMP.
     Rmp,
-    /// CREATE_XRQ: with tag matching.
+    /// CREATE_XRQ, with tag matching.
     Xrq,
 }

@@ -4,12 +4,13 @@
 //!   root ──► table ──matching entry──► table ──► ... ──► TIR (or several) ──► RQ, or one of an RQT
 //!              └──none──► the table for misses, or the frame is dropped
 //! ```
-//! A received frame starts at the root of the receive tables. In each table the matching entry with
-//! the lowest index decides. The outer headers of layers 2 to 4 are matched, including the flow
-//! label of IPv6. All other fields (metadata, inner headers) count as 0. Tables for sent frames and
-//! for RDMA are stored but not used: sent frames go to the wire, RDMA packets to their queue pair.
+//! A received frame starts at the root of the receive tables. In each table, the matching entry
+//! with the lowest index decides. The outer headers of layers 2 to 4 are matched, including the
+//! flow label of IPv6. All other fields (metadata, inner headers) count as 0. Tables for sent
+//! frames and for RDMA are stored but not used: sent frames go to the wire, RDMA packets to their
+//! queue pairs.
 //!
-//! Invariants: a table refers only to tables of higher levels, and a frame visits each table once,
+//! Invariants: a table refers only to tables at higher levels, and a frame visits each table once,
 //! so every walk ends. The number of entries compared in a walk is bounded: a hostile driver's
 //! tables can lose frames, but not keep the model busy.
 //!
@@ -22,28 +23,28 @@ use crate::frame::{Parsed, TCP, UDP};
 use crate::layout::Field;
 use crate::layout::steering::{fte_match_set_lyr_2_4 as headers, fte_match_set_misc as misc};
 
-/// Bytes of match criteria and values.
+/// Size of match criteria or values, in bytes.
 pub(crate) const MATCH_SIZE: usize = 0x200;
-/// Maximum number of tables: more than any driver needs, but a bound for a hostile one.
+/// Maximum number of tables. It is more than any driver needs, but bounds a hostile one.
 pub(crate) const MAX_TABLES: usize = 1 << 12;
-/// Maximum number of groups, entries, and their destinations and counters, over all tables.
+/// Maximum number of groups, entries, destinations and counters in all tables together.
 pub(crate) const MAX_PARTS: usize = 1 << 16;
-/// Maximum number of tables and TIRs reached by one frame.
+/// Maximum number of tables and TIRs that one frame may reach.
 const MAX_STEPS: usize = 256;
 /// Maximum number of entries compared for one frame. A driver needs one for each of up to 128
 /// addresses and 128 VLANs.
 const MAX_LOOKS: usize = 1 << 11;
 
-/// Kind of the receive tables, the only ones used for frames.
+/// The kind of receive tables, the only kind that is used for frames.
 pub(crate) const RECEIVE: u8 = 0;
 
-/// Flow tables, their groups and entries, and counters.
+/// Flow tables with their groups and entries, and counters.
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
     pub(crate) tables: BTreeMap<u32, FlowTable>,
-    /// Root table of each kind.
+    /// The root table of each kind.
     pub(crate) roots: BTreeMap<u8, u32>,
-    /// Packets and bytes of each counter.
+    /// The packets and bytes counted by each counter.
     pub(crate) counters: BTreeMap<u32, (u64, u64)>,
     /// Total number of groups, entries, destinations and counters in all tables.
     pub(crate) parts: usize,
@@ -55,7 +56,7 @@ pub(crate) struct FlowTable {
     pub(crate) kind: u8,
     pub(crate) level: u8,
     pub(crate) log_size: u8,
-    /// Table for frames without a matching entry.
+    /// The table for frames without a matching entry.
     pub(crate) miss: Option<u32>,
     pub(crate) groups: BTreeMap<u32, FlowGroup>,
     pub(crate) entries: BTreeMap<u32, FlowEntry>,
@@ -66,7 +67,7 @@ pub(crate) struct FlowTable {
 pub(crate) struct FlowGroup {
     pub(crate) first: u32,
     pub(crate) last: u32,
-    /// Nonzero words of the enabled criteria, with their offsets.
+    /// The nonzero words of the enabled criteria, with their offsets.
     mask: Vec<(usize, u64)>,
 }
 
@@ -82,14 +83,14 @@ pub(crate) struct FlowEntry {
     pub(crate) counters: Vec<u32>,
 }
 
-/// Destination of an entry.
+/// A destination of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     Table(u32),
     Tir(u32),
 }
 
-/// A TIR that a frame reached, and the tag of the last entry.
+/// A TIR a frame has reached and the tag of the last entry that matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reached {
     pub(crate) tirn: u32,
@@ -103,7 +104,7 @@ impl Steering {
         self.walk_within(frame, &mut looks).unwrap_or_default()
     }
 
-    /// Same as `walk`, with a limit of comparisons. `None` if the limit was reached.
+    /// Same as `walk`, with a limit on comparisons. Returns `None` if the limit was reached.
     fn walk_within(&mut self, frame: &[u8], looks: &mut usize) -> Option<Vec<Reached>> {
         let Self { tables, roots, counters, .. } = self;
         let mut reached = Vec::new();
@@ -154,7 +155,7 @@ impl Steering {
         self.tables.values().any(|table| table.miss == Some(id) || table.leads_to(Destination::Table(id)))
     }
 
-    /// Returns the TIRs used by entries.
+    /// Returns the TIRs that entries use as destinations.
     pub(crate) fn tirs(&self) -> BTreeSet<u32> {
         let entries = self.tables.values().flat_map(|table| table.entries.values());
         let tirn = |destination: &Destination| match destination {
@@ -166,7 +167,8 @@ impl Steering {
 }
 
 impl FlowTable {
-    /// Returns the deciding entry, if one matches. `None` if the limit of comparisons was reached.
+    /// Returns the entry that decides, or `Some(None)` if none matches. Returns `None` if the limit
+    /// on comparisons was reached.
     fn find(&self, packet: &[u8; MATCH_SIZE], looks: &mut usize) -> Option<Option<&FlowEntry>> {
         for entry in self.entries.values() {
             *looks = looks.checked_sub(1)?;
@@ -183,17 +185,17 @@ impl FlowTable {
 }
 
 impl FlowEntry {
-    /// Returns the number of parts, as counted for [`MAX_PARTS`].
+    /// Returns the number of parts, as [`MAX_PARTS`] counts them.
     pub(crate) fn parts(&self) -> usize {
         1 + self.destinations.len() + self.counters.len()
     }
 }
 
 impl FlowGroup {
-    /// Returns a group with these criteria; each bit of `enabled` enables one part of them.
+    /// Returns a group with these criteria. Each bit of `enabled` enables one part of the criteria.
     pub(crate) fn new(first: u32, last: u32, enabled: u8, criteria: &[u8; MATCH_SIZE]) -> Self {
         let mask = (0..MATCH_SIZE).step_by(WORD).filter_map(|at| {
-            // The mask has no bits for the reserved parts at the end.
+            // `enabled` has no bits for the reserved parts at the end.
             let counts = enabled.checked_shr((at / PART) as u32).is_some_and(|bits| bits & 1 != 0);
             let bits = word(criteria, at);
             (counts && bits != 0).then_some((at, bits))
@@ -206,10 +208,10 @@ impl FlowGroup {
     }
 }
 
-/// Bytes of a part of the criteria, and of one comparison.
+/// Size in bytes of a part of the criteria.
 const PART: usize = 0x40;
 const WORD: usize = 8;
-/// Bits of the flow label in the first dword of an IPv6 header.
+/// Mask for the flow label in the first dword of an IPv6 header.
 const FLOW_LABEL: u32 = 0xf_ffff;
 
 fn word(bytes: &[u8; MATCH_SIZE], at: usize) -> u64 {
@@ -301,8 +303,8 @@ mod tests {
         FlowEntry { group, value, tag: 0, drop: false, destinations: vec![to], counters: vec![9] }
     }
 
-    /// Returns tables. Root 1: frames for 02:…:01 go to table 2, others to table 3. Table 2: TCP
-    /// goes to TIR 10, all else to TIR 11.
+    /// Returns steering tables. In the root table 1, frames for 02:…:01 go to table 2, others to
+    /// table 3. In table 2, TCP goes to TIR 10, everything else to TIR 11.
     fn steering() -> Steering {
         let mut steering = Steering::default();
         let mut root = table(0, Some(3));
@@ -385,7 +387,7 @@ mod tests {
         let mut looks = 10;
         assert!(steering.walk_within(&frame(2, TCP), &mut looks).is_some());
         assert_eq!(looks, 8, "an entry of the root, one of the table for misses");
-        // Each table has entries that match nothing, and a miss that refers to the next table.
+        // Each table has entries that match nothing, and after a miss the next table follows.
         let never = |value: &mut [u8]| headers::DMAC.bytes_mut(value).fill(0xfe);
         for id in 10..20 {
             let mut table = table(id as u8, Some(id + 1));

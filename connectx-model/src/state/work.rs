@@ -6,7 +6,7 @@ use roce::engine::Status;
 use crate::layout::mkey::mkc;
 use crate::tags::{HEADER, REMOTE};
 
-/// Work request not implemented in the engine.
+/// A work request the engine does not implement.
 #[derive(Debug)]
 pub(crate) enum Local {
     /// Only completes.
@@ -21,28 +21,28 @@ pub(crate) enum Local {
     Forced { syndrome: u8, vendor: u8 },
 }
 
-/// A change of a memory key or window.
+/// A change to a memory key or window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Umr {
-    /// The key; its variant stays unless the mask selects it.
+    /// The key. Its variant changes only if the mask selects it.
     pub(crate) key: u32,
     pub(crate) check: Check,
-    /// Whether the key must belong to this queue pair, or to all, before the change. A key other
-    /// than a window belongs to all: rdma-core's tests invalidate one with this check.
+    /// Whether the key must belong to this queue pair, or to all, before the change. A key that is
+    /// not a window belongs to all: rdma-core's tests invalidate such a key with this check.
     pub(crate) check_qpn: bool,
     /// Whether the control segment declares an inline list.
     pub(crate) is_inline: bool,
     /// Whether the control segment declares an offset.
     pub(crate) has_offset: bool,
-    /// Selects the parts of the context that change.
+    /// Selects which parts of the context to change.
     pub(crate) mask: u64,
     pub(crate) context: [u8; mkc::SIZE],
-    /// First octword of the list to change.
+    /// The first octword of the list to change.
     pub(crate) offset: usize,
     pub(crate) list: List,
 }
 
-/// Required state of the key before the change.
+/// The state the key must have before the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     Nothing,
@@ -57,17 +57,17 @@ pub(crate) enum List {
     At(Sge),
 }
 
-/// Maximum number of the device's sends in the engine, for a queue pair without a send queue.
+/// Maximum number of the device's own sends in the engine, for a queue pair without a send queue.
 pub(crate) const OWN_SENDS: u32 = 64;
 
-/// Bytes of the message that ends a rendezvous.
+/// Length in bytes of the message that ends a rendezvous.
 pub(crate) const FINISHED_LEN: u32 = (HEADER + REMOTE) as u32;
 
-/// A list operation.
+/// An operation on a matching list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListChange {
     pub(crate) kind: Kind,
-    /// Whether a completion is requested.
+    /// Whether the operation requests a completion.
     pub(crate) completes: bool,
     /// Number of unexpected messages that software has handled.
     pub(crate) handled: Option<u16>,
@@ -80,14 +80,14 @@ pub(crate) enum Kind {
     Remove { index: u16 },
 }
 
-/// Kind of an arriving message in a receive.
+/// The kind of an arriving message that goes into a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arriving {
     Unexpected,
     Untagged,
 }
 
-/// A send of the device that has not been passed to the engine.
+/// One of the device's own sends that has not been passed to the engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnSend {
     pub(crate) qpn: u32,

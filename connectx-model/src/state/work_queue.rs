@@ -8,28 +8,29 @@ use crate::pages::Pages;
 #[derive(Debug)]
 pub(crate) struct WorkQueue {
     pub(crate) pages: Pages,
-    /// Bytes of an entry.
+    /// Size of an entry in bytes.
     pub(crate) stride: u64,
     pub(crate) log_size: u32,
-    /// Guest-physical address of the heads: first a receive queue's, then a send queue's.
+    /// Guest-physical address of the heads: the receive queue's, then the send queue's.
     pub(crate) doorbell_record: u64,
-    /// Checked on use: drivers create queues without a domain that never access memory.
+    /// The protection domain, checked on use: drivers create queues without a domain that never
+    /// access memory.
     pub(crate) pd: u32,
     pub(crate) uar: u32,
 }
 
 impl WorkQueue {
-    /// Returns the number of entries.
+    /// Returns the number of entries in the ring.
     pub(crate) fn size(&self) -> u16 {
         1 << self.log_size
     }
 
-    /// Returns the head of a receive queue, as last written by the driver.
+    /// Returns the receive queue's head, as the driver last wrote it.
     pub(crate) fn receive_head<B: Bus>(&self, bus: &B, log: &mut Log) -> Result<u16, BusFault> {
         self.head(bus, log, 0)
     }
 
-    /// Returns the head of a send queue, as last written by the driver.
+    /// Returns the send queue's head, as the driver last wrote it.
     pub(crate) fn send_head<B: Bus>(&self, bus: &B, log: &mut Log) -> Result<u16, BusFault> {
         self.head(bus, log, 4)
     }
@@ -40,7 +41,7 @@ impl WorkQueue {
         Ok(log.posted(u32::from_be_bytes(record)))
     }
 
-    /// Reads entries from the position of this counter, wrapping at the ring's end.
+    /// Reads entries, starting at the position of this counter and wrapping at the ring's end.
     pub(crate) fn read<B: Bus>(&self, bus: &B, counter: u16, into: &mut [u8]) -> Result<(), BusFault> {
         let ring = self.stride << self.log_size;
         let start = u64::from(counter & (self.size() - 1)) * self.stride;

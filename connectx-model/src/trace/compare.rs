@@ -1,14 +1,14 @@
 //! [`compare`]: finds the first difference between two traces.
 //!
 //! Fields fall into three classes:
-//! - omitted: fields without meaning, or with a meaning also carried by another field (raw bytes of
-//!   a decoded line, operands that the driver did not write, addresses);
-//! - mapped: handles (numbers and keys of objects, UAR pages). Each must correspond to the same
-//!   handle of the other trace throughout;
-//! - compared: all others.
+//! - omitted: fields that have no meaning, or whose meaning another field also carries (raw bytes
+//!   of a decoded line, operands the driver did not write, addresses);
+//! - mapped: handles (numbers and keys of objects, UAR pages). Each must always correspond to the
+//!   same handle in the other trace;
+//! - compared: all other fields.
 //!
 //! Addresses are omitted instead of mapped, because a buffer often has another address in the next
-//! run; its key is mapped.
+//! run; the buffer's key is mapped.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,11 +18,11 @@ use crate::trace::parse::Entry;
 /// The first difference between two traces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Description of the difference.
+    /// A description of the difference.
     pub what: String,
-    /// The different line of the first trace, after up to three earlier ones.
+    /// The line of the first trace that differs, after up to three earlier ones.
     pub first: Vec<Entry>,
-    /// The same lines of the second trace.
+    /// The corresponding lines of the second trace.
     pub second: Vec<Entry>,
 }
 
@@ -98,12 +98,13 @@ fn differs(one: &Entry, other: &Entry, handles: &mut Handles) -> Option<String> 
     None
 }
 
-/// Returns the compared fields of a line. Fields with a joint meaning are combined.
+/// Returns the fields of a line to compare. Fields with a joint meaning are combined.
 pub(super) fn fields(entry: &Entry) -> Vec<(String, String)> {
     let mut fields = entry.fields.clone();
     let hex = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
     match entry.kind.as_str() {
-        // An event queue may hold old entries: the index of an event depends on earlier activity.
+        // An event queue may hold old entries, so the index of an event depends on earlier
+        // activity.
         "eqe" => fields.retain(|(key, _)| key != "index"),
         "store" if entry.get("eqn").is_some() => fields.retain(|(key, _)| key != "index"),
         // The half of a register is a handle; the offset in it is not.
@@ -116,7 +117,7 @@ pub(super) fn fields(entry: &Entry) -> Vec<(String, String)> {
                 fields.push(("at".into(), format!("{:#x}", offset & 0xff)));
             }
         }
-        // The number returned by a command is a handle of the created object's class.
+        // The number a command returns is a handle, whose class is that of the created object.
         "command" => {
             if let Some(out) = fields.iter_mut().find(|(key, _)| key == "out") {
                 let name = entry.get("name").unwrap_or_default();
@@ -140,27 +141,27 @@ pub(super) fn fields(entry: &Entry) -> Vec<(String, String)> {
     fields
 }
 
-/// A class of fields.
+/// The way a field is compared.
 pub(super) enum Kind {
     Meaningless,
     Handle(&'static str),
     Value,
 }
 
-/// Returns the class of a field.
+/// Returns how the field with this key is compared.
 pub(super) fn kind_of(key: &str) -> Kind {
     let last = key.rsplit('.').next().unwrap_or(key);
     match last {
-        // Decoded in other fields, or never written.
+        // These are decoded in other fields, or never written.
         "bytes" | "stale" => Kind::Meaningless,
         // Addresses and times.
         "address" | "va" | "addr" | "start_addr" | "dbr_addr" | "dbr_umem_id" | "timestamp"
         | "page_offset" | "db_record_addr_h" | "db_record_addr_l" => Kind::Meaningless,
-        // Sizes and numbers of the buffer's pages.
+        // The sizes and numbers of a buffer's pages.
         "log_page_size" | "log_wq_pg_sz" | "list" | "translations_octword_size" => Kind::Meaningless,
-        // A counter of the driver.
+        // A counter the driver keeps.
         "mkey_7_0" => Kind::Meaningless,
-        // Send and receive queues have numbers of the same range. Work requests and completions
+        // The numbers of send and receive queues come from one range. Work requests and completions
         // name both in the same fields.
         "qpn" | "input_qpn" | "remote_qpn" | "dqpn" | "rqpn" | "qpn_rqn_sqn" | "qp" | "deth_sqpn" | "sqn"
         | "rqn" | "sq" | "rq" | "inline_rqn" => Kind::Handle("queue pair"),
@@ -193,7 +194,7 @@ pub(super) fn kind_of(key: &str) -> Kind {
     }
 }
 
-/// Mapping between the handles of both traces, by function.
+/// The mapping between the handles in both traces, per function.
 #[derive(Default)]
 struct Handles {
     forth: HashMap<(usize, &'static str, String), String>,
@@ -201,7 +202,7 @@ struct Handles {
 }
 
 impl Handles {
-    /// Records that two handles are one object. Returns the reason if they are not.
+    /// Records that two handles name the same object. Returns the reason if they do not.
     fn map(&mut self, function: usize, class: &'static str, left: &str, right: &str) -> Option<String> {
         if is_fixed(class, left) || is_fixed(class, right) {
             return (left != right).then(|| format!("one of them is no {class} of its own"));
@@ -215,8 +216,8 @@ impl Handles {
     }
 }
 
-/// Returns whether a number has the same meaning in every trace: none, special queue pairs,
-/// multicast, the key that ends a list.
+/// Returns whether a handle has the same meaning in every trace: no object, special queue pairs,
+/// multicast, or the key that ends a list.
 pub(super) fn is_fixed(class: &str, handle: &str) -> bool {
     match class {
         "queue pair" => matches!(handle, "0x0" | "0x1" | "0xffffff"),

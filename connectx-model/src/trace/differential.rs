@@ -2,17 +2,18 @@
 //! device separately.
 //!
 //! Both traces are translated into one form, and the resulting lines must be equal:
-//! - only objects created by the program count, with the activity of their queues; keys of the
-//!   kernel's cache and the moderation of kernel queues do not;
-//! - the number of an object, a key or a register becomes its place in the order of first use;
-//! - for a ring, the half of the register is compared with the half of the register's last ring
-//!   since a queue pair of its page was created;
-//! - addresses of data are compared, because the program has its data at fixed addresses; addresses
-//!   of queues and doorbell records are not;
-//! - a completion names a shared receive by the order of the device's use, a tag by the
-//!   order of addition, and a queue by the order of creation;
-//! - bytes that the driver did not write are omitted: libmlx5 leaves stale values in the immediate
-//!   of requests without one, and in the context of a key that it invalidates.
+//! - only objects the program created and the activity of their queues are compared, not keys in
+//!   the kernel's cache or the moderation of kernel queues;
+//! - the number of an object, a key or a register is replaced by its place in the order of first
+//!   use;
+//! - when a register is rung, the half that is used is compared with the half used at the last ring
+//!   since a queue pair was created on the register's page;
+//! - addresses of data are compared, because the program keeps its data at fixed addresses;
+//!   addresses of queues and doorbell records are not;
+//! - in completions, shared receives are numbered in the order the device takes them, tags in the
+//!   order of addition, and queues in the order of creation;
+//! - bytes the driver did not write are omitted: libmlx5 leaves stale values in the immediate field
+//!   of requests without immediate data, and in the context of a key it invalidates.
 //!
 //! Invariant: every other difference has an entry in [`COMMANDS`] or [`FIELDS`].
 
@@ -22,7 +23,7 @@ use std::fmt::Write as _;
 use crate::trace::compare::{Kind, fields, is_fixed, kind_of};
 use crate::trace::parse::Entry;
 
-/// Commands that may differ, by the beginning of their names, with the reason.
+/// Commands that may differ, by the start of their names, with the reason.
 pub const COMMANDS: &[(&str, &str)] = &[
     ("QUERY_", "the libraries read the device's attributes at other times"),
     ("ACCESS_REG", "the kernel reads a port's speed whenever a library asks for attributes"),
@@ -32,17 +33,17 @@ pub const COMMANDS: &[(&str, &str)] = &[
 /// A field that may differ in all lines of a kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Kind of line.
+    /// The kind of line.
     pub kind: &'static str,
-    /// Name of the command or work request; empty for all.
+    /// The name of the command or work request; empty for all names.
     pub name: &'static str,
-    /// Field.
+    /// The key of the field.
     pub key: &'static str,
-    /// Reason.
+    /// The reason why it may differ.
     pub why: &'static str,
 }
 
-/// Fields that may differ.
+/// The fields that may differ.
 pub const FIELDS: &[Field] = &[
     Field {
         kind: "command",
@@ -64,10 +65,10 @@ pub const FIELDS: &[Field] = &[
 const SPARE: &str =
     "libmlx5 doubles a shared receive queue, to let entries rest whose pages the device had to fault in";
 
-/// Compares two sections. Returns the number of compared lines.
+/// Compares two sections of traces. Returns the number of compared lines.
 ///
 /// # Errors
-/// The first difference, with up to three lines before it.
+/// A description of the first difference, with up to three lines before it.
 pub fn compare(first: &[Entry], second: &[Entry]) -> Result<usize, String> {
     let (one, other) = (canonical(first), canonical(second));
     if one.is_empty() {
@@ -104,44 +105,44 @@ fn text(lines: &[(usize, String)], place: usize) -> Option<&str> {
     lines.get(place).map(|(_, text)| text.as_str())
 }
 
-/// Returns the fields of a line that are missing in another one.
+/// Returns the fields of a line that another line lacks.
 fn rest<'a>(line: &'a str, other: &str) -> Vec<&'a str> {
     line.split(' ').filter(|field| !other.split(' ').any(|known| known == *field)).collect()
 }
 
-/// Returns the compared form of a section, with line numbers.
+/// Returns a section in the form to compare, with line numbers.
 fn canonical(section: &[Entry]) -> Vec<(usize, String)> {
     let mut form = Form::default();
     section.iter().filter_map(|entry| Some((entry.line, form.line(entry)?))).collect()
 }
 
-/// The state of a section's translation.
+/// The state while a section is translated.
 #[derive(Default)]
 struct Form {
-    /// Names of handles.
+    /// The names that replace handles.
     names: HashMap<(usize, &'static str, String), usize>,
-    /// Number of names of a class.
+    /// Number of names in each class.
     counts: HashMap<&'static str, usize>,
-    /// Handles of objects created in the section.
+    /// The handles of objects that were created in the section.
     own: HashSet<(usize, &'static str, String)>,
-    /// Queues in the order of creation, by the index in their completions.
+    /// Queues in the order of creation, by the user index in their completions.
     users: HashMap<(usize, u64), usize>,
-    /// Number of created queues.
+    /// Number of queues created so far.
     created: usize,
-    /// Shared receives in the order of the device's use, by their entries.
+    /// Shared receives in the order the device took them, by their entries.
     receives: HashMap<(usize, u64), usize>,
-    /// Number of shared receives taken by the device.
+    /// Number of shared receives the device has taken so far.
     taken: usize,
     /// Tags in the order of addition, by their indexes.
     tags: HashMap<(usize, u64), usize>,
-    /// The index of the next tag, and the number of added tags.
+    /// The index of the next tag and the number of tags added so far.
     next_tag: (u64, usize),
-    /// The half of a register's last ring.
+    /// The half of each register that was last rung.
     registers: HashMap<(usize, u64, u64), u64>,
 }
 
 impl Form {
-    /// Returns the compared form of a line; `None` if the line does not count.
+    /// Returns a line in the form to compare; `None` if the line is not compared.
     fn line(&mut self, entry: &Entry) -> Option<String> {
         match entry.kind.as_str() {
             "command" => self.command(entry),
@@ -160,7 +161,7 @@ impl Form {
 
     fn command(&mut self, entry: &Entry) -> Option<String> {
         let name = entry.get("name").unwrap_or_default();
-        // The kernel's cache of keys, and the moderation of kernel queues.
+        // Keys in the kernel's cache and the moderation of kernel queues.
         let is_foreign = match name {
             "DESTROY_MKEY" => !self.owned(entry, &["in.mkey_index"]),
             "MODIFY_CQ" => !self.owned(entry, &["in.cqn"]),
@@ -192,8 +193,8 @@ impl Form {
             _ => None,
         };
         if let Some(uar) = uar.and_then(number) {
-            // On a register of an earlier queue pair, libmlx5 continues with the other half, and
-            // this project starts with the first.
+            // On a register an earlier queue pair used, libmlx5 continues with the other half,
+            // while this project starts with the first half.
             self.registers.retain(|(function, page, _), _| (*function, *page) != (entry.function, uar));
             // The library may choose any of the page's free registers.
             let page = format!("{uar:#x}+");
@@ -204,7 +205,7 @@ impl Form {
         Some(self.fields(&entry))
     }
 
-    /// Translates a completion. The library chooses its queue's index.
+    /// Translates a completion. The library chooses the user index of its queue.
     fn cqe(&mut self, entry: &Entry) -> String {
         let value = |key: &str| entry.get(key).and_then(number).unwrap_or(0);
         let (function, user, slot) = (entry.function, value("srqn_user_index"), value("wqe_counter"));
@@ -230,7 +231,7 @@ impl Form {
         line
     }
 
-    /// Translates a receive. The library chooses the order of the entries of a shared queue.
+    /// Translates a receive. The library chooses the order of the entries in a shared queue.
     fn receive(&mut self, entry: &Entry) -> String {
         let mut entry = entry.clone();
         if entry.get("queue") == Some("srq") {
@@ -242,7 +243,8 @@ impl Form {
         self.fields(&entry)
     }
 
-    /// Returns whether the first of `keys` in the line names an object of the section.
+    /// Returns whether the first of `keys` to occur in the line names an object created in the
+    /// section.
     fn owned(&self, entry: &Entry, keys: &[&str]) -> bool {
         let found = keys.iter().find_map(|key| Some((key, entry.get(key)?)));
         found.is_some_and(|(key, value)| match kind_of(key) {
@@ -261,7 +263,7 @@ impl Form {
         let place = (function, uar, register);
         let size = entry.get("size").unwrap_or_default();
         if entry.get("qpn").is_none() {
-            // Words of a BlueFlame store behind the first one. They hold the request, which the
+            // The words of a BlueFlame store after the first word. They hold the request, which the
             // model checks, and then stale bytes.
             let turn = turn(Some(*self.registers.get(&place)?), half);
             let name = self.name(function, "register", &format!("{uar:#x}+{register:#x}"));
@@ -309,8 +311,8 @@ impl Form {
         self.fields(&entry)
     }
 
-    /// Translates an operation on a tag list. A library chooses the index of each tag one tag in
-    /// advance.
+    /// Translates an operation on a tag list. The library chooses the index of each tag one tag
+    /// ahead.
     fn tag_operation(&mut self, entry: &mut Entry) {
         let function = entry.function;
         let index = entry.get("tm.index").and_then(number).unwrap_or(0);
@@ -328,7 +330,7 @@ impl Form {
         let has_count = entry.get("tm.sw_cnt_valid").is_some();
         entry.fields.retain(|(key, _)| match key.as_str() {
             "tm.index" => false,
-            // Stale in other operations.
+            // These are stale in other operations.
             "tm.append_tag" | "tm.append_mask" => is_append,
             "tm.sw_cnt" => has_count,
             _ => true,
@@ -344,7 +346,7 @@ impl Form {
         line
     }
 
-    /// Appends a field.
+    /// Appends a field to a line.
     fn field(&mut self, line: &mut String, entry: &Entry, key: &str, value: &str) {
         let name = entry.get("name").unwrap_or_default();
         let is_this = |field: &&Field| {
@@ -366,7 +368,7 @@ impl Form {
         let _ = write!(line, " {key}={value}");
     }
 
-    /// Returns a handle's place in the order of first use.
+    /// Returns the number that replaces a handle: its place in the order of first use.
     fn name(&mut self, function: usize, class: &'static str, handle: &str) -> usize {
         let count = self.counts.entry(class).or_default();
         *self.names.entry((function, class, handle.to_owned())).or_insert_with(|| {
@@ -378,26 +380,26 @@ impl Form {
 
 /// Returns whether a command creates a key for the kernel's cache of keys without memory, which
 /// newer kernels use to register all memory. Whether the cache has a key of the right size depends
-/// on earlier runs. Requests of the kernel give such a key its memory.
+/// on earlier runs. Requests from the kernel give such a key its memory.
 fn is_cached(entry: &Entry) -> bool {
     let is = |key: &str, value| entry.get(&format!("in.memory_key_mkey_entry.{key}")) == Some(value);
     entry.get("name") == Some("CREATE_MKEY") && is("free", "0x1") && is("access_mode_1_0", "0x1")
 }
 
-/// Operations on a tag list with a tag.
+/// The tag list operations that have a tag.
 const APPEND: &str = "0x1";
 const REMOVE: &str = "0x2";
 
-/// Completions of a tag list without a tag.
+/// The tag list completions that have no tag.
 const UNEXPECTED: u64 = 0x3;
 const NO_TAG: u64 = 0x4;
 const NOOP: u64 = 0x7;
 
-/// Commands that create a queue; the library chooses the index in its completions.
+/// Commands that create a queue; the library chooses the user index in the queue's completions.
 const QUEUES: &[&str] =
     &["CREATE_QP", "CREATE_RMP", "CREATE_XRC_SRQ", "CREATE_SRQ", "CREATE_XRQ", "CREATE_SQ", "CREATE_RQ"];
 
-/// The fields of a key's context written by an invalidation: its mask has no others.
+/// The fields of a key's context written by an invalidation, whose mask selects no others.
 const INVALIDATED: &[&str] = &["mkey.free", "mkey.qpn"];
 
 /// The fields of a key's context written by a bind.
@@ -415,13 +417,13 @@ const BOUND: &[&str] = &[
     "mkey.start_addr",
 ];
 
-/// Returns whether a field is the address of data, not of a queue.
+/// Returns whether a field is the address of data rather than of a queue.
 fn is_data_address(entry: &Entry, key: &str) -> bool {
     let is_request = matches!(entry.kind.as_str(), "wqe" | "receive");
     is_request && (key.ends_with(".address") || key.ends_with(".va") || key.ends_with(".start_addr"))
 }
 
-/// Compares a register's half with the half of its last ring.
+/// Compares the half of a register with the half that was rung last.
 fn turn(last: Option<u64>, half: u64) -> &'static str {
     match last {
         None => "half=first",
@@ -430,7 +432,7 @@ fn turn(last: Option<u64>, half: u64) -> &'static str {
     }
 }
 
-/// Splits the hexadecimal bytes of a list with one element: length, key, address and the rest.
+/// Splits the hexadecimal bytes of a one-element list into length, key, address and the rest.
 fn element(hex: &str) -> Option<[String; 4]> {
     let part = |range: std::ops::Range<usize>| u64::from_str_radix(hex.get(range)?, 16).ok();
     let (count, mkey, va) = (part(0..8)?, part(8..16)?, part(16..32)?);
@@ -451,8 +453,8 @@ mod tests {
         compare(&parse(first).unwrap(), &parse(second).unwrap())
     }
 
-    /// A run of rdma-core 44 on the model, shortened: two queues of one queue pair, a send by
-    /// BlueFlame and one by doorbell.
+    /// A shortened run of rdma-core 44 on the model: the two queues of one queue pair, one send
+    /// through BlueFlame and one through a doorbell.
     const RUN: &str = "\
 0 command name=ALLOC_PD opcode=0x800 status=0x0 syndrome=0x0 in.opcode=0x800 out=0x100046
 0 eqe eqn=0x1 index=0xc9 type=0xa subtype=0x0 vector=0x1

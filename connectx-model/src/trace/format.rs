@@ -1,17 +1,17 @@
-//! One function for each kind of line, with the field names of the layout tables.
+//! One function per kind of line, with the field names from the layout tables.
 //!
 //! | line | contents |
 //! |---|---|
-//! | `command` | a command: name, status, input fields as `in.`, created object as `out` |
+//! | `command` | a command: name, status, input fields as `in.`, the created object as `out` |
 //! | `record` | a doorbell record, as read when its doorbell rang |
-//! | `store` | a store into a UAR page |
+//! | `store` | a store to a UAR page |
 //! | `wqe` | a send: its segments |
 //! | `receive` | a receive: its scatter list |
-//! | `cqe`, `eqe` | an entry written by the device |
+//! | `cqe`, `eqe` | an entry the device wrote |
 //! | `complaint` | a broken rule |
-//! | `mark` | a mark of the user |
+//! | `mark` | a mark the user set |
 //!
-//! Fields with value 0 are omitted. Values have no spaces or are quoted.
+//! Fields whose value is 0 are omitted. Values contain no spaces or are quoted.
 
 use std::fmt::Write as _;
 
@@ -19,11 +19,11 @@ use crate::complaint::Rule;
 use crate::layout::iseg::{command_in, command_out};
 use crate::layout::{Part, Table, cq, cqe, dword, eq, eqe, eth, mkey, qp, qword, srq, steering, wqe};
 
-/// Kinds of lines.
+/// The kinds of lines.
 pub const KINDS: &[&str] =
     &["command", "record", "store", "wqe", "receive", "cqe", "eqe", "complaint", "mark"];
 
-/// Formats a command: its input and output.
+/// Formats a command with its input and output.
 pub fn command(name: &str, table: &Table, input: &[u8], output: &[u8]) -> String {
     let mut line = format!("command name={name} opcode={:#x}", command_in::OPCODE.get(input));
     let _ = write!(
@@ -43,18 +43,18 @@ pub fn command(name: &str, table: &Table, input: &[u8], output: &[u8]) -> String
     line
 }
 
-/// Owner of a doorbell record.
+/// The owner of a doorbell record and its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// Sends of a queue pair.
+    /// The sends of a queue pair.
     Send,
-    /// Receives of a queue pair.
+    /// The receives of a queue pair.
     Receive,
     /// A shared receive queue.
     Shared,
-    /// Consumer index of a completion queue.
+    /// The consumer index of a completion queue.
     Completion,
-    /// Arm word of a completion queue.
+    /// The arm word of a completion queue.
     Arm,
 }
 
@@ -76,7 +76,7 @@ pub fn record(queue: Queue, number: u32, value: u32) -> String {
     format!("record queue={queue} {key}={number:#x} value={value:#x}")
 }
 
-/// Formats a store into a UAR page, with its meaning.
+/// Formats a store to a UAR page, with its meaning.
 pub fn store(uar: u32, offset: u64, bytes: &[u8]) -> String {
     let mut line = format!("store uar={uar:#x} offset={offset:#x} size={:#x}", bytes.len());
     match (offset, bytes.len()) {
@@ -107,16 +107,16 @@ pub fn store(uar: u32, offset: u64, bytes: &[u8]) -> String {
     line
 }
 
-/// Segment between a send's control segment and the rest.
+/// The segment between a send's control segment and the rest, by its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// None.
+    /// No such segment.
     None,
-    /// Address vector of a datagram.
+    /// The address vector of a datagram.
     Datagram,
     /// An XRC shared receive queue.
     Xrc,
-    /// Ethernet segment with inline headers.
+    /// The Ethernet segment with its inline headers.
     Ethernet,
 }
 
@@ -142,7 +142,7 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
             if !wqe::eth::INSERT_VLAN.is_set(head)
                 && let len @ 1.. = inlined.saturating_sub(2)
             {
-                // The segment itself holds the first two bytes; bytes behind the header are stale.
+                // The segment itself holds the first two bytes; bytes after the header are stale.
                 let header = take(len.next_multiple_of(16));
                 let _ = write!(line, " header={}", hex(header.get(..len).unwrap_or(header)));
             }
@@ -164,7 +164,7 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
                     describe(&mut line, &format!("klm{place}."), &wqe::klm::TABLE, klm);
                 }
             } else {
-                // Addresses of pages, or of the list if it is not inline.
+                // The addresses of pages, or of the list if it is not inline.
                 let _ = write!(line, " list_bytes={:#x} address={}", list.len(), hex(list));
             }
         }
@@ -172,7 +172,7 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
             let segment = take(wqe::tag_matching::SIZE);
             describe(&mut line, "tm.", &wqe::tag_matching::TABLE, segment);
         }
-        // A request of an Ethernet queue has its header in front of its data.
+        // A request in an Ethernet queue has its header before its data.
         TSO if address == Address::Ethernet => {}
         TSO | NOP => {
             let _ = write!(line, " rest={}", hex(take(usize::MAX)));
@@ -201,14 +201,14 @@ pub fn receive(queue: Queue, number: u32, index: u32, list: &[u8]) -> String {
     for (place, element) in list.chunks(wqe::data::SIZE).enumerate() {
         describe(&mut line, &format!("data{place}."), &wqe::data::TABLE, element);
         if wqe::data::LKEY.get(element) == TERMINATOR && wqe::data::BYTE_COUNT.get(element) == 0 {
-            // The bytes behind the terminator are stale.
+            // The bytes after the terminator are stale.
             break;
         }
     }
     line
 }
 
-/// Formats a completion: the last 64 bytes of its entry, and the length of its payload.
+/// Formats a completion: the last 64 bytes of its entry and the length of its payload.
 pub fn cqe(cqn: u32, index: u32, entry: &[u8], payload: usize) -> String {
     let mut line = format!("cqe cqn={cqn:#x} index={index:#x}");
     match cqe::cqe::OPCODE.get(entry) {
@@ -225,8 +225,8 @@ pub fn cqe(cqn: u32, index: u32, entry: &[u8], payload: usize) -> String {
     line
 }
 
-/// Formats a completion of a block in its uncompressed form, with its place and the size of the
-/// block.
+/// Formats a completion in a block as if it were uncompressed, with its place in the block and the
+/// block's size.
 pub fn compressed(cqn: u32, index: u32, entry: &[u8], place: usize, count: u32) -> String {
     cqe(cqn, index, entry, 0) + &format!(" block_place={place:#x} block_size={count:#x}")
 }
@@ -256,7 +256,7 @@ pub fn complaint(rule: Rule, what: &str) -> String {
     format!("complaint rule={rule:?} what={what:?}")
 }
 
-/// Formats a mark, the start of a section of the trace.
+/// Formats a mark, which starts a section of the trace.
 pub fn mark(text: &str) -> String {
     format!("mark text={text:?}")
 }
@@ -289,7 +289,7 @@ fn opcode_name(opcode: u32) -> &'static str {
     }
 }
 
-/// Key of an element that ends a scatter list.
+/// The key of an element that ends a scatter list.
 const TERMINATOR: u64 = 0x100;
 
 /// Appends data segments: pointers or inline data.
@@ -310,7 +310,7 @@ fn data(line: &mut String, mut rest: &[u8]) {
     }
 }
 
-/// Access mode of a memory key made of pieces of other keys.
+/// The access mode of a memory key that consists of pieces of other keys.
 const ACCESS_MODE_KLM: u64 = 2;
 
 /// Appends every nonzero row of a table and of the tables of its parts.
@@ -337,7 +337,7 @@ fn part_name(part: &Part) -> String {
     part.name.to_ascii_lowercase()
 }
 
-/// Returns the table of a part, if its type is known.
+/// Returns the table of a part if its type is known.
 fn part_table(table: &Table, part: &Part) -> Option<&'static Table> {
     let object = |word: &str| table.name.split('_').any(|part| part == word);
     Some(match part.name {

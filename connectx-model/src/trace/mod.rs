@@ -1,11 +1,11 @@
-//! [`Trace`]: device activity in lines of text.
+//! [`Trace`]: device activity as lines of text.
 //!
 //! | module | contents |
 //! |---|---|
-//! | `format` | a function for each kind of line |
+//! | `format` | formats each kind of line |
 //! | [`parse`] | parses lines |
 //! | [`compare`] | compares two traces |
-//! | [`differential`] | compares the traces of one program on two libraries |
+//! | [`differential`] | compares the traces of one program with two libraries |
 //!
 //! A line consists of the function's number, the kind of line and `key=value` pairs:
 //! ```text
@@ -27,21 +27,22 @@ use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Destination of the lines of one function.
+/// The destination for one function's lines.
 #[derive(Clone, Default)]
 pub struct Trace {
     function: usize,
     to: Option<Arc<Mutex<Sink>>>,
 }
 
-/// The shared destination.
+/// The destination that all functions share.
 struct Sink {
     writer: Box<dyn Write + Send>,
     /// The file behind the writer, if there is one.
     path: Option<PathBuf>,
-    /// Bytes written.
+    /// Number of bytes written so far.
     len: u64,
-    /// The last section of each name: its first byte, and the byte after it once it has ended.
+    /// The last section of each name: the offset of its first byte, and the offset of its end if it
+    /// has ended.
     sections: HashMap<String, (u64, Option<u64>)>,
     /// The section that has not ended.
     last: Option<String>,
@@ -79,7 +80,7 @@ impl Trace {
     /// Returns a trace that writes lines to a new file.
     ///
     /// # Errors
-    /// The file cannot be created.
+    /// If the file cannot be created.
     pub fn to_file(path: &Path) -> io::Result<Self> {
         Ok(Self::sink(Box::new(BufWriter::new(File::create(path)?)), Some(path.to_owned())))
     }
@@ -116,11 +117,11 @@ impl Trace {
         to.sections.insert(text.to_owned(), (begin, None));
     }
 
-    /// Returns the lines from the last mark with this text to the next mark or the end. `None` if
-    /// no such mark exists or the trace is not written to a file.
+    /// Returns the lines from the last mark with this text up to the next mark or the end. Returns
+    /// `None` if there is no such mark or the trace is not written to a file.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// If the file cannot be read.
     pub fn section(&mut self, mark: &str) -> io::Result<Option<String>> {
         let Some(to) = &self.to else { return Ok(None) };
         to.lock().unwrap_or_else(PoisonError::into_inner).section(mark)

@@ -5,18 +5,18 @@ use std::fmt;
 /// A line of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Line number in the file, from 1.
+    /// Line number in the file, starting at 1.
     pub line: usize,
     /// Index of the function.
     pub function: usize,
     /// Kind of line.
     pub kind: String,
-    /// Keys and values in the order of the line.
+    /// The keys and values in the order of the line.
     pub fields: Vec<(String, String)>,
 }
 
 impl Entry {
-    /// Returns the value of a key.
+    /// Returns the value for a key.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     }
@@ -29,12 +29,12 @@ impl fmt::Display for Entry {
     }
 }
 
-/// A malformed line.
+/// A malformed line: the error of [`parse`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoEntry {
-    /// Line number, from 1.
+    /// Line number, starting at 1.
     pub line: usize,
-    /// Reason.
+    /// The reason why the line is malformed.
     pub why: &'static str,
 }
 
@@ -49,7 +49,7 @@ impl std::error::Error for NoEntry {}
 /// Parses a trace.
 ///
 /// # Errors
-/// The first malformed line.
+/// The number of the first malformed line and the reason.
 pub fn parse(text: &str) -> Result<Vec<Entry>, NoEntry> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
@@ -61,7 +61,8 @@ pub fn parse(text: &str) -> Result<Vec<Entry>, NoEntry> {
         .collect()
 }
 
-/// Returns the lines from a mark with this text to the next mark; `None` if no such mark exists.
+/// Returns the lines from a mark with this text up to the next mark; `None` if there is no such
+/// mark.
 pub fn section<'a>(entries: &'a [Entry], mark: &str) -> Option<&'a [Entry]> {
     let is_mark = |entry: &Entry| entry.kind == "mark";
     let start = entries.iter().position(|entry| is_mark(entry) && entry.get("text") == Some(mark))? + 1;

@@ -1,4 +1,4 @@
-//! [`MappedBus`]: the guest's memory and interrupt vectors, as configured by a client.
+//! [`MappedBus`]: the guest's memory and interrupt vectors, as a client has configured them.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use super::mapping::Mapping;
 use crate::bus::{Bus, BusFault};
 use crate::config::VECTORS;
 
-/// Memory and interrupts of one function, empty until a client provides them. All clones access the
-/// same memory and interrupts.
+/// The memory and interrupts of one function, empty until a client provides them. All clones access
+/// the same memory and interrupts.
 #[derive(Clone, Debug, Default)]
 pub struct MappedBus(Rc<GuestResources>);
 
@@ -30,7 +30,7 @@ impl MappedBus {
         Self::default()
     }
 
-    /// Maps a part of a file at a guest-physical address.
+    /// Maps part of a file at a guest-physical address.
     ///
     /// # Errors
     /// `EEXIST` if the range overlaps another mapping; `ENOSPC` beyond the maximum number of
@@ -59,7 +59,8 @@ impl MappedBus {
     /// Unmaps all mappings within a range, possibly none.
     ///
     /// # Errors
-    /// The range cuts a mapping; in this case nothing is unmapped.
+    /// `EINVAL` if the range cuts through a mapping or exceeds the address space; nothing is
+    /// unmapped then.
     pub(super) fn unmap(&self, address: u64, len: u64) -> Result<(), Errno> {
         let end = address.checked_add(len).ok_or(Errno::INVAL)?;
         let mut memory = self.0.memory.borrow_mut();
@@ -92,7 +93,7 @@ impl MappedBus {
     }
 
     /// Calls `each` for every part of a range in ascending order, with the part's mapping, its
-    /// offset there and its position in the range.
+    /// offset in the mapping and its position in the range.
     fn pieces<T>(
         &self,
         address: u64,
@@ -155,14 +156,14 @@ impl Bus for MappedBus {
 
     fn raise(&self, vector: u16) {
         if let Some(Some(event)) = self.0.vectors.borrow().get(usize::from(vector)) {
-            // An eventfd is full after 2^64 - 2 unread interrupts; another kind of file is the
-            // client's mistake.
+            // An eventfd is full only after 2^64 - 2 unread interrupts; any other kind of file is
+            // the client's mistake.
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
         }
     }
 }
 
-/// Maximum number of mappings: enough for a machine with many regions, but a bound for a hostile
+/// Maximum number of mappings. It is enough for a machine with many regions, but bounds a hostile
 /// client.
 const MAPPINGS: usize = 4096;
 
@@ -190,7 +191,8 @@ mod tests {
         let mut back = [0; 6];
         bus.read(0x1ffd, &mut back).unwrap();
         assert_eq!(&back, b"abcdef");
-        // The first half is at the end of the page at 0x4000 of the file, the other at its start.
+        // The first half is at the end of the page at offset 0x4000 of the file, the other half at
+        // the page's start.
         let other = bus_with(&[(0x4000, 0, 0x1000, true)]);
         assert_eq!(other.read(0x1000, &mut back), Err(BusFault { address: 0x1000, len: 6 }));
     }

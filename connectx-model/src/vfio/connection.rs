@@ -1,9 +1,9 @@
-//! [`Connection`]: a client of one function, message by message.
+//! [`Connection`]: one function's client, served message by message.
 //!
 //! Invariant: no call blocks. The connection keeps incomplete messages, and responses that do not
-//! fit into the socket. It reads the next message after the response has been sent.
+//! yet fit into the socket. It reads the next message after the response has been sent.
 //!
-//! Invariant: every message from a client gets a response, if necessary an error, or the connection
+//! Invariant: every message from a client gets a response, which may be an error, or the connection
 //! ends.
 
 use std::io::IoSliceMut;
@@ -30,16 +30,16 @@ pub(super) struct Connection {
     bus: MappedBus,
     /// Whether the client has sent its version.
     greeted: bool,
-    /// Received part of the next message, and its expected length.
+    /// The received part of the next message; `wanted` is the message's expected length.
     message: Vec<u8>,
     wanted: usize,
     files: Vec<OwnedFd>,
-    /// Pending responses, and the number of bytes already sent.
+    /// Pending responses, of which `sent` bytes are already sent.
     out: Vec<u8>,
     sent: usize,
 }
 
-/// Reason for the end of a connection.
+/// The reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// The client closed it.
@@ -51,7 +51,7 @@ pub(super) enum Ended {
 }
 
 impl Connection {
-    /// Returns a client of this function. The stream is non-blocking.
+    /// Returns a client for this function. The stream is non-blocking.
     pub(super) fn new(function: usize, stream: UnixStream, bus: MappedBus) -> Self {
         Self {
             function,
@@ -71,7 +71,7 @@ impl Connection {
         self.stream.as_fd()
     }
 
-    /// Returns whether the connection waits for room in the socket instead of for a message.
+    /// Returns whether the connection waits for space in the socket rather than for a message.
     pub(super) fn is_full(&self) -> bool {
         !self.out.is_empty()
     }
@@ -79,7 +79,7 @@ impl Connection {
     /// Sends pending responses, or reads and executes at most one message.
     ///
     /// # Errors
-    /// The connection is over.
+    /// If the connection has ended.
     pub(super) fn step(&mut self, device: &mut impl Device, now: Time) -> Result<(), Ended> {
         if !self.is_full() {
             // A header, then its body. Files arrive with the first byte of a message and thus
@@ -215,7 +215,7 @@ impl Connection {
         let (offset, address, len) = (body.u64(8)?, body.u64(16)?, body.u64(24)?);
         match files {
             // Memory that cannot be mapped, such as a ROM: the client offers to copy it, but the
-            // model does not use this. For the function the memory does not exist.
+            // model does not use that. To the function, this memory does not exist.
             [] => {}
             [file] => self.bus.map(file, offset, address, len, flags & dma::WRITE != 0)?,
             _ => return Err(Errno::INVAL),
@@ -248,7 +248,7 @@ impl Connection {
             return Err(Errno::OPNOTSUPP);
         }
         if flags & irqs::DATA_EVENTFD != 0 {
-            // All vectors get an eventfd, or lose theirs if the message has no file.
+            // All vectors get an eventfd, or lose theirs if the message comes without files.
             if !files.is_empty() && files.len() != count as usize {
                 return Err(Errno::INVAL);
             }
@@ -298,7 +298,7 @@ impl Connection {
     }
 }
 
-/// Bytes before the data in REGION_READ and REGION_WRITE: offset, region, count.
+/// Number of bytes before the data in REGION_READ and REGION_WRITE: offset, region, count.
 const ACCESS: usize = 16;
 
 fn access(body: Body<'_>) -> Result<(u64, u32, usize), Errno> {

@@ -1,6 +1,6 @@
 //! [`Control`]: a client that injects faults, line by line.
 //!
-//! The client sends a line of the fault language and receives lines; the last one begins with
+//! The client sends a line of the fault language and receives lines, the last of which begins with
 //! `ok` or `error`.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,12 +20,12 @@ pub(super) struct Control {
     out: Vec<u8>,
 }
 
-/// The client has disconnected or sent invalid UTF-8.
+/// The error if the client has disconnected or sent invalid UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gone;
 
 impl Control {
-    /// Returns a client. The stream is non-blocking.
+    /// Returns a client of the control socket. The stream is non-blocking.
     pub(super) fn new(stream: UnixStream) -> Self {
         Self { stream, line: Vec::new(), out: Vec::new() }
     }
@@ -35,7 +35,7 @@ impl Control {
         self.stream.as_fd()
     }
 
-    /// Returns whether this side waits for room in the socket instead of for a line.
+    /// Returns whether the connection waits for space in the socket rather than for a line.
     pub(super) fn is_full(&self) -> bool {
         !self.out.is_empty()
     }
@@ -82,5 +82,5 @@ impl Control {
     }
 }
 
-/// Maximum length of a line.
+/// Maximum length of a line in bytes.
 const LONGEST: usize = 4096;

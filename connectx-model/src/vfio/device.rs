@@ -1,4 +1,4 @@
-//! [`Device`]: the requests of the sockets to the device behind them.
+//! [`Device`]: the requests the sockets make to the device behind them.
 
 use roce::engine::Time;
 
@@ -7,21 +7,21 @@ use crate::fabric::Fabric;
 
 /// The device behind the sockets.
 pub trait Device {
-    /// Reads from a BAR of a function. The range lies in the BAR.
+    /// Reads from one of a function's BARs. The range lies within the BAR.
     fn bar_read(&mut self, function: usize, bar: u32, offset: u64, into: &mut [u8], now: Time);
-    /// Writes to a BAR of a function. The range lies in the BAR.
+    /// Writes to one of a function's BARs. The range lies within the BAR.
     fn bar_write(&mut self, function: usize, bar: u32, offset: u64, from: &[u8], now: Time);
-    /// Reads from the configuration space of a function. The range lies in it.
+    /// Reads from a function's configuration space. The range lies within it.
     fn config_read(&mut self, function: usize, offset: u64, into: &mut [u8]);
-    /// Writes to the configuration space of a function. The range lies in it.
+    /// Writes to a function's configuration space. The range lies within it.
     fn config_write(&mut self, function: usize, offset: u64, from: &[u8]);
     /// Resets a function to its state after power-on.
     fn reset(&mut self, function: usize);
     /// Advances time.
     fn expire(&mut self, now: Time);
-    /// Returns the time of the next [`expire`](Self::expire).
+    /// Returns the time when [`expire`](Self::expire) must be called next.
     fn deadline(&self) -> Option<Time>;
-    /// Executes a line of the fault language. Returns the reply in lines; the last one begins
+    /// Executes a line of the fault language. Returns the reply as lines, the last of which begins
     /// with `ok` or `error`.
     fn control(&mut self, line: &str, now: Time) -> String;
 }

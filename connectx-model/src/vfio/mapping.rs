@@ -1,28 +1,28 @@
-//! [`Mapping`]: a part of the guest's memory, mapped from a file of the client.
+//! [`Mapping`]: part of the guest's memory, mapped from a file the client passed.
 //!
 //! Invariant: bytes are copied, never borrowed, because the guest's processors write the same
 //! memory at the same time.
 //!
-//! Invariant: an aligned value of 4 or 8 bytes is accessed at once, so that indexes and owner bits
-//! are never torn.
+//! Invariant: an aligned value of 4 or 8 bytes is accessed in one piece, so that indexes and owner
+//! bits are never torn.
 //!
 //! # Ordering
 //! An acquire fence follows each read, so entries counted by a doorbell record are read no older
-//! than the record. [`Mapping::publish`] issues a release fence before the last 4 bytes: an
-//! observer of these observes all earlier writes.
+//! than the record. [`Mapping::publish`] issues a release fence before it writes the last 4 bytes:
+//! whoever observes these also observes all earlier writes.
 //!
 //! # Safety
 //! This is the only file of the crate with unsafe code. Its proof rests on these facts:
 //! - a `Mapping` owns its range of addresses from `mmap` to its drop, and hands out neither
 //!   pointers nor references;
 //! - every access is within `len`, which [`Mapping::piece`] checks for every public method;
-//! - the memory is accessed only by atomic operations, because others write it at the same time.
+//! - the memory is accessed only with atomic operations, because others write it at the same time.
 //!   These are other processes or a guest: in this process only one thread accesses it, so accesses
 //!   of different sizes do not race.
 //!
-//! One case remains: the file's size is checked when it is mapped, and a client that later shrinks
-//! its file kills this process (SIGBUS). A guest cannot do so, and QEMU's memory files are sealed
-//! against it. The end of a client does no harm, because the mapping keeps the file alive.
+//! One case remains: the file's size is checked when the file is mapped, so a client that shrinks
+//! its file later kills this process (SIGBUS). A guest cannot do so, and QEMU's memory files are
+//! sealed against it. The end of a client does no harm, because the mapping keeps the file alive.
 
 #![allow(unsafe_code)]
 
@@ -42,7 +42,7 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps `len` bytes of a file, from `offset`.
+    /// Maps `len` bytes of a file, starting at `offset`.
     ///
     /// # Errors
     /// `EINVAL` if the range is empty or exceeds the file or the address space; any errno of
@@ -98,7 +98,8 @@ impl Mapping {
         Some(())
     }
 
-    /// Writes as [`write`](Self::write) does; an observer of the last 4 bytes observes all others.
+    /// Same as [`write`](Self::write), but whoever observes the last 4 bytes also observes all
+    /// others.
     pub(super) fn publish(&self, at: usize, from: &[u8]) -> Option<()> {
         self.piece(at, from.len())?;
         let (first, last) = from.split_at(from.len().saturating_sub(4));
@@ -146,8 +147,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Copies the largest aligned unit that fits out of mapped memory and returns its size. `into` is
-/// not empty, and `from` has as many mapped bytes (guaranteed to callers by `piece`).
+/// Copies the largest aligned unit that fits out of mapped memory and returns the unit's size.
+/// `into` is not empty, and `from` has as many mapped bytes (guaranteed to callers by `piece`).
 fn load(from: NonNull<u8>, into: &mut [u8]) -> usize {
     match into.len() {
         8.. if from.cast::<u64>().is_aligned() => {
@@ -170,7 +171,7 @@ fn load(from: NonNull<u8>, into: &mut [u8]) -> usize {
     }
 }
 
-/// Copies as [`load`] does, in the other direction.
+/// Same as [`load`], but copies in the other direction.
 fn store(to: NonNull<u8>, from: &[u8]) -> usize {
     if let Some(bytes) = from.first_chunk().filter(|_| to.cast::<u64>().is_aligned()) {
         // SAFETY: 8 bytes are mapped there, aligned, and only accessed atomically.

@@ -1,16 +1,16 @@
-//! The front end for QEMU: vfio-user servers, one for each function, and the control socket.
+//! The front end for QEMU: one vfio-user server per function and the control socket.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `server` | the loop that waits for sockets and deadlines |
-//! | `connection` | a client of one function |
+//! | `connection` | one function's client |
 //! | `protocol` | messages |
 //! | `control` | clients that inject faults |
 //! | `bus` | guest memory and interrupts |
 //! | `mapping` | mapped memory, the only unsafe code |
 //!
-//! One thread serves everything. A client waits for the response at every doorbell, so another
-//! thread would gain nothing, and no locks are needed.
+//! One thread serves everything. A client waits for the response to each doorbell, so another
+//! thread would gain nothing. No locks are needed.
 //!
 //! # References
 //! QEMU `docs/interop/vfio-user.rst`

@@ -1,7 +1,7 @@
-//! Messages of the vfio-user protocol: numbers, header, bodies as bytes.
+//! Messages of the vfio-user protocol: numbers, header, and bodies as bytes.
 //!
-//! A message is a header of 16 bytes and a body. Numbers are in native byte order, because both
-//! sides run on one machine. Received bodies may be longer than the known fields.
+//! A message consists of a 16-byte header and a body. Numbers are in native byte order, because
+//! both sides run on one machine. Received bodies may be longer than the known fields.
 //!
 //! # References
 //! QEMU `docs/interop/vfio-user.rst`; Linux `include/uapi/linux/vfio.h` for requests and
@@ -9,7 +9,7 @@
 
 use rustix::io::Errno;
 
-/// Commands of messages.
+/// The commands in messages.
 pub(super) mod command {
     pub(crate) const VERSION: u16 = 1;
     pub(crate) const DMA_MAP: u16 = 2;
@@ -23,29 +23,29 @@ pub(super) mod command {
     pub(crate) const DEVICE_RESET: u16 = 13;
 }
 
-/// Regions and interrupts of a PCI device, with their fixed numbers.
+/// The regions and interrupts of a PCI device, with their fixed numbers.
 pub(super) mod pci {
-    /// BARs 0 to 5, ROM, configuration space, VGA.
+    /// Number of regions: BARs 0 to 5, ROM, configuration space, VGA.
     pub(crate) const REGIONS: u32 = 9;
     pub(crate) const CONFIG_REGION: u32 = 7;
-    /// INTx, MSI, MSI-X, errors, requests.
+    /// Number of interrupt kinds: INTx, MSI, MSI-X, errors, requests.
     pub(crate) const INTERRUPTS: u32 = 5;
     pub(crate) const MSIX: u32 = 2;
-    /// The device is a PCI device and supports reset.
+    /// Flags: the device is a PCI device and supports reset.
     pub(crate) const DEVICE_FLAGS: u32 = 1 | 2;
-    /// The region is readable and writable.
+    /// Flags: the region is readable and writable.
     pub(crate) const REGION_FLAGS: u32 = 1 | 2;
-    /// The interrupt is signalled by eventfd.
+    /// Flags: the interrupt is signalled through an eventfd.
     pub(crate) const INTERRUPT_FLAGS: u32 = 1;
 }
 
-/// Bits of DMA_MAP and DMA_UNMAP.
+/// Flag bits in DMA_MAP and DMA_UNMAP.
 pub(super) mod dma {
     pub(crate) const WRITE: u32 = 1 << 1;
     pub(crate) const UNMAP_ALL: u32 = 1 << 1;
 }
 
-/// Bits of DEVICE_SET_IRQS: type of data, and action.
+/// Flag bits in DEVICE_SET_IRQS: the type of data and the action.
 pub(super) mod irqs {
     pub(crate) const DATA_NONE: u32 = 1 << 0;
     pub(crate) const DATA_BOOL: u32 = 1 << 1;
@@ -53,19 +53,19 @@ pub(super) mod irqs {
     pub(crate) const ACTION_TRIGGER: u32 = 1 << 5;
 }
 
-/// Bytes of a header.
+/// Size of a header in bytes.
 pub(super) const HEADER: usize = 16;
 
-/// Maximum bytes of a REGION_READ or REGION_WRITE, as reported to the client.
+/// Maximum number of bytes in a REGION_READ or REGION_WRITE, as reported to the client.
 pub(super) const MAX_TRANSFER: usize = 1 << 16;
 
 /// Maximum number of files with a message, as reported to the client; QEMU sends at most 16.
 pub(super) const MAX_FILES: usize = 16;
 
-/// Maximum bytes of a message.
+/// Maximum size of a message in bytes.
 pub(super) const MAX_MESSAGE: usize = MAX_TRANSFER + 4096;
 
-/// Supported protocol version: major, minor.
+/// The supported protocol version: major, minor.
 pub(super) const VERSION: (u16, u16) = (0, 0);
 
 const REPLY: u32 = 1;
@@ -73,12 +73,12 @@ const TYPE_MASK: u32 = 0xf;
 const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
-/// Header of a message.
+/// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) id: u16,
     pub(super) command: u16,
-    /// Length with the header.
+    /// Length of the message in bytes, including the header.
     pub(super) size: usize,
     flags: u32,
 }
@@ -113,7 +113,7 @@ impl Header {
     }
 }
 
-/// Body of a received message.
+/// The body of a received message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Body<'a>(pub(super) &'a [u8]);
 
@@ -134,13 +134,13 @@ impl<'a> Body<'a> {
         self.chunk(at).map(u64::from_ne_bytes)
     }
 
-    /// Returns `len` bytes at `at`.
+    /// Returns `len` bytes of the body at offset `at`.
     pub(super) fn bytes(self, at: usize, len: usize) -> Result<&'a [u8], Errno> {
         self.0.get(at..).and_then(|rest| rest.get(..len)).ok_or(Errno::INVAL)
     }
 }
 
-/// Returns a body of 4-byte numbers, the usual form of responses.
+/// Returns a body that consists of 4-byte numbers, the usual form of responses.
 pub(super) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }

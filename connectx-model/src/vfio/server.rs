@@ -4,7 +4,7 @@
 //! listening ── the client connects ──► connected ── it closes ──► ended      each function
 //! ```
 //! The loop ends when the last client has disconnected. A function serves one client, because QEMU
-//! ends with its guest. Clients of the control socket come and go.
+//! ends with its guest. Control socket clients come and go.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,7 +21,7 @@ use super::connection::{Connection, Ended};
 use super::control::Control;
 use super::device::Device;
 
-/// Bound and listening sockets of the functions and of the control.
+/// The listening sockets for the functions and for control, and their clients.
 #[derive(Debug)]
 pub struct Server {
     functions: Vec<Client>,
@@ -30,7 +30,7 @@ pub struct Server {
     start: Instant,
 }
 
-/// Client of a function.
+/// The client of a function.
 #[derive(Debug)]
 enum Client {
     Awaited(UnixListener, MappedBus),
@@ -42,12 +42,12 @@ enum Client {
 const CONTROLS: usize = 16;
 
 impl Server {
-    /// Listens on one path for each function, whose client provides memory and interrupts, and on
-    /// another one for the control.
+    /// Listens on one path per function, whose client provides memory and interrupts, and on
+    /// another path for control.
     ///
     /// # Errors
-    /// Any error of binding a socket, notably `AddrInUse` if the path exists; the message names the
-    /// path.
+    /// Any error from binding a socket, notably `AddrInUse` if the path exists; the message names
+    /// the path.
     pub fn listen(functions: Vec<(&Path, MappedBus)>, control: &Path) -> io::Result<Self> {
         Ok(Self {
             functions: functions
@@ -60,7 +60,7 @@ impl Server {
         })
     }
 
-    /// Returns the time to pass to the device.
+    /// Returns the current time, in the form the device takes.
     pub fn now(&self) -> Time {
         Time(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
@@ -68,7 +68,7 @@ impl Server {
     /// Serves until every client has disconnected.
     ///
     /// # Errors
-    /// Any error of polling; `InvalidData` after the last client has left, if a client sent a
+    /// Any error from polling. `InvalidData` after the last client has left, if any client sent a
     /// malformed message or its socket failed.
     pub fn run(&mut self, device: &mut impl Device) -> io::Result<()> {
         let mut garbage = None;
@@ -150,7 +150,7 @@ impl Server {
     }
 }
 
-/// Sockets that are ready.
+/// The sockets that are ready.
 #[derive(Debug, Default)]
 struct Ready {
     control: bool,
@@ -202,5 +202,5 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 const NANOSECONDS: u64 = 1_000_000_000;
-/// Longest wait, short enough for every clock.
+/// Longest time to wait in nanoseconds, short enough for every clock.
 const LONGEST_WAIT: u64 = 3600 * NANOSECONDS;

@@ -18,11 +18,12 @@ use super::protocol::command;
 use super::{Device, MappedBus, Server};
 use crate::bus::Bus as _;
 
-/// Deadline, far beyond the server's time on a busy machine.
+/// Time limit, which far exceeds what the server needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A store of an address to BAR 0 adds 1 to the memory there and raises vector 2. A store to BAR 2
-/// sets a timer. BAR 0 at 8 reads the number of its expirations.
+/// A test device. A store of an address to BAR 0 adds 1 to the memory at that address and raises
+/// vector 2. A store to BAR 2 sets a timer. A read at offset 8 of BAR 0 returns the number of times
+/// the timer has expired.
 struct Probe {
     buses: Vec<MappedBus>,
     config: [u8; 4096],
@@ -85,7 +86,7 @@ impl Device for Probe {
     }
 }
 
-/// A server on a thread, and its paths.
+/// A server on a thread, with its paths.
 struct Running {
     directory: PathBuf,
     thread: Option<JoinHandle<std::io::Result<u32>>>,
@@ -173,7 +174,7 @@ impl Client {
         sendmsg(&self.stream, &[IoSlice::new(message)], &mut control, SendFlags::empty()).unwrap();
     }
 
-    /// Returns the response's body or the error.
+    /// Returns the body of the response, or the error.
     fn response(&mut self) -> Result<Vec<u8>, i32> {
         let mut header = [0; 16];
         self.stream.read_exact(&mut header).unwrap();
@@ -232,7 +233,7 @@ fn memory(len: u64) -> OwnedFd {
     file
 }
 
-/// Returns the number of times the event was raised, after the first.
+/// Waits until the event is raised, and returns how often it was raised.
 fn raised(event: &OwnedFd) -> u64 {
     let limit = Timespec::try_from(PATIENCE).unwrap();
     let ready = poll(&mut [PollFd::new(event, PollFlags::IN)], Some(&limit)).unwrap();
@@ -326,7 +327,7 @@ fn vectors_are_set_up_triggered_and_taken_away() {
         (0..3).map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()).collect();
     let files: Vec<BorrowedFd<'_>> = events.iter().map(AsFd::as_fd).collect();
     client.set_irqs([20, 4 | 32, 2, 1, 3], &files).unwrap();
-    // By number, then by a byte each.
+    // First by number, then by a byte for each.
     client.set_irqs([20, 1 | 32, 2, 2, 1], &[]).unwrap();
     client
         .call(command::DEVICE_SET_IRQS, &[&words(&[23, 2 | 32, 2, 1, 3])[..], &[0, 1, 1]].concat(), &[])
@@ -334,7 +335,7 @@ fn vectors_are_set_up_triggered_and_taken_away() {
     let mut count = [0; 8];
     assert!(rustix::io::read(&events[0], &mut count).is_err());
     assert_eq!((raised(&events[1]), raised(&events[2])), (2, 1));
-    // One without a file, then all.
+    // First one without a file, then all of them.
     client.set_irqs([20, 4 | 32, 2, 2, 1], &[]).unwrap();
     client.set_irqs([20, 1 | 32, 2, 0, 8], &[]).unwrap();
     assert!(rustix::io::read(&events[1], &mut count).is_err());

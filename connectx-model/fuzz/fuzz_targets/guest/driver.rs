@@ -17,7 +17,7 @@ use connectx_model::port::PortKind;
 use connectx_model::trace::Trace;
 use roce::engine::Time;
 
-/// Bytes of memory.
+/// Size of the guest's memory in bytes.
 pub const MEMORY: u64 = 1 << 20;
 const PAGE: u64 = 0x1000;
 const COMMANDS: u64 = 0x1000;
@@ -26,12 +26,12 @@ const OUTPUT: u64 = 0x4_0000;
 const BOXES: u64 = 32;
 const STEP: u64 = 0x400;
 const EVENTS: u64 = 0x6_0000;
-/// Address of the queues, one page each.
+/// Address of the first queue; each queue has one page.
 const QUEUES: u64 = 0x8_0000;
 const QUEUE_PAGES: u64 = 32;
-/// Address of the doorbell records, 16 bytes each.
+/// Address of the first doorbell record; each has 16 bytes.
 const RECORDS: u64 = 0xc_0000;
-/// Address of payload.
+/// Address of the payload.
 pub const DATA: u64 = 0xd_0000;
 
 /// A created queue pair.
@@ -39,7 +39,7 @@ pub const DATA: u64 = 0xd_0000;
 pub struct Pair {
     pub qpn: u32,
     pub function: usize,
-    /// Page of its queues: 1 KiB of receives, then 1 KiB of sends.
+    /// Address of the page with the queues: 1 KiB of receives, then 1 KiB of sends.
     pub buffer: u64,
     pub record: u64,
     pub head: u16,
@@ -47,7 +47,7 @@ pub struct Pair {
     pub half: u64,
 }
 
-/// Functions and their guest.
+/// The functions and the guest that drives them.
 pub struct Driver {
     pub fabric: Fabric<PlainBus>,
     pub bus: PlainBus,
@@ -59,7 +59,7 @@ pub struct Driver {
     pub keys: [u32; 2],
     pub cqns: Vec<u32>,
     pub pairs: Vec<Pair>,
-    /// Results of the last commands.
+    /// Object numbers from the outputs of the last commands.
     pub handles: Vec<u32>,
     queues: u64,
     records: u64,
@@ -67,7 +67,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Returns functions after power-on.
+    /// Returns functions in their state after power-on.
     pub fn new(port: PortKind, functions: usize) -> Self {
         let bus = PlainBus::new(MEMORY as usize);
         let made = (0..functions).map(|index| {
@@ -96,7 +96,7 @@ impl Driver {
     }
 
     pub fn poke(&self, address: u64, bytes: &[u8]) {
-        // An address outside of memory is a fault for the guest too.
+        // An address outside memory is a fault for the guest too.
         let _ = self.bus.write(address % MEMORY, bytes);
     }
 
@@ -177,7 +177,7 @@ impl Driver {
         self.made(function, &request);
     }
 
-    /// Creates a queue pair of 16 blocks and 16 receives of 64 bytes, in RESET.
+    /// Creates a queue pair with 16 blocks and 16 receives of 64 bytes, in RESET.
     pub fn create_qp(&mut self, function: usize, service: u32, cqn: u32, rq: (u32, u32)) -> Pair {
         let (buffer, record) = (self.page(), self.record());
         let mut request = input(0x500, create_qp_in::PAS);
@@ -205,7 +205,7 @@ impl Driver {
         pair
     }
 
-    /// Moves a queue pair from RESET to RTS, connected with another.
+    /// Moves a queue pair from RESET to RTS, connected to another.
     pub fn connect(&mut self, pair: Pair, service: u32, to: Pair) {
         let mut context = [0; qpc::SIZE];
         qpc::PM_STATE.set(&mut context, 3u32);
@@ -255,17 +255,17 @@ impl Driver {
         self.command(pair.function, &request);
     }
 
-    /// Returns the number of the object that a command has created.
+    /// Executes a command and returns the number of the object it has created.
     pub fn made(&mut self, function: usize, request: &[u8]) -> u32 {
         dword(&self.command(function, request), 8) & 0xff_ffff
     }
 
-    /// Executes a command and returns the first 16 bytes of its output.
+    /// Executes a command and returns the inline part of its output, 16 bytes.
     pub fn command(&mut self, function: usize, request: &[u8]) -> [u8; 16] {
         self.command_as(function, request, 0x400, |_| {})
     }
 
-    /// Executes a command with a modified entry.
+    /// Executes a command whose entry `change` has modified.
     pub fn command_as(
         &mut self,
         function: usize,
@@ -318,13 +318,13 @@ impl Driver {
         self.poke(base + place * STEP, &block);
     }
 
-    /// Returns the offset of a doorbell register in a function's UAR page.
+    /// Returns the offset in BAR 0 of a function's UAR page.
     pub fn uar(&self, function: usize) -> u64 {
         u64::from(self.uars[function]) * UAR_SIZE
     }
 }
 
-/// Returns an input of this length, all 0 except the opcode.
+/// Returns an input of this length that is all 0 except for the opcode.
 pub fn input(opcode: u16, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     command_in::OPCODE.set(&mut bytes, opcode);

@@ -1,4 +1,4 @@
-//! Interprets the input as a program: a sequence of a guest's actions. Most of the objects in it
+//! Interprets the input as a program: a sequence of guest actions. Most of the objects it names
 //! exist, so that mistakes reach deep code.
 
 use connectx_model::function::BAR0_SIZE;
@@ -37,7 +37,7 @@ impl Input<'_> {
         list.get(place % list.len().max(1)).copied()
     }
 
-    /// Returns a number that may be meaningful.
+    /// Returns a number that is often meaningful.
     fn value(&mut self, driver: &Driver) -> u64 {
         match self.byte() % 8 {
             0 => 0,
@@ -62,7 +62,7 @@ impl Input<'_> {
     }
 }
 
-/// Executes a program.
+/// Executes the input as a program.
 pub fn run(bytes: &[u8]) {
     let mut input = Input(bytes);
     let how = input.byte();
@@ -96,10 +96,10 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Maximum length of a program.
+/// Maximum number of actions in a program.
 const ACTIONS: usize = 200;
 
-/// Creates two queue pairs, connected to each other.
+/// Creates two queue pairs that are connected to each other.
 fn pairs(driver: &mut Driver, input: &mut Input<'_>) {
     let service = input.pick(&[0, 0, 1, 2, 3]).unwrap_or(0);
     let last = usize::from(driver.fabric.len() > 1);
@@ -150,7 +150,7 @@ fn act(driver: &mut Driver, input: &mut Input<'_>, functions: usize) {
         8..=13 => post(driver, input),
         14 => receive(driver, input),
         15 => {
-            // Arms a completion queue, in any order.
+            // Arms a completion queue, at any point.
             let cqn = input.pick(&driver.cqns).unwrap_or(1);
             let word = input.word();
             let register = driver.uar(function) + 0x20;
@@ -183,7 +183,7 @@ fn act(driver: &mut Driver, input: &mut Input<'_>, functions: usize) {
             _ => pairs(driver, input),
         },
         _ => {
-            // Consumer index of an event queue.
+            // The consumer index of an event queue.
             let register = driver.uar(function) + if input.byte() & 1 == 0 { 0x40 } else { 0x48 };
             let value = driver.eqns[function] << 24 | input.word() & 0xff_ffff;
             driver.store(function, register, &value.to_be_bytes());
@@ -191,7 +191,7 @@ fn act(driver: &mut Driver, input: &mut Input<'_>, functions: usize) {
     }
 }
 
-/// Faults to inject.
+/// Lines of the fault language to choose from.
 const LINES: &[&str] = &[
     "events hold",
     "events release",
@@ -326,7 +326,7 @@ fn srqn(number: u32) -> [u8; 16] {
     segment
 }
 
-/// Executes a command from its table, with fields and bytes selected by the program.
+/// Executes a command from the table, with fields and bytes the program selects.
 fn command(driver: &mut Driver, input_bytes: &mut Input<'_>, function: usize) {
     let Some((opcode, table)) = input_bytes.pick(COMMANDS) else { return };
     let mut request = input(opcode, table.size);

@@ -1,9 +1,9 @@
 //! Completion queues: CREATE_CQ, DESTROY_CQ, QUERY_CQ, MODIFY_CQ.
 //!
 //! A resize ends the old buffer with an entry that announces it ([`RESIZE`]). Later completions go
-//! to the new buffer, whose producer index continues from the old one. The reader copies the unread
-//! entries before the resize entry to the new buffer. Each moves one place further, so they end
-//! right before the device's next entry:
+//! to the new buffer, where the producer index continues. The reader copies the unread entries
+//! before the resize entry to the new buffer. Each moves one place further, so they end right
+//! before the device's next entry:
 //!
 //! ```text
 //! old: … c c+1 … p-1 [resize at p]           new: … c+1 … p   p+1 ◄── next entry of the device
@@ -24,7 +24,7 @@ use crate::refusal::{Refusal, Status};
 use crate::state::compression::Compression;
 use crate::state::cq::{Arm, Cq, CqRun, Held};
 
-/// Opcode of the last entry of an abandoned buffer.
+/// Opcode of the last entry in an abandoned buffer.
 const RESIZE: u32 = 5;
 
 pub(super) fn create<B: Bus>(
@@ -83,7 +83,7 @@ pub(super) fn create<B: Bus>(
     Ok(())
 }
 
-/// Fields of features without a capability.
+/// Fields that belong to features without a capability.
 const NOT_OFFERED: &[Field] = &[
     cqc::DBR_UMEM_VALID,
     cqc::APU_CQ,
@@ -93,7 +93,7 @@ const NOT_OFFERED: &[Field] = &[
     cqc::SCQE_BREAK_MODERATION_EN,
 ];
 
-/// Returns the number of entries, log2, and the size of an entry in bytes.
+/// Returns the log2 of the number of entries and the size of an entry in bytes.
 fn size<B: Bus>(core: &Core<B>, context: &[u8]) -> Result<(u32, u64), Refusal> {
     let log_size = cqc::LOG_CQ_SIZE.get32(context);
     core.at_most("entries", log_size, cmd_hca_cap::LOG_MAX_CQ_SZ)?;
@@ -118,7 +118,7 @@ pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
     Ok(())
 }
 
-/// Queue states of a context.
+/// Queue states in a context.
 ///
 /// # References
 /// PRM, "completion queue context"
@@ -163,13 +163,13 @@ fn consumer<B: Bus>(bus: &B, cq: &Cq) -> u32 {
     }
 }
 
-/// Fields that MODIFY_CQ changes: period, count, overrun. Changing the period mode needs a
-/// capability that is not offered.
+/// Bits for the fields that MODIFY_CQ changes: period, count, overrun. Changing the period mode
+/// needs a capability that is not offered.
 const MODIFY_PERIOD: u32 = 1 << 0;
 const MODIFY_COUNT: u32 = 1 << 1;
 const MODIFY_OVERRUN: u32 = 1 << 2;
 const MODIFY_PERIOD_MODE: u32 = 1 << 4;
-/// Fields that a resize changes together: size, page offset, page size.
+/// Bits for the fields a resize changes together: size, page offset, page size.
 const RESIZE_ALL: u32 = 7;
 
 pub(super) fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
@@ -221,13 +221,13 @@ fn resize<B: Bus>(function: &mut Function<B>, cqn: u32, select: u32, input: &[u8
     if cq.in_error {
         return Err(Refusal::fair(Status::BadResourceState));
     }
-    // A user may request a size below the number of waiting entries, and may have let the queue
-    // fill up.
+    // A user may request a size below the number of unread entries, and may have let the queue fill
+    // up.
     let waiting = u64::from(cq.producer.wrapping_sub(consumer(&core.bus, cq)) & 0x00ff_ffff);
     if waiting + 1 > 1 << log_size || waiting + 1 > 1 << cq.log_size {
         return Err(Refusal::fair(Status::BadCqSize));
     }
-    // The last entry of the abandoned buffer causes no event.
+    // The last entry of the abandoned buffer raises no event.
     let mut last = [0; cqe::SIZE];
     cqe::OPCODE.set(&mut last, RESIZE);
     core.put(cqn, &mut last, &[]).map_err(|_| Refusal::fair(Status::InternalError))?;

@@ -1,4 +1,4 @@
-//! Stages of the function, and objects that belong to it as a whole.
+//! The stages of the function and the objects that belong to the whole function.
 //!
 //! ```text
 //! Disabled ──ENABLE_HCA──► Enabled ──INIT_HCA──► Initialised
@@ -22,16 +22,16 @@ use crate::refusal::{Refusal, Status};
 use crate::state::hca::{Hca, Stage};
 use crate::state::mkey::NULL_MKEY;
 
-/// Pages required at boot.
+/// Number of pages required at boot.
 const BOOT_PAGES: usize = 4;
-/// Additional pages required before INIT_HCA.
+/// Number of additional pages required before INIT_HCA.
 const INIT_PAGES: usize = 12;
-/// Maximum number of pages: more than any driver gives unrequested.
+/// Maximum number of pages: more than any driver gives without a request.
 const MAX_PAGES: usize = 1024;
 /// Highest supported interface step, which current drivers use.
 const MAX_ISSI: u32 = 1;
 
-/// Rejects the number of another function: only number 0 exists.
+/// Rejects the number of another function: only function 0 exists.
 fn own_function(number: u64) -> Result<(), Refusal> {
     if number == 0 {
         return Ok(());
@@ -95,7 +95,7 @@ pub(super) fn teardown_hca<B: Bus>(
 }
 
 impl<B: Bus> Core<B> {
-    /// Returns the kinds of existing objects, each with its count.
+    /// Returns the kinds of objects that exist, each with its count.
     fn objects_left(&self) -> Option<String> {
         let kinds = [
             ("EQ", self.eqs.len()),
@@ -125,7 +125,7 @@ impl<B: Bus> Core<B> {
         (!left.is_empty()).then(|| left.join(", "))
     }
 
-    /// Returns whether a queue that must be destroyed first uses this UAR page for its doorbells.
+    /// Returns whether any queue that must be destroyed first rings its doorbells in this UAR page.
     ///
     /// Completion queues do not count: if a program closes its device without destroying them, the
     /// driver frees the page first. Such a queue keeps working but can no longer be armed.
@@ -194,7 +194,7 @@ pub(super) fn manage_pages<B: Bus>(
         return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
     }
     match hca::manage_pages_in::OP_MOD.get(input) {
-        // The driver reports its failure to give pages.
+        // The driver reports that it could not give pages.
         0 => Ok(()),
         1 => give_pages(hca, input, count),
         _ => take_pages(hca, output, count),
@@ -280,8 +280,8 @@ pub(super) fn query_adapter<B: Bus>(_: &mut Function<B>, _: &[u8], output: &mut 
     Ok(())
 }
 
-/// Key that ends a scatter list. Like the null key it is fixed; the dump-fill key is chosen by the
-/// function.
+/// The key that ends a scatter list. Like the null key it is fixed; the function chooses the
+/// dump-fill key.
 const TERMINATE_LKEY: u32 = 0x100;
 
 pub(super) fn query_special_contexts<B: Bus>(

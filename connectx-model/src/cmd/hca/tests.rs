@@ -27,7 +27,7 @@ const QUERY_Q_COUNTER: u16 = 0x773;
 const ALLOC_UAR: u16 = 0x802;
 const DEALLOC_UAR: u16 = 0x803;
 
-/// Returns a driver that has enabled the function.
+/// Returns a driver that has enabled its function.
 fn enabled() -> Driver {
     let mut driver = Driver::new(PortKind::Ib);
     driver.host.set_queue(&mut driver.function);

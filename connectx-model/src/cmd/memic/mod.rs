@@ -56,7 +56,7 @@ pub(super) fn dealloc<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
 }
 
 impl<B: Bus> Core<B> {
-    /// Rejects the context of a memory key unless its range lies in one area of device memory.
+    /// Rejects the context of a memory key unless its range lies within one area of device memory.
     pub(super) fn needs_memic(&self, context: &[u8]) -> Result<(), Refusal> {
         if mkc::LENGTH64.is_set(context) || mkc::FREE.is_set(context) || mkc::UMR_EN.is_set(context) {
             return Err(bad("a key of device memory without bounds, or that work requests may modify"));

@@ -1,6 +1,6 @@
 //! Memory keys: CREATE_MKEY, QUERY_MKEY, DESTROY_MKEY.
 //!
-//! The data path of keys is in [`crate::mkey`].
+//! [`crate::mkey`] holds the data path of memory keys.
 
 use roce::engine::{MrChange, MwType, Pd, Refused};
 
@@ -16,12 +16,12 @@ use crate::layout::wqe::klm;
 use crate::refusal::{Refusal, Status};
 use crate::state::mkey::{self, AccessMode, Kind, List, Mapping, Mkey, OCTWORD, Region, attr, invalidable};
 
-/// Queue pair number of a key that is open to every queue pair of its domain.
+/// The queue pair number of a key that every queue pair in its domain may use.
 const ANY_QP: u64 = 0x00ff_ffff;
-/// Maximum list length of a free key for a memory window, in octwords; drivers create windows with
+/// Maximum list length of a free key for a memory window, in octwords. Drivers create windows with
 /// this value.
 const WINDOW_OCTWORDS: u32 = 4;
-/// Maximum list length, log2: 1 TiB in pages of 4 KiB.
+/// Maximum list length, log2: 1 TiB in 4 KiB pages.
 const LOG_MAX_OCTWORDS: u32 = 27;
 
 pub(super) fn create<B: Bus>(
@@ -58,9 +58,9 @@ pub(super) fn create<B: Bus>(
         if mode == AccessMode::Pages && (!free || list.len() > 0) {
             check_pages(&context, &list, free)?;
         }
-        // The key is created without a mapping; the list then opens it.
+        // The key is created without a mapping; the list then gives it access to memory.
         let (attr, variant) = (attr(&context), mkc::MKEY_7_0.get(&context) as u8);
-        // The mapping needs the index, which becomes known with the key.
+        // The mapping needs the index, which is known only once the key exists.
         let nothing = Region { index: 0, pd: attr.pd, mapping: Mapping::Nothing };
         let key = function.engine.reg_mr_keyed(&attr, nothing, variant, invalidable(&context));
         let key = key.map_err(|refused| engine(refused, "the key"))?;
@@ -79,7 +79,7 @@ pub(super) fn create<B: Bus>(
     Ok(())
 }
 
-/// Checks a context without its list.
+/// Checks a context, but not its list.
 fn check(context: &[u8], input: &[u8]) -> Result<AccessMode, Refusal> {
     reserved(&mkc::TABLE, context)?;
     none_of(&[create_mkey_in::MKEY_UMEM_VALID, create_mkey_in::DATA_DIRECT], input)?;
@@ -121,7 +121,7 @@ fn check(context: &[u8], input: &[u8]) -> Result<AccessMode, Refusal> {
 fn check_pages(context: &[u8], list: &List, free: bool) -> Result<(), Refusal> {
     let wrong = |what: String| Refusal::broken(Status::BadParam, Rule::CommandPages, what);
     let needed = mkey::check_pages(context, list).map_err(wrong)?;
-    // Lists consist of whole octwords of two pages each.
+    // A list consists of whole octwords, each with two pages.
     let endless = mkc::LENGTH64.is_set(context);
     if (endless || needed.checked_next_multiple_of(2) != Some(list.pages())) && !free {
         return Err(wrong(format!("{} pages for a range that needs {needed}", list.pages())));
@@ -138,13 +138,13 @@ pub(super) fn query<B: Bus>(
     let key = function.core.mkeys.get(index).ok_or_else(|| missing(format!("memory key {index:#x}")))?;
     let mut context = key.context;
     if let (Kind::Region, Some((present, attr))) = (key.kind, function.engine.mr_by_index(index)) {
-        // Users' work requests have changed the key since its creation.
+        // Work requests from users have changed the key since its creation.
         mkc::MKEY_7_0.set(&mut context, present & 0xff);
         mkc::PD.set(&mut context, attr.pd.0);
         mkc::FREE.set(&mut context, function.engine.mr_is_valid(index) != Some(true));
     }
     key.list().peek(query_mkey_out::BSF0_KLM0_PAS_MTT0_1.bytes_mut(output));
-    // The driver requests the memory of a window after a page fault.
+    // After a page fault, the driver queries the memory a window is bound to.
     if let Some(window) = function.engine.window_by_index(index) {
         mkc::MKEY_7_0.set(&mut context, window.rkey & 0xff);
         mkc::FREE.set(&mut context, 0u32);
@@ -174,7 +174,7 @@ pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
             function.core.mkeys.remove(index);
             Ok(())
         }
-        // A user may deregister memory with bound windows; the driver cannot detect them.
+        // A user may deregister memory that has bound windows; the driver cannot detect them.
         Err(Refused::Busy) => Err(Refusal::fair(Status::ResourceBusy)),
         Err(refused) => Err(engine(refused, &format!("memory key {index:#x}"))),
     }

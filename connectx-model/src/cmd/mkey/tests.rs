@@ -8,7 +8,7 @@ use crate::complaint::Rule;
 use crate::layout::{Field, qword};
 use crate::port::PortKind;
 
-/// Returns input of CREATE_MKEY for 0x20 bytes from 0xff0, in two pages, as the kernel builds it.
+/// Returns a CREATE_MKEY input for 0x20 bytes from 0xff0, in two pages, as the kernel builds it.
 fn pages(bench: &mut Bench) -> Vec<u8> {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, 1u32);
@@ -43,7 +43,7 @@ fn with(input: &[u8], changes: &[(Field, u64)]) -> Vec<u8> {
     input
 }
 
-/// Returns input of CREATE_MKEY for a window.
+/// Returns a CREATE_MKEY input for a window.
 fn window(bench: &mut Bench, rinval: u64) -> Vec<u8> {
     let pages = pages(bench);
     let mut input = with(
@@ -101,7 +101,7 @@ fn query_tells_context_and_list() {
         query_mkey_out::MEMORY_KEY_MKEY_ENTRY.bytes(&output),
         create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes(&input)
     );
-    // Pages of a list without rights are all present.
+    // If a list contains no access rights, all of its pages are present.
     let mut list = input[create_mkey_in::KLM_PAS_MTT..].to_vec();
     list.chunks_exact_mut(8).for_each(|entry| entry[7] |= 3);
     assert_eq!(query_mkey_out::BSF0_KLM0_PAS_MTT0_1.bytes(&output), list);
@@ -253,7 +253,7 @@ fn memory_with_a_bound_window_is_not_deregistered() {
     bench.ok(naming(0x202, index));
 }
 
-/// Returns input of CREATE_MKEY for a key of this one piece.
+/// Returns a CREATE_MKEY input for a key with this one piece.
 fn pieces(bench: &mut Bench, len: u32, key: u32, addr: u64) -> Vec<u8> {
     let pages = pages(bench);
     let mut input = with(

@@ -1,4 +1,4 @@
-//! Checks and reads the queue pair context of CREATE_QP.
+//! Checks and reads the queue pair context in a CREATE_QP command.
 
 use roce::engine::{CqId, InlineCompletion, Pd, QpInit, Service as Transport, SrqId, XrcDomain};
 
@@ -27,7 +27,7 @@ const NOT_OFFERED: &[crate::layout::Field] = &[
     qpc::DBR_UMEM_VALID,
 ];
 
-/// Offload type of a queue pair whose send queue is managed by the device.
+/// Offload type of a queue pair whose send queue the device manages.
 const OFFLOADS_RENDEZVOUS: u64 = 1;
 
 /// Checks and reads a context. The queue pair number is set later, as is the domain if the context
@@ -56,7 +56,7 @@ pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Resul
         (other, _) => return Err(not_offered(format!("service type {other:#x}"))),
     };
     let pd = qpc::PD.get32(context);
-    // The kernel's queue pair for registrations has no domain: its work requests only use keys.
+    // The kernel's queue pair for registrations has no domain: its work requests use only keys.
     let own_pd = service == Service::RegUmr && pd == 0;
     if !own_pd {
         core.needs_pd(pd)?;
@@ -98,7 +98,7 @@ pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Resul
     }
     let mut scatter_to_cqe = scatter(core, context, send_cqn, recv_cqn)?;
     if matches {
-        // The payload would replace the header of the message.
+        // The payload would replace the message's header.
         scatter_to_cqe.1 = 0;
     }
     let (pages, doorbell) = rings(core, context, list, rq_bytes + sq.map_or(0, |sq| sq.bytes()))?;
@@ -149,7 +149,7 @@ fn rings<B: Bus>(
     Ok((pages, Some(doorbell)))
 }
 
-/// Returns the source of receives.
+/// Returns where the queue pair takes its receives from.
 fn receives<B: Bus>(core: &Core<B>, context: &[u8], service: Service) -> Result<Receives, Refusal> {
     let srqn = qpc::SRQN_RMPN_XRQN.get32(context);
     match (qpc::RQ_TYPE.get(context), service) {
@@ -167,7 +167,8 @@ fn receives<B: Bus>(core: &Core<B>, context: &[u8], service: Service) -> Result<
                 signature: qpc::WQ_SIGNATURE.is_set(context),
             }))
         }
-        // For these services Linux passes an XRC shared receive queue, and otherwise another kind.
+        // For these services Linux names an XRC shared receive queue, and for all others another
+        // kind.
         (1, Service::XrcInitiator) => core.needs_srq(srqn, true).map(|()| Receives::None),
         (1, Service::XrcTarget) => core.needs_srq(srqn, true).map(|()| Receives::Named),
         (1, _) => core.needs_srq(srqn, false).map(|()| Receives::Shared(srqn)),
@@ -176,7 +177,7 @@ fn receives<B: Bus>(core: &Core<B>, context: &[u8], service: Service) -> Result<
     }
 }
 
-/// Returns the bytes of payload in completions of sends and of receives.
+/// Returns the number of payload bytes that completions of sends and of receives may hold.
 fn scatter<B: Bus>(
     core: &Core<B>,
     context: &[u8],
@@ -186,7 +187,7 @@ fn scatter<B: Bus>(
     let size = |value: u64, cqn: u32| match value {
         0 => Ok(0),
         0x1 | 0x11 => Ok(32),
-        // Only an entry of 128 bytes has room for this many, in its first half.
+        // Only a 128-byte entry has space for 64 bytes, in its first half.
         0x2 | 0x22 if core.cqs.get(&cqn).is_some_and(|cq| cq.entry_size == 128) => Ok(64),
         other => Err(bad(format!("scatter to completion {other:#x} on completion queue {cqn:#x}"))),
     };
@@ -198,7 +199,7 @@ fn scatter<B: Bus>(
     Ok(if core.config.scatter_to_cqe { sizes } else { (0, 0) })
 }
 
-/// Converts the queue pair for the transport engine.
+/// Converts the queue pair to the transport engine's form.
 pub(super) fn engine_init(qp: &Qp) -> QpInit {
     let service = match qp.service {
         // A queue pair for registrations sends no packets: its transport has no effect.

@@ -1,9 +1,9 @@
-//! Queue pairs: CREATE_QP, DESTROY_QP, QUERY_QP, multicast groups. State transitions are in
-//! `modify`.
+//! Queue pairs: CREATE_QP, DESTROY_QP, QUERY_QP, multicast groups. `modify` has the state
+//! transitions.
 //!
 //! | module | contents |
 //! |---|---|
-//! | `ece` | options of connections |
+//! | `ece` | connection options |
 //! | `init` | checks and reads a context |
 //! | `modify` | transitions with their required and optional attributes |
 //! | `path` | address paths |
@@ -27,7 +27,7 @@ use crate::layout::qp::{
 use crate::refusal::{Refusal, Status};
 use crate::state::qp::{Receives, Service};
 
-/// Returns a queue pair's name for complaints.
+/// Returns a queue pair's name for use in complaints.
 fn name(qpn: u32) -> String {
     format!("queue pair {qpn:#x}")
 }
@@ -82,7 +82,7 @@ pub(super) fn create<B: Bus>(
     Ok(())
 }
 
-/// Rejects bits not named in the context's table or the tables of its address paths.
+/// Rejects bits that neither the context's table nor the tables of its address paths name.
 fn check_reserved(context: &[u8]) -> Result<(), Refusal> {
     reserved(&qpc::TABLE, context)?;
     reserved(&ads::TABLE, qpc::PRIMARY_ADDRESS_PATH.bytes(context))?;
@@ -124,7 +124,7 @@ fn state_number(state: State) -> u32 {
     }
 }
 
-/// State of a draining send queue.
+/// State of a send queue that drains.
 const DRAINING: u32 = 7;
 
 pub(super) fn query<B: Bus>(

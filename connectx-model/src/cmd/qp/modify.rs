@@ -1,13 +1,13 @@
-//! Transitions of queue pairs, with their required and optional attributes.
+//! Queue pair transitions, with their required and optional attributes.
 //!
 //! ```text
 //!  RESET ──RST2INIT──► INIT ──INIT2RTR──► RTR ──RTR2RTS──► RTS ◄──SQERR2RTS── SQ error
 //!                      └─┘ INIT2INIT                       └─┘ RTS2RTS
 //!  any ──2ERR──► ERR            any ──2RST──► RESET         RTS ◄──SQD2RTS─── SQ drained
 //! ```
-//! A transition sets all attributes of its row and the optional ones selected by the mask. It
-//! ignores other fields of the context. A queue pair's state can differ from the driver's view only
-//! after a failure.
+//! A transition sets all attributes in its row and those optional attributes the mask selects. It
+//! ignores the other fields of the context. A queue pair's state differs from the driver's view
+//! only after a failure.
 //!
 //! # References
 //! PRM, "queue pair state transitions"; IBTA figure 124, 11.2.5.2
@@ -27,7 +27,7 @@ use crate::layout::qp::{ads, qp_2err_in, qp_2rst_in, qpc, rst2init_qp_in, rst2in
 use crate::refusal::{Refusal, Status};
 use crate::state::qp::Service;
 
-/// Bits of the mask that select optional attributes.
+/// The mask bits that select optional attributes.
 mod optional {
     pub(super) const ALTERNATE_PATH: u32 = 1 << 0;
     pub(super) const RRE: u32 = 1 << 1;
@@ -42,7 +42,7 @@ mod optional {
     pub(super) const ACCESS: u32 = RRE | RAE | RWE;
 }
 
-/// A transition: its states and the attributes required for each service.
+/// A transition: its states and the attributes it requires for each service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transition {
     RstToInit,
@@ -67,7 +67,7 @@ impl Transition {
         }
     }
 
-    /// Returns the optional attributes allowed in the mask.
+    /// Returns which optional attributes the mask may select.
     fn allows(self, service: Service) -> u32 {
         use optional::{
             ACCESS, ALTERNATE_PATH, COUNTER_SET, PKEY_INDEX, PM_STATE, PORT, Q_KEY, RNR_TIMEOUT, RWE,
@@ -98,7 +98,7 @@ impl Transition {
     }
 }
 
-/// Defines a handler for each transition command.
+/// Defines one handler per transition command.
 macro_rules! transitions {
     ($($function:ident: $transition:ident;)*) => {$(
         pub(crate) fn $function<B: Bus>(
@@ -165,12 +165,12 @@ fn modify<B: Bus>(
     if transition == Transition::RstToInit {
         start(&mut function.core, qpn);
     }
-    // Work requests posted in the meantime are processed now.
+    // Work requests that were posted in the meantime are processed now.
     function.state_changed(qpn);
     Ok(())
 }
 
-/// Checks and records how the queues of a queue pair start.
+/// Checks that the doorbell records of a queue pair start at 0, and records how its receives start.
 fn start<B: Bus>(core: &mut Core<B>, qpn: u32) {
     let Some(record) = core.qps.get(&qpn).and_then(|qp| qp.doorbell_record) else { return };
     core.needs_start(record, &format!("{}, receives", name(qpn)));
@@ -178,10 +178,10 @@ fn start<B: Bus>(core: &mut Core<B>, qpn: u32) {
     core.remember_receives(qpn);
 }
 
-/// Returns the refusal of a transition whose required state is not the current one.
+/// Returns the refusal of a transition from a state other than the current one.
 fn elsewhere(qpn: u32, state: State, from: State) -> Refusal {
     match state {
-        // The queue pair may have failed unnoticed by its driver.
+        // The queue pair may have failed without its driver noticing.
         State::Err | State::Sqe => Refusal::fair(Status::BadQpState),
         _ => {
             let what = format!("{} is in {state:?}, not in {from:?}", name(qpn));
@@ -196,7 +196,7 @@ fn apply<B: Bus>(function: &mut Function<B>, qpn: u32, change: &AttrChange) -> R
     transport.modify_qp(Qpn(qpn), change, now, core).map_err(|refused| engine(refused, &name(qpn)))
 }
 
-/// Copies fields from one context into another.
+/// Copies the given fields from one context to another.
 fn take(kept: &mut [u8], context: &[u8], fields: &[Field]) {
     for field in fields {
         field.set(kept, field.get(context));
@@ -212,7 +212,7 @@ fn rights(context: &[u8]) -> Access {
     bits.iter().filter(|(bit, _)| bit.is_set(context)).fold(Access::NONE, |all, (_, right)| all | *right)
 }
 
-/// Applies the attributes required by a transition.
+/// Applies the attributes a transition requires.
 fn required<B: Bus>(
     core: &Core<B>,
     service: Service,
@@ -282,7 +282,7 @@ fn required<B: Bus>(
     Ok(())
 }
 
-/// Returns the number of outstanding reads and atomics.
+/// Returns the maximum number of outstanding reads and atomics.
 fn outstanding<B: Bus>(core: &Core<B>, log: u32, capability: Field) -> Result<u8, Refusal> {
     core.at_most("outstanding reads and atomics", log, capability)?;
     Ok(1 << log)
@@ -302,7 +302,7 @@ fn queue_key(context: &[u8], kept: &mut [u8], change: &mut AttrChange) {
     change.qkey = Some(qpc::Q_KEY.get32(context));
 }
 
-/// Copies the whole path, except fields set at INIT and left empty in this context.
+/// Copies the whole path, except for fields that INIT set and that are empty in this context.
 fn keep_path(kept: &mut [u8], primary: &[u8]) {
     let path = qpc::PRIMARY_ADDRESS_PATH.bytes_mut(kept);
     let before = [ads::PKEY_INDEX, ads::VHCA_PORT_NUM].map(|field| (field, field.get(path)));
@@ -312,7 +312,7 @@ fn keep_path(kept: &mut [u8], primary: &[u8]) {
     }
 }
 
-/// Applies the attributes selected by the mask.
+/// Applies the optional attributes the mask selects.
 fn options<B: Bus>(
     core: &Core<B>,
     service: Service,
@@ -375,7 +375,7 @@ pub(crate) fn to_error<B: Bus>(
     if !function.core.qps.contains_key(&qpn) {
         return Err(missing(name(qpn)));
     }
-    // Earlier work requests belong to the flush.
+    // The flush includes earlier work requests.
     function.refill(qpn);
     apply(function, qpn, &AttrChange { state: Some(State::Err), ..AttrChange::default() })?;
     function.state_changed(qpn);

@@ -1,4 +1,4 @@
-//! Address paths: converts the path of a context for the transport engine.
+//! Address paths: converts the path in a context for the transport engine.
 
 use roce::engine::{Gid, Network, Path};
 
@@ -12,7 +12,7 @@ use crate::refusal::{Refusal, Status};
 /// Reads a path.
 ///
 /// # Errors
-/// The path names a missing port or source address.
+/// If the path names a missing port or source address.
 pub(super) fn read(port: &Port, context: &[u8]) -> Result<Path, Refusal> {
     check_port(context)?;
     let mut remote: Gid = [0; 16];
@@ -36,7 +36,7 @@ pub(super) fn read(port: &Port, context: &[u8]) -> Result<Path, Refusal> {
         },
         flow_label: ads::FLOW_LABEL.get32(context),
         dlid: ads::RLID.get(context) as u16,
-        // The field holds the path bits of the port's LIDs.
+        // The field holds the path bits, which select one of the port's LIDs.
         slid: port.lid() | ads::MLID.get(context) as u16,
         on_link: false,
     })
@@ -90,7 +90,7 @@ pub(super) fn mac(context: &[u8]) -> Mac {
 }
 
 /// Returns a source address. An empty entry breaks no rule, because the address may have been
-/// removed while a user set up the path.
+/// removed while a user was setting up the path.
 fn local(port: &Port, index: u32) -> Result<Gid, Refusal> {
     let (index, size) = (index as usize, if port.kind == PortKind::Ib { IB_GIDS } else { ROCE_ADDRESSES });
     if index >= size {
@@ -99,7 +99,7 @@ fn local(port: &Port, index: u32) -> Result<Gid, Refusal> {
     port.gid(index).filter(|gid| *gid != Gid::default()).ok_or(Refusal::fair(Status::BadParam))
 }
 
-/// Rejects a path with a port number other than 1, or 0, which stands for it.
+/// Rejects a path whose port number is neither 1 nor 0, which stands for port 1.
 pub(super) fn check_port(context: &[u8]) -> Result<(), Refusal> {
     match ads::VHCA_PORT_NUM.get(context) {
         0 | 1 => Ok(()),
@@ -117,7 +117,7 @@ pub(super) fn pkey(port: &Port, context: &[u8]) -> Result<u16, Refusal> {
     Ok(port.pkey(index))
 }
 
-/// Returns the refusal of an attribute that a transition rejects.
+/// Returns the refusal of an attribute a transition does not accept.
 pub(super) fn attribute(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::BadParam, Rule::QpAttribute, what)
 }

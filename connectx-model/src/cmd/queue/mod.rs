@@ -8,8 +8,8 @@
 //!                      └─ delivery status and owner last; then a command event, if subscribed
 //! ```
 //!
-//! Invariant: a malformed entry is not executed; its delivery status gives the reason.
-//! Invariant: a chain of mailboxes ends, because each mailbox carries its index.
+//! Invariant: a malformed entry is not executed; its delivery status gives the reason. Invariant: a
+//! chain of mailboxes ends, because each mailbox states its index.
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
@@ -19,16 +19,16 @@ use crate::layout::{eqe, put};
 use crate::state::eq::EventType;
 use crate::state::hca::{LOG_SIZE, LOG_STRIDE};
 
-/// Maximum input in bytes. The longest input is the page list of a memory key of 8 GiB.
+/// Maximum input length in bytes. The longest input is the page list of an 8 GiB memory key.
 const MAX_INPUT: usize = 16 << 20;
-/// Maximum output in bytes; no command reaches it.
+/// Maximum output length in bytes; no command reaches it.
 const MAX_OUTPUT: usize = 1 << 20;
-/// Bytes of input or output held inline by an entry.
+/// Number of input or output bytes an entry holds inline.
 const INLINE: usize = 16;
-/// Type of an entry received through PCI.
+/// Type of a command entry for the PCI transport.
 const TYPE_PCI: u32 = 7;
 
-/// Delivery status of an entry, separate from the status of its command.
+/// Delivery status of a command entry, separate from the status of its command.
 ///
 /// # References
 /// PRM, "command delivery status"
@@ -46,7 +46,7 @@ enum Delivery {
     Descriptor = 0x10,
 }
 
-/// Reason why an entry was not executed.
+/// The reason why an entry was not executed.
 struct Undelivered(Delivery, Rule, String);
 
 impl<B: Bus> Function<B> {
@@ -77,7 +77,7 @@ impl<B: Bus> Function<B> {
             );
             return;
         }
-        // No event for a command that creates the event queue, because it was issued before the
+        // A command that creates the event queue raises no event, because it was issued before the
         // queue existed.
         let told = core.eqs.values().any(|eq| eq.takes(EventType::Command as u8));
         let delivery = match self.execute(&mut entry) {
@@ -119,7 +119,7 @@ impl<B: Bus> Function<B> {
                 format!("{out_len} bytes of output"),
             ));
         }
-        // Checks the output's mailboxes before the command executes.
+        // The output's mailboxes are checked before the command executes.
         let boxes = self.core.output_boxes(entry, out_len)?;
         let output = self.dispatch(&input, out_len);
         self.core.scatter(entry, &boxes, &output)
@@ -156,7 +156,7 @@ impl<B: Bus> Core<B> {
         Ok(boxes)
     }
 
-    /// Follows a chain of mailboxes with this many bytes.
+    /// Follows a chain of mailboxes that holds this many bytes.
     fn walk(
         &self,
         first: u64,

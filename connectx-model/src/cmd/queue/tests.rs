@@ -13,7 +13,7 @@ fn delivery(driver: &mut Driver, entry: &[u8; command_entry::SIZE]) -> u32 {
     command_entry::STATUS.get32(&done)
 }
 
-/// Returns a driver that has set the address of its queue and done nothing else.
+/// Returns a driver that has only set the address of its command queue.
 fn fresh() -> Driver {
     let mut driver = Driver::new(PortKind::Ib);
     driver.host.set_queue(&mut driver.function);
@@ -55,7 +55,7 @@ fn entries_of_another_type_or_with_reserved_bits_are_not_carried_out() {
     entry[2] = 1;
     assert_eq!(delivery(&mut driver, &entry), Delivery::Reserved as u32);
     assert_eq!(driver.rules(), [Rule::CommandReserved]);
-    // The function was not enabled before: the command succeeds now.
+    // The function was not enabled before, so the command succeeds now.
     driver.ok(&input(ENABLE, 0x10), 8);
 }
 
@@ -128,7 +128,7 @@ fn outputs_of_every_length_come_back_whole() {
     for len in [8, 16, 17, 16 + 512, 16 + 513] {
         assert_eq!(driver.ok(&input(NOP, 0x10), len), vec![0; len]);
     }
-    // An output longer than 16 bytes with nonzero contents: capabilities.
+    // Capabilities: an output longer than 16 bytes with nonzero contents.
     let caps = driver.ok(&input(0x100, 0x10), 0x1010);
     assert!(caps[0x10 + 0x100..].iter().all(|byte| *byte == 0));
     assert_ne!(caps[0x10..0x110], [0; 0x100]);

@@ -1,6 +1,6 @@
-//! ACCESS_REG: reads and writes registers of the port and the device by number.
+//! ACCESS_REG: reads and writes registers of the port and the device, by register number.
 //!
-//! Invariant: an unknown register is rejected. Drivers probe some that are missing in real devices,
+//! Invariant: an unknown register is rejected. Drivers probe some registers that real devices lack,
 //! and then use alternatives.
 
 use crate::bus::Bus;
@@ -43,7 +43,7 @@ pub(super) fn access_register<B: Bus>(
         let what = format!("register {number:#x} has {len} bytes");
         return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
     }
-    // A kernel may define a longer register than this device and leave the rest zero.
+    // A kernel may define a register as longer than on this device and leave the rest zero.
     if given[len..].iter().any(|byte| *byte != 0) {
         let what = format!("register {number:#x} has {len} bytes, nonzero bytes follow");
         return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
@@ -97,7 +97,7 @@ pub(super) fn access_register<B: Bus>(
     Ok(())
 }
 
-/// A register: number, length, table.
+/// A register: its number, length and table.
 struct Register {
     number: u32,
     size: usize,
@@ -135,14 +135,14 @@ fn status(port: &Port, data: &mut [u8]) {
     paos_reg::OPER_STATUS.set(data, code(port.up));
 }
 
-/// 100 Gb/s over copper, optics and backplane.
+/// 100 Gb/s over copper, optics or a backplane.
 const ETHERNET_100G: u32 = 0x0070_0000;
-/// Over copper.
+/// 100 Gb/s over copper.
 const ETHERNET_100G_CR4: u32 = 0x0010_0000;
-/// InfiniBand up to EDR.
+/// InfiniBand speeds up to EDR.
 const IB_SPEEDS: u32 = 0x3f;
 const IB_EDR: u32 = 0x20;
-/// One lane, two or four.
+/// InfiniBand widths of one, two and four lanes.
 const IB_WIDTHS: u32 = 0x7;
 const IB_4X: u32 = 0x4;
 
@@ -170,7 +170,7 @@ const GROUP_RFC2863: u32 = 0x01;
 const GROUP_IB: u32 = 0x20;
 const GROUP_IB_EXTENDED: u32 = 0x21;
 
-/// Fills the model's counters; all others are 0.
+/// Fills in the counters the model keeps; all others are 0.
 fn count(port: &Port, data: &mut [u8]) {
     use ppcnt_reg as reg;
     let counters = port.counters;

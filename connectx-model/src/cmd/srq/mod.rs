@@ -1,5 +1,5 @@
-//! Shared receive queues: SRQ, XRC SRQ, RMP (receive memory pool), XRQ (tag matching); their limit
-//! events.
+//! Shared receive queues: SRQ, XRC SRQ, RMP (receive memory pool), XRQ (tag matching), and their
+//! limit events.
 //!
 //! | commands | context | since |
 //! |---|---|---|
@@ -28,15 +28,15 @@ use crate::refusal::{Refusal, Status};
 use crate::state::srq::{Srq, SrqKind, SrqRun};
 use crate::tags::Tags;
 
-/// State of a working RMP.
+/// State of an RMP in operation.
 const RMP_READY: u64 = 1;
 
-/// The fields common to the three kinds of contexts.
+/// The fields common to all kinds of contexts.
 struct Shape {
     kind: SrqKind,
     context: Vec<u8>,
     log_size: u32,
-    /// Bytes of a receive, log2.
+    /// Size of a receive in bytes, log2.
     log_stride: u32,
     /// Page size relative to the minimum, log2.
     log_page_size: u32,
@@ -50,7 +50,7 @@ struct Shape {
     tags: Option<Tags>,
 }
 
-/// Signatures are not modelled, but a user may request them.
+/// Rejects signatures. They are not modelled, but a user may request them.
 fn signed(field: Field, context: &[u8]) -> Result<(), Refusal> {
     if field.is_set(context) { Err(Refusal::fair(Status::BadParam)) } else { Ok(()) }
 }
@@ -211,9 +211,9 @@ pub(super) fn create_xrq<B: Bus>(
     Ok(())
 }
 
-/// Topology of a queue with a matching list.
+/// Topology of an XRQ with a matching list.
 const TAG_MATCHING: u64 = 1;
-/// Offload of an XRQ.
+/// Offload type of an XRQ that executes rendezvous.
 const RENDEZVOUS: u64 = 1;
 
 /// Returns the work queue fields that only Ethernet queues use. A shared receive queue is a linked
@@ -222,7 +222,7 @@ fn other_wq_fields() -> Vec<Field> {
     wq::TABLE.fields.iter().filter(|field| !WQ_FIELDS.contains(field)).copied().collect()
 }
 
-/// Fields of the work queue of an RMP or an XRQ.
+/// Fields of the work queue context in an RMP or an XRQ.
 const WQ_FIELDS: &[Field] = &[
     wq::WQ_SIGNATURE,
     wq::PAGE_OFFSET,
@@ -234,7 +234,7 @@ const WQ_FIELDS: &[Field] = &[
     wq::LOG_WQ_SZ,
 ];
 
-/// Checks the common fields, then creates the engine's queue and the model's.
+/// Checks the common fields, then creates the queue in the engine and in the model.
 fn create<B: Bus>(function: &mut Function<B>, shape: Shape, list: &[u8]) -> Result<u32, Refusal> {
     let core = &mut function.core;
     core.needs_pd(shape.pd)?;
@@ -245,7 +245,7 @@ fn create<B: Bus>(function: &mut Function<B>, shape: Shape, list: &[u8]) -> Resu
         return Err(missing(format!("XRC domain {xrcd:#x}")));
     }
     core.at_most("receives", shape.log_size, cmd_hca_cap::LOG_MAX_SRQ_SZ)?;
-    // The minimum is a next segment and one scatter element.
+    // A receive has at least a next segment and one scatter element.
     let most = core.caps.general(cmd_hca_cap::MAX_WQE_SZ_RQ);
     if shape.log_stride < 5 || 1 << shape.log_stride > most {
         return Err(bad(format!("receives of 2^{} bytes", shape.log_stride)));
@@ -395,7 +395,7 @@ fn query<B: Bus>(
     let srq = srq.ok_or_else(|| missing(format!("{kind:?} {srqn:#x}")))?;
     let mut context = srq.context.clone();
     let posted = function.engine.srq_outstanding(SrqId(srqn)).unwrap_or(0);
-    // The limit of an armed queue; 0 once the event was sent.
+    // The limit of an armed queue; 0 once the event has been sent.
     let limit = function.engine.srq_limit(SrqId(srqn)).unwrap_or(0);
     match kind {
         SrqKind::Basic => {
@@ -443,7 +443,7 @@ pub(super) fn arm_xrc_srq<B: Bus>(
     arm(function, SrqKind::Xrc, arm_xrc_srq_in::XRC_SRQN.get32(input), limit)
 }
 
-/// Modifier of ARM_RQ for an XRQ.
+/// Value of ARM_RQ's modifier for an XRQ.
 const OF_XRQ: u64 = 2;
 
 /// Requests one event when fewer than `limit` receives remain; 0 requests none.

@@ -1,6 +1,7 @@
 //! The port: contexts, GIDs, partition keys, RoCE addresses, counters, MADs.
 //!
-//! Invariant: the only port is number 1, and the only virtual port is number 0, the function's own.
+//! Invariant: the only port is number 1, and the only virtual port is number 0, which belongs to
+//! the function.
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
@@ -11,7 +12,7 @@ use crate::port::{IB_GIDS, PKEYS, PortKind, SM_LID};
 use crate::refusal::{Refusal, Status};
 
 /// Rejects other ports and virtual ports, because this driver manages none. These fields are at the
-/// same place in the inputs of all commands.
+/// same place in the inputs of all these commands.
 fn own_port(input: &[u8]) -> Result<(), Refusal> {
     use query_hca_vport_context_in::{OTHER_VPORT, PORT_NUM, VPORT_NUMBER};
     own_vport(OTHER_VPORT.get(input), VPORT_NUMBER.get(input))?;
@@ -32,7 +33,7 @@ fn own_vport(other: u64, number: u64) -> Result<(), Refusal> {
     ))
 }
 
-/// Rejects a command for the other kind of port.
+/// Rejects a command that only the other kind of port supports.
 fn wants<B: Bus>(function: &Function<B>, kind: PortKind) -> Result<(), Refusal> {
     if function.core.port.kind == kind {
         return Ok(());
@@ -63,7 +64,7 @@ pub(super) fn query_hca_vport_context<B: Bus>(
     hca_vport_context::NODE_GUID.set(context, port.node_guid());
     hca_vport_context::PORT_GUID.set(context, port.port_guid());
     hca_vport_context::CAP_MASK1.set(context, port.capabilities);
-    // All capabilities may change.
+    // The driver may change all capabilities.
     hca_vport_context::CAP_MASK1_FIELD_SELECT.set(context, u32::MAX);
     hca_vport_context::LID.set(context, port.lid());
     hca_vport_context::SM_LID.set(context, SM_LID);
@@ -71,7 +72,7 @@ pub(super) fn query_hca_vport_context<B: Bus>(
     Ok(())
 }
 
-/// Bit of the field selection for the capabilities, which have a separate selection.
+/// Selection bit for the capabilities, which have a separate selection mask.
 const SELECT_CAPABILITIES: u32 = 0;
 
 pub(super) fn modify_hca_vport_context<B: Bus>(
@@ -99,10 +100,10 @@ pub(super) fn modify_hca_vport_context<B: Bus>(
     Ok(())
 }
 
-/// Index that stands for the whole table.
+/// The index that stands for the whole table.
 const ALL: usize = 0xffff;
 
-/// Returns the entries selected by an index, in a table of this size.
+/// Returns the range of entries an index selects, in a table of this size.
 fn entries(index: usize, size: usize, what: &str) -> Result<std::ops::Range<usize>, Refusal> {
     match index {
         ALL => Ok(0..size),
@@ -114,7 +115,7 @@ fn entries(index: usize, size: usize, what: &str) -> Result<std::ops::Range<usiz
     }
 }
 
-/// Checks that the output has room for a list of this length.
+/// Checks that the output has space for a list of this length.
 fn room(output: &[u8], needed: usize) -> Result<(), Refusal> {
     if needed <= output.len() {
         return Ok(());
@@ -157,7 +158,7 @@ pub(super) fn query_hca_vport_pkey<B: Bus>(
     Ok(())
 }
 
-/// Rejects a state other than the virtual port's or the uplink's: the model has no switch.
+/// Rejects a state other than that of the virtual port or the uplink: the model has no switch.
 fn state_of(modifier: u64) -> Result<(), Refusal> {
     if modifier != 1 {
         return Ok(());
@@ -189,7 +190,7 @@ pub(super) fn modify_vport_state<B: Bus>(
     state_of(OP_MOD.get(input))?;
     match ADMIN_STATE.get(input) {
         0 => function.core.set_port_enabled(false),
-        // States "up" and "follow the port".
+        // The states "up" and "follow the port".
         1 | 2 => function.core.set_port_enabled(true),
         state => {
             let what = format!("state {state}");
@@ -215,7 +216,7 @@ pub(super) fn query_nic_vport_context<B: Bus>(
     let context = whole.bytes_mut(output);
     nic_vport_context::ALLOWED_LIST_TYPE.set(context, kind);
     nic_vport_context::ALLOWED_LIST_SIZE.set(context, list.len() as u32 / 8);
-    // A driver that does not need the list leaves no room for it.
+    // A driver that does not need the list leaves no space for it.
     let from = whole.offset + nic_vport_context::CURRENT_UC_MAC_ADDRESS;
     let fits = output.len().saturating_sub(from).min(list.len()) / 8 * 8;
     put(output, from, &list[..fits]);
@@ -228,7 +229,7 @@ fn list_of(lists: &[Vec<u8>; 3], kind: u32) -> Result<&Vec<u8>, Refusal> {
     })
 }
 
-/// Fields of the context by selection bit.
+/// The fields of the context for each selection bit.
 const SELECTED: &[(Field, &[Field])] = {
     use modify_nic_vport_context_in as select;
     use nic_vport_context as context;
@@ -381,7 +382,8 @@ pub(super) fn query_vport_counter<B: Bus>(
     Ok(())
 }
 
-/// Replies to a MAD like an agent without attributes: drivers get all data of a port by commands.
+/// Replies to a MAD as an agent without attributes would: drivers get all port data through
+/// commands.
 pub(super) fn mad_ifc<B: Bus>(
     _function: &mut Function<B>,
     input: &[u8],
@@ -397,13 +399,13 @@ pub(super) fn mad_ifc<B: Bus>(
     Ok(())
 }
 
-/// Offsets of a MAD's method and status, and their values in the reply.
+/// Offsets of a MAD's method and status; values for the reply.
 const MAD_METHOD: usize = 3;
 const MAD_STATUS: usize = 4;
 const MAD_REPLY: u8 = 0x81;
 const MAD_UNSUPPORTED: u16 = 0x000c;
 
-/// Turns a MAD into the reply that its method or attribute is not supported.
+/// Turns a MAD into a reply that reports its method or attribute as not supported.
 fn set_unsupported(mad: &mut [u8]) {
     put(mad, MAD_METHOD, &[MAD_REPLY]);
     put(mad, MAD_STATUS, &MAD_UNSUPPORTED.to_be_bytes());

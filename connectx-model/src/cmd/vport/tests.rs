@@ -167,7 +167,7 @@ fn lists_of_addresses_are_kept_by_kind() {
     };
     let multicast = driver.ok(&set(input(QUERY_NIC, 0x10), 0x0c, 1 << 24), 0x110 + 16);
     assert_eq!((size(&multicast), &multicast[0x110..]), (2, &request[0x200..]));
-    // Without room for the list, only its length is reported.
+    // Without space for the list, only the list's length is reported.
     assert_eq!(size(&driver.ok(&set(input(QUERY_NIC, 0x10), 0x0c, 1 << 24), 0x110)), 2);
     assert_eq!(size(&driver.ok(&input(QUERY_NIC, 0x10), 0x110)), 0);
     driver.refused(&set(input(QUERY_NIC, 0x10), 0x0c, 3 << 24), 0x110, Rule::CommandParameter);

@@ -1,5 +1,5 @@
 //! Compressed completions: a block holds several completions and spans as many slots, but the
-//! device writes only few of them.
+//! device writes only a few of them.
 //!
 //! ```text
 //! slot       0       1        2 … 7   8           9 … 15   16          17 …
@@ -7,15 +7,16 @@
 //!                    0 … 7            8 … 15               16 … 23
 //! ```
 //! The title is the first completion, with the number of completions as its byte count and
-//! [`COMPRESSED`] as its format. Each of the others is a mini entry of 8 bytes; its remaining
+//! [`COMPRESSED`] as its format. Each other completion is an 8-byte mini entry; its remaining
 //! fields equal the title's. The device writes the title last and leaves the other slots as they
-//! were a turn ago. The driver rewrites the owner bits of all slots of the block before it returns
-//! them, because the old bits would be valid again in the next turn.
+//! were in the previous round. The driver rewrites the owner bits of all slots in the block before
+//! it returns them, because the old bits would be valid again in the next round.
 //!
 //! The manual does not define when a device closes a block (`cqe_compression_timeout`). The model
 //! closes it at the end of the call that produced its completions: a store to a register or the
-//! passage of time. It closes earlier at the maximum number, or before a completion that does not
-//! fit. Receives in a block have consecutive positions, because their mini entries lack a position.
+//! passage of time. A block closes earlier when it has the maximum number of completions, or before
+//! a completion that does not fit. Receives in a block have consecutive positions, because their
+//! mini entries lack a position.
 //!
 //! # References
 //! PRM, "CQE compression"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_rx.c`
@@ -36,11 +37,11 @@ use crate::refusal::{Refusal, Status};
 use crate::state::compression::{Compression, MiniFormat, is_success};
 use crate::trace::format;
 
-/// Format of a title.
+/// The format of a title entry.
 pub(crate) const COMPRESSED: u32 = 3;
-/// Mini entries in a slot.
+/// Number of mini entries in a slot.
 pub(crate) const MINIS: usize = 8;
-/// Opcode of an entry not written by the device.
+/// Opcode of an entry the device has not written.
 const INVALID: u8 = 15;
 
 impl Compression {
@@ -79,11 +80,11 @@ impl Compression {
 }
 
 impl<B: Bus> Core<B> {
-    /// Adds a completion to the open block of a queue with compression, or closes the block if it
-    /// does not fit. Returns whether it was added.
+    /// Adds a completion to the open block of a queue with compression, or closes the block if the
+    /// completion does not fit. Returns whether the completion was added.
     ///
     /// # Errors
-    /// [`CqFull`] if memory cannot be written, after a complaint.
+    /// [`CqFull`], after a complaint, if memory cannot be written.
     pub(super) fn keep(&mut self, cqn: u32, entry: &[u8; 64], data: &[u8]) -> Result<bool, CqFull> {
         let fits =
             |compression: &Compression| data.is_empty() && is_success(entry) && compression.follows(entry);
@@ -117,10 +118,10 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Writes the open block of a queue, then raises the event if the queue is armed for it.
+    /// Writes the open block of a queue, then raises the event if the queue is armed for this.
     ///
     /// # Errors
-    /// [`CqFull`] if memory cannot be written, after a complaint.
+    /// [`CqFull`], after a complaint, if memory cannot be written.
     pub(crate) fn close(&mut self, cqn: u32) -> Result<(), CqFull> {
         let Some(compression) = self.cqs.get_mut(&cqn).and_then(|cq| cq.compression.as_mut()) else {
             return Ok(());
@@ -143,7 +144,7 @@ impl<B: Bus> Core<B> {
         Ok(())
     }
 
-    /// Writes a block at the producer index, its title last.
+    /// Writes a block at the producer index, with the title last.
     fn put_block(&mut self, cqn: u32, block: &mut [[u8; 64]]) -> Result<(), CqFull> {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return Err(CqFull) };
         let (first, count) = (cq.producer, block.len() as u32);
@@ -156,8 +157,8 @@ impl<B: Bus> Core<B> {
             .zip(0u32..)
             .map(|(part, number)| {
                 let at = first.wrapping_add(if number == 0 { 1 } else { number * MINIS as u32 });
-                // The bytes behind the last mini entry are undefined. These would look like a
-                // completion in the next turn if a driver left them.
+                // The bytes behind the last mini entry are undefined. These bytes would look like a
+                // completion in the next round if a driver left them.
                 let mut array = [(at >> cq.log_size & 1 ^ 1) as u8; 64];
                 for (place, entry) in array.chunks_exact_mut(mini_cqe::SIZE).zip(part) {
                     place.copy_from_slice(&compression.mini(entry));
@@ -191,8 +192,8 @@ impl<B: Bus> Core<B> {
         Ok(())
     }
 
-    /// Complains of slots of blocks, returned up to `consumer`, whose owner bits would make them
-    /// completions in the next turn.
+    /// Complains about slots in blocks, returned up to `consumer`, whose owner bits would turn them
+    /// into completions in the next round.
     pub(super) fn check_owners(&mut self, cqn: u32, consumer: u32) {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
         let unread = cq.pending(consumer);

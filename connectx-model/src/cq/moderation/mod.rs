@@ -7,12 +7,12 @@
 //!     └─────────────────────┴──────────────────────────────────┘ CQ_MAX_COUNT are held,
 //!                                                                or the time: one event
 //! ```
-//! A completion counts if it would raise the event without moderation. The event is raised at the
-//! latest `CQ_PERIOD` microseconds after the first of them.
+//! A completion counts if it would raise the event without moderation. The event is raised at most
+//! `CQ_PERIOD` microseconds after the first such completion.
 //!
 //! The manual leaves three points open. In this model, the period of an idle queue begins with the
-//! first completion. An arm counts unread completions from before it, and keeps the time of those
-//! that remain unread. A change applies to the next completion.
+//! first completion. Arming counts earlier completions that are still unread, and keeps their
+//! deadline. A change applies to the next completion.
 //!
 //! # References
 //! PRM, "completion queue context" (`cq_period`, `cq_max_count`); `ibv_modify_cq(3)`; Linux
@@ -23,8 +23,7 @@ use crate::function::Core;
 use crate::state::cq::Cq;
 
 impl<B: Bus> Core<B> {
-    /// Counts completions that would raise an event. Returns whether moderation delays their
-    /// event.
+    /// Counts completions that would raise an event. Returns whether moderation delays the event.
     pub(super) fn hold(&mut self, cqn: u32, completions: u32) -> bool {
         let now = self.now;
         let Some(cq) = self.cqs.get_mut(&cqn) else { return false };

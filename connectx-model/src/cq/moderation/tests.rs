@@ -1,4 +1,4 @@
-//! Delayed events: counts, periods, arms, solicited completions, changes.
+//! Delayed events: counts, periods, arming, solicited completions, changes.
 
 use crate::cmd::bench::naming;
 use crate::cq::tests::{send, write};
@@ -7,7 +7,7 @@ use crate::layout::cq::{cqc, modify_cq_in};
 use crate::qp::tests::{Bed, Cq, Memory, Pair, Shape};
 use crate::testing::input;
 
-/// A completion queue of 16 entries, and connected queue pairs that complete there.
+/// A completion queue with 16 entries, and connected queue pairs that complete to it.
 struct Rig {
     bed: Bed,
     cq: Cq,
@@ -31,7 +31,7 @@ impl Rig {
         Self { bed, cq, one, two, memory }
     }
 
-    /// Completes writes; returns the number of events.
+    /// Completes `count` writes and returns the number of events.
     fn write(&mut self, count: u32) -> usize {
         for _ in 0..count {
             write(&mut self.bed, &mut self.one, &self.memory);
@@ -39,13 +39,13 @@ impl Rig {
         self.bed.completion_events(0)
     }
 
-    /// Completes a receive; returns the number of events.
+    /// Completes a receive and returns the number of events.
     fn receive(&mut self, solicited: bool) -> usize {
         send(&mut self.bed, &mut self.one, &mut self.two, solicited);
         self.bed.completion_events(0)
     }
 
-    /// Arms the queue; returns the number of events.
+    /// Arms the queue and returns the number of events.
     fn arm(&mut self, solicited: bool) -> usize {
         self.bed.arm(&self.cq, solicited);
         self.bed.completion_events(0)
@@ -75,7 +75,7 @@ impl Rig {
     }
 }
 
-/// Longer than any period: 12 bits of microseconds.
+/// Longer than any period, in nanoseconds: a period has 12 bits of microseconds.
 const LONG: u64 = 5_000_000;
 
 #[test]

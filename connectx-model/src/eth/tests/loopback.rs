@@ -1,4 +1,4 @@
-//! Frames from a function to itself.
+//! Frames a function sends to itself.
 
 use super::*;
 use crate::layout::vport::{modify_nic_vport_context_in as modify, nic_vport_context};
@@ -7,7 +7,7 @@ use crate::state::eth::Traffic;
 const GROUP: [u8; 6] = [1, 0x50, 0x56, 0x19, 0x20, 0xa7];
 const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// Returns a host with receives, whose TIR and sends have separate transport domains.
+/// Returns a host with posted receives, whose TIR and send queue have separate transport domains.
 fn host() -> Host {
     let mut one = Host::new(0);
     let other = one.make(Input::new(0x816, &mkey::alloc_transport_domain_in::TABLE));
@@ -17,7 +17,7 @@ fn host() -> Host {
     one
 }
 
-/// Sends a frame to this address. Returns whether it comes back and whether it leaves.
+/// Sends a frame to this address. Returns whether the frame is looped back and whether it leaves.
 fn sent(one: &mut Host, to: [u8; 6]) -> (bool, bool) {
     one.post(one.send(&frame(to, 100)));
     let leaves = std::iter::from_fn(|| one.function.next_frame()).count() == 1;
@@ -38,7 +38,7 @@ fn disable(one: &mut Host, groups: bool, unicast: bool) {
     );
 }
 
-/// Enables frames of the TIR's transport domain.
+/// Lets the TIR receive frames from its own transport domain.
 fn hear_own_domain(one: &mut Host, bits: u32) {
     let tirn = one.tirn;
     one.make(

@@ -1,11 +1,11 @@
-//! Rates of send queues.
+//! Send queue rates.
 
 use roce::engine::Time;
 
 use super::*;
 use crate::caps::{PACING_RATES, PACING_TABLE};
 
-/// Bytes of a frame that, with its check sequence, takes 8 ms at 1 Mbit/s.
+/// Length of a frame that, with its check sequence, takes 8 ms at 1 Mbit/s.
 const FRAME: usize = 996;
 const TAKES: u64 = 8_000_000;
 
@@ -36,7 +36,7 @@ fn completions(one: &mut Host) -> usize {
     std::iter::from_fn(|| one.completion(0)).count()
 }
 
-/// Returns the number of frames that leave at this time.
+/// Returns the number of frames that have left by this time.
 fn leave(one: &mut Host, now: Time) -> usize {
     one.function.core.now = now;
     std::iter::from_fn(|| one.function.next_frame()).count()

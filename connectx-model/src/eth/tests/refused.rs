@@ -1,4 +1,4 @@
-//! Rejections of commands, and the order of destruction.
+//! Rejections of commands and the order of destruction.
 
 use super::*;
 use crate::layout::hca;
@@ -111,7 +111,8 @@ fn entries_and_groups_stay_inside_of_their_tables_and_lead_upwards() {
     assert_eq!(one.refused(entry(4, tir)), Rule::CommandBusy);
 }
 
-/// Returns an entry with this many destinations at the TIR and references to a counter.
+/// Returns an entry with this many destinations, all of them the TIR, and this many references to a
+/// counter.
 fn wide_entry(one: &Host, index: u32, destinations: u32, counters: u32, counter: u32) -> Input {
     let tir = 2 << 24 | one.tirn;
     let group = *one.function.core.eth.steering.tables[&one.table].groups.keys().next().unwrap();
@@ -214,7 +215,7 @@ fn resources_of_ethernet_queues_are_not_freed() {
     rqc::COUNTER_SET_ID.set(commands::modify_rq_in::CTX.bytes_mut(&mut modify.0), counter);
     one.make(modify);
     let (uar, pd) = (one.uar, one.pd);
-    // Event queues of the harness use the same UAR page.
+    // The harness's event queues use the same UAR page.
     one.function.core.eqs.clear();
     let give_back = || {
         [
@@ -224,7 +225,7 @@ fn resources_of_ethernet_queues_are_not_freed() {
                 .set(hca::dealloc_q_counter_in::COUNTER_SET_ID, counter),
         ]
     };
-    // The key of the domain is destroyed first, so that only the queues use the domain.
+    // The domain's key is destroyed first, so that only the queues use the domain.
     let key =
         Input::new(0x202, &mkey::destroy_mkey_in::TABLE).set(mkey::destroy_mkey_in::MKEY_INDEX, one.key >> 8);
     one.make(key);

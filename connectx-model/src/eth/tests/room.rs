@@ -1,13 +1,13 @@
-//! Limits: the number of frames that a function builds at a time, and their length.
+//! Limits: how many frames a function builds at a time, and how long they may be.
 
 use super::*;
 use crate::state::eth::MAX_OUTGOING;
 
-/// Number of segments of the large send of [`large`].
+/// Number of segments in the large send of [`large`].
 const SEGMENTS: usize = 4096;
 const BLOCKS: u16 = 2;
 
-/// Returns a send of 64 KiB in segments of 16 bytes.
+/// Returns a 64 KiB send in 16-byte segments.
 fn large(one: &Host) -> Vec<u8> {
     let mut header = frame(PEER, 14);
     header[12..14].copy_from_slice(&[8, 0]);
@@ -31,7 +31,7 @@ fn large(one: &Host) -> Vec<u8> {
 }
 
 /// Posts large sends one at a time until the queue must wait. Returns their number, including the
-/// waiting one.
+/// one that waits.
 fn fill(one: &mut Host) -> usize {
     for posted in 1..100 {
         one.post(large(one));
@@ -77,7 +77,7 @@ fn a_ring_costs_no_more_when_nothing_is_to_leave() {
     let mut one = Host::new(0);
     one.function.core.set_port_enabled(false);
     one.function.core.eth.burst = MAX_OUTGOING - 1;
-    // Each doorbell has the full budget again.
+    // Each doorbell starts with a full budget.
     one.post(large(&one));
     assert_eq!(completions(&mut one), 1);
     assert!(one.function.core.eth.burst > SEGMENTS * MIN_FRAME_COST);

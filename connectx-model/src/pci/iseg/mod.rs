@@ -1,6 +1,6 @@
 //! The initialisation segment, the registers at the start of BAR 0.
 //!
-//! Invariant: the timer and the health counter depend only on the time passed by the caller.
+//! Invariant: the timer and the health counter depend only on the time the caller passes.
 //!
 //! # References
 //! PRM, "initialization segment"; Linux `struct mlx5_init_seg`
@@ -14,7 +14,8 @@ use crate::layout::{dword, put};
 use crate::state::iseg::{INTERFACE_DISABLED, INTERFACE_RESET, NIC_INTERFACE};
 
 impl<B: Bus> Function<B> {
-    /// Reads registers: aligned dwords, or aligned bytes and halves of the health buffer's dwords.
+    /// Reads registers: aligned dwords, or aligned bytes and 16-bit halves of the dwords in the
+    /// health buffer.
     pub(crate) fn iseg_read(&mut self, offset: u64, into: &mut [u8]) {
         into.fill(0);
         let aligned = matches!(into.len(), 1 | 2 | 4 | 8) && offset.is_multiple_of(into.len() as u64);
@@ -44,7 +45,7 @@ impl<B: Bus> Function<B> {
     /// Writes a register.
     pub(crate) fn iseg_write(&mut self, offset: u64, from: &[u8]) {
         let offset = offset as usize;
-        // A store of 8 bytes covers two registers.
+        // An 8-byte store covers two registers.
         let dwords = from.len() / 4;
         if !offset.is_multiple_of(4)
             || !from.len().is_multiple_of(4)

@@ -1,4 +1,4 @@
-//! User access regions, the pages of doorbells.
+//! User access regions (UARs): the pages of doorbell registers.
 //!
 //! | offset | bytes | register |
 //! |---|---|---|
@@ -9,13 +9,13 @@
 //! An 8-byte store to the start of a half is a plain doorbell or the beginning of a BlueFlame
 //! block. The store itself does not show which, and nothing follows a plain doorbell. The model
 //! therefore rings at once, with the work request in the queue, and compares the rest of the half
-//! with it. A difference breaks a rule, but too late to ignore the store: the queue pair enters the
-//! error state.
+//! with that work request. A difference breaks a rule, but too late to ignore the store: the queue
+//! pair enters the error state.
 //!
 //! Only a NOP is held for its continuation, for at most [`HOLD`]. Drivers detect write combining
 //! with NOPs whose BlueFlame copy differs from the one in the queue. A held NOP rings at the next
-//! access to the page that does not continue it, at an access to the command interface, or when the
-//! time has passed.
+//! access to the page that does not continue the NOP, at an access to the command interface, or
+//! when the time is over.
 //!
 //! # References
 //! PRM, "UAR page format", "BlueFlame"; Linux `mlx5_ib_test_wc`
@@ -32,32 +32,32 @@ use crate::qp::request::opcode;
 use crate::state::uar::Register;
 use crate::trace::format;
 
-/// Time to hold a NOP for the rest of its block, in nanoseconds. An emulator needs some
-/// microseconds per store, but much longer on a busy machine. Linux waits up to 100 ms for the
+/// The time for which a NOP is held for the rest of its block, in nanoseconds. An emulator needs
+/// some microseconds per store, but much longer on a busy machine. Linux waits up to 100 ms for the
 /// completion.
 pub(crate) const HOLD: u64 = 30_000_000;
 
-/// Arms a completion queue.
+/// Offset of the register that arms a completion queue.
 const CQ_ARM: u64 = 0x20;
-/// An event queue's consumer index; arms the queue.
+/// Offset of the register that takes an event queue's consumer index and arms the queue.
 const EQ_ARM: u64 = 0x40;
-/// An event queue's consumer index.
+/// Offset of the register that takes an event queue's consumer index without arming the queue.
 const EQ_UPDATE: u64 = 0x48;
 /// Offset of the doorbell registers.
 pub(crate) const BLUE_FLAME: u64 = 0x800;
-/// Size of a register in bytes: two halves.
+/// Size of a register in bytes, including both halves.
 const REGISTER_SIZE: u64 = 512;
 pub(crate) const HALF_SIZE: u64 = REGISTER_SIZE / 2;
 /// Size of a doorbell in bytes.
 const DOORBELL_SIZE: usize = 8;
 
 impl<B: Bus> Function<B> {
-    /// Handles a store into BAR 0 behind the initialisation segment.
+    /// Handles a store to the part of BAR 0 after the initialisation segment.
     pub(crate) fn uar_write(&mut self, offset: u64, from: &[u8]) {
         let Ok(uar) = u32::try_from(offset / UAR_SIZE) else { return };
         let register = offset % UAR_SIZE;
         if self.core.iseg.was_reset() {
-            // A netdev sends until it is taken down; these sends are lost.
+            // A netdev sends until it is taken down. Sends that arrive here are lost.
             return;
         }
         if !self.core.hca.uars.contains(uar) {
@@ -86,7 +86,7 @@ impl<B: Bus> Function<B> {
         self.core.log.complain(Rule::DoorbellRegister, what);
     }
 
-    /// Handles a store of 4 bytes: the first or the second half of a doorbell.
+    /// Handles a 4-byte store: the first or the second half of a doorbell.
     fn half_store(&mut self, uar: u32, register: u64, from: &[u8]) {
         let Some(bytes) = from.first_chunk::<4>() else { return };
         match self.core.uars.half_stores.remove(&uar) {
@@ -109,21 +109,21 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Complains if the second half of a doorbell in a page is missing.
+    /// Complains if a page has the first half of a doorbell but not the second.
     pub(crate) fn drop_half_store(&mut self, uar: u32) {
         if let Some((first, _)) = self.core.uars.half_stores.remove(&uar) {
             self.core.alone(uar, first);
         }
     }
 
-    /// Complains of every doorbell whose second half is missing, before the pages disappear.
+    /// Complains about every doorbell whose second half is missing, before the pages disappear.
     pub(crate) fn drop_half_stores(&mut self) {
         for (uar, (first, _)) in std::mem::take(&mut self.core.uars.half_stores) {
             self.core.alone(uar, first);
         }
     }
 
-    /// Handles an aligned store of 8 bytes.
+    /// Handles an aligned 8-byte store.
     fn store(&mut self, uar: u32, register: u64, bytes: &[u8]) {
         if register < BLUE_FLAME {
             self.release(Some(uar));
@@ -180,8 +180,8 @@ impl<B: Bus> Function<B> {
         self.core.uars.registers.insert((uar, number), register);
     }
 
-    /// Returns whether the halves of a register alternate, over all stores or over the stores of
-    /// one queue pair.
+    /// Returns whether a store alternates the halves of a register, either over all stores or over
+    /// those of one queue pair.
     fn takes_turns(&mut self, uar: u32, number: u64, half: u64, before: Option<u64>, qpn: u32) -> bool {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return true };
         let own = qp.run.send.half.replace(half as u32);
@@ -216,7 +216,7 @@ impl<B: Bus> Function<B> {
             return;
         }
         register.held_until = register.held_until.map(|_| self.core.now + HOLD);
-        // The last block is padded with the bytes in the queue.
+        // The last block is padded with the bytes that follow in the queue.
         let fetched = register.fetched.get(at..).unwrap_or_default();
         let differs = fetched.iter().zip(bytes).any(|(fetched, stored)| fetched != stored);
         let complete = register.stored.len() >= register.whole;
@@ -242,12 +242,12 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Rings held NOPs of one page or of all.
+    /// Rings the held NOPs of one page, or of all pages.
     pub(crate) fn release(&mut self, uar: Option<u32>) {
         self.release_if(|page, _| uar.is_none_or(|uar| uar == page));
     }
 
-    /// Rings NOPs that are due.
+    /// Rings the held NOPs that are due.
     pub(crate) fn release_due(&mut self) {
         let now = self.core.now;
         self.release_if(|_, until| until <= now);
@@ -278,7 +278,7 @@ impl<B: Bus> Function<B> {
 }
 
 impl<B: Bus> Core<B> {
-    /// Complains of the first half of a doorbell without the second.
+    /// Complains about the first half of a doorbell without the second.
     fn alone(&mut self, uar: u32, register: u64) {
         let what = format!("4 bytes at {register:#x} of UAR {uar:#x}, and no others at {:#x}", register + 4);
         self.log.complain(Rule::DoorbellHalf, what);

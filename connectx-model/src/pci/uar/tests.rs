@@ -1,4 +1,4 @@
-//! Stores into UAR pages: sizes, halves, BlueFlame.
+//! Stores to UAR pages: sizes, halves, BlueFlame.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,8 @@ fn write(bed: &Bed, pair: &Pair, memory: &Memory, bytes: &[u8]) -> Vec<u8> {
     bed.begin(pair, opcode::WRITE).remote(memory.va, memory.key).inline(bytes).done()
 }
 
-/// Stores 64-byte blocks through BlueFlame, 8 bytes at a time, and stops after `stores` of them.
+/// Stores a work request through BlueFlame in 64-byte blocks, 8 bytes at a time, and stops after
+/// `stores` stores.
 fn blue_flame(bed: &mut Bed, uar: u32, register: u64, wqe: &[u8], stores: usize) {
     let mut block = wqe.to_vec();
     block.resize(wqe.len().next_multiple_of(64), 0xaa);
@@ -102,8 +103,8 @@ fn only_a_work_request_that_was_posted_alone_is_stored_through_blue_flame() {
 #[test]
 fn a_nop_is_taken_from_blue_flame_where_its_copy_differs() {
     let (mut bed, mut cq, mut one, _, uar) = bed();
-    // As when drivers probe write combining: the request in the queue is unsignalled, its copy is
-    // signalled.
+    // As when drivers probe write combining: the request in the queue is unsignalled, and its copy
+    // is signalled.
     for n in 0..4u16 {
         let quiet = bed.begin(&one, opcode::NOP).set(ctrl::CE, 0).done();
         let mut loud = quiet.clone();
@@ -126,13 +127,13 @@ fn a_nop_that_only_rings_is_taken_from_the_queue_soon() {
     assert_eq!(bed.fabric.deadline(), Some(bed.now + HOLD));
     bed.pass(HOLD);
     assert_eq!(bed.drain(&mut cq), [(0, 0)]);
-    // The next doorbell rings the held NOP first, so that the order remains.
+    // The next doorbell rings the held NOP first, which preserves the order.
     for _ in 0..2 {
         let nop = bed.nop(&one);
         bed.post(&mut one, &nop);
     }
     assert_eq!(bed.drain(&mut cq), [(0, 1)]);
-    // A command rings it too.
+    // A command also rings it.
     bed.fabric.bar_write(0, crate::config::BAR0, 0x18, &[0; 4], bed.now);
     assert_eq!(bed.drain(&mut cq), [(0, 2)]);
 }
@@ -166,7 +167,7 @@ fn halves_take_turns() {
 fn queue_pairs_that_share_a_register_may_each_take_turns() {
     let (mut bed, cq, mut one, memory, _) = bed();
     let (mut other, _) = bed.connected([&cq, &cq], &Shape::default());
-    // The order used by kernels.
+    // The order that kernels use.
     for turn in 0..6 {
         let pair = if turn % 3 == 0 { &mut one } else { &mut other };
         let wqe = write(&bed, pair, &memory, b"x");
@@ -179,7 +180,7 @@ fn queue_pairs_that_share_a_register_may_each_take_turns() {
 fn queue_pairs_that_share_a_register_may_take_turns_all_together() {
     let (mut bed, cq, mut one, memory, _) = bed();
     let (mut other, _) = bed.connected([&cq, &cq], &Shape::default());
-    // The order used by user space.
+    // The order that user space uses.
     for turn in 0..6 {
         let pair = if turn % 3 == 0 { &mut one } else { &mut other };
         pair.half = turn % 2;
@@ -280,8 +281,8 @@ fn stores_to_no_register_or_of_no_size_are_complained_of() {
     assert_eq!(bed.rules(), [Rule::DoorbellUar]);
 }
 
-/// Rules that may be broken by stores of random bytes, work requests and doorbell records into a
-/// UAR page. None concerns commands, memory or the initialisation segment.
+/// The rules that random stores to a UAR page, random work requests and random doorbell records may
+/// break. None of these rules concerns commands, memory or the initialisation segment.
 const MAY_BREAK: &[Rule] = &[
     Rule::DoorbellStale,
     Rule::BlueFlameContent,
@@ -304,8 +305,8 @@ const MAY_BREAK: &[Rule] = &[
     Rule::CqOverrun,
 ];
 
-/// Rules that so many random stores are certain to break, because no code consumes events or
-/// completions or keeps any order.
+/// The rules that so many random stores are certain to break, because no code consumes events or
+/// completions, or keeps any order.
 const DO_BREAK: &[Rule] = &[
     Rule::DoorbellRegister,
     Rule::DoorbellHalf,
@@ -343,7 +344,7 @@ fn random_stores_do_no_harm() {
         bed.put(&mut one, &wqe);
         bed.poke(0, one.record + 4, &(next() as u32 & 0x1f).to_be_bytes());
         bed.poke(0, one.record, &(next() as u32 & 0xff).to_be_bytes());
-        // Usually at the start of a half, where a doorbell rings.
+        // Usually, the store goes to the start of a half, where a doorbell rings.
         let register = if next() % 4 == 0 { next() % 0x800 / 8 * 8 } else { next() % 8 * HALF_SIZE };
         bed.store(0, uar, BLUE_FLAME + register, &wqe[..8]);
         // A doorbell of the completion queue, or a store anywhere.

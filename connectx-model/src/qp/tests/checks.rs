@@ -1,4 +1,4 @@
-//! Checks in changes of memory keys that drivers do not request.
+//! UMR checks that no driver requests.
 
 use super::umr::{BIND_ERROR, FREE, KEY, QPN, Umr, bed, lender, outcome};
 use super::*;
@@ -18,9 +18,9 @@ fn checks_that_drivers_do_not_request_are_reported() {
         Umr::new(FREE).context(mkc::FREE, 1)
     }
     let reported: [Make; 4] = [
-        // An invalidation of a key that must be valid.
+        // An invalidation with a check for a valid key.
         |bed, one, memory, _| free().control(umr_ctrl::CHECK_FREE, 2).wqe(bed, one, memory.key, &[]),
-        // A registration without a check, and with the opposite one.
+        // A registration without a check, and one with the opposite check.
         |bed, one, _, key| {
             let umr = lender(key, 0, 2).control(umr_ctrl::KLM_OCTOWORDS, 4);
             umr.control(umr_ctrl::CHECK_FREE, 0).wqe(bed, one, key, &[0; 64])
@@ -29,7 +29,7 @@ fn checks_that_drivers_do_not_request_are_reported() {
             let umr = lender(memory.key, memory.va, PAGE);
             umr.control(umr_ctrl::CHECK_FREE, 2).wqe(bed, one, memory.key, &[])
         },
-        // A change with a check of the queue pair.
+        // A change that checks the queue pair.
         |bed, one, memory, _| {
             let umr = Umr::new(1 << 17).context(mkc::LR, 1).control(umr_ctrl::CHECK_QPN, 1);
             umr.wqe(bed, one, memory.key, &[])
@@ -41,7 +41,7 @@ fn checks_that_drivers_do_not_request_are_reported() {
     let contradictory: Make =
         |bed, one, memory, _| free().control(umr_ctrl::CHECK_FREE, 1).wqe(bed, one, memory.key, &[]);
     assert_eq!(made(contradictory), (vec![Rule::UmrForm], BIND_ERROR));
-    // libmlx5's and the kernel's invalidations.
+    // The invalidations of libmlx5 and of the kernel.
     let silent: [Make; 2] = [
         |bed, one, memory, _| free().wqe(bed, one, memory.key, &[]),
         |bed, one, memory, _| {

@@ -1,11 +1,11 @@
-//! Fences after changes of keys.
+//! Fences after changes to keys.
 
 use super::umr::{FREE, Umr, bed, fast_key, lend};
 use super::windows::{Change, window};
 use super::*;
 
-/// Posts a change of a key and, with this fence mode, a work request after it, by one doorbell or
-/// two. Returns the broken rules.
+/// Posts a change to a key, followed by a work request with this fence mode, with one doorbell or
+/// with two. Returns the rules that were broken.
 fn behind(change: impl FnOnce(&mut Bed, &Pair, &Memory) -> Vec<u8>, fence: u32, together: bool) -> Vec<Rule> {
     let (mut bed, mut cq, mut one, _, memory, _) = bed();
     let change = change(&mut bed, &one, &memory);
@@ -72,7 +72,7 @@ fn the_linux_drivers_invalidation_needs_no_fence_after_it() {
 fn only_the_next_work_request_needs_a_fence() {
     let (mut bed, mut cq, mut one, _, memory, _) = bed();
     for fence in [0u32, 1] {
-        // A change after a change also needs one.
+        // A second change after a change needs a fence too.
         let mut wqe = bind(&mut bed, &one, &memory);
         ctrl::FM.set(&mut wqe, fence);
         bed.post(&mut one, &wqe);
@@ -111,7 +111,7 @@ fn the_first_work_request_after_a_reset_needs_no_fence() {
 fn a_work_request_that_is_flushed_takes_the_fence() {
     for flushed in [false, true] {
         let (mut bed, mut cq, mut one, _, memory) = sends::bed(UC);
-        // Conflicting checks.
+        // The checks conflict.
         let key = fast_key(&mut bed, 4);
         let mut broken = lend(&bed, &one, key, 0, memory.address);
         broken[16] = 0x60;

@@ -7,7 +7,7 @@ use super::*;
 
 const DATAGRAMS: Shape = Shape { service: UD, log_sq: 4, log_rq: 2, log_stride: 6, more: &[] };
 
-/// Sends a datagram with this destination. Returns the broken rules.
+/// Sends a datagram to this destination. Returns the rules that were broken.
 fn sent(bed: &mut Bed, from: &mut Pair, to: &Pair, gid: &Gid, mac: [u8; 6]) -> Vec<Rule> {
     let mut vector = bed.vector(to);
     datagram::RGID.bytes_mut(&mut vector).copy_from_slice(gid);

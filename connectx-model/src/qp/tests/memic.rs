@@ -1,4 +1,4 @@
-//! Device memory as source and target of work requests.
+//! Device memory as the source and the target of work requests.
 
 use super::sends::bed;
 use super::*;
@@ -6,7 +6,7 @@ use crate::config::MEMIC_START;
 use crate::layout::memic::{alloc_memic_in, alloc_memic_out};
 use crate::testing::memic_key;
 
-/// Returns an area of 4096 bytes of device memory and a key for all but its first 64.
+/// Returns a 4096-byte area of device memory and a key for all of it except the first 64 bytes.
 fn area(bed: &mut Bed, rights: &[Field]) -> (u64, u32) {
     let mut request = input(0x205, alloc_memic_in::SIZE);
     alloc_memic_in::RANGE_START_ADDR.set(&mut request, MEMIC_START);

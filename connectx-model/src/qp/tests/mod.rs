@@ -1,7 +1,7 @@
-//! The data path on plain memory: work requests in, completions out.
+//! Tests of the data path on plain memory, from work requests to completions.
 //!
-//! [`Bed`] is one or two connected functions and their driver's memory. It executes both right and
-//! wrong requests.
+//! [`Bed`] is one or two connected functions and their driver's memory. It executes both valid and
+//! invalid requests.
 
 mod checks;
 mod errors;
@@ -40,7 +40,7 @@ use crate::qp::request::opcode;
 use crate::testing::{Host, PAGE, input};
 use crate::trace::Trace;
 
-/// Functions and their driver's memory.
+/// Functions and the memory of their drivers.
 pub(crate) struct Bed {
     pub(crate) fabric: Fabric<PlainBus>,
     pub(crate) hosts: Vec<Host>,
@@ -48,7 +48,7 @@ pub(crate) struct Bed {
     pub(crate) now: Time,
 }
 
-/// A completion queue, from its driver's side.
+/// A completion queue from its driver's point of view.
 #[derive(Clone, Debug)]
 pub(crate) struct Cq {
     pub(crate) function: usize,
@@ -61,7 +61,7 @@ pub(crate) struct Cq {
     pub(crate) sequence: u32,
 }
 
-/// A queue pair, from its driver's side.
+/// A queue pair from its driver's point of view.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
     pub(crate) function: usize,
@@ -74,7 +74,7 @@ pub(crate) struct Pair {
     pub(crate) head: u16,
     pub(crate) recv_head: u16,
     pub(crate) half: u64,
-    /// First bytes of the last work request.
+    /// First 8 bytes of the last work request, for the doorbell.
     pub(crate) last: Vec<u8>,
     /// Whether [`Bed::begin`] sets a small fence, because the last work request was a UMR.
     pub(crate) fences: bool,
@@ -84,13 +84,13 @@ pub(crate) struct Pair {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub(crate) key: u32,
-    /// Start address in work requests.
+    /// Start address for use in work requests.
     pub(crate) va: u64,
     /// Guest-physical start address.
     pub(crate) address: u64,
 }
 
-/// Parameters of a queue pair.
+/// The parameters of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) service: u32,
@@ -115,12 +115,12 @@ impl Default for Shape {
     }
 }
 
-/// Returns opcode and work request position of a completion.
+/// Returns the opcode and the work request position in a completion.
 pub(crate) fn brief(entry: &[u8; 64]) -> (u32, u32) {
     (cqe::OPCODE.get32(entry), cqe::WQE_COUNTER.get32(entry))
 }
 
-/// Returns opcode and syndrome of an error completion.
+/// Returns the opcode and the syndrome in an error completion.
 pub(crate) fn error(entry: &[u8; 64]) -> (u32, u32) {
     (error_cqe::OPCODE.get32(entry), error_cqe::SYNDROME.get32(entry))
 }
@@ -194,7 +194,7 @@ impl Bed {
         self.fabric.bar_write(function, BAR0, offset, bytes, self.now);
     }
 
-    /// Advances time, stopping at each deadline.
+    /// Advances time and stops at each deadline on the way.
     pub(crate) fn pass(&mut self, nanoseconds: u64) {
         let end = self.now + nanoseconds;
         for _ in 0..10_000 {
@@ -222,7 +222,7 @@ impl Bed {
         self.bus(function).write(address, bytes).unwrap();
     }
 
-    /// Returns the address of a new buffer and its page list.
+    /// Returns the address and the page list of a new buffer.
     fn pages(&mut self, function: usize, bytes: u64) -> (u64, Vec<u8>) {
         let count = bytes.div_ceil(PAGE).max(1);
         let first = self.hosts[function].alloc(count);
@@ -271,7 +271,7 @@ impl Bed {
         Some(entry)
     }
 
-    /// Returns the next completion and leaves it in the queue.
+    /// Returns the next completion but leaves it in the queue.
     pub(crate) fn glance(&mut self, cq: &Cq) -> Option<[u8; 64]> {
         let slot = u64::from(cq.consumer) & ((1 << cq.log_size) - 1);
         let entry: [u8; 64] = self.peek(cq.function, cq.buffer + (slot + 1) * cq.entry_size - 64);
@@ -301,7 +301,7 @@ impl Bed {
         std::iter::from_fn(|| queue.next(&bus)).count()
     }
 
-    /// Returns the types of other events since the last call.
+    /// Returns the types of all other events since the last call.
     pub(crate) fn events(&mut self, function: usize) -> Vec<u32> {
         let host = &mut self.hosts[function];
         let bus = host.bus.clone();
@@ -363,7 +363,7 @@ impl Bed {
         }
     }
 
-    /// Executes a transition with these fields of the context.
+    /// Executes a transition with this context.
     #[track_caller]
     pub(crate) fn modify(&mut self, pair: &Pair, opcode: u16, context: &[u8]) {
         let mut input = input(opcode, rst2init_qp_in::SIZE);
@@ -376,7 +376,7 @@ impl Bed {
         self.modify(pair, 0x502, &Self::init_context(service));
     }
 
-    /// Returns the context of a transition from RESET to INIT.
+    /// Returns the context for a transition from RESET to INIT.
     pub(crate) fn init_context(service: u32) -> [u8; qpc::SIZE] {
         let mut context = [0; qpc::SIZE];
         qpc::PM_STATE.set(&mut context, 3u32);
@@ -392,7 +392,7 @@ impl Bed {
         context
     }
 
-    /// Fills in the path to a function's port.
+    /// Fills in the path to the port of a function.
     fn path(&self, to: usize, path: &mut [u8]) {
         let port = &self.fabric.functions[to].core.port;
         ads::VHCA_PORT_NUM.set(path, 1u32);
@@ -409,7 +409,7 @@ impl Bed {
         }
     }
 
-    /// Moves a queue pair from INIT to RTS.
+    /// Moves a queue pair from INIT to RTS, connected to another.
     pub(crate) fn connect(&mut self, pair: &Pair, service: u32, to: &Pair) {
         let mut context = [0; qpc::SIZE];
         qpc::MTU.set(&mut context, 3u32);
@@ -435,7 +435,7 @@ impl Bed {
         self.modify(pair, 0x504, &context);
     }
 
-    /// Returns two connected queue pairs, the second one of the last function.
+    /// Returns two connected queue pairs, the second of which belongs to the last function.
     pub(crate) fn connected(&mut self, cqs: [&Cq; 2], shape: &Shape) -> (Pair, Pair) {
         let one = self.pair(cqs[0], shape);
         let two = self.pair(cqs[1], shape);
@@ -446,8 +446,8 @@ impl Bed {
         (one, two)
     }
 
-    /// Executes a command whose only parameter is the pair: to the error state (0x507), to RESET
-    /// (0x50a), destruction (0x501).
+    /// Executes a command whose only parameter is the queue pair: the transition to the error state
+    /// (0x507) or to RESET (0x50a), or the destruction (0x501).
     #[track_caller]
     pub(crate) fn name(&mut self, pair: &Pair, opcode: u16) {
         let mut input = input(opcode, 16);
@@ -463,7 +463,7 @@ impl Bed {
         }
     }
 
-    /// Same as [`name`](Self::name), and drops the complaints.
+    /// Same as [`name`](Self::name), but drops the complaints.
     pub(crate) fn name_quietly(&mut self, pair: &Pair, opcode: u16) {
         let mut input = input(opcode, 16);
         rst2init_qp_in::QPN.set(&mut input, pair.qpn);
@@ -507,7 +507,7 @@ impl Bed {
         Memory { key: index << 8 | 0x42, va, address }
     }
 
-    /// Places a work request into the queue without a doorbell, at the right position even if its
+    /// Places a work request in the queue without a doorbell, at the right position even if its
     /// index is wrong.
     pub(crate) fn put(&mut self, pair: &mut Pair, wqe: &[u8]) {
         let begin = u64::from(pair.recv_slots) * pair.stride;
@@ -521,17 +521,17 @@ impl Bed {
         pair.head = pair.head.wrapping_add(wqe.len().div_ceil(64) as u16);
     }
 
-    /// Writes the doorbell record of sends.
+    /// Updates the doorbell record for sends.
     pub(crate) fn update_record(&mut self, pair: &Pair) {
         self.poke(pair.function, pair.record + 4, &u32::from(pair.head).to_be_bytes());
     }
 
-    /// Returns the offset of the next doorbell.
+    /// Returns the offset of the register half for the next doorbell.
     pub(crate) fn register(&self, pair: &Pair) -> u64 {
         BLUE_FLAME + pair.half * HALF_SIZE
     }
 
-    /// Rings for the last work request.
+    /// Rings the doorbell for the last work request.
     pub(crate) fn ring(&mut self, pair: &mut Pair) {
         self.update_record(pair);
         let (uar, register) = (self.hosts[pair.function].uar, self.register(pair));
@@ -540,7 +540,7 @@ impl Bed {
         pair.half ^= 1;
     }
 
-    /// Places a work request and rings.
+    /// Places a work request in the queue and rings.
     pub(crate) fn post(&mut self, pair: &mut Pair, wqe: &[u8]) {
         self.put(pair, wqe);
         self.ring(pair);
@@ -567,7 +567,7 @@ impl Bed {
         self.begin(pair, opcode::SEND).inline(bytes).done()
     }
 
-    /// Posts a receive into this memory.
+    /// Posts a receive with these elements.
     pub(crate) fn post_recv(&mut self, pair: &mut Pair, sges: &[(u64, u32, u32)]) {
         let slot = u64::from(pair.recv_head) & u64::from(pair.recv_slots - 1);
         let at = pair.buffer + slot * pair.stride;
@@ -576,7 +576,7 @@ impl Bed {
         self.poke(pair.function, pair.record, &u32::from(pair.recv_head).to_be_bytes());
     }
 
-    /// Returns the address vector of a queue pair.
+    /// Returns the address vector for a queue pair.
     pub(crate) fn vector(&self, to: &Pair) -> Vec<u8> {
         let mut vector = vec![0; datagram::SIZE];
         datagram::Q_KEY.set(&mut vector, QKEY);
@@ -605,7 +605,7 @@ impl Drop for Bed {
     }
 }
 
-/// Returns a receive list, with a terminator if there is room.
+/// Returns a receive list, with a terminator if there is space for one.
 pub(crate) fn list(sges: &[(u64, u32, u32)], room: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (addr, length, key) in sges {

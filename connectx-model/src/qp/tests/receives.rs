@@ -11,7 +11,7 @@ const SRQ_LIMIT_EVENT: u32 = 0x14;
 const SRQ_BROKEN_EVENT: u32 = 0x12;
 const LAST_WQE_EVENT: u32 = 0x13;
 
-/// A shared receive queue, from its driver's side: 8 entries of 64 bytes.
+/// A shared receive queue with 8 entries of 64 bytes, from its driver's point of view.
 struct Shared {
     number: u32,
     buffer: u64,
@@ -69,7 +69,7 @@ impl Shared {
         Self::new(bed, buffer, record, number)
     }
 
-    /// Posts a receive in the first free entry of the list. Returns the entry.
+    /// Posts a receive in the first free entry of the list and returns the entry.
     fn post(&mut self, bed: &Bed, memory: &Memory, offset: u64) -> u16 {
         let entry = self.head;
         let at = self.buffer + u64::from(entry) * 64;
@@ -85,7 +85,7 @@ impl Shared {
     }
 }
 
-/// Returns two connected pairs; the second and the fourth queue pair receive from one pool.
+/// Returns two connected pairs in which the second and the fourth queue pair receive from one pool.
 fn bed() -> (Bed, Cq, [Pair; 4], Shared, Memory) {
     let mut bed = Bed::ib();
     let cq = bed.cq(0, 6, 64);
@@ -132,7 +132,7 @@ fn entries_that_completed_may_be_linked_again_in_any_order() {
     for turn in 0..70_000u32 {
         sent(&mut bed, &mut a);
         let (_, entry) = brief(&bed.poll(&mut cq).unwrap());
-        // Like older providers: a freed entry is appended after the last free one.
+        // As in older providers, a freed entry is appended after the last free one.
         shared.link(&bed, tail, entry as u16);
         tail = entry as u16;
         shared.post(&bed, &memory, 0);
@@ -178,7 +178,7 @@ fn a_queue_pair_in_error_leaves_the_shared_receives_to_others() {
 
 #[test]
 fn an_entry_that_changes_before_it_completes_is_reported() {
-    // The link, the element, the terminator, and unused bytes behind it.
+    // The link, the element, the terminator, and unused bytes after it.
     let bytes = [(2, true), (3, true), (16, true), (31, true), (32, true), (47, true), (48, false)];
     for (byte, changed) in bytes {
         for entry in [1u16, 7, 8] {
@@ -221,7 +221,8 @@ fn an_element_of_length_0_in_a_shared_receive_takes_the_rest_of_a_message() {
 
 #[test]
 fn links_that_make_no_sense_are_refused() {
-    // A link out of the queue, to itself, and in a cycle that is too short.
+    // A link that leads out of the queue, a link to the entry itself, and a cycle that is too
+    // short.
     for (links, posts) in [(vec![(0, 8)], 2), (vec![(0, 0)], 2), (vec![(0, 1), (1, 0)], 3)] {
         let (mut bed, mut cq, [mut a, b, ..], mut shared, memory) = bed();
         for (from, to) in links {
@@ -270,7 +271,8 @@ fn a_counter_that_runs_around_the_queue_is_refused() {
 
 #[test]
 fn receives_that_no_doorbell_record_announces_to_a_peer_that_asks_are_noted() {
-    // Placed in the buffer, announced, requested by a peer; the number of notes.
+    // Whether a receive was placed in the buffer, announced, and requested by a peer; and the
+    // number of notes.
     for (placed, announced, asked, noted) in
         [(true, false, true, 1), (false, false, true, 0), (true, true, true, 0), (true, false, false, 0)]
     {

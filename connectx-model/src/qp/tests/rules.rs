@@ -1,10 +1,11 @@
-//! Violations by a provider: each rule of the data path is broken once, which is rejected with a
-//! complaint.
+//! Violations by a provider: each rule of the data path is broken once. The model must reject the
+//! violation with a complaint.
 
 use super::sends::bed;
 use super::*;
 
-/// Posts a broken request to a new pair. Returns the broken rules and the resulting completions.
+/// Posts an invalid request to a new pair. Returns the broken rules and the completions that
+/// result.
 fn broken(
     service: u32,
     make: impl FnOnce(&Bed, &Pair, &Pair, &Memory) -> Vec<u8>,
@@ -19,7 +20,7 @@ fn broken(
     (bed.rules(), sends)
 }
 
-/// Syndromes of error completions.
+/// The syndromes of error completions.
 const LOCAL_PROTECTION: u32 = 0x04;
 const REMOTE_OPERATION: u32 = 0x14;
 
@@ -144,7 +145,7 @@ fn a_number_that_is_not_the_queue_pairs_is_refused() {
 
 #[test]
 fn lengths_that_cannot_be_are_refused() {
-    // No units, segments that do not fit, an element of length 0.
+    // No units, segments that do not fit, and an element of length 0.
     let (mut bed, mut cq, mut one, _, memory) = bed(RC);
     let mut wqe = bed.send(&one, b"x");
     wqe[7] = 0;
@@ -258,7 +259,7 @@ fn more_than_the_queue_holds_is_refused() {
     bed.ring(&mut one);
     assert_eq!(bed.rules(), [Rule::WqeOverrun]);
     assert_eq!(bed.state(&one), State::Err);
-    // A record that jumps arbitrarily breaks the same rule.
+    // A record that jumps to an arbitrary value breaks the same rule.
     one.head = 0xfff0;
     let wqe = bed.send(&one, b"x");
     bed.post(&mut one, &wqe);
@@ -327,7 +328,8 @@ fn a_doorbell_carries_the_last_work_request() {
 
 #[test]
 fn a_doorbell_has_the_first_bytes_of_its_work_request() {
-    // The modifier, the opcode of another request and of a NOP, and a size with the same blocks.
+    // The modifier, the opcode of another request and of a NOP, and a size with the same number of
+    // blocks.
     for (byte, bits) in [(0, 1), (3, 1), (3, opcode::WRITE), (7, 1)] {
         for first in [false, true] {
             let (mut bed, mut cq, mut one, _, memory) = bed(RC);
@@ -370,7 +372,7 @@ fn doorbells_of_missing_objects_or_of_other_uars_are_rejected() {
 
 #[test]
 fn a_receive_list_without_a_right_terminator_is_one_that_no_message_goes_into() {
-    // Zeros, a terminator with a length, a bit that is not part of a length.
+    // Zeros, a terminator with a length, and a bit that is not part of a length.
     let mut signed = element(0, 0, 0x100);
     signed[0] |= 0x80;
     for bytes in [[0; 16], element(0, 5, 0x100), signed] {

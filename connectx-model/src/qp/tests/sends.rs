@@ -1,10 +1,10 @@
-//! Each operation, from its work request to the completions of both sides.
+//! Each operation, from its work request to the completions on both sides.
 
 use super::*;
 use crate::layout::hca::{query_special_contexts_in, query_special_contexts_out};
 
-/// Returns a bed with a completion queue and two connected queue pairs; the second has receives
-/// into `memory`.
+/// Returns a bed with a completion queue and two connected queue pairs; the second has posted
+/// receives into `memory`.
 pub(super) fn bed(service: u32) -> (Bed, Cq, Pair, Pair, Memory) {
     let mut bed = Bed::ib();
     let cq = bed.cq(0, 6, 64);
@@ -187,7 +187,7 @@ fn a_datagram_reports_its_sender() {
     let received = &entries[1];
     assert_eq!((cqe::RQPN.get32(received), cqe::SLID.get(received), cqe::GRH.get(received)), (one.qpn, 1, 0));
     assert_eq!((cqe::BYTE_CNT.get(received), cqe::QPN.get32(received)), (140, two.qpn));
-    // The wrong queue key: the datagram is dropped.
+    // The queue key is wrong, so the datagram is dropped.
     let mut vector = bed.vector(&two);
     datagram::Q_KEY.set(&mut vector, QKEY + 1);
     let wqe = bed.begin(&one, opcode::SEND).raw(&vector).done();
@@ -267,7 +267,7 @@ fn inline_data_goes_in_front_of_the_elements_behind_it() {
         for len in [0, 1, 12, 13, 40] {
             let (mut bed, mut cq, mut one, _, memory) = bed(service);
             let inline: Vec<u8> = (0..len).map(|n| n as u8 + 100).collect();
-            // Also behind the end of a packet.
+            // This also holds after the end of a packet.
             let from = memory.address + 0x2000;
             let bytes: Vec<u8> = (0..0x700).map(|n| n as u8).collect();
             bed.poke(0, from, &bytes);

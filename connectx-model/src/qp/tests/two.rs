@@ -1,4 +1,4 @@
-//! Two functions, connected: InfiniBand and RoCE, multicast, ports that go down.
+//! Two connected functions: InfiniBand and RoCE, multicast, ports that go down.
 
 use super::*;
 use crate::layout::vport::roce_addr_layout;

@@ -1,9 +1,9 @@
-//! Changes of memory keys by work requests.
+//! Changes to memory keys by work requests.
 
 use super::*;
 use crate::layout::wqe::{klm, umr_ctrl};
 
-/// Mask bits selected by the kernel to open a key.
+/// The mask bits the kernel selects to open a key.
 const LEND: u64 = 1 | 1 << 1 | 1 << 6 | 1 << 8 | 1 << 13 | 0x1f << 17 | 1 << 23 | 1 << 29;
 pub(super) const FREE: u64 = 1 << 29;
 pub(super) const KEY: u64 = 1 << 13;
@@ -23,7 +23,7 @@ pub(super) fn fast_key(bed: &mut Bed, pages: u32) -> u32 {
     create_mkey_out::MKEY_INDEX.get32(&bed.ok(0, &input)) << 8
 }
 
-/// Control segment and context of a UMR.
+/// The control segment and the context of a UMR.
 pub(super) struct Umr {
     pub(super) control: [u8; umr_ctrl::SIZE],
     pub(super) context: [u8; mkc::SIZE],
@@ -78,7 +78,7 @@ pub(super) fn lend(bed: &Bed, pair: &Pair, key: u32, va: u64, address: u64) -> V
     umr.wqe(bed, pair, key, &list)
 }
 
-/// Returns a bed with two connected queue pairs of one function, memory, and a free key.
+/// Returns a bed with two connected queue pairs on one function, memory, and a free key.
 pub(super) fn bed() -> (Bed, Cq, Pair, Pair, Memory, u32) {
     let (mut bed, cq, one, two, memory) = sends::bed(RC);
     let key = fast_key(&mut bed, 4);
@@ -90,7 +90,7 @@ pub(super) fn write(bed: &mut Bed, pair: &mut Pair, va: u64, key: u32) {
     bed.post(pair, &wqe);
 }
 
-/// Returns opcode and syndrome of a completion; without an error, a syndrome of 0.
+/// Returns the opcode and the syndrome of a completion; the syndrome is 0 if there is no error.
 pub(super) fn outcome(entry: &[u8; 64]) -> (u32, u32) {
     let (opcode, syndrome) = error(entry);
     (opcode, if opcode == SEND_ERROR { syndrome } else { 0 })
@@ -175,7 +175,7 @@ fn rights_and_domain_of_registered_memory_change() {
     assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
     let (_, attr) = bed.fabric.functions[0].engine.mr_by_index(memory.key >> 8).unwrap();
     assert_eq!((attr.pd.0, attr.access.contains(roce::engine::Access::REMOTE_WRITE)), (other, false));
-    // Revoked: free, and back in the first domain.
+    // Revoked: the key is free and back in the first domain.
     let revoke = Umr::new(FREE | 1 << 7).context(mkc::FREE, 1).context(mkc::PD, bed.pds[0].into());
     let wqe = revoke.wqe(&bed, &kernel, memory.key, &[]);
     bed.post(&mut kernel, &wqe);
@@ -187,9 +187,9 @@ fn rights_and_domain_of_registered_memory_change() {
 fn a_key_in_the_wrong_state_or_of_another_domain_is_a_bind_error() {
     type Make = fn(&mut Bed, &Pair, &Memory, u32) -> Vec<u8>;
     let cases: [Make; 3] = [
-        // A check for a valid key, which is free here.
+        // A check for a valid key, on a key that is free.
         |bed, one, _, key| Umr::new(0).control(umr_ctrl::CHECK_FREE, 2).wqe(bed, one, key, &[]),
-        // A check for a free key, which is valid here.
+        // A check for a free key, on a key that is valid.
         |bed, one, memory, _| Umr::new(0).control(umr_ctrl::CHECK_FREE, 1).wqe(bed, one, memory.key, &[]),
         // A nonexistent key.
         |bed, one, _, _| Umr::new(0).wqe(bed, one, 0x00ab_cd00, &[]),
@@ -282,7 +282,7 @@ fn a_refused_change_leaves_list_and_context() {
     };
     let before = state(&bed);
     let mut odd = [[0, 0, 0, 0, 0, 0, 0x12, 0]; 8].concat();
-    // The unit of a list is larger than the key's list.
+    // The list's unit is larger than the key's list.
     odd[32..].fill(0);
     let change = Umr::new(1 << 17).control(umr_ctrl::KLM_OCTOWORDS, 4).wqe(&bed, &one, memory.key, &odd);
     bed.post(&mut one, &change);
@@ -303,14 +303,14 @@ fn a_umr_that_breaks_a_rule_is_refused() {
     let cases: [(Rule, Make); 14] = [
         (Rule::WqeUmr, |bed, one, key| Umr::new(1 << 40).wqe(bed, one, key, &[])),
         (Rule::WqeUmr, |bed, one, key| Umr::new(0).control(umr_ctrl::CHECK_FREE, 3).wqe(bed, one, key, &[])),
-        // A list that is announced but missing, and one that exceeds the key's room.
+        // A list that is announced but missing and a list that exceeds the key's capacity.
         (Rule::WqeUmr, |bed, one, key| {
             Umr::new(0).control(umr_ctrl::KLM_OCTOWORDS, 4).wqe(bed, one, key, &[])
         }),
         (Rule::WqeUmr, |bed, one, key| {
             Umr::new(0).control(umr_ctrl::KLM_OCTOWORDS, 8).wqe(bed, one, key, &[1; 128])
         }),
-        // Pages that are not aligned to their size, and an invalid page size.
+        // Pages that are not aligned to their size and an invalid page size.
         (Rule::WqeUmr, |bed, one, key| {
             let umr = lender(key, 0, 2 * PAGE).control(umr_ctrl::KLM_OCTOWORDS, 4);
             umr.wqe(bed, one, key, &[[0, 0, 0, 0, 0, 0, 0x12, 0]; 8].concat())
@@ -319,10 +319,10 @@ fn a_umr_that_breaks_a_rule_is_refused() {
             let umr = lender(key, 0, 2).context(mkc::LOG_PAGE_SIZE, 50).control(umr_ctrl::KLM_OCTOWORDS, 4);
             umr.wqe(bed, one, key, &[0; 64])
         }),
-        // Valid without pages.
+        // A key that becomes valid without pages.
         (Rule::WqeUmr, |bed, one, key| lender(key, 0, 2 * PAGE).wqe(bed, one, key, &[])),
         (Rule::WqeSize, |bed, one, key| Umr::new(0).wqe(bed, one, key, &[0; 32])),
-        // A list longer or shorter than announced, inline and in memory.
+        // A list that is longer or shorter than announced, inline and in memory.
         (Rule::WqeUmr, |bed, one, key| {
             lender(key, 0, 2).control(umr_ctrl::KLM_OCTOWORDS, 3).wqe(bed, one, key, &[0; 64])
         }),
@@ -330,7 +330,7 @@ fn a_umr_that_breaks_a_rule_is_refused() {
             let umr = Umr::new(0).control(umr_ctrl::INLINE, 0).control(umr_ctrl::KLM_OCTOWORDS, 4);
             umr.wqe(bed, one, key, &element(0x1000, 128, key))
         }),
-        // An offset without its flag.
+        // An offset without the flag for it.
         (Rule::WqeUmr, |bed, one, key| {
             let umr = Umr::new(0).control(umr_ctrl::TRANSLATION_OFFSET, 4);
             umr.control(umr_ctrl::KLM_OCTOWORDS, 4).wqe(bed, one, key, &[0; 64])
@@ -340,11 +340,11 @@ fn a_umr_that_breaks_a_rule_is_refused() {
             let umr = Umr::new(FREE).context(mkc::FREE, 1).control(umr_ctrl::KLM_OCTOWORDS, 4);
             umr.wqe(bed, one, key, &[0; 64])
         }),
-        // Another domain, which only the kernel's queue pair may select.
+        // Another domain, which only the kernel's own queue pair may select.
         (Rule::WqeUmr, |bed, one, key| {
             Umr::new(1 << 7).context(mkc::PD, bed.pds[0].into()).wqe(bed, one, key, &[])
         }),
-        // A key for one queue pair.
+        // A key restricted to one queue pair.
         (Rule::WqeUmr, |bed, one, key| {
             Umr::new(QPN).context(mkc::QPN, one.qpn.into()).wqe(bed, one, key, &[])
         }),
@@ -368,7 +368,8 @@ fn fields_that_the_mask_leaves_out_keep_their_values() {
     };
     let (key, before, context) = state(&bed);
     let change = |mask, value| Umr { context: [value; mkc::SIZE], ..Umr::new(mask) };
-    // Length, addresses, rights, domain, number and queue pair differ, and are meaningless bytes.
+    // The bytes of length, addresses, rights, domain, number and queue pair differ and have no
+    // meaning.
     for value in [0xff, 0] {
         let wqe = change(1 << 17, value).context(mkc::LR, 1).wqe(&bed, &one, memory.key, &[]);
         bed.post(&mut one, &wqe);

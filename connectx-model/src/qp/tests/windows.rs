@@ -1,10 +1,10 @@
-//! Binds and unbinds of windows: libmlx5's bytes, and deviations from them.
+//! Binding and unbinding windows: libmlx5's bytes, and deviations from them.
 
 use super::umr::{ACCESS_ERROR, BIND_ERROR, FREE, KEY, QPN, Umr, bed, outcome, write};
 use super::*;
 use crate::layout::wqe::{klm, umr_ctrl};
 
-/// Mask bits of a bind besides the key and the free bit: length, start address, rights.
+/// The mask bits of a bind besides the key and the free bit: length, start address, rights.
 const RANGE: u64 = 1 | 1 << 6 | 0xf << 18;
 
 /// Creates a window of either type.
@@ -22,14 +22,15 @@ pub(super) fn window(bed: &mut Bed, two: bool) -> u32 {
     create_mkey_out::MKEY_INDEX.get32(&bed.ok(0, &input)) << 8
 }
 
-/// A change of a window and its list.
+/// A window change with its list.
 pub(super) struct Change {
     umr: Umr,
     list: Vec<u8>,
 }
 
 impl Change {
-    /// Fills the context with bytes of older work requests, except for fields selected by `mask`.
+    /// Fills the context with bytes of older work requests, except for the fields that `mask`
+    /// selects.
     fn new(mask: u64, two: bool, owner: u32, key: u32) -> Self {
         let umr =
             Umr { context: [0xa5; mkc::SIZE], ..Umr::new(mask | FREE | KEY | if two { QPN } else { 0 }) };
@@ -38,7 +39,7 @@ impl Change {
         Self { umr, list: Vec::new() }
     }
 
-    /// Returns a bind under a new key, with read and write rights for peers.
+    /// Returns a bind to a new key, with read and write rights for peers.
     pub(super) fn bind(
         pair: &Pair,
         new: u32,
@@ -57,7 +58,7 @@ impl Change {
         Self { umr, list }
     }
 
-    /// Returns an unbind; for type 2, the local invalidation.
+    /// Returns an unbind; for a type 2 window, this is the local invalidation.
     pub(super) fn unbind(new: u32, two: bool) -> Self {
         let Self { umr, list } = Self::new(0, two, 0xff_ffff, new);
         Self { umr: umr.control(umr_ctrl::CHECK_QPN, two.into()).context(mkc::FREE, 1), list }
@@ -83,8 +84,8 @@ impl Change {
 #[test]
 fn a_window_gives_access_to_its_piece_until_it_is_unbound() {
     for two in [false, true] {
-        // A window of type 2 is valid only for peers of the queue pair that bound it: here the
-        // second one's.
+        // A type 2 window is valid only for peers of the queue pair that bound it, which here is
+        // the second one.
         let (mut bed, mut cq, mut one, mut other, memory, _) = bed();
         let key = window(&mut bed, two);
         let bind = Change::bind(&other, key | 5, two, (&memory, 0x2000, 0x100)).wqe(&bed, &other, key);
@@ -111,8 +112,8 @@ fn a_window_of_a_piece_that_its_region_does_not_have_is_a_bind_error() {
     assert_eq!(bed.poll(&mut cq).map(|entry| error(&entry)), Some(BIND_ERROR));
 }
 
-/// Posts a bind, or an unbind after a correct bind, with this change. Returns the broken rules, and
-/// opcode and syndrome of its completion.
+/// Posts a bind or, after a valid bind, an unbind, with this change. Returns the broken rules, and
+/// the opcode and syndrome of the completion.
 fn posted(two: bool, binds: bool, change: impl FnOnce(&mut Change)) -> (Vec<Rule>, (u32, u32)) {
     let (mut bed, mut cq, mut one, _, memory, _) = bed();
     let key = window(&mut bed, two);
@@ -132,7 +133,7 @@ fn posted(two: bool, binds: bool, change: impl FnOnce(&mut Change)) -> (Vec<Rule
     (bed.rules(), outcome(&entry))
 }
 
-/// Each type of window, and whether it is bound or unbound.
+/// Each type of window (whether it is type 2), and whether it is bound or unbound.
 const ALL: [(bool, bool); 4] = [(false, true), (false, false), (true, true), (true, false)];
 
 fn refused() -> (Vec<Rule>, (u32, u32)) {
@@ -163,7 +164,7 @@ fn a_window_is_rejected_if_the_mask_leaves_out_a_field_that_it_uses() {
 #[test]
 fn a_window_is_rejected_if_the_mask_names_a_field_that_windows_keep() {
     for (two, binds) in ALL {
-        // Page size, domain, remote invalidation, the order of reads.
+        // Page size, domain, remote invalidation, and the order of reads.
         for bit in [1, 7, 8, 47] {
             let made = posted(two, binds, |change| change.set_mask(change.mask() | 1 << bit));
             assert_eq!(made, refused(), "type 2 {two}, bind {binds}, bit {bit}");
@@ -183,7 +184,7 @@ fn a_window_of_type_2_is_rejected_with_another_queue_pair_than_its_own() {
         let made = posted(true, binds, |change| mkc::QPN.set(&mut change.umr.context, owner));
         assert_eq!(made, refused());
     }
-    // The mask omits the field.
+    // The mask does not select the field.
     for binds in [true, false] {
         assert_eq!(posted(false, binds, |change| mkc::QPN.set(&mut change.umr.context, 0x77u32)), PASSES);
     }
@@ -227,7 +228,7 @@ fn a_window_is_rejected_with_a_list_that_is_not_one_piece() {
 #[test]
 fn checks_flags_and_padding_that_libmlx5_does_not_write_are_reported() {
     for (two, binds) in ALL {
-        // Free, valid.
+        // Free, then valid.
         for check in [0, 1, 2] {
             let expected = if check == u32::from(two && binds) { PASSES } else { reported() };
             let made = posted(two, binds, |change| change.control(umr_ctrl::CHECK_FREE, check));

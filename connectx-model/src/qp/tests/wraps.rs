@@ -1,9 +1,9 @@
-//! Wrapping rings and counters.
+//! Rings and counters that wrap.
 
 use super::sends::bed;
 use super::*;
 
-/// Returns an inline message, long enough to span the end of every queue.
+/// Returns an inline message that is long enough to wrap at the end of every queue.
 fn message(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|n| (n * 7 + salt) as u8).collect()
 }
@@ -50,7 +50,7 @@ fn elements_are_found_across_the_queues_end_wherever_that_lies() {
 fn positions_of_sends_wrap_at_16_bits() {
     let (mut bed, mut cq, mut one, _, memory) = bed(RC);
     let mut last = 0;
-    // 11 blocks each.
+    // Each request has 11 blocks.
     for turn in 0..6000 {
         let wqe =
             bed.begin(&one, opcode::WRITE).remote(memory.va, memory.key).inline(&message(650, turn)).done();

@@ -1,13 +1,13 @@
-//! UMR: work requests to change memory keys and windows.
+//! UMR: work requests that change memory keys and windows.
 //!
 //! ```text
 //! ctrl (its immediate: the key) ─ UMR control ─ key context ─┬─ inline list, padded to 64 bytes
 //!                                                            ├─ element that points to the list
 //!                                                            └─ nothing
 //! ```
-//! A mask selects the fields of the context to change. All others keep their values and their bytes
-//! in the context are ignored, because drivers leave bytes of older work requests there. The engine
-//! executes changes of windows ([`window`]). The model itself changes a memory key, once all
+//! A mask selects which fields of the context to change. All others keep their values and their
+//! bytes in the context are ignored, because drivers leave bytes of older work requests there. The
+//! engine executes changes to windows ([`window`]). The model itself changes a memory key, once all
 //! earlier work requests have ended.
 //!
 //! # References
@@ -28,7 +28,7 @@ use crate::state::mkey::{self, AccessMode, OCTWORD};
 use crate::state::qp::Service;
 use crate::state::work::{Check, List, Local, Umr};
 
-/// Fields of a context, by mask bit.
+/// The fields of a context, by mask bit.
 const MASK: &[(u32, &[Field])] = &[
     (0, &[mkc::LEN, mkc::LENGTH64]),
     (1, &[mkc::LOG_PAGE_SIZE]),
@@ -53,13 +53,13 @@ const KEY: u32 = 13;
 const QPN: u32 = 14;
 pub(super) const FREE: u32 = 29;
 
-/// Queue pair number in the context of a key that every queue pair may use.
+/// The queue pair number in the context of a key that every queue pair may use.
 const ANY_QP: u32 = 0xff_ffff;
 
-/// Decodes a UMR from the segments behind the control segment.
+/// Decodes a UMR from the segments after the control segment.
 ///
 /// # Errors
-/// The segments break a rule.
+/// If the segments break a rule.
 pub(super) fn decode(service: Service, ctrl: &Ctrl, bytes: &[u8]) -> Result<Work, Mistake> {
     let broken = |what: String| Mistake::new(Rule::WqeUmr, what);
     let Some((head, rest)) = bytes.split_at_checked(umr_ctrl::SIZE + mkc::SIZE) else {
@@ -126,7 +126,7 @@ pub(super) fn decode(service: Service, ctrl: &Ctrl, bytes: &[u8]) -> Result<Work
 }
 
 impl List {
-    /// Returns the length in bytes.
+    /// Returns the length of the list in bytes.
     fn len(&self) -> usize {
         match self {
             Self::Nothing => 0,
@@ -151,7 +151,7 @@ impl Umr {
         self.changes(FREE) && !mkc::FREE.is_set(&self.context)
     }
 
-    /// Returns a check that no driver requests with this change of a memory key.
+    /// Describes a check that no driver requests with this change to a memory key, if there is one.
     ///
     /// # References
     /// Linux `set_reg_wr`, `set_linv_umr_seg`, `mlx5r_umr_revoke_mr`,
@@ -172,11 +172,11 @@ impl Umr {
 }
 
 impl<B: Bus> Function<B> {
-    /// Changes a memory key for a work request of this queue pair. All its earlier work requests
-    /// have ended.
+    /// Changes a memory key for a work request on this queue pair, whose earlier work requests have
+    /// all ended.
     ///
     /// # Errors
-    /// The completion status of the work request. A broken rule has been reported.
+    /// The completion status for the work request. A broken rule has already been reported.
     pub(super) fn change_key(&mut self, qpn: u32, umr: &Umr) -> Result<(), Status> {
         let refused = Err(Status::WindowBind);
         let index = umr.key >> 8;
@@ -228,7 +228,7 @@ impl<B: Bus> Function<B> {
             );
             return refused;
         }
-        // The driver also revokes memory from the users of windows.
+        // The driver also revokes memory from users of windows.
         if any_domain && umr.frees() {
             self.engine.unbind_windows(index);
         }
@@ -243,10 +243,10 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Sets a key's context and these entries of its list, or leaves the key unchanged.
+    /// Sets a key's context and these entries of its list, or else leaves the key unchanged.
     ///
     /// # Errors
-    /// The reason, as text if a rule was broken.
+    /// The reason, as text if the change breaks a rule.
     fn put(
         &mut self,
         index: u32,
@@ -289,15 +289,15 @@ impl<B: Bus> Function<B> {
             let mut present = before;
             mkc::FREE.set(&mut present, u32::from(!is_valid));
             context(self, present);
-            // The earlier state was valid, and nothing has changed since.
+            // The earlier state was valid, and nothing has changed since then.
             let _ = self.remap(index);
         }
         context(self, before);
         done.map(|_| ())
     }
 
-    /// Returns the list that a UMR contains or points to. `pd` is the domain of the queue pair; the
-    /// driver's own has none.
+    /// Returns the list a UMR contains or points to. `pd` is the queue pair's domain; the driver's
+    /// own queue pair has none.
     fn list(&mut self, pd: Option<u32>, umr: &Umr) -> Result<Vec<u8>, Status> {
         match &umr.list {
             List::Nothing => Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! Binds and unbinds of windows: a UMR as an operation of the engine.
+//! Binding and unbinding windows: converts a UMR to an operation for the engine.
 //!
 //! ```text
 //!                  mask                                             checks         list
@@ -7,13 +7,12 @@
 //! unbind, type 1   key, free                                        -              -
 //! unbind, type 2   key, free, queue pair                            queue pair     -
 //! ```
-//! A bind whose mask omits one of these fields would keep the field of an older bind, so the model
-//! rejects it. Missing or additional checks are only reported, because a device executes the
-//! request without them. The list is one unit of 64 bytes, which starts with the piece, at offset
-//! 0.
+//! A bind whose mask omits one of these fields would keep the field's value from an older bind, so
+//! the model rejects it. Missing or additional checks are only reported, because a device executes
+//! the request without them. The list is one 64-byte unit, which has the piece at offset 0.
 //!
-//! Invariant: a request of type 2 on a window of type 1 causes no complaint, because
-//! `ibv_wr_bind_mw` and `IBV_WR_LOCAL_INV` write one for every window.
+//! Invariant: a type 2 request on a type 1 window causes no complaint, because `ibv_wr_bind_mw` and
+//! `IBV_WR_LOCAL_INV` write a type 2 request for every window.
 //!
 //! # References
 //! rdma-core `set_umr_control_seg`, `set_umr_mkey_seg`, `set_umr_data_seg`
@@ -30,20 +29,21 @@ use crate::qp::umr::{ANY_QP, FREE, KEY, QPN};
 use crate::state::mkey::{self, Kind};
 use crate::state::work::{Check, List, Local, Umr};
 
-/// Mask bits of every change.
+/// The mask bits that every change has.
 const ALWAYS: u64 = 1 << KEY | 1 << FREE;
 
-/// Mask bits of a bind: length, start address, local write right, remote rights.
+/// The mask bits of a bind: length, start address, local write right, remote rights.
 const BIND: u64 = ALWAYS | 1 | 1 << 6 | 0xf << 18;
 
 /// Additional mask bits that a change may have: the local read right.
 const HARMLESS: u64 = 1 << 17;
 
 impl<B: Bus> Function<B> {
-    /// Converts a UMR of a window to an operation of the engine.
+    /// Converts a UMR that targets a window to an operation for the engine. Returns other work
+    /// unchanged.
     ///
     /// # Errors
-    /// The change is invalid for a window.
+    /// If the change is not valid for a window.
     pub(in crate::qp) fn of_window(&mut self, ctrl: &Ctrl, work: Work) -> Result<Work, Mistake> {
         let Work::Local(Local::Umr(umr)) = &work else { return Ok(work) };
         let Some(Kind::Window(kind)) = self.core.mkeys.get(umr.key >> 8).map(|key| key.kind) else {
@@ -60,10 +60,10 @@ impl<B: Bus> Function<B> {
 }
 
 impl Umr {
-    /// Returns the operation on a window of this kind, for a work request of this queue pair.
+    /// Returns the operation on a window of this kind, for a work request on this queue pair.
     ///
     /// # Errors
-    /// The change is invalid for the window.
+    /// If the change is not valid for the window.
     fn window(&self, kind: MwType, qpn: u32) -> Result<SendOp, Mistake> {
         let broken = |what: String| Err(Mistake::new(Rule::WqeUmr, what));
         let names_qp = self.changes(QPN);
@@ -127,7 +127,7 @@ impl Umr {
             return broken(format!("a window of {length} bytes on a piece of {piece}"));
         }
         let (addr, start) = (klm::VA.get(list), mkc::START_ADDR.get(&self.context));
-        // The engine lets every region be bound; a window has separate access rights.
+        // The engine lets every region be bound; a window has its own access rights.
         let mut access = mkey::access(&self.context);
         access.0 &= !Access::MW_BIND.0;
         if start == 0 && addr != 0 {
@@ -139,14 +139,14 @@ impl Umr {
         Ok(SendOp::Bind { window: self.key, new_rkey: self.new_rkey(), lkey, addr, length, access })
     }
 
-    /// Returns the difference from libmlx5's form of this change of a window.
+    /// Describes how this change to a window differs from libmlx5's form, if it does.
     fn odd_form(&self, kind: MwType) -> Option<String> {
         let two = kind == MwType::Two;
         let check = if two && self.opens() { Check::Free } else { Check::Nothing };
         if self.check != check {
             return Some(format!("checks {:?} instead of {check:?}", self.check));
         }
-        // `IBV_WR_LOCAL_INV` also names and checks the queue pair on windows of type 1.
+        // `IBV_WR_LOCAL_INV` also names and checks the queue pair on type 1 windows.
         let check_qpn = self.frees() && self.changes(QPN);
         if self.check_qpn != check_qpn {
             let how = if check_qpn { "does not check" } else { "checks" };
@@ -164,5 +164,5 @@ impl Umr {
     }
 }
 
-/// Bytes of a window's list: one unit.
+/// Size of a window's list in bytes: one unit.
 const LIST: usize = 64;

@@ -1,26 +1,27 @@
 //! [`List`]: the pages or pieces of a memory key, as its driver wrote them.
 //!
-//! The low 2 bits of a page's entry permit reads and writes. A page without the bit needed for an
-//! access is not present: the access causes a page fault.
+//! The low 2 bits of a page's entry permit reads and writes. If a page lacks the bit an access
+//! needs, the page is not present: the access causes a page fault.
 //!
-//! Invariant: the time to change entries depends on their number, not on the list's length, because
-//! the properties of pages are kept per block. A list of pieces is short, and the start of each
+//! Invariant: the time to change entries depends on how many are changed, not on the list's length,
+//! because properties of pages are kept per block. A list of pieces is short, and the start of each
 //! piece is kept.
 
 use crate::layout::{dword, qword};
 use crate::state::mkey::AccessMode;
 
-/// A list of pages (8 bytes each) or pieces (16 bytes each), of different or equal lengths.
+/// A list of pages (8 bytes each) or of pieces (16 bytes each), which have different lengths or all
+/// the same.
 #[derive(Clone, Debug)]
 pub(crate) struct List {
     mode: AccessMode,
     bytes: Vec<u8>,
-    /// For pages: the bitwise or of the addresses in each block. For pieces of different lengths:
-    /// the start of each.
+    /// For pages, the bitwise or of the addresses in each block. For pieces of different lengths,
+    /// the start of each piece.
     index: Vec<u64>,
 }
 
-/// The previous contents of a changed list.
+/// The previous contents of a list that was changed.
 #[derive(Debug)]
 pub(crate) struct Undo {
     offset: usize,
@@ -28,7 +29,7 @@ pub(crate) struct Undo {
     len: usize,
 }
 
-/// A piece of another key, and the position of a byte in it.
+/// A piece of another key and the position of a byte in that piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) key: u32,
@@ -37,7 +38,7 @@ pub(super) struct Piece {
     pub(super) inside: u64,
 }
 
-/// A page and its current access rights.
+/// A page and its access rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) address: u64,
@@ -45,21 +46,21 @@ pub(super) struct Page {
     pub(super) writable: bool,
 }
 
-/// Bytes of an octword of a list.
+/// Size of an octword in a list, in bytes.
 pub(crate) const OCTWORD: usize = 16;
 const PAGE: usize = 8;
-/// Bits of a page's entry.
+/// The access bits in a page's entry.
 ///
 /// # References
 /// Linux `include/linux/mlx5/device.h` (`MLX5_PERM_LOCAL_READ`),
 /// `drivers/infiniband/hw/mlx5/mlx5_ib.h` (`MLX5_IB_MTT_READ`)
 const READABLE: u64 = 1;
 const WRITABLE: u64 = 2;
-/// Bytes of a block of pages.
+/// Number of list bytes in a block of pages.
 const BLOCK: usize = 256 * PAGE;
 
 impl List {
-    /// Returns a list of these entries, with all pages present.
+    /// Returns a list with these entries, in which all pages are present.
     pub(crate) fn new(mode: AccessMode, entries: &[u8]) -> Self {
         let mut list = Self::with_rights(mode, entries);
         if mode == AccessMode::Pages {
@@ -70,19 +71,19 @@ impl List {
         list
     }
 
-    /// Returns a list of these entries, which contain access rights.
+    /// Returns a list with these entries, which include access rights.
     pub(crate) fn with_rights(mode: AccessMode, entries: &[u8]) -> Self {
         let mut list = Self { mode, bytes: entries.to_vec(), index: Vec::new() };
         list.look(0, entries.len());
         list
     }
 
-    /// Returns the number of bytes.
+    /// Returns the length of the list in bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Returns the memory used by a list of this length.
+    /// Returns the memory a list of this length uses, in bytes.
     pub(super) fn weight(mode: AccessMode, len: usize) -> usize {
         let unit = if mode == AccessMode::Pieces { OCTWORD } else { BLOCK };
         len.saturating_add(len.div_ceil(unit).saturating_mul(8))
@@ -94,7 +95,7 @@ impl List {
         into[..len].copy_from_slice(&self.bytes[..len]);
     }
 
-    /// Writes entries; `None` if the list would have a gap.
+    /// Writes entries at an offset; `None` if the list would have a gap.
     pub(super) fn fill(&mut self, offset: usize, entries: &[u8]) -> Option<Undo> {
         let end = offset.checked_add(entries.len())?;
         let len = self.bytes.len();
@@ -117,7 +118,7 @@ impl List {
         self.look(undo.offset, undo.len);
     }
 
-    /// Updates the index for the changed entries.
+    /// Updates the index for entries that were changed.
     fn look(&mut self, from: usize, to: usize) {
         match self.mode {
             AccessMode::Physical | AccessMode::Fixed | AccessMode::Memic => {}
@@ -134,7 +135,7 @@ impl List {
                 let mut start = first.checked_sub(1).map_or(0, |last| self.index[last] + self.len_of(last));
                 for number in first..self.bytes.len() / OCTWORD {
                     self.index.push(start);
-                    // Cannot overflow: fewer than 2^32 lengths of 32 bits.
+                    // This cannot overflow: there are fewer than 2^32 lengths of 32 bits.
                     start += self.len_of(number);
                 }
             }
@@ -145,7 +146,7 @@ impl List {
         self.bytes.get(piece * OCTWORD..).map_or(0, |entry| u64::from(dword(entry, 0)))
     }
 
-    /// Returns a page.
+    /// Returns the page with this number.
     pub(super) fn page(&self, number: usize) -> Option<Page> {
         let at = number.checked_mul(PAGE)?;
         let entry = self.bytes.get(at..at.checked_add(PAGE)?)?;
@@ -153,19 +154,20 @@ impl List {
         Some(Page { address: page(entry), readable: bits & READABLE != 0, writable: bits & WRITABLE != 0 })
     }
 
-    /// Returns the key and the address of a piece in a list of pieces of equal length.
+    /// Returns the key and the address of a piece, in a list of pieces of equal length.
     pub(super) fn fixed(&self, number: usize) -> Option<(u32, u64)> {
         let at = number.checked_mul(OCTWORD)?;
         let entry = self.bytes.get(at..at.checked_add(OCTWORD)?)?;
         Some((dword(entry, 4), qword(entry, 8)))
     }
 
-    /// Returns the number of pages.
+    /// Returns the number of pages in the list.
     pub(crate) fn pages(&self) -> u64 {
         (self.bytes.len() / PAGE) as u64
     }
 
-    /// Returns a page, among the first `count`, that is not aligned to this page size.
+    /// Returns the address of the first page, among the first `count`, that is not aligned to this
+    /// page size.
     pub(super) fn misaligned(&self, shift: u32, count: usize) -> Option<u64> {
         let odd = |bits: &u64| bits & ((1 << shift) - 1) != 0;
         let used = &self.bytes[..count.saturating_mul(PAGE).min(self.bytes.len())];
@@ -175,7 +177,7 @@ impl List {
             .find_map(|(block, _)| block.chunks_exact(PAGE).map(page).find(odd))
     }
 
-    /// Returns the piece that holds a byte.
+    /// Returns the piece that holds the byte at `at`.
     pub(super) fn piece(&self, at: u64) -> Option<Piece> {
         // Empty pieces precede the piece that starts at the same position, or stand at the end.
         let number = self.index.partition_point(|start| *start <= at).checked_sub(1)?;
@@ -185,7 +187,7 @@ impl List {
     }
 }
 
-/// Returns the address of a page; the low 3 bits of an entry are access rights.
+/// Returns the address in a page's entry, whose low 3 bits are access rights.
 fn page(entry: &[u8]) -> u64 {
     qword(entry, 0) & !7
 }

@@ -1,4 +1,4 @@
-//! [`Mkeys`]: the memory keys of a function, and their translation of addresses.
+//! [`Mkeys`]: the memory keys of a function and how they translate addresses.
 
 pub(crate) mod inlined;
 pub(crate) mod list;
@@ -20,39 +20,39 @@ use crate::layout::mkey::mkc;
 use crate::pages::Pages;
 use crate::state::mkey::inlined::Inlined;
 
-/// The model's part of memory keys, by index: the key's upper 24 bits.
+/// The model's part of the memory keys, by index, which is the upper 24 bits of a key.
 #[derive(Debug, Default)]
 pub(crate) struct Mkeys {
     entries: BTreeMap<u32, Mkey>,
-    /// Bytes of all lists.
+    /// Number of bytes in all lists.
     listed: usize,
-    /// Keys that other keys may refer to.
+    /// The keys that other keys may refer to.
     pub(crate) targets: Targets,
-    /// Key of the null region, created when the driver requests it.
+    /// The null region's key, created when the driver requests it.
     pub(crate) dump_fill: Option<u32>,
-    /// The model's key of inline bytes, created when a work request needs it.
+    /// The model's own key for inline bytes, created when a work request needs it.
     pub(crate) inlined: Option<(u32, Inlined)>,
 }
 
-/// Maximum bytes of all lists of a function. Guest memory does not bound them, because a guest may
-/// name a page repeatedly.
+/// Maximum number of bytes in all lists of a function. Guest memory does not bound this number,
+/// because a guest may list a page repeatedly.
 pub(crate) const MAX_LISTED: usize = 512 << 20;
 
 /// A memory key.
 #[derive(Debug)]
 pub(crate) struct Mkey {
-    /// Context, as last written by the driver. The engine keeps the changes to windows made by work
-    /// requests.
+    /// The context, as the driver last wrote it. Changes to windows by work requests are kept by
+    /// the engine.
     pub(crate) context: [u8; 64],
     pub(crate) kind: Kind,
     pub(crate) mode: AccessMode,
     /// Maximum length of the list in octwords (16 bytes: two pages, or one piece).
     pub(crate) capacity: u32,
-    /// The list, shared with the engine's region.
+    /// The list, which the engine's region shares.
     list: Arc<List>,
 }
 
-/// The object of the engine that represents a key.
+/// The engine's object that represents a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A memory region.
@@ -61,23 +61,23 @@ pub(crate) enum Kind {
     Window(MwType),
 }
 
-/// Translation of addresses to guest-physical addresses.
+/// The way a key's addresses are translated to guest-physical addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessMode {
-    /// None: addresses are guest-physical.
+    /// Not at all: addresses are guest-physical.
     Physical,
     /// Through a list of pages.
     Pages,
     /// Through a list of pieces of other keys.
     Pieces,
-    /// Through a list of pieces of other keys, all with the length given by the page size.
+    /// Through a list of pieces of other keys. The page size gives the length of all pieces.
     Fixed,
-    /// None: the start is an address of device memory, and addresses count from there.
+    /// Not at all: the start is an address in device memory, and addresses count from there.
     Memic,
 }
 
 impl AccessMode {
-    /// Returns the mode of a context; `None` if the mode is not offered.
+    /// Returns the mode in a context; `None` if that mode is not offered.
     pub(crate) fn from_context(context: &[u8]) -> Option<Self> {
         match (mkc::ACCESS_MODE_4_2.get(context), mkc::ACCESS_MODE_1_0.get(context)) {
             (0, 0) => Some(Self::Physical),
@@ -147,21 +147,21 @@ impl Mkey {
     }
 }
 
-/// Key without memory: an access through a piece of it causes a page fault, and the driver replaces
-/// the piece.
+/// A key without memory: an access to a piece that names it causes a page fault, and the driver
+/// replaces the piece.
 ///
 /// # References
 /// Linux `drivers/infiniband/hw/mlx5/odp.c`, `populate_klm`
 pub(crate) const NULL_MKEY: u32 = 0x200;
 
-/// Page sizes, log2.
+/// The valid page sizes, log2.
 pub(crate) const PAGE_SIZES: std::ops::RangeInclusive<u32> = 12..=48;
 
-/// Returns the number of pages needed for the range of a context, after a check of their alignment.
-/// A key without a length is as long as its list, like the parts of a region for all memory.
+/// Returns the number of pages needed for the range in a context, and checks their alignment. A key
+/// without a length is as long as its list, like the parts of a region that covers all memory.
 ///
 /// # Errors
-/// The violation as text.
+/// A description of the violation.
 pub(crate) fn check_pages(context: &[u8], list: &List) -> Result<u64, String> {
     let shift = mkc::LOG_PAGE_SIZE.get32(context);
     if !PAGE_SIZES.contains(&shift) {
@@ -201,12 +201,12 @@ impl Mkeys {
         self.targets.clone()
     }
 
-    /// Returns and clears whether the last failed access met an absent page.
+    /// Returns whether the last failed access met an absent page, and clears this record.
     pub(crate) fn take_absent(&self) -> bool {
         self.targets.take_absent()
     }
 
-    /// Returns whether a key opens part of this area of device memory.
+    /// Returns whether a key gives access to part of this area of device memory.
     pub(crate) fn uses_memic(&self, start: u64, len: u64) -> bool {
         let keys = self.entries.values().filter(|key| key.mode == AccessMode::Memic);
         keys.map(|key| mkc::START_ADDR.get(&key.context)).any(|at| (start..start + len).contains(&at))
@@ -227,7 +227,7 @@ impl Mkeys {
         Ok(())
     }
 
-    /// Removes a key. Keys that refer to it lose access through it.
+    /// Removes a key. Keys that refer to it lose access to its memory.
     pub(crate) fn remove(&mut self, index: u32) {
         self.targets.remove(index);
         if let Some(key) = self.entries.remove(&index) {
@@ -235,7 +235,7 @@ impl Mkeys {
         }
     }
 
-    /// Writes entries into a key's list, from this byte on.
+    /// Writes entries into a key's list, starting at byte `offset`.
     ///
     /// # Errors
     /// [`Refused::Invalid`] if the list would exceed its capacity or have a gap;
@@ -266,8 +266,8 @@ impl Mkeys {
 
 pub(crate) const FULL: Refused = Refused::Invalid("the list has no room for the entries");
 
-/// Returns the access rights of a context. Binding is always allowed, because the device has no
-/// right for it.
+/// Returns the access rights in a context. Binding is always allowed, because the device has no
+/// separate right for it.
 pub(crate) fn access(context: &[u8]) -> Access {
     let rights = [
         (mkc::LW, Access::LOCAL_WRITE),
@@ -278,7 +278,7 @@ pub(crate) fn access(context: &[u8]) -> Access {
     rights.iter().filter(|(bit, _)| bit.is_set(context)).fold(Access::MW_BIND, |all, (_, right)| all | *right)
 }
 
-/// Returns domain, range and access rights of a context.
+/// Returns the domain, the range and the access rights in a context.
 pub(crate) fn attr(context: &[u8]) -> MemoryAttr {
     let all = mkc::LENGTH64.is_set(context);
     let from_zero = AccessMode::from_context(context) == Some(AccessMode::Memic);

@@ -1,9 +1,9 @@
 //! [`Mapping`] locates the bytes of a memory key. [`Translated`] gives the transport engine access
 //! to them.
 //!
-//! The engine checks the key named by a work request or a peer. This file checks the keys behind
-//! that key at each access: a destroyed, changed or invalidated key gives no access. [`Targets`]
-//! holds these keys, and whether an access failed because of an absent page.
+//! The engine checks the key a work request or a peer names. At each access, this file checks the
+//! keys behind it: a destroyed, changed or invalidated key gives no access. [`Targets`] holds these
+//! keys, and whether an access failed because of an absent page.
 //!
 //! Invariant: targets are valid keys without pieces, so chains of keys cannot exist.
 
@@ -22,26 +22,27 @@ use crate::state::mkey::list::List;
 /// The engine's region for a memory key.
 #[derive(Clone, Debug)]
 pub(crate) struct Region {
-    /// Index of the key: its upper 24 bits.
+    /// Index of the key, which is the key's upper 24 bits.
     pub(crate) index: u32,
     pub(crate) pd: Pd,
     pub(crate) mapping: Mapping,
 }
 
-/// Location of a memory key's bytes.
+/// The location of a memory key's bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Mapping {
-    /// At guest-physical addresses, starting with this one.
+    /// At guest-physical addresses, starting at this one.
     Physical(u64),
-    /// In device memory, starting with this address.
+    /// In device memory, starting at this address.
     Memic(u64),
-    /// In pages of this size, at this offset in the first.
+    /// In pages of this size, starting at this offset in the first page.
     Pages { list: Arc<List>, shift: u32, offset: u64, len: u64 },
     /// In consecutive pieces of other keys.
     Pieces(Arc<List>),
-    /// In consecutive pieces of other keys, all of this size, at this offset in the first.
+    /// In consecutive pieces of other keys, all of this size, starting at this offset in the first
+    /// piece.
     Fixed { list: Arc<List>, shift: u32, offset: u64 },
-    /// In work requests.
+    /// In the inline bytes of work requests.
     Inlined(Inlined),
     /// Nowhere: reads return zeros, and writes vanish.
     Null,
@@ -49,7 +50,7 @@ pub(crate) enum Mapping {
     Nothing,
 }
 
-/// Address of a byte.
+/// The address of a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In guest memory.
@@ -68,8 +69,8 @@ pub(crate) enum Miss {
 }
 
 impl Mapping {
-    /// Returns the place of a byte and the number of contiguous bytes there. For pieces,
-    /// [`Translated`] does this.
+    /// Returns the place of a byte and the number of contiguous bytes there. [`Translated`] does
+    /// this for pieces.
     pub(crate) fn locate(&self, at: u64, need: Need) -> Result<(Place, u64), Miss> {
         match self {
             Self::Physical(base) => {
@@ -112,7 +113,7 @@ pub(crate) struct Target {
     pub(crate) mapping: Mapping,
 }
 
-/// Keys that other keys may refer to, by index.
+/// The keys that other keys may refer to, by index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Targets {
     entries: Arc<Mutex<BTreeMap<u32, Target>>>,
@@ -137,8 +138,8 @@ impl Targets {
         self.absent.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns the mapping and position of `len` bytes of a key, and the number of bytes to its
-    /// end, if the key has this domain and allows the access.
+    /// Returns a key's mapping, the position in it of `len` bytes, and the number of bytes from
+    /// there to the end, if the key has this domain and allows the access.
     fn find(&self, pd: Pd, key: u32, addr: u64, len: u64, need: Need) -> Result<(Mapping, u64, u64), Miss> {
         if key == NULL_MKEY {
             return Err(Miss::Absent);
@@ -153,7 +154,7 @@ impl Targets {
     }
 }
 
-/// Required access rights.
+/// The access rights an access requires.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     read: bool,
@@ -164,7 +165,7 @@ pub(super) const READ: Need = Need { read: true, write: false };
 pub(super) const WRITE: Need = Need { read: false, write: true };
 const ATOMIC: Need = Need { read: true, write: true };
 
-/// Guest and device memory for the transport engine, by memory key.
+/// Guest and device memory as the transport engine sees it, by memory key.
 #[derive(Clone, Debug)]
 pub(crate) struct Translated<B: Bus> {
     pub(crate) bus: B,
@@ -199,14 +200,15 @@ impl<B: Bus> Translated<B> {
         }
     }
 
-    /// Same as [`locate`](Self::locate), but records whether the page is absent.
+    /// Same as [`locate`](Self::locate), but records whether the page was absent.
     fn find(&self, region: &Region, at: u64, need: Need) -> Result<(Place, u64), Fault> {
         let found = self.locate(region, at, need);
         self.targets.absent.store(found == Err(Miss::Absent), Ordering::Relaxed);
         found.map_err(|_| Fault)
     }
 
-    /// Calls `each` with every contiguous part of `len` bytes from `at`: its place and its range.
+    /// Calls `each` with every contiguous part of the `len` bytes that start at `at`: with its
+    /// place and its range.
     fn runs(
         &self,
         region: &Region,
@@ -284,7 +286,7 @@ impl<B: Bus> Memory for Translated<B> {
 
     fn atomic_write(&mut self, region: &Region, offset: u64, data: [u8; 8]) -> Result<(), Fault> {
         match self.word(region, offset)? {
-            // The bus stores aligned words whole.
+            // The bus stores an aligned word as a whole.
             Place::Guest(address) => self.bus.write(address, &data).map_err(|_| Fault),
             Place::Device(address) => self.memic.write(address, &data).ok_or(Fault),
         }

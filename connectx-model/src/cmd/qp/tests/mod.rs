@@ -15,7 +15,7 @@ use crate::layout::srq::{create_srq_in, create_srq_out, create_xrc_srq_out, srqc
 use crate::port::PortKind;
 use crate::state::qp::ReceiveShape;
 
-/// Returns a service's number in a context.
+/// Returns a service's number for use in a context.
 fn st(service: Service) -> u32 {
     match service {
         Service::Rc => 0,
@@ -39,8 +39,8 @@ const ALL: [Service; 8] = [
     Service::RegUmr,
 ];
 
-/// Returns input of CREATE_QP in the kernel's form: 16 receives of 64 bytes, then 16 blocks of send
-/// queue, as far as the service has these queues.
+/// Returns a CREATE_QP input in the kernel's form: a receive queue with 16 receives of 64 bytes,
+/// then a send queue with 16 blocks, if the service has these queues.
 fn request(bench: &mut Bench, service: Service) -> Vec<u8> {
     let mut input = input(0x500, create_qp_in::PAS);
     let (cqn, record) = (bench.cq(), bench.page());
@@ -73,7 +73,7 @@ fn request(bench: &mut Bench, service: Service) -> Vec<u8> {
     with(&input, &fields)
 }
 
-/// Creates a shared receive queue of 16 receives of 64 bytes.
+/// Creates a shared receive queue for 16 receives of 64 bytes.
 fn shared(bench: &mut Bench) -> u32 {
     let mut input = input(0x700, create_srq_in::PAS);
     let (pd, record) = (bench.pd, bench.page());
@@ -93,7 +93,7 @@ fn shared(bench: &mut Bench) -> u32 {
 /// A field and its new value.
 type Change = (Field, u64);
 
-/// Returns the command with fields of its context changed.
+/// Returns the command with some fields of its context changed.
 fn with(input: &[u8], changes: &[Change]) -> Vec<u8> {
     let mut input = input.to_vec();
     for (field, value) in changes {
@@ -102,7 +102,7 @@ fn with(input: &[u8], changes: &[Change]) -> Vec<u8> {
     input
 }
 
-/// Returns the command with fields of its primary path changed.
+/// Returns the command with some fields of its primary path changed.
 fn along(input: &[u8], changes: &[Change]) -> Vec<u8> {
     let mut input = input.to_vec();
     let context = create_qp_in::QPC.bytes_mut(&mut input);

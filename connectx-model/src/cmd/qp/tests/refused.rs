@@ -1,4 +1,4 @@
-//! Rejections of commands that break rules.
+//! Rejections of queue pair commands that break rules.
 
 use super::*;
 use crate::layout::vport::roce_addr_layout;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Commands with the required state (`None` for any) and the state afterwards.
+/// Commands, each with the state it requires (`None` for any) and the state afterwards.
 const COMMANDS: [(u16, Option<State>, State); 9] = [
     (RST2INIT, Some(State::Reset), State::Init),
     (INIT2INIT, Some(State::Init), State::Init),
@@ -28,12 +28,12 @@ fn a_queue_pair_goes_only_where_the_figure_has_an_arrow() {
                 let case = format!("{service:?} {from:?} {opcode:#x}");
                 if begins.is_none_or(|begins| begins == from) {
                     assert_eq!((status, rules), (0, vec![]), "{case}");
-                    // The figure has no arrow from RESET to error, because nothing can be posted in
-                    // RESET.
+                    // The figure has no arrow from RESET to the error state, because nothing can be
+                    // posted in RESET.
                     let ends = if (from, ends) == (State::Reset, State::Err) { State::Reset } else { ends };
                     assert_eq!(state, ends, "{case}");
                 } else {
-                    // The queue pair may have failed by itself, so the driver broke no rule.
+                    // The queue pair may have failed by itself, so the driver has broken no rule.
                     let blamed = if from == State::Err { vec![] } else { vec![Rule::QpTransition] };
                     assert_eq!((status, rules), (Status::BadQpState as u8, blamed), "{case}");
                     assert_eq!(state, from, "{case}");
@@ -98,7 +98,7 @@ fn a_reset_queue_pair_begins_anew() {
 fn a_send_queue_that_failed_goes_on() {
     let mut bench = Bench::new(PortKind::Ib);
     let qpn = in_state(&mut bench, Service::Ud, State::Rts);
-    // A datagram with a nonexistent key.
+    // A datagram that uses a nonexistent key.
     let function = &mut bench.function;
     let to = roce::engine::UdDestination { path: roce::engine::Path::default(), qpn: 5, qkey: 0 };
     let sges = [roce::engine::Sge { addr: 0, length: 8, lkey: 0xffff_ff00 }];
