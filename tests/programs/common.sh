@@ -5,7 +5,7 @@
 
 set -u
 program=$(basename "$0" .sh)
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 if [ -z "${PROGRAMS_RUN:-}" ]; then
 	echo "run this script with tests/programs/run $program" >&2
 	exit 2

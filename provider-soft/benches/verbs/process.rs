@@ -2,7 +2,11 @@
 
 use std::env;
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::parent_id;
 use std::process::{Child, Command, Stdio};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::Result;
 
@@ -12,13 +16,14 @@ pub(crate) struct Peer(Child);
 impl Peer {
     /// Starts this program again, as `peer ARGUMENTS`.
     pub(crate) fn start(arguments: &[&str]) -> Result<Self> {
-        let child = Command::new(env::current_exe()?)
-            .arg("peer")
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        Ok(Self(child))
+        Self::start_with(arguments, Stdio::piped(), Stdio::piped())
+    }
+
+    /// Starts this program again with these files as its input and output.
+    fn start_with(arguments: &[&str], stdin: Stdio, stdout: Stdio) -> Result<Self> {
+        let mut command = Command::new(env::current_exe()?);
+        command.arg("peer").args(arguments).stdin(stdin).stdout(stdout);
+        Ok(Self(command.spawn()?))
     }
 
     /// Sends the process a line and reads one.
@@ -39,6 +44,50 @@ impl Peer {
     }
 }
 
+/// A process that waits at an eventfd, and this one's end.
+pub(crate) struct EventPeer {
+    to: EventFd,
+    from: EventFd,
+    _peer: Peer,
+}
+
+impl EventPeer {
+    pub(crate) fn start() -> Result<Self> {
+        let event = || EventFd::from_flags(EfdFlags::EFD_CLOEXEC);
+        let (to, from) = (event()?, event()?);
+        let (stdin, stdout) = (to.as_fd().try_clone_to_owned()?, from.as_fd().try_clone_to_owned()?);
+        let peer = Peer::start_with(&["eventfds"], stdin.into(), stdout.into())?;
+        Ok(Self { to, from, _peer: peer })
+    }
+
+    /// Sends the process an event and waits for one.
+    pub(crate) fn exchange(&self) -> Result<()> {
+        self.to.write(1)?;
+        self.from.read()?;
+        Ok(())
+    }
+}
+
+/// The other process' end of [`EventPeer::exchange`], until the parent ends it.
+pub(crate) fn return_events() -> Result<()> {
+    let (from, to) = (std::io::stdin(), std::io::stdout());
+    let mut count = [0; 8];
+    loop {
+        nix::unistd::read(from.as_fd(), &mut count)?;
+        nix::unistd::write(&to, &count)?;
+    }
+}
+
+/// Keeps a processor busy, until the parent ends this process or has ended.
+pub(crate) fn spin() {
+    let parent = parent_id();
+    while parent_id() == parent {
+        for _ in 0..1 << 20 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
 impl Drop for Peer {
     fn drop(&mut self) {
         // It may have ended already.
@@ -50,6 +99,11 @@ impl Drop for Peer {
 /// The other process' end of [`Peer::exchange`].
 pub(crate) fn exchange_with_parent(line: &str) -> Result<String> {
     exchange(&mut std::io::stdout(), &mut std::io::stdin(), line)
+}
+
+/// Reads the first line of the parent's next [`Peer::exchange`].
+pub(crate) fn read_line() -> Result<String> {
+    line_from(&mut std::io::stdin())
 }
 
 /// The other process' end of [`Peer::exchange_byte`], until the parent ends it.
@@ -65,6 +119,10 @@ pub(crate) fn return_bytes() -> Result<()> {
 fn exchange(to: &mut impl Write, from: &mut impl Read, line: &str) -> Result<String> {
     writeln!(to, "{line}")?;
     to.flush()?;
+    line_from(from)
+}
+
+fn line_from(from: &mut impl Read) -> Result<String> {
     // Not a byte beyond the line, because the rest belongs to the next call.
     let mut answer = Vec::new();
     loop {

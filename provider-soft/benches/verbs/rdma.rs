@@ -3,13 +3,19 @@
 //!
 //! # Safety
 //! Work requests are posted raw and name only the [`Arena`], which is never freed, has no
-//! references and is accessed by volatile copies.
+//! references and is accessed by volatile copies. The memory of [`shared_words`] is never unmapped
+//! and is accessed by atomics.
 #![allow(unsafe_code)]
 
+use std::fs::File;
+use std::num::NonZeroUsize;
 use std::os::unix::process::parent_id;
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use nix::sys::mman::{MapFlags, ProtFlags, mmap};
+use nix::time::{ClockId, clock_gettime};
 use provider_soft::Soft;
 use verbs::state::{Reset, Rts};
 use verbs::{
@@ -19,7 +25,7 @@ use verbs::{
 };
 
 use crate::Result;
-use crate::process::{Peer, exchange_with_parent};
+use crate::process::{Peer, exchange_with_parent, read_line};
 
 /// The measured operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +34,12 @@ pub(crate) enum What {
     Write,
     /// 8 bytes are sent back and forth; a completion shows that they arrived.
     Send,
-    /// The same, by programs waiting for an event of their armed queue.
+    /// The same, by programs that also wait for their own completion, as `ibv_rc_pingpong` does.
+    PingPong,
+    /// The same as `Send`, by programs waiting for an event of their armed queue.
     Event,
+    /// One message. Then this process waits for a completion, and the other one does nothing.
+    Idle,
     /// Messages are written one way, with this many in flight.
     Stream { length: usize, depth: usize },
 }
@@ -39,7 +49,9 @@ impl What {
         match self {
             Self::Write => "write".into(),
             Self::Send => "send".into(),
+            Self::PingPong => "pingpong".into(),
             Self::Event => "event".into(),
+            Self::Idle => "idle".into(),
             Self::Stream { length, depth } => format!("stream-{length}-{depth}"),
         }
     }
@@ -49,7 +61,9 @@ impl What {
         match (parts.next(), parts.next(), parts.next()) {
             (Some("write"), None, None) => Ok(Self::Write),
             (Some("send"), None, None) => Ok(Self::Send),
+            (Some("pingpong"), None, None) => Ok(Self::PingPong),
             (Some("event"), None, None) => Ok(Self::Event),
+            (Some("idle"), None, None) => Ok(Self::Idle),
             (Some("stream"), Some(length), Some(depth)) => {
                 Ok(Self::Stream { length: length.parse()?, depth: depth.parse()? })
             }
@@ -59,7 +73,7 @@ impl What {
 
     fn bytes(self) -> usize {
         match self {
-            Self::Write | Self::Send | Self::Event => 8,
+            Self::Write | Self::Send | Self::PingPong | Self::Event | Self::Idle => 8,
             Self::Stream { length, .. } => length,
         }
     }
@@ -105,6 +119,14 @@ impl Form {
 /// Runs one side here and the other in another process. Returns the median round trip in
 /// microseconds, or gigabytes per second.
 pub(crate) fn measure(what: What, form: &Form, count: u64) -> Result<f64> {
+    let values = measure_all(what, form, count)?;
+    Ok(values[values.len() / 2])
+}
+
+/// Does the same and returns all round trips, the shortest first, or gigabytes per second. For
+/// [`What::Idle`]: the microseconds of processor time in `count` milliseconds, of this process and
+/// of the other.
+pub(crate) fn measure_all(what: What, form: &Form, count: u64) -> Result<Vec<f64>> {
     let mut peer = Peer::start(&["verbs", &form.name(), &what.name()])?;
     match form {
         Form::Static => lead::<Soft>(soft(false)?.open_as()?, what, count, &mut peer),
@@ -144,41 +166,67 @@ fn open_named(name: &str) -> Result<Context<Erased>> {
     Ok(verbs::devices()?.find(name)?.open()?)
 }
 
-fn lead<P: Provider>(context: Context<P>, what: What, count: u64, peer: &mut Peer) -> Result<f64> {
+fn lead<P: Provider>(context: Context<P>, what: What, count: u64, peer: &mut Peer) -> Result<Vec<f64>> {
     let (end, mine) = End::<P, Reset>::new(context, what)?;
     let theirs = peer.exchange(&mine)?;
     let mut end = end.connect(&theirs)?;
     peer.exchange("connected")?;
     match what {
-        What::Write | What::Send | What::Event => {
+        What::Write | What::Send | What::PingPong | What::Event => {
             let warm_up = count / 10;
             let mut times = Vec::with_capacity(count as usize);
-            for round in 1..=warm_up + count {
+            let (begun, mut rounds) = (Instant::now(), 0);
+            // A busy machine may need minutes for all of them.
+            while rounds < warm_up + count && (rounds <= warm_up || begun.elapsed() < LONGEST) {
+                rounds += 1;
                 let start = Instant::now();
                 if what == What::Write {
-                    end.write_number(round)?;
-                    end.await_number(round)?;
+                    end.write_number(rounds)?;
+                    end.await_number(rounds)?;
                 } else {
-                    end.send_number(round)?;
+                    end.send_number(rounds)?;
                     end.await_message()?;
                 }
-                if round > warm_up {
+                if rounds > warm_up {
                     times.push(start.elapsed());
                 }
             }
-            if end.number_received() != warm_up + count {
+            if end.number_received() != rounds {
                 return Err("another answer than asked for".into());
             }
-            times.sort();
-            Ok(times[times.len() / 2].as_secs_f64() * 1e6)
+            Ok(microseconds(times))
+        }
+        What::Idle => {
+            end.send_number(1)?;
+            end.await_message()?;
+            end.await_own()?;
+            peer.exchange("idle")?;
+            let before = processor_time()?;
+            if end.cq.poll_within(Duration::from_millis(count)).is_ok() {
+                return Err("a completion of no request".into());
+            }
+            let mine = processor_time()? - before;
+            let theirs = peer.exchange("how long?")?.parse()?;
+            Ok(vec![mine.as_secs_f64() * 1e6, theirs])
         }
         What::Stream { length, .. } => {
             end.stream(count / 10)?;
             let start = Instant::now();
             end.stream(count)?;
-            Ok((count * length as u64) as f64 / start.elapsed().as_secs_f64() / 1e9)
+            Ok(vec![(count * length as u64) as f64 / start.elapsed().as_secs_f64() / 1e9])
         }
     }
+}
+
+/// Returns the times in microseconds, the shortest first.
+pub(crate) fn microseconds(mut times: Vec<Duration>) -> Vec<f64> {
+    times.sort();
+    times.iter().map(|time| time.as_secs_f64() * 1e6).collect()
+}
+
+/// Returns the processor time that all threads of this process have used.
+fn processor_time() -> Result<Duration> {
+    Ok(clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)?.into())
 }
 
 fn follow<P: Provider>(context: Context<P>, what: What) -> Result<()> {
@@ -193,9 +241,21 @@ fn follow<P: Provider>(context: Context<P>, what: What) -> Result<()> {
                 end.await_number(round)?;
                 end.write_number(round)?;
             }
-            What::Send | What::Event => {
+            What::Send | What::PingPong | What::Event => {
                 end.await_message()?;
                 end.send_number(round)?;
+            }
+            What::Idle => {
+                end.await_message()?;
+                end.send_number(1)?;
+                end.await_own()?;
+                exchange_with_parent("idle")?;
+                let before = processor_time()?;
+                let used = || Ok((processor_time()? - before).as_secs_f64() * 1e6);
+                // The leader's line ends the time.
+                read_line()?;
+                let used: Result<f64> = used();
+                exchange_with_parent(&used?.to_string())?;
             }
             What::Stream { .. } => end.await_number(u64::MAX)?,
         }
@@ -296,7 +356,7 @@ impl<P: Provider> End<P, Reset> {
             came: 0,
             _pd,
         };
-        if matches!(what, What::Send | What::Event) {
+        if matches!(what, What::Send | What::PingPong | What::Event | What::Idle) {
             for _ in 0..DEPTH {
                 end.post_recv()?;
             }
@@ -327,6 +387,9 @@ impl<P: Provider> End<P> {
 
     #[inline]
     fn send_number(&mut self, number: u64) -> Result<()> {
+        if self.what == What::PingPong {
+            self.await_own()?;
+        }
         self.arena.write_number(8, number);
         self.post(SendOp::Send, 8, 8)
     }
@@ -347,6 +410,18 @@ impl<P: Provider> End<P> {
             }
         }
         self.post_recv()
+    }
+
+    /// Polls until all requests of this end have completed.
+    #[inline]
+    fn await_own(&mut self) -> Result<()> {
+        let mut patience = Patience::new();
+        while self.ended < self.posted {
+            if self.poll()? == 0 {
+                patience.wait(self.what)?;
+            }
+        }
+        Ok(())
     }
 
     fn number_received(&self) -> u64 {
@@ -413,24 +488,24 @@ impl<P: Provider> End<P> {
 
 /// The step between two polls without a result. As with plain sockets, an end polls again at once
 /// for latency, and sometimes yields for throughput.
-struct Patience {
+pub(crate) struct Patience {
     looks: u32,
     start: Option<Instant>,
 }
 
 impl Patience {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { looks: 0, start: None }
     }
 
     #[inline]
-    fn wait(&mut self, what: What) -> Result<()> {
+    pub(crate) fn wait(&mut self, what: What) -> Result<()> {
         self.looks += 1;
         if !self.looks.is_multiple_of(64) {
             return Ok(());
         }
         match what {
-            What::Write | What::Send | What::Event => std::hint::spin_loop(),
+            What::Write | What::Send | What::PingPong | What::Event | What::Idle => std::hint::spin_loop(),
             What::Stream { .. } => std::thread::yield_now(),
         }
         if self.start.get_or_insert_with(Instant::now).elapsed() > PATIENCE
@@ -473,10 +548,27 @@ impl<P: Provider> Arena<P> {
     }
 }
 
+/// Maps the first words of a memory file, shared with other processes. They are never unmapped.
+pub(crate) fn shared_words(file: &File, count: usize) -> Result<&'static [AtomicU64]> {
+    let len = NonZeroUsize::new(count * size_of::<AtomicU64>()).ok_or("no words")?;
+    if file.metadata()?.len() < len.get() as u64 {
+        return Err("the file is too short".into());
+    }
+    let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+    // SAFETY: a new mapping, at an address of the kernel's choice.
+    let base = unsafe { mmap(None, len, protection, MapFlags::MAP_SHARED, file, 0)? };
+    // SAFETY: mapped for `len` bytes, which the file has, and never unmapped. A page is aligned for
+    // words, and both processes access them as atomics alone.
+    Ok(unsafe { std::slice::from_raw_parts(base.as_ptr().cast(), count) })
+}
+
 const PORT: u8 = 1;
 
 /// The longest time without progress.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The longest time of a measurement of round trips.
+pub(crate) const LONGEST: Duration = Duration::from_secs(6);
 const SEND: u64 = 1;
 const RECV: u64 = 2;
 
