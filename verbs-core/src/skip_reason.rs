@@ -176,8 +176,9 @@ impl fmt::Display for SkipReason {
             Self::Address { address, port, errno: Errno::ADDRINUSE } => write!(
                 f,
                 "UDP port {port} of {address} is taken: by another device of this process, by a process of another user or with \
-                 VERBS_SOFT=auto (ss -ulpn), or by the kernel's rdma_rxe, which takes it on every address; use another address, \
-                 end that process, or unload the module (modprobe -r rdma_rxe)"
+                 VERBS_SOFT=auto (ss -ulpn), or by the kernel's rdma_rxe, which takes it on every address of its network \
+                 namespace; use another address or namespace (unshare --net), end that process, or unload the module \
+                 (modprobe -r rdma_rxe)"
             ),
             Self::Address { address, port, errno: Errno::TIMEDOUT } => write!(
                 f,
@@ -316,8 +317,9 @@ mod tests {
         assert_eq!(
             sentence(of(Errno::ADDRINUSE)),
             "rxe0: UDP port 4791 of 192.0.2.1 is taken: by another device of this process, by a process of another user or \
-             with VERBS_SOFT=auto (ss -ulpn), or by the kernel's rdma_rxe, which takes it on every address; use another \
-             address, end that process, or unload the module (modprobe -r rdma_rxe)"
+             with VERBS_SOFT=auto (ss -ulpn), or by the kernel's rdma_rxe, which takes it on every address of its network \
+             namespace; use another address or namespace (unshare --net), end that process, or unload the module \
+             (modprobe -r rdma_rxe)"
         );
         assert!(sentence(of(Errno::TIMEDOUT)).contains("no process that has it answers"));
         assert!(sentence(of(Errno::USERS)).contains("as many processes as can share it"));
