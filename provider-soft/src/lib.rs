@@ -84,6 +84,10 @@ pub mod sysfs;
 
 use verbs_core::provider::{Provider, Unsupported};
 
+#[cfg(any(fuzzing, all(test, not(loom))))]
+#[doc(hidden)]
+pub use shm::ring::hostile;
+
 pub use io::{Counters, Faults, InvalidFaults};
 pub use memory::checked::CheckedMemory;
 pub use objects::ah::Ah;

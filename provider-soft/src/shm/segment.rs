@@ -421,7 +421,7 @@ const RESERVE: usize = 32 * 64;
 /// The last byte is the version of the layout.
 const SEGMENT_MAGIC: u64 = u64::from_be_bytes(*b"vrbring\x02");
 
-#[cfg(all(test, not(loom)))]
+#[cfg(any(fuzzing, all(test, not(loom))))]
 impl OwnSegment {
     /// Returns a second way to write the segment, for a hostile owner. The segment has no ends.
     pub(super) fn hostile(&self) -> HostileOwner {
@@ -430,10 +430,10 @@ impl OwnSegment {
 }
 
 /// A process that writes arbitrary words into its own segment.
-#[cfg(all(test, not(loom)))]
+#[cfg(any(fuzzing, all(test, not(loom))))]
 pub(super) struct HostileOwner(Own);
 
-#[cfg(all(test, not(loom)))]
+#[cfg(any(fuzzing, all(test, not(loom))))]
 impl HostileOwner {
     /// Stores a word of the header.
     pub(super) fn store_consumed(&self, value: u64) {

@@ -5,8 +5,8 @@
 //! `api` is verbs-api-fuzz's program, which has a seeded generator instead of libFuzzer. Here it
 //! runs on soft devices, also under sanitizers ([`Sanitizer`]).
 //!
-//! The other targets follow cargo-fuzz's layout in `roce/fuzz`, `ib-cm/fuzz`, `cm/fuzz` and
-//! `connectx-model/fuzz`, which are separate workspaces because libFuzzer is C++. They are
+//! The other targets follow cargo-fuzz's layout in `roce/fuzz`, `provider-soft/fuzz`, `ib-cm/fuzz`,
+//! `cm/fuzz` and `connectx-model/fuzz`, which are separate workspaces because libFuzzer is C++. They are
 //! built here without cargo-fuzz and with the installed toolchain: the compiler instruments for
 //! coverage, and memory errors need no sanitizer where nearly all code is safe. Debug assertions
 //! and overflow checks are on. `cargo +nightly fuzz run TARGET` in `roce` adds the address
@@ -46,7 +46,7 @@ pub(crate) struct Args {
 }
 
 /// The fuzz targets.
-pub(crate) const TARGETS: [&str; 6] = ["packet", "responder", "cm", "ucma", "guest", API];
+pub(crate) const TARGETS: [&str; 7] = ["packet", "responder", "ring", "cm", "ucma", "guest", API];
 
 /// The target that does not use libFuzzer.
 pub(crate) const API: &str = "api";
@@ -56,6 +56,7 @@ fn workspace(target: &str) -> &'static str {
     match target {
         "guest" => "connectx-model/fuzz",
         "cm" => "ib-cm/fuzz",
+        "ring" => "provider-soft/fuzz",
         "ucma" => "cm/fuzz",
         _ => "roce/fuzz",
     }

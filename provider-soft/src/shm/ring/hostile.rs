@@ -1,6 +1,6 @@
 //! [`run`]: a script of calls to both ends, and of arbitrary writes by the peer in between.
 //!
-//! Tests run random scripts. A fuzz target can call [`run`] with any bytes.
+//! Tests run random scripts, and the fuzz target `ring` in `provider-soft/fuzz` runs any bytes.
 
 use super::*;
 
@@ -9,7 +9,7 @@ use super::*;
 ///
 /// # Panics
 /// Panics if an end violates one of these rules.
-pub(crate) fn run(script: &[u8]) {
+pub fn run(script: &[u8]) {
     let (own, theirs) = (OwnSegment::new().expect("memory"), OwnSegment::new().expect("memory"));
     let peer = theirs.hostile();
     let mapped = theirs.fd().try_clone_to_owned().expect("a descriptor");
@@ -17,9 +17,9 @@ pub(crate) fn run(script: &[u8]) {
     let mut script = Script(script);
     while let Some(step) = script.byte() {
         match step % 9 {
-            0 => peer.store(script.number() as usize, script.number()),
-            1 => peer.store_header(consumer.at, script.number()),
-            2 => {
+            step::STORE => peer.store(script.number() as usize, script.number()),
+            step::HEADER => peer.store_header(consumer.at, script.number()),
+            step::RECORD => {
                 let record = Record {
                     len: script.number() as usize % TOO_LONG,
                     traffic_class: step,
@@ -28,14 +28,14 @@ pub(crate) fn run(script: &[u8]) {
                 };
                 peer.store_header(consumer.at, record.header(record.hop_limit.is_multiple_of(8)));
             }
-            3 => {
+            step::LOOK => {
                 let [from, len] = [(); 2].map(|()| script.number() as usize % TOO_LONG);
                 look(&mut consumer, from, len);
             }
-            4 => drop(consumer.advance()),
-            5 => peer.store_consumed(script.number()),
-            6 => peer.store_consumed(producer.position.wrapping_sub(script.number() % 0x1_0000)),
-            7 => peer.grow(),
+            step::ADVANCE => drop(consumer.advance()),
+            step::CONSUMED => peer.store_consumed(script.number()),
+            step::PROGRESS => peer.store_consumed(producer.position.wrapping_sub(script.number() % 0x1_0000)),
+            step::GROW => peer.grow(),
             _ => send(&mut producer, script.number() as usize, Time(script.number() % 0x10_0000)),
         }
         for (at, end) in [(producer.at, producer.end), (consumer.at, consumer.end)] {
@@ -75,6 +75,27 @@ fn send(producer: &mut Producer, number: usize, now: Time) {
 const SHAPE: Shape = OutRing::SHAPE;
 /// More than the longest packet.
 const TOO_LONG: usize = SHAPE.longest_packet + 300;
+
+/// The first byte of a step, and the operands that follow it: numbers have 8 bytes.
+pub(super) mod step {
+    /// An offset of the peer's segment, and a word for it.
+    pub(crate) const STORE: u8 = 0;
+    /// The header of the current record.
+    pub(crate) const HEADER: u8 = 1;
+    /// A length, and a byte: the hop limit, which ends the lap if it is a multiple of 8.
+    pub(crate) const RECORD: u8 = 2;
+    /// An offset and a length to copy.
+    pub(crate) const LOOK: u8 = 3;
+    pub(crate) const ADVANCE: u8 = 4;
+    /// The peer's progress.
+    pub(crate) const CONSUMED: u8 = 5;
+    /// The bytes that the peer has not consumed.
+    pub(crate) const PROGRESS: u8 = 6;
+    pub(crate) const GROW: u8 = 7;
+    /// A number that selects the length of packets, and the time.
+    #[cfg(test)]
+    pub(crate) const SEND: u8 = 8;
+}
 
 struct Script<'a>(&'a [u8]);
 

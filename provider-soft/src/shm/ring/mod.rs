@@ -271,14 +271,14 @@ impl<P: Incoming> Producer<OutRing, P> {
     }
 
     /// The same, with a ring that may grow.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(any(fuzzing, all(test, not(loom))))]
     pub(crate) fn copy_in_at(&mut self, now: Time, packet: &[u8]) {
         self.write_in(packet);
         let record = Record { len: packet.len(), traffic_class: 0, hop_limit: 64, on_link: true };
         self.push(record, now, true);
     }
 
-    #[cfg(all(test, not(loom)))]
+    #[cfg(any(fuzzing, all(test, not(loom))))]
     fn write_in(&mut self, packet: &[u8]) {
         assert_eq!(self.has_room_for(packet.len()), Ok(true));
         self.space()[..packet.len()].copy_from_slice(packet);
@@ -575,8 +575,8 @@ const UNPUBLISHED: u64 = 0;
 /// The bit of a header that marks the last record of a lap.
 const ENDS_LAP: u64 = 1 << 49;
 
-#[cfg(all(test, not(loom)))]
-pub(crate) mod hostile;
+#[cfg(any(fuzzing, all(test, not(loom))))]
+pub mod hostile;
 #[cfg(all(test, loom))]
 #[path = "tests/models.rs"]
 mod models;

@@ -1,5 +1,7 @@
 //! Tests of both ends over real segments.
 
+mod seeds;
+
 use core::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
