@@ -11,16 +11,17 @@
 //! ```text
 //!   meet ──► Connecting ── reply ──► Up ──► the peer has ended
 //!                 │                  ▲
-//!                 └─ refused ─► -    └── Accepted ◄── a connection to the own name
+//!                 └─ closed ─► -     └── Accepted ◄── a connection to the own name
 //! ```
 //!
 //! Whatever fails here leaves packets on UDP. A destination is looked up again after a second
 //! ([`Links`](super::links::Links)).
 //!
 //! Two devices may connect to each other at the same time. The connection made by the device with
-//! the smaller identity stays: this device rejects the other connection, and the other device
-//! accepts this one although it has made its own. If none comes soon, because the device has ended
-//! meanwhile, the other one connects again.
+//! the smaller identity stays: this device replies with [`PRECEDENCE`] to the other connection, and
+//! the other device accepts this one although it has made its own. If none comes soon, because the
+//! device has ended meanwhile, the other one connects again. A device that has no room for a
+//! connection closes it without a reply, and packets use UDP at once.
 //!
 //! # Trust
 //! Both sides check the other's user (`SO_PEERCRED`), so memory is exchanged only with processes of
@@ -30,8 +31,9 @@
 //! address itself. Connections without a message are few: the oldest makes way for the next one.
 //!
 //! The worker accepts, receives messages and installs links, or a poller that is woken first. It
-//! does so without waiting for the peer, so a stopped peer delays a caller of [`Peers::meet`] by at
-//! most [`PATIENCE`] and no other thread.
+//! does so without waiting for the peer. A stopped peer delays callers of [`Peers::meet`] until
+//! [`PATIENCE`] after the connection to it was made. Later callers do not wait, nor do other
+//! threads.
 //!
 //! # References
 //! `unix(7)` (`SCM_RIGHTS`, `SO_PEERCRED`, abstract names), `memfd_create(2)`
@@ -113,11 +115,11 @@ enum Connection {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
-    /// This device has connected.
-    Connecting,
-    /// The peer has rejected this device's connection because it has made one with precedence,
-    /// which arrives within this time.
-    Expected(Instant),
+    /// This device has connected, and callers wait until this time.
+    Connecting(Instant),
+    /// The peer has made a connection with precedence, which arrives until the first time. Callers
+    /// wait until the second.
+    Expected(Instant, Instant),
     /// Packets travel through the memory of this connection.
     Up(u64),
 }
@@ -187,10 +189,9 @@ impl Peers {
     /// it belongs to this user and machine. Waits until packets to it can travel through memory, or
     /// until it is certain that they cannot.
     pub(crate) fn meet(&self, gid: Gid, slot: u8) {
-        let deadline = Instant::now() + PATIENCE;
         let mut table = self.table();
         let Some(id) = self.find(&mut table, gid, slot) else { return };
-        while matches!(table.status.get(&id), Some(Status::Connecting | Status::Expected(_))) {
+        while let Some(Status::Connecting(deadline) | Status::Expected(_, deadline)) = table.status.get(&id) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
@@ -215,9 +216,9 @@ impl Peers {
         let ids = &ids[..if slot == 0 { 1 } else { 2 }];
         for id in ids {
             match table.status.get(id) {
-                Some(Status::Connecting) => return Some(*id),
-                Some(Status::Expected(until)) if Instant::now() < *until => return Some(*id),
-                Some(Status::Expected(_)) => {
+                Some(Status::Connecting(_)) => return Some(*id),
+                Some(Status::Expected(until, _)) if Instant::now() < *until => return Some(*id),
+                Some(Status::Expected(..)) => {
                     table.status.remove(id);
                 }
                 Some(Status::Up(number)) => {
@@ -290,7 +291,7 @@ impl Peers {
         self.send_message(socket.as_fd(), &segment)?;
         let number = self.watch(table, socket.as_fd())?;
         table.connections.insert(number, Connection::Connecting(socket, id, segment));
-        table.status.insert(id, Status::Connecting);
+        table.status.insert(id, Status::Connecting(Instant::now() + PATIENCE));
         Ok(())
     }
 
@@ -345,7 +346,11 @@ impl Peers {
                     message => message.ok(),
                 };
                 let Some(Connection::Accepted(socket)) = table.connections.remove(&number) else { return };
-                if let Some(message) = message.filter(|message| self.is_welcome(&table, message.id))
+                let Some(Reply::Message(message)) = message else { return };
+                if self.has_precedence(&table, message.id) {
+                    let _ = send_files(socket.as_fd(), &[PRECEDENCE], &[]);
+                } else if message.id != self.own
+                    && !self.is_full(&table)
                     && let Ok(segment) = OwnSegment::new()
                     && self.send_message(socket.as_fd(), &segment).is_ok()
                 {
@@ -361,12 +366,15 @@ impl Peers {
                 else {
                     return;
                 };
-                match message.filter(|message| message.id == id) {
-                    Some(message) => self.begin(table, number, socket, segment, message, change),
-                    None if id < self.own => {
-                        table.status.insert(id, Status::Expected(Instant::now() + ARRIVAL));
+                match message {
+                    Some(Reply::Message(message)) if message.id == id => {
+                        self.begin(table, number, socket, segment, message, change);
                     }
-                    None => {
+                    Some(Reply::Precedence) if id < self.own => {
+                        let now = Instant::now();
+                        table.status.insert(id, Status::Expected(now + ARRIVAL, now + PATIENCE));
+                    }
+                    _ => {
                         table.status.remove(&id);
                         self.settled.notify_all();
                     }
@@ -375,15 +383,15 @@ impl Peers {
         }
     }
 
-    /// Returns whether a connection made by this device is accepted.
-    fn is_welcome(&self, table: &Table, id: PeerId) -> bool {
-        let is_connecting = table
+    /// Returns whether a connection to a device, made by this one, has precedence over the
+    /// device's.
+    fn has_precedence(&self, table: &Table, id: PeerId) -> bool {
+        let mut made = table
             .connections
             .values()
-            .filter(|connection| matches!(connection, Connection::Connecting(_, its, _) if *its == id))
-            // Not to a device that has ended, and that this one has succeeded.
-            .any(Connection::is_alive);
-        id != self.own && !(is_connecting && self.own < id) && !self.is_full(table)
+            .filter(|connection| matches!(connection, Connection::Connecting(_, its, _) if *its == id));
+        // Not to a device that has ended, and that this one has succeeded.
+        self.own < id && made.any(Connection::is_alive)
     }
 
     /// Returns whether further peers use UDP.
@@ -416,7 +424,7 @@ impl Peers {
             .retain(|_, connection| !matches!(connection, Connection::Connecting(_, its, _) if *its == id));
         table.connections.insert(number, Connection::Up(Arc::clone(&socket), id));
         // No other thread connects meanwhile.
-        table.status.insert(id, Status::Connecting);
+        table.status.insert(id, Status::Connecting(Instant::now() + PATIENCE));
         drop(table);
         change(Change::Begun(Box::new(Link::new(id, number, socket, producer, consumer, sleep))));
         self.table().status.insert(id, Status::Up(number));
@@ -511,6 +519,14 @@ fn drain(socket: &OwnedFd) -> bool {
     true
 }
 
+/// The reply to a connection.
+#[derive(Debug)]
+enum Reply {
+    Message(Message),
+    /// The peer has made a connection with precedence.
+    Precedence,
+}
+
 /// The message that both sides send.
 #[derive(Debug)]
 struct Message {
@@ -520,19 +536,28 @@ struct Message {
 }
 
 /// The version of names, messages and memory.
-const VERSION: [u8; 4] = *b"VSM2";
+const VERSION: [u8; 4] = *b"VSM3";
 
 /// The length of a message: version, slot, 3 zeros, GID.
 const MESSAGE: usize = 24;
 
-/// Reads a peer's message.
+/// The reply of a device that has made a connection with precedence.
+const PRECEDENCE: u8 = b'P';
+
+/// Reads a peer's message or reply.
 ///
 /// # Errors
 /// `EAGAIN` if it has not arrived; `EPROTO` if it is malformed; the errors of mapping its files.
-fn read_message(socket: BorrowedFd<'_>) -> Result<Message, Errno> {
+fn read_message(socket: BorrowedFd<'_>) -> Result<Reply, Errno> {
     // One byte more, because the kernel truncates a longer message.
     let mut bytes = [0; MESSAGE + 1];
-    let Some((MESSAGE, files)) = receive_files(socket, &mut bytes, 0)? else { return Err(Errno::PROTO) };
+    let (len, files) = receive_files(socket, &mut bytes, 0)?.ok_or(Errno::PROTO)?;
+    if bytes[..len] == [PRECEDENCE] {
+        return Ok(Reply::Precedence);
+    }
+    if len != MESSAGE {
+        return Err(Errno::PROTO);
+    }
     let [segment, sleep] = <[OwnedFd; 2]>::try_from(files).map_err(|_| Errno::PROTO)?;
     let (head, gid) = bytes[..MESSAGE].split_at(8);
     if head[..4] != VERSION {
@@ -540,7 +565,8 @@ fn read_message(socket: BorrowedFd<'_>) -> Result<Message, Errno> {
     }
     let gid: Gid = gid.try_into().map_err(|_| Errno::PROTO)?;
     let id = PeerId { gid, slot: head[4] };
-    Ok(Message { id, segment: PeerSegment::map(segment)?, sleep: PeerSleep::map(sleep)? })
+    let (segment, sleep) = (PeerSegment::map(segment)?, PeerSleep::map(sleep)?);
+    Ok(Reply::Message(Message { id, segment, sleep }))
 }
 
 /// Returns the abstract name of a device.
@@ -548,7 +574,7 @@ pub(super) fn name(id: PeerId, scope: u32, port: u16) -> String {
     let address = address_of(id.gid);
     let is_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
     let scope = if is_link_local { scope } else { 0 };
-    format!("verbs-soft/link/2/{}/{address}%{scope}/{port}/{}", effective_user(), id.slot)
+    format!("verbs-soft/link/3/{}/{address}%{scope}/{port}/{}", effective_user(), id.slot)
 }
 
 /// Returns a socket for connections.
@@ -598,10 +624,24 @@ mod tests {
         assert_eq!([counts(&first), counts(&second)], [[1, 1]; 2]);
         let (third, fourth) = (meet(&crowded, &others[2]), meet(&others[3], &crowded));
         assert_eq!([counts(&third), counts(&fourth)], [[0, 0]; 2]);
+        // It does not wait for a connection that never comes.
+        assert!(others[3].table().status.is_empty());
         // A peer makes room for another one when it ends.
         drop((first, others));
         crowded.attend(true, |_| {});
         let another = listen_at(7, MAX_PEERS);
         assert_eq!(counts(&meet(&crowded, &another)), [1, 1]);
+    }
+
+    #[test]
+    fn a_stopped_peer_delays_only_the_first_caller() {
+        let (device, stopped) = (listen_at(11, MAX_PEERS), listen_at(12, MAX_PEERS));
+        let began = Instant::now();
+        const CALLS: u32 = 500;
+        for _ in 0..CALLS {
+            device.meet(stopped.own.gid, stopped.own.slot);
+        }
+        assert!(began.elapsed() < PATIENCE * CALLS / 5, "{:?}", began.elapsed());
+        assert_eq!(device.table().connections.len(), 1);
     }
 }

@@ -13,7 +13,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{
     AddressFamily, Backlog, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, accept, bind, connect,
-    listen, recv, sendmsg, setsockopt, socket, sockopt::ReceiveTimeout,
+    listen, recv, send, sendmsg, setsockopt, socket, sockopt::ReceiveTimeout,
 };
 use nix::sys::time::{TimeVal, TimeValLike as _};
 use nix::unistd::geteuid;
@@ -105,7 +105,7 @@ fn attack(what: &str, name: &str, number: u32) -> OwnedFd {
     }
     let [.., high, low] = number.to_be_bytes();
     let mut message = [0; 24];
-    message[..5].copy_from_slice(b"VSM2\x07");
+    message[..5].copy_from_slice(b"VSM3\x07");
     message[18..].copy_from_slice(&[0xff, 0xff, 127, 254, high, low]);
     let mut bytes = message.to_vec();
     let mut files = vec![ring(&[]), page()];
@@ -185,14 +185,16 @@ const PAGE_MAGIC: [u8; 8] = *b"vrbslep\x01";
 const SEALS: SealFlag =
     SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_FUTURE_WRITE);
 
-/// Accepts one connection at an address that is not shared, and closes it.
+/// Accepts one connection at an address that is not shared, and closes it as a device does that has
+/// made another one.
 pub(crate) fn reject_one(address: IpAddr) -> JoinHandle<()> {
     let listener = stream();
-    let name = format!("verbs-soft/link/2/{}/{address}%0/4791/0", geteuid());
+    let name = format!("verbs-soft/link/3/{}/{address}%0/4791/0", geteuid());
     bind(listener.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap()).unwrap();
     listen(&listener, Backlog::new(1).unwrap()).unwrap();
     std::thread::spawn(move || {
         let accepted = accept(listener.as_raw_fd()).unwrap();
+        send(accepted, b"P", MsgFlags::empty()).unwrap();
         nix::unistd::close(accepted).unwrap();
     })
 }

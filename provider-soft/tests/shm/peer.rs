@@ -105,7 +105,7 @@ pub(crate) fn sleeps() -> i64 {
 
 /// Returns the abstract name of the device of a queue pair.
 pub(crate) fn name(address: IpAddr, place: &Place) -> String {
-    format!("verbs-soft/link/2/{}/{address}%0/4791/{}", geteuid(), place.remote.qp_num >> 16)
+    format!("verbs-soft/link/3/{}/{address}%0/4791/{}", geteuid(), place.remote.qp_num >> 16)
 }
 
 /// A device.
