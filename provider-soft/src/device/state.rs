@@ -471,7 +471,7 @@ impl DeviceState {
             }
             wake |= guard.must_wake_worker(now);
             let completed = guard.sink.completed;
-            guard.waiters.tell(completed);
+            guard.waiters.tell(completed, &self.driver_alarm);
             if guard.links.has_wanted() {
                 wake |= self.want_peers(&mut guard);
             }

@@ -25,9 +25,15 @@
 //! A driver that leaves makes another waiting thread the driver, if there is one.
 //!
 //! Before it sleeps, a thread looks for packets for [`SPIN`], which is about the cost of a sleep.
+//!
+//! A thread that waits for a completion has a descriptor, at which others wake it. If the process
+//! has none left, the thread is parked instead, for [`NAP`] at a time, because its caller has a
+//! deadline. The driver then sleeps at the device's files alone, and a thread that waits for an
+//! event at the file of its channel.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use roce::engine::Time;
@@ -37,11 +43,14 @@ use crate::device::Device;
 use crate::device::device_core::{Acks, DeviceCore, Sleep, Taker};
 use crate::device::drivers::TICK;
 use crate::device::state::{DeviceState, Found};
-use crate::device::waiters::Waiter;
+use crate::device::waiters::{Waiter, Waker};
 use crate::sync::combining_lock::Guard;
 
 /// Nanoseconds during which a thread looks for packets before it sleeps.
 const SPIN: u64 = 20_000;
+
+/// The longest sleep of a thread without a descriptor.
+const NAP: Duration = Duration::from_millis(1);
 
 impl WaitOps for Device {
     fn start(self: Arc<Self>, awaited: Awaited) -> Box<dyn WaitTrait> {
@@ -59,13 +68,20 @@ struct Wait {
     is_asleep: bool,
     /// The number of completions at the last [look](Next::Look) of the caller.
     seen: u32,
-    /// Wakes a thread that others wake.
-    file: Option<Arc<EventFd>>,
+    /// Its number among the threads that others wake, and its file.
+    waiter: Option<(u64, Option<Arc<EventFd>>)>,
+}
+
+/// The result of [`Wait::watch`]: where the thread sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bed {
+    Files,
+    Parked,
 }
 
 impl Wait {
     fn start(device: Arc<Device>, awaited: Awaited) -> Self {
-        let mut wait = Self { device, awaited, is_driver: false, is_asleep: false, seen: 0, file: None };
+        let mut wait = Self { device, awaited, is_driver: false, is_asleep: false, seen: 0, waiter: None };
         if !wait.device.is_forked() {
             let mut guard = wait.device.core.lock();
             wait.is_driver = !core::mem::replace(&mut guard.waiters.is_driven, true);
@@ -111,38 +127,53 @@ impl Wait {
         }
         if let Some(waiter) = self.waiter(core)
             && !core::mem::take(&mut waiter.watches)
+            && let Waker::File(file) = &waiter.waker
         {
-            let _ = waiter.file.read();
+            let _ = file.read();
         }
     }
 
     fn waiter<'a>(&self, core: &'a mut DeviceCore) -> Option<&'a mut Waiter> {
-        let file = self.file.as_ref()?;
-        core.waiters.others.iter_mut().find(|waiter| Arc::ptr_eq(&waiter.file, file))
+        let (number, _) = self.waiter.as_ref()?;
+        core.waiters.others.iter_mut().find(|waiter| waiter.number == *number)
     }
 
-    /// Makes other threads wake this one. Returns whether the process has a descriptor for it.
-    fn watch(&mut self, core: &mut DeviceCore) -> bool {
-        if self.file.is_none() {
-            let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-            let Ok(file) = EventFd::from_flags(flags) else { return false };
-            if core.waiters.others.try_reserve(1).is_err() {
-                return false;
+    /// Makes other threads wake this one. Returns where it sleeps until then.
+    fn watch(&mut self, core: &mut DeviceCore) -> Bed {
+        let file = match self.waiter.as_ref() {
+            Some((_, Some(file))) => Some(Arc::clone(file)),
+            _ => {
+                let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+                EventFd::from_flags(flags).ok().map(Arc::new)
             }
-            let file = Arc::new(file);
-            if core.waiters.others.is_empty() {
-                core.waiters.told = core.sink.completed;
-            }
-            core.waiters.others.push(Waiter {
-                file: Arc::clone(&file),
-                awaited: self.awaited,
-                watches: true,
-            });
-            self.file = Some(file);
-        } else if let Some(waiter) = self.waiter(core) {
-            waiter.watches = true;
+        };
+        if file.is_none() && self.awaited == Awaited::Event {
+            return Bed::Files;
         }
-        true
+        let (waker, bed) = match &file {
+            Some(file) => (Waker::File(Arc::clone(file)), Bed::Files),
+            None if self.is_driver => (Waker::Driver, Bed::Files),
+            None => (Waker::Thread(std::thread::current()), Bed::Parked),
+        };
+        if let Some(waiter) = self.waiter(core) {
+            (waiter.waker, waiter.watches) = (waker, true);
+        } else {
+            if core.waiters.others.try_reserve(1).is_err() {
+                return Bed::Parked;
+            }
+            let waiters = &mut core.waiters;
+            if waiters.others.is_empty() {
+                waiters.told = core.sink.completed;
+            }
+            waiters.made += 1;
+            let (number, awaited) = (waiters.made, self.awaited);
+            waiters.others.push(Waiter { number, waker, awaited, watches: true });
+            self.waiter = Some((number, None));
+        }
+        if let Some((_, own)) = &mut self.waiter {
+            *own = file;
+        }
+        bed
     }
 
     /// Handles packets until there are none, as the driver. Returns whether there were any.
@@ -179,7 +210,7 @@ impl WaitTrait for Wait {
         if !guard.waiters.is_driven {
             (guard.waiters.is_driven, self.is_driver) = (true, true);
         }
-        let mut next = Next::Sleep;
+        let (mut next, mut bed) = (Next::Sleep, Bed::Files);
         if self.is_driver && self.drive(&mut guard, now) {
             next = Next::Look;
         }
@@ -199,17 +230,21 @@ impl WaitTrait for Wait {
                     }
                 }
             }
-            if (!self.is_driver || self.awaited == Awaited::Completion) && !self.watch(&mut guard) {
-                next = Next::Look;
+            if !self.is_driver || self.awaited == Awaited::Completion {
+                bed = self.watch(&mut guard);
             }
         }
         device.leave(guard, now);
-        next
+        if bed == Bed::Files || next == Next::Look {
+            return next;
+        }
+        std::thread::park_timeout(NAP);
+        Next::Look
     }
 
     fn files(&self) -> [Option<BorrowedFd<'_>>; WAIT_FILES] {
         let mut files = [None; WAIT_FILES];
-        files[0] = self.file.as_ref().map(|file| file.as_fd());
+        files[0] = self.waiter.as_ref().and_then(|(_, file)| Some(file.as_ref()?.as_fd()));
         if self.is_driver {
             files[1] = Some(self.device.socket.as_fd());
             files[2] = self.device.peers.as_ref().map(|peers| peers.doorbells());
@@ -228,8 +263,8 @@ impl Drop for Wait {
         }
         let mut guard = device.core.lock();
         self.wake_up(&mut guard);
-        if let Some(file) = self.file.take() {
-            guard.waiters.others.retain(|waiter| !Arc::ptr_eq(&waiter.file, &file));
+        if let Some((number, _)) = self.waiter.take() {
+            guard.waiters.others.retain(|waiter| waiter.number != number);
         }
         let now = device.now();
         let waiters = &mut guard.waiters;
@@ -242,7 +277,7 @@ impl Drop for Wait {
             // A thread that was to be the driver may leave instead.
             if let Some(heir) = waiters.others.first_mut() {
                 heir.watches = false;
-                let _ = heir.file.write(1);
+                heir.waker.wake(&device.driver_alarm);
             } else {
                 must_wake = guard.sleep.packets == Taker::Waiter
                     && guard.sleep.until.is_none_or(|until| until > now + TICK);

@@ -1,6 +1,7 @@
 //! [`Waiters`]: the threads that wait at a device ([`wait`](crate::device::wait)), under its lock.
 
 use std::sync::Arc;
+use std::thread::Thread;
 
 use nix::sys::eventfd::EventFd;
 use verbs_core::provider::Awaited;
@@ -18,15 +19,45 @@ pub(crate) struct Waiters {
     pub(super) others: Vec<Waiter>,
     /// The number of completions when the waiters for completions were last woken.
     pub(super) told: u32,
+    /// The number of waiters so far.
+    pub(super) made: u64,
 }
 
 /// A thread that other threads wake.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    pub(super) file: Arc<EventFd>,
+    pub(super) number: u64,
+    pub(super) waker: Waker,
     pub(super) awaited: Awaited,
     /// Whether it is to be woken by the next completion.
     pub(super) watches: bool,
+}
+
+/// The way to wake a thread.
+#[derive(Clone, Debug)]
+pub(super) enum Waker {
+    /// The thread sleeps at this file, among others.
+    File(Arc<EventFd>),
+    /// The process has no descriptor for the driver, which sleeps at the device's files.
+    Driver,
+    /// The process has no descriptor for the thread, which is parked.
+    Thread(Thread),
+}
+
+impl Waker {
+    /// Wakes the thread; a driver by its alarm.
+    pub(super) fn wake(&self, driver_alarm: &EventFd) {
+        match self {
+            Self::File(file) => {
+                // A full counter is readable as well.
+                let _ = file.write(1);
+            }
+            Self::Driver => {
+                let _ = driver_alarm.write(1);
+            }
+            Self::Thread(thread) => thread.unpark(),
+        }
+    }
 }
 
 impl Waiters {
@@ -37,19 +68,18 @@ impl Waiters {
 
     /// Wakes the threads that wait for completions if there are new ones.
     #[inline]
-    pub(crate) fn tell(&mut self, completed: u32) {
+    pub(crate) fn tell(&mut self, completed: u32, driver_alarm: &EventFd) {
         if !self.others.is_empty() && self.told != completed {
-            self.tell_all(completed);
+            self.tell_all(completed, driver_alarm);
         }
     }
 
     #[cold]
-    fn tell_all(&mut self, completed: u32) {
+    fn tell_all(&mut self, completed: u32, driver_alarm: &EventFd) {
         self.told = completed;
         for waiter in &mut self.others {
             if waiter.awaited == Awaited::Completion && core::mem::take(&mut waiter.watches) {
-                // A full counter is readable as well.
-                let _ = waiter.file.write(1);
+                waiter.waker.wake(driver_alarm);
             }
         }
     }

@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         ("a_process_that_sleeps_loses_no_wake_up_of_one_that_polls", one_asleep),
         ("ways_to_wait_follow_each_other_without_a_lost_wake_up", all_ways),
         ("threads_of_a_process_that_wait_in_different_ways_lose_no_wake_up", threads_asleep),
+        ("threads_without_descriptors_sleep_and_lose_no_wake_up", without_descriptors),
         ("a_process_that_waits_sleeps_until_the_end", sleeps_through),
         ("packets_to_another_user_use_udp", other_user),
         ("packets_to_a_process_without_the_setting_use_udp", without_setting),
@@ -271,6 +272,30 @@ fn threads_asleep() {
             }
         });
     }
+    assert_memory_alone(&node, &mut one);
+    assert_memory_alone(&node, &mut other);
+}
+
+/// Two threads wait for completions, and the process has no descriptor for either.
+fn without_descriptors() {
+    let node = Node::bind(own());
+    let [mut one, mut other] = [below(), above()].map(Peer::start);
+    let (mut first, mut second) = (node.meet(&mut one, NEVER), node.meet(&mut other, NEVER));
+    peer::without_descriptors(|| {
+        std::thread::scope(|scope| {
+            for (end, peer) in [(&mut first, &mut one), (&mut second, &mut other)] {
+                scope.spawn(|| end.ping_pong(peer, 1000, How::Within, How::Sleep));
+            }
+        });
+        let before = cpu_time();
+        std::thread::scope(|scope| {
+            for end in [&mut first, &mut second] {
+                scope.spawn(|| end.wait_in_vain(Duration::from_secs(1)));
+            }
+        });
+        let used = cpu_time() - before;
+        assert!(used < Duration::from_millis(500), "{used:?} in a second");
+    });
     assert_memory_alone(&node, &mut one);
     assert_memory_alone(&node, &mut other);
 }

@@ -91,6 +91,16 @@ pub(crate) fn files() -> Files {
     Files { descriptors: std::fs::read_dir("/proc/self/fd").unwrap().count(), mappings }
 }
 
+/// Calls `run` while this process has no free descriptor.
+pub(crate) fn without_descriptors(run: impl FnOnce()) {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, 100, hard).unwrap();
+    let taken: Vec<_> = core::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    run();
+    drop(taken);
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+}
+
 /// Returns the processor time that this process has used.
 pub(crate) fn cpu_time() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_SELF).unwrap();
