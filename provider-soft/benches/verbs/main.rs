@@ -10,6 +10,7 @@
 //! | latency | 8 bytes back and forth; both ends poll as fast as they can | median round trip |
 //! | throughput | acknowledged messages one way; both ends poll and yield | payload per second |
 //! | events | the same; both wait for an event of their armed queue | median round trip |
+//! | poll(2) | the same, by `poll(2)` at the channel's descriptor | median round trip |
 //! | pipes, eventfds | a byte or an event back and forth between processes that sleep | median round trip |
 //! | ring | 8 bytes back and forth by a bare ring in shared memory; both ends poll | median round trip |
 //! | loops | 8 bytes back and forth as by `ibv_rc_pingpong`, beside programs that only compute | median, 99 % |
@@ -228,6 +229,8 @@ fn rows(size: &Size) -> Vec<Row> {
         events("RC send, 8 B, events", Form::Static).beside(BLOCKING, Target::AtMost(1.5)),
         udp(BLOCKING, Trip::Blocking),
         events("RC send, events, memory", Form::Memory).beside(EVENTFDS, Target::AtMost(1.3)),
+        Row::new("RC send, poll(2), memory", "µs", move || rdma::measure(What::Poll, &Form::Memory, rounds))
+            .beside(EVENTFDS, Target::None),
         eventfds(EVENTFDS),
         eventfds("eventfds, blocking, again").beside(EVENTFDS, Target::None),
         Row::new(PIPES, "µs", move || plain::pipes(rounds as usize)).beside(EVENTFDS, Target::None),

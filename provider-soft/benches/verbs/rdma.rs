@@ -9,11 +9,13 @@
 
 use std::fs::File;
 use std::num::NonZeroUsize;
+use std::os::fd::AsFd as _;
 use std::os::unix::process::parent_id;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 use nix::time::{ClockId, clock_gettime};
 use provider_soft::Soft;
@@ -40,6 +42,8 @@ pub(crate) enum What {
     Event,
     /// One message. Then this process waits for a completion, and the other one does nothing.
     Idle,
+    /// The same, by programs that sleep in `poll(2)` at the channel's descriptor.
+    Poll,
     /// Messages are written one way, with this many in flight.
     Stream { length: usize, depth: usize },
 }
@@ -52,6 +56,7 @@ impl What {
             Self::PingPong => "pingpong".into(),
             Self::Event => "event".into(),
             Self::Idle => "idle".into(),
+            Self::Poll => "poll".into(),
             Self::Stream { length, depth } => format!("stream-{length}-{depth}"),
         }
     }
@@ -64,6 +69,7 @@ impl What {
             (Some("pingpong"), None, None) => Ok(Self::PingPong),
             (Some("event"), None, None) => Ok(Self::Event),
             (Some("idle"), None, None) => Ok(Self::Idle),
+            (Some("poll"), None, None) => Ok(Self::Poll),
             (Some("stream"), Some(length), Some(depth)) => {
                 Ok(Self::Stream { length: length.parse()?, depth: depth.parse()? })
             }
@@ -73,7 +79,7 @@ impl What {
 
     fn bytes(self) -> usize {
         match self {
-            Self::Write | Self::Send | Self::PingPong | Self::Event | Self::Idle => 8,
+            Self::Write | Self::Send | Self::PingPong | Self::Event | Self::Poll | Self::Idle => 8,
             Self::Stream { length, .. } => length,
         }
     }
@@ -172,7 +178,7 @@ fn lead<P: Provider>(context: Context<P>, what: What, count: u64, peer: &mut Pee
     let mut end = end.connect(&theirs)?;
     peer.exchange("connected")?;
     match what {
-        What::Write | What::Send | What::PingPong | What::Event => {
+        What::Write | What::Send | What::PingPong | What::Event | What::Poll => {
             let warm_up = count / 10;
             let mut times = Vec::with_capacity(count as usize);
             let (begun, mut rounds) = (Instant::now(), 0);
@@ -241,7 +247,7 @@ fn follow<P: Provider>(context: Context<P>, what: What) -> Result<()> {
                 end.await_number(round)?;
                 end.write_number(round)?;
             }
-            What::Send | What::PingPong | What::Event => {
+            What::Send | What::PingPong | What::Event | What::Poll => {
                 end.await_message()?;
                 end.send_number(round)?;
             }
@@ -356,7 +362,7 @@ impl<P: Provider> End<P, Reset> {
             came: 0,
             _pd,
         };
-        if matches!(what, What::Send | What::PingPong | What::Event | What::Idle) {
+        if matches!(what, What::Send | What::PingPong | What::Event | What::Poll | What::Idle) {
             for _ in 0..DEPTH {
                 end.post_recv()?;
             }
@@ -399,10 +405,10 @@ impl<P: Provider> End<P> {
     fn await_message(&mut self) -> Result<()> {
         let (came, mut patience) = (self.came, Patience::new());
         while self.came == came {
-            if self.what == What::Event {
+            if matches!(self.what, What::Event | What::Poll) {
                 self.cq.req_notify(false)?;
                 while self.poll()? > 0 {}
-                if self.came == came && self.channel.wait(Some(PATIENCE))?.is_none() {
+                if self.came == came && !self.await_event()? {
                     return Err("nothing happened".into());
                 }
             } else if self.poll()? == 0 {
@@ -422,6 +428,16 @@ impl<P: Provider> End<P> {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether an event has come in time.
+    fn await_event(&self) -> Result<bool> {
+        if self.what == What::Event {
+            return Ok(self.channel.wait(Some(PATIENCE))?.is_some());
+        }
+        let mut fds = [PollFd::new(self.channel.as_fd(), PollFlags::POLLIN)];
+        let timeout = PollTimeout::try_from(PATIENCE)?;
+        Ok(poll(&mut fds, timeout)? == 1 && self.channel.wait(Some(Duration::ZERO))?.is_some())
     }
 
     fn number_received(&self) -> u64 {
@@ -505,7 +521,9 @@ impl Patience {
             return Ok(());
         }
         match what {
-            What::Write | What::Send | What::PingPong | What::Event | What::Idle => std::hint::spin_loop(),
+            What::Write | What::Send | What::PingPong | What::Event | What::Poll | What::Idle => {
+                std::hint::spin_loop();
+            }
             What::Stream { .. } => std::thread::yield_now(),
         }
         if self.start.get_or_insert_with(Instant::now).elapsed() > PATIENCE
