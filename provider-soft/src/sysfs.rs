@@ -1,8 +1,8 @@
-//! [`Tree`]: the files that sysfs has of a device, for a soft one.
+//! [`Tree`]: the sysfs files of soft devices.
 //!
 //! The kernel knows no soft devices, so `/sys/class/infiniband` lacks them. Programs that read a
-//! device's files there, by paths that libibverbs gives them, find the same files in a folder of
-//! this process:
+//! device's files there, through paths from libibverbs, find the same files in a folder of this
+//! process:
 //!
 //! ```text
 //!   verbs-soft-XXXXXXXXXXXXXXXX/        in $XDG_RUNTIME_DIR, or in /dev/shm
@@ -12,16 +12,16 @@
 //!     devices/soft/soft0/               numa_node, vendor, ...
 //! ```
 //!
-//! `verbs-run` presents the files of its user's devices at `/sys` to a program, in a mount
-//! namespace: [`Tree::present`]. The processes in it use those, if they have the device that is
-//! presented ([`presented`]). Otherwise they create a folder, in `/sys/devices/soft`.
+//! `verbs-run` presents the files of its user's devices to a program at `/sys`, in a mount
+//! namespace: [`Tree::present`]. Processes in that namespace use these files if they have the
+//! presented device ([`presented`]). Otherwise they create a folder in `/sys/devices/soft`.
 //!
 //! The process removes its folder when it exits. If it is killed, the next process with a soft
-//! device removes it, because its lock is free. A forked child that still has the
+//! device removes the folder, because its lock is free. A forked child that still has the
 //! descriptor keeps its parent's folder from being removed.
 //!
-//! While packets arrive or leave, counters are written again after a second. To presented ones,
-//! each process adds its packets.
+//! While packets arrive or leave, counter files are rewritten after a second. In presented files,
+//! each process adds its own packets.
 //!
 //! # References
 //! linux `Documentation/ABI/stable/sysfs-class-infiniband`
@@ -45,13 +45,13 @@ use crate::device::counter_files::CounterFiles;
 use crate::device::{exit, limits};
 use crate::io::effective_user;
 
-/// The folder of this process, which stays until the process exits, or the presented files.
+/// The presented files, or the folder of this process, which stays until the process exits.
 #[derive(Debug)]
 pub struct Tree {
     root: PathBuf,
-    /// The number of the next device's `uverbs`.
+    /// The number of the next `uverbs` device.
     next: u32,
-    /// The file whose lock shows that the process lives. `None` for presented files, which other
+    /// The file whose lock shows that the process is alive. `None` for presented files, which other
     /// users may read.
     lock: Option<File>,
 }
@@ -59,7 +59,8 @@ pub struct Tree {
 /// The paths of a device.
 #[derive(Clone, Debug)]
 pub struct DevicePaths {
-    /// The name of its character device: `uverbs0`. Such a file exists where devices are presented.
+    /// The name of its character device: `uverbs0`. This device file exists where devices are
+    /// presented.
     pub dev_name: String,
     /// The folder of the character device.
     pub dev_path: PathBuf,
@@ -71,8 +72,9 @@ impl Tree {
     /// Creates the folder of this process, and removes the folders of processes that have ended.
     ///
     /// # Errors
-    /// The errno of creating a folder or file. `ENOENT` if neither place for it is safe: this
-    /// user's, or root's with the sticky bit. `EFBIG` if the process may not write files of 4 KiB.
+    /// The errno of creating a folder or file. `ENOENT` if neither possible place is safe: owned by
+    /// this user, or owned by root with the sticky bit. `EFBIG` if the process may not write files
+    /// of 4 KiB.
     pub fn create() -> Result<Self, Errno> {
         let places = [
             Some(PathBuf::from(SYS).join(DEVICES)),
@@ -108,11 +110,11 @@ impl Tree {
     }
 
     /// Uses the folders below `sys`, such as `/sys`, for devices that are presented to other
-    /// processes. Its folders `class/infiniband`, `class/infiniband_verbs` and `devices/soft`
-    /// exist.
+    /// processes. The folders `class/infiniband`, `class/infiniband_verbs` and `devices/soft` must
+    /// exist there.
     ///
     /// # Errors
-    /// The errno of writing the file `abi_version` of uverbs, if it is missing.
+    /// The errno of writing the `abi_version` file of uverbs, if it is missing.
     pub fn present(sys: &Path) -> Result<Self, Errno> {
         let version = sys.join(UVERBS_CLASS).join("abi_version");
         if !version.exists() {
@@ -121,8 +123,8 @@ impl Tree {
         Ok(Self { root: sys.to_owned(), next: free_number(sys), lock: None })
     }
 
-    /// Lets programs that this process executes inherit the lock. The folder stays while one of
-    /// them has its descriptor, whose number is beyond those that scripts use.
+    /// Lets programs executed by this process inherit the lock. The folder stays while one of them
+    /// has the descriptor, whose number is above those that scripts use.
     ///
     /// # Errors
     /// Any errno of `fcntl(2)`.
@@ -134,7 +136,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Returns the folder.
+    /// Returns the root folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -142,10 +144,10 @@ impl Tree {
     /// Adds a soft device of this process.
     ///
     /// # Errors
-    /// The errno of creating a folder or file; `ENODEV` if it is not such a device.
+    /// The errno of creating a folder or file; `ENODEV` if it is not a soft device of this process.
     pub fn add(&mut self, device: &DeviceInfo) -> Result<DevicePaths, Errno> {
         let own = device.own().and_then(OwnDevice::downcast_ref::<Arc<Device>>).ok_or(Errno::NODEV)?;
-        // A process without the presented device of this name has the character device.
+        // Even a process without the presented device of this name has its character device.
         let presented = self.lock.as_ref().and_then(|_| presented_dev_name(Path::new(SYS), &own.name));
         let is_new = presented.is_none();
         let dev_name = presented.unwrap_or_else(|| format!("uverbs{}", self.next));
@@ -212,7 +214,7 @@ fn presented_at(sys: &Path, name: &str, guid: Guid) -> Option<DevicePaths> {
     (found.trim() == groups(guid.0.to_be_bytes())).then_some(DevicePaths { dev_name, dev_path, ibdev_path })
 }
 
-/// Returns the name of the character device that is presented with an RDMA device.
+/// Returns the name of the character device presented with an RDMA device.
 fn presented_dev_name(sys: &Path, name: &str) -> Option<String> {
     let entries = sys.join(IBDEV_CLASS).join(name).join("device/infiniband_verbs").read_dir().ok()?;
     let mut presented = entries.flatten().filter(|entry| entry.path().join(SOFT_ADDRESS).exists());
@@ -235,7 +237,7 @@ impl Folder {
         Self::create(self.path.join(name), self.mode)
     }
 
-    /// Writes a file of one line.
+    /// Writes a file that consists of one line.
     fn file(&self, name: &str, line: impl Display) -> io::Result<()> {
         let path = self.path.join(name);
         fs::write(&path, format!("{line}\n"))?;
@@ -250,7 +252,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes the files of the device that a network card would be.
+    /// Writes the files of the parent device, which would be the network card.
     fn write_parent(&self) -> io::Result<()> {
         let cpus = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
         self.file("numa_node", -1)?;
@@ -307,8 +309,9 @@ impl Folder {
     }
 }
 
-/// Returns whether only this user can rename their entries in a folder: it is this user's, or one
-/// such as `/tmp`. `XDG_RUNTIME_DIR` of a program that root runs by `su` belongs to another user.
+/// Returns whether only their owner can rename entries in a folder: this user owns the folder, or
+/// it is one such as `/tmp`. If root runs a program by `su`, its `XDG_RUNTIME_DIR` belongs to
+/// another user.
 fn is_safe(place: &Path) -> bool {
     let Ok(of) = place.symlink_metadata() else { return false };
     let is_own = of.uid() == effective_user() && of.mode() & 0o022 == 0;
@@ -316,20 +319,20 @@ fn is_safe(place: &Path) -> bool {
     place.is_absolute() && of.is_dir() && (is_own || is_sticky)
 }
 
-/// Returns whether the process may write files of some length. Otherwise, a write would end it
-/// (`SIGXFSZ`).
+/// Returns whether the process may write files as long as [`LONGEST`]. Otherwise, a write would end
+/// the process (`SIGXFSZ`).
 fn has_file_sizes() -> bool {
     getrlimit(Resource::RLIMIT_FSIZE).is_ok_and(|(limit, _)| limit >= LONGEST)
 }
 
-/// Creates a folder of this user.
+/// Creates a folder owned by this user.
 fn folder(path: &Path, mode: u32) -> io::Result<()> {
     DirBuilder::new().mode(mode).create(path)?;
     exit::remove(path);
     Ok(())
 }
 
-/// Removes the folders of this user's processes that have ended.
+/// Removes the folders of this user's ended processes.
 fn remove_ended(place: &Path) {
     let Ok(entries) = place.read_dir() else { return };
     for entry in entries.flatten() {
@@ -341,17 +344,17 @@ fn remove_ended(place: &Path) {
     }
 }
 
-/// Returns whether the process with a folder has ended. A folder without a lock may be a new one.
+/// Returns whether the process owning a folder has ended. A folder without a lock may be new.
 fn has_ended(root: &Path) -> bool {
     let age = root.metadata().and_then(|of| of.modified()).ok().and_then(|at| at.elapsed().ok());
     match File::open(root.join(LOCK)) {
-        // Its process may be about to lock it.
+        // The owning process may be about to lock it.
         Ok(lock) => age.is_some_and(|age| age > UNLOCKED) && lock.try_lock().is_ok(),
         Err(_) => age.is_some_and(|age| age > NEW),
     }
 }
 
-/// Returns the first number above the kernel's devices.
+/// Returns the first `uverbs` number above those of the kernel's devices.
 fn free_number(sys: &Path) -> u32 {
     let entries = fs::read_dir(sys.join(UVERBS_CLASS)).into_iter().flatten().flatten();
     let number = |name: &str| name.strip_prefix("uverbs")?.parse::<u32>().ok();
@@ -359,13 +362,13 @@ fn free_number(sys: &Path) -> u32 {
     last.map_or(0, |last| last.saturating_add(1))
 }
 
-/// Returns bytes as groups of four hexadecimal digits.
+/// Formats bytes as groups of four hexadecimal digits.
 fn groups<const LEN: usize>(bytes: [u8; LEN]) -> String {
     let groups = bytes.chunks(2).map(|pair| pair.iter().map(|byte| format!("{byte:02x}")).collect());
     groups.collect::<Vec<String>>().join(":")
 }
 
-/// Returns a list of processors, such as `0-3,8`, as a mask in groups of 32 bits.
+/// Converts a list of processors, such as `0-3,8`, to a mask in groups of 32 bits.
 fn cpu_mask(list: &str) -> String {
     let mut words = vec![0u32];
     for range in list.trim().split(',') {
@@ -381,40 +384,40 @@ fn cpu_mask(list: &str) -> String {
     words.iter().rev().map(|word| format!("{word:08x}")).collect::<Vec<_>>().join(",")
 }
 
-/// The place of the presented files.
+/// The root of the presented files.
 const SYS: &str = "/sys";
 
-/// The folders of devices and of their classes.
+/// The folders for devices and for their classes.
 const DEVICES: &str = "devices/soft";
 const IBDEV_CLASS: &str = "class/infiniband";
 const UVERBS_CLASS: &str = "class/infiniband_verbs";
 
-/// The version of uverbs.
+/// The ABI version of uverbs.
 const UVERBS_ABI: u32 = 6;
 
-/// The modes of folders that only this user reads, and of folders that everybody does.
+/// The modes of folders: readable only by this user, or by everybody.
 const OWN: u32 = 0o700;
 const EVERYBODY: u32 = 0o755;
 
-/// The beginning of the folder's name.
+/// The prefix of the folder's name.
 const PREFIX: &str = "verbs-soft-";
 
-/// The file in it that the process locks.
+/// The file in the folder that the process locks.
 const LOCK: &str = "lock";
 
-/// The lowest number of an inherited descriptor.
+/// The lowest number for the inherited descriptor.
 const INHERITED: i32 = 100;
 
-/// The bytes of the longest file.
+/// The length of the longest file in bytes.
 const LONGEST: u64 = 4096;
 
 /// The maximum age of a lock file that its creator may not have locked yet.
 const UNLOCKED: Duration = Duration::from_secs(2);
 
-/// The maximum age of a folder that its creator may not have given that file yet.
+/// The maximum age of a folder whose creator may not have created the lock file yet.
 const NEW: Duration = Duration::from_secs(60);
 
-/// The most processors that a range of a list stands for.
+/// The maximum number of processors in one range of a list.
 const MAX_CPUS: usize = 1 << 16;
 
 #[cfg(all(test, not(loom)))]

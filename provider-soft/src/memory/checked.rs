@@ -1,4 +1,4 @@
-//! [`CheckedMemory`]: which registered memory the kernel accesses for the device.
+//! [`CheckedMemory`]: selects the registered memory that the kernel accesses for the device.
 
 use verbs_core::types::AtomicCap;
 
@@ -8,29 +8,30 @@ use crate::memory::paged;
 ///
 /// Unlike hardware, a soft device pins no pages: it accesses the memory of the process when a
 /// packet arrives. An ordinary access to a missing page ends the process with SIGBUS or SIGSEGV.
-/// Checked memory is accessed by the kernel (`process_vm_readv`): a request with a missing page
-/// fails but the process continues. The price is a system call per packet. Atomics on checked
-/// memory are atomic only among the accesses of one device. Atomic writes to it are rejected.
+/// The kernel accesses checked memory on the process's behalf (`process_vm_readv`): a request with
+/// a missing page fails but the process continues. The price is a system call per packet. Atomics
+/// on checked memory are atomic only among the accesses of one device. Atomic writes to it are
+/// rejected.
 ///
-/// Memory is classified by `/proc/thread-self/maps` at registration. Without `/proc`, memory of
-/// files is not recognised. A seccomp filter may forbid `process_vm_readv` and `process_vm_writev`
+/// Memory is classified by `/proc/thread-self/maps` at registration. Without `/proc`, file-backed
+/// memory is not recognised. A seccomp filter may forbid `process_vm_readv` and `process_vm_writev`
 /// ([`is_supported`](Self::is_supported)). They are called only for memory to be checked, for
 /// on-demand paged regions, and by a query of the extended device attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckedMemory {
-    /// None: mapped files are never truncated.
+    /// No memory. Use it if mapped files are never truncated.
     None,
-    /// Memory of files, which any process with write access to a file can truncate. If the kernel
-    /// does not access memory for the process, such memory is accessed like any other: otherwise a
-    /// program could not even register its static data, which belongs to a file.
+    /// File-backed memory. Any process with write access to the file can truncate it. If the kernel
+    /// refuses to access memory for the process, such memory is accessed like any other: otherwise
+    /// a program could not even register its static data, which is backed by a file.
     ///
-    /// A mapping of a file that the kernel cannot access, such as a device's memory (a PCI BAR), is
-    /// not registered (`EFAULT`).
+    /// A file mapping that the kernel cannot access, such as a device's memory (a PCI BAR), cannot
+    /// be registered (`EFAULT`).
     #[default]
     Files,
     /// All registered memory: the program may unmap or protect it while it is registered. If the
-    /// kernel does not access memory for the process, registration fails (`EOPNOTSUPP`).
+    /// kernel refuses to access memory for the process, registration fails (`EOPNOTSUPP`).
     All,
 }
 
@@ -41,7 +42,7 @@ impl CheckedMemory {
         paged::is_supported()
     }
 
-    /// Returns the reach of atomics valid for all registered memory. On checked memory they are
+    /// Returns the atomicity that holds for all registered memory. On checked memory, atomics are
     /// atomic only among the accesses of one device.
     pub(crate) fn atomic_cap(self) -> AtomicCap {
         if self == Self::None { AtomicCap::GLOB } else { AtomicCap::HCA }

@@ -1,7 +1,7 @@
 //! [`DeviceMemory`]: the bytes of device memory, and the [`Budget`] they come from.
 //!
 //! Every access by a region or a copy goes through the one [`ExposedBytes`] of the whole
-//! allocation. All accesses to a byte thus have the same size; none of them race.
+//! allocation. All accesses to a byte thus have the same size, so none of them race.
 //!
 //! # Safety
 //! The allocation belongs to [`DeviceMemory`] alone and is freed with its last owner. Regions are
@@ -21,7 +21,7 @@ use verbs_core::exposed::ExposedBytes;
 /// The bytes of device memory.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
-    /// All accesses: `length` rounded up to words.
+    /// The accessor for all bytes, with `length` rounded up to words.
     pub(crate) bytes: ExposedBytes,
     start: *mut u8,
     layout: Layout,
@@ -29,14 +29,14 @@ pub(crate) struct DeviceMemory {
     budget: Arc<Budget>,
 }
 
-// SAFETY: `start` blocked the auto impl. It is followed through `bytes` alone, whose accesses are
-// atomic, until the last owner frees it.
+// SAFETY: `start` blocked the auto impl. Until the last owner frees it, the memory is accessed only
+// through `bytes`, whose accesses are atomic.
 unsafe impl Send for DeviceMemory {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceMemory {}
 
 impl DeviceMemory {
-    /// Allocates zeros. Returns `None` if the budget or the process has too little left.
+    /// Allocates zeroed memory. Returns `None` if the budget or the process has too little left.
     pub(crate) fn new(length: u64, align: usize, budget: &Arc<Budget>) -> Option<Self> {
         let size = usize::try_from(length).ok()?.checked_next_multiple_of(WORD)?;
         let layout = Layout::from_size_align(size, align.max(WORD)).ok().filter(|_| length > 0)?;
@@ -47,13 +47,13 @@ impl DeviceMemory {
             budget.put_back(length);
             return None;
         }
-        // SAFETY: the bytes were just allocated with this size. The value lives as long as they do,
-        // and its copies only as long as a borrow of it; nothing else accesses them.
+        // SAFETY: the bytes were just allocated with this size. The value lives as long as the
+        // bytes, and its copies only as long as a borrow of it; nothing else accesses the bytes.
         let bytes = unsafe { ExposedBytes::new(start, size) };
         Some(Self { bytes, start, layout, length, budget: Arc::clone(budget) })
     }
 
-    /// Returns the number of bytes requested.
+    /// Returns the requested length in bytes.
     pub(crate) fn length(&self) -> u64 {
         self.length
     }
@@ -67,8 +67,8 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// A device's unallocated memory and the number of its next allocation. A region that is never
-/// deregistered keeps its share, but not the device.
+/// A device's budget of unallocated memory and the number of its next allocation. A region that is
+/// never deregistered keeps its share allocated, but does not keep the device alive.
 #[derive(Debug)]
 pub(crate) struct Budget {
     total: u64,
@@ -102,5 +102,5 @@ impl Budget {
     }
 }
 
-/// The size of the atomic accesses.
+/// The size of an atomic access in bytes.
 const WORD: usize = 8;

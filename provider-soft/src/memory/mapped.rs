@@ -1,5 +1,5 @@
-//! [`check`]: finds memory that cannot be registered because it is inaccessible, and memory of
-//! files, which may become inaccessible at any time.
+//! [`check`]: finds memory that cannot be registered because it is inaccessible, and file-backed
+//! memory, which may become inaccessible at any time.
 //!
 //! A kernel driver pins the pages of a region and fails with `EFAULT` if a page is not mapped or
 //! lacks a right. Nothing is pinned here: an access to such a page would end the process with
@@ -20,9 +20,9 @@
 //! ([`crate::memory::paged`]). Shared mappings without a descriptor cannot be truncated:
 //! `MAP_SHARED` with `MAP_ANONYMOUS`, huge pages without a file, and System V segments.
 //!
-//! The kernel refuses accesses to a device's memory (a PCI BAR, `VM_PFNMAP`), like drivers that pin
-//! pages. If such memory were registered and checked, each request would fail. [`check`] therefore
-//! probes the first byte of each readable mapping.
+//! The kernel refuses to access a device's memory (a PCI BAR, `VM_PFNMAP`), just as drivers cannot
+//! pin it. If such memory were registered and checked, every request would fail. [`check`]
+//! therefore probes the first byte of each readable mapping.
 //!
 //! A processor can read writable memory, so `PROT_WRITE` alone is enough for a region with write
 //! rights.
@@ -35,9 +35,9 @@
 //!
 //! The file may change while it is read. The kernel guarantees to report memory that stays mapped
 //! meanwhile. A range that looks unmapped is read once more before it is rejected. Without `/proc`
-//! no range is rejected and memory of files is not recognised. Guard pages (`MADV_GUARD_INSTALL`)
-//! and changes of a mapping after registration are not detected either; the latter are the
-//! responsibility of the caller of `reg_mr`.
+//! no range is rejected and file-backed memory is not recognised. Guard pages
+//! (`MADV_GUARD_INSTALL`) and changes to a mapping after registration are not detected either; the
+//! latter are the responsibility of the caller of `reg_mr`.
 //!
 //! # Safety
 //! The unsafe call is `madvise` with `MADV_POPULATE_READ`, which faults in one page without
@@ -56,7 +56,7 @@ use nix::sys::stat::{fstat, major, minor};
 use verbs_core::fork::ForkLock;
 use verbs_core::ring::page_size;
 
-/// Addresses that cannot be registered.
+/// A range of addresses that cannot be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inaccessible {
     pub(crate) start: u64,
@@ -68,9 +68,9 @@ pub(crate) struct Inaccessible {
 /// The owner of the pages of registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backing {
-    /// Pages stay until the process unmaps them.
+    /// The process: pages stay until it unmaps them.
     Process,
-    /// At least one page belongs to a file and disappears if the file is truncated.
+    /// A file: at least one page belongs to it and disappears if the file is truncated.
     File,
 }
 
@@ -103,7 +103,7 @@ fn check_in<R: BufRead>(
     };
     let look =
         || open().map_or(Ok(Backing::Process), |maps| check_against(maps, start, end, writable, probe));
-    // Other threads map and unmap while the kernel writes the list.
+    // Other threads may map and unmap while the kernel writes the list.
     look().or_else(|range| if range.lacks == MAPPED { look() } else { Err(range) })
 }
 
@@ -152,7 +152,7 @@ fn check_against(
     if at < end { Err(Inaccessible { start: at, end, lacks: MAPPED }) } else { Ok(backing) }
 }
 
-/// A line of the file.
+/// One line of `/proc/thread-self/maps`.
 #[derive(Debug)]
 struct Mapping {
     start: u64,
@@ -185,9 +185,9 @@ impl Mapping {
     }
 }
 
-/// Returns whether a device's numbers, as written in the list of mappings, belong to one of the
+/// Returns whether a device number, as written in the list of mappings, belongs to one of the
 /// kernel's internal file systems for memory without a path. Users can create files with any name
-/// and inode number, but not there.
+/// and inode number, but not in these file systems.
 fn is_internal(device: &[u8]) -> bool {
     static INTERNAL: ForkLock<Option<&[String]>> = ForkLock::new(None);
     let internal = INTERNAL.get_or_init(|| {
@@ -197,14 +197,14 @@ fn is_internal(device: &[u8]) -> bool {
     internal.iter().any(|name| name.as_bytes() == device)
 }
 
-/// Returns the device of memory files of a kind, as written in the list of mappings.
+/// Returns the device number of memory files of a kind, as written in the list of mappings.
 fn device_of_memory(kind: MFdFlags) -> nix::Result<String> {
     let device = fstat(memfd_create("verbs-soft", kind | MFdFlags::MFD_CLOEXEC)?)?.st_dev;
     Ok(format!("{:02x}:{:02x}", major(device), minor(device)))
 }
 
-/// Returns whether the page at an address of a file's mapping lies beyond the end of the file,
-/// where an access raises SIGBUS. If it does not, neither do the pages before it.
+/// Returns whether the page at an address in a file mapping lies beyond the end of the file, where
+/// an access raises SIGBUS. If it does not, neither do the pages before it.
 fn is_beyond_file(address: u64) -> bool {
     let size = page_size();
     let page = address as usize & !(size - 1);
@@ -212,15 +212,15 @@ fn is_beyond_file(address: u64) -> bool {
     // byte and no mapping.
     let populated =
         unsafe { libc::madvise(core::ptr::without_provenance_mut(page), size, libc::MADV_POPULATE_READ) };
-    // An older kernel reports EINVAL, and so does any kernel for mappings of a device.
+    // Older kernels report EINVAL, and all kernels do so for device mappings.
     populated != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
 }
 
 const MAPPED: &str = "mapped";
 const PINNABLE: &str = "accessible to the kernel: memory of devices and secret memory cannot be registered";
 
-/// The names of shared memory with an inode but without a descriptor, in one of the [kernel's
-/// internal](is_internal) file systems.
+/// Prefixes of the names of shared memory with an inode but without a descriptor, in one of the
+/// [kernel's internal](is_internal) file systems. No process can truncate such memory.
 const UNCUT: [&[u8]; 3] = [b"/dev/zero (deleted)", b"/anon_hugepage (deleted)", b"/SYSV"];
 
 #[cfg(all(test, not(loom)))]
@@ -232,7 +232,8 @@ mod tests {
 
     use super::*;
 
-    /// A list of mappings; `INTERNAL` stands for the device of the kernel's memory files.
+    /// A sample list of mappings; `INTERNAL` stands for the device number of the kernel's memory
+    /// files.
     const MAPS: &str = "\
 1000-3000 r--p 00000000 00:00 0          [heap]\n\
 3000-5000 rw-p 00000000 00:00 0\n\

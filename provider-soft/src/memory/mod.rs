@@ -1,10 +1,10 @@
-//! Registered memory: classified, and accessed for the engine.
+//! Registered memory: its classification, and the engine's access to it.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`region`] | payload: atomic copies in memory of this process |
 //! | [`device_memory`] | the bytes of device memory, and how many are left |
-//! | [`checked`] | which memory the kernel accesses for the device |
+//! | [`checked`] | the choice of memory that the kernel accesses for the device |
 //! | [`paged`] | payload in on-demand paged memory: the kernel copies |
 //! | [`mapped`] | rejects memory that cannot be registered |
 

@@ -3,10 +3,10 @@
 //! The program may unmap, protect and remap the memory of an on-demand paged region at any time,
 //! even between a check and the following access. An instruction accessing a missing page ends the
 //! process with SIGSEGV or SIGBUS. So the kernel makes all accesses, by `process_vm_readv(2)` and
-//! `process_vm_writev(2)` on the calling thread. The process's number would name the main thread,
-//! which may have ended. These calls fault pages in like the program's accesses, and fail with
-//! `EFAULT` instead of raising a signal. A failed write may have changed the pages before the
-//! missing one, as a device's may.
+//! `process_vm_writev(2)` with the ID of the calling thread. The process ID would name the main
+//! thread, which may have ended. These calls fault pages in like the program's accesses, and fail
+//! with `EFAULT` instead of raising a signal. A failed write may have changed the pages before the
+//! missing page, as a device's write may.
 //!
 //! | alternative | reason against it |
 //! |---|---|
@@ -14,16 +14,16 @@
 //! | a handler of SIGSEGV | it belongs to the program |
 //! | a second mapping | only shared memory can be mapped twice, not anonymous private memory |
 //!
-//! An access costs a system call per packet, instead of a copy. [`update`] costs two. It is atomic
+//! An access costs a system call per packet, instead of a copy; [`update`] costs two. It is atomic
 //! only among the accesses of one device, which its lock serialises, not with respect to the
 //! processor's atomics. This matches a device with `IBV_ATOMIC_HCA`.
 //!
-//! A fault resolved by a thread of the program (`userfaultfd`) keeps the device waiting, including
-//! control calls of this thread.
+//! While a thread of the program resolves a fault (`userfaultfd`), the device is blocked, and so
+//! are control calls made by that thread.
 //!
 //! # Safety
-//! The kernel checks every address passed for the region. The other side of each copy is a slice of
-//! the caller's.
+//! The kernel checks every address passed for the region. The other side of each copy is a slice
+//! supplied by the caller.
 //!
 //! # References
 //! `process_vm_readv(2)` (allowed on this process whatever its credentials, but refused by some
@@ -47,8 +47,8 @@ pub(crate) fn is_supported() -> bool {
     })
 }
 
-/// Returns whether the kernel can read the byte at an address in a mapped page for this process. It
-/// refuses a device's memory (a PCI BAR) without an access.
+/// Returns whether the kernel can read the byte at an address in a mapped page for this process.
+/// For a device's memory (a PCI BAR), the kernel refuses without accessing it.
 pub(crate) fn can_read(address: u64) -> bool {
     read(address, &mut [0]).is_ok()
 }
@@ -60,8 +60,8 @@ pub(crate) fn can_read(address: u64) -> bool {
 pub(crate) fn read(from: u64, into: &mut [u8]) -> Result<(), Fault> {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote = at(from, into.len())?;
-    // SAFETY: `local` is a slice of the caller's, written by the kernel; it reads `remote`, and
-    // checks it.
+    // SAFETY: `local` is a slice of the caller's, written by the kernel, which checks `remote` and
+    // only reads it.
     let copied =
         unsafe { libc::process_vm_readv(libc::gettid(), &raw const local, 1, &raw const remote, 1, 0) };
     is_whole(copied, into.len())
@@ -81,11 +81,11 @@ pub(crate) fn write(to: u64, from: &[u8]) -> Result<(), Fault> {
     is_whole(copied, from.len())
 }
 
-/// Replaces the 8 bytes at an aligned address by the result of `new`, if there is one, and returns
-/// their previous value.
+/// Replaces the 8 bytes at an aligned address with the result of `new`, if any, and returns their
+/// previous value.
 ///
 /// # Errors
-/// [`Fault`] if they are not aligned, or cannot be read or replaced.
+/// [`Fault`] if the bytes are not aligned, or cannot be read or replaced.
 pub(crate) fn update(address: u64, new: impl FnOnce(u64) -> Option<u64>) -> Result<u64, Fault> {
     if !address.is_multiple_of(8) {
         return Err(Fault);
@@ -99,7 +99,7 @@ pub(crate) fn update(address: u64, new: impl FnOnce(u64) -> Option<u64>) -> Resu
     Ok(found)
 }
 
-/// Faults the pages of a range in, for writing if `writable`.
+/// Faults in the pages of a range, for writing if `writable`.
 ///
 /// # Errors
 /// `EFAULT` if any part cannot be accessed, for any reason.
@@ -113,7 +113,7 @@ pub(crate) fn prefetch(start: u64, length: u64, writable: bool) -> Result<(), Er
     let populated = unsafe { libc::madvise(pages, (end - first) as usize, advice) };
     match populated {
         0 => Ok(()),
-        // A kernel before 5.14, a mapping of a device, or one without the right.
+        // The kernel is older than 5.14, or the mapping belongs to a device or lacks the right.
         _ if Errno::last() == Errno::INVAL => {
             mapped::check(start, length, writable, |_, _| true).map(drop).map_err(|_| Errno::FAULT)
         }
@@ -121,7 +121,7 @@ pub(crate) fn prefetch(start: u64, length: u64, writable: bool) -> Result<(), Er
     }
 }
 
-/// Describes bytes in the region.
+/// Describes `length` bytes at `address`.
 fn at(address: u64, length: usize) -> Result<libc::iovec, Fault> {
     let address = usize::try_from(address).map_err(|_| Fault)?;
     Ok(libc::iovec { iov_base: core::ptr::with_exposed_provenance_mut(address), iov_len: length })

@@ -2,9 +2,9 @@
 //!
 //! A peer's packet makes the engine write into registered memory at any time, from any thread
 //! holding the device's lock. To the program this is like a device's DMA, with the same rules: it
-//! has no reference to memory while a peer may write it. Unlike a device, the engine runs in
-//! threads subject to the compiler's rules: two threads may access the same bytes at once only with
-//! atomics of the same size. So:
+//! holds no reference to memory that a peer may write. Unlike a device, the engine runs in threads
+//! subject to the compiler's rules: two threads may access the same bytes at once only with atomics
+//! of the same size. So:
 //!
 //! | a region | is accessed by |
 //! |---|---|
@@ -17,14 +17,14 @@
 //!
 //! [`CheckedMemory`]: crate::CheckedMemory
 //!
-//! With remote rights, a peer chooses time and place of an access. Without them, work requests
-//! choose, and a piece belongs to the engine alone until its completion returns it.
+//! With remote rights, a peer chooses the time and place of an access. Without them, work requests
+//! choose these, and a piece belongs to the engine alone until its completion returns it.
 //!
 //! # Safety
 //! A [`Region`] comes from `reg_mr`, whose caller promised two things while the region is
-//! registered: the bytes stay mapped, and all other accesses to them tolerate a device's. The
-//! engine calls with offsets inside the registered range, and only while it is registered.
-//! Deregistering takes the device's lock, so no call is in progress when it returns, and none
+//! registered: the bytes stay mapped, and all other accesses to them tolerate a device's accesses.
+//! The engine calls with offsets inside the registered range, and only while it is registered.
+//! Deregistering takes the device's lock, so when it returns, no call is in progress and none
 //! follows. The lock also keeps two threads from running this code at once.
 #![allow(unsafe_code)]
 
@@ -50,23 +50,23 @@ pub(crate) struct Region {
 /// The way to access a region's bytes.
 #[derive(Debug)]
 enum AccessedBy {
-    /// Only work requests of this process name the bytes.
+    /// By relaxed atomic words: only work requests of this process name the bytes.
     Own,
-    /// Peers may access the bytes.
+    /// As exposed bytes, because peers may access them.
     Peers(ExposedBytes),
-    /// Pages may be missing, so the kernel accesses the bytes.
+    /// By the kernel, because pages may be missing.
     Kernel {
         /// Whether the program registered the bytes for on-demand paging.
         on_demand: bool,
     },
-    /// The bytes are device memory, starting at this offset.
+    /// As device memory, starting at this offset.
     Device(Arc<DeviceMemory>, usize),
-    /// No bytes: reads return zeros; writes are discarded.
+    /// Not at all, because there are no bytes: reads return zeros; writes are discarded.
     Nothing,
 }
 
-// SAFETY: `start` blocked the auto impl. The rules for following it are the same on every thread:
-// see the module.
+// SAFETY: `start` blocked the auto impl. The rules for dereferencing it are the same on every
+// thread: see the module.
 unsafe impl Send for Region {}
 
 impl Region {
@@ -114,7 +114,7 @@ impl Region {
     /// Returns the address of `len` bytes at `offset`.
     ///
     /// # Errors
-    /// [`Fault`] unless all of them are inside the region.
+    /// [`Fault`] unless all bytes are inside the region.
     #[inline]
     fn at(&self, offset: u64, len: usize) -> Result<*mut u8, Fault> {
         let end = offset.checked_add(len as u64).ok_or(Fault)?;
@@ -124,10 +124,10 @@ impl Region {
         Ok(self.start.wrapping_add(offset as usize))
     }
 
-    /// Returns the address of `len` bytes at `offset` of a region accessed by the kernel.
+    /// Returns the address of `len` bytes at `offset` of a region that the kernel accesses.
     ///
     /// # Errors
-    /// [`Fault`] unless all of them are inside the region.
+    /// [`Fault`] unless all bytes are inside the region.
     pub(crate) fn paged_at(&self, offset: u64, len: usize) -> Result<u64, Fault> {
         Ok(self.at(offset, len)?.addr() as u64)
     }
@@ -156,7 +156,7 @@ impl Region {
         }
     }
 
-    /// Reads from a region other than ordinary memory, out of the way of the common case.
+    /// Reads from any region except ordinary memory. Separate, to keep the common case small.
     ///
     /// # Errors
     /// The errors of [`Memory::read`].
@@ -176,7 +176,7 @@ impl Region {
         }
     }
 
-    /// Writes to a region other than ordinary memory.
+    /// Writes to any region except ordinary memory.
     ///
     /// # Errors
     /// The errors of [`Memory::write`].
@@ -241,18 +241,18 @@ impl Memory for ProcessMemory {
             .unwrap_or_else(|found| found))
     }
 
-    /// Fails on memory accessed by the kernel, which does not promise to copy 8 bytes at once.
+    /// Fails on memory that the kernel accesses, which does not promise to copy 8 bytes at once.
     fn atomic_write(&mut self, region: &Region, offset: u64, data: [u8; 8]) -> Result<(), Fault> {
         if matches!(region.access, AccessedBy::Nothing) {
-            // Like other writes to a null region.
+            // Discarded, like other writes to a null region.
             return Ok(());
         }
         region.word(offset)?.store(u64::from_ne_bytes(data), Ordering::Release);
         Ok(())
     }
 
-    /// Writes of this process become visible to the whole machine in their order; a fence orders
-    /// the flush among them. Process memory is never known to be durable.
+    /// Writes by this process become visible to the whole machine in order; a fence orders the
+    /// flush among them. Process memory is never known to be durable.
     fn flush(&mut self, _: &Region, _: u64, _: u64, persistent: bool) -> Result<(), Fault> {
         if persistent {
             return Err(Fault);
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     fn region(bytes: &mut [u64], is_exposed: bool) -> Region {
-        // SAFETY: the tests keep the bytes, and access them only between calls.
+        // SAFETY: the tests keep the bytes alive, and access them only between calls.
         unsafe { Region::new(bytes.as_mut_ptr().cast(), bytes.len() * 8, is_exposed) }
     }
 

@@ -1,5 +1,5 @@
-//! [`CombiningLock`]: gives the device to one thread at a time, without losing work of threads that
-//! do not wait.
+//! [`CombiningLock`]: gives the device to one thread at a time, without losing work from threads
+//! that do not wait.
 //!
 //! The thread working on a device holds its lock: a posting thread, a polling thread, or the
 //! worker. The data path never waits for the lock. A posting thread puts its work where the holder
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! - Free: the announcing thread now holds the lock and does the work itself.
-//! - Held: the announcing thread leaves at once. The holder cannot miss the work. It
+//! - Held: the announcing thread returns at once. The holder cannot miss the work. It
 //!   [releases](Guard::try_release) the lock by a compare-and-exchange from HELD to 0, which fails
 //!   while PENDING is set. It then clears PENDING, looks at the rings again, and retries.
 //!
@@ -22,23 +22,24 @@
 //! afterwards. This thread sees the work. The poster wrote it before its operation on the word
 //! (release). When the holder clears PENDING, it reads the poster's write of the word or a later
 //! one in modification order (acquire). All of these writes are read-modify-writes, so they
-//! continue the release sequence. With only one word, the order of two words is never at issue.
+//! continue the release sequence. With only one word, the relative order of two words never
+//! matters.
 //!
 //! A holder that has used up its share of work [releases the lock anyway](Guard::release). PENDING
 //! stays set; the next holder clears it and looks at the rings, as above. Before releasing, the
 //! holder must ensure that another thread will acquire the lock. A thread announcing work after the
 //! release acquires the lock itself.
 //!
-//! A poller takes the lock if it is free and otherwise leaves, because the holder receives anyway.
+//! A poller takes the lock if it is free and otherwise returns, because the holder receives anyway.
 //! Control calls wait for the lock: they spin, then yield. A holder never makes a blocking system
 //! call. To keep fast pollers from starving control calls, a poller yields once before taking the
-//! lock while a thread waits. It does not leave the lock to the waiting thread: this thread may
-//! have no processor at the moment, and all others would wait for it.
+//! lock while another thread waits. It does not reserve the lock for the waiting thread, which may
+//! have no processor at the moment: all other threads would wait for it.
 //!
 //! # Safety
 //! The value is reached only through a [`Guard`]. A guard exists only between a successful change
-//! of the word from not HELD to HELD (acquire) and the change back (release), so there is one at a
-//! time.
+//! of the word from not HELD to HELD (acquire) and the change back (release), so there is only one
+//! guard at a time.
 #![allow(unsafe_code)]
 
 use core::ops::{Deref, DerefMut};
@@ -46,7 +47,7 @@ use core::ops::{Deref, DerefMut};
 use crate::sync::primitives::atomic::{AtomicU32, Ordering};
 use crate::sync::primitives::{UnsafeCell, thread};
 
-/// A value for one thread at a time.
+/// A value that one thread at a time can access.
 #[derive(Debug)]
 pub(crate) struct CombiningLock<T> {
     word: AtomicU32,
@@ -64,7 +65,7 @@ impl<T> CombiningLock<T> {
         Self { word: AtomicU32::new(0), waiting: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Announces work and acquires the lock if it is free. After `None`, the holder does the work.
+    /// Announces work and acquires the lock if it is free. On `None`, the holder does the work.
     #[inline]
     pub(crate) fn announce(&self) -> Option<Guard<'_, T>> {
         let before = self.word.fetch_or(HELD | PENDING, Ordering::AcqRel);
@@ -79,7 +80,7 @@ impl<T> CombiningLock<T> {
         self.acquire()
     }
 
-    /// Yields the processor if threads wait for the lock.
+    /// Yields the processor once if other threads wait for the lock.
     #[inline]
     pub(crate) fn yield_to_waiters(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {
@@ -92,7 +93,7 @@ impl<T> CombiningLock<T> {
         self.word.load(Ordering::Relaxed) & HELD == 0
     }
 
-    /// Waits for the lock.
+    /// Acquires the lock, waiting until it is free.
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         if let Some(guard) = self.acquire() {
             return guard;
@@ -110,7 +111,7 @@ impl<T> CombiningLock<T> {
         guard
     }
 
-    /// Changes the word from not HELD to HELD, keeping PENDING.
+    /// Tries to change the word from not HELD to HELD, keeping PENDING.
     #[inline]
     fn acquire(&self) -> Option<Guard<'_, T>> {
         let seen = self.word.load(Ordering::Relaxed);
@@ -132,7 +133,7 @@ impl<T> Guard<'_, T> {
     /// Returns whether work was announced since the last call. If so, look at the rings afterwards.
     #[inline]
     pub(crate) fn take_pending(&mut self) -> bool {
-        // The load spares the common case a write.
+        // The load avoids a write in the common case.
         self.lock.word.load(Ordering::Relaxed) & PENDING != 0
             && self.lock.word.fetch_and(!PENDING, Ordering::AcqRel) & PENDING != 0
     }
@@ -156,8 +157,8 @@ impl<T> Guard<'_, T> {
 }
 
 impl<T> Guard<'_, T> {
-    /// Releases the lock even if work was announced. Returns whether it was. The next holder
-    /// finds the work; the caller must ensure that there will be one.
+    /// Releases the lock even if work was announced, and returns whether it was. The next holder
+    /// finds the work; the caller must ensure that there is a next holder.
     #[inline]
     pub(crate) fn release(self) -> bool {
         let before = self.lock.word.fetch_and(!HELD, Ordering::AcqRel);
@@ -190,11 +191,11 @@ impl<T> DerefMut for Guard<'_, T> {
     }
 }
 
-/// A thread holds the lock.
+/// Bit set while a thread holds the lock.
 const HELD: u32 = 1;
-/// There is work that the holder may not have seen.
+/// Bit set while there is work that the holder may not have seen.
 const PENDING: u32 = 2;
-/// The number of attempts of a waiting thread before it yields the processor.
+/// The number of attempts before a waiting thread yields the processor.
 const SPINS: u32 = 100;
 
 #[cfg(all(test, not(loom)))]
@@ -253,7 +254,7 @@ mod models {
     use crate::sync::pending::PendingSet;
     use crate::sync::primitives::Arc;
 
-    /// Work put by two posters where a holder finds it, and the amount found.
+    /// Work left by two posters for a holder to find, and the amount found.
     struct Shared {
         found: CombiningLock<u32>,
         pending: PendingSet,
@@ -323,7 +324,7 @@ mod models {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || shared.post(0))
             };
-            // A holder with a used-up share, with work pending or not.
+            // A holder that has used up its share, with or without work pending.
             if let Some(guard) = shared.found.try_lock() {
                 guard.release();
             }

@@ -2,15 +2,15 @@
 //! device's lock.
 //!
 //! A thread notes its request here and [announces](crate::sync::combining_lock) it, like posted
-//! work. The holder of the lock takes the request and [arms](crate::sync::notify) the queue. In
-//! between, the holder may have put completions into the queue, perhaps already polled by the
-//! program. A request therefore carries two numbers:
+//! work. The lock holder takes the request and [arms](crate::sync::notify) the queue. In between,
+//! the holder may have put completions into the queue, and the program may already have polled
+//! them. A request therefore carries two numbers:
 //!
 //! - the number of completions that do not count for it: those [freed](Published) or announced by
-//!   an event before it. The others count, polled since or not.
-//! - the number of events raised by the queue before it. If the queue has raised another one since,
-//!   the request is settled: it was made while an earlier request was pending; both share the
-//!   event.
+//!   an event before the request. All others count, whether or not they have been polled since.
+//! - the number of events raised by the queue before it. If the queue has raised another event
+//!   since, the request is settled: it was made while an earlier request was pending, so both share
+//!   the event.
 //!
 //! ```text
 //!   raised   count       the holder takes the request, and
@@ -20,15 +20,15 @@
 //! ```
 //!
 //! A completion that arrived before the request, unpolled and without an event, thus raises the
-//! event at once. The specification leaves it to the program to poll after the request. UCX does
-//! not: it polls, requests an event and waits. On a ConnectX this works, because every unpolled
-//! completion raises the event. Here the completion of the last event does not raise another one:
-//! most programs request the next event before they poll it.
+//! event at once. The specification requires the program to poll after the request. UCX does not:
+//! it polls, requests an event and waits. On a ConnectX this works, because every unpolled
+//! completion raises the event. Here the completion that raised the last event does not raise
+//! another: most programs request the next event before they poll that completion.
 //!
 //! There is one word for each kind of request. Of two requests of a kind, the older one stays: each
-//! completion counting for the later one also counts for the older one, and the event comes after
-//! both requests. libmlx5 also shares an event between requests: it gives them the same sequence
-//! number until the program has read the event.
+//! completion that counts for the later request also counts for the older one. The event comes
+//! after both requests. libmlx5 also shares an event between requests: it gives them the same
+//! sequence number until the program has read the event.
 //!
 //! A thread reads the number of events before the number of completions. If it sees an event, it
 //! also sees the completion that raised it. In the other order, this completion could raise a
@@ -40,24 +40,24 @@ use crate::sync::notify::Armed;
 use crate::sync::primitives::atomic::{AtomicU64, Ordering};
 use crate::sync::ring::Published;
 
-/// The requests for a completion queue's event not yet taken by the holder of the device's lock.
+/// Requests for a completion queue's events that the lock holder has not yet taken.
 #[derive(Debug)]
 pub(crate) struct EventRequests {
-    /// For solicited completions: 0, or a [`Request`].
+    /// The request for solicited completions: 0, or a [`Request`].
     solicited: AtomicU64,
-    /// For all completions: 0, or a [`Request`].
+    /// The request for all completions: 0, or a [`Request`].
     next: AtomicU64,
-    /// The number of events raised by the queue, and below it the number of completions published
-    /// before the last one. Only the holder changes it.
+    /// In the upper half, the number of events raised by the queue; in the lower half, the number
+    /// of completions published before the last event. Only the lock holder changes it.
     raised: AtomicU64,
 }
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// The number of events raised before it, modulo 2³¹.
+    /// The number of events raised before the request, modulo 2³¹.
     raised: u32,
-    /// The number of completions that do not count for it, modulo 2³².
+    /// The number of completions that do not count for the request, modulo 2³².
     count: u32,
 }
 
@@ -66,13 +66,13 @@ impl EventRequests {
         Self { solicited: AtomicU64::new(0), next: AtomicU64::new(0), raised: AtomicU64::new(0) }
     }
 
-    /// Requests an event for completions published from now on, and for those neither freed nor
-    /// announced by an event. The caller announces the request.
+    /// Requests an event for completions published from now on, and for completions neither freed
+    /// nor announced by an event. The caller announces the request.
     pub(crate) fn add(&self, armed: Armed, published: &Published) {
         let (raised, announced) = events(self.raised.load(Ordering::Acquire));
         let freed = published.freed();
         let count = published.count();
-        // The later number of the two: both are at most `count`.
+        // The later of the two numbers: both are at most `count`.
         let left = count.wrapping_sub(freed).min(count.wrapping_sub(announced));
         self.note(armed, Request { raised, count: count.wrapping_sub(left) });
     }
@@ -112,12 +112,13 @@ impl EventRequests {
 }
 
 impl Request {
-    /// Returns the number of completions that count for it, out of `count` in all.
+    /// Returns how many of `count` completions count for the request.
     pub(crate) fn later(self, count: u32) -> u32 {
         count.wrapping_sub(self.count)
     }
 
-    /// Returns whether this request replaces another one of its kind: a settled or a later one.
+    /// Returns whether this request replaces another of its kind, because that one is settled or
+    /// later.
     fn replaces(self, other: Self) -> bool {
         match difference(self.raised << 1, other.raised << 1).cmp(&0) {
             Less => false,
@@ -135,7 +136,7 @@ impl Request {
     }
 }
 
-/// Splits the word of the raised events into their number, modulo 2³¹, and the number of announced
+/// Splits the word of raised events into their number, modulo 2³¹, and the number of announced
 /// completions.
 fn events(word: u64) -> (u32, u32) {
     ((word >> 32) as u32 & RAISED, word as u32)
@@ -146,9 +147,9 @@ fn difference(one: u32, other: u32) -> i32 {
     one.wrapping_sub(other).cast_signed()
 }
 
-/// Set in a word holding a request.
+/// Bit set in a word that holds a request.
 const PRESENT: u64 = 1 << 63;
-/// The bits of the number of events carried by a request.
+/// The mask of the number of events in a request.
 const RAISED: u32 = u32::MAX >> 1;
 
 #[cfg(all(test, not(loom)))]
@@ -218,7 +219,7 @@ mod tests {
 
     #[test]
     fn of_two_requests_the_older_one_stays_unless_an_event_has_settled_it() {
-        // Across the wrap of both numbers.
+        // Across the wrap-around of both numbers.
         for (raised, count) in [(0, 0), (RAISED - 1, u32::MAX - 1), (RAISED, u32::MAX), (5, 1 << 31)] {
             let request = |raised_later: u32, later: u32| Request {
                 raised: raised.wrapping_add(raised_later) & RAISED,
@@ -249,7 +250,7 @@ mod models {
     use crate::sync::primitives::{Arc, thread};
     use crate::sync::ring::{Consumer, Producer, ring};
 
-    /// The part of a completion queue under the lock. Its event is not moderated.
+    /// The part of a completion queue protected by the lock. Its events are not moderated.
     struct End {
         producer: Producer<u32>,
         is_armed: bool,
@@ -261,9 +262,9 @@ mod models {
         published: Published,
         requests: EventRequests,
         pending: PendingSet,
-        /// The packets received. Each completes a work request.
+        /// The number of packets received. Each packet completes a work request.
         arrived: AtomicU32,
-        /// The number of events, and the channel, which keeps one until it is read.
+        /// The number of events, and the channel, which keeps an event until it is read.
         events: AtomicU32,
         channel: loom::sync::Notify,
     }
@@ -435,11 +436,12 @@ mod models {
             let (queue, mut consumer) = Queue::new();
             queue.request();
             let arriving = Queue::beside(&queue, Queue::arrive);
-            // Without an event, the model checker ends a wait now and then.
+            // The model checker sometimes ends a wait without an event.
             while queue.events() == 0 {
                 queue.channel.wait();
             }
-            // As perftest does: the next request, then the completion of the last event.
+            // As perftest does: it requests the next event before polling the completion of the
+            // last one.
             queue.request();
             assert_eq!(drain(&mut consumer), 1);
             arriving.join().unwrap();

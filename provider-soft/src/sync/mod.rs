@@ -2,13 +2,13 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | [`combining_lock`] | lends the device to one thread at a time; others leave their work |
+//! | [`combining_lock`] | lends the device to one thread at a time; others leave work for it |
 //! | [`pending`] | the queue pairs whose rings hold new work requests |
-//! | [`event_requests`] | requests for events of completion queues |
+//! | [`event_requests`] | requests for completion queue events |
 //! | [`notify`] | when a completion raises an event |
 //! | [`signal`] | a descriptor that is readable while a ring holds management datagrams |
 //! | [`ring`] | the queue between two threads, used for all queues here |
-//! | [`primitives`] | atomics, or the model checker's |
+//! | [`primitives`] | atomics, or the model checker's replacements |
 
 pub(crate) mod combining_lock;
 pub(crate) mod event_requests;

@@ -14,28 +14,28 @@
 use roce::engine::Time;
 use verbs_core::types::CqModeration;
 
-/// The state of a completion queue's event.
+/// The state of a completion queue's events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Notify {
     armed: Armed,
-    /// The number of completions that raise the event together; at least 1.
+    /// The number of completions that together raise one event; at least 1.
     count: u16,
-    /// The longest time from the first of them to the event, in nanoseconds.
+    /// The maximum time from the first of these completions to the event, in nanoseconds.
     period: u64,
     /// The number of completions counted since the queue was armed.
     pending: u16,
-    /// The time for the counted completions to raise the event.
+    /// The time at which the counted completions raise the event.
     until: Option<Time>,
 }
 
-/// The completions that count, from none to all.
+/// The completions that count, from none to all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Armed {
-    /// None.
+    /// No completions.
     Not,
-    /// Completions marked by their sender and failed ones.
+    /// Failed completions, and completions marked by their sender.
     Solicited,
-    /// All.
+    /// All completions.
     Next,
 }
 
@@ -60,7 +60,7 @@ impl Notify {
     }
 
     /// Arms the queue and returns whether it was not armed before. A queue armed for all
-    /// completions stays so when solicited ones are requested as well.
+    /// completions stays so even if solicited completions are requested as well.
     pub(crate) fn arm(&mut self, armed: Armed) -> bool {
         let is_new = !self.is_armed();
         if self.armed != Armed::Next {
@@ -199,18 +199,18 @@ mod models {
     use crate::sync::primitives::{Arc, thread};
     use crate::sync::ring::{Consumer, Producer, ring};
 
-    /// The part of a completion queue under the lock.
+    /// The part of a completion queue protected by the lock.
     struct End {
         producer: Producer<u32>,
         notify: Notify,
     }
 
     /// A completion queue and its channel, shared by the device's threads and the program. A mutex
-    /// of the model checker replaces the device's lock, which has separate models.
+    /// from the model checker replaces the device's lock, which has separate models.
     #[derive(Clone)]
     struct Queue {
         end: Arc<loom::sync::Mutex<End>>,
-        /// The channel: an event stays until it is read.
+        /// The channel, which keeps an event until it is read.
         channel: Arc<loom::sync::Notify>,
     }
 

@@ -3,9 +3,9 @@
 //!
 //! Each of them has one lower bit; each group of four words of lower bits has one upper bit, so
 //! looking at an empty set reads one word. An inserting thread sets the lower bit first and then
-//! the upper one with release. A taking thread reads and clears the upper bits with acquire and
-//! then the lower ones, so a taken upper bit never hides a lower one. It skips words of zeros: a
-//! lower bit set meanwhile has an upper bit that is not taken yet. The
+//! the upper bit with release. A taking thread reads and clears the upper bits with acquire and
+//! then the lower bits, so a taken upper bit never hides a lower bit. It skips zero words: a lower
+//! bit set meanwhile has an upper bit that is not taken yet. The
 //! [`CombiningLock`](crate::sync::combining_lock::CombiningLock) guarantees that some thread takes
 //! every inserted slot.
 
@@ -18,14 +18,14 @@ pub(crate) struct PendingSet {
     lower: Box<[AtomicU64]>,
 }
 
-/// The number of words with one upper bit: half a cache line.
+/// The number of words that share one upper bit: half a cache line.
 const GROUP: usize = 4;
 
 impl PendingSet {
-    /// The largest number of slots.
+    /// The maximum number of slots.
     pub(crate) const MAX: usize = 64 * GROUP * 64;
 
-    /// Returns an empty set of slots 0 to `slots - 1`.
+    /// Returns an empty set for slots 0 to `slots - 1`.
     pub(crate) fn new(slots: usize) -> Self {
         assert!(slots <= Self::MAX);
         Self { upper: AtomicU64::new(0), lower: (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect() }
@@ -45,7 +45,7 @@ impl PendingSet {
         self.upper.load(Ordering::Acquire) == 0
     }
 
-    /// Removes all slots and calls `each` with them in ascending order.
+    /// Removes all slots and calls `each` with each of them, in ascending order.
     #[inline]
     pub(crate) fn take(&self, mut each: impl FnMut(usize)) {
         let mut upper = self.upper.swap(0, Ordering::Acquire);

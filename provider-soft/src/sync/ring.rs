@@ -1,9 +1,9 @@
-//! [`ring`]: a queue between one producer and one consumer, of plain values, each with a list of
-//! scatter/gather elements.
+//! [`ring`]: a queue of plain values between one producer and one consumer. Each value has a list
+//! of scatter/gather elements.
 //!
-//! All three queues of a device are this ring. Its indices are the cursors of
-//! [`verbs_core::ring`], as in rings shared with the kernel. They count values; the place of a
-//! value is its count modulo the size:
+//! All three kinds of queues of a device are such rings. The indices are cursors of
+//! [`verbs_core::ring`], as in rings shared with the kernel. They count values; a value's place is
+//! its count modulo the ring's size:
 //!
 //! ```text
 //!        head              consumer          tail           producer
@@ -18,7 +18,7 @@
 //! | send, receive queue | the posting thread | the lock holder | the work request was retired |
 //! | completion queue | the lock holder | the polling thread | the completion's loan has ended |
 //!
-//! [`Published`] is `tail` and `head` for other threads. It stays valid when the ring of a
+//! [`Published`] lets other threads read `tail` and `head`. It stays valid when the ring of a
 //! completion queue is [replaced](replace).
 //!
 //! # Safety
@@ -44,13 +44,13 @@ use crate::sync::primitives::{Arc, UnsafeCell};
 /// The slots.
 struct Ring<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
-    /// `stride` elements for each slot.
+    /// The lists: `stride` elements for each slot.
     lists: Box<[UnsafeCell<Sge>]>,
     stride: usize,
     mask: u32,
 }
 
-/// An index shared by both ends, in separate cache lines: two, because processors fetch them in
+/// An index shared by both ends, alone in two cache lines, because processors fetch cache lines in
 /// pairs.
 #[derive(Clone, Debug)]
 struct SharedCount(Arc<CachePadded<AtomicU32>>);
@@ -73,7 +73,7 @@ impl Index for SharedCount {
     }
 }
 
-/// A value that shares no cache line with another one.
+/// A value that shares no cache line with other values.
 #[derive(Debug)]
 #[repr(align(128))]
 struct CachePadded<T>(T);
@@ -106,7 +106,7 @@ unsafe impl<T: Send> Sync for Ring<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Ring<T> {}
 
-/// Creates a ring of `capacity` values, each with up to `stride` elements, and returns its two
+/// Creates a ring for `capacity` values, each with up to `stride` elements, and returns its two
 /// ends.
 ///
 /// # Errors
@@ -116,7 +116,7 @@ pub(crate) fn ring<T: Copy>(capacity: u32, stride: usize) -> Result<(Producer<T>
 }
 
 /// Creates a ring as [`ring`] does, with `in_use` slots counted as read and still in use. They
-/// stand for values in the consumer's hands that came from another ring. Neither end touches these
+/// stand for values that the consumer still holds from another ring. Neither end touches these
 /// slots before the consumer has freed them and the producer has written them.
 ///
 /// # Errors
@@ -149,7 +149,7 @@ fn ends<T>(
     )
 }
 
-/// The slots of a ring without ends, for [`replace`].
+/// The slots for a new ring, still without ends, for [`replace`].
 pub(crate) struct Spare<T> {
     ring: Arc<Ring<T>>,
     capacity: u32,
@@ -165,11 +165,11 @@ impl<T> Spare<T> {
     }
 }
 
-/// Moves both ends of a ring to other slots, with the unread values. The indices continue, so
+/// Moves both ends of a ring, with the unread values, to other slots. The indices continue, so
 /// [`Published`] does not change. Values already read are freed.
 ///
 /// # Panics
-/// Panics if the ends are not of the same ring without lists, if some written values are
+/// Panics if the ends belong to different rings or to a ring with lists, if some written values are
 /// unpublished, or if there are more values than slots: a defect of the caller.
 pub(crate) fn replace<T: Copy>(producer: &mut Producer<T>, consumer: &mut Consumer<T>, spare: Spare<T>) {
     let Spare { ring, capacity } = spare;
@@ -200,10 +200,10 @@ impl<T> Ring<T> {
     }
 }
 
-/// A failed allocation.
+/// The error for a failed allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoMemory {
-    /// Its size.
+    /// The size of the allocation.
     pub(crate) bytes: u64,
 }
 
@@ -213,14 +213,14 @@ fn filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Box<[T]>, NoMemory>
     room::filled(len, value).map(Vec::into_boxed_slice).map_err(|_| NoMemory { bytes })
 }
 
-/// The end that puts values in.
+/// The end that adds values.
 pub(crate) struct Producer<T> {
     ring: Arc<Ring<T>>,
     cursor: cursor::Producer<SharedCount>,
 }
 
 impl<T: Copy> Producer<T> {
-    /// Returns whether there is room for one more value.
+    /// Returns whether there is space for one more value.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
         self.cursor.next_slot().is_some()
@@ -253,7 +253,7 @@ impl<T: Copy> Producer<T> {
         self.cursor.publish();
     }
 
-    /// Returns the number of all values written so far, modulo 2³².
+    /// Returns the total number of values written so far, modulo 2³².
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         self.cursor.index()
@@ -271,10 +271,10 @@ impl<T: Copy> Producer<T> {
     }
 }
 
-/// The end that takes values out.
+/// The end that removes values.
 pub(crate) struct Consumer<T> {
     ring: Arc<Ring<T>>,
-    /// Its index follows the last value read; `head`, the last freed one.
+    /// The cursor's index follows the last value read; `head` follows the last value freed.
     cursor: cursor::Consumer<SharedCount>,
     published: Published,
     head: u32,
@@ -286,7 +286,7 @@ impl<T: Copy> Consumer<T> {
         self.published.clone()
     }
 
-    /// Returns whether there is nothing to read now.
+    /// Returns whether there is currently nothing to read.
     #[inline]
     pub(crate) fn is_empty(&mut self) -> bool {
         self.cursor.next_slot().is_none()
@@ -298,7 +298,7 @@ impl<T: Copy> Consumer<T> {
         end.wrapping_sub(first)
     }
 
-    /// Reads the next value, if there is one. Its slot stays in use until it is
+    /// Returns the next value, if there is one. Its slot stays in use until it is
     /// [freed](Self::free).
     #[inline]
     pub(crate) fn next(&mut self) -> Option<&T> {
@@ -309,8 +309,9 @@ impl<T: Copy> Consumer<T> {
         Some(self.ring.slots[slot].with(|at| unsafe { (*at).assume_init_ref() }))
     }
 
-    /// Reads as [`next`](Self::next), with the first `len(value)` elements of its list. Elements
-    /// beyond those put with the value are left over from earlier lists, or default ones.
+    /// Reads a value as [`next`](Self::next) does, with the first `len(value)` elements of its
+    /// list. Elements beyond those written with the value are left over from earlier lists, or
+    /// default elements.
     #[inline]
     pub(crate) fn next_with(
         &mut self,
@@ -352,7 +353,7 @@ impl<T: Copy> Consumer<T> {
     pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         let slot = |index: u32| &self.ring.slots[(index & self.ring.mask) as usize];
         let (next, tail, _) = self.cursor.next_slots(usize::MAX);
-        // From newest to oldest, the remaining values move up to the tail.
+        // From the newest to the oldest, the remaining values move up to the tail.
         let mut kept = tail;
         let mut index = tail;
         while index != next {
@@ -481,7 +482,7 @@ mod tests {
         assert_eq!(consumer.next(), Some(&3));
     }
 
-    /// Returns an empty ring with both ends at an index.
+    /// Returns an empty ring whose ends are both at an index.
     fn ring_from(index: u32, capacity: u32, stride: usize) -> (Producer<u32>, Consumer<u32>) {
         let [tail, head] = [(); 2].map(|()| SharedCount::new(index));
         ends(Ring::new(capacity, stride).unwrap(), capacity, &tail, &head)
@@ -489,7 +490,7 @@ mod tests {
 
     #[test]
     fn what_was_rolled_back_is_never_read_and_its_slots_are_written_again() {
-        // Round the slots and across the wrap of the indices.
+        // Around the slots and across the wrap-around of the indices.
         for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
             for kept in 0..=4 {
                 for aborted in 0..=4 - kept {
@@ -526,7 +527,7 @@ mod tests {
 
     #[test]
     fn the_last_values_are_rolled_back_and_those_before_them_stay() {
-        // Round the slots and across the wrap of the indices.
+        // Around the slots and across the wrap-around of the indices.
         for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
             let (mut writer, mut reader) = ring_from(start, 4, 0);
             for n in 0..4 {
@@ -585,7 +586,7 @@ mod tests {
 
     #[test]
     fn values_that_were_not_read_stay_in_order_and_counts_go_on_in_a_ring_that_replaces_another() {
-        // Round the slots and across the wrap of the indices.
+        // Around the slots and across the wrap-around of the indices.
         for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
             for read in 0..=4 {
                 let (mut writer, mut reader) = ring_from(start, 4, 0);

@@ -1,5 +1,5 @@
-//! [`Signal`]: a descriptor that is readable while MADs may wait. It is written once for all of
-//! them, and read once.
+//! [`Signal`]: a descriptor that is readable while MADs may be waiting. Any number of
+//! waiting MADs need one write and one read.
 //!
 //! ```text
 //!   sender     publishes MADs ─► set: is_set becomes true ─ was it false? ─► write
@@ -10,7 +10,7 @@
 //! acquire the sender's publications and look again. A sender that finds it false writes. The
 //! receiver does not consume this write before its second look, because it reads the descriptor
 //! before it sets `is_set` to false. In the other order, the receiver would consume the write for a
-//! MAD already received and leave `is_set` true: no sender would write any more.
+//! MAD already received and leave `is_set` true: no sender would ever write again.
 //!
 //! The second look may have found only the first of several MADs, hence the `set` after it.
 //!
@@ -21,7 +21,7 @@ use nix::sys::eventfd::EventFd;
 
 use crate::sync::primitives::atomic::{AtomicBool, Ordering};
 
-/// A descriptor that is readable while MADs may wait.
+/// A descriptor that is readable while MADs may be waiting.
 #[derive(Debug)]
 pub(crate) struct Signal<F = EventFd> {
     pub(crate) readable: F,
@@ -34,21 +34,21 @@ impl<F: Flag> Signal<F> {
         Self { readable, is_set: AtomicBool::new(false) }
     }
 
-    /// Makes the descriptor readable, after MADs were published.
+    /// Makes the descriptor readable, after MADs have been published.
     pub(crate) fn set(&self) {
         if !self.is_set.swap(true, Ordering::AcqRel) {
             self.readable.raise();
         }
     }
 
-    /// Returns the next MAD found by `next`. If there is none, the descriptor becomes unreadable.
+    /// Returns the next MAD found by `next`. If there is none, makes the descriptor unreadable.
     pub(crate) fn take<T>(&self, mut next: impl FnMut() -> Option<T>) -> Option<T> {
         next().or_else(|| {
             self.readable.lower();
             self.is_set.swap(false, Ordering::AcqRel);
             let late = next();
             if late.is_some() {
-                // There may be more, until this returns `None`.
+                // There may be more MADs, until this returns `None`.
                 self.set();
             }
             late
@@ -120,7 +120,7 @@ mod models {
                 received += 1;
             }
             sender.join().unwrap();
-            // A receiver waiting for the descriptor gets the rest.
+            // A receiver waiting for the descriptor gets the remaining MADs.
             while signal.readable.load(Ordering::Relaxed) {
                 while take(&signal, &mut consumer).is_some() {
                     received += 1;
