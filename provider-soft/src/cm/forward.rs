@@ -1,7 +1,7 @@
 //! [`Mailbox`] and [`Forwarder`]: connection requests between processes that share an address.
 //!
-//! The kernel delivers a request to any of the processes with a connection manager, because only
-//! the service id determines the process that listens. The receiving process forwards it:
+//! Only the service id determines the listening process. The kernel does not know service ids: it
+//! delivers a request to any process with a connection manager. The receiving process forwards it:
 //!
 //! ```text
 //!   listener:  listen at \0verbs-soft/cm/2/mad/10.0.0.1/0000000001061c06
@@ -9,16 +9,16 @@
 //! ```
 //!
 //! A name belongs to one process, so a service has one listener at an address. Each process also
-//! has a name with its slot, for messages that name no service: a peer that gives up its request
-//! before the reply does not know the receiver's id. All processes get those. Connections to
-//! services stay open for later requests. A request that does not fit into the buffer of a
-//! connection is lost, as on a network: its sender repeats it.
+//! has a name with its slot, for messages that name no service. For example, a peer that gives up
+//! its request before the reply does not know the receiver's id. All processes receive such
+//! messages. Connections to services stay open for later requests. A request that does not fit into
+//! a connection's buffer is lost, as on a network; its sender repeats it.
 //!
 //! # Without free descriptors
 //! A process without a free descriptor closes its spare one ([`SpareFd`]) to accept a connection.
-//! The connection keeps this place until another one needs it. The mailbox then shuts down its
-//! oldest connection, returns the requests that have arrived on it, and closes it. The forwarding
-//! process opens a new connection for its next request.
+//! The connection keeps that descriptor until another connection needs it. The mailbox then shuts
+//! down its oldest connection, returns the requests that have arrived on it, and closes it. The
+//! forwarding process opens a new connection for its next request.
 //!
 //! # References
 //! `unix(7)` (`SOCK_SEQPACKET`)
@@ -43,35 +43,36 @@ use crate::io::names::is_reached;
 use crate::io::owner::Owner;
 use crate::io::spare::SpareFd;
 
-/// Receives the requests for a service, or other messages, that other processes forward. Dropping
-/// it frees the name.
+/// Receives requests for a service, or other messages, forwarded by other processes. Dropping it
+/// frees the name.
 ///
-/// Its descriptor is readable while requests may wait. It must not be read from.
+/// Its descriptor is readable while requests may be waiting. Do not read from it.
 #[derive(Debug)]
 pub struct Mailbox {
     listener: UnixListener,
-    /// The connections of other processes. A connection's event has its index and 1.
+    /// Connections from other processes. The epoll data of a connection is its index plus 1.
     streams: Vec<UnixStream>,
     epoll: Epoll,
     spare: SpareFd,
 }
 
 impl Mailbox {
-    /// Takes a service of a port. Returns `None` if the address of the port is not shared.
+    /// Takes the name of a service at a port's address. Returns `None` if the address is not
+    /// shared.
     ///
     /// # Errors
-    /// `EADDRINUSE`: another process listens to the service at this address; any other errno of
-    /// `socket(2)`, `bind(2)` and `epoll_create1(2)`, notably `EMFILE`.
+    /// `EADDRINUSE`: another process has a listener for the service at this address; any other
+    /// errno of `socket(2)`, `bind(2)` and `epoll_create1(2)`, notably `EMFILE`.
     pub fn bind(port: &Port, service: u64) -> Result<Option<Self>, Errno> {
         Self::with_name(port, &service_name(port, service))
     }
 
-    /// Takes the name of this process at the address of a port. Returns `None` if the address is
-    /// not shared.
+    /// Takes the name of this process at a port's address. Returns `None` if the address is not
+    /// shared.
     ///
     /// # Errors
-    /// As [`bind`](Self::bind). `EADDRINUSE`: a forked child of the process that had the slot
-    /// before.
+    /// The errors of [`bind`](Self::bind). Here `EADDRINUSE` means that a forked child of the
+    /// slot's previous owner still has the name.
     pub fn bind_process(port: &Port) -> Result<Option<Self>, Errno> {
         Self::with_name(port, &process_name(port, port.slot()))
     }
@@ -111,14 +112,14 @@ impl Mailbox {
         None
     }
 
-    /// Accepts the connection of another process. Closes it if the list is full, so that the
-    /// descriptor does not stay readable. Without a free descriptor, ends the oldest connection
-    /// instead; the next call accepts in its place.
+    /// Accepts a connection from another process. Closes it if the list is full, so that the
+    /// descriptor does not stay readable. Without a free descriptor, shuts down the oldest
+    /// connection instead; a later call accepts the new one.
     fn admit(&mut self) -> Option<()> {
         let accept = || self.listener.accept().map_err(|error| Errno::from_io(&error));
         let stream = match self.spare.lend(accept) {
             Ok((stream, _)) => stream,
-            // Requests sent before can still be read. Later sends fail.
+            // Requests already sent can still be read. Later sends fail.
             Err(Errno::MFILE) => return self.streams.first()?.shutdown(Shutdown::Read).ok(),
             Err(_) => return None,
         };
@@ -136,7 +137,7 @@ impl Mailbox {
         Some(())
     }
 
-    /// Drops a connection. The next ones move up, so the first is the oldest.
+    /// Drops a connection. Later connections move up, so the first is always the oldest.
     fn forget(&mut self, index: usize) {
         let _ = self.epoll.delete(&self.streams[index]);
         drop(self.streams.remove(index));
@@ -148,19 +149,19 @@ impl Mailbox {
     }
 }
 
-/// Readable while requests may wait.
+/// Readable while requests may be waiting.
 impl AsFd for Mailbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
     }
 }
 
-/// Forwards requests to the processes that listen to their services.
+/// Forwards requests to the processes that listen for their services.
 #[derive(Debug)]
 pub struct Forwarder {
     /// Connections by service.
     streams: BTreeMap<u64, OwnedFd>,
-    /// Lets a process forward requests while its other descriptors are in use.
+    /// Lets the process forward requests when all its other descriptors are in use.
     spare: SpareFd,
 }
 
@@ -171,8 +172,8 @@ impl Default for Forwarder {
 }
 
 impl Forwarder {
-    /// Forwards a request to the process that listens to its service at a port's address. Returns
-    /// whether such a process exists, even if it has no room for the request.
+    /// Forwards a request to the process listening for its service at a port's address. Returns
+    /// whether such a process exists, even if it has no space for the request.
     pub fn forward(&mut self, port: &Port, service: u64, request: &ReceivedMad) -> bool {
         if port.slot() == 0 {
             return false;
@@ -182,7 +183,7 @@ impl Forwarder {
             if is_sent(stream, &bytes) {
                 return true;
             }
-            // The listener has ended. Another one may have come.
+            // This listener has ended. Another may have taken its place.
             self.streams.remove(&service);
         }
         // Without a descriptor the request is lost, as on a network, because its process may exist.
@@ -201,7 +202,7 @@ impl Forwarder {
         is_sent.is_some()
     }
 
-    /// Closes the connections whose listeners have ended.
+    /// Closes connections to listeners that have ended.
     fn forget_ended(&mut self) {
         let mut fds: Vec<_> =
             self.streams.values().map(|stream| PollFd::new(stream.as_fd(), PollFlags::empty())).collect();
@@ -211,8 +212,8 @@ impl Forwarder {
         self.streams.retain(|_, _| ended.next() != Some(true));
     }
 
-    /// Forwards a message to each other process at a port's address. Where a process has no
-    /// descriptor or no room for it, the message is lost, as on a network.
+    /// Forwards a message to each other process at a port's address. A process without a free
+    /// descriptor or buffer space loses the message, as on a network.
     pub fn forward_to_all(&mut self, port: &Port, message: &ReceivedMad) {
         if port.slot() == 0 {
             return;
@@ -230,19 +231,19 @@ impl Forwarder {
     }
 }
 
-/// Sends a message to the process of this user with a name, by a new connection. Returns whether it
-/// was sent, or `None` if no process of this user has the name. It is not sent if that process has
-/// no room for the connection, or needs its descriptor for another one.
+/// Sends a message over a new connection to the process of this user that has a name. Returns
+/// whether the message was sent, or `None` if no process of this user has the name. Sending fails
+/// if the process cannot queue the connection, or has shut it down to accept another.
 fn is_forwarded(stream: &OwnedFd, name: &str, bytes: &[u8; LEN]) -> Option<bool> {
     match is_reached(stream, name) {
         Ok(true) if Owner::from_stream(stream).is_ok_and(Owner::is_own_user) => Some(is_sent(stream, bytes)),
-        // Its queue of connections is full.
+        // Its backlog of connections is full.
         Err(Errno::AGAIN) => Some(false),
         Ok(_) | Err(_) => None,
     }
 }
 
-/// Returns a socket for packets.
+/// Creates a packet socket.
 fn packets() -> Result<OwnedFd, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
@@ -255,8 +256,8 @@ fn is_sent(stream: &OwnedFd, bytes: &[u8; LEN]) -> bool {
     matches!(sent, Ok(_) | Err(nix::errno::Errno::EAGAIN))
 }
 
-/// The bytes of a request between processes: source GID, source queue pair, partition key, traffic
-/// class, hop limit, MAD.
+/// The length of a forwarded request in bytes: source GID, source queue pair, partition key,
+/// traffic class, hop limit, MAD.
 const LEN: usize = 16 + 4 + 2 + 1 + 1 + MAD_LEN;
 
 fn emit(request: &ReceivedMad) -> [u8; LEN] {

@@ -12,7 +12,8 @@
 //! lock to send, while the holder still looks for packets. [`signal`](crate::sync::signal) proves
 //! that no MAD is lost.
 //!
-//! The ring is bounded, because strangers fill it. MADs beyond its capacity are dropped and counted
+//! The ring is bounded, because strangers can fill it. MADs beyond its capacity are dropped and
+//! counted
 //! ([`Counters::datagrams_mads_full`](crate::Counters::datagrams_mads_full)).
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -39,8 +40,8 @@ pub const MAD_LEN: usize = engine::MAD_LEN;
 /// Dropping it closes queue pair 1.
 ///
 /// Packets for queue pair 1 are received if they belong to the default partition, carry the queue
-/// key 0x80010000 and exactly [`MAD_LEN`] bytes. These are the checks of Linux' rxe and the length
-/// sent by its MAD layer. MADs may be lost, duplicated and forged, like all datagrams.
+/// key 0x80010000 and exactly [`MAD_LEN`] bytes. Linux' rxe makes the same checks; its MAD layer
+/// sends this length. MADs may be lost, duplicated or forged, like all datagrams.
 ///
 /// To wait, use `poll(2)` on [`as_fd`](AsFd::as_fd), which is readable until [`recv`](Self::recv)
 /// has returned `None`. The descriptor must not be read from or written to.
@@ -51,23 +52,23 @@ pub struct Gsi {
     signal: Arc<Signal>,
 }
 
-/// The other end of a MAD: the destination of a sent one, the source of a received one.
+/// The other end of a MAD: the destination of a sent MAD, the source of a received one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadAddress {
     /// The IP address.
     pub gid: Gid,
     /// The queue pair: 1, unless a received MAD says otherwise.
     pub qpn: u32,
-    /// The traffic class (TOS). For a received MAD it is known while the device has a datagram
+    /// The traffic class (TOS). In a received MAD it is set only while the device has a datagram
     /// queue pair, and 0 otherwise.
     pub traffic_class: u8,
-    /// The hop limit of packets. 0 stands for the system's default, also in the address of a
-    /// received MAD.
+    /// The hop limit of packets; 0 stands for the system default. It is always 0 in the address of
+    /// a received MAD.
     pub hop_limit: u8,
 }
 
 impl MadAddress {
-    /// Returns the general services interface at an address, with the system's defaults.
+    /// Returns the general services interface at an address, with system defaults.
     pub fn new(gid: Gid) -> Self {
         Self { gid, qpn: engine::GSI_QPN, traffic_class: 0, hop_limit: 0 }
     }
@@ -76,21 +77,21 @@ impl MadAddress {
 /// A received MAD.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedMad {
-    /// Its source and the destination of a reply.
+    /// The MAD's source, to which a reply is sent.
     pub from: MadAddress,
-    /// The partition key of its packet: 0xffff, or 0x7fff from a limited member. Both have index 0.
+    /// The packet's partition key: 0xffff, or 0x7fff from a limited member. Both have index 0.
     pub pkey: u16,
-    /// Its bytes.
+    /// The bytes of the MAD.
     pub mad: [u8; MAD_LEN],
 }
 
 impl Port {
-    /// Takes the general services interface of the device. All contexts of the device share it, so
-    /// only one part of the process has it at a time.
+    /// Takes the device's general services interface. All contexts of the device share the
+    /// interface, so only one part of the process can hold it at a time.
     ///
     /// # Errors
-    /// `EBUSY` if it is taken; `ENOMEM`, `EMFILE`; `ENODEV` in a forked child of the process that
-    /// created the device.
+    /// `EBUSY` if it is already taken; `ENOMEM`, `EMFILE`; `ENODEV` in a forked child of the
+    /// process that created the device.
     pub fn take_gsi(&self) -> Result<Gsi> {
         Gsi::take(&self.device)
     }
@@ -129,16 +130,16 @@ impl Gsi {
     /// socket is full.
     ///
     /// # Errors
-    /// - `EAGAIN`: 512 MADs wait for room in the socket. Treat the MAD as lost.
-    /// - `ENETUNREACH`: the destination's address is of the other family.
+    /// - `EAGAIN`: 512 MADs already wait for space in the socket. Treat the MAD as lost.
+    /// - `ENETUNREACH`: the destination has an address of the other family.
     /// - `ENODEV` in a forked child of the process that created the device.
     pub fn send(&self, to: &MadAddress, mad: &[u8; MAD_LEN]) -> Result<()> {
         let to = self.destination(to)?;
         self.device.control(SEND, |core, _| self.post(core, &to, mad))
     }
 
-    /// Sends a MAD as [`send`](Self::send) does, from a function called by
-    /// [`at_exit`](super::at_exit): it does not wait for a stuck thread.
+    /// Sends a MAD as [`send`](Self::send) does, from a function run by
+    /// [`at_exit`](super::at_exit), without waiting for a stuck thread.
     ///
     /// # Errors
     /// The errors of [`send`](Self::send); `EBUSY` if the device's lock does not become free soon.
@@ -147,7 +148,7 @@ impl Gsi {
         self.device.control_soon(SEND, |core, _| self.post(core, &to, mad))
     }
 
-    /// Leaves connection requests at a shared address to the other processes, while this one exits.
+    /// Leaves connection requests at a shared address to other processes while this process exits.
     pub fn leave_requests(&self) {
         self.device.leave_requests();
     }
@@ -192,7 +193,7 @@ impl Gsi {
     }
 }
 
-/// Readable while MADs may wait.
+/// Readable while MADs may be waiting.
 impl AsFd for Gsi {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.signal.readable.as_fd()
@@ -222,7 +223,7 @@ fn take_next(received: &mut Consumer<engine::ReceivedMad>) -> Option<ReceivedMad
 const TAKE: &str = "take_gsi";
 const SEND: &str = "send_mad";
 
-/// Capacity for MADs waiting for the connection manager, 2.6 MiB, with pages allocated on use. A
-/// full ring drops MADs of all senders alike; a lost request is repeated only after seconds. At
-/// 20,000 MADs a second, the manager's thread may be 400 ms late.
+/// The ring's capacity in MADs: 2.6 MiB, whose pages are allocated on first use. A full ring drops
+/// MADs from all senders alike; lost requests are repeated only after seconds. At 20,000 MADs per
+/// second, the manager's thread may run 400 ms late.
 const CAPACITY: u32 = 8192;

@@ -54,34 +54,34 @@ use crate::io::address::{loopback_of, unspecified_of};
 use crate::io::names::{is_reached, stream};
 use crate::io::owner::Owner;
 
-/// The replies of listeners. A connection manager keeps one cache for all its resolutions.
+/// A cache of listeners' replies. A connection manager uses one for all its resolutions.
 #[derive(Debug, Default)]
 pub struct ListenerCache {
-    /// The replies by the listeners' names.
+    /// Replies by listener name.
     known: BTreeMap<String, Known>,
-    /// The socket for checking the names of devices.
+    /// The socket for checking the names of tokens.
     probe: Option<UnixDatagram>,
-    /// A socket for requests, kept because its last name had no listener.
+    /// An unused request socket, kept because nothing listened on the last name it tried.
     unconnected: Option<OwnedFd>,
-    /// Pending lookups, by the listeners' names.
+    /// Pending lookups by listener name.
     pending: BTreeMap<String, Weak<()>>,
-    /// Pending lookups without a waiting resolution, because the destination is a device of the
-    /// listener.
+    /// Pending lookups without a waiting resolution, because the destination is one of the
+    /// listener's own devices.
     background: BTreeMap<String, Lookup>,
 }
 
 /// The listener at a destination, as found by a [second search](ListenerCache::find).
 #[derive(Debug)]
 pub enum Found {
-    /// The device chosen by the resolution is the listener's.
+    /// The device chosen by the resolution belongs to the listener.
     Same,
     /// The listener has another device.
     Moved(Route),
     /// A new listener; a request for its devices is pending.
     Pending(Lookup),
-    /// A new listener, with a request already pending for another request or resolution.
+    /// A new listener, already being queried for another request or resolution.
     Shared(LookupId),
-    /// A program listens, but no device of this process reaches its devices: the errno of
+    /// A program listens, but no device of this process reaches its devices. Holds the errno of
     /// [`resolve`](super::resolve()).
     Unreached(Errno),
     /// Nothing listens.
@@ -91,9 +91,9 @@ pub enum Found {
 /// The listener at a destination.
 #[derive(Debug)]
 enum Seen {
-    /// Its reply is known.
+    /// The listener's reply is known.
     Known(ListenerReply),
-    /// Its process has the device at the destination.
+    /// The listener's process has the device at the destination.
     AtDevice,
     Pending(Lookup),
     Shared(LookupId),
@@ -105,22 +105,23 @@ enum Seen {
 struct Known {
     reply: ListenerReply,
     owner: Owner,
-    /// `None` in a process short of files, which then looks at the token's name.
+    /// `None` if no descriptor was free. The name of the token is then looked up instead.
     watch: Option<Watch>,
 }
 
-/// The reply of a listener.
+/// A listener's reply.
 #[derive(Clone, Debug)]
 pub(super) struct ListenerReply {
-    /// The addresses of its devices, as far as they are addresses of this machine.
+    /// The addresses of the listener's devices, without addresses of other machines.
     pub(super) addresses: Vec<IpAddr>,
     pub(super) token: Token,
 }
 
 impl ListenerCache {
-    /// Resolves a destination as [`resolve`](super::resolve()) does, but sends a listener only one
-    /// request, and waits for a host of the network until the kernel has the Ethernet address of
-    /// the next hop. If the kernel's search cannot be followed, the resolution skips it.
+    /// Resolves a destination as [`resolve`](super::resolve()) does, but queries each listener only
+    /// once. The resolution of a host on the network stays pending until the kernel has the
+    /// Ethernet address of the next hop. If the kernel's search cannot be followed, this step is
+    /// skipped.
     ///
     /// # Errors
     /// The errors of [`resolve`](super::resolve()).
@@ -152,7 +153,7 @@ impl ListenerCache {
         let source = source.map(|source| source.to_canonical()).filter(|source| !source.is_unspecified());
         let destination = named(destination);
         let ports = Port::all();
-        // A port of this process needs no name; a remote one has no name here.
+        // A port of this process needs no name; a remote destination has no name here.
         let is_own = ports.iter().any(|port| port.is_at(destination));
         let is_local = is_own || is_local(destination.ip());
         if is_local && !is_own {
@@ -186,7 +187,7 @@ impl ListenerCache {
             Ok(None) => return has_devices,
             watch => watch.ok().flatten(),
         };
-        // After the look at the token: a listener found now also existed then.
+        // Checked after the token: a listener found now also existed then.
         if !matches!(self.owner(&name), Ok(Some(now)) if now == owner) {
             return has_devices;
         }
@@ -198,13 +199,13 @@ impl ListenerCache {
     }
 
     /// Searches again for the listener at a destination on this machine, before a request is sent
-    /// to the resolved device at `remote`. The program that listened may have ended since; another
-    /// one may listen. `source` is the address of the resolved port.
+    /// to the resolved device at `remote`. Meanwhile the listening program may have ended and
+    /// another one taken its place. `source` is the address of the resolved port.
     ///
     /// A device of this process listens as long as its queue pair 1 is in use.
     ///
     /// # Errors
-    /// The request to the listener fails: `EAGAIN` while thousands of clients wait for it;
+    /// The errors of the request to the listener: `EAGAIN` while thousands of clients wait for it;
     /// `EPERM` or `EACCES` if this process may not connect to its name; any other errno of
     /// `socket(2)` and `connect(2)`, notably `EMFILE`.
     pub fn find(
@@ -249,7 +250,7 @@ impl ListenerCache {
             let seen = match (self.known(&name), self.background.get(&name)) {
                 (Some((reply, owner)), _) => Some((Seen::Known(reply), owner)),
                 (None, Some(lookup)) => lookup.owner().map(|owner| (Seen::AtDevice, owner)),
-                // It is unknown, or has ended and another one may listen.
+                // The listener is unknown, or has ended and another may have taken its place.
                 (None, None) => None,
             };
             if let Some((seen, owner)) = seen {
@@ -262,7 +263,8 @@ impl ListenerCache {
                 return Ok(Seen::Shared(LookupId(name)));
             }
             let stream = match self.connect(&name) {
-                // Any user can hold this name, and would keep clients from the names behind it.
+                // Any user can hold this name, which would keep clients from the names tried after
+                // it.
                 Err(Errno::AGAIN) if kind != NameKind::All => {
                     is_full |= kind == NameKind::Address;
                     continue;
@@ -297,8 +299,8 @@ impl ListenerCache {
         }
     }
 
-    /// Returns whether there is room for another lookup without a waiting resolution. If there
-    /// are too many, replies that have arrived are kept first.
+    /// Returns whether another lookup without a waiting resolution is allowed. If there are too
+    /// many, collects the replies that have arrived first.
     fn has_room(&mut self) -> bool {
         if self.background.len() >= MAX_KNOWN {
             let names: Vec<_> = self.background.keys().cloned().collect();
@@ -336,8 +338,8 @@ impl ListenerCache {
         }
     }
 
-    /// Returns whether the second name of the loopback address belongs to a legitimate listener:
-    /// one of root, of the client's user, or of the user holding the other names.
+    /// Returns whether the second name of the loopback address belongs to a legitimate listener,
+    /// whose user is root, this client's user, or the user holding the other names.
     ///
     /// # Errors
     /// The errors of [`find`](Self::find).
@@ -369,7 +371,7 @@ impl ListenerCache {
         let loopback = name(space, loopback_of(ip), port);
         let of_all = match self.owner(&name(space, unspecified_of(ip), port)) {
             Ok(None) => return Ok(true),
-            // Its queue of clients is full. A listener on all addresses holds this name, too.
+            // Its client queue is full. A listener on all addresses holds this name, too.
             Err(Errno::AGAIN) => self.visible_owner(&loopback)?,
             of_all => of_all?,
         };
@@ -388,7 +390,7 @@ impl ListenerCache {
         Ok(ip.is_loopback() && !holds_both)
     }
 
-    /// Returns the owner of a name, if a process has it and its queue of clients has room.
+    /// Returns the owner of a name, if a process has it and the process's client queue has space.
     ///
     /// # Errors
     /// The errors of [`find`](Self::find), except `EAGAIN`.
@@ -407,12 +409,13 @@ impl ListenerCache {
         self.connect(name)?.map(|stream| Owner::from_stream(&stream)).transpose()
     }
 
-    /// Returns whether a process still has the device that it was found by, or cannot be inspected.
+    /// Returns whether a process still has the device by which it was found. Also returns true for
+    /// a process that cannot be inspected.
     pub fn has_device(&mut self, process: &PeerProcess) -> bool {
         self.exists(&process.name, process.token)
     }
 
-    /// Returns the reply of the listener with a name, and its owner, if it still exists.
+    /// Returns a listener's reply and owner, looked up by its name, if the listener still exists.
     fn known(&mut self, name: &str) -> Option<(ListenerReply, Owner)> {
         let Known { reply, owner, watch } = self.known.get(name)?;
         let (seen, token) = ((reply.clone(), *owner), reply.token);
@@ -423,8 +426,8 @@ impl ListenerCache {
         exists.then_some(seen)
     }
 
-    /// Returns whether the name of a token exists, or cannot be looked up: a process short of files
-    /// keeps its entry.
+    /// Returns whether the name of a token exists. Also returns true if no descriptor is free to
+    /// look it up, so the entry is kept.
     fn exists(&mut self, name: &str, token: Token) -> bool {
         let socket = match self.probe.take() {
             Some(socket) => socket,
@@ -487,5 +490,5 @@ pub(super) fn names_of(space: u16, destination: SocketAddr) -> impl Iterator<Ite
     second.into_iter().chain(others)
 }
 
-/// The largest number of kept replies.
+/// The maximum number of cached replies.
 const MAX_KNOWN: usize = 64;

@@ -25,9 +25,9 @@
 //! completion queue and happens to receive the packet.
 //!
 //! # Addresses
-//! The address of a device is reachable like any IP address. Processes of one user may share it;
-//! each service then belongs to one of them ([`Mailbox`]). Programs use three kinds of addresses
-//! that belong to no device:
+//! The address of a device is reachable like any IP address. Processes of the same user may share
+//! it; each service then belongs to one of them ([`Mailbox`]). Programs use three kinds of
+//! addresses that belong to no device:
 //!
 //! | a program | with | means |
 //! |---|---|---|
@@ -35,9 +35,9 @@
 //! | listens on | a loopback address that no device has | any port of the process |
 //! | connects to | an address of this machine | the process that listens there |
 //!
-//! [`ports_of`] handles the first two. The third is the meaning of `localhost` and of the host's
-//! name, while a device of `VERBS_SOFT=auto` has an address that other users' processes may not
-//! have. A listener therefore takes a *name* for its port ([`ListenerName`]) and sends the
+//! [`ports_of`] handles the first two. The third includes `localhost` and the host's name, whereas
+//! a device of `VERBS_SOFT=auto` has an address that processes of other users may be unable to
+//! share. A listener therefore takes a *name* for its port ([`ListenerName`]) and sends the
 //! addresses of its devices to clients that connect to this name. [`resolve`] does so for
 //! destinations on this machine.
 //!

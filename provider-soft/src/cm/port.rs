@@ -33,9 +33,9 @@ impl Port {
         (!device.is_forked()).then(|| Self { device: Arc::clone(device) })
     }
 
-    /// Returns the ports of all live devices of this process in order of creation. These are the
-    /// devices requested by `VERBS_SOFT`, created by the first call unless a device list did so,
-    /// and the devices created by the program.
+    /// Returns the ports of all live devices of this process in order of creation: the devices
+    /// requested by `VERBS_SOFT` and the devices created by the program. The first call creates the
+    /// former, unless listing devices has already done so.
     pub fn all() -> Vec<Self> {
         registration::requested(|_| ());
         Device::live().into_iter().map(|device| Self { device }).collect()
@@ -47,7 +47,7 @@ impl Port {
         registration::requested(|made| made.iter().find_map(|made| made.as_ref().err().cloned()))
     }
 
-    /// Returns the port with an address.
+    /// Returns the port at an address.
     pub fn with_address(address: IpAddr) -> Option<Self> {
         let address = address.to_canonical();
         Self::all().into_iter().find(|port| port.address() == address)
@@ -75,7 +75,8 @@ impl Port {
         self.address() == destination.ip().to_canonical() && self.is_in_scope(destination)
     }
 
-    /// Returns whether packets of the port reach the link of a destination, if it is link-local.
+    /// Returns whether packets from the port reach the link of a link-local destination. Always
+    /// true for other destinations.
     pub(super) fn is_in_scope(&self, destination: SocketAddr) -> bool {
         let SocketAddr::V6(to) = destination else { return true };
         !to.ip().is_unicast_link_local() || [0, self.scope_id()].contains(&to.scope_id())
@@ -86,7 +87,7 @@ impl Port {
         self.device.socket.scope()
     }
 
-    /// Returns this process's slot of the address, which other processes share: the upper 8 bits of
+    /// Returns this process's slot at an address shared with other processes: the upper 8 bits of
     /// its queue pair numbers. Communication ids must begin with it as well. Returns 0 if the
     /// address belongs to this process alone.
     pub fn slot(&self) -> u8 {
@@ -108,7 +109,8 @@ impl Port {
         self.device.is_auto
     }
 
-    /// Returns whether the device exchanges packets with other hosts. Otherwise it drops theirs.
+    /// Returns whether the device exchanges packets with other hosts. If not, it drops their
+    /// packets.
     pub fn reaches_network(&self) -> bool {
         self.device.socket.reaches_network()
     }
@@ -121,8 +123,8 @@ impl Port {
         Ok(limits::port_attr(self.device.mtu()?, true).active_mtu)
     }
 
-    /// Returns the largest path MTU to a device of this machine at an address: the smaller one of
-    /// its interface's and this port's.
+    /// Returns the largest path MTU to a device at an address of this machine: the smaller of the
+    /// MTUs of that address's interface and of this port.
     ///
     /// # Errors
     /// The errors of [`active_mtu`](Self::active_mtu).

@@ -1,4 +1,4 @@
-//! [`AddressWatch`]: detects that addresses leave their interfaces.
+//! [`AddressWatch`]: detects when addresses disappear from their interfaces.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -6,7 +6,7 @@ use super::port::Port;
 use crate::io::link::{LinkWatch, PortLink};
 
 /// A file that becomes readable when an interface or an address of the network namespace changes.
-/// The change may concern another interface: [`Port::has_address`] returns the present state of a
+/// The change may concern another interface: [`Port::has_address`] returns the current state of a
 /// port.
 #[derive(Debug)]
 pub struct AddressWatch(LinkWatch);

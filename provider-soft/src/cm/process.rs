@@ -1,7 +1,7 @@
 //! [`DeviceOwner`]: the process of a device of this machine, to detect its end.
 //!
-//! A killed process does not disconnect from its peers: its devices end with it; no kernel acts for
-//! them. A connection manager therefore takes a name for each of its devices
+//! A killed process does not disconnect from its peers: its devices end with it, without a kernel
+//! to act for them. A connection manager therefore takes a name for each of its devices
 //! ([`ListenerName::of_device`](super::ListenerName::of_device)). Peers on this machine find the
 //! process through this name:
 //!
@@ -37,9 +37,9 @@ use crate::io::{self, share};
 /// The owner of a device of this machine.
 #[derive(Debug)]
 pub enum DeviceOwner {
-    /// A process.
+    /// A running process.
     Process(PeerProcess),
-    /// A process that has ended, while a child holds its descriptors.
+    /// A process that has ended but whose child still holds its descriptors.
     Ended,
     /// No reliable information. The address belongs to no device, or to a device without a
     /// connection manager. Or the process is this one, in another PID namespace, or of another user
@@ -57,14 +57,14 @@ pub struct PeerProcess {
 }
 
 impl DeviceOwner {
-    /// Finds the owner of the device with an address and a [slot](super::Port::slot), or of a
-    /// device that has its address alone, for slot 0. `scope` is the index of the interface for a
-    /// link-local IPv6 address.
+    /// Finds the owner of the device with an address and a [slot](super::Port::slot). Slot 0 means
+    /// a device whose address is not shared. `scope` is the index of the interface for a link-local
+    /// IPv6 address.
     pub fn at(address: IpAddr, scope: u32, slot: u8) -> Self {
         Self::find(&device_name(address, scope), slot).unwrap_or(Self::Unknown)
     }
 
-    /// Returns whether a process has the device alone, or cannot be inspected.
+    /// Returns whether a process has a device with this address to itself, or cannot be inspected.
     pub fn exists(address: IpAddr, scope: u32) -> bool {
         stream().and_then(|stream| is_reached(&stream, &device_name(address, scope))).unwrap_or(true)
     }
@@ -98,7 +98,7 @@ impl DeviceOwner {
         }
         match io::process(owner.pid) {
             Ok(file) => {
-                // The process number differs in another namespace, and for a new owner.
+                // The process ID differs in another namespace, and after a change of owner.
                 let token = Token::of_process(owner.pid.cast_unsigned());
                 let looking = UnixDatagram::unbound().map_err(|error| Errno::from_io(&error))?;
                 let is_owner = token.is_seen(device, &looking);

@@ -18,12 +18,12 @@
 //!
 //! The token, 64 random bits, belongs to one listener. While the socket with the token's name
 //! exists, the reply is valid. A client therefore sends each listener one request
-//! ([`ListenerCache`](super::ListenerCache)) and connects a datagram socket to the token's. Later
-//! it checks the token's socket by sending to it, which fails and costs the listener nothing. The
-//! token's name contains the listener's name. A token of a listener under another name, available
-//! to any client, therefore proves nothing about this listener.
+//! ([`ListenerCache`](super::ListenerCache)) and connects a datagram socket to the token's socket.
+//! Later it checks the token's socket by sending to it, which fails and costs the listener nothing.
+//! The token's name contains the listener's name. Clients can learn the token of a listener under
+//! another name, but it proves nothing about this listener.
 //!
-//! Any process of the namespace can take a name, like a TCP port. A token's name is worthless once
+//! Any process in the namespace can take a name, like a TCP port. A token's name is worthless once
 //! its listener has ended, because the sockets of clients stay with the listener's socket. Clients
 //! use only addresses of this machine from a reply, and connect to them with the checks of the
 //! protocol.
@@ -66,7 +66,7 @@ pub struct ListenerName {
     name: String,
     /// The socket with the token's name.
     _alive: UnixDatagram,
-    /// The number of its devices, their GIDs, and the token.
+    /// The encoded reply: the number of devices, their GIDs, and the token.
     reply: Box<[u8]>,
 }
 
@@ -105,7 +105,8 @@ impl ListenerName {
             }
             Err(other) => return Err(other),
         };
-        // After taking the name: of two simultaneous processes, at least one sees the other.
+        // Checked after taking the name: of two simultaneous processes, at least one sees the
+        // other.
         let by_name = if ip.is_unspecified() { !known } else { !reached };
         if by_name && exists(name(space, other_side(ip), address.port()))? {
             return Err(Errno::ADDRINUSE);
@@ -114,8 +115,8 @@ impl ListenerName {
     }
 
     /// Takes the name of the loopback address for a listener on all addresses of a family, which
-    /// already has its name. Otherwise any user of the machine could take the loopback name and get
-    /// the clients of this address.
+    /// already has its name. Otherwise any user of the machine could take the loopback name and
+    /// receive this address's clients.
     ///
     /// Returns `None` if the name belongs to root, to this process's user or to a process with a
     /// device at the loopback address, and clients of this listener need no name, because its
@@ -228,7 +229,7 @@ impl ListenerName {
     }
 
     /// Replies to waiting clients, at most 64, without blocking. A process without free descriptors
-    /// closes the spare one for a moment.
+    /// temporarily closes the spare one.
     ///
     /// # Errors
     /// Any errno of `accept4(2)` except `EAGAIN`. After `EMFILE` the descriptor stays readable:
@@ -251,9 +252,9 @@ impl ListenerName {
     }
 }
 
-/// Returns whether a listener of any process has an address and port, or stands for them: a
-/// listener on all addresses stands for each of them, and one on the loopback address for a part of
-/// all.
+/// Returns whether any process has a listener on an address and port, or one that competes for the
+/// same clients: a listener on all addresses competes with each specific one; a listener on the
+/// loopback address competes with one on all addresses.
 ///
 /// # Errors
 /// Any errno of `socket(2)`, notably `EMFILE`.
@@ -267,17 +268,17 @@ fn other_side(ip: IpAddr) -> IpAddr {
     if ip.is_unspecified() { loopback_of(ip) } else { unspecified_of(ip) }
 }
 
-/// Returns whether a listener has a name. The listener sees a client that disconnects at once.
+/// Returns whether a listener has a name. That listener sees a client that disconnects at once.
 fn exists(name: String) -> Result<bool, Errno> {
     match is_reached(&stream()?, &name) {
-        // Its queue of clients is full.
+        // Its client queue is full.
         Err(Errno::AGAIN) => Ok(true),
         reached => reached,
     }
 }
 
-/// Returns the process holding a name. Returns `None` if no process listens under it or its queue
-/// of clients is full.
+/// Returns the process holding a name. Returns `None` if no process listens under it, or if its
+/// client queue is full.
 ///
 /// # Errors
 /// Any errno of `socket(2)`, notably `EMFILE`.
@@ -289,7 +290,7 @@ pub(super) fn owner(name: &str) -> Result<Option<Owner>, Errno> {
     }
 }
 
-/// Returns whether a name's owner is the same process as another owner.
+/// Returns whether two owners are the same process.
 fn is_process(owner: Option<Owner>, of: Owner) -> bool {
     owner.is_some_and(|owner| owner.is_process_of(of))
 }
@@ -309,7 +310,7 @@ fn reply_for(ports: &[Port], token: Token) -> Box<[u8]> {
     reply_with(ports.iter().take(MAX_ADDRESSES).map(Port::address), token).into()
 }
 
-/// Readable while clients wait.
+/// Readable while clients are waiting.
 impl AsFd for ListenerName {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
@@ -320,7 +321,7 @@ fn errno(error: io::Error) -> Errno {
     Errno::from_io(&error)
 }
 
-/// The number of one listener.
+/// A random number that identifies one listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Token(pub(super) [u8; 8]);
 
@@ -339,7 +340,7 @@ impl Token {
         Self(u64::from(process).to_ne_bytes())
     }
 
-    /// Returns whether its name exists, by connecting the socket `by` to it.
+    /// Returns whether the token's name exists, by connecting the socket `by` to it.
     pub(super) fn is_seen(self, listener: &str, by: &UnixDatagram) -> bool {
         self.name(listener).is_ok_and(|name| by.connect_addr(&name).is_ok())
     }
@@ -359,7 +360,7 @@ impl Token {
 pub(super) struct Watch(UnixDatagram);
 
 impl Watch {
-    /// Finds the socket that has a token's name now. Returns `None` if there is none.
+    /// Connects to the socket that has a token's name now. Returns `None` if there is none.
     ///
     /// # Errors
     /// Any errno of `socket(2)`, notably `EMFILE`.
@@ -377,7 +378,7 @@ impl Watch {
     }
 }
 
-/// Returns the reply with these addresses.
+/// Encodes the reply with these addresses.
 pub(super) fn reply_with(addresses: impl ExactSizeIterator<Item = IpAddr>, token: Token) -> Vec<u8> {
     core::iter::once(addresses.len() as u8).chain(addresses.flat_map(gid_of)).chain(token.0).collect()
 }
@@ -412,8 +413,8 @@ pub(super) fn device_name(ip: IpAddr, scope: u32) -> String {
     }
 }
 
-/// Returns the abstract name of a device of one process, which has a slot of the address, or 0 if
-/// the address is not shared.
+/// Returns the abstract name of one process's device. `slot` is the process's slot at the address,
+/// or 0 if the address is not shared.
 pub(super) fn slot_name(device: &str, slot: u8) -> String {
     if slot == 0 { device.to_owned() } else { format!("{device}/slot/{slot}") }
 }
@@ -449,10 +450,10 @@ pub(super) fn has_process_device(
     Ok(false)
 }
 
-/// The end of a second name.
+/// The suffix of a second name.
 const SECOND: &str = "/device";
 
-/// The largest number of addresses in a reply.
+/// The maximum number of addresses in a reply.
 pub(super) const MAX_ADDRESSES: usize = 64;
 
 /// The number of attempts to take a name or to see its owner, with a yield after each.

@@ -7,9 +7,9 @@
 //!   route to the destination ◄────── the destination itself             route to one of them
 //! ```
 //!
-//! The route is the kernel's choice: the port is the one with the kernel's source address, failing
-//! that another address of the same interface. For a connection manager, a destination of the
-//! network is resolved when the kernel has the Ethernet address of the next hop
+//! The route is the kernel's choice: the port is the one with the kernel's source address or,
+//! failing that, with another address of the same interface. For a connection manager, a
+//! destination on the network is resolved once the kernel has the Ethernet address of the next hop
 //! ([`ListenerCache::resolve`]). A nonexistent host is thus noticed before a connection is
 //! requested. Packets do not need this step: they are UDP datagrams.
 
@@ -57,7 +57,7 @@ impl Route {
 pub enum Resolution {
     /// The route.
     Done(Route),
-    /// A request is pending: to the listening process of this machine for the addresses of its
+    /// A request is pending: to the listening process on this machine for the addresses of its
     /// devices, or to the next hop for its Ethernet address.
     Pending(Lookup),
     /// A request to the listening process is already pending, for another resolution by the same
@@ -78,7 +78,7 @@ pub struct Lookup(To);
 /// The recipient of a request.
 #[derive(Debug)]
 enum To {
-    /// The process that listens on an address of this machine.
+    /// The process listening on an address of this machine.
     Listener(Listener),
     /// The next hop of a route.
     Neighbour(neighbour::Search, Route),
@@ -96,11 +96,11 @@ struct Listener {
     shared: Arc<()>,
 }
 
-/// Resolves the destination of a connection in a port space (0x106: TCP), from an address of this
-/// machine or from any.
+/// Resolves the destination of a connection in a port space (0x106: TCP), from a given address of
+/// this machine or from any of them.
 ///
 /// An unspecified destination means this machine. A destination on this machine without a listening
-/// process resolves to itself, and so does a destination of the network, whether or not a host
+/// process resolves to itself, and so does a destination on the network, whether or not a host
 /// exists there ([`ListenerCache::resolve`] looks for it).
 ///
 /// # Errors
@@ -136,8 +136,8 @@ impl Lookup {
         Some(Self(To::Neighbour(search, route.clone())))
     }
 
-    /// Returns the route if the reply has arrived, and otherwise `None`. Does not wait. If
-    /// a listener ends without a reply, the result is the destination itself.
+    /// Returns the route if the reply has arrived, and otherwise `None`, without waiting. If a
+    /// listener ends without a reply, the route leads to the destination itself.
     ///
     /// # Errors
     /// The errors of [`resolve`].
@@ -148,7 +148,7 @@ impl Lookup {
         }
     }
 
-    /// Returns the listener's name, its reply, if there is one, and its owner.
+    /// Returns the listener's name, reply and owner, or `None` without a valid reply.
     pub(super) fn into_reply(self) -> Option<(String, ListenerReply, Owner)> {
         let To::Listener(listener) = self.0 else { return None };
         Some((listener.name, parse(&listener.reply)?, listener.owner))
@@ -162,7 +162,7 @@ impl Lookup {
         }
     }
 
-    /// Returns the identity of a query to a listener, or `None` for a next hop.
+    /// Returns the identity of a query to a listener, or `None` for a query to a next hop.
     pub fn id(&self) -> Option<LookupId> {
         match &self.0 {
             To::Listener(listener) => Some(LookupId(listener.name.clone())),
@@ -188,7 +188,7 @@ impl Listener {
         best_route(&Port::all(), self.source, self.destination, &addresses).map(Some)
     }
 
-    /// Reads the reply. Returns whether it is complete, or no more of it comes.
+    /// Reads the reply. Returns whether it is complete or the listener has closed the connection.
     // Not inlined, because the caller needs the stack for the kernel's list of addresses.
     #[inline(never)]
     fn has_ended(&mut self) -> bool {
@@ -206,7 +206,7 @@ impl Listener {
     }
 }
 
-/// Readable when there may be a reply, or the listener has ended.
+/// Readable when a reply may have arrived, or the listener has ended.
 impl AsFd for Lookup {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
@@ -221,7 +221,7 @@ fn is_whole(reply: &[u8]) -> bool {
     reply.first().is_some_and(|count| reply.len() >= 1 + 16 * usize::from(*count) + TOKEN)
 }
 
-/// Parses a listener's reply, without addresses of other machines. Returns `None` for a malformed
+/// Parses a listener's reply and drops addresses of other machines. Returns `None` for a malformed
 /// reply.
 fn parse(reply: &[u8]) -> Option<ListenerReply> {
     let (count, rest) = reply.split_first()?;
@@ -237,8 +237,8 @@ fn parse(reply: &[u8]) -> Option<ListenerReply> {
     })
 }
 
-/// Returns the route to a listener's device: the one at the destination, failing that the first
-/// reachable one, failing that the destination itself.
+/// Returns the route to a listener's device: the device at the destination, failing that the first
+/// reachable device, failing that the destination itself.
 ///
 /// # Errors
 /// The errors of [`resolve`].
@@ -300,8 +300,8 @@ pub(super) fn route(
         at.find(fits).or(first)
     };
     let port = match source {
-        // A loopback address without a port stands for any port, as for a listener, on the way to
-        // this machine and to a group, which may have members on it.
+        // A loopback address without a port stands for any port, as for a listener, when sending to
+        // this machine or to a group, which may have members on it.
         Some(source) => at(source).or_else(|| {
             let any = ports.iter().filter(fits).min_by_key(|port| !port.address().is_loopback());
             any.filter(|_| source.is_loopback() && (is_local || to.is_multicast()))
@@ -330,8 +330,8 @@ fn beside(ports: &[Port], source: IpAddr) -> Option<&Port> {
     others.iter().find_map(|other| ports.iter().find(|port| port.address() == *other))
 }
 
-/// Returns the ports for a program listening on an address: all of a family for `0.0.0.0`, all for
-/// `::`, and one for another address; for link-local IPv6, one per interface.
+/// Returns the ports for a program listening on an address: all IPv4 ports for `0.0.0.0`, all ports
+/// for `::`, and one port for another address; for link-local IPv6, one port per interface.
 ///
 /// # Errors
 /// - `ENODEV`: no device of this process has the address. A loopback address stands for every
@@ -373,7 +373,7 @@ fn source_for(destination: SocketAddr) -> Result<IpAddr, Errno> {
     Ok(source.ip())
 }
 
-/// Returns whether an address is one of this machine.
+/// Returns whether an address belongs to this machine.
 pub(super) fn is_local(address: IpAddr) -> bool {
     address.is_loopback() || matches!(Interface::with_address(address), Ok(Some(_)))
 }
@@ -382,12 +382,12 @@ pub(super) fn is_local(address: IpAddr) -> bool {
 pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     match address.ip().to_canonical() {
         ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
-        // Keeps its scope.
+        // Unchanged, to keep the scope.
         IpAddr::V6(_) => address,
     }
 }
 
-/// The length of the longest reply in bytes, for any first byte.
+/// The maximum length of a reply in bytes, whatever its first byte.
 const MAX_REPLY_LEN: usize = 1 + 16 * 255 + TOKEN;
 
 /// The length of a token in bytes.

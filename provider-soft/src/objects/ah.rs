@@ -45,8 +45,8 @@ impl Destroy for Ah {
 /// Returns the path described by the attributes.
 ///
 /// # Errors
-/// - `EINVAL`: with [`Cause::Limit`] for a port other than 1, with [`Cause::NoGrh`], with
-///   [`Cause::Gid`] for a source GID index outside the table.
+/// - `EINVAL`: with [`Cause::Limit`] for a port other than 1, with [`Cause::NoGrh`] without a GRH,
+///   with [`Cause::Gid`] for a source GID index outside the table.
 /// - `ENODATA` with [`Cause::Gid`]: an empty entry of the GID table.
 /// - `ENETUNREACH` with [`Cause::Unreachable`]: a destination of the other address family, except
 ///   an IPv6 group on a device with an IPv4 address.

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   create ──► socket, bound to key + number, connected to itself ──► the program's descriptor
-//!   create_cq with it ──► the name has the key? ──► EventPipe over a duplicate, one a channel
+//!   create_cq with it ──► the name has the key? ──► EventPipe over a duplicate, one per channel
 //! ```
 //!
 //! A connected socket receives datagrams only from its peer, here itself. Datagrams sent by
@@ -38,7 +38,7 @@ pub(crate) struct CompChannels {
 /// The channels in use by completion queues.
 #[derive(Debug, Default)]
 struct Used {
-    /// By inode, which identifies a channel independently of its descriptor's number. Entries
+    /// Pipes by inode, which identifies a channel independently of its descriptor's number. Entries
     /// without queues stay until the next clean-up.
     by_inode: BTreeMap<u64, Weak<EventPipe>>,
     /// The number of entries that triggers the removal of entries without queues.
@@ -100,7 +100,7 @@ impl Used {
     fn insert(&mut self, inode: u64, pipe: &Arc<EventPipe>) {
         if self.by_inode.len() >= self.clean_at {
             self.by_inode.retain(|_, pipe| pipe.strong_count() > 0);
-            // As many again may be added first, so that the mean cost of a channel is constant.
+            // The threshold doubles, so the amortised cost per channel is constant.
             self.clean_at = 2 * self.by_inode.len() + 16;
         }
         self.by_inode.insert(inode, Arc::downgrade(pipe));
@@ -128,7 +128,7 @@ mod tests {
         let channels = CompChannels::new().unwrap();
         let [one, other] = [(); 2].map(|()| channels.create().unwrap());
         let first = channels.pipe(one.as_fd()).unwrap().unwrap();
-        // By any descriptor of the channel.
+        // Any descriptor of the channel leads to the same pipe.
         let again = channels.pipe(one.try_clone().unwrap().as_fd()).unwrap().unwrap();
         assert!(Arc::ptr_eq(&first, &again));
         let second = channels.pipe(other.as_fd()).unwrap().unwrap();
@@ -177,7 +177,7 @@ mod tests {
             let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)];
             poll(&mut fds, PollTimeout::ZERO).unwrap() == 1
         };
-        // The worker waits for room, so it sleeps until the program reads.
+        // The worker waits for free space, so it sleeps until the program reads.
         assert!(!has_room(), "{count} events in the socket");
         for expected in 0..count {
             assert_eq!(read(&channel), Ok(expected));

@@ -108,7 +108,7 @@ impl DeviceOps for Context {
         check_port(&self.device, "query_port", port_num)?;
         let mtu = self.device.mtu().map_err(|errno| self.device.error("query_port", errno))?;
         let qkey_viol_cntr = limits::qkey_viol_cntr(self.counters().datagrams_wrong_qkey);
-        // Failing to find out is an error, rather than a port that is down.
+        // A failed look-up is an error, not a port that is down.
         let interface = self
             .device
             .socket

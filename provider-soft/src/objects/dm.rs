@@ -37,12 +37,12 @@ pub struct Dm {
 }
 
 impl Dm {
-    /// Allocates zeroed device memory. A forked child can allocate some and copy, as with a device
-    /// of the kernel, but cannot register it.
+    /// Allocates zeroed device memory. A forked child can allocate and copy it, as with a kernel
+    /// device, but cannot register it.
     ///
     /// # Errors
-    /// - `EINVAL` with [`Cause::Limit`] for no bytes, more bytes than the device has, or a larger
-    ///   alignment.
+    /// - `EINVAL` with [`Cause::Limit`] for a length of 0, or a length or alignment above the
+    ///   maximum.
     /// - `ENOMEM` if the device's or the process's memory is used up by other allocations.
     pub(crate) fn alloc(device: &Arc<Device>, attr: &DmAttr) -> Result<Self> {
         const VERB: &str = "alloc_dm";
@@ -86,7 +86,7 @@ impl Dm {
         Err(self.device.error(verb, Errno::INVAL).because(cause))
     }
 
-    /// Checks a copy and returns its offset.
+    /// Checks the range and granularity of a copy, and returns its offset.
     fn check_copy(&self, verb: &'static str, offset: u64, length: usize) -> Result<usize> {
         self.check(verb, offset, length as u64)?;
         if (offset | length as u64).is_multiple_of(GRANULE) {
@@ -130,7 +130,7 @@ impl DmOps for Dm {
 
 impl Destroy for Dm {
     fn destroy(self) -> Result<(), (Self, Error)> {
-        // Only registering adds owners, and registering borrows `self`.
+        // Only registration adds owners, and it borrows `self`.
         if Arc::strong_count(&self.memory) == 1 || self.device.is_forked() {
             return Ok(());
         }

@@ -50,10 +50,10 @@ struct Memory {
     /// The address of the first byte in work requests, unless the region is zero-based.
     iova: u64,
     access: AccessFlags,
-    /// Whether pages may disappear, so that the kernel accesses them.
+    /// Whether pages may disappear, in which case the kernel accesses them.
     by_kernel: bool,
-    /// Whether the memory is of a file that [`CheckedMemory::Files`] would check if the kernel did
-    /// not refuse.
+    /// Whether the memory is file-backed and unchecked. [`CheckedMemory::Files`] would check it,
+    /// but the kernel refuses to access memory for this process.
     is_unchecked_file: bool,
 }
 
@@ -88,8 +88,8 @@ impl Memory {
             };
         }
         let checked = device.checked_memory;
-        // A seccomp filter may end the process at the system calls of `is_supported`: they are made
-        // only for memory to be checked.
+        // A seccomp filter may kill the process at the system calls of `is_supported`, so they are
+        // made only for memory to be checked.
         if checked == CheckedMemory::All && length > 0 && !paged::is_supported() {
             let reason = "all registered memory is to be checked, which needs process_vm_readv and \
                 process_vm_writev, and the kernel refuses them to this process (a seccomp filter may): allow both, \
@@ -159,7 +159,7 @@ impl Memory {
 }
 
 impl Mr {
-    /// Returns whether the region has memory of a file that [`CheckedMemory::Files`] would check,
+    /// Returns whether the region has file-backed memory that [`CheckedMemory::Files`] would check,
     /// but the kernel refuses to access memory for this process. Truncating the file then ends the
     /// process.
     pub fn is_unchecked_file(&self) -> bool {
@@ -169,7 +169,7 @@ impl Mr {
     /// Registers memory.
     ///
     /// # Errors
-    /// - `EINVAL` with the limit or the foreign object; for unknown access rights; for memory
+    /// - `EINVAL`, naming the limit or the foreign object; for unknown access rights; for memory
     ///   beyond the last address; and for an empty range at the start of a page, because the
     ///   kernel would pin no page.
     /// - `EOPNOTSUPP` for an unsupported access right, and with [`CheckedMemory::All`] if the
@@ -207,7 +207,7 @@ impl Mr {
     /// Registers a piece of device memory.
     ///
     /// # Errors
-    /// - `EINVAL` with the foreign object or the range; without [`AccessFlags::ZERO_BASED`].
+    /// - `EINVAL`, naming the foreign object or the range; without [`AccessFlags::ZERO_BASED`].
     /// - `EOPNOTSUPP` for an unsupported access right.
     /// - `ENOMEM` if the device has no more regions; `ENODEV` in a forked child.
     pub(crate) fn register_dm(
@@ -300,7 +300,7 @@ impl Mr {
         Ok(())
     }
 
-    /// Creates a null region, which covers every address. It serves all protection domains and
+    /// Creates a null region, which covers every address. It works in all protection domains and
     /// keeps none alive. Its remote key is 0, never used by another region. As on ConnectX, peers
     /// using its local key read zeros; their writes are discarded.
     ///
@@ -322,8 +322,8 @@ impl Mr {
     ///
     /// # Errors
     /// The errors of [`register`](Self::register); also `EINVAL` for an empty change and for a null
-    /// region, and `EBUSY` while memory windows are bound to the region. The region is then
-    /// unchanged.
+    /// region, and `EBUSY` while memory windows are bound to the region. After an error, the region
+    /// is unchanged.
     ///
     /// # Safety
     /// Same as [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
@@ -373,7 +373,7 @@ impl Mr {
         } else if pd.is_none() {
             return Err(invalid("no change is asked for: name memory, a protection domain or rights"));
         }
-        // A window tolerates new rights of its region, but not another place.
+        // A bound window tolerates new access rights on its region, but not a new location.
         let moves = change.memory.is_some() || new.start() != old.start();
         let replaced = moves
             || new.is_exposed() != old.is_exposed()
@@ -421,7 +421,7 @@ impl Destroy for Mr {
     }
 }
 
-/// Checks the rights of a region.
+/// Checks the access rights requested for a region.
 ///
 /// # Errors
 /// `EINVAL` with [`Cause::NeedsLocalWrite`], or with [`Cause::Access`] for unknown bits;
@@ -449,15 +449,15 @@ const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE
     .union(AccessFlags::MW_BIND)
     .union(AccessFlags::FLUSH_GLOBAL);
 
-/// The mark of an on-demand paged region, not used by the engine.
+/// Bit set for an on-demand paged region, not used by the engine.
 const PAGED: AccessFlags = AccessFlags::ON_DEMAND;
 
-/// The rights to write memory.
+/// The rights that allow writing memory.
 const WRITES: AccessFlags =
     AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
 
-/// The supported rights. They have the same bits in verbs and in the engine. Flushes to persistence
-/// are missing, because process memory is never known to be durable.
+/// The supported access rights, with the same bits in verbs and in the engine. Flushing to
+/// persistence is missing, because process memory is never known to be durable.
 const SUPPORTED: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_READ)

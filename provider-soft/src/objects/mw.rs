@@ -10,7 +10,7 @@ use crate::device::Device;
 use crate::device::error::{destroyed, refusal};
 use crate::objects::pd::Pd;
 
-/// A memory window. The engine has its present key; work requests change it.
+/// A memory window. The engine holds its current key, which work requests change.
 #[derive(Debug)]
 pub struct Mw {
     device: Arc<Device>,
@@ -23,7 +23,7 @@ impl Mw {
     ///
     /// # Errors
     /// - `EINVAL` with [`Cause::Foreign`] for a protection domain of another device.
-    /// - `EOPNOTSUPP` with [`Cause::Other`] for a type other than 1 and 2.
+    /// - `EOPNOTSUPP` with [`Cause::Other`] for a type other than 1 or 2.
     /// - `ENOMEM` if the device has no more regions and windows; `ENODEV` in a forked child.
     pub(crate) fn alloc(device: &Arc<Device>, pd: &Pd, mw_type: MwType) -> Result<Self> {
         const VERB: &str = "alloc_mw";

@@ -9,7 +9,7 @@ use crate::device::Device;
 use crate::device::error::{destroyed, foreign, refusal};
 use crate::objects::soft::Soft;
 
-/// A protection domain, or a parent domain, which is another name for its protection domain.
+/// A protection domain, or a parent domain, which stands for its protection domain.
 #[derive(Debug)]
 pub struct Pd {
     device: Arc<Device>,
@@ -20,11 +20,11 @@ pub struct Pd {
     cqs: Arc<()>,
     /// Cloned by each address handle of this domain, or of a parent domain created from it.
     ahs: Arc<()>,
-    /// The domains kept by a parent domain.
+    /// The domains kept alive by a parent domain.
     parent_domain: Option<ParentDomain>,
 }
 
-/// The shares of a parent domain.
+/// A parent domain's shares of its protection domain and thread domain.
 #[derive(Debug)]
 struct ParentDomain {
     _pd: Arc<()>,
@@ -44,7 +44,7 @@ impl Pd {
         Self { device: Arc::clone(device), pd, users, cqs, ahs, parent_domain }
     }
 
-    /// Allocates a parent domain. Only this crate allocates queues, so it accepts no allocator. A
+    /// Allocates a parent domain. Only this crate allocates queues, so allocators are rejected. A
     /// soft device is part of the process and needs no memory shared with a host.
     ///
     /// # Errors
@@ -67,8 +67,8 @@ impl Pd {
     /// Returns a share of this parent domain for a completion queue of this device.
     ///
     /// # Errors
-    /// `EINVAL`: with [`Cause::Foreign`] for a domain of another device, or if it is not a parent
-    /// domain.
+    /// `EINVAL`: with [`Cause::Foreign`] for a domain of another device; also for a domain that is
+    /// not a parent domain.
     pub(crate) fn for_cq(&self, device: &Arc<Device>, verb: &'static str) -> Result<Arc<()>> {
         self.id_on(device, verb)?;
         if self.parent_domain.is_none() {
@@ -81,12 +81,12 @@ impl Pd {
     /// Returns a share of the protection domain for an address handle of this device.
     ///
     /// # Errors
-    /// The errors id_on [`id_on`](Self::id_on).
+    /// The errors of [`id_on`](Self::id_on).
     pub(crate) fn for_ah(&self, device: &Arc<Device>, verb: &'static str) -> Result<Arc<()>> {
         self.id_on(device, verb).map(|_| Arc::clone(&self.ahs))
     }
 
-    /// Returns its number in the engine, if it belongs to this device.
+    /// Returns the domain's number in the engine, if the domain belongs to this device.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Foreign`] for a protection domain of another device.
@@ -109,7 +109,7 @@ impl Destroy for Pd {
     fn destroy(self) -> Result<(), (Self, Error)> {
         let (device, pd) = (&self.device, self.pd);
         let in_use = |users: &Arc<()>| Arc::strong_count(users) > 1 && !device.is_forked();
-        // A parent domain shares the address handles of its protection domain.
+        // A parent domain shares its protection domain's address handles.
         let has_ahs = self.parent_domain.is_none() && in_use(&self.ahs);
         let by = [
             (in_use(&self.cqs), "completion queues"),

@@ -7,7 +7,7 @@
 //! | RTS, SQD, SQE, ERR | open | open |
 //!
 //! Automatic path migration and packet pacing are rejected (`EOPNOTSUPP`), because nothing here
-//! implements them. Every other attribute takes effect; a query returns it. If a number has
+//! implements them. Every other attribute takes effect and is returned by queries. If a number has
 //! more bits than its field, only the lower bits count, as on ConnectX devices.
 //!
 //! # References
@@ -45,7 +45,7 @@ pub struct Qp {
     qp_type: QpType,
     info: QpInitInfo,
     state: QpState,
-    /// The last values of attributes not used by the engine.
+    /// The last values set for attributes that the engine does not use.
     given: QpAttr,
     /// The XRC domain of a target and the number of this handle.
     xrc: Option<XrcHandle>,
@@ -76,7 +76,7 @@ impl Qp {
                 return Err(error.because(Cause::QpType { qp_type }));
             }
         };
-        // As the kernel does for each type.
+        // The objects required for each type are those the kernel requires.
         let (is_target, receives) =
             (service == Service::XrcTarget, !matches!(service, Service::XrcTarget | Service::XrcInitiator));
         let xrc =
@@ -160,7 +160,7 @@ impl Qp {
         Ok(QpParts { qp, sq, rq })
     }
 
-    /// Opens the XRC target with a number.
+    /// Opens the XRC target that has this queue pair number.
     pub(crate) fn open(
         device: &Arc<Device>,
         xrcd: &Xrcd,
@@ -172,7 +172,7 @@ impl Qp {
         let handle = xrcd.handle_on(device, VERB)?;
         let (qpn, qp_type, cap) = (Qpn(qp_num), QpType::XRC_RECV, QpCap::default());
         let short = |bytes| allocation(device, VERB, bytes);
-        // The engine does not read these.
+        // The engine does not read these rings.
         let ((to_sq, _), (to_rq, _)) = (ring(0, 0).map_err(short)?, ring(0, 0).map_err(short)?);
         let (state, slot, sharer) = device.control(VERB, |core, _| {
             let missing = || {
@@ -202,7 +202,7 @@ impl Qp {
         Ok(QpParts { qp, sq, rq: Rq::none(device, to_rq, slot) })
     }
 
-    /// Stores the attributes not used by the engine.
+    /// Stores the attributes that the engine does not use.
     fn remember(&mut self, attr: &QpAttr, mask: QpAttrMask) {
         let given = &mut self.given;
         if mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET {
@@ -254,7 +254,7 @@ impl QpOps for Qp {
         if mask.contains(QpAttrMask::AV | QpAttrMask::DEST_QPN)
             && let Ok(path) = path(&device, VERB, &attr.ah_attr)
         {
-            // Before the first packet, and without the lock.
+            // Done before the first packet, and without the lock.
             device.meet(path.remote, attr.dest_qp_num);
         }
         device.control(VERB, |core, now| {
@@ -291,7 +291,7 @@ impl QpOps for Qp {
         Ok(())
     }
 
-    /// Always true: RESET is a call of the engine that removes all requests.
+    /// Always true: the engine removes all requests when the queue pair moves to RESET.
     fn reset_ends_requests(&self) -> bool {
         true
     }
@@ -379,7 +379,7 @@ impl Destroy for Qp {
     }
 
     fn destroy_counting_events(self) -> Result<EventsRead, (Self, Error)> {
-        // While the lock is held, no other thread works on a packet of the queue pair.
+        // While the lock is held, no other thread processes a packet of the queue pair.
         let (qpn, xrc, sharer) = (self.qpn, self.xrc, self.sharer);
         let destroy = |core: &mut DeviceCore| -> Result<EventsRead, Refused> {
             let unshared = core.sink.unshare_qp(qpn, sharer);
@@ -400,10 +400,10 @@ impl Destroy for Qp {
     }
 }
 
-/// The completion queue of a missing send or receive queue.
+/// The completion queue id that stands for a missing send or receive queue.
 const NO_CQ: CqId = CqId(u32::MAX);
 
-/// Checks the changing attributes and converts them for the engine.
+/// Checks the attributes to change and converts them for the engine.
 fn change(device: &DeviceState, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrChange> {
     const VERB: &str = "modify_qp";
     let limit = |name, asked: u64, max: u64| within(device, VERB, name, asked, 0, max);
@@ -461,7 +461,7 @@ fn change(device: &DeviceState, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrC
     Ok(change)
 }
 
-/// Returns why the device lacks an attribute allowed by the transition table.
+/// Returns why the device lacks an attribute that the transition table allows, or `None`.
 fn lacking(attr: &QpAttr, mask: QpAttrMask) -> Option<&'static str> {
     let migrates = mask.contains(QpAttrMask::PATH_MIG_STATE) && attr.path_mig_state != MigState::MIGRATED;
     if mask.contains(QpAttrMask::ALT_PATH) || migrates {

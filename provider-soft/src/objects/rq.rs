@@ -1,7 +1,7 @@
 //! [`Rq`]: the receive queue of a queue pair.
 //!
 //! # Safety
-//! The caller of posting makes promises about the memory named by a request. Nothing here accesses
+//! The caller that posts makes promises about the memory named by a request. Nothing here accesses
 //! it.
 #![allow(unsafe_code)]
 
@@ -38,7 +38,7 @@ impl Rq {
         Self { ring, device: Arc::clone(device), slot: Slot::Qp(slot), checks: RecvChecks::new(cap) }
     }
 
-    /// Returns the receive queue of a queue pair without one. It accepts nothing.
+    /// Returns the receive queue of a queue pair that has none. It rejects every request.
     pub(crate) fn none(device: &Arc<Device>, ring: Producer<RecvWqe>, slot: usize) -> Self {
         Self { ring, device: Arc::clone(device), slot: Slot::Qp(slot), checks: RecvChecks::of_shared() }
     }
@@ -54,7 +54,7 @@ impl Rq {
         Arc::ptr_eq(&self.device, device) && matches!(self.slot, Slot::Srq(its) if its == slot)
     }
 
-    /// Updates the checks to a new state of the queue pair.
+    /// Updates the checks for a new state of the queue pair.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         if state == QpState::RESET {
@@ -80,7 +80,7 @@ impl RecvQueue for Rq {
 
     #[inline]
     fn ring(&mut self) {
-        // Requests may have been put in before the fork.
+        // Requests may have been added before the fork.
         if self.device.is_forked() {
             return;
         }
@@ -92,7 +92,7 @@ impl RecvQueue for Rq {
     }
 }
 
-/// Returns the engine's form of a list element.
+/// Converts a scatter/gather element to the engine's form.
 #[inline]
 pub(crate) fn sge(sge: &verbs_core::types::Sge) -> Sge {
     Sge { addr: sge.addr, length: sge.length, lkey: sge.lkey }

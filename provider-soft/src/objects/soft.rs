@@ -4,6 +4,6 @@
 #[derive(Debug)]
 pub enum Soft {}
 
-/// The driver id. The kernel assigns small numbers; this one spells `soft`. Address vectors carry
-/// it too.
+/// The driver id. The kernel assigns small numbers; this number spells `soft`. Address vectors
+/// carry it too.
 pub(crate) const DRIVER_ID: u32 = 0x736f_6674;

@@ -5,7 +5,7 @@
 //! error.
 //!
 //! # Safety
-//! The caller of posting makes promises about the memory named by a request. Nothing here accesses
+//! The caller that posts makes promises about the memory named by a request. Nothing here accesses
 //! it, except for inline data, which is copied from memory promised to be readable.
 #![allow(unsafe_code)]
 
@@ -54,7 +54,7 @@ impl Sq {
         Self { ring, device: Arc::clone(device), slot, checks }
     }
 
-    /// Updates the checks to a new state of the queue pair.
+    /// Updates the checks for a new state of the queue pair.
     pub(crate) fn moved_to(&mut self, state: QpState) {
         self.checks.moved_to(state);
         if state == QpState::RESET {
@@ -62,7 +62,7 @@ impl Sq {
         }
     }
 
-    /// Returns the engine's form of a checked operation.
+    /// Converts a checked operation to the engine's form.
     #[inline]
     fn op(&self, op: &Op<'_>) -> Result<SendOp, PostReason> {
         match *op {
@@ -98,7 +98,7 @@ impl Sq {
         }
     }
 
-    /// Posts a request without its data, if its fault is left to the device.
+    /// Posts a request, without its data, whose fault the device is to report.
     #[cold]
     fn post_faulty(&mut self, wr: &SendWr<'_>, reason: PostReason) -> Result<(), PostReason> {
         let status = match self.checks.left_to_device(wr, reason)? {
@@ -179,7 +179,7 @@ impl SendQueue for Sq {
 
     #[inline]
     fn ring(&mut self) -> Result<(), Errno> {
-        // Requests may have been put in before the fork.
+        // Requests may have been added before the fork.
         if self.device.is_forked() {
             return Err(Errno::NODEV);
         }
@@ -197,7 +197,7 @@ impl SendQueue for Sq {
     }
 }
 
-/// Returns the operation of a faulty request's completion.
+/// Returns the operation that the completion of a faulty request reports.
 fn opcode(op: &Op<'_>) -> Opcode {
     match op.kind() {
         OpKind::RDMA_WRITE | OpKind::RDMA_WRITE_WITH_IMM => Opcode::Write,
@@ -211,7 +211,7 @@ fn opcode(op: &Op<'_>) -> Opcode {
     }
 }
 
-/// Returns the engine's form of the flags it supports.
+/// Converts the flags that the engine supports to its form.
 #[inline(always)]
 const fn flags(flags: Flags) -> SendFlags {
     SendFlags {

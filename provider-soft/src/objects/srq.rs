@@ -4,7 +4,7 @@
 //! the ring and the engine's queue together never exceed the queue's size.
 //!
 //! # Safety
-//! The caller of posting makes promises about the memory named by a request. Nothing here accesses
+//! The caller that posts makes promises about the memory named by a request. Nothing here accesses
 //! it.
 //!
 //! # References
@@ -27,7 +27,7 @@ use crate::objects::rq::Rq;
 use crate::objects::soft::Soft;
 use crate::sync::ring::{ring, ring_in_use};
 
-/// A shared receive queue without its queue.
+/// A shared receive queue, except for its posting side ([`SrqQueue`]).
 #[derive(Debug)]
 pub struct Srq {
     device: Arc<Device>,
@@ -38,7 +38,7 @@ pub struct Srq {
     xrc: Option<XrcHandle>,
 }
 
-/// The queue of a shared receive queue.
+/// The posting side of a shared receive queue.
 #[derive(Debug)]
 pub struct SrqQueue(Rq);
 
@@ -98,7 +98,7 @@ impl Srq {
         Ok(SrqParts { srq: Self { device: Arc::clone(device), srq, slot, max_wr, max_sge, xrc }, queue })
     }
 
-    /// Returns its number in the engine, if it belongs to this device.
+    /// Returns the queue's number in the engine, if the queue belongs to this device.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Foreign`] for a shared receive queue of another device.
@@ -132,7 +132,7 @@ impl SrqOps for Srq {
         if !queue.0.is_of_srq(device, self.slot) {
             return Err(foreign(device, VERB, "queue of a shared receive queue"));
         }
-        // Unknown bits of the mask are ignored, as by the kernel's drivers.
+        // Unknown bits of the mask are ignored, as in the kernel's drivers.
         let resizes = mask.contains(SrqAttrMask::MAX_WR);
         let max_wr = if resizes { attr.max_wr } else { self.max_wr.load(Ordering::Relaxed) };
         within(device, VERB, "max_wr", max_wr.into(), 1, limits::MAX_SRQ_WR.into())?;
@@ -154,7 +154,7 @@ impl SrqOps for Srq {
                 let (to_rq, rq) = ring_in_use(max_wr, self.max_sge as usize, outstanding)
                     .map_err(|bytes| allocation(device, VERB, bytes))?;
                 if mask.contains(SrqAttrMask::LIMIT) {
-                    // A limit above the new size is replaced below.
+                    // The old limit, which may exceed the new size, is replaced below.
                     core.engine.arm_srq(srq, 0).map_err(refused)?;
                 }
                 if let Err(why) = core.engine.resize_srq(srq, max_wr) {

@@ -25,7 +25,7 @@ impl Td {
         Ok(Self { device: Arc::clone(device), users: Arc::default() })
     }
 
-    /// Returns a share of it for a parent domain of this device.
+    /// Returns a share of this thread domain for a parent domain of this device.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Foreign`] for a thread domain of another device.

@@ -27,7 +27,7 @@ pub struct Xrcd {
 }
 
 impl Xrcd {
-    /// Opens a new domain, or the domain of a file. The errnos are the kernel's.
+    /// Opens a new domain, or the domain associated with a file. The errnos match the kernel's.
     pub(crate) fn open(device: &Arc<Device>, file: Option<BorrowedFd<'_>>, oflags: i32) -> Result<Self> {
         const VERB: &str = "open_xrcd";
         let failed = |errno| device.error(VERB, errno);
@@ -39,7 +39,7 @@ impl Xrcd {
         Ok(Self { device: Arc::clone(device), handle })
     }
 
-    /// Returns the handle with its domain's number in the engine, if it belongs to this device.
+    /// Returns the handle and its domain's number in the engine, if it belongs to this device.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Foreign`] for an XRC domain of another device.
@@ -71,7 +71,7 @@ impl Destroy for Xrcd {
                 device.error(VERB, Errno::BUSY).because(Cause::InUse { by })
             })?;
             let Some((pd, file)) = last else { return Ok(None) };
-            // It has no users left.
+            // The domain has no users left.
             let _ = core.engine.dealloc_pd(pd);
             Ok(file)
         });
