@@ -9,8 +9,9 @@
 //! their peer. `VERBS_SOFT_CHECKED_MEMORY` selects the memory that may disappear while it is
 //! registered ([`CheckedMemory`]). `VERBS_SOFT_SHM=0` keeps packets within a machine on UDP
 //! ([`SoftBuilder::shared_memory`]), and `VERBS_SOFT_SHM=/folder` lets containers meet in a folder
-//! ([`SoftBuilder::shared_memory_folder`]). `VERBS_SOFT_FAULTS` injects [`Faults`] into sent packets, and
-//! `VERBS_SOFT_PCAP` names a file for copies of all packets ([`SoftBuilder::capture`]).
+//! ([`SoftBuilder::shared_memory_folder`]). `VERBS_SOFT_FAULTS` injects [`Faults`] into sent
+//! packets, and `VERBS_SOFT_PCAP` names a file for copies of all packets
+//! ([`SoftBuilder::capture`]).
 //!
 //! From top to bottom; a folder imports only folders below it:
 //!

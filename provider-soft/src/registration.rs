@@ -191,8 +191,8 @@ impl SoftBuilder {
     /// - The errors of [`SoftDevice::bind`]; `EADDRNOTAVAIL` if the interface of
     ///   [`scope_id`](Self::scope_id) does not have the address.
     /// - [`SkipReason::Folder`] if the folder of
-    ///   [`shared_memory_folder`](Self::shared_memory_folder) cannot be used: `EPERM` if other users
-    ///   can change it.
+    ///   [`shared_memory_folder`](Self::shared_memory_folder) cannot be used: `EPERM` if other
+    ///   users can change it.
     /// - [`SkipReason::Capture`] if the file of [`capture`](Self::capture) cannot be written:
     ///   `EEXIST` if it has other contents.
     pub fn bind(self, address: IpAddr) -> Result<DeviceInfo> {

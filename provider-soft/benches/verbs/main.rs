@@ -11,10 +11,10 @@
 //! | throughput | acknowledged messages one way; both ends poll and yield | payload per second |
 //! | events | the same; both wait for an event of their armed queue | median round trip |
 //! | poll(2) | the same, by `poll(2)` at the channel's descriptor | median round trip |
-//! | pipes, eventfds | a byte or an event back and forth between processes that sleep | median round trip |
-//! | ring | 8 bytes back and forth by a bare ring in shared memory; both ends poll | median round trip |
-//! | loops | 8 bytes back and forth as by `ibv_rc_pingpong`, beside programs that only compute | median, 99 % |
-//! | idle | after one message: a process waits for a completion, the other does nothing | processor time |
+//! | pipes, eventfds | a byte or an event between processes that sleep | median round trip |
+//! | ring | 8 bytes through a bare ring in shared memory; both ends poll | median round trip |
+//! | loops | as `ibv_rc_pingpong`, beside programs that only compute | median, 99 % |
+//! | idle | one process waits for a completion, the other does nothing | processor time |
 //! | bare UDP | the same; sockets that poll or wait; datagrams of 15 x 4096 bytes (GSO, GRO) | |
 //! | TCP | messages of 1 MiB through one connection | payload per second |
 //!

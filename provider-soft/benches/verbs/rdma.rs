@@ -129,9 +129,9 @@ pub(crate) fn measure(what: What, form: &Form, count: u64) -> Result<f64> {
     Ok(values[values.len() / 2])
 }
 
-/// Does the same and returns all round trips, the shortest first, or gigabytes per second. For
-/// [`What::Idle`]: the microseconds of processor time in `count` milliseconds, of this process and
-/// of the other.
+/// Measures as [`measure`] does and returns all round trips, the shortest first, or gigabytes per
+/// second. For [`What::Idle`]: the microseconds of processor time in `count` milliseconds, of this
+/// process and of the other.
 pub(crate) fn measure_all(what: What, form: &Form, count: u64) -> Result<Vec<f64>> {
     let mut peer = Peer::start(&["verbs", &form.name(), &what.name()])?;
     match form {

@@ -2,7 +2,8 @@
 //! of packets through memory.
 //!
 //! Each message of 8 bytes has a cache line, with its number after the payload. The consumer polls
-//! the number, so a message moves one line. The consumer returns lines a quarter of a ring at a time.
+//! the number, so a message moves one line. The consumer returns lines a quarter of a ring at a
+//! time.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;

@@ -12,8 +12,8 @@
 //!   only receivers below a socket see it: network cards, and the kernel's rxe, which never
 //!   shares a network namespace with a soft device. The ICRC here is computed for 0.
 //! - A strict peer accepts one source port for each queue pair. The socket for an address is
-//!   therefore chosen before the first packet by UDP, when a queue pair connects or a link ends, and
-//!   stays. It only ends when the address has moved to another host, where queue pairs do not
+//!   therefore chosen before the first packet by UDP, when a queue pair connects or a link ends,
+//!   and stays. It only ends when the address has moved to another host, where queue pairs do not
 //!   survive.
 //! - A full connected socket does not wake the worker, which tries again after a moment.
 

@@ -25,10 +25,10 @@
 //!
 //! # Trust
 //! Both sides check the other's user (`SO_PEERCRED`), so memory is exchanged only with processes of
-//! this user. They also belong to the same network namespace, as abstract names do, or have the same
-//! folder. The message of
-//! a connecting process is not proof of its address. Any process of this user could take the
-//! address itself. Connections without a message are few: the oldest makes way for the next one.
+//! this user. They also belong to the same network namespace, as abstract names do, or have the
+//! same folder. The message of a connecting process is not proof of its address. Any process of
+//! this user could take the address itself. Connections without a message are few: the oldest makes
+//! way for the next one.
 //!
 //! The worker accepts, receives messages and installs links, or a poller that is woken first. It
 //! does so without waiting for the peer. A stopped peer delays callers of [`Peers::meet`] until

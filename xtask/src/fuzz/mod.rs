@@ -6,11 +6,11 @@
 //! runs on soft devices, also under sanitizers ([`Sanitizer`]).
 //!
 //! The other targets follow cargo-fuzz's layout in `roce/fuzz`, `provider-soft/fuzz`, `ib-cm/fuzz`,
-//! `cm/fuzz` and `connectx-model/fuzz`, which are separate workspaces because libFuzzer is C++. They are
-//! built here without cargo-fuzz and with the installed toolchain: the compiler instruments for
-//! coverage, and memory errors need no sanitizer where nearly all code is safe. Debug assertions
-//! and overflow checks are on. `cargo +nightly fuzz run TARGET` in `roce` adds the address
-//! sanitizer.
+//! `cm/fuzz` and `connectx-model/fuzz`, which are separate workspaces because libFuzzer is C++.
+//! They are built here without cargo-fuzz and with the installed toolchain: the compiler
+//! instruments for coverage, and memory errors need no sanitizer where nearly all code is safe.
+//! Debug assertions and overflow checks are on. `cargo +nightly fuzz run TARGET` in `roce` adds the
+//! address sanitizer.
 //!
 //! New inputs go to `target/fuzz/corpus`. The committed inputs are only read. An input that crashes
 //! a target is kept, and its path is printed.
