@@ -1,4 +1,5 @@
-//! `VERBS_SOFT=auto`: the address of the device, who shares it, and which packets reach it.
+//! `VERBS_SOFT=auto`: the address of the device, the processes that share it, and the packets that
+//! reach it.
 //!
 //! This test has no harness, because it starts itself again in network namespaces and as other
 //! users. It is skipped if the host does not allow this, or lacks `unshare`, `ip` or interfaces of
@@ -39,7 +40,7 @@ const LINKS: &str = r#"
     exec "$0" "$@"
 "#;
 
-/// The tests. Each one gets a separate namespace. The second element says whether it needs root.
+/// The tests. Each test gets its own namespace. The second element is whether it needs root.
 const TESTS: [(&str, bool, fn()); 11] = [
     ("processes_have_the_device_of_the_default_route_and_find_it_again", false, default_route),
     ("without_a_default_route_it_has_the_first_interfaces_address", false, first_interface),
@@ -104,8 +105,8 @@ fn main() -> ExitCode {
     ExitCode::from(failed)
 }
 
-/// Describes the devices of `VERBS_SOFT`, or says why there are none, and waits for the end of its
-/// input.
+/// Describes the devices of `VERBS_SOFT`, or prints why there are none, and waits for the end of
+/// its input.
 fn member() -> ExitCode {
     let devices = verbs::devices().expect("a list");
     if devices.is_empty() {
@@ -140,7 +141,7 @@ fn open(device: &verbs::DeviceInfo) -> Context<Soft> {
     Context::from_raw(Soft::open(device).unwrap())
 }
 
-/// A process with a soft device, and its line.
+/// A process with a soft device, and the line it has printed.
 struct Member {
     _process: Process,
     _stdin: ChildStdin,
@@ -164,7 +165,7 @@ impl Member {
         Self { _process: Process(child), _stdin, line }
     }
 
-    /// Returns the name, the address, the GUID and the interface of its device.
+    /// Returns the name, address, GUID and interface of the process's device.
     #[track_caller]
     fn device(&self) -> &str {
         self.line.rsplit_once(' ').unwrap_or_else(|| panic!("{}", self.line)).0
@@ -192,7 +193,7 @@ fn read_line(from: &mut BufReader<ChildStdout>) -> String {
     line.trim().to_owned()
 }
 
-/// Runs `ip` with these words.
+/// Runs `ip` with these arguments.
 #[track_caller]
 fn run(words: &str) {
     let status = Command::new("ip").args(words.split(' ')).status();
@@ -313,7 +314,7 @@ impl OtherHost {
         host
     }
 
-    /// Executes a line and waits until it is done.
+    /// Sends a line for the process to execute, and waits until it is done.
     fn ask(&mut self, line: &str) {
         writeln!(self.stdin, "{line}").expect("it reads");
         assert_eq!(read_line(&mut self.stdout), "done");
@@ -337,7 +338,7 @@ fn outside() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Returns an invalid packet to a queue pair of a slot. That of slot 0 arrives at the socket for
+/// Returns an invalid packet for a queue pair of a slot. With slot 0, it arrives at the socket for
 /// connection requests.
 fn payload(slot: u8) -> [u8; 64] {
     let mut bytes = [0; 64];
@@ -345,7 +346,7 @@ fn payload(slot: u8) -> [u8; 64] {
     bytes
 }
 
-/// Sends an invalid packet with these addresses.
+/// Sends an invalid packet with forged addresses.
 fn forge(from: IpAddr, to: IpAddr, port: u16, slot: u8) {
     const LEN: u16 = 8 + 64;
     let udp = [PORT.to_be_bytes(), port.to_be_bytes(), LEN.to_be_bytes(), [0, 0]].concat();
@@ -376,10 +377,10 @@ fn forge(from: IpAddr, to: IpAddr, port: u16, slot: u8) {
     assert_eq!(sent, Ok(packet.len()), "{from}");
 }
 
-/// Returns the checksum of a datagram over IPv6 whose own field is 0.
+/// Returns the checksum of a datagram over IPv6 whose checksum field is 0.
 fn checksum(packet: &[u8]) -> u16 {
     let (header, udp) = packet.split_at(40);
-    // The addresses, the length, the protocol; the datagram.
+    // The pseudo-header: addresses, length and protocol. Then the datagram.
     let pseudo = [&header[8..], &header[4..6], &[0, 17]].concat();
     let words =
         pseudo.chunks(2).chain(udp.chunks(2)).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
@@ -403,8 +404,8 @@ fn other_hosts() {
         let port = Port::from_device(&device).unwrap();
         let _gsi = port.take_gsi().expect("it reads requests");
         let slots = [0, port.slot()];
-        // The same packets arrive at another port. The kernel itself drops those that claim an
-        // IPv4 address of this host.
+        // The same packets do arrive at another port, except those that claim an IPv4 address of
+        // this host: the kernel itself drops them.
         let open_port = UdpSocket::bind((own, 0)).unwrap();
         open_port.set_read_timeout(Some(common::PATIENCE)).unwrap();
         let number = open_port.local_addr().unwrap().port();
@@ -425,7 +426,7 @@ fn other_hosts() {
             let counters = context.raw().counters();
             counters.malformed + counters.bad_icrc
         };
-        // Those of this host arrive behind the others.
+        // Packets from this host arrive after the others.
         for slot in slots {
             UdpSocket::bind((own, 0)).unwrap().send_to(&payload(slot), (own, PORT)).unwrap();
         }
@@ -442,7 +443,7 @@ fn other_user() {
     let [second, third] = [Member::start_as("auto", USER), Member::start_as("auto", USER)];
     assert!(first.address() == ip("10.77.0.1") && second.address().is_loopback());
     assert!(second.device() == third.device() && second.slot() != third.slot());
-    // Processes of this user cannot share.
+    // Processes of the user `nobody` cannot share an address.
     let nobody = [Member::start_as("auto", NOBODY), Member::start_as("auto", NOBODY)];
     let nobody = nobody.each_ref().map(Member::address);
     assert!(nobody.iter().all(IpAddr::is_loopback) && nobody[0] != nobody[1], "{nobody:?}");
@@ -468,7 +469,7 @@ fn taken_port() {
     let one = UdpSocket::bind(("10.77.0.1", PORT)).unwrap();
     assert!(Member::start("auto").address().is_loopback());
     drop(one);
-    // As the kernel's rdma_rxe.
+    // As the kernel's rdma_rxe does.
     let _all = UdpSocket::bind(("0.0.0.0", PORT)).unwrap();
     let refused = Member::start("auto").line;
     assert!(refused.contains("rdma_rxe"), "{refused}");
@@ -491,7 +492,7 @@ fn changes() {
     run("addr add 10.77.0.9/24 dev a0");
     run("addr del 10.77.0.1/24 dev a0");
     assert_eq!((state(), context.gid_table().unwrap().len()), (PortState::DOWN, 0));
-    // A new process has the present address, and the old one has its own again.
+    // A new process gets the current address, and the old one gets its own address again.
     let address = Member::start("auto").address();
     assert!(address == ip("10.77.0.9") || address.is_loopback(), "{address}");
     run("addr flush dev a0");

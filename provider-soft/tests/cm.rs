@@ -1,4 +1,4 @@
-//! Connection managers: management datagrams between devices, and devices by address.
+//! Connection managers: management datagrams between devices, and finding devices by address.
 
 mod common;
 
@@ -30,8 +30,8 @@ const SHARED_MEMORY: bool = true;
 const TCP: u16 = 0x106;
 const GSI_QKEY: u32 = 0x8001_0000;
 
-/// Returns the port of a device with an address that no other process has. The first such device of
-/// a process would share its address.
+/// Returns the port of a device with an address that no other process has. The first such device
+/// of a process would share its address.
 fn new_port() -> Port {
     static CREATING: Mutex<()> = Mutex::new(());
     let _creating = CREATING.lock();
@@ -59,7 +59,7 @@ fn two() -> [(Port, Gsi); 2] {
     })
 }
 
-/// Returns a port number unused by other tests and, probably, by any program.
+/// Returns a port number unused by other tests and, in all likelihood, by any program.
 fn free_number() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     (std::process::id() as u16 | 0x8000).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -157,7 +157,7 @@ fn a_flood_fills_a_bounded_queue_and_is_counted_beyond() {
         let _ = a.send(&to, &[1; MAD_LEN]);
         context.counters().datagrams_mads_full > 0
     });
-    // Datagrams in progress are first counted as received, later as dropped.
+    // A datagram may first be counted as received and only later as dropped.
     eventually("as many are kept as there is room for", || {
         let counters = context.counters();
         counters.received - counters.datagrams_dropped == KEPT
@@ -178,7 +178,7 @@ struct Stranger {
 
 impl Stranger {
     fn new(victim: IpAddr, last: u8) -> Self {
-        // No device gets this address: devices' addresses end in 1 to 254.
+        // No device gets this address: device addresses end in 1 to 254.
         let own = Ipv4Addr::new(127, 254, last, 255);
         let socket = UdpSocket::bind((own, UDP_PORT)).expect("a free address");
         let icrc = Icrc::new(Flow { src: own.into(), dst: victim, src_port: UDP_PORT, dst_port: UDP_PORT });
@@ -287,7 +287,7 @@ fn done(resolution: Resolution) -> Route {
 fn an_own_address_resolves_to_its_own_port() {
     let port = new_port();
     let number = free_number();
-    // Even if another process listens on all addresses.
+    // Works even if another process listens on all addresses.
     let _listening = ListenerName::bind(TCP, (Ipv4Addr::UNSPECIFIED, number).into(), &[new_port()]).unwrap();
     let route = done(resolve(TCP, None, (port.address(), number).into()).unwrap());
     assert_eq!((route.port.name(), route.destination), (port.name(), port.address()));
@@ -374,7 +374,7 @@ fn a_listener_on_all_addresses_loses_none_to_another_one() {
         assert_eq!(refused, Errno::ADDRINUSE, "{first}, then {second}");
         assert!(is_taken(TCP, at(second)).unwrap() && is_taken(TCP, at(first)).unwrap());
         assert!(!is_taken(0x111, at(first)).unwrap(), "another port space");
-        // The clients that looked are gone.
+        // The clients that only looked are gone.
         listening.reply(&mut SpareFd::new()).unwrap();
         drop(listening);
         assert!(ListenerName::bind(TCP, at(second), &[new_port()]).unwrap().is_some(), "{second} alone");
@@ -434,7 +434,7 @@ fn a_reply_with_the_token_of_another_name_is_not_kept_for_its_own() {
     listening.reply(&mut SpareFd::new()).unwrap();
     stream.read_to_end(&mut reply).unwrap();
 
-    // A process repeats under its name the reply of another name, which continues to exist.
+    // A process replies under its name with the reply of another name, which continues to exist.
     let repeats = UnixListener::bind_addr(&name_on_all(number)).unwrap();
     let mut replies = ListenerCache::default();
     let to: SocketAddr = (Ipv4Addr::LOCALHOST, number).into();
@@ -506,7 +506,7 @@ fn a_name_is_taken_once_where_only_the_name_leads_to_the_device() {
     let known = known_port();
     assert!(ListenerName::bind(TCP, any, from_ref(&known)).unwrap().is_none());
     drop(first);
-    // Clients nevertheless look for it under this name.
+    // Clients nevertheless look for a listener under this name.
     let own = (known.address(), number).into();
     let foreign = ListenerName::bind(TCP, own, &[new_port()]).unwrap();
     assert_eq!(ListenerName::bind(TCP, own, from_ref(&known)).unwrap_err(), Errno::ADDRINUSE);

@@ -1,5 +1,5 @@
-//! Two processes whose devices have different addresses find each other by a port of localhost, and
-//! one detects the end of the other.
+//! Two processes whose devices have different addresses find each other by a port on localhost. One
+//! detects the end of the other.
 //!
 //! This test has no harness, because it starts itself again as both processes.
 #![allow(missing_docs)]
@@ -63,7 +63,7 @@ fn own_port() -> Port {
     Port::from_device(&SoftDevice::auto().unwrap()).unwrap()
 }
 
-/// Replies to clients and returns each MAD to its sender until one ends with 0.
+/// Replies to clients and returns each MAD to its sender until a MAD ends with 0.
 fn listen(port: u16) {
     let ports = [own_port()];
     let [own] = &ports;
@@ -109,7 +109,7 @@ fn connect(port: u16) {
     for last in [1, 0] {
         gsi.send(&MadAddress::new(route.destination.into()), &[last; MAD_LEN]).unwrap();
         let received = loop {
-            // The descriptor is readable until nothing is left.
+            // The descriptor is readable until no MAD is left.
             match gsi.recv() {
                 Some(received) => break received,
                 None => wait(&[gsi.as_fd()]),

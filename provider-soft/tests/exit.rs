@@ -1,11 +1,12 @@
-//! A process that takes its last message and exits at once acknowledges it. Its worker sleeps while
-//! connection requests wait for other processes. A child of `fork(2)` creates its own devices.
+//! A process that receives its last message and exits at once acknowledges it. Its worker sleeps
+//! while connection requests wait for other processes. A child of `fork(2)` creates its own
+//! devices.
 //!
 //! This test has no harness, because it starts itself again as the exiting process.
 //!
 //! # Safety
 //! As argued in `common`; `fork(2)` runs in a process whose only other thread sleeps. The function
-//! for `atexit(3)` stays in this program.
+//! for `atexit(3)` is part of this program, so it stays loaded.
 #![allow(missing_docs, unsafe_code)]
 
 mod common;
@@ -42,7 +43,7 @@ fn main() -> ExitCode {
         Some("exit-beside-a-request") => exit_beside_a_request(),
         _ => {}
     }
-    // In half of the rounds, another device, and messages back and forth before the last one.
+    // In half of the rounds, 200 messages go back and forth before the last one.
     let context = open();
     let shape = Shape { rts: RtsAttr { timeout: 10, ..Shape::default().rts }, ..Shape::default() };
     let failed: Vec<_> = (0..ROUNDS)
@@ -95,8 +96,8 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// Lists the devices of `VERBS_SOFT` and forks: the child opens its own, under the same name. Both
-/// share the address, or each has its own.
+/// Lists the devices of `VERBS_SOFT` and forks: the child opens its own device under the same name.
+/// Parent and child share an address, or each has its own.
 fn list_and_fork() -> ExitCode {
     let open = || verbs::devices().and_then(|devices| devices.find("soft0")?.open());
     let place = |context: &verbs::Context| {
@@ -105,8 +106,8 @@ fn list_and_fork() -> ExitCode {
     };
     let parents = open().expect("the parent's device");
     let its = place(&parents).expect("its address");
-    // SAFETY: the process has one other thread, the device's. It sleeps, so it holds no lock of the
-    // allocator.
+    // SAFETY: the process has one other thread, the device's. That thread sleeps, so it holds no
+    // lock of the allocator.
     match unsafe { fork() }.expect("fork") {
         ForkResult::Child => {
             let own = open().and_then(|context| place(&context));
@@ -129,10 +130,10 @@ fn list_and_fork() -> ExitCode {
 /// An address that processes share.
 const SHARED: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 77, 1, 2));
 
-/// Exits with a connection manager's interface, and waits in the last function of the exit.
+/// Exits while holding a connection manager's interface, and waits in the last exit function.
 fn exit_beside_a_request() -> ! {
-    // Before the device registers its function, which runs first.
-    // SAFETY: the function stays in this program.
+    // Registered before the device registers its own function, which therefore runs first.
+    // SAFETY: the function is part of this program, so it stays loaded.
     unsafe { libc::atexit(worker_sleeps) };
     let port = Port::from_device(&SoftDevice::bind(SHARED).unwrap()).unwrap();
     assert_ne!(port.slot(), 0, "processes share the address");
@@ -145,7 +146,7 @@ fn exit_beside_a_request() -> ! {
 extern "C" fn worker_sleeps() {
     let port = Port::with_address(SHARED).expect("the device");
     let mut packet = [0; 280];
-    // For queue pair 1.
+    // The packet is for queue pair 1.
     packet[7] = 1;
     let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     sender.send_to(&packet, (SHARED, UDP_PORT)).unwrap();
@@ -176,7 +177,7 @@ fn take_one_and_exit() -> ! {
     let mut end = end.connect(&Shape::default(), peer, remote);
     let arena = Arena::new(&end.pd, 8);
     recv(&mut end.qp, 0, &[arena.sge(0..8)]);
-    // Until the worker leaves packets to the poller.
+    // Polls until the worker leaves packets to the poller.
     let polling = Instant::now();
     while polling.elapsed() < Duration::from_millis(5) {
         assert!(end.cq.poll().next().is_none());
@@ -189,11 +190,11 @@ fn take_one_and_exit() -> ! {
         send(&mut end.qp, 1000, SendOp::Send, &[arena.sge(0..8)]);
     }
     received(&mut end);
-    // Nothing is dropped.
+    // Exits without dropping anything.
     std::process::exit(0);
 }
 
-/// Waits for a message, while sends may complete.
+/// Waits for a message. Sends may complete meanwhile.
 fn received(end: &mut End) {
     while !wait(&mut end.cq, 1)[0].opcode.is_recv() {}
 }

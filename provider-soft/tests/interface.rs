@@ -1,8 +1,8 @@
-//! Devices follow the interface of their address, with its other addresses and its MTU.
+//! Devices follow the interface of their address, including its other addresses and its MTU.
 //!
-//! This test has no harness, because it starts itself again in a network namespace with an
-//! interface of three addresses. It is skipped if the host does not allow this, or lacks `unshare`,
-//! `ip` or interfaces of the type `veth`.
+//! This test has no harness, because it starts itself again in a network namespace whose interface
+//! has three addresses. It is skipped if the host does not allow this, or lacks `unshare`, `ip` or
+//! interfaces of the type `veth`.
 #![allow(missing_docs)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +24,7 @@ const LINK: &str = r#"
     exec "$0" "$@"
 "#;
 
-/// The tests. Each one gets a separate namespace.
+/// The tests. Each test gets its own namespace.
 const TESTS: [(&str, fn()); 3] = [
     ("the_kernels_source_leads_to_a_device_of_the_same_interface", by_interface),
     ("a_device_of_the_same_subnet_comes_first", by_subnet),
@@ -77,7 +77,7 @@ fn route(source: Option<&str>, to: &str) -> Result<Route, Errno> {
     }
 }
 
-/// The kernel would send from 10.7.0.1.
+/// Tests the choice by interface. The kernel would send from 10.7.0.1.
 fn by_interface() {
     let device = port("10.7.0.2");
     let found = route(None, "10.7.0.9").unwrap();
@@ -86,7 +86,7 @@ fn by_interface() {
     assert!(!found.is_local);
     let own = route(None, "10.8.0.1").unwrap();
     assert!(own.is_local && own.port.address() == device.address());
-    // A source named by the program is used as it is.
+    // A source given by the program is used unchanged.
     assert_eq!(route(Some("10.7.0.1"), "10.7.0.9").unwrap_err(), Errno::NODEV);
     assert_eq!(route(Some("10.7.0.2"), "10.7.0.9").unwrap().port.address(), device.address());
     drop((device, found, own));

@@ -55,7 +55,7 @@ fn signals_are_left_to_the_programs_threads() {
     let before = SigSet::thread_get_mask().unwrap();
     let _context = open();
     assert_eq!(SigSet::thread_get_mask().unwrap(), before, "the mask of the thread that opens");
-    // Other tests' workers have similar names.
+    // Workers of other tests have similar names.
     let masks: Vec<String> = fs::read_dir("/proc/self/task")
         .unwrap()
         .filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok())
@@ -63,7 +63,7 @@ fn signals_are_left_to_the_programs_threads() {
         .filter_map(|status| Some(status.lines().find(|line| line.starts_with("SigBlk:"))?.to_owned()))
         .collect();
     assert!(!masks.is_empty());
-    // All except two that cannot be blocked, 9 and 19, and two of the C library, 32 and 33.
+    // All signals except two that cannot be blocked, 9 and 19, and two of the C library, 32 and 33.
     let of_all = "SigBlk:\tfffffffe7ffbfeff";
     assert!(masks.iter().all(|mask| mask == of_all), "{masks:?}");
 }
@@ -230,7 +230,7 @@ fn sixteen_threads_have_queue_pairs_of_one_device() {
 #[test]
 #[allow(unsafe_code)]
 fn a_child_after_fork_has_no_device_and_leaves_the_parents_alone() {
-    // Another process would receive datagrams to an address that it shares.
+    // At a shared address, another process would receive the datagrams.
     let info = SoftDevice::bind(own_address(1)).unwrap();
     let context = Context::<Soft>::from_raw(Soft::open(&info).unwrap());
     let (mut a, mut b) = pair_on(&context, &context, &EVENTS);
@@ -240,7 +240,7 @@ fn a_child_after_fork_has_no_device_and_leaves_the_parents_alone() {
     let gsi = Port::from_device(&info).unwrap().take_gsi().unwrap();
     let to_itself = MadAddress::new(gid(&context));
     gsi.send(&to_itself, &[1; MAD_LEN]).unwrap();
-    // A completion that the child would find if it were allowed to.
+    // A completion that the child would find if it could poll.
     recv(&mut b.qp, 1, &[into.sge(0..8)]);
     send(&mut a.qp, 1, SendOp::Send, &[from.sge(0..8)]);
     wait_ok(&mut b.cq, 1);
@@ -306,7 +306,7 @@ fn a_thread_that_has_nothing_to_do_sleeps() {
         wait(&mut a.cq, 1);
         wait(&mut b.cq, 1);
     }
-    // Its wake-ups show as voluntary context switches; they end within a few ticks of the last
+    // Worker wake-ups show as voluntary context switches; they end within a few ticks of the last
     // poll.
     let names: Vec<String> = [&a, &b].map(|end| end.context.device_name().to_owned()).into_iter().collect();
     let switches = || -> Vec<String> {
@@ -343,7 +343,7 @@ fn unread_events_go_with_the_object_that_they_belong_to() {
         poll(&mut [PollFd::new(fd, PollFlags::POLLIN)], limit).unwrap() > 0
     };
     let limit = PollTimeout::try_from(PATIENCE).unwrap();
-    // A completion raises one event, a write with a wrong key another.
+    // A completion raises one event, and a write with a wrong key raises another.
     recv(&mut b.qp, 1, &[into.sge(0..8)]);
     b.cq.req_notify(false).unwrap();
     send(&mut a.qp, 1, SendOp::Send, &[from.sge(0..8)]);
@@ -365,7 +365,7 @@ fn a_channel_takes_one_descriptor_and_gives_it_back() {
     const CHANNELS: usize = 1000;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard.min(soft.max(4096)), hard).unwrap();
-    // Other tests run in this process, so the counts must be far beyond theirs.
+    // Other tests run in this process, so the differences must be far larger than theirs.
     let count = || fs::read_dir("/proc/self/fd").unwrap().count();
     let context = open();
     let before = count();

@@ -15,7 +15,7 @@ const PAIRS: usize = 100;
 const WRITES: usize = 32;
 const LEN: usize = 3000;
 
-/// Returns the number of datagrams dropped by the kernel for lack of room in a device's buffer.
+/// Returns the number of datagrams that the kernel dropped because a device's buffer was full.
 fn dropped(context: &Context<Soft>) -> u64 {
     let address = u32::from_ne_bytes(gid(context).to_ipv4().expect("a loopback address").octets());
     // UDP port 4791.
@@ -38,8 +38,7 @@ fn poll(cq: &mut Cq<Soft>) -> usize {
 
 #[test]
 fn every_packet_that_the_kernel_delivered_is_handled() {
-    // Without a timeout nothing is sent again: a lost packet stays lost; its queue pair waits
-    // forever.
+    // Without a timeout nothing is sent again: if a packet is lost, its queue pair waits forever.
     let rts = RtsAttr { timeout: 0, ..Shape::default().rts };
     let cap = QpCap { max_send_wr: WRITES as u32, ..Shape::default().cap };
     let shape = Shape { cap, rts, path_mtu: Mtu::MTU_1024, ..Shape::default() };
@@ -51,7 +50,7 @@ fn every_packet_that_the_kernel_delivered_is_handled() {
     let mut posted = 0;
     let mut ended = 0;
     for round in 0..20 {
-        // Both directions at once, so requests, acknowledgements and gaps between them arrive in
+        // In both directions at once, so requests, acknowledgements and gaps between them arrive in
         // bursts.
         for (n, ((a, b), (from, into))) in pairs.iter_mut().zip(&arenas).enumerate() {
             let op = |to: &Arena| SendOp::RdmaWrite { remote_addr: to.addr(), rkey: to.rkey() };

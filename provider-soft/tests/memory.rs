@@ -1,4 +1,4 @@
-//! Memory that cannot be registered, memory that disappears, and memory that is short.
+//! Memory that cannot be registered, memory that disappears, and shortage of memory.
 //!
 //! # Safety
 //! The tests register their own mappings, which are never unmapped. Pages may disappear only from
@@ -32,7 +32,7 @@ const SHARED_MEMORY: bool = true;
 const LENGTH: usize = 1 << 16;
 const LOCAL_WRITE: AccessFlags = AccessFlags::LOCAL_WRITE;
 
-/// Maps memory, never to be unmapped.
+/// Maps memory that is never unmapped.
 fn map(rights: ProtFlags) -> *mut u8 {
     let length = NonZeroUsize::new(LENGTH).unwrap();
     // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
@@ -96,7 +96,7 @@ fn memory_that_can_be_accessed_is_registered() {
     register(&pd, core::ptr::dangling_mut(), 0, LOCAL_WRITE).unwrap();
 }
 
-/// Requests accessing one piece of memory, from the peer and from this process.
+/// A request that accesses one piece of memory, from the peer or from this process.
 #[derive(Clone, Copy, Debug)]
 enum Use {
     PeerReads,
@@ -110,7 +110,7 @@ enum Use {
 use Use::{PeerAdds, PeerReads, PeerWrites, ReadsInto, ReceivesInto, SendsFrom};
 
 /// Registers memory, calls `change`, runs a request between two new queue pairs, and returns the
-/// statuses of the request and of its receive.
+/// statuses of the request and of the matching receive.
 fn run(
     context: &Context<Soft>,
     start: *mut u8,
@@ -196,7 +196,7 @@ fn checked_memory_that_the_program_protects_fails_requests_and_does_not_end_the_
     }
 }
 
-/// The variable set for a process whose accesses to memory the kernel refuses.
+/// The variable set in a process for which the kernel refuses to access memory.
 const REFUSED: &str = "SOFT_TEST_IS_REFUSED_ACCESSES";
 
 #[test]
@@ -220,7 +220,7 @@ fn run_without_accesses_by_the_kernel() {
     let text = error.to_string();
     assert_eq!(error.errno, Errno::OPNOTSUPP, "{text}");
     assert!(text.contains("process_vm_readv") && text.contains("VERBS_SOFT_CHECKED_MEMORY"), "{text}");
-    // Memory of a file is plain memory here: atomic writes succeed, which fail on checked memory.
+    // File-backed memory is plain memory here: atomic writes succeed, but fail on checked memory.
     let file = File::from(memfd_create("plain", MFdFlags::MFD_CLOEXEC).unwrap());
     file.set_len(LENGTH as u64).unwrap();
     for checked in [CheckedMemory::Files, CheckedMemory::None] {
@@ -239,7 +239,7 @@ fn memory_that_is_not_checked_is_registered_without_process_vm_readv() {
     if std::env::var_os(REFUSED).is_none() {
         return in_a_process(NAME, REFUSED);
     }
-    // One such call ends the process.
+    // A single such call ends the process.
     filter(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev], libc::SECCOMP_RET_KILL_PROCESS);
     let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     let file = File::from(memfd_create("unchecked", MFdFlags::MFD_CLOEXEC).unwrap());
@@ -258,15 +258,15 @@ fn memory_that_is_not_checked_is_registered_without_process_vm_readv() {
     }
 }
 
-/// Makes system calls fail with `EPERM` in this thread and its descendants, for good.
+/// Permanently makes system calls fail with `EPERM` in this thread and its descendants.
 fn refuse(calls: &[libc::c_long]) {
     filter(calls, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
 }
 
-/// Applies a seccomp verdict to system calls of this thread and its descendants, for good.
+/// Permanently applies a seccomp verdict to system calls in this thread and its descendants.
 fn filter(calls: &[libc::c_long], verdict: u32) {
     let statement = |code, k, jt| libc::sock_filter { code, jt, jf: 0, k };
-    // The number of the call is the first word of `struct seccomp_data`.
+    // The system call number is the first word of `struct seccomp_data`.
     let mut program = vec![statement((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0, 0)];
     for (at, call) in calls.iter().enumerate() {
         let to_the_end = (calls.len() - at) as u8;
@@ -289,7 +289,7 @@ fn filter(calls: &[libc::c_long], verdict: u32) {
 
 #[test]
 fn memory_that_the_kernel_cannot_access_is_not_registered() {
-    // Secret memory is rejected like a device's and needs no rights.
+    // Secret memory is rejected like a device's memory and needs no rights.
     // SAFETY: the call takes a number and returns a new descriptor.
     let secret = unsafe { libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC) };
     let error = std::io::Error::last_os_error();
@@ -299,9 +299,9 @@ fn memory_that_the_kernel_cannot_access_is_not_registered() {
         file.set_len(LENGTH as u64).unwrap();
         Some(map_file(&file, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE))
     } else {
-        // Kernels before 6.5 have it only with `secretmem.enable=1`, and some not at all.
+        // Kernels before 6.5 provide it only with `secretmem.enable=1`, and some not at all.
         assert_eq!(error.raw_os_error(), Some(libc::ENOSYS), "memfd_secret: {error}");
-        // Bypasses the test harness, which shows the output of failed tests only.
+        // Bypasses the test harness, which shows only the output of failed tests.
         writeln!(std::io::stderr(), "skipped: secret memory, because memfd_secret is missing: {error}")
             .unwrap();
         None
@@ -324,7 +324,7 @@ fn memory_that_the_kernel_cannot_access_is_not_registered() {
         if checked == CheckedMemory::All {
             assert_refused(registered, clock, 64, why);
         } else {
-            // Not of a file, so it is plain memory.
+            // It is not file-backed, so it is plain memory.
             registered.unwrap();
         }
     }
@@ -355,7 +355,7 @@ fn registering_a_gibibyte_reads_none_of_it() {
     assert!(resident.iter().all(|page| page & 1 == 0), "pages were touched");
 }
 
-/// Set for a process short of memory.
+/// The variable set in a process that is short of memory.
 const SHORT: &str = "SOFT_TEST_IS_SHORT_OF_MEMORY";
 
 #[test]
@@ -367,7 +367,8 @@ fn the_largest_queues_are_enomem_where_memory_is_short() {
     in_a_process(NAME, SHORT);
 }
 
-/// Runs a test again in a separate process with `variable` set, so its changes harm no other test.
+/// Runs a test again in a separate process with `variable` set, so its changes affect no other
+/// test.
 fn in_a_process(name: &str, variable: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     // One thread, because the test harness allocates in another.
@@ -376,8 +377,8 @@ fn in_a_process(name: &str, variable: &str) {
     assert!(output.status.success(), "{output:?}");
 }
 
-/// Waits until all other threads sleep. A thread allocates when it starts, which may be late on a
-/// busy machine.
+/// Waits until all other threads sleep. A thread allocates memory when it starts, which may be late
+/// on a busy machine.
 fn others_sleep() {
     let own = nix::unistd::gettid().to_string();
     let sleeps = |task: std::io::Result<std::fs::DirEntry>| {
@@ -406,7 +407,7 @@ fn run_short_of_memory() {
     };
     let init = QpInit { cap, ..QpInit::new(QpType::RC, &cq) };
     let largest_cq = CqInit::new(attr.max_cqe);
-    // Each amount runs out at a different allocation of a queue.
+    // With each amount, a different allocation of a queue fails.
     for spare in (16 << 10..48 << 20).step_by(4 << 20) {
         refused_for_want_of_memory(spare, || context.create_cq(&largest_cq));
         refused_for_want_of_memory(spare, || pd.create_qp(&init));
@@ -414,7 +415,7 @@ fn run_short_of_memory() {
     pd.create_qp(&init).unwrap();
 }
 
-/// Creates objects until one is rejected, in a process with only `spare` bytes left.
+/// Creates objects in a process with only `spare` bytes left, until one is rejected.
 fn create_until_refused<T>(spare: usize, mut create: impl FnMut() -> Result<T, Error>) -> Error {
     let mut objects = Vec::with_capacity(MOST);
     let mut taken = Vec::<Vec<u8>>::with_capacity(MOST);
@@ -424,7 +425,7 @@ fn create_until_refused<T>(spare: usize, mut create: impl FnMut() -> Result<T, E
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
     let page = sysconf(SysconfVar::PAGE_SIZE).unwrap().unwrap() as u64;
     setrlimit(Resource::RLIMIT_AS, pages * page, hard).unwrap();
-    // The allocator has memory of earlier objects. Pieces for errors remain.
+    // The allocator keeps the memory of earlier objects. Small pieces remain for errors.
     let mut size = 1 << 22;
     while size >= 64 && taken.len() < taken.capacity() {
         let mut piece = Vec::new();
@@ -441,14 +442,14 @@ fn create_until_refused<T>(spare: usize, mut create: impl FnMut() -> Result<T, E
             Err(error) => break error,
         }
     };
-    // Destroying works even if creating does not.
+    // Destruction works even when creation does not.
     objects.clear();
     taken.clear();
     setrlimit(Resource::RLIMIT_AS, soft, hard).unwrap();
     refused
 }
 
-/// More objects than there is memory for.
+/// A number of objects for which there is not enough memory.
 const MOST: usize = 100_000;
 
 #[test]
@@ -461,7 +462,7 @@ fn calls_that_create_are_enomem_where_memory_is_short_and_work_again_later() {
 }
 
 fn create_of_each_kind() {
-    // A different allocation runs out at each amount.
+    // With each amount, a different allocation fails.
     for spare in [16, 60, 70, 80, 100, 150, 300, 1000, 5000].map(|kib| kib << 10) {
         let context = open();
         others_sleep();
@@ -469,12 +470,12 @@ fn create_of_each_kind() {
         let cq = context.create_cq(&CqInit::new(16)).unwrap();
         let srq = pd.create_srq(&SrqInit::new(16)).unwrap();
         let mut number = 0;
-        // From a page to some hundred.
+        // Depths from a page to several hundred pages.
         let mut depth = || {
             number += 1;
             [16, 200, 1000, 4000][number % 4]
         };
-        // A device takes megabytes; one more open of it a few hundred bytes.
+        // A device takes megabytes; opening it again takes only a few hundred bytes.
         let opened = create_until_refused(spare, || verbs::soft::auto()?.open_as::<Soft>());
         assert_eq!(opened.errno, Errno::NOMEM, "{opened}");
         let device = verbs::soft::auto().unwrap();
@@ -534,7 +535,7 @@ fn a_queue_leaves_memory_for_the_rest_of_the_call() {
     }
 }
 
-/// Like [`create_until_refused`], with an error that states the missing amount.
+/// Like [`create_until_refused`], but checks that the error states the missing amount.
 fn refused_for_want_of_memory<T>(spare: usize, create: impl FnMut() -> Result<T, Error>) {
     let error = create_until_refused(spare, create);
     assert_eq!(error.errno, Errno::NOMEM, "{error}");

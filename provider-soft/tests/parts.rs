@@ -1,5 +1,5 @@
-//! A queue pair's three objects, used through the contract alone: rolled back requests are never
-//! sent, and queues and queue pair are dropped in any order.
+//! A queue pair's three objects, used through the contract alone: rolled-back requests are never
+//! sent. Queues and queue pair can be dropped in any order.
 //!
 //! # Safety
 //! Work requests are posted raw. None names memory: messages are identified by their immediate
@@ -21,13 +21,13 @@ use verbs_core::types::{
 };
 use verbs_core::{Errno, transition};
 
-/// The time limit of a step, far longer than any takes on a busy machine.
+/// The time limit of a step, far longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PORT: u8 = 1;
-/// Receives of every queue pair.
+/// The number of receives posted to every queue pair.
 const RECEIVES: u32 = 8;
 
-/// A device and one completion queue for everything on it.
+/// A device and a completion queue shared by all its queue pairs.
 struct Fixture<'a, P: Provider> {
     context: &'a P::Context,
     pd: P::Pd,
@@ -50,7 +50,7 @@ impl<'a, P: Provider> Fixture<'a, P> {
         self.context.create_qp(&QpParents::new(&self.pd, &self.cq_handle, &self.cq_handle), &attr).unwrap()
     }
 
-    /// Moves a queue pair to RTS, connected to another one of this device, and posts its receives.
+    /// Connects a queue pair to another of this device, moves it to RTS, and posts its receives.
     fn connect(&self, parts: &mut QpParts<P>, dest_qp_num: u32) {
         let grh = GlobalRoute { dgid: self.gid, hop_limit: 64, ..GlobalRoute::default() };
         let attr = QpAttr {
@@ -80,8 +80,8 @@ impl<'a, P: Provider> Fixture<'a, P> {
         [a, b]
     }
 
-    /// Polls until `count` messages were sent and as many received. Returns the sends' numbers and
-    /// the receives' immediate data.
+    /// Polls until `count` messages have been sent and as many received. Returns the sends'
+    /// `wr_id`s and the receives' immediate data.
     fn pass(&mut self, count: usize) -> [Vec<u64>; 2] {
         let (mut sent, mut received) = (Vec::new(), Vec::new());
         let mut wcs = [Wc::default(); 16];
@@ -102,24 +102,24 @@ impl<'a, P: Provider> Fixture<'a, P> {
     }
 }
 
-/// Returns a message carrying its number.
+/// Returns a message that carries its own number.
 fn message(n: u32) -> SendWr<'static> {
     let op = SendOp::SendWithImm { imm_data: n };
     SendWr { wr_id: n.into(), op, sge: &[], flags: SendFlags::SIGNALED }
 }
 
 fn put(sq: &mut impl SendQueue, n: u32) {
-    // SAFETY: it names no memory.
+    // SAFETY: the request names no memory.
     unsafe { sq.post_one(&message(n)) }.unwrap();
 }
 
 fn post(sq: &mut impl SendQueue, n: u32) {
-    // SAFETY: it names no memory.
+    // SAFETY: the request names no memory.
     unsafe { sq.post_send(&[message(n)]) }.unwrap();
 }
 
 fn receive(rq: &mut impl RecvQueue) {
-    // SAFETY: it names no memory.
+    // SAFETY: the request names no memory.
     unsafe { rq.post_recv(&[RecvWr { wr_id: 0, sge: &[] }]) }.unwrap();
 }
 
@@ -155,7 +155,7 @@ fn open() -> provider_soft::Context {
 fn what_was_rolled_back_is_never_sent<P: Provider>(context: &P::Context) {
     let mut fixture = Fixture::<P>::new(context);
     let [mut a, mut b] = fixture.connected();
-    // Round the ring, which has 8 slots.
+    // Goes around the ring, which has 8 slots.
     for round in 0..10 {
         let n = round * 10;
         post(&mut a.sq, n);
@@ -176,7 +176,7 @@ fn what_was_rolled_back_is_never_sent<P: Provider>(context: &P::Context) {
 fn what_was_put_in_before_the_last_requests_is_sent_after_their_rollback<P: Provider>(context: &P::Context) {
     let mut fixture = Fixture::<P>::new(context);
     let [mut a, mut b] = fixture.connected();
-    // Round the ring, which has 8 slots.
+    // Goes around the ring, which has 8 slots.
     for round in 0..10 {
         let n = round * 10;
         put(&mut a.sq, n);
@@ -214,7 +214,7 @@ fn what_is_posted_after_the_queue_pair_was_destroyed_is_never_sent<P: Provider>(
     assert!(qp.destroy().is_ok());
     dead_sq.ring().unwrap();
     assert!(b.qp.destroy().is_ok());
-    // New queue pairs, which reuse the device's slots of the destroyed ones.
+    // New queue pairs, which reuse the slots of the destroyed ones in the device.
     let [mut c, _d] = fixture.connected();
     for n in 0..5 {
         post(&mut dead_sq, 1001);

@@ -1,4 +1,4 @@
-//! Processes that share an address: each has a slot, even after others have ended or stopped.
+//! Processes that share an address: each has a slot, even after other processes end or stop.
 //!
 //! This test has no harness, because it starts itself again as these processes.
 #![allow(missing_docs)]
@@ -81,7 +81,7 @@ fn member() -> ExitCode {
     }
 }
 
-/// The service of forwarded requests.
+/// The service id of the forwarded requests.
 const SERVICE: u64 = 0x0106_1c06;
 
 /// Forwards requests while all descriptors are in use, and receives them afterwards.
@@ -102,7 +102,7 @@ fn forward() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The requests forwarded one by one, and all at once.
+/// The number of requests forwarded one by one, and the number forwarded all at once.
 const SINGLE: u8 = 6;
 const AT_ONCE: u8 = 64;
 
@@ -129,7 +129,7 @@ fn receive() -> ExitCode {
 fn full_receiver() {
     let mut receiver = Member::start_as("receive", |_| {});
     let port = Port::from_device(&SoftDevice::bind(ADDRESS).unwrap()).unwrap();
-    // Each has its connection, as in different processes.
+    // Each forwarder has its own connection, as in different processes.
     let mut forwarders = [Forwarder::default(), Forwarder::default()];
     let mut forward = |tag: u8| {
         let request =
@@ -146,7 +146,7 @@ fn full_receiver() {
     assert_eq!(received, tags.map(|tag| tag.to_string()).collect());
 }
 
-/// Forwards a request to each of many services, which exist one at a time.
+/// Forwards a request to each of many services, of which only one exists at a time.
 fn services() -> ExitCode {
     let port = Port::from_device(&SoftDevice::bind(ADDRESS).unwrap()).unwrap();
     let request = ReceivedMad { from: MadAddress::new(port.gid()), pkey: Port::PKEY, mad: [1; MAD_LEN] };
@@ -190,7 +190,7 @@ fn for_all() {
     assert!(own.recv().is_none());
 }
 
-/// A process and its first line.
+/// A process and the first line it has printed.
 struct Member {
     process: Process,
     stdout: BufReader<ChildStdout>,
@@ -232,7 +232,7 @@ impl Member {
         kill(Pid::from_raw(self.process.0.id().cast_signed()), signal).expect("the process exists");
     }
 
-    /// Stops all threads.
+    /// Stops all threads of the process.
     fn stop(&self) {
         self.signal(Signal::SIGSTOP);
         let tasks = format!("/proc/{}/task", self.process.0.id());
@@ -252,7 +252,7 @@ fn slots() {
     let mut members: Vec<_> = (0..4).map(|_| Member::start()).collect();
     let before = slots_of(&members);
     assert!(before.iter().collect::<BTreeSet<_>>().len() == 4 && !before.contains(&0), "{before:?}");
-    // The first one, and one between others.
+    // The first process, and a process between others.
     drop(members.remove(2));
     drop(members.remove(0));
     members.extend((0..3).map(|_| Member::start()));
@@ -291,7 +291,7 @@ fn services_that_end() {
     succeeds("services");
 }
 
-/// Runs a part of this program in a process.
+/// Runs a part of this program in a separate process and asserts that it succeeds.
 fn succeeds(part: &str) {
     let status = Command::new("/proc/self/exe").arg(part).env_remove("VERBS_SOFT").status();
     assert!(status.expect("this program starts again").success());

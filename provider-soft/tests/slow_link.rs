@@ -1,4 +1,4 @@
-//! A peer requesting more than the link carries does not fill the kernel's send queue.
+//! A peer that requests more than the link can carry does not fill the kernel's send queue.
 //!
 //! This test has no harness, because it starts itself again in a network namespace whose loopback
 //! interface carries 1 Gbit/s. It is skipped if the host does not allow this, or lacks `unshare`,
@@ -18,7 +18,7 @@ const SHARED_MEMORY: bool = false;
 const NAME: &str = "slow_link.responses_do_not_fill_the_send_queue_of_a_slow_link";
 /// The rate of a 1 Gbit/s link in bytes per microsecond.
 const LINK_RATE: u64 = 125;
-/// The bytes the link carries in one burst.
+/// The number of bytes that the link carries in one burst.
 const BURST: u64 = 1 << 20;
 /// The exit status of a shell that failed to create the link.
 const NO_LINK: i32 = 77;
@@ -62,7 +62,7 @@ fn under_attack() {
     println!("longest {longest:?}; {lasted:?}; {victim:?}");
     assert!(victim.responses_held > 0, "{victim:?}");
     assert_eq!(victim.blocked, 0, "the socket's buffer was never full");
-    // Bytes accepted by the kernel but not yet carried by the link are in the send queue.
+    // Bytes that the kernel has accepted but the link has not yet carried are in the send queue.
     let carried = BURST + LINK_RATE * (lasted.as_micros() as u64 + 1);
     assert!(victim.sent_bytes <= carried + WINDOW + 64 * PACKET, "{lasted:?}: {victim:?}");
 }

@@ -33,7 +33,7 @@ fn a_reliable_connection_survives_every_kind_of_fault() {
     const LEN: usize = 3000;
     let faults = "loss=5%,duplicate=5%,reorder=5%,corrupt=5%,jitter=10us,rate=10gbit,seed=7";
     let (left, right) = (open_with_faults(faults), open_with_faults(faults));
-    // Code 8 stands for a millisecond.
+    // Code 8 stands for about a millisecond.
     let rts = RtsAttr { timeout: 8, ..Shape::default().rts };
     let cap = QpCap { max_send_wr: MESSAGES as u32, ..Shape::default().cap };
     let (mut a, b) = pair_on(&left, &right, &Shape { rts, cap, cqe: 256, ..Shape::default() });
@@ -57,7 +57,7 @@ fn a_reliable_connection_survives_every_kind_of_fault() {
     ];
     assert!(injected.iter().all(|count| *count > 0), "{sender:?}");
     assert!(receiver.injected_losses + receiver.injected_corruptions > 0, "{receiver:?}");
-    // Some bits are not covered: switches may change them.
+    // The ICRC does not cover some bits, which switches may change.
     assert!(receiver.bad_icrc > 0 && receiver.bad_icrc <= sender.injected_corruptions, "{receiver:?}");
 }
 
@@ -102,7 +102,7 @@ fn a_delayed_message_wakes_a_program_that_sleeps() {
     assert_eq!(left.raw().counters().injected_delays, left.raw().counters().sent);
 }
 
-/// A packet of a capture: whether it was sent, its addresses, its bytes from BTH to ICRC.
+/// A packet in a capture: whether it was sent, its addresses, and its bytes from BTH to ICRC.
 type Packet = (bool, [[u8; 4]; 2], Vec<u8>);
 
 /// Parses the IPv4 packets of a capture.

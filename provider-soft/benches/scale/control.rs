@@ -1,4 +1,4 @@
-//! Each control call with few and with many live objects of its kind.
+//! Each control call, with few and with many live objects of its kind.
 //!
 //! # Safety
 //! Regions are registered again with their own memory, which is leaked.
@@ -16,25 +16,26 @@ use verbs::{
 use crate::ends::{PORT, Side, connect, register};
 use crate::{Result, Table};
 
-/// The live objects of a call's kind.
+/// The number of live objects of the measured kind.
 const FEW: usize = 16;
 const MANY: (usize, f64) = (10_000, LIMIT);
 
-/// A cost that grows with the number of objects is many times as high with 10,000.
+/// The limit for the ratio of costs. A cost that grows with the number of objects is many times as
+/// high with 10,000.
 const LIMIT: f64 = 2.0;
 
-/// The limit for channels. The kernel compares a name with a 256th of all others.
+/// The limit for channels. The kernel compares a name with 1/256 of all other names.
 const CHANNEL_LIMIT: f64 = 4.0;
 
-/// The calls measured in a row.
+/// The number of calls measured in a row.
 const BATCH: usize = 64;
 
-/// The duration of a call's measurement.
+/// The duration of one measurement.
 const BUDGET: Duration = Duration::from_millis(100);
 
 /// Measures a call with few and with many live objects.
 ///
-/// `make` adds an object. `call` makes the call for one of all objects.
+/// `make` adds an object. `call` makes the call for one of the objects.
 fn slope<T>(
     table: &mut Table,
     name: &str,
@@ -54,7 +55,7 @@ fn slope<T>(
             objects.push(make()?);
         }
         let budget = if table.is_full { BUDGET } else { Duration::ZERO };
-        // The same few objects, so that both measurements find them in the processor's cache.
+        // A few objects, used repeatedly, so both measurements find them in the processor's cache.
         let mut chosen = (0..count).step_by(count.div_ceil(FEW)).cycle();
         let (mut best, begin) = (f64::MAX, Instant::now());
         loop {
@@ -114,7 +115,7 @@ pub(crate) fn measure(table: &mut Table) -> Result<()> {
     groups(table, &side)
 }
 
-/// Devices have a thread each, and opens some descriptors.
+/// Measures opening devices. Each device has a thread; each open has some descriptors.
 fn opens(table: &mut Table) -> Result<()> {
     let device = verbs::soft::builder().shared_memory(false).auto()?;
     create(table, "open of a device", (1000, LIMIT), || Ok(device.open_as::<Soft>()?))?;
@@ -124,7 +125,7 @@ fn opens(table: &mut Table) -> Result<()> {
     })
 }
 
-/// Calls that change or query an object.
+/// Measures calls that change or query an object.
 fn changes(table: &mut Table, side: &Side) -> Result<()> {
     let Side { context, pd, .. } = side;
     let pair = || Ok(Some([side.create_qp()?, side.create_qp()?]));
@@ -169,7 +170,7 @@ fn changes(table: &mut Table, side: &Side) -> Result<()> {
     })
 }
 
-/// Memberships of multicast groups: as many queue pairs as a group takes.
+/// Measures multicast group memberships, with as many queue pairs as a group can have.
 fn groups(table: &mut Table, side: &Side) -> Result<()> {
     let group = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 192, 1, 1]);
     let init = QpInit::new(QpType::UD, &side.cq);

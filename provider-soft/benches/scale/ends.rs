@@ -1,4 +1,4 @@
-//! Devices on loopback and connected queue pairs with a message of 8 bytes.
+//! Devices on loopback, and connected queue pairs with a message of 8 bytes.
 //!
 //! # Safety
 //! Work requests are posted raw and name only memory that is leaked, has no references, and is
@@ -47,7 +47,7 @@ impl Side {
     pub(crate) fn send(&self, qp: &mut Qp<Rts, Soft>) -> Result<()> {
         let sge = [self.mr.sge(0..8)];
         let wr = SendWr { wr_id: SEND, op: SendOp::Send, sge: &sge, flags: SendFlags::SIGNALED };
-        // SAFETY: it names the leaked memory.
+        // SAFETY: the request names the leaked memory.
         unsafe { qp.post_send(&[wr])? };
         Ok(())
     }
@@ -61,7 +61,7 @@ impl Side {
         Ok(())
     }
 
-    /// Polls once and returns the number of the completed request.
+    /// Polls once and returns the `wr_id` of the completed request.
     #[inline]
     pub(crate) fn poll(&mut self) -> Result<Option<u64>> {
         let mut wcs = [Wc::default(); 1];
@@ -86,7 +86,7 @@ impl Side {
     }
 }
 
-/// Connects a queue pair with another one's address.
+/// Connects a queue pair to a peer's address.
 pub(crate) fn connect_to(side: &Side, qp: Qp<Reset, Soft>, peer: &Endpoint) -> Result<Qp<Rts, Soft>> {
     Ok(qp.connect(&side.port, peer, &ConnectAttr::default())?)
 }
@@ -107,5 +107,5 @@ pub(crate) fn register(pd: &Pd<Soft>, len: usize) -> Result<Mr<Soft>> {
 const SEND: u64 = 1;
 const RECV: u64 = 2;
 
-/// Polls after which a message is lost.
+/// The number of polls after which a message is considered lost.
 pub(crate) const PATIENCE: u32 = 100_000_000;

@@ -1,4 +1,4 @@
-//! Costs with many objects, compared with the costs with few of them in the same run.
+//! Costs with many objects, compared with costs with few objects in the same run.
 //!
 //! ```console
 //! $ cargo bench -p provider-soft --bench scale [-- [--check] [ROW]...]
@@ -6,13 +6,13 @@
 //!
 //! | part | content |
 //! |---|---|
-//! | `messages` | a message in turn on each of 1 to 10,000 connections of two devices, over UDP |
-//! | `peers` | a round trip with one of 1 to 1,000 devices of another process; an idle one's cost |
-//! | `setup` | 1,000 pairs of queue pairs created and connected |
+//! | `messages` | a message on each of 1 to 10,000 connections in turn, over UDP |
+//! | `peers` | a round trip beside 1 to 1,000 devices of another process; the cost of an idle one |
+//! | `setup` | creating and connecting 1,000 pairs of queue pairs |
 //! | `control` | each control call with 16 and with 10,000 live objects of its kind |
 //!
-//! The compared costs are measured in turns. With `--check` a missed limit is a failure. Without
-//! `--bench` (as started by `cargo test`) it only shows that it works, with few objects.
+//! The compared costs are measured alternately. With `--check` a missed limit is a failure. Without
+//! `--bench` (as started by `cargo test`) the run has few objects and only shows that it works.
 #![deny(unsafe_code)]
 
 mod control;
@@ -54,15 +54,15 @@ fn main() -> Result<ExitCode> {
     Ok(if table.is_met || !check { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Raises the limit of descriptors: 1,000 devices need 12,000.
+/// Raises the limit on open descriptors, because 1,000 devices need 12,000 of them.
 fn raise_descriptors() -> Result<()> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
 }
 
-/// The printed rows.
+/// A table of printed rows.
 struct Table {
-    /// Words of the names of wanted rows; all rows if empty.
+    /// Words in the names of the wanted rows; all rows are wanted if it is empty.
     wanted: Vec<String>,
     is_full: bool,
     is_met: bool,
@@ -73,7 +73,7 @@ impl Table {
         self.wanted.is_empty() || self.wanted.iter().any(|word| name.contains(word.as_str()))
     }
 
-    /// Prints a row: nanoseconds with few and with many objects, and the ratio's limit.
+    /// Prints a row: nanoseconds with few and with many objects, their ratio and its limit.
     fn row(&mut self, name: &str, few: f64, many: f64, ratio: f64, limit: Option<f64>) {
         let limit = limit.filter(|_| self.is_full);
         let is_met = limit.is_none_or(|limit| ratio <= limit);

@@ -1,4 +1,4 @@
-//! The cost of a message with many connections.
+//! The cost of a message when there are many connections.
 
 use std::time::Instant;
 
@@ -9,18 +9,18 @@ use verbs::state::Rts;
 use crate::ends::{PATIENCE, Side, connect};
 use crate::{Result, Table, median};
 
-/// The numbers of connections, and the limits of the cost in relation to one connection. The target
+/// The numbers of connections, and the limits of the cost relative to one connection. The target
 /// for 1,000 is 1.15.
 const COUNTS: [(usize, f64); 4] = [(10, 1.15), (100, 1.15), (1000, 1.2), (10_000, 1.5)];
 
-/// The messages measured in a row.
+/// The number of messages measured in a row.
 const BLOCK: usize = 1000;
 
 /// Connections between two devices of this process. Their messages travel over UDP.
 struct World {
     sides: [Side; 2],
     pairs: Vec<[Qp<Rts, Soft>; 2]>,
-    /// The connection of the next message.
+    /// The index of the connection for the next message.
     next: usize,
 }
 
@@ -45,7 +45,7 @@ impl World {
         one.send(sender)?;
         let (mut is_sent, mut is_received) = (false, false);
         for _ in 0..PATIENCE {
-            // The acknowledgement leaves when another poll finds nothing.
+            // The acknowledgement is sent when another poll finds nothing.
             is_received |= other.poll()?.is_some();
             is_sent |= one.poll()?.is_some();
             if is_sent && is_received {
@@ -57,7 +57,7 @@ impl World {
         Err("nothing happened".into())
     }
 
-    /// Returns the nanoseconds of a message.
+    /// Returns the time per message in nanoseconds.
     fn block(&mut self) -> Result<f64> {
         let start = Instant::now();
         for _ in 0..BLOCK {
@@ -75,7 +75,7 @@ pub(crate) fn measure(table: &mut Table) -> Result<()> {
     let rounds = if table.is_full { 41 } else { 1 };
     for (count, limit) in counts {
         let mut many = World::new(*count)?;
-        // Each connection is used before it is measured.
+        // Each connection is used once before the measurement.
         for _ in 0..*count {
             many.message()?;
         }

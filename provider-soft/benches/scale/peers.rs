@@ -14,15 +14,15 @@ use crate::{Result, Table, median};
 
 const COUNTS: [usize; 4] = [1, 10, 100, 1000];
 
-/// The round trips measured in a row.
+/// The number of round trips measured in a row.
 const BLOCK: usize = 2000;
 
-/// A device with connections to the devices of another process.
+/// A device with a connection to each device of another process.
 struct World {
     side: Side,
     qps: Vec<Qp<Rts, Soft>>,
     process: Peer,
-    /// Descriptors, and bytes of private memory, for each peer.
+    /// The number of descriptors, and of bytes of private memory, per peer.
     idle: [f64; 2],
 }
 
@@ -35,7 +35,8 @@ impl World {
         let before = usage()?;
         let ends = qps.into_iter().zip(theirs);
         let mut qps = ends.map(|(qp, its)| connect_to(&side, qp, &its)).collect::<Result<Vec<_>>>()?;
-        // The peers connect afterwards, so that no two devices connect to each other at a time.
+        // The peers connect afterwards, so that no two devices connect to each other at the same
+        // time.
         process.exchange("connected")?;
         let after = usage()?;
         process.exchange("connected")?;
@@ -44,7 +45,7 @@ impl World {
         Ok(Self { side, qps, process, idle })
     }
 
-    /// Returns the nanoseconds of a round trip with the first peer.
+    /// Returns the time of a round trip with the first peer in nanoseconds.
     fn block(&mut self) -> Result<f64> {
         self.process.exchange("go")?;
         let qp = &mut self.qps[0];
@@ -79,7 +80,8 @@ pub(crate) fn measure(table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Runs the other process: a device for each peer. The first returns messages, a block at a time.
+/// Runs the other process: one device for each peer. The first device returns messages, a block at
+/// a time.
 pub(crate) fn serve(count: usize, is_shared: bool) -> Result<()> {
     let mut sides = (0..count).map(|_| Side::new(4, is_shared)).collect::<Result<Vec<_>>>()?;
     let qps = sides.iter().map(Side::create_qp).collect::<Result<Vec<_>>>()?;
@@ -101,7 +103,7 @@ pub(crate) fn serve(count: usize, is_shared: bool) -> Result<()> {
     }
 }
 
-/// Returns the addresses of queue pairs as a line.
+/// Formats the addresses of queue pairs as one line.
 fn addresses<'a>(qps: impl Iterator<Item = (&'a Side, &'a Qp<Reset, Soft>)>) -> String {
     let hex = |(side, qp): (&Side, &Qp<Reset, Soft>)| -> String {
         qp.endpoint(&side.port).to_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
@@ -119,7 +121,7 @@ fn parse(line: &str) -> Result<Vec<Endpoint>> {
     line.split_whitespace().map(endpoint).collect()
 }
 
-/// Returns the number of open descriptors and the bytes of private memory of this process.
+/// Returns this process's number of open descriptors and bytes of private memory.
 fn usage() -> Result<[f64; 2]> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).ok_or("no RssAnon")?;

@@ -1,4 +1,4 @@
-//! A peer requesting as much as it can.
+//! A peer that requests as much as it can.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ pub const ROUND_TRIPS: usize = 100;
 pub const TURN: u64 = (512 << 10) + PACKET;
 /// The maximum number of packets sent by a device in one turn.
 pub const TURN_PACKETS: u64 = 128;
-/// The largest packet.
+/// The maximum length of a packet in bytes.
 pub const PACKET: u64 = 4096 + 64;
-/// The largest window of a peer and of the kernel's send queue.
+/// The maximum window of a peer and of the kernel's send queue, in bytes.
 pub const WINDOW: u64 = 512 << 10;
 
 /// A peer without an engine: it sends requests and never reads the responses.
@@ -33,7 +33,7 @@ struct Hostile {
 
 impl Hostile {
     fn new(victim: Ipv4Addr, arena: &Arena) -> Self {
-        // An address unused by other tests: devices' addresses end in 1 to 254.
+        // An address unused by other tests: device addresses end in 1 to 254.
         let own = Ipv4Addr::new(127, 255, (std::process::id() % 200) as u8, 255);
         let socket = UdpSocket::bind((own, UDP_PORT)).expect("a free address");
         let flow = Flow { src: own.into(), dst: victim.into(), src_port: UDP_PORT, dst_port: UDP_PORT };
@@ -64,10 +64,10 @@ impl Hostile {
 /// the victim.
 #[derive(Debug)]
 pub struct Attack {
-    /// The bytes sent by the victim during each round trip and the duration of the trip.
+    /// For each round trip, the number of bytes sent by the victim, and the duration.
     pub waits: Vec<(u64, Duration)>,
-    /// The bytes sent by the victim during each round trip, at most a turn between two polls. The
-    /// program may have had no processor between them.
+    /// The bytes sent by the victim during each round trip, counting at most a turn between two
+    /// polls, because the program may have had no processor between them.
     pub seen: Vec<u64>,
     /// The duration of the attack.
     pub lasted: Duration,
@@ -75,7 +75,7 @@ pub struct Attack {
     pub innocent: Counters,
 }
 
-/// Attacks a device and makes [`ROUND_TRIPS`] with it.
+/// Attacks a device and makes [`ROUND_TRIPS`] round trips with it.
 pub fn attack() -> Attack {
     let shape = Shape { path_mtu: Mtu::MTU_4096, ..Shape::default() };
     let (victim, innocent) = (open(), open());
@@ -92,7 +92,7 @@ pub fn attack() -> Attack {
         })
         .collect();
     let attacked = Instant::now();
-    // Four each, as many as the depth allows: 64 GiB in all.
+    // Four requests on each queue pair, as many as the depth allows: 64 GiB in all.
     for nth in 0..4 {
         qps.iter().for_each(|qp| hostile.read(qp.qp_num(), nth));
     }

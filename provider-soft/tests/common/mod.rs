@@ -3,8 +3,8 @@
 //! # Safety
 //! The tests post raw requests, because the safe interface does not allow many of the tested cases.
 //! The requests name only memory of an [`Arena`], which is never freed, has no references and is
-//! accessed by atomic bytes. A test reads bytes after a packet that the device sent behind them.
-//! ThreadSanitizer does not see this order, so plain reads would be races to it.
+//! accessed by atomic bytes. A test reads bytes only after a packet that the device sent after
+//! them. ThreadSanitizer does not see this order, so it would report plain reads as races.
 #![allow(unsafe_code)]
 // Each test program uses only some of these items.
 #![allow(dead_code, unreachable_pub)]
@@ -30,7 +30,7 @@ use verbs::{
     SendWr, Sge, Wc, WcStatus,
 };
 
-/// A deadline far beyond the duration of any step on a busy machine.
+/// A time limit far beyond the duration of any step on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 pub const PORT: u8 = 1;
@@ -38,8 +38,7 @@ pub const QKEY: u32 = 0x1234;
 pub const REMOTE: AccessFlags =
     AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
 
-/// Opens a new device, whose packets travel through memory if the program's `SHARED_MEMORY` says
-/// so.
+/// Opens a new device. Its packets travel through memory if the program's `SHARED_MEMORY` is true.
 pub fn open() -> Context<Soft> {
     let device = SoftDevice::builder().shared_memory(crate::SHARED_MEMORY).auto().unwrap();
     Context::from_raw(Soft::open(&device).unwrap())
@@ -122,14 +121,14 @@ impl End<Reset> {
     }
 }
 
-/// The other end of a connection: its number and its first packet sequence number.
+/// The other end of a connection: its queue pair number and first packet sequence number.
 #[derive(Clone, Copy, Debug)]
 pub struct Remote {
     pub qp_num: u32,
     pub psn: u32,
 }
 
-/// The peer of datagram queue pairs, which are not connected.
+/// The peer given for datagram queue pairs, which are not connected.
 pub const NO_PEER: Remote = Remote { qp_num: 0, psn: 0 };
 
 impl Remote {
@@ -203,14 +202,14 @@ impl Arena {
 
     pub fn read(&self, range: Range<usize>) -> Vec<u8> {
         assert!(range.end <= self.len && range.start <= range.end);
-        // SAFETY: within the arena.
+        // SAFETY: the byte is within the arena.
         range.map(|at| unsafe { AtomicU8::from_ptr(self.base.add(at).as_ptr()) }.load(Relaxed)).collect()
     }
 
     pub fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.len);
         for (i, byte) in bytes.iter().enumerate() {
-            // SAFETY: within the arena.
+            // SAFETY: the byte is within the arena.
             unsafe { AtomicU8::from_ptr(self.base.add(at + i).as_ptr()) }.store(*byte, Relaxed);
         }
     }
@@ -287,7 +286,7 @@ pub fn wait_for_child(child: Pid) -> WaitStatus {
             return status;
         }
         if Instant::now() > deadline {
-            // Fails if the child has ended just now.
+            // Fails if the child has just ended.
             let _ = kill(child, Signal::SIGKILL);
             let _ = waitpid(child, None);
             panic!("the child did not end within {PATIENCE:?}");
@@ -296,12 +295,12 @@ pub fn wait_for_child(child: Pid) -> WaitStatus {
     }
 }
 
-/// A process to be killed if a test fails.
+/// A process that is killed if a test fails.
 #[derive(Debug)]
 pub struct Process(pub Child);
 
 impl Process {
-    /// Waits until it ends.
+    /// Waits until the process ends.
     pub fn finish(mut self) -> ExitStatus {
         let mut ended = None;
         eventually("the process ends", || {
@@ -314,7 +313,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail if the process has been waited for.
+        // Both fail if the process has already been waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

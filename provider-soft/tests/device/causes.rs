@@ -1,4 +1,4 @@
-//! Values rejected by a soft device: each with a cause, the same as on a device of the kernel.
+//! Values rejected by a soft device, each with the same cause as on a kernel device.
 //!
 //! # Safety
 //! See [`common`].

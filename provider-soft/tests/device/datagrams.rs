@@ -1,4 +1,4 @@
-//! Datagrams too long to send, datagrams too long for their receive, and the counters of dropped
+//! Datagrams too long to send, datagrams too long for the receive, and the counters of dropped
 //! datagrams.
 
 use crate::common::*;
@@ -50,7 +50,7 @@ fn a_receive_that_is_too_short_for_a_datagram_does_not_block_the_queue() {
     let (from, into) = (Arena::new(&a.pd, 100), Arena::new(&b.pd, 200));
     let ah = a.pd.create_ah(&path(gid(&b.context))).unwrap();
     let to = UdAddr { av: ah.av(), remote_qpn: b.qp.qp_num(), remote_qkey: QKEY };
-    // The usual mistake: room for the payload, but not for the 40 bytes before it.
+    // The usual mistake: enough space for the payload, but not for the 40 bytes before it.
     recv(&mut b.qp, 1, &[into.sge(0..100)]);
     recv(&mut b.qp, 2, &[into.sge(0..140)]);
     for wr_id in [1, 2] {
@@ -68,7 +68,7 @@ fn counters_tell_why_datagrams_were_dropped() {
     let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 48));
     let ah = a.pd.create_ah(&path(gid(&b.context))).unwrap();
     let to = UdAddr { av: ah.av(), remote_qpn: b.qp.qp_num(), remote_qkey: QKEY };
-    // The upper 8 bits select the process of an address.
+    // The upper 8 bits select the process at an address.
     let unknown = UdAddr { remote_qpn: b.qp.qp_num() ^ 0x8000, ..to };
     let wrong_key = UdAddr { remote_qkey: QKEY + 1, ..to };
     for (wr_id, to) in [(1, to), (2, wrong_key), (3, wrong_key), (4, unknown)] {

@@ -1,4 +1,4 @@
-//! Device memory: allocation, copies, its regions, and its end.
+//! Device memory: allocation, copies, registration and release.
 //!
 //! # Safety
 //! See [`common`]. Besides arenas, elements name regions of device memory, which live as long as

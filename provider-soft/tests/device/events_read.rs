@@ -1,5 +1,5 @@
-//! Destroying an object returns the number of its events read by the program, through the contract:
-//! each read event counts, and no other.
+//! Destroying an object returns the number of its events that the program has read, through the
+//! contract: every event that was read counts, and no other.
 //!
 //! # Safety
 //! Work requests are posted raw and name no memory.
@@ -23,21 +23,21 @@ use verbs_core::types::{
     SrqType, TmCap, Wc,
 };
 
-/// The time limit of a step, far longer than any takes on a busy machine.
+/// The time limit of a step, far longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PORT: u8 = 1;
-/// The bytes of an event in a completion channel.
+/// The length of an event in a completion channel, in bytes.
 const COMP_EVENT: usize = 8;
-/// The bytes of an asynchronous event.
+/// The length of an asynchronous event in bytes.
 const ASYNC_EVENT: usize = 16;
 
-// The user handles, which name the objects in events. Objects of different kinds may share one.
+// User handles, which name the objects in events. Objects of different kinds may share a handle.
 const CQ: u64 = 0x1234_5678_9abc;
 const SRQ: u64 = CQ;
 const SENDER: u64 = CQ;
 const RECEIVER: u64 = CQ + 1;
 
-/// Two connected queue pairs and their dependencies; the receiver's receives are in a shared queue.
+/// Two connected queue pairs and their dependencies; the receiver has a shared receive queue.
 struct Objects<P: Provider> {
     pd: P::Pd,
     cq: P::Cq,
@@ -72,9 +72,9 @@ impl<P: Provider> Objects<P> {
         Self { pd, cq, srq, sender, receiver }
     }
 
-    /// Sends a message, consuming a receive.
+    /// Sends a message, which consumes a receive.
     fn send(&mut self) {
-        // SAFETY: they name no memory.
+        // SAFETY: the requests name no memory.
         unsafe {
             self.srq.queue.post_recv(&[RecvWr { wr_id: 0, sge: &[] }]).unwrap();
             let wr = SendWr { wr_id: 1, op: SendOp::Send, sge: &[], flags: SendFlags::SIGNALED };
@@ -120,7 +120,7 @@ impl<P: Provider> Objects<P> {
     }
 }
 
-/// The events of each object.
+/// The number of events of each object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     sender: EventsRead,
@@ -271,13 +271,13 @@ fn the_event_of_an_overrun_is_counted<P: Provider>(context: &P::Context) {
     let events = context.device().async_fd().unwrap();
     for is_read in [false, true] {
         let mut objects = Objects::<P>::new(context, 1, None);
-        // Two completions each.
+        // The message adds two completions to the queue.
         objects.send();
         let start = Instant::now();
         let mut bytes = [0; 1024];
         let cq_err = AsyncEventType::CQ_ERR.0.to_ne_bytes();
         loop {
-            // Makes the device progress without taking a completion out.
+            // Makes the device progress without removing a completion.
             let _ = objects.cq.poll(&mut []);
             objects.cq.req_notify(false).unwrap();
             let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
@@ -307,7 +307,7 @@ fn a_thread_that_reads_meanwhile_gets_as_many_events_as_are_counted<P: Provider>
             let reader = scope.spawn(|| {
                 let mut count = 0;
                 loop {
-                    // Checked first, so events read after the end are counted.
+                    // Checked first, so events read after the end are still counted.
                     let ends = is_gone.load(Ordering::Acquire);
                     while read::<COMP_EVENT>(channel).is_some() {
                         count += 1;

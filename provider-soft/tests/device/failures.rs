@@ -19,7 +19,7 @@ fn an_address_without_a_device_is_a_retry_error_and_flushes_the_rest() {
     let shape = Shape { rts: QUICK, ..Shape::default() };
     let context = open();
     let unused = {
-        // An address that was free a moment ago.
+        // The address was free a moment ago.
         let gone = open();
         gid(&gone)
     };
@@ -107,15 +107,15 @@ fn a_message_that_does_not_fit_fails_on_both_sides() {
 #[test]
 fn a_peer_that_is_destroyed_with_traffic_in_flight_is_a_retry_error() {
     const UNMATCHED: u64 = 4;
-    // 7: the requester retries a request without a receive until the peer is gone.
+    // With 7, the requester retries a request without a receive until the peer is gone.
     let rts = RtsAttr { max_rd_atomic: 4, rnr_retry: 7, ..QUICK };
     let (mut a, b) = pair(&Shape { rts, ..Shape::default() });
     let (local, remote) = (Arena::new(&a.pd, 1 << 16), Arena::new(&b.pd, 1 << 16));
     let write = SendOp::RdmaWrite { remote_addr: remote.addr(), rkey: remote.rkey() };
     for n in 0..8 {
-        // The peer cannot acknowledge this send or a later one, because it has posted no receive.
-        // Requests are therefore in flight when the peer is destroyed, however long this thread
-        // waits for a processor before.
+        // The peer cannot acknowledge this send or a later request, because it has posted no
+        // receive. Requests are therefore in flight when the peer is destroyed, even if this thread
+        // first waits long for a processor.
         let op = if n == UNMATCHED { SendOp::Send } else { write };
         send(&mut a.qp, n, op, &[local.sge(0..1 << 16)]);
     }
@@ -130,8 +130,9 @@ fn a_peer_that_is_destroyed_with_traffic_in_flight_is_a_retry_error() {
 
 #[test]
 fn a_peer_that_is_destroyed_right_after_its_last_receive_has_acknowledged_it() {
-    // Far longer than a busy machine keeps either thread from a processor: a sender giving up
-    // before its peer ran would prove nothing. Without the acknowledgement it still gives up.
+    // Much longer than either thread waits for a processor on a busy machine: a sender that gives
+    // up before its peer has run would prove nothing. Without the acknowledgement it still gives
+    // up.
     let rts = RtsAttr { timeout: 16, retry_cnt: 2, ..RtsAttr::default() };
     let shape = Shape { rts, ..Shape::default() };
     let (a_context, b_context) = (open(), open());
@@ -139,7 +140,7 @@ fn a_peer_that_is_destroyed_right_after_its_last_receive_has_acknowledged_it() {
         let (mut a, mut b) = pair_on(&a_context, &b_context, &shape);
         let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
         recv(&mut b.qp, n, &[into.sge(0..8)]);
-        // Until the worker leaves packets to the poller.
+        // Polls until the worker leaves packets to the poller.
         let polling = Instant::now();
         while polling.elapsed() < Duration::from_millis(5) {
             assert!(b.cq.poll().next().is_none());
@@ -164,7 +165,7 @@ fn a_queue_pair_is_destroyed_or_reset_with_traffic_in_flight_and_is_forgotten() 
     }
     let qp = a.qp.to_reset().unwrap();
     b.qp.close().unwrap();
-    // Earlier completions may still be in the queue; none is added.
+    // Earlier completions may still be in the queue; no completion is added.
     let before = a.cq.poll_into(&mut [verbs::Wc::default(); 64]);
     assert!(before <= 8);
     assert_eq!(a.cq.poll_into(&mut [verbs::Wc::default(); 64]), 0);
@@ -268,13 +269,13 @@ fn a_completion_queue_that_overflows_raises_an_event_and_breaks_its_queue_pair()
     let (mut a, mut b) = pair(&Shape { cqe: 4, cap, ..Shape::default() });
     let events = b.context.async_events().unwrap();
     let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
-    // Many more than fit: flushed requests do not fit either, but raise no further events.
+    // Many more receives than fit: flushed requests do not fit either, but raise no further events.
     for n in 0..32 {
         recv(&mut b.qp, n, &[into.sge(0..8)]);
     }
     for n in 0..5 {
         send(&mut a.qp, n, SendOp::Send, &[from.sge(0..8)]);
-        // The fifth may end either way. The overflowing queue is b's, which no thread polls.
+        // The fifth send may end either way. The overflowing queue is b's, which no thread polls.
         wait(&mut a.cq, 1);
     }
     let mut seen = Vec::new();

@@ -2,7 +2,7 @@
 //! because linking one program per subject would take longer than all tests.
 //!
 //! Tests that count in their process (`lifetime`, `loss`), limit it (`memory`), fork it (`exit`,
-//! `parts`) or measure waiting in it (`stalls`, `slow_link`) are separate programs.
+//! `parts`) or measure waiting times in it (`stalls`, `slow_link`) are separate programs.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -14,7 +14,7 @@ fn datagram_end() -> End {
     End::new(&context, &shape).connect(&shape, gid(&context), NO_PEER)
 }
 
-/// Sends a datagram of 8 bytes with immediate data to a queue pair number at an address.
+/// Sends an 8-byte datagram with immediate data to a queue pair number at an address.
 fn send_to(from: &mut End, dgid: Gid, remote_qpn: u32, imm_data: u32) {
     let (arena, ah) = (Arena::new(&from.pd, 8), from.pd.create_ah(&path(dgid)).unwrap());
     let to = UdAddr { av: ah.av(), remote_qpn, remote_qkey: QKEY };
@@ -83,7 +83,7 @@ fn a_queue_pair_that_left_or_ended_receives_nothing_of_the_group() {
     recv(&mut b.qp, 1, &[arena.sge(0..48)]);
     send_to(&mut a, group, UdAddr::MULTICAST_QPN, 1);
     wait_ok(&mut b.cq, 1);
-    // Its device has left the group: any datagram to the group would arrive before this one.
+    // Its device has left the group: a datagram to the group would arrive before this datagram.
     send_to(&mut a, gid(&leaves.context), leaves.qp.qp_num(), 2);
     assert_eq!(wait_ok(&mut leaves.cq, 9).imm_data, 2);
     // The membership ends with its only member, so only the other device's group is left.

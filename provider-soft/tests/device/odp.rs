@@ -1,8 +1,8 @@
 //! On-demand paged regions, whose memory is missing, appears, disappears and reappears.
 //!
 //! # Safety
-//! See [`common`]. Besides arenas, elements and peers name mappings created and unmapped by the
-//! tests. No reference to them exists; the tests access them while no request names them.
+//! See [`common`]. Besides arenas, elements and peers name mappings that the tests create and
+//! unmap. No reference to them exists; the tests access them only while no request names them.
 #![allow(unsafe_code)]
 
 use core::num::NonZeroUsize;
@@ -23,7 +23,7 @@ const PAGE: usize = 4096;
 const LEN: usize = 4 * PAGE;
 const RW: ProtFlags = ProtFlags::PROT_READ.union(ProtFlags::PROT_WRITE);
 
-/// Four pages of addresses, whose memory appears and disappears.
+/// Four pages of address space, whose memory appears and disappears.
 struct Pages(NonNull<u8>);
 
 impl Pages {
@@ -42,8 +42,8 @@ impl Pages {
         unsafe { pd.reg_mr(self.0.as_ptr(), LEN, access) }.unwrap()
     }
 
-    /// Removes the pages from this one on. Their addresses stay reserved; otherwise other threads
-    /// would get them.
+    /// Removes the pages from `page` on. Their addresses stay reserved, so that other threads do
+    /// not get them.
     fn unmap(&self, page: usize) {
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED | MapFlags::MAP_NORESERVE;
         let (addr, len) = (NonZeroUsize::new(self.addr() + page * PAGE), LEN - page * PAGE);
@@ -51,7 +51,7 @@ impl Pages {
         unsafe { mmap_anonymous(addr, size(len), ProtFlags::PROT_NONE, flags) }.unwrap();
     }
 
-    /// Maps all pages again, as zeros.
+    /// Maps all pages again, filled with zeros.
     fn map(&self) {
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED;
         // SAFETY: replaces pages of this test; no reference to them exists.
@@ -71,7 +71,8 @@ impl Pages {
 
     fn read(&self, at: usize, len: usize) -> Vec<u8> {
         assert!(at + len <= LEN);
-        // Atomic, because the peer's device has written the bytes: only its messages order that.
+        // Atomic, because the peer's device has written the bytes: only its messages order the
+        // accesses.
         // SAFETY: mapped now, and written by atomic accesses alone.
         let byte = |at| unsafe { AtomicU8::from_ptr(self.0.add(at).as_ptr()) }.load(Ordering::Relaxed);
         (at..at + len).map(byte).collect()

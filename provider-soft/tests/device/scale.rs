@@ -8,7 +8,7 @@ use crate::common::{Arena, Remote, Shape, connect, gid, open, recv, send, wait};
 
 const MANY: usize = 10_000;
 
-/// The messages under way at a time.
+/// The maximum number of messages in flight.
 const BATCH: usize = 50;
 
 #[test]

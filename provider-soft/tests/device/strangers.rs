@@ -1,4 +1,4 @@
-//! Strangers' packets accepted by a device, and numbers that strangers can predict.
+//! Packets from strangers that a device accepts, and numbers that strangers could predict.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr, UdpSocket};
@@ -17,7 +17,7 @@ fn address(context: &Context<Soft>) -> IpAddr {
     Ipv6Addr::from(gid(context).0).to_canonical()
 }
 
-/// Sends a queue pair a message of 8 bytes of 0xee, from the peer's address but not from the peer's
+/// Sends an 8-byte message of 0xee to a queue pair, from the peer's address but not from the peer's
 /// UDP port.
 fn forge(from: IpAddr, to: IpAddr, remote: Remote) {
     let socket = UdpSocket::bind((from, 0)).unwrap();
@@ -46,7 +46,7 @@ fn a_forged_message_from_another_port_is_accepted_unless_ports_are_strict() {
         wait_ok(&mut a.cq, 0);
         wait_ok(&mut b.cq, 10);
         assert_eq!(victim.raw().counters().unexpected_port, 0);
-        // The attacker has both numbers of the connection.
+        // The attacker knows both numbers of the connection.
         let remote = Remote { qp_num: a.qp.qp_num(), psn: b.qp.psn() + 1 };
         forge(address(&peer), address(&victim), remote);
         if !strict {
@@ -75,7 +75,7 @@ fn queue_pairs_of_a_full_device_have_different_numbers_and_are_all_reachable() {
     let cap = QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
     let init = verbs::QpInit { cap, ..verbs::QpInit::new(verbs::QpType::RC, &cq) };
     let max = context.query_device().unwrap().max_qp as usize;
-    // Two more are created at the end, with queues for traffic.
+    // Two more queue pairs are created at the end, with queues for traffic.
     let others: Vec<_> = (2..max).map(|_| pd.create_qp(&init).unwrap()).collect();
     let (mut a, mut b) = pair_on(&context, &context, &Shape::default());
     assert!(pd.create_qp(&init).is_err(), "one more than max_qp");
@@ -105,14 +105,14 @@ fn numbers_of_a_device_do_not_follow_from_each_other() {
     let psns: Vec<u32> = ends.iter().map(|end| end.qp.psn()).collect();
     let variants: Vec<u32> = keys.iter().map(|key| key & 0xff).collect();
     let follows = variants.windows(2).filter(|two| two[1].wrapping_sub(two[0]) & 0xff == 1).count();
-    // On average, 0.25 of the 63 steps of 8 bits are 1, and 57 of the 64 values differ.
+    // On average, 0.25 of the 63 steps of 8-bit values are 1; 57 of the 64 values differ.
     assert!(follows < 10 && variants.iter().collect::<BTreeSet<_>>().len() > 40, "{variants:x?}");
     // The upper 8 bits of a queue pair number belong to the process (decision 0042).
     let places = keys.iter().map(|key| key >> 8).collect();
     for (numbers, drawn) in [(qpns, 0xffff), (psns, 0xff_ffff), (places, 0xff_ffff)] {
         let steps: BTreeSet<u32> =
             numbers.windows(2).map(|two| two[1].wrapping_sub(two[0]) & 0xff_ffff).collect();
-        // Two of 63 steps of 24 bits are equal with a probability of 1 in 8,600.
+        // Two of 63 steps of 24-bit values are equal with a probability of 1 in 8,600.
         assert!(steps.len() >= MADE - 3, "{numbers:x?}");
         let (or, and) = numbers.iter().fold((0, u32::MAX), |(or, and), n| (or | n, and & n));
         assert_eq!((or & drawn, and & drawn), (drawn, 0), "a bit that never changes");

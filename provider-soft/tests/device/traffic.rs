@@ -1,4 +1,4 @@
-//! Every operation of every service, between two devices of one process and within one.
+//! Every operation of every service, between two devices of one process and on one device.
 
 use crate::common::{
     Arena, End, NO_PEER, PATIENCE, QKEY, Shape, eventually, gid, open, pair, pair_on, path, pattern,
@@ -103,7 +103,7 @@ fn inline_data_arrives_as_it_was_when_it_was_posted() {
         let (listed, mut lent) = (pattern(1, 39), pattern(2, 39));
         let sent = [listed.clone(), lent.clone()];
         from.write(0, &listed);
-        // While the queue is drained nothing leaves, so a device that does not copy would send the
+        // Nothing is sent while the queue is drained, so a device that does not copy would send the
         // later bytes.
         let mut qp = qp.modify_to::<Sqd>(&QpAttr::default(), QpAttrMask::empty()).unwrap();
         let flags = SendFlags::SIGNALED | SendFlags::INLINE;
@@ -201,7 +201,7 @@ fn many_messages_go_round_the_rings_in_order() {
                 recv(&mut b.qp, posted as u64, &[into.sge(posted * 8..posted * 8 + 8)]);
                 (posted, ready) = (posted + 1, ready + 1);
             }
-            // UC loses a message that finds no receive.
+            // UC loses a message that arrives without a posted receive.
             while sent < COUNT && under_way < 7 && sent < posted {
                 send(&mut a.qp, sent as u64, SendOp::Send, &[from.sge(sent * 8..sent * 8 + 8)]);
                 (sent, under_way) = (sent + 1, under_way + 1);

@@ -1,5 +1,5 @@
-//! The file of an XRC domain after the program has closed and deleted it, and the handles of one
-//! domain.
+//! The file of an XRC domain after the program has closed and deleted it, and several handles to
+//! one domain.
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use verbs::{Errno, XrcdInit};
 use verbs_core::provider::{ContextOps as _, Destroy as _, NamedProvider as _, SrqParents};
 use verbs_core::types::{CqInitAttr, SrqInitAttr, SrqType, TmCap};
 
-/// Returns whether a descriptor of this process names the inode.
+/// Returns whether a descriptor of this process refers to the inode.
 fn is_open(inode: (u64, u64)) -> bool {
     let descriptors = fs::read_dir("/proc/self/fd").unwrap();
     descriptors

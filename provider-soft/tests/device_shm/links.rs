@@ -1,4 +1,4 @@
-//! Which packets travel through memory, and what ends that.
+//! Which packets travel through memory, and which events end that.
 
 use provider_soft::{CheckedMemory, Counters, Soft, SoftDevice};
 use verbs::{AccessFlags, Context, Dm, DmAttr, Mr, Mtu, NamedProvider, QpType, RtsAttr, SendOp, UdAddr};
@@ -38,7 +38,8 @@ fn packets_of_connected_queue_pairs_travel_through_memory_from_the_first_on() {
         for context in [&a.context, &b.context] {
             let counters = counters(context);
             assert_eq!((counters.sent, counters.received), (0, 0), "{qp_type:?} {counters:?}");
-            // A message is one packet although the path MTU is 1024 bytes. Others acknowledge.
+            // A message is one packet although the path MTU is 1024 bytes. The other packets
+            // acknowledge.
             let most = if qp_type == QpType::RC { 100 } else { 50 };
             assert!((50..=most).contains(&counters.shm_sent), "{counters:?}");
             assert!((50..=most).contains(&counters.shm_received), "{counters:?}");
@@ -48,12 +49,13 @@ fn packets_of_connected_queue_pairs_travel_through_memory_from_the_first_on() {
     }
 }
 
-/// Sizes around multiples of the longest packet, by all operations that need several packets.
+/// Tests sizes around multiples of the longest packet with all operations that need several
+/// packets.
 #[test]
 fn long_messages_are_packets_of_16_kib_whatever_the_path_mtu() {
     const LONG: usize = 16 << 10;
     for path_mtu in [Mtu::MTU_256, Mtu::MTU_4096] {
-        // No timer: a packet that is sent again would be counted twice.
+        // No timeout: a packet that is sent again would be counted twice.
         let rts = RtsAttr { timeout: 0, ..Shape::default().rts };
         let (mut a, mut b) = pair(&Shape { path_mtu, rts, ..Shape::default() });
         let (from, into) = (Arena::new(&a.pd, 4 * LONG), Arena::new(&b.pd, 4 * LONG));

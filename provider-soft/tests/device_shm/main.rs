@@ -1,4 +1,4 @@
-//! The tests of `device` with packets through memory instead of UDP, except those that inject or
+//! The tests of `device` with packets through memory instead of UDP, except tests that inject or
 //! count packets of the socket.
 #![allow(missing_docs)]
 

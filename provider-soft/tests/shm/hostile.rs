@@ -1,4 +1,4 @@
-//! A process of the same user that performs the rendezvous of `shm::peers` by hand, and wrongly.
+//! A process of the same user that performs the rendezvous of `shm::peers` by hand, incorrectly.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -21,7 +21,7 @@ use nix::unistd::geteuid;
 use crate::common::PATIENCE;
 use crate::peer::Peer;
 
-/// Connections that the device closes as soon as it has read their message.
+/// Invalid messages: the device closes the connection as soon as it has read one.
 pub(crate) const MALFORMED: [&str; 13] = [
     "empty message",
     "short message",
@@ -38,7 +38,7 @@ pub(crate) const MALFORMED: [&str; 13] = [
     "swapped files",
 ];
 
-/// Connections that the device closes as soon as it has looked at their ring.
+/// Invalid rings: the device closes the connection as soon as it has looked at one.
 pub(crate) const INVALID_RINGS: [&str; 6] = [
     "invalid header",
     "short record",
@@ -53,7 +53,7 @@ pub(crate) const INVALID_RINGS: [&str; 6] = [
 pub(crate) struct Hostile(Peer);
 
 impl Hostile {
-    /// Starts it and waits until it has sent its messages.
+    /// Starts the process and waits until it has sent its messages.
     pub(crate) fn start(what: &str, name: &str, count: u32) -> Self {
         let mut process = Peer::start_as(&["hostile", what, name, &count.to_string()], |_| {});
         process.execute("connect");
@@ -80,7 +80,7 @@ pub(crate) fn run() -> ExitCode {
             for connection in &connections {
                 let timeout = TimeVal::seconds(PATIENCE.as_secs().cast_signed());
                 setsockopt(connection, ReceiveTimeout, &timeout).unwrap();
-                // Replies and doorbells may come before the end.
+                // Replies and doorbells may arrive before the end.
                 while !matches!(
                     recv(connection.as_raw_fd(), &mut [0; 64], MsgFlags::empty()),
                     Ok(0) | Err(nix::Error::ECONNRESET)
@@ -96,7 +96,7 @@ fn stream() -> OwnedFd {
     socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap()
 }
 
-/// Connects, and sends a message.
+/// Connects and sends a message.
 fn attack(what: &str, name: &str, number: u32) -> OwnedFd {
     let socket = stream();
     connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap()).unwrap();
@@ -140,7 +140,7 @@ fn attack(what: &str, name: &str, number: u32) -> OwnedFd {
     let rights = if fds.is_empty() { &[][..] } else { &rights[..] };
     let bytes = [IoSlice::new(&bytes)];
     match sendmsg::<()>(socket.as_raw_fd(), &bytes, rights, MsgFlags::MSG_NOSIGNAL, None) {
-        // A device without free descriptors closes the connection before.
+        // A device without free descriptors closes the connection before this.
         Ok(_) | Err(nix::Error::EPIPE | nix::Error::ECONNRESET) => {}
         Err(error) => panic!("{error}"),
     }
@@ -151,19 +151,19 @@ fn null() -> OwnedFd {
     File::open("/dev/null").unwrap().into()
 }
 
-/// Returns a correct ring with headers of records, which are 64 bytes apart.
+/// Returns a valid ring whose record headers are 64 bytes apart.
 fn ring(headers: &[u64]) -> OwnedFd {
     let words: Vec<_> = headers.iter().enumerate().map(|(n, header)| (4096 + n * 64, *header)).collect();
     let pages = if headers.len() * 64 < WINDOW { WINDOW } else { RING };
     file(RING, pages, RING_MAGIC, &words, SEALS)
 }
 
-/// Returns a correct page of a device that sleeps.
+/// Returns a valid page of a sleeping device.
 fn page() -> OwnedFd {
     file(PAGE, PAGE, PAGE_MAGIC, &[(128, 1)], SEALS)
 }
 
-/// Creates a file with pages for its first bytes.
+/// Creates a file of `len` bytes and allocates its first `pages` bytes.
 fn file(len: usize, pages: usize, magic: [u8; 8], words: &[(usize, u64)], seals: SealFlag) -> OwnedFd {
     let file = memfd_create("hostile", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
     let file = File::from(file);
