@@ -255,7 +255,7 @@ impl Folder {
     /// Writes the files of the parent device, which would be the network card.
     fn write_parent(&self) -> io::Result<()> {
         let cpus = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-        self.file("numa_node", -1)?;
+        self.file("numa_node", numa_node())?;
         self.file("local_cpulist", cpus.trim())?;
         self.file("local_cpus", cpu_mask(&cpus))?;
         for (name, id) in
@@ -366,6 +366,13 @@ fn free_number(sys: &Path) -> u32 {
 fn groups<const LEN: usize>(bytes: [u8; LEN]) -> String {
     let groups = bytes.chunks(2).map(|pair| pair.iter().map(|byte| format!("{byte:02x}")).collect());
     groups.collect::<Vec<String>>().join(":")
+}
+
+/// Returns the machine's only memory node, or -1 if it has several or does not list them. UCCL
+/// ends at -1.
+fn numa_node() -> i32 {
+    let online = fs::read_to_string("/sys/devices/system/node/online");
+    if online.is_ok_and(|nodes| nodes.trim() == "0") { 0 } else { -1 }
 }
 
 /// Converts a list of processors, such as `0-3,8`, to a mask in groups of 32 bits.
