@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     let only = std::env::args().nth(1).filter(|name| !name.starts_with('-'));
-    let cases: [(&str, fn()); 25] = [
+    let cases: &[(&str, fn())] = &[
         ("requests_to_a_killed_peer_end_and_its_successor_is_met_again", killed),
         ("a_device_that_was_about_to_be_met_by_a_killed_peer_is_met_by_its_successor", killed_meeting),
         ("a_stopped_peer_delays_packets_to_others_only_for_a_moment", stopped),
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         ("two_processes_of_one_address_that_meet_have_one_link", || crossing(true)),
     ];
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for (name, case) in cases {
+    for &(name, case) in cases {
         if only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
             continue;
         }
