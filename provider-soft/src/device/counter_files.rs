@@ -1,8 +1,8 @@
-//! [`CounterFiles`]: the counters of a device as files, as sysfs has them.
+//! [`CounterFiles`]: a device's counters as files, in the format of sysfs.
 //!
-//! While packets arrive or leave, the worker writes them once a second. It writes the rest when the
-//! device ends, and an exiting process does so too ([`exit`]), because a program may take less than
-//! a second.
+//! While packets arrive or leave, the worker writes the files once a second. It writes the
+//! remaining counts when the device ends. An exiting process does so too ([`exit`]), because a
+//! program may take less than a second.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
@@ -20,28 +20,28 @@ pub(crate) struct CounterFiles {
     files: Vec<(PathBuf, Value)>,
     written: Counters,
     at: Time,
-    /// Whether other processes add their packets as well.
+    /// Whether other processes add their packets to the same files.
     is_shared: bool,
 }
 
-/// The nanoseconds after which changed counters are written again.
+/// The minimum time between writes of changed counters, in nanoseconds.
 pub(crate) const INTERVAL: u64 = 1_000_000_000;
 
 impl CounterFiles {
-    /// Creates the files of a new device: the files of every port, and the files of the device's
-    /// kind.
+    /// Creates the files of a new device: the standard files of every port, and the files specific
+    /// to soft devices.
     pub(crate) fn create(port: &Path, kind: &Path) -> io::Result<Self> {
         for (folder, counters) in [(port, PORT), (kind, KIND)] {
             for (name, _) in counters {
                 create(&folder.join(name), 0)?;
             }
         }
-        // In milliseconds.
+        // The content is in milliseconds.
         create(&kind.join("lifespan"), INTERVAL / 1_000_000)?;
         Ok(Self { is_shared: false, ..Self::shared(port, kind) })
     }
 
-    /// Uses the files of a device that several processes have. Each adds its packets.
+    /// Uses the files of a device shared by several processes. Each process adds its packets.
     pub(crate) fn shared(port: &Path, kind: &Path) -> Self {
         let named = |folder: &Path, &(name, value): &Named| (folder.join(name), value);
         let files =
@@ -60,14 +60,14 @@ impl CounterFiles {
         if now < due {
             return Some(due);
         }
-        // A process that writes them may be stopped, for example in a debugger.
+        // A process that holds the lock may be stopped, for example in a debugger.
         let is_written = self.write(&counters);
         self.at = now;
         (!is_written).then_some(Time(now.0 + INTERVAL))
     }
 
-    /// Writes counters that have changed, for the last time, to files that outlive the process.
-    /// Returns `false` while another process has the lock. Allocates nothing.
+    /// Writes changed counters for the last time, to files that outlive the process. Returns
+    /// `false` while another process has the lock. Allocates nothing.
     pub(crate) fn finish(&mut self, counters: &Counters) -> bool {
         !self.is_shared || *counters == self.written || self.write(counters)
     }
@@ -77,7 +77,7 @@ impl CounterFiles {
         let lock = self.is_shared.then(|| lock(&self.files[0].0));
         match lock {
             Some(Ok(None)) => return false,
-            // This user may not write them.
+            // This user may not write the files.
             Some(Err(_)) => {}
             None | Some(Ok(Some(_))) => {
                 for (path, value) in &self.files {
@@ -101,7 +101,7 @@ fn create(path: &Path, number: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a number, which has at least as many digits as the one before. The file is never empty.
+/// Writes a number with at least as many digits as the previous one. The file is never empty.
 fn write(path: &Path, number: u64) -> io::Result<()> {
     write_at_start(&OpenOptions::new().write(true).open(path)?, number)
 }
@@ -114,7 +114,7 @@ fn write_at_start(file: &File, number: u64) -> io::Result<()> {
     file.write_all_at(&text[..len], 0)
 }
 
-/// Locks the files of several processes. Returns `None` while another process has the lock.
+/// Locks files shared by several processes. Returns `None` while another process has the lock.
 fn lock(first: &Path) -> io::Result<Option<File>> {
     let file = OpenOptions::new().write(true).open(first)?;
     match file.try_lock() {
@@ -133,15 +133,15 @@ fn add(path: &Path, more: u64) -> io::Result<()> {
     write_at_start(&file, u64::wrapping_add(number.ok_or(ErrorKind::InvalidData)?, more))
 }
 
-/// The length of the longest number, with the end of its line.
+/// The length of the longest number including the newline, in bytes.
 const DIGITS: usize = 21;
 
 type Named = (&'static str, Value);
 
-/// Returns the number in a counter's file.
+/// Returns the value for a counter file.
 type Value = fn(&Counters) -> u64;
 
-/// The counters of every port, whatever carries the packets. Lengths are in words of 4 bytes.
+/// The counters of every port, however the packets travel. Lengths are in 4-byte words.
 const PORT: &[Named] = &[
     ("port_xmit_data", |of| (of.sent_bytes + of.shm_sent_bytes) / 4),
     ("port_rcv_data", |of| (of.received_bytes + of.shm_received_bytes) / 4),
@@ -164,7 +164,7 @@ const PORT: &[Named] = &[
     ("VL15_dropped", |_| 0),
 ];
 
-/// The counters of soft devices.
+/// The counters specific to soft devices.
 const KIND: &[Named] = &[
     ("sent_pkts", |of| of.sent),
     ("rcvd_pkts", |of| of.received),

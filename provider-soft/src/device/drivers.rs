@@ -6,10 +6,10 @@ use roce::engine::Time;
 use crate::device::device_core::{Sleep, Taker};
 use crate::device::waiters::Waiters;
 
-/// The worker's view of the drivers.
+/// The worker's view of the drivers, which handle packets while they wait.
 #[derive(Debug)]
 pub(crate) struct Drivers {
-    /// The number of ended waits at the last look, and its time.
+    /// The number of ended waits at the last look; `since` is the time of that look.
     ended: u32,
     since: Time,
     tick: u64,
@@ -27,7 +27,7 @@ impl Drivers {
         waiters.is_driven || waiters.ended != self.ended
     }
 
-    /// Leaves packets to the drivers if there are any: changes a sleep of the worker.
+    /// Leaves packets to the drivers, if there are any, by changing the worker's sleep.
     pub(crate) fn leave_packets(&mut self, sleep: &mut Sleep, waiters: &Waiters, now: Time) {
         if self.is_ticking && now < self.since + self.tick {
             // Something else has woken the worker.
@@ -47,7 +47,7 @@ impl Drivers {
     }
 }
 
-/// The longest sleep of the worker, in nanoseconds, while waits of drivers come and go.
+/// The maximum sleep of the worker, in nanoseconds, while drivers start and end waits.
 pub(super) const TICK: u64 = 1_000_000;
 
 /// The first such sleep; each is twice as long as the previous one.
@@ -57,7 +57,7 @@ const FIRST_TICK: u64 = TICK / 5;
 mod tests {
     use super::*;
 
-    /// The worker's sleep, and whether it gets packets.
+    /// Returns the end of the worker's sleep, and whether it gets packets.
     fn sleep(drivers: &mut Drivers, waiters: &Waiters, now: u64) -> (Option<u64>, bool) {
         let mut sleep = Sleep { until: None, ..Sleep::AWAKE };
         drivers.leave_packets(&mut sleep, waiters, Time(now));

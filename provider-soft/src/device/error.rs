@@ -1,4 +1,4 @@
-//! Errors common to the objects: rejections by the engine and by checks, with the kernel's errno.
+//! Errors common to all objects: rejections by the engine and by checks, with the kernel's errnos.
 
 use roce::engine::Refused;
 use verbs_core::{Cause, Errno, Error, Result};
@@ -9,7 +9,7 @@ use crate::device::state::DeviceState;
 use crate::sync::ring::NoMemory;
 
 /// Destroys an object and returns the result of `destroy`. Does nothing in a forked child, because
-/// the object is the parent's.
+/// the object belongs to the parent.
 ///
 /// # Errors
 /// The engine's [error](refusal); notably `EBUSY` while another object uses it.
@@ -31,7 +31,7 @@ pub(crate) fn refusal(device: &DeviceState, verb: &'static str, refused: Refused
         Refused::NoMemory { bytes } => (Errno::NOMEM, Cause::Allocation { bytes }),
         Refused::NoNumbers => (Errno::IO, Cause::Unknown),
         Refused::Busy => (Errno::BUSY, Cause::Unknown),
-        // `NoSuchObject`, `Transition` and `Invalid`.
+        // Covers `NoSuchObject`, `Transition` and `Invalid`.
         _ => (Errno::INVAL, Cause::Unknown),
     };
     device.error(verb, errno).because(cause)
@@ -50,7 +50,7 @@ pub(crate) fn foreign(device: &DeviceState, verb: &'static str, what: &'static s
 /// Checks a port number.
 ///
 /// # Errors
-/// `EINVAL` with [`Cause::Limit`] for any port other than the only one.
+/// `EINVAL` with [`Cause::Limit`] unless it is the only port.
 pub(crate) fn check_port(device: &DeviceState, verb: &'static str, port_num: u8) -> Result<()> {
     let port = limits::PORT.into();
     within(device, verb, "port_num", port_num.into(), port, port)

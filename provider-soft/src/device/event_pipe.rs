@@ -4,10 +4,10 @@
 //! channels and asynchronous files. For asynchronous events it is one end of a stream socket; a
 //! completion channel is a socket [connected to itself](crate::objects::comp_channel). Writing
 //! never blocks and never raises a signal. Records that do not fit are kept in order and written
-//! when the worker finds room again: no event is lost while the process has memory. Once the
+//! when the worker finds space again: no event is lost while the process has memory. Once the
 //! program has closed its end, records are dropped. When an object is destroyed, its unread records
-//! are removed, as in the kernel: a program that finds its end readable reads an event without
-//! waiting.
+//! are removed, as in the kernel: if a program finds its end readable, reading an event does not
+//! block.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -37,14 +37,14 @@ struct Record {
 /// The outcome of writing records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
-    /// All were written, or dropped because the program has closed its end.
+    /// All records were written, or dropped because the program has closed its end.
     All,
-    /// Some are kept.
+    /// Some records are kept.
     Kept,
 }
 
 impl EventPipe {
-    /// Returns a writing end for records of `record_len` bytes, 16 at most, and the program's end.
+    /// Returns a writing end for records of `record_len` bytes, at most 16, and the program's end.
     ///
     /// # Errors
     /// Any errno of `socketpair(2)`, notably `EMFILE`.
@@ -58,12 +58,12 @@ impl EventPipe {
         Self { writer: Arc::new(socket), kept: Mutex::default(), record_len }
     }
 
-    /// Returns the socket. If it is connected to itself, records are also read from it.
+    /// Returns the socket. If it is connected to itself, the program also reads records from it.
     pub(crate) fn socket(&self) -> &Arc<OwnedFd> {
         &self.writer
     }
 
-    /// Writes a record, behind the kept ones.
+    /// Writes a record after the kept ones.
     pub(crate) fn write(&self, bytes: &[u8]) -> Written {
         let mut record = Record { bytes: [0; 16], len: bytes.len() };
         record.bytes[..bytes.len()].copy_from_slice(bytes);
@@ -75,10 +75,10 @@ impl EventPipe {
         self.write_kept(&mut kept)
     }
 
-    /// Takes unread records out through the reading end, drops the ones selected by `dropped`, and
-    /// returns their number. A program reading at the same time gets the remaining records, but
-    /// perhaps not in order. Even then the number is exact, because the socket gives each record to
-    /// one reader. If memory is short, remaining records may be lost, as any record may then be.
+    /// Reads unread records through the reading end, drops those selected by `dropped`, and returns
+    /// the number dropped. A program reading at the same time gets the remaining records, but
+    /// perhaps out of order. Even then the number is exact, because the socket gives each record to
+    /// only one reader. If memory is short, remaining records may be lost, like any record.
     pub(crate) fn take_back(
         &self,
         reader: BorrowedFd<'_>,
@@ -104,14 +104,14 @@ impl EventPipe {
         let all = kept.len();
         kept.retain(|record| !dropped(&record.bytes[..record.len]));
         count += (all - kept.len()) as u32;
-        // Those from the socket are older.
+        // Records from the socket are older than the kept ones.
         if kept.try_reserve(unread.len()).is_ok() {
             unread.into_iter().rev().for_each(|record| kept.push_front(record));
         }
         (count, self.write_kept(&mut kept))
     }
 
-    /// Writes the kept records, as far as they fit.
+    /// Writes as many kept records as fit.
     pub(crate) fn retry(&self) -> Written {
         self.write_kept(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -120,7 +120,7 @@ impl EventPipe {
         while let Some(record) = kept.front() {
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
             match send(self.writer.as_raw_fd(), &record.bytes[..record.len], flags) {
-                // A socket takes a record of this size entirely or not at all.
+                // A socket accepts a record of this size entirely or not at all.
                 Ok(_) => drop(kept.pop_front()),
                 Err(NixErrno::EINTR) => {}
                 Err(NixErrno::EAGAIN | NixErrno::ENOBUFS | NixErrno::ENOMEM) => return Written::Kept,
@@ -131,7 +131,7 @@ impl EventPipe {
     }
 }
 
-/// Writable when there is room for kept records.
+/// Writable when there is space for kept records.
 impl AsFd for EventPipe {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.writer.as_fd()
@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the reading end. Reading a lost record from it fails instead of waiting.
+    /// Returns the reading end. Reading from it fails instead of waiting if a record was lost.
     fn nonblocking(theirs: OwnedFd) -> UnixStream {
         let stream = UnixStream::from(theirs);
         stream.set_nonblocking(true).unwrap();
@@ -176,7 +176,7 @@ mod tests {
     fn unread_records_are_taken_back_and_the_rest_stay_in_order() {
         let (pipe, theirs) = EventPipe::pair(8).unwrap();
         let mut count = 0_u64;
-        // Some in the stream, some kept.
+        // Some records are in the stream and some are kept.
         while pipe.write(&(count % 3).to_ne_bytes()) == Written::All {
             count += 1;
         }

@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use verbs_core::Errno;
 
-/// A mark of the creating process, cleared by a fork in the child.
+/// A mark of the creating process, which the kernel clears in a forked child.
 #[derive(Debug)]
 pub struct ForkMark {
     page: NonNull<AtomicU32>,
@@ -63,7 +63,7 @@ impl ForkMark {
     #[inline]
     fn word(&self) -> &AtomicU32 {
         // SAFETY: the page is mapped, aligned, initialised by the kernel with zeros, and accessed
-        // as this atomic only.
+        // only as this atomic.
         unsafe { self.page.as_ref() }
     }
 }

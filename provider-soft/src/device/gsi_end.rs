@@ -8,7 +8,7 @@ use roce::engine::{MadsFull, ReceivedMad};
 use crate::sync::ring::Producer;
 use crate::sync::signal::Signal;
 
-/// The end of the interface owned by the device's lock.
+/// The sending end of the interface, owned by the device's lock.
 #[derive(Debug)]
 pub(crate) struct GsiEnd {
     producer: Producer<ReceivedMad>,
@@ -36,8 +36,8 @@ impl GsiEnd {
         Ok(())
     }
 
-    /// Returns the signal for the MADs of this turn, if there are any. The holder of the lock sets
-    /// it after releasing the lock.
+    /// Returns the signal if MADs were passed on in this turn. The lock holder sets it after
+    /// releasing the lock.
     #[inline]
     pub(crate) fn take_signal(&mut self) -> Option<Arc<Signal>> {
         core::mem::take(&mut self.has_new).then(|| Arc::clone(&self.signal))

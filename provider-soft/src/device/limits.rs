@@ -11,66 +11,66 @@ use verbs_core::types::{
 use crate::device::wqe::inline_len;
 use crate::memory::paged;
 
-/// Queue pairs: at most the number of slots in the pending set.
+/// The maximum number of queue pairs, at most the number of slots in the pending set.
 pub(crate) const MAX_QP: u32 = 16_000;
-/// Work requests in one queue.
+/// The maximum number of work requests in one queue.
 pub(crate) const MAX_QP_WR: u32 = 1 << 14;
-/// Scatter/gather elements of a work request.
+/// The maximum number of scatter/gather elements in a work request.
 pub(crate) const MAX_SGE: u32 = 32;
-/// Inline bytes of a send.
+/// The maximum number of inline bytes in a send.
 pub(crate) const MAX_INLINE_DATA: u32 = 512;
-/// Completion queues.
+/// The maximum number of completion queues.
 pub(crate) const MAX_CQ: u32 = 1 << 16;
-/// Entries of a completion queue.
+/// The maximum number of entries in a completion queue.
 pub(crate) const MAX_CQE: u32 = 1 << 20;
-/// Memory regions and windows.
+/// The maximum number of memory regions and windows together.
 pub(crate) const MAX_MR: u32 = 1 << 16;
-/// Protection domains.
+/// The maximum number of protection domains.
 pub(crate) const MAX_PD: u32 = 1 << 14;
-/// RDMA reads and atomics in flight, each way, of one queue pair.
+/// The maximum number of RDMA reads and atomics in flight per queue pair, in each direction.
 pub(crate) const MAX_RD_ATOMIC: u32 = 128;
-/// Multicast groups with members: each has a socket.
+/// The maximum number of multicast groups with members. Each group has a socket.
 pub(crate) const MAX_MCAST_GRP: u32 = 64;
-/// Queue pairs in one multicast group.
+/// The maximum number of queue pairs in one multicast group.
 pub(crate) const MAX_MCAST_QP_ATTACH: u32 = 256;
-/// Shared receive queues.
+/// The maximum number of shared receive queues.
 pub(crate) const MAX_SRQ: u32 = 1 << 14;
-/// Receives in one shared receive queue.
+/// The maximum number of receives in one shared receive queue.
 pub(crate) const MAX_SRQ_WR: u32 = 1 << 14;
-/// Scatter/gather elements of a receive of a shared receive queue: as many as the engine copies.
+/// The maximum number of elements in a shared receive, which is as many as the engine copies.
 pub(crate) const MAX_SRQ_SGE: u32 = 32;
-/// Bytes of device memory in all: as many as a ConnectX-5 has.
+/// The total size of device memory in bytes, the same as on a ConnectX-5.
 pub(crate) const MAX_DM_SIZE: u64 = 256 << 10;
 /// The binary logarithm of the largest alignment of device memory in bytes.
 pub(crate) const MAX_DM_LOG_ALIGN: u32 = MAX_DM_SIZE.ilog2();
-/// Completion vectors: one thread raises all events.
+/// The number of completion vectors: one thread raises all events.
 pub(crate) const COMP_VECTORS: u32 = 1;
-/// Entries of the GID table.
+/// The number of entries in the GID table.
 pub(crate) const GID_TABLE: u32 = 8;
-/// The first entries of the table, all with the address. Programs expect it at index 1, where rxe
-/// has its IPv4 address, or at 3, where network cards have RoCE v2 over IPv4.
+/// The number of entries that hold the address, at the start of the table. Programs expect it at
+/// index 1, where rxe has its IPv4 address, or at 3, where network cards have RoCE v2 over IPv4.
 pub(crate) const GIDS: u32 = 4;
-/// The only partition key: the default one, full member.
+/// The only partition key: the default partition, full member.
 pub(crate) const PKEY: u16 = 0xffff;
 /// The only port.
 pub(crate) const PORT: u8 = 1;
-/// The largest message in bytes.
+/// The maximum length of a message in bytes.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
-/// The maximum number of elements in the list of a work request, counting inline data as elements.
+/// The maximum number of elements in a work request's list, where inline data counts as elements.
 pub(crate) const MAX_LIST: usize = {
     let inline = inline_len(MAX_INLINE_DATA);
     if inline > MAX_SGE as usize { inline } else { MAX_SGE as usize }
 };
 
-/// The rate of read responses to one peer, in bytes per microsecond: twice as fast as a stream on
-/// loopback, so credit never delays a peer that accepts its responses.
+/// The rate of read responses to one peer, in bytes per microsecond: twice that of a loopback
+/// stream, so credit never delays a peer that accepts its responses.
 const RESPONSE_RATE: u32 = 8000;
 
-/// Returns the engine's configuration, for a socket with a receive buffer of `rcvbuf` bytes and
-/// this slot of its address, or 0 if the address is not shared.
+/// Returns the engine's configuration for a socket with a receive buffer of `rcvbuf` bytes. `slot`
+/// is the process's slot at the address, or 0 if the address is not shared.
 pub(crate) fn config(rcvbuf: usize, slot: u8, strict_ports: bool) -> Config {
-    // The limit is the peer's buffer, probably as large as this one. The kernel counts a packet of
-    // 4 KiB as 8 KiB.
+    // The peer's buffer is the limit; it is probably as large as this one. The kernel counts a 4
+    // KiB packet as 8 KiB.
     let window_bytes = u32::try_from(rcvbuf / 4).unwrap_or(u32::MAX).clamp(64 << 10, 512 << 10);
     Config {
         max_qp: MAX_QP,
@@ -87,7 +87,7 @@ pub(crate) fn config(rcvbuf: usize, slot: u8, strict_ports: bool) -> Config {
     }
 }
 
-/// Returns the first exceeded limit of a queue pair: its name, the requested value, the limit.
+/// Returns the first exceeded limit of a queue pair: its name, the requested value and the limit.
 pub(crate) fn exceeded(cap: &QpCap) -> Option<(&'static str, u32, u32)> {
     let limits = [
         ("max_send_wr", cap.max_send_wr, MAX_QP_WR),
@@ -99,7 +99,7 @@ pub(crate) fn exceeded(cap: &QpCap) -> Option<(&'static str, u32, u32)> {
     limits.into_iter().find(|(_, asked, max)| asked > max)
 }
 
-/// Returns the cause if the device has no free number for the verb's object.
+/// Returns the cause for a verb's failure when the device has no free number for the object.
 pub(crate) fn all_in_use(verb: &str) -> Cause {
     let (what, max) = match verb {
         "create_qp" => ("queue pairs", MAX_QP),
@@ -115,7 +115,7 @@ pub(crate) fn all_in_use(verb: &str) -> Cause {
     Cause::AllInUse { what, max: max.into() }
 }
 
-/// Returns the attributes of a device with this identifier.
+/// Returns the attributes of the device with a GUID.
 pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
     DeviceAttr {
         fw_ver: env!("CARGO_PKG_VERSION").into(),
@@ -123,7 +123,7 @@ pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
         sys_image_guid: guid,
         max_mr_size: isize::MAX as u64,
         page_size_cap: 0xffff_f000,
-        // As rxe, because there is no OUI.
+        // The same as rxe, because there is no OUI.
         vendor_id: 0xff_ffff,
         vendor_part_id: 0,
         hw_ver: 0,
@@ -164,7 +164,7 @@ pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
     }
 }
 
-/// The frequency of the device's clock, which counts nanoseconds.
+/// The frequency of the device's clock in kHz. The clock counts nanoseconds.
 const CLOCK_KHZ: u64 = 1_000_000;
 
 /// Returns [`device_attr`] with the extended attributes.
@@ -191,13 +191,13 @@ pub(crate) fn device_attr_ex(guid: Guid) -> DeviceAttrEx {
     }
 }
 
-/// Returns `qkey_viol_cntr` of a port after this many datagrams dropped for their queue key. The
+/// Returns a port's `qkey_viol_cntr` for the number of datagrams dropped for their queue key. The
 /// attribute has 16 bits and saturates, as in rxe.
 pub(crate) fn qkey_viol_cntr(dropped: u64) -> u32 {
     dropped.min(u16::MAX.into()) as u32
 }
 
-/// Returns the longest datagram, in bytes, sent by a port with an interface of this MTU.
+/// Returns the maximum datagram length, in bytes, of a port whose interface has this MTU.
 pub(crate) fn datagram_mtu(mtu: Option<u32>) -> u32 {
     active_mtu(mtu.unwrap_or(0)).bytes().unwrap_or(256)
 }
@@ -241,8 +241,8 @@ fn active_mtu(mtu: u32) -> Mtu {
     fitting.into_iter().find(|mtu| mtu.bytes().is_some_and(|bytes| bytes <= payload)).unwrap_or(Mtu::MTU_256)
 }
 
-/// The bytes of the IPv6 header, or an IPv4 header with options, of UDP, and of the longest RoCE
-/// headers; the same sum as in rxe.
+/// The total length of an IPv6 header (or an IPv4 header with options), a UDP header and the
+/// longest RoCE headers, in bytes; the same sum as in rxe.
 const HEADERS: u32 = 80;
 
 const CAPS: DeviceCapFlags = DeviceCapFlags::CURR_QP_STATE_MOD
@@ -257,7 +257,7 @@ const CAPS: DeviceCapFlags = DeviceCapFlags::CURR_QP_STATE_MOD
 /// Capabilities reported only by the extended query. Memory is not durable.
 const CAPS_EX: DeviceCapFlags = DeviceCapFlags::FLUSH_GLOBAL.union(DeviceCapFlags::ATOMIC_WRITE);
 
-/// The engine's operations in on-demand paged memory: all except atomic writes.
+/// The operations that the engine supports in on-demand paged memory: all except atomic writes.
 const ODP_CAPS: OdpCaps = OdpCaps {
     general_caps: OdpGeneralCaps::SUPPORT.union(OdpGeneralCaps::IMPLICIT),
     rc_odp_caps: RC_ODP,
@@ -272,10 +272,10 @@ const RC_ODP: OdpTransportCaps = UD_ODP
 const UD_ODP: OdpTransportCaps =
     OdpTransportCaps::SEND.union(OdpTransportCaps::RECV).union(OdpTransportCaps::SRQ_RECV);
 
-/// 4.096 µs × 2¹¹: 8 ms, the longest time until the worker looks at the device.
+/// The code for 4.096 µs × 2¹¹ = 8 ms, the maximum time until the worker looks at the device.
 pub(crate) const ACK_DELAY: u8 = 11;
 
-// In the specification's encodings (IBTA volume 1, 14.2.5.6).
+// Values as encoded by the specification (IBTA volume 1, 14.2.5.6).
 const LINK_UP: u8 = 5;
 const DISABLED: u8 = 3;
 

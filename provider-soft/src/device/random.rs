@@ -1,7 +1,7 @@
 //! [`SystemRandom`]: draws queue pair numbers and memory keys from the kernel's random number
 //! generator.
 //!
-//! It keeps no state between draws, so parent and child share none after `fork(2)`.
+//! It keeps no state between draws, so a parent and a child share none after `fork(2)`.
 
 use roce::engine::Random;
 

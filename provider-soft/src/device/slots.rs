@@ -1,4 +1,5 @@
-//! [`Slots`], [`Numbers`]: objects by slot, and slots by the engine's numbers.
+//! [`Slots`], [`Numbers`]: objects by slot, and slots by the number that the engine gave the
+//! object.
 //!
 //! Both grow with the largest number of objects so far, by doubling. Apart from that, the cost of
 //! an access, an addition and a removal does not depend on the number of objects.
@@ -6,11 +7,11 @@
 use roce::engine::Refused;
 use verbs_core::room;
 
-/// Objects by slot: small numbers, which are used again.
+/// Objects by slot. Slots are small numbers and are reused.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     values: Vec<Option<T>>,
-    /// The slots without an object, the next one last.
+    /// The free slots. The last one is used next.
     free: Vec<u32>,
 }
 
@@ -28,7 +29,7 @@ impl<T> Slots<T> {
             Some(slot) => slot as usize,
             None if self.values.len() < max as usize => {
                 reserve(&mut self.values, 1)?;
-                // So that a removal allocates nothing.
+                // Reserved here, so that a removal allocates nothing.
                 let slots = self.values.len() + 1;
                 reserve(&mut self.free, slots)?;
                 self.values.push(None);
@@ -52,7 +53,7 @@ impl<T> Slots<T> {
         self.values.get_mut(slot)?.as_mut()
     }
 
-    /// Returns the number of slots, with and without an object.
+    /// Returns the number of slots, occupied and free.
     pub(crate) fn len(&self) -> usize {
         self.values.len()
     }
@@ -84,8 +85,8 @@ impl Numbers {
         Self { slots: Box::new([0; 8]) }
     }
 
-    /// Makes room for numbers that differ modulo `modulus`, a power of two. `present` has the
-    /// present numbers and their slots.
+    /// Makes space for numbers that differ modulo `modulus`, a power of two. `present` yields the
+    /// current numbers and their slots.
     ///
     /// # Errors
     /// [`Refused::NoMemory`].
@@ -111,7 +112,7 @@ impl Numbers {
         self.slots[number as usize & (self.slots.len() - 1)] = slot as u16;
     }
 
-    /// Returns the slot of a number, or any slot if no object has this number.
+    /// Returns the slot of a number. If no object has this number, returns any slot.
     #[inline]
     pub(crate) fn slot(&self, number: u32) -> usize {
         self.slots[number as usize & (self.slots.len() - 1)].into()

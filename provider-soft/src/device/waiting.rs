@@ -1,9 +1,9 @@
-//! [`Waiting`]: gives the processor away while a thread polls an empty queue.
+//! [`Waiting`]: gives up the processor while a thread polls an empty queue.
 //!
 //! Spinning is the fastest way to wait while a thread has a processor to itself. After some polls
 //! without a result the thread yields, because the awaited message may come from a program that
-//! needs this processor. On a busy machine a yield costs a slice of another program: some
-//! milliseconds, and no packet ends it. A yield longer than [`SLICE`] therefore shows that
+//! needs this processor. On a busy machine a yield lasts for another program's time slice: some
+//! milliseconds, which no packet cuts short. A yield longer than [`SLICE`] therefore shows that
 //! processors are short. For the next [`CROWDED`] nanoseconds the thread sleeps instead, until a
 //! packet arrives or for [`NAP`] at most. The kernel's scheduler prefers threads that have slept.
 //!
@@ -13,7 +13,7 @@
 //! | was long | polls this device alone, again and again | sleeps until a packet arrives |
 //! | was long | also polls other devices, or does other work between its polls | yields |
 //!
-//! The last row exists because packets of another device do not end the sleep. A program does
+//! The last row exists because packets for another device do not end the sleep. A program does
 //! other work if its polls are further apart than [`APART`].
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -23,29 +23,29 @@ use roce::engine::Time;
 /// The recent yields of the threads that poll a device.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// The time until which processors are short.
+    /// The time until which processors are considered short.
     crowded_until: AtomicU64,
-    /// The time when a thread last gave its processor away.
+    /// The time when a thread last gave up its processor.
     last: AtomicU64,
 }
 
-/// A yield of this many nanoseconds means that another program has run.
+/// The minimum length in nanoseconds of a yield during which another program must have run.
 const SLICE: u64 = 20_000;
 
-/// Nanoseconds after a long yield during which processors count as short.
+/// The time in nanoseconds after a long yield during which processors count as short.
 const CROWDED: u64 = 10_000_000;
 
-/// The longest sleep in nanoseconds. The kernel may add 50 µs.
+/// The maximum length of a sleep in nanoseconds. The kernel may add 50 µs.
 pub(crate) const NAP: u64 = 10_000;
 
-/// The longest time in nanoseconds between two calls of a program that does nothing but poll.
+/// The maximum time in nanoseconds between two calls of a program that only polls.
 const APART: u64 = 100_000;
 
-/// The device whose poller last gave its processor away, as the address of its [`Waiting`].
+/// The device whose poller last gave up its processor, as the address of its [`Waiting`].
 static LAST_DEVICE: AtomicUsize = AtomicUsize::new(0);
 
 impl Waiting {
-    /// Gives the processor away after some polls without a result: sleeps by `sleep`, or yields.
+    /// Gives up the processor after some polls without a result: sleeps by `sleep`, or yields.
     /// `now` reads the clock.
     #[cold]
     pub(crate) fn give_way(&self, now: impl Fn() -> Time, sleep: impl FnOnce()) {
@@ -73,7 +73,8 @@ mod tests {
 
     use super::*;
 
-    /// A poller with a clock. The clock advances by the length of a yield with each second reading.
+    /// A poller and its clock, which advances by the length of a yield at each call's second
+    /// reading.
     struct Poller {
         waiting: Waiting,
         now: Cell<u64>,
@@ -87,7 +88,8 @@ mod tests {
             Self { waiting, now: Cell::new(CROWDED), readings: Cell::new(0), slept: Cell::new(false) }
         }
 
-        /// Gives way after this time since the last call. Returns whether the thread slept.
+        /// Gives up the processor at this time after the last call. Returns whether the thread
+        /// slept.
         fn gives_way(&self, after: u64, yields: u64) -> bool {
             self.now.set(self.now.get() + after);
             self.readings.set(0);
@@ -103,7 +105,7 @@ mod tests {
         }
     }
 
-    // One test, because threads of others would give way in between.
+    // A single test, because threads of other tests would interfere through `LAST_DEVICE`.
     #[test]
     fn a_thread_sleeps_only_if_processors_are_short_and_it_does_nothing_but_poll() {
         let (poller, other) = (Poller::new(), Poller::new());

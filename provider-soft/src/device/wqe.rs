@@ -11,7 +11,7 @@ pub(crate) struct SendWqe {
     pub(crate) wr_id: u64,
     pub(crate) op: SendOp,
     pub(crate) flags: SendFlags,
-    /// The peer's shared receive queue (XRC).
+    /// The number of the peer's shared receive queue (XRC).
     pub(crate) remote_srq: u32,
     pub(crate) data: Data,
 }
@@ -19,7 +19,7 @@ pub(crate) struct SendWqe {
 /// The contents of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
-    /// This many elements.
+    /// This many scatter/gather elements.
     Sges(u32),
     /// This many inline bytes.
     Inline(u32),
@@ -50,7 +50,7 @@ impl SendWqe {
         }
     }
 
-    /// Returns its payload, given its list; `bytes` is room for inline data.
+    /// Returns the payload of the send with this list; `bytes` is a buffer for inline data.
     #[inline]
     pub(crate) fn payload<'a>(&self, list: &'a [Sge], bytes: &'a mut [u8]) -> Payload<'a> {
         match self.data {

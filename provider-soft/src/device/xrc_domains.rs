@@ -1,5 +1,5 @@
-//! [`Domains`]: the XRC domains of a device. It counts the users of each handle of a domain, under
-//! the device's lock; the engine has only numbers of domains.
+//! [`Domains`]: the XRC domains of a device. It counts the users of each domain handle under the
+//! device's lock; the engine knows domains only by number.
 //!
 //! # References
 //! `ibv_open_xrcd(3)`; Linux `drivers/infiniband/core/uverbs_cmd.c` (`ib_uverbs_open_xrcd`,
@@ -14,19 +14,19 @@ use verbs_core::{Errno, Error, Result, room};
 
 use crate::device::sink::InUse;
 
-/// A handle of a domain. Its users are counted.
+/// A handle to a domain. The users of each handle are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct XrcHandle {
     pub(crate) domain: XrcDomain,
-    /// Its number among all handles of the device.
+    /// The handle's number among all handles of the device.
     number: u64,
 }
 
-/// The file of a domain.
+/// The file that identifies a domain.
 #[derive(Debug)]
 pub(crate) struct DomainFile {
     id: FileId,
-    /// While a descriptor is open, no other file gets the inode, even if this one is deleted.
+    /// Kept open: even if the file is deleted, no other file then gets its inode.
     _open: OwnedFd,
 }
 
@@ -50,14 +50,15 @@ type FileId = (u64, u64);
 pub(crate) struct Domains {
     next: u32,
     next_handle: u64,
-    /// By number.
+    /// Open domains by number.
     open: BTreeMap<u32, Domain>,
     of_files: BTreeMap<FileId, XrcDomain>,
 }
 
 #[derive(Debug)]
 struct Domain {
-    /// The protection domain of its targets. Their requests use the one of a shared receive queue.
+    /// The protection domain of the domain's targets. Their requests use that of a shared receive
+    /// queue.
     pd: Pd,
     file: Option<DomainFile>,
     /// The number of shared receive queues and queue pairs created or opened with each handle.
@@ -65,12 +66,12 @@ struct Domain {
 }
 
 impl Domains {
-    /// Opens a new domain, or the domain of a file. `alloc_pd` allocates the protection domain of a
-    /// new one's targets.
+    /// Opens a new domain, or the domain of a file. For a new domain, `alloc_pd` allocates the
+    /// protection domain of its targets.
     ///
     /// # Errors
-    /// The result of `failed` for the kernel's errno: `EINVAL` with `O_EXCL` for a file with a
-    /// domain, `EAGAIN` without `O_CREAT` for a file without one, `ENOMEM`. Any error of
+    /// The result of `failed` for the kernel's errno: `EINVAL` with `O_EXCL` for a file that has a
+    /// domain, `EAGAIN` without `O_CREAT` for a file that has none, `ENOMEM`. Any error of
     /// `alloc_pd`.
     pub(crate) fn open(
         &mut self,
@@ -139,14 +140,14 @@ impl Domains {
         self.open.get_mut(&domain.0)?.handles.get_mut(&number)
     }
 
-    /// Counts a shared receive queue or a queue pair of a handle.
+    /// Counts a shared receive queue or a queue pair as a user of a handle.
     pub(crate) fn enter(&mut self, handle: XrcHandle) {
         if let Some(users) = self.users(handle) {
             *users += 1;
         }
     }
 
-    /// Counts one user fewer.
+    /// Removes a user of a handle from the count.
     pub(crate) fn leave(&mut self, handle: XrcHandle) {
         if let Some(users) = self.users(handle) {
             *users -= 1;

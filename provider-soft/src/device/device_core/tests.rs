@@ -1,4 +1,4 @@
-//! The packets sent by a device while its clock stands still and while the kernel's send queue is
+//! Packets that a device sends while its clock stands still, and while the kernel's send queue is
 //! long.
 
 use std::cell::Cell;
@@ -13,11 +13,11 @@ use super::*;
 use crate::io::{Counters, HOLD};
 use crate::memory::region::Region;
 
-/// The bytes that the peer reads in one request.
+/// The number of bytes that the peer reads in one request.
 const READ: usize = 4 << 20;
-/// The cost of a packet in addition to its bytes.
+/// The credit cost of a packet in addition to its bytes.
 const PACKET_COST: u64 = 768;
-/// The cost of the largest packet.
+/// The credit cost of the largest packet.
 const PACKET: u64 = 4096 + 64 + PACKET_COST;
 const NOW: Time = Time(1_000_000_000);
 
@@ -33,7 +33,7 @@ struct Victim {
 impl Victim {
     fn new() -> Self {
         let socket = Socket::auto_alone().expect("a free address");
-        // The largest window, whatever buffer the host allows.
+        // The largest window, however large a buffer the host allows.
         let mut core = DeviceCore::new(&socket, limits::config(usize::MAX, 0, false), None, Instant::now());
         let pd = core.engine.alloc_pd().unwrap();
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
@@ -110,12 +110,12 @@ impl Victim {
     }
 }
 
-/// Returns an address without a device.
+/// Returns an address that has no device.
 fn remote(last: u8) -> Gid {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, last]
 }
 
-/// Returns the cost of the sent packets, as counted by credit.
+/// Returns the cost in credit of the sent packets.
 fn cost(counters: &Counters) -> u64 {
     counters.sent_bytes + counters.sent * (PACKET_COST - ICRC_LEN as u64)
 }
@@ -127,7 +127,7 @@ fn responses_wait_for_credit_once_a_window_has_left() {
     let window = victim.window();
     assert!((window - PACKET..=window + PACKET).contains(&cost(&first)), "{first:?}");
     assert_eq!((first.responses_rested, first.responses_held), (1, 0));
-    // Credit for 15 packets, at 8000 bytes a microsecond.
+    // Credit for 15 packets, at 8000 bytes per microsecond.
     let until = victim.core.next_wakeup(NOW).expect("the rest is not forgotten");
     assert!(NOW < until && until.0 - NOW.0 <= 16 * PACKET * 1000 / 8000, "{until:?}");
     assert_eq!(victim.transmit(NOW, |_| 0).sent, first.sent, "time stands still");
@@ -144,7 +144,7 @@ fn responses_wait_while_the_send_queue_holds_a_window_and_nothing_else_does() {
         window
     };
     let first = victim.transmit(NOW, full);
-    // Long enough for credit of a window.
+    // Long enough for a window of credit.
     let later = NOW + 1_000_000;
     asked.set(0);
     victim.core.expire(later);

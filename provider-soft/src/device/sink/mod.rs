@@ -1,5 +1,5 @@
-//! [`EngineSink`]: forwards the engine's results: completions into rings, retired work requests to
-//! their queues, events into pipes.
+//! [`EngineSink`]: forwards the engine's results. Completions go into rings, retired work requests
+//! to their queues, events into pipes.
 
 use core::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,17 +36,17 @@ pub(crate) struct EngineSink {
     srq_numbers: Numbers,
     /// The number of armed completion queues.
     armed: u32,
-    /// The asynchronous events of each open of the device, used for events of its port.
+    /// The pipe for asynchronous events of each open of the device, used for port events.
     contexts: Vec<Weak<EventPipe>>,
     /// The general services interface, while it is taken.
     pub(crate) gsi: Option<GsiEnd>,
-    /// The completion queues whose events wait for more completions, and others that did.
+    /// The completion queues whose events wait for more completions, and some that no longer do.
     moderated: Vec<u32>,
-    /// The earliest time when moderation ends the wait for more completions, or an earlier time.
+    /// The earliest time at which a moderated event is due, or an earlier time.
     moderated_until: Option<Time>,
     /// The start of the device's clock.
     origin: Instant,
-    /// The pipes that keep events for lack of room.
+    /// The pipes that keep events because their sockets are full.
     pub(crate) clogged: Vec<Arc<EventPipe>>,
     /// The number of completions so far, modulo 2³².
     pub(crate) completed: u32,
@@ -60,38 +60,38 @@ pub(crate) struct CqEnd {
     pub(crate) events: Channel,
     pub(crate) user_handle: u64,
     pub(crate) notify: Notify,
-    /// The pending requests for its event.
+    /// The pending requests for the queue's events.
     pub(crate) requests: Arc<EventRequests>,
-    /// The count of completions up to the last solicited or failed one, modulo 2³². After 2³²
-    /// others, it may look like a new one and raise a spurious event.
+    /// The count of completions up to the last solicited or failed one, modulo 2³². After 2³² more
+    /// completions, that one may look new and raise a spurious event.
     pub(crate) solicited: u32,
-    /// The optional fields of its completions.
+    /// The optional completion fields of the queue.
     pub(crate) wc_flags: CqWcFlags,
     /// Whether completions that do not fit are lost without an event.
     pub(crate) ignores_overrun: bool,
     /// The number of send and receive queues that complete here.
     pub(crate) users: u32,
-    /// Whether a completion did not fit and raised its event.
+    /// Whether a completion did not fit and has already raised the overrun event.
     pub(crate) has_overrun: bool,
-    /// The number of events it raised, read or not.
+    /// The number of events raised by the queue, read or not.
     pub(crate) raised: EventsRead,
-    /// Whether it is among those whose events wait for more completions.
+    /// Whether the queue is in the list of queues whose events wait for more completions.
     pub(crate) is_moderated: bool,
 }
 
-/// A completion in the ring of a completion queue: a cache line.
+/// A completion in the ring of a completion queue: one cache line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) wc: Wc,
-    /// Its time in nanoseconds of the device's clock, if the queue was created with this field.
+    /// The completion's time in nanoseconds of the device's clock, if the queue has this field.
     pub(crate) ts: Option<NonZeroU64>,
-    /// Its time in nanoseconds since 1970, if the queue was created with this field.
+    /// The completion's time in nanoseconds since 1970, if the queue has this field.
     pub(crate) wallclock_ns: Option<NonZeroU64>,
 }
 
 const _: () = assert!(size_of::<Entry>() == 64);
 
-/// A pipe for events, and its reading end, used to take unread events out again.
+/// A pipe for events, and its reading end, used to remove unread events.
 #[derive(Clone, Debug)]
 pub(crate) struct Channel {
     pub(crate) pipe: Arc<EventPipe>,
@@ -106,18 +106,18 @@ pub(crate) struct QpEnd {
     pub(crate) rq: Consumer<RecvWqe>,
     pub(crate) send_cq: CqId,
     pub(crate) recv_cq: CqId,
-    /// The handles: one, or for an XRC target one for each context that opened it.
+    /// The queue pair's handles: one, or one per context that opened an XRC target.
     pub(crate) sharers: Vec<Sharer>,
 }
 
-/// A handle of a queue pair, receiving the queue pair's events.
+/// A handle of a queue pair, which receives the queue pair's events.
 #[derive(Debug)]
 pub(crate) struct Sharer {
     pub(crate) events: Channel,
     pub(crate) user_handle: u64,
     /// Distinguishes the handles of a queue pair.
     pub(crate) number: u32,
-    /// The number of events it raised, read or not.
+    /// The number of events raised for the handle, read or not.
     pub(crate) raised: u32,
 }
 
@@ -126,11 +126,11 @@ pub(crate) struct Sharer {
 pub(crate) struct SrqEnd {
     pub(crate) srq: SrqId,
     pub(crate) rq: Consumer<RecvWqe>,
-    /// The completion queue of its receives (XRC).
+    /// The completion queue for its receives (XRC).
     pub(crate) cq: Option<CqId>,
     pub(crate) events: Channel,
     pub(crate) user_handle: u64,
-    /// The number of events it raised, read or not.
+    /// The number of events raised by the queue, read or not.
     pub(crate) raised: u32,
 }
 
@@ -159,7 +159,7 @@ impl EngineSink {
     /// [`Refused::NoMemory`].
     pub(crate) fn add_context(&mut self, events: &Arc<EventPipe>) -> Result<(), Refused> {
         if self.contexts.len() == self.contexts.capacity() {
-            // As many again may be added first, so the mean cost of an open is constant.
+            // The threshold doubles, so the amortised cost of an open is constant.
             self.contexts.retain(|context| context.strong_count() > 0);
             let live = self.contexts.len();
             reserve(&mut self.contexts, live + 1)?;
@@ -169,7 +169,7 @@ impl EngineSink {
         Ok(())
     }
 
-    /// Raises an event of the only port, for every open of the device.
+    /// Raises an event for the only port, in every open of the device.
     pub(crate) fn raise_for_port(&mut self, event_type: AsyncEventType) {
         for at in 0..self.contexts.len() {
             if let Some(pipe) = self.contexts[at].upgrade() {
@@ -178,8 +178,8 @@ impl EngineSink {
         }
     }
 
-    /// Reserves memory for all pipes that may keep events after one more is added: one for each
-    /// completion queue and each open of the device.
+    /// Reserves memory for all pipes that may keep events once one more is added. Each completion
+    /// queue and each open of the device may have such a pipe.
     fn reserve_clogged(&mut self) -> Result<(), Refused> {
         let more = (self.cqs.len() + self.contexts.len() + 1).saturating_sub(self.clogged.len());
         reserve(&mut self.clogged, more)
@@ -188,7 +188,7 @@ impl EngineSink {
     /// Adds a completion queue.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`] if `max` exist; [`Refused::NoMemory`].
+    /// [`Refused::NoRoom`] if `max` completion queues exist; [`Refused::NoMemory`].
     pub(crate) fn add_cq(&mut self, end: CqEnd, max: u32) -> Result<CqId, Refused> {
         self.reserve_clogged()?;
         let more = (self.cqs.len() + 1).saturating_sub(self.moderated.len());
@@ -226,12 +226,12 @@ impl EngineSink {
         Ok(read)
     }
 
-    /// Takes the requests for events of the completion queues in this [slot](cq_slot).
+    /// Takes the event requests of the completion queues in this [slot](cq_slot).
     #[cold]
     pub(crate) fn take_requests(&mut self, slot: usize) {
         for index in (slot..self.cqs.len()).step_by(PendingSet::MAX) {
-            // Solicited completions first: a queue armed for all would skip earlier requests for
-            // solicited ones.
+            // Solicited requests first: a queue armed for all completions would skip earlier
+            // requests for solicited ones.
             for armed in [Armed::Solicited, Armed::Next] {
                 self.take_request(index, armed);
             }
@@ -242,7 +242,7 @@ impl EngineSink {
         let Some(end) = self.cqs.get_mut(index) else { return };
         let Some(request) = end.requests.take(armed) else { return };
         if end.notify.includes(armed) {
-            // Completions since then have already counted.
+            // Completions since the request have already been counted.
             return;
         }
         let count = end.producer.count();
@@ -282,7 +282,7 @@ impl EngineSink {
         }
     }
 
-    /// Returns the time when a moderated event may have to be raised.
+    /// Returns the next time at which a moderated event may be due.
     #[inline]
     pub(crate) fn moderated_until(&self) -> Option<Time> {
         self.moderated_until
@@ -311,7 +311,7 @@ impl EngineSink {
         self.moderated_until = next;
     }
 
-    /// Raises the event of a completion queue just disarmed.
+    /// Raises the event of a completion queue that was just disarmed.
     fn notify(&mut self, index: usize) {
         let Some(end) = self.cqs.get_mut(index) else { return };
         end.requests.count_event(end.producer.count());
@@ -348,8 +348,8 @@ impl EngineSink {
         Ok(slot)
     }
 
-    /// Removes a queue pair and returns the number of its events already read by the context of
-    /// its last handle.
+    /// Removes a queue pair and returns the number of its events that the context of its last
+    /// handle has read.
     pub(crate) fn remove_qp(&mut self, qpn: Qpn) -> EventsRead {
         let slot = self.qp_numbers.slot(qpn.0);
         let Some(end) = self.qps.take_if(slot, |end| end.qpn == qpn) else {
@@ -360,7 +360,7 @@ impl EngineSink {
                 cq.users -= 1;
             }
         }
-        // One: the others were removed before.
+        // There is only one: the other handles were removed before.
         let mut read = EventsRead::default();
         for sharer in &end.sharers {
             read = self.end_of_sharer(sharer);
@@ -368,7 +368,7 @@ impl EngineSink {
         read
     }
 
-    /// Takes the unread events of a queue pair's handle out and returns the number of events read.
+    /// Removes the unread events of a queue pair's handle and returns the number of events read.
     fn end_of_sharer(&mut self, sharer: &Sharer) -> EventsRead {
         let unread = self.take_back(&sharer.events, |record| is_of(record, sharer.user_handle, Owner::Qp));
         EventsRead { comp: 0, asynchronous: sharer.raised.wrapping_sub(unread) }
@@ -431,14 +431,14 @@ impl EngineSink {
         self.srqs.get_mut(slot).filter(|end| end.srq == srq)
     }
 
-    /// Takes the next receive out of the ring of the shared receive queue in a slot.
+    /// Removes the next receive from the ring of the shared receive queue in a slot.
     pub(crate) fn next_srq_recv(&mut self, slot: usize, list: &mut [Sge]) -> Option<(SrqId, RecvWqe, usize)> {
         let end = self.srqs.get_mut(slot)?;
         let (wqe, len) = end.rq.next_with(list, RecvWqe::list_len)?;
         Some((end.srq, wqe, len))
     }
 
-    /// Takes unread events out and returns their number.
+    /// Removes unread events and returns their number.
     fn take_back(&mut self, channel: &Channel, dropped: impl Fn(&[u8]) -> bool) -> u32 {
         let (count, written) = channel.pipe.take_back(channel.reader.as_fd(), dropped);
         if written == Written::Kept {
@@ -452,7 +452,7 @@ impl EngineSink {
         self.qps.get_mut(self.qp_numbers.slot(qpn.0)).map(Box::as_mut).filter(|end| end.qpn == qpn)
     }
 
-    /// Takes the next receive out of the ring of the queue pair in a slot.
+    /// Removes the next receive from the ring of the queue pair in a slot.
     #[inline]
     pub(crate) fn next_recv(&mut self, slot: usize, list: &mut [Sge]) -> Option<(Qpn, RecvWqe, usize)> {
         let end = self.qps.get_mut(slot)?;
@@ -460,7 +460,7 @@ impl EngineSink {
         Some((end.qpn, wqe, len))
     }
 
-    /// Takes the next send out of the ring of the queue pair in a slot.
+    /// Removes the next send from the ring of the queue pair in a slot.
     #[inline]
     pub(crate) fn next_send(&mut self, slot: usize, list: &mut [Sge]) -> Option<(Qpn, SendWqe, usize)> {
         let end = self.qps.get_mut(slot)?;
@@ -468,7 +468,7 @@ impl EngineSink {
         Some((end.qpn, wqe, len))
     }
 
-    /// Writes the events kept by pipes, as far as they fit now.
+    /// Writes as many of the events kept by pipes as fit now.
     pub(crate) fn retry_pipes(&mut self) {
         self.clogged.retain(|pipe| pipe.retry() == Written::Kept);
     }
@@ -513,7 +513,8 @@ impl EngineSink {
     }
 }
 
-/// The kind of an event's object. User handles of different kinds may be equal.
+/// The kind of object that an event belongs to. Objects of different kinds may have equal user
+/// handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     Cq,
@@ -521,8 +522,8 @@ enum Owner {
     Srq,
 }
 
-/// Returns whether a record is an event of the object of this kind with this handle. Events of the
-/// port belong to no object.
+/// Returns whether a record is an event of the object of this kind with this user handle. Port
+/// events belong to no object.
 fn is_of(record: &[u8], user_handle: u64, owner: Owner) -> bool {
     use AsyncEventType as E;
     IbUverbsAsyncEventDesc::read_from_bytes(record).is_ok_and(|event| {
@@ -541,7 +542,7 @@ pub(crate) fn cq_slot(cq: CqId) -> usize {
     cq.0 as usize % PendingSet::MAX
 }
 
-/// The object is in use.
+/// The error that the object is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InUse;
 
@@ -621,12 +622,12 @@ impl Sink for EngineSink {
     }
 }
 
-/// Returns the nanoseconds of the device's clock.
+/// Returns the time of the device's clock in nanoseconds.
 pub(crate) fn elapsed(origin: Instant) -> u64 {
     origin.elapsed().as_nanos() as u64
 }
 
-/// Adds the times requested when the queue was created. A clock of zero counts as one nanosecond.
+/// Adds the times requested when the queue was created. A time of zero counts as one nanosecond.
 #[cold]
 fn stamp(entry: &mut Entry, wc_flags: CqWcFlags, origin: Instant) {
     if wc_flags.contains(CqWcFlags::COMPLETION_TIMESTAMP) {
@@ -638,7 +639,7 @@ fn stamp(entry: &mut Entry, wc_flags: CqWcFlags, origin: Instant) {
     }
 }
 
-/// Converts a completion of the engine. Statuses and opcodes have the same numbers on both sides.
+/// Converts a completion from the engine. Statuses and opcodes have the same numbers on both sides.
 #[inline]
 fn wc(completion: &Completion) -> Wc {
     let mut wc_flags = WcFlags::empty();

@@ -1,4 +1,4 @@
-//! Events of completion queues, and of a queue pair with several handles, and their counts.
+//! Events of completion queues and of a queue pair with several handles, and their counts.
 
 use std::os::fd::AsRawFd;
 
@@ -50,8 +50,8 @@ fn each_handle_of_a_shared_queue_pair_has_counts_of_its_own() {
     assert_eq!(sink.remove_qp(qpn), events(0), "there is no such queue pair");
 }
 
-/// A completion queue of 4 completions. Its event is requested as by threads not waiting for the
-/// device's lock.
+/// A completion queue for 4 completions. Event requests are made as by threads that do not wait for
+/// the device's lock.
 struct Requested {
     sink: EngineSink,
     cq: CqId,
@@ -153,7 +153,7 @@ fn an_unpolled_completion_without_an_event_raises_one_at_a_request() {
         queue.request(armed);
         queue.complete(true);
         assert!(!queue.take() && queue.events() == 1);
-        // It arrives after the event and the last poll of the first one, and before the request.
+        // It arrives before the request, but after the event and last poll of the first completion.
         assert!(queue.poll());
         queue.complete(true);
         queue.request(armed);
@@ -213,7 +213,7 @@ fn solicited_completions_alone_count_for_a_request_of_them() {
         assert!(!queue.take() && queue.events() == 1, "{behind} others came behind it");
         while queue.poll() {}
     }
-    // A later request for all does not hide it.
+    // A later request for all completions does not hide it.
     queue.request(Armed::Solicited);
     queue.complete(true);
     queue.request(Armed::Next);
