@@ -9,15 +9,15 @@
 //!   sender     push ─► fence ─► odd? ─► rings the doorbell, once for each odd value
 //! ```
 //!
-//! Of the two fences one is first. If it is the receiver's, the sender sees the odd counter.
-//! Otherwise the receiver sees the packet. The doorbell is a byte on a Unix socket and stays
-//! readable until the receiver reads it, so it may come before the receiver waits.
+//! One of the two fences is first. If it is the receiver's, the sender sees the odd counter.
+//! Otherwise the receiver sees the packet. The doorbell is a byte on a Unix socket that stays
+//! readable until the receiver reads it, so it may arrive before the receiver waits.
 //!
 //! Several threads of a device may sleep at the same time: the worker, a thread in a
-//! [wait](crate::device::wait), and a poller for a moment. Each sleep has a new number, because the
-//! doorbell for the previous one may have been read. The end of a sleep changes the number only if
-//! no other thread sleeps until a packet arrives; the device's lock guards this. A thread that
-//! reads a doorbell wakes the others too, because all may have been asleep.
+//! [wait](crate::device::wait), and briefly a poller. Each sleep has a new number, because the
+//! doorbell for the previous sleep may have been read. The end of a sleep changes the number only
+//! if no other thread sleeps until a packet arrives; the device's lock guards this. A thread that
+//! reads a doorbell also wakes the others, because all of them may have been asleep.
 
 use core::sync::atomic::AtomicU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -68,7 +68,7 @@ pub(crate) struct PeerSleep {
 }
 
 impl PeerSleep {
-    /// Maps the page of a received descriptor.
+    /// Maps the page behind a received descriptor.
     ///
     /// # Errors
     /// `EINVAL` if it is not a sealed page of this layout; `ENOMEM` if memory is short.
@@ -76,8 +76,8 @@ impl PeerSleep {
         Ok(Self { memory: Peer::map(file.as_fd(), PAGE_LEN, PAGE_LEN, PAGE_MAGIC)? })
     }
 
-    /// Returns a number for the peer's present sleep, or `None` if it is awake. One doorbell is
-    /// enough for each number. Called after packets were pushed, once for all of them; it contains
+    /// Returns a number for the peer's current sleep, or `None` if the peer is awake. One doorbell
+    /// is enough for each number. Called once after any number of packets was pushed; it contains
     /// the fence.
     #[inline]
     pub(crate) fn epoch_if_asleep(&self) -> Option<u32> {
@@ -100,7 +100,8 @@ fn begin(counter: &impl Counter) {
 fn end(counter: &impl Counter) {
     let epoch = counter.load();
     if is_odd(epoch) {
-        // If it fails, another thread has ended this sleep, or begun one that it ends itself.
+        // A failure means that another thread has ended this sleep, or begun one that it will end
+        // itself.
         let _ = counter.replace(epoch, epoch.wrapping_add(1));
     }
 }
@@ -117,11 +118,12 @@ fn is_odd(epoch: u64) -> bool {
     epoch & 1 != 0
 }
 
-/// A counter in own memory: an atomic, or the model checker's. Fences order its accesses.
+/// A counter in this process's memory: an atomic, or the model checker's. Fences order its
+/// accesses.
 trait Counter {
     fn load(&self) -> u64;
 
-    /// Replaces a number, unless another thread has done so.
+    /// Replaces a number, unless another thread has already replaced it.
     fn replace(&self, old: u64, new: u64) -> bool;
 }
 
@@ -139,7 +141,7 @@ impl Counter for AtomicU64 {
 
 const PAGE_LEN: usize = 4096;
 
-/// The last byte is the version of the layout.
+/// The magic number of a page. The last byte is the version of the layout.
 const PAGE_MAGIC: u64 = u64::from_be_bytes(*b"vrbslep\x01");
 
 #[cfg(all(test, not(loom)))]
@@ -191,7 +193,7 @@ mod models {
         }
     }
 
-    /// A device that sleeps, and the number of packets in its ring.
+    /// A sleeping device, and the number of packets in its ring.
     struct Device {
         sleeps: atomic::AtomicU64,
         pushed: atomic::AtomicU64,
@@ -205,7 +207,7 @@ mod models {
         }
 
         /// Sends the given number of packets, with at most one doorbell for each sleep. Returns
-        /// whether there was any.
+        /// whether any doorbell was rung.
         fn send(&self, count: u64) -> bool {
             let mut rung = None;
             for pushed in 1..=count {
@@ -267,8 +269,8 @@ mod models {
         lost.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a thread that waits can lose its wake-up while the worker's sleep ends.
-    /// `end_worker` ends it, and gets whether the other thread sleeps.
+    /// Returns whether a waiting thread can lose its wake-up while the worker's sleep ends.
+    /// `end_worker` ends that sleep and receives whether the other thread sleeps.
     fn is_lost_beside_the_worker(end_worker: impl Fn(&Device, bool) + Copy + Send + Sync + 'static) -> bool {
         use std::sync::atomic::AtomicBool;
         let lost = std::sync::Arc::new(AtomicBool::new(false));

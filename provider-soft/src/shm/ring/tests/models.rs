@@ -1,16 +1,16 @@
 //! Models of the ring over plain words: every interleaving of a producer and a consumer.
 //!
 //! # Safety
-//! The packets are plain words in cells of the model checker, which reports an access that races
-//! with another one. This shows that the consumer has read a packet before it is overwritten.
+//! The packets are plain words in cells of the model checker, which reports racing accesses. This
+//! shows that the consumer has read a packet before it is overwritten.
 #![allow(unsafe_code)]
 
 use super::*;
 use crate::sync::primitives::atomic::AtomicU64;
 use crate::sync::primitives::{Arc, UnsafeCell, thread};
 
-/// The memory written by one process: a ring of `AREA` lines with a window of `LINES` and packets
-/// of at most `LONGEST` bytes. Of a packet, one word in each line matters.
+/// The memory written by one process: a ring of `AREA` lines with a window of `LINES`, for packets
+/// of at most `LONGEST` bytes. Only one word in each line of a packet matters.
 struct Memory<const LINES: usize, const AREA: usize, const LONGEST: usize> {
     headers: Box<[AtomicU64]>,
     packets: Box<[UnsafeCell<u64>]>,
@@ -24,12 +24,12 @@ unsafe impl<const LINES: usize, const AREA: usize, const LONGEST: usize> Sync
 {
 }
 
-/// The same, shared by both processes.
+/// A [`Memory`] shared by both processes.
 type Shared<const LINES: usize, const AREA: usize, const LONGEST: usize> = Arc<Memory<LINES, AREA, LONGEST>>;
 
 impl<const LINES: usize, const AREA: usize, const LONGEST: usize> Memory<LINES, AREA, LONGEST> {
     /// Returns a ring with an unpublished record at its start. The other lines look like records,
-    /// as old packets may.
+    /// as remains of old packets may.
     fn new() -> Arc<Self> {
         let old = Record { len: bth::LEN, traffic_class: 0xff, hop_limit: 0xff, on_link: true }.header(false);
         let headers = (0..AREA).map(|line| if line == 0 { UNPUBLISHED } else { old });
@@ -100,7 +100,7 @@ fn link<const LINES: usize, const AREA: usize, const LONGEST: usize>()
     (Producer::new(Arc::clone(&sender), Arc::clone(&receiver)), Consumer::new(sender, receiver))
 }
 
-/// Publishes a packet whose words all have one value, which is also the traffic class.
+/// Publishes a packet whose words all have the same value, which is also the traffic class.
 fn put<const LINES: usize, const AREA: usize, const LONGEST: usize>(
     out: &mut Out<LINES, AREA, LONGEST>,
     len: usize,
@@ -114,7 +114,7 @@ fn put<const LINES: usize, const AREA: usize, const LONGEST: usize>(
     out.push(record, Time(0), true);
 }
 
-/// Takes a packet out, if there is one. Returns its value, and whether the producer wants a
+/// Removes a packet, if there is one. Returns its value, and whether the producer wants a
 /// doorbell.
 fn take<const LINES: usize, const AREA: usize, const LONGEST: usize>(
     end: &mut In<LINES, AREA, LONGEST>,
@@ -152,9 +152,9 @@ fn a_consumer_sees_whole_packets_in_order_and_no_old_bytes_as_records() {
     });
 }
 
-/// Runs a producer that has filled the ring and waits for room until it has pushed some more
-/// packets. The consumer takes out only the packets of the full ring, and rings when it should.
-/// `fast`: the number of windows that the producer has filled fast before.
+/// Runs a producer that has filled the ring, waits for space and then pushes some more packets.
+/// The consumer removes only the packets of the full ring, and rings the doorbell when it should.
+/// `fast` is the number of windows that the producer has already filled fast.
 fn wait_for_room<const LINES: usize, const AREA: usize, const LONGEST: usize>(
     lens: &'static [usize],
     fast: u8,
@@ -216,7 +216,7 @@ fn a_lap_behind_a_longer_one_overwrites_no_unread_packet() {
     check(|| {
         let (mut out, mut end) = link::<6, 9, 108>();
         out.fast = STREAM;
-        // The first lap has two packets more than the window. Both ends are within it.
+        // The first lap has two packets more than the window. Both ends are still in the first lap.
         for value in 1..=4 {
             assert!(out.has_room().unwrap());
             put(&mut out, 108, value);
