@@ -17,9 +17,9 @@ pub(crate) fn address_of(gid: Gid) -> IpAddr {
     Ipv6Addr::from(gid).to_canonical()
 }
 
-/// Returns the GID used by a device with this GID for a destination. A device with an IPv4 address
-/// maps an IPv6 group to 239.0.0.0/8 by its low 24 bits, as Ethernet maps groups to its addresses.
-/// All other destinations are returned unchanged.
+/// Returns the GID to which a device with this GID sends packets for a destination. A device with
+/// an IPv4 address maps an IPv6 group to 239.0.0.0/8 by its low 24 bits, as Ethernet maps groups to
+/// its addresses. All other destinations are returned unchanged.
 ///
 /// # References
 /// RFC 2464 section 7 and RFC 1112 section 6.4 (Ethernet), RFC 2365 (239.0.0.0/8)
@@ -30,7 +30,7 @@ pub(crate) fn destination(device: &Gid, gid: Gid) -> Gid {
     gid_of([239, gid[13], gid[14], gid[15]].into())
 }
 
-/// Returns 127.0.0.1 or ::1, of the family of an address.
+/// Returns 127.0.0.1 or ::1, whichever has the family of an address.
 pub(crate) fn loopback_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -38,7 +38,7 @@ pub(crate) fn loopback_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns 0.0.0.0 or ::, of the family of an address.
+/// Returns 0.0.0.0 or ::, whichever has the family of an address.
 pub(crate) fn unspecified_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -58,15 +58,15 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// The size of the longer one, in bytes.
+    /// The size of the longer structure, in bytes.
     pub(crate) const MAX: usize = 28;
     const V4: u8 = 16;
 
     /// Space for the kernel to write into.
     pub(crate) const EMPTY: Self = Self { bytes: [0; Self::MAX], len: 0 };
 
-    /// Returns the name of an address and port. `scope` is the interface's index, for link-local
-    /// IPv6 addresses.
+    /// Returns the socket name for an address and port. For a link-local IPv6 address, `scope` is
+    /// the interface index.
     pub(crate) fn new(address: IpAddr, port: u16, scope: u32) -> Self {
         let mut name = Self::EMPTY;
         name.bytes[2..4].copy_from_slice(&port.to_be_bytes());
@@ -86,7 +86,8 @@ impl Name {
         name
     }
 
-    /// Returns address and port, or `None` if the kernel wrote neither an IPv4 nor an IPv6 name.
+    /// Returns the address and port, or `None` if the kernel wrote neither an IPv4 nor an IPv6
+    /// name.
     #[inline]
     pub(crate) fn parse(&self) -> Option<(IpAddr, u16)> {
         let b = &self.bytes;
@@ -107,7 +108,7 @@ impl Name {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// Returns all bytes, for the kernel to write into. Call [`set_len`](Self::set_len) afterwards.
+    /// Returns all bytes for the kernel to write into. Call [`set_len`](Self::set_len) afterwards.
     pub(crate) fn as_mut_bytes(&mut self) -> &mut [u8; Self::MAX] {
         &mut self.bytes
     }

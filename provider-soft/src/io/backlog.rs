@@ -1,20 +1,21 @@
-//! [`Backlog`]: measures whether the kernel's send queue has room for read responses.
+//! [`Backlog`]: measures whether the kernel's send queue has space for read responses.
 //!
 //! Credit ([`roce::engine::Config::response_rate`]) refills at one rate on every link. On a slower
 //! link the kernel's send queue grows until the socket's buffer is full; every packet waits behind
 //! it. Read responses therefore wait in the engine while the send queue holds more than a window;
 //! other packets do not.
 //!
-//! The kernel reports the queue's length (`SIOCOUTQ`) at the cost of a system call, but sends no
-//! notice when the queue has drained to a length. The length is therefore measured once per window
-//! of packets sent while read responses wait, and every [`HOLD`] nanoseconds while they are held.
+//! The kernel reports the queue's length (`SIOCOUTQ`) at the cost of a system call, but does not
+//! notify when the queue has drained to some length. The length is therefore measured once per
+//! window of packets sent while read responses wait, and every [`HOLD`] nanoseconds while they are
+//! held.
 
 use roce::engine::Time;
 
-/// The length of a socket's send queue, as far as known without a system call.
+/// The length of a socket's send queue, as far as it is known without a system call.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
-    /// An upper bound of the queue's length: the last measurement plus all packets sent since.
+    /// An upper bound on the queue's length: the last measurement plus all packets sent since.
     at_most: u64,
     /// The time of the next measurement, if the last one found more than a window.
     held_until: Option<Time>,
@@ -27,8 +28,8 @@ impl Backlog {
         self.at_most += len as u64 + PACKET_COST;
     }
 
-    /// Returns whether the queue may hold `window` bytes. If so, it must be measured before read
-    /// responses leave.
+    /// Returns whether the queue may hold `window` bytes or more. It must then be measured before
+    /// read responses are sent.
     #[inline]
     pub(crate) fn may_be_full(&self, window: u32) -> bool {
         self.at_most >= window.into()
@@ -40,13 +41,13 @@ impl Backlog {
         self.held_until = self.may_be_full(window).then(|| now + HOLD);
     }
 
-    /// Returns when the queue is measured again, if read responses are held.
+    /// Returns the time of the next measurement, if read responses are held.
     #[inline]
     pub(crate) fn held_until(&self) -> Option<Time> {
         self.held_until
     }
 
-    /// Clears a time that has passed.
+    /// Clears the time of the next measurement if it has passed.
     #[inline]
     pub(crate) fn expire(&mut self, now: Time) {
         self.held_until = self.held_until.filter(|until| now < *until);
@@ -56,6 +57,6 @@ impl Backlog {
 /// The cost of a packet in addition to its bytes from BTH to pad, as in the window of requests.
 const PACKET_COST: u64 = 768;
 
-/// Nanoseconds between measurements. In this time a window of 512 KiB leaves at 42 Gbit/s, so a
-/// slower link does not run dry.
+/// The time between measurements in nanoseconds. Sending a 512 KiB window takes this time at
+/// 42 Gbit/s, so a slower link does not run dry.
 pub(crate) const HOLD: u64 = 100_000;

@@ -1,17 +1,16 @@
 //! [`Capture`]: copies of the packets that devices send and receive, in a pcap file.
 //!
-//! Sockets pass payload alone, so the IP and UDP headers are written here, from a packet's
-//! addresses and the fields reported by the kernel. Other fields have the values of this host's own
-//! packets.
-//! Before them is a header of `tcpdump -i any` (`LINKTYPE_LINUX_SLL2`), which says whether the
-//! packet was sent or received.
+//! Sockets pass only payload, so the IP and UDP headers are written here, from a packet's addresses
+//! and the fields that the kernel reports. Other fields have the values of this host's own packets.
+//! A header of `tcpdump -i any` (`LINKTYPE_LINUX_SLL2`) precedes them; it says whether the packet
+//! was sent or received.
 //!
-//! A packet to send is copied when it is first offered to the kernel, so that it comes before the
-//! packet received from it. The kernel may reject it afterwards.
+//! A packet to send is copied when it is first offered to the kernel, so its copy precedes any
+//! packet received in response. The kernel may still reject it.
 //!
 //! Processes may share a file, as both ends of a test do. Each record is one `write(2)` at the end
-//! of the file (`O_APPEND`), so records of several processes do not mix. The header of the file is
-//! written under a lock.
+//! of the file (`O_APPEND`), so records of several processes do not mix. The file header is written
+//! under a lock.
 //!
 //! # References
 //! pcap-savefile(5); <https://www.tcpdump.org/linktypes/LINKTYPE_LINUX_SLL2.html>
@@ -32,9 +31,9 @@ use verbs_core::Errno;
 #[derive(Debug)]
 pub(crate) struct Capture {
     file: File,
-    /// The space for a record.
+    /// The buffer for one record.
     record: Mutex<Vec<u8>>,
-    /// Whether a record could not be written. No others are written after it.
+    /// Whether a record could not be written. No further records are then written.
     has_ended: AtomicBool,
 }
 
@@ -46,20 +45,20 @@ pub(super) struct Headers {
     /// The address and UDP port of the receiver.
     pub(super) destination: (IpAddr, u16),
     pub(super) traffic_class: u8,
-    /// 0 if unknown.
+    /// The hop limit; 0 if unknown.
     pub(super) hop_limit: u8,
     /// The IPv4 identification.
     pub(super) id: u16,
 }
 
-/// The direction of a packet, as `LINKTYPE_LINUX_SLL2` has it.
+/// The direction of a packet, as encoded in `LINKTYPE_LINUX_SLL2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Received = 0,
     Sent = 4,
 }
 
-/// The header of the file: version 2.4, nanoseconds, packets of up to 256 KiB,
+/// The file header: version 2.4, nanosecond times, packets of up to 256 KiB,
 /// `LINKTYPE_LINUX_SLL2`.
 const FILE_HEADER: [u8; 24] = {
     let fields = [0xa1b2_3c4d_u32, 2 | 4 << 16, 0, 0, 256 << 10, 276];
@@ -72,12 +71,12 @@ const FILE_HEADER: [u8; 24] = {
     header
 };
 
-/// The hop limit of received packets if the kernel does not report one: the default of Linux.
+/// The hop limit written for received packets if the kernel reports none: the default of Linux.
 const USUAL_HOP_LIMIT: u8 = 64;
 
 impl Capture {
     /// Opens a file, or creates it for this user alone, because packets contain data of programs.
-    /// The packets of other processes stay in it.
+    /// Packets that other processes have written stay in the file.
     ///
     /// # Errors
     /// `EEXIST` if the file has other contents; `EINVAL` for a pipe or device; any errno of
@@ -90,7 +89,7 @@ impl Capture {
 
     fn open_file(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        // Not blocked by a FIFO.
+        // Does not block on a FIFO.
         options
             .append(true)
             .read(true)
@@ -133,24 +132,24 @@ impl Capture {
         record.clear();
         record.extend((now.as_secs() as u32).to_ne_bytes());
         record.extend(now.subsec_nanos().to_ne_bytes());
-        // The captured and the original length, filled in below.
+        // The captured length and the original length, filled in below.
         record.extend([0; 8]);
         append_headers(&mut record, direction, headers, packet.len());
         record.extend(packet);
         let len = (record.len() - RECORD_HEADER) as u32;
         record[8..12].copy_from_slice(&len.to_ne_bytes());
         record[12..16].copy_from_slice(&len.to_ne_bytes());
-        // A record cut short by a full file system is the last one that a reader can read.
+        // After a record cut short by a full file system, readers can read no further records.
         let is_written = has_room(&self.file, record.len())
             && (&self.file).write(&record).is_ok_and(|len| len == record.len());
         self.has_ended.store(!is_written, Ordering::Relaxed);
     }
 }
 
-/// The bytes of a record before the packet.
+/// The length of a record's header in bytes.
 const RECORD_HEADER: usize = 16;
 
-/// The bytes of a UDP header.
+/// The length of a UDP header in bytes.
 const UDP_HEADER: usize = 8;
 
 /// Appends the link, IP and UDP headers of a packet of `len` bytes.
@@ -190,7 +189,7 @@ fn append_headers(record: &mut Vec<u8>, direction: Direction, headers: &Headers,
     record.extend(source_port.to_be_bytes());
     record.extend(port.to_be_bytes());
     record.extend(udp_len);
-    // RoCE v2 packets have the ICRC instead of a checksum.
+    // RoCE v2 packets have the ICRC instead of a UDP checksum.
     record.extend([0; 2]);
 }
 
@@ -201,7 +200,7 @@ fn v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Returns the checksum of an IPv4 header whose checksum is 0.
+/// Returns the checksum of an IPv4 header whose checksum field is 0.
 fn checksum(header: &[u8]) -> u16 {
     let words = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     let sum: u32 = words.sum();
@@ -210,7 +209,7 @@ fn checksum(header: &[u8]) -> u16 {
 }
 
 /// Returns whether the process may make the file `len` bytes longer. Otherwise, a write would end
-/// it (`SIGXFSZ`).
+/// the process (`SIGXFSZ`).
 fn has_room(file: &File, len: usize) -> bool {
     let Ok((limit, _)) = getrlimit(Resource::RLIMIT_FSIZE) else { return false };
     limit == RLIM_INFINITY || file.metadata().is_ok_and(|of| of.len() + len as u64 <= limit)
@@ -224,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    /// A file that does not exist yet, removed afterwards.
+    /// The path of a file that does not exist yet. The file is removed afterwards.
     struct Path(std::path::PathBuf);
 
     impl Path {

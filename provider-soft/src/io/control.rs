@@ -21,13 +21,13 @@ pub(crate) struct Control {
 const HEADER: usize = size_of::<usize>() + 8;
 
 impl Control {
-    /// The length of four messages with one number each.
+    /// The length of four messages, each with one number, in bytes.
     pub(crate) const MAX: usize = 4 * (HEADER + 8);
 
     /// No messages.
     pub(crate) const EMPTY: Self = Self { bytes: [0; Self::MAX], len: 0 };
 
-    /// Appends a message of at most 8 bytes; there is room for four.
+    /// Appends a message of at most 8 bytes; there is space for four.
     pub(crate) fn push(&mut self, level: i32, kind: i32, data: &[u8]) {
         let Some(room) = self.bytes.get_mut(self.len..self.len + HEADER + 8) else { return };
         let word = size_of::<usize>();
@@ -38,7 +38,7 @@ impl Control {
         self.len += HEADER + data.len().next_multiple_of(word);
     }
 
-    /// Calls `each` with level, type and data of every whole message.
+    /// Calls `each` with the level, type and data of every complete message.
     #[inline]
     pub(crate) fn for_each(&self, mut each: impl FnMut(i32, i32, &[u8])) {
         let mut rest = &self.bytes[..self.len];
@@ -57,7 +57,7 @@ impl Control {
         &self.bytes[..self.len]
     }
 
-    /// Returns all bytes, for the kernel to write into. Call [`set_len`](Self::set_len) afterwards.
+    /// Returns all bytes for the kernel to write into. Call [`set_len`](Self::set_len) afterwards.
     pub(crate) fn as_mut_bytes(&mut self) -> &mut [u8; Self::MAX] {
         &mut self.bytes
     }
@@ -68,7 +68,7 @@ impl Control {
     }
 }
 
-/// Returns the number in a message of 1, 2 or 4 bytes. The width depends on the message.
+/// Returns the number in a message of 1, 2 or 4 bytes. Its width depends on the message type.
 #[inline]
 pub(crate) fn number(data: &[u8]) -> Option<u32> {
     match *data {

@@ -7,18 +7,18 @@ use roce::engine::DroppedDatagrams;
 /// A number with one writer at a time and any number of readers.
 ///
 /// Two concurrent writers may lose an increment but do no other harm. An exact count is not worth a
-/// locked instruction for each packet.
+/// locked instruction per packet.
 #[derive(Debug, Default)]
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    /// Counts `n` more.
+    /// Adds `n`.
     #[inline(always)]
     pub(crate) fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Raises the number to `n` if it is less.
+    /// Raises the number to `n` if it is lower.
     #[inline(always)]
     pub(crate) fn raise(&self, n: u64) {
         if n > self.0.load(Ordering::Relaxed) {
@@ -46,14 +46,14 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        /// The live numbers.
+        /// The live counters.
         #[derive(Debug, Default)]
         pub(crate) struct Counts {
             $(pub(crate) $name: Count,)*
         }
 
         impl Counts {
-            /// Reads all of them, one after the other.
+            /// Reads all counters, one after the other.
             pub(crate) fn read(&self) -> Counters {
                 Counters { $($name: self.$name.read(),)* }
             }
@@ -62,7 +62,7 @@ macro_rules! counters {
 }
 
 impl Counts {
-    /// Copies the engine's numbers of dropped datagrams, if they have changed.
+    /// Copies the engine's counts of dropped datagrams, if they have changed.
     #[inline]
     pub(crate) fn take_over(&self, dropped: &DroppedDatagrams) {
         if self.datagrams_dropped.read() != dropped.total {
@@ -84,9 +84,9 @@ impl Counts {
 }
 
 counters! {
-    /// Packets accepted by the kernel. Those that travel through memory are in `shm_sent`.
+    /// Packets accepted by the kernel. Packets through memory count in `shm_sent` instead.
     sent,
-    /// Their bytes, from BTH to ICRC.
+    /// Bytes of these packets, from BTH to ICRC.
     sent_bytes,
     /// System calls that sent at least one packet.
     sends,
@@ -94,53 +94,53 @@ counters! {
     joined,
     /// Sends postponed because the socket's buffer was full.
     blocked,
-    /// Packets not sent: their destination is unreachable (ENETUNREACH, EHOSTUNREACH, ECONNREFUSED)
-    /// or of the other address family.
+    /// Packets not sent: the destination is unreachable (ENETUNREACH, EHOSTUNREACH, ECONNREFUSED)
+    /// or has an address of the other family.
     unreachable,
     /// Packets not sent: longer than the route's MTU (EMSGSIZE).
     too_long,
     /// Packets not sent: forbidden by a rule of this host (EPERM, EACCES).
     forbidden,
-    /// Packets not sent: no memory or queue for them (ENOBUFS, ENOMEM).
+    /// Packets not sent: the kernel had no memory or queue space for them (ENOBUFS, ENOMEM).
     no_buffer,
     /// Packets not sent for another reason.
     not_sent,
-    /// Datagrams of several packets rejected by the device or route (EIO), then sent one by one.
+    /// Datagrams of several packets that the device or route rejected (EIO), then sent one by one.
     gso_refused,
     /// Valid packets received.
     received,
-    /// Their bytes, from BTH to ICRC.
+    /// Bytes of these packets, from BTH to ICRC.
     received_bytes,
     /// System calls that received at least one packet.
     receives,
-    /// Packets sent through memory to a process of this machine.
+    /// Packets sent through memory to a process on this machine.
     shm_sent,
-    /// Their bytes, from BTH to pad.
+    /// Bytes of these packets, from BTH to pad.
     shm_sent_bytes,
     /// Packets not sent: the process has taken none from its full ring for 5 ms.
     shm_dropped,
-    /// Times that a sleeping process was woken because of packets sent to it through memory, or of
-    /// room for its own.
+    /// Times a sleeping process was woken because packets were sent to it through memory, or
+    /// because there was space for its own packets.
     shm_doorbells,
     /// Packets received through memory.
     shm_received,
-    /// Their bytes, from BTH to pad.
+    /// Bytes of these packets, from BTH to pad.
     shm_received_bytes,
-    /// Packets whose ICRC is right only for an IPv4 identification unusual for this kind of peer.
+    /// Packets whose ICRC is correct only for an IPv4 identification unusual for this kind of peer.
     other_id,
-    /// Packets dropped: ICRC wrong.
+    /// Packets dropped: the ICRC was wrong.
     bad_icrc,
-    /// Packets dropped: from an unexpected UDP port of their queue pair's peer
+    /// Packets dropped: sent by their queue pair's peer from an unexpected UDP port
     /// ([`SoftBuilder::strict_ports`](crate::SoftBuilder::strict_ports)). They also count as
     /// received.
     unexpected_port,
-    /// Packets dropped: for a process that shares the address. The kernel had joined them with
-    /// packets for this one, and joins none from then on.
+    /// Packets dropped: meant for another process that shares the address. The kernel had joined
+    /// them with packets for this process; it joins no more from then on.
     unknown_slot,
     /// Packets dropped: shorter than BTH and ICRC, truncated, or without an IP source address.
     malformed,
     /// Datagrams dropped, for any of the reasons below. They also count as received. A multicast
-    /// datagram counts once for each member dropping it.
+    /// datagram counts once for each member that drops it.
     datagrams_dropped,
     /// Datagrams dropped: no receive was posted.
     datagrams_no_receive,
@@ -150,18 +150,19 @@ counters! {
     /// Datagrams dropped: their queue key differed from the queue pair's. Also reported as
     /// `qkey_viol_cntr` of [`PortAttr`](verbs_core::types::PortAttr).
     datagrams_wrong_qkey,
-    /// Datagrams dropped: no queue pair had their destination number.
+    /// Datagrams dropped: no queue pair had the destination number.
     datagrams_unknown_qpn,
-    /// Datagrams dropped: no queue pair had joined their destination group.
+    /// Datagrams dropped: no queue pair had joined the destination group.
     datagrams_not_member,
-    /// Datagrams dropped: management datagrams arriving too fast for the connection manager
+    /// Datagrams dropped: management datagrams that arrived too fast for the connection manager
     /// ([`cm::Gsi`](crate::cm::Gsi)).
     datagrams_mads_full,
     /// Datagrams dropped for another reason: a queue pair of another type or state, another
     /// partition key, a receive whose memory cannot be written, a malformed packet.
     datagrams_other,
     /// The largest number of packets sent in one turn, including acknowledgements sent before a
-    /// control call. A turn is the time one thread works on the device's engine without a break.
+    /// control call. A turn is the time during which one thread works on the device's engine
+    /// without a break.
     turn_packets_max,
     /// The largest number of bytes, from BTH to pad, sent in one turn.
     turn_bytes_max,
@@ -177,6 +178,6 @@ counters! {
     injected_duplicates,
     /// Packets damaged by [`Faults`](crate::Faults).
     injected_corruptions,
-    /// Packets delayed by [`Faults`](crate::Faults), for any of their reasons.
+    /// Packets delayed by [`Faults`](crate::Faults), for any reason.
     injected_delays,
 }

@@ -7,9 +7,10 @@
 //!                                    packets
 //! ```
 //!
-//! Each destination has a [`Cable`] of the simulated fabric, which decides the fate of packet after
-//! packet. Its random numbers depend on the seed, the device's name, and how many destinations got
-//! a packet before. So the same packets have the same fates in each run, with any addresses.
+//! Each destination has a [`Cable`] of the simulated fabric, which decides the fate of each packet
+//! in turn. Its random numbers depend on the seed, the device's name, and how many destinations
+//! have already had a packet. The same packets thus have the same fates in each run, whatever the
+//! addresses.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +21,7 @@ use roce::sim::{Cable, Chance, Fate, Link, Rng};
 
 use super::counters::Counts;
 
-/// Faults of the packets sent by a device, as `tc netem` has them, but repeatable.
+/// Faults in the packets sent by a device, like those of `tc netem`, but repeatable.
 ///
 /// As text: elements separated by commas, each at most once.
 ///
@@ -28,19 +29,19 @@ use super::counters::Counts;
 /// |---|---|
 /// | `loss=1%` | it is lost |
 /// | `duplicate=1%` | it is sent twice; the copy leaves up to `hold` later |
-/// | `reorder=1%` | it leaves up to `hold` later, and others overtake it |
-/// | `corrupt=1%` | one of its bits flips, and the receiver drops it |
+/// | `reorder=1%` | it leaves up to `hold` later; other packets overtake it |
+/// | `corrupt=1%` | one of its bits flips; the receiver drops it |
 /// | `delay=1ms` | it leaves this much later |
-/// | `jitter=100us` | it leaves up to this much later still, in order |
-/// | `rate=10gbit` | it waits for earlier packets to the same address to leave at this rate |
-/// | `hold=20us` | the longest time for `duplicate` and `reorder`; 20 µs without this element |
-/// | `seed=7` | another number gives other faults; 0 without this element |
+/// | `jitter=100us` | it leaves later by up to this much more, in order |
+/// | `rate=10gbit` | it waits until earlier packets to the same address have left at this rate |
+/// | `hold=20us` | the maximum time for `duplicate` and `reorder`; the default is 20 µs |
+/// | `seed=7` | a different number gives different faults; the default is 0 |
 ///
-/// Percentages have up to four decimal places. Times have the unit `ns`, `us`, `ms` or `s`, rates
-/// the unit `bit`, `kbit`, `mbit` or `gbit` per second.
+/// Percentages have up to four decimal places. The units of time are `ns`, `us`, `ms` and `s`; the
+/// units of rate are `bit`, `kbit`, `mbit` and `gbit` per second.
 ///
-/// Faults apply to sent packets only: for both directions of a connection, both devices need them.
-/// Processes whose devices have the same name and the same seed draw the same faults.
+/// Faults apply only to sent packets: for both directions of a connection, both devices need them.
+/// Processes whose devices have the same name and seed draw the same faults.
 ///
 /// # Examples
 /// ```
@@ -56,20 +57,20 @@ pub struct Faults {
     duplicate: Chance,
     reorder: Chance,
     corrupt: Chance,
-    /// In nanoseconds, like `jitter` and `hold`.
+    /// The delay in nanoseconds, like `jitter` and `hold`.
     delay: u64,
     jitter: u64,
     hold: u64,
-    /// Bits per second; 0 for unlimited.
+    /// The rate in bits per second; 0 means unlimited.
     rate: u64,
     seed: u64,
 }
 
-/// The error of parsing [`Faults`].
+/// The error for text that is not valid as [`Faults`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InvalidFaults {
-    /// The first element that is invalid or appears again.
+    /// The first invalid or repeated element.
     pub element: Box<str>,
 }
 
@@ -149,7 +150,7 @@ impl Faults {
     }
 }
 
-/// The longest delay, in nanoseconds: a minute.
+/// The maximum delay in nanoseconds: a minute.
 const LONGEST: u64 = 60_000_000_000;
 
 fn chance(text: &str) -> Option<Chance> {
@@ -171,7 +172,7 @@ fn bits_per_second(text: &str) -> Option<u64> {
     decimal(number, places).filter(|rate| (1..=LARGEST_RATE).contains(rate))
 }
 
-/// The largest rate, in bits per second: 100 Tbit/s.
+/// The maximum rate in bits per second: 100 Tbit/s.
 const LARGEST_RATE: u64 = 100_000_000_000_000;
 
 /// Parses a decimal number with at most `places` decimal places, and returns it multiplied by
@@ -192,28 +193,29 @@ pub(crate) struct Injector {
     /// The seed, combined with the device's name.
     seed: u64,
     cables: BTreeMap<Gid, Cable>,
-    /// The packets that leave later, by their time and the order of sending.
+    /// Packets that leave later, ordered by their time and then by the order of sending.
     delayed: BTreeMap<(Time, u64), Delayed>,
     /// The number of packets delayed so far.
     count: u64,
-    /// The bytes of all delayed packets.
+    /// The total length of all delayed packets in bytes.
     bytes: usize,
 }
 
-/// A packet that leaves later.
+/// A packet that is sent later.
 #[derive(Debug)]
 struct Delayed {
     path: Path,
-    /// From BTH to pad.
+    /// The packet's bytes from BTH to pad.
     packet: Box<[u8]>,
     /// The bit that flips.
     flip: Option<usize>,
 }
 
-/// The number of destinations with a cable. Further ones share the cable of the zero address.
+/// The maximum number of destinations with a cable. Further destinations share the cable of the
+/// zero address.
 const CABLES: usize = 4096;
 
-/// The maximum number of bytes of delayed packets. Further packets that would be delayed are lost.
+/// The maximum number of bytes in delayed packets. Further packets to be delayed are lost.
 const CAPACITY: usize = 64 << 20;
 
 impl Injector {
@@ -232,8 +234,8 @@ impl Injector {
         })
     }
 
-    /// Returns whether a packet is sent now, and then the bit that flips on its way. Other packets
-    /// are lost or leave later ([`release`](Self::release)).
+    /// Returns whether a packet is sent now, and if so, the bit that flips on its way. Other
+    /// packets are lost or leave later ([`release`](Self::release)).
     pub(crate) fn judge(
         &mut self,
         now: Time,
@@ -268,7 +270,7 @@ impl Injector {
     fn cable(&mut self, remote: Gid) -> &mut Cable {
         let (seed, number) = (self.seed, self.cables.len() as u64);
         let faults = self.faults;
-        // Only a full table needs the first look-up.
+        // The first look-up is needed only if the table is full.
         let has_own = self.cables.len() < CABLES || self.cables.contains_key(&remote);
         let remote = if has_own { remote } else { [0; 16] };
         self.cables.entry(remote).or_insert_with(|| Cable::new(faults.link(), Rng::split(seed, number)))
@@ -284,7 +286,7 @@ impl Injector {
         self.delayed.insert((at, self.count), Delayed { path: *path, packet: packet.into(), flip });
     }
 
-    /// Calls `send` with the delayed packets whose time has come, while it accepts them.
+    /// Calls `send` with the delayed packets whose time has come, as long as it accepts them.
     pub(crate) fn release(&mut self, now: Time, mut send: impl FnMut(&[u8], &Path, Option<usize>) -> bool) {
         while let Some(next) = self.delayed.first_entry().filter(|next| next.key().0 <= now) {
             let Delayed { path, packet, flip } = next.get();
@@ -296,7 +298,7 @@ impl Injector {
         }
     }
 
-    /// Returns the time when the next delayed packet leaves.
+    /// Returns the departure time of the next delayed packet.
     pub(crate) fn next_departure(&self) -> Option<Time> {
         self.delayed.first_key_value().map(|((at, _), _)| *at)
     }
@@ -358,8 +360,8 @@ mod tests {
         assert_eq!(&*"loss=1%,loss=2%".parse::<Faults>().unwrap_err().element, "loss=2%");
     }
 
-    /// Sends packets with these faults, a microsecond apart. Returns the microsecond and the number
-    /// of each packet that left, with a mark for damaged ones.
+    /// Sends packets with these faults, a microsecond apart. Returns the time in microseconds and
+    /// the number of each packet that left, with a mark for damaged packets.
     fn run(faults: &str, device: &str, remotes: &[Gid], packets: u16) -> (Vec<String>, Counts) {
         let mut injector = Injector::new(&faults.parse().unwrap(), device);
         let counts = Counts::default();
@@ -412,7 +414,7 @@ mod tests {
     #[test]
     fn a_delay_keeps_the_order_and_a_rate_spaces_packets() {
         assert_eq!(run("delay=2us", "soft0", &[PEER], 3).0, ["2:0", "3:1", "4:2"]);
-        // 16 bytes and the headers around them are 688 bits.
+        // 16 bytes and the surrounding headers are 688 bits.
         assert_eq!(run("rate=344mbit", "soft0", &[PEER], 3).0, ["2:0", "4:1", "6:2"]);
     }
 
@@ -430,7 +432,7 @@ mod tests {
         let (left, counts) = run("corrupt=20%,seed=1", "soft0", &[PEER], 1000);
         let damaged = left.iter().filter(|packet| packet.ends_with('!')).count() as u64;
         assert!((160..=240).contains(&counts.read().injected_corruptions));
-        // A bit that flips within the number itself may leave as many ones as the other number has.
+        // A bit that flips within the number itself is not marked as damage.
         assert!(damaged > 120 && damaged <= counts.read().injected_corruptions, "{damaged}");
 
         let (left, counts) = run("reorder=20%,hold=10us,seed=1", "soft0", &[PEER], 1000);

@@ -1,4 +1,4 @@
-//! The ICRC of packets, with prepared states of recent peers.
+//! ICRCs of packets, computed from the cached states of recent peers.
 
 use std::net::IpAddr;
 
@@ -29,8 +29,8 @@ impl Flows {
         }
     }
 
-    /// Returns an index that differs between neighbours in an address range, and between ports of
-    /// one peer.
+    /// Returns an index that differs between neighbours in an address range, and between the ports
+    /// of one peer.
     fn index(flow: &Flow) -> usize {
         let fold = |address: IpAddr| match address {
             IpAddr::V4(v4) => v4.to_bits(),

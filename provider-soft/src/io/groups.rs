@@ -1,14 +1,14 @@
-//! Multicast: a socket for each group with attached queue pairs of the device.
+//! Multicast: one socket for each group to which the device's queue pairs are attached.
 //!
 //! A socket bound to an address of the host receives nothing sent to a group. Each group therefore
-//! has a separate socket, bound to the group's address and port 4791. It is a member of the group
-//! on the interface of the device's address. The kernel announces the membership by IGMP or MLD and
-//! maps the group to a MAC address. Groups only receive: datagrams to a group leave through the
-//! device's socket. The kernel loops one copy of them back to this host's members, including this
-//! device.
+//! has a separate socket, bound to the group's address and port 4791. The socket joins the group on
+//! the interface of the device's address. The kernel announces the membership by IGMP or MLD and
+//! maps the group to a MAC address. These sockets only receive: datagrams to a group leave through
+//! the device's socket. The kernel loops one copy of them back to this host's members, including
+//! this device.
 //!
-//! Membership and the route of datagrams to groups end with the interface. When the address moves
-//! to another interface, or to a new one of the same name, the device sets up both again.
+//! The membership and the route of datagrams to groups end with the interface. When the address
+//! moves to another interface, or to a new one of the same name, the device sets up both again.
 //!
 //! An interface without a route for `ff00::/8` carries no IPv6 multicast. The kernel adds one to
 //! each interface except loopback. Devices on loopback reject such groups
@@ -31,7 +31,7 @@ use super::socket::Socket;
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     list: Vec<Group>,
-    /// Readable while a packet waits in a socket of a group. Created with the first group.
+    /// Readable while a packet waits in any group's socket. Created with the first group.
     readable: Option<Arc<Epoll>>,
 }
 
@@ -42,17 +42,18 @@ struct Group {
     inbox: Inbox,
 }
 
-/// The number of datagrams taken by one receive of a group.
+/// The maximum number of datagrams in one receive from a group.
 const SLOTS: usize = 8;
 
-/// The size of a slot: longer than the longest packet. Datagrams of groups are not coalesced.
+/// The size of a slot in bytes: longer than the longest packet. Datagrams to groups are not
+/// coalesced.
 const SLOT: usize = 8 << 10;
 
-/// The destination of a packet to a group, as bytes 5 to 7 of the BTH.
+/// The destination queue pair number of a multicast packet, as bytes 5 to 7 of the BTH.
 const MULTICAST_QPN: &[u8] = &[0xff; 3];
 
 impl Groups {
-    /// Returns whether the device has no group.
+    /// Returns whether the device is in no group.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
@@ -63,11 +64,11 @@ impl Groups {
         self.list.iter().any(|group| group.gid == *gid)
     }
 
-    /// Adds a group to the list of the device with this socket. Returns the descriptor that is
+    /// Adds a group to the list, for the device with this socket. Returns the descriptor that is
     /// readable while a packet waits in any group; it never changes.
     ///
     /// # Errors
-    /// - `ENETUNREACH`: the group's address is of the other family.
+    /// - `ENETUNREACH`: the group has an address of the other family.
     /// - `EADDRNOTAVAIL`: the interface with the device's address is gone.
     /// - `ENOMEM`
     /// - any other errno of `socket(2)`, `setsockopt(2)`, `bind(2)` and `epoll_ctl(2)`, notably
@@ -96,7 +97,7 @@ impl Groups {
             if readable.add(&socket, EpollEvent::new(EpollFlags::EPOLLIN, 0)).is_err() {
                 continue;
             }
-            // As in `retain`.
+            // For the reason given in `retain`.
             let _ = readable.delete(&group.socket);
             group.inbox = Inbox::with_size(&socket, SLOTS, SLOT);
             group.socket = socket;
@@ -117,8 +118,8 @@ impl Groups {
         });
     }
 
-    /// Takes packets from the sockets of all groups, without waiting, and returns whether there are
-    /// any.
+    /// Receives packets from the sockets of all groups, without waiting, and returns whether there
+    /// are any.
     pub(crate) fn receive(&mut self, device: &Socket) -> bool {
         let Some(readable) = &self.readable else { return false };
         if readable.wait(&mut [EpollEvent::empty()], EpollTimeout::ZERO) == Ok(0) {

@@ -1,8 +1,8 @@
-//! [`LinkWatch`]: detects that the interface of a device goes down or up, or loses its address.
+//! [`LinkWatch`]: detects when a device's interface goes down or up, or loses its address.
 //!
-//! The kernel reports changes of all interfaces and addresses of the network namespace on a netlink
-//! socket. The reports only serve as an alarm: after one, the device checks the present state of
-//! its interface. Lost reports, reports of several changes at once, and reports about other
+//! The kernel reports changes to all interfaces and addresses of the network namespace on a netlink
+//! socket. The reports only serve as an alarm: after a report, the device checks the current state
+//! of its interface. Lost reports, reports of several changes at once, and reports about other
 //! interfaces are therefore harmless.
 //!
 //! # References
@@ -42,7 +42,7 @@ impl LinkWatch {
     /// Reads all reports and returns whether there were any.
     pub(crate) fn has_changed(&self) -> bool {
         let mut any = false;
-        // Their content is not used, so it may be cut off.
+        // Their content is not used, so it may be truncated.
         let mut report = [0; 16];
         loop {
             match recv(self.fd.as_raw_fd(), &mut report, MsgFlags::empty()) {
@@ -65,7 +65,7 @@ impl AsFd for LinkWatch {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
     pub(crate) name: String,
-    /// Its index in the network namespace; 0 if it has just been deleted.
+    /// The interface's index in the network namespace; 0 if it has just been deleted.
     pub(crate) index: u32,
     /// Whether the interface is up and has a carrier.
     pub(crate) is_up: bool,
@@ -84,8 +84,8 @@ impl Interface {
         Self::on(address, 0)
     }
 
-    /// Returns the interface with an address and an index; index 0 stands for any. Several
-    /// interfaces may have the same link-local address.
+    /// Returns the interface with an address and an index; index 0 means any. Several interfaces
+    /// may have the same link-local address.
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`.
@@ -95,7 +95,7 @@ impl Interface {
         Ok(Self::find(entries, address, scope))
     }
 
-    /// Finds the interface with an address and an index among entries of the kernel's list.
+    /// Finds the interface with an address and an index in the kernel's list.
     #[inline(never)]
     fn find(mut entries: InterfaceAddressIterator, address: IpAddr, scope: u32) -> Option<Self> {
         let wanted = listed(address);
@@ -139,8 +139,8 @@ impl Interface {
     }
 }
 
-/// Returns the entry for an address in the kernel's list: all of 127.0.0.0/8 belongs to the
-/// interface with 127.0.0.1.
+/// Returns the address to look up in the kernel's list: all of 127.0.0.0/8 belongs to the interface
+/// with 127.0.0.1.
 pub(crate) fn listed(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(v4) if v4.is_loopback() => Ipv4Addr::LOCALHOST.into(),
@@ -169,20 +169,20 @@ fn is_same_subnet(one: IpAddr, other: IpAddr, mask: IpAddr) -> bool {
     }
 }
 
-/// The state of a device's port as reported by events, with its interface.
+/// The state of a device's port as reported by events, and its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortLink {
     /// Whether the GID's address belongs to an interface.
     pub(crate) has_gid: bool,
-    /// Whether this interface is up.
+    /// Whether the interface is up.
     pub(crate) is_active: bool,
-    /// The index of this interface, 0 without one.
+    /// The index of the interface, or 0 if there is none.
     pub(crate) index: u32,
 }
 
 impl PortLink {
-    /// Returns the state of the port of a socket, on the interface returned by [`Socket::link`]. If
-    /// the kernel does not list addresses, the GID stays.
+    /// Returns the state of a socket's port, on the interface returned by [`Socket::link`]. If the
+    /// kernel cannot list addresses, the GID is assumed to remain.
     pub(crate) fn on(socket: &Socket) -> Self {
         Self::from_interface(socket.link())
     }
@@ -195,7 +195,7 @@ impl PortLink {
         }
     }
 
-    /// Returns the events of a change to `now`, in the kernel's order.
+    /// Returns the events for a change to `now`, in the kernel's order.
     pub(crate) fn events(self, now: Self) -> impl Iterator<Item = AsyncEventType> {
         let port = match (self.is_active, now.is_active) {
             (false, true) => Some(AsyncEventType::PORT_ACTIVE),
@@ -203,34 +203,35 @@ impl PortLink {
             _ => None,
         };
         let gid = (self.has_gid != now.has_gid).then_some(AsyncEventType::GID_CHANGE);
-        // A port without its address is not active; an active one has its address.
+        // A port without its address is not active; an active port has its address.
         [gid, port].into_iter().flatten()
     }
 
-    /// Returns whether at `now` the address belongs to another interface, or to an interface again.
+    /// Returns whether the address has moved to another interface, or has returned to one, at
+    /// `now`.
     pub(crate) const fn has_moved(self, now: Self) -> bool {
         now.index != 0 && now.index != self.index
     }
 }
 
-/// The state of a new device's port, and the socket that reports its changes.
+/// The state of a new device's port, and the socket on which the kernel reports changes.
 #[derive(Debug)]
 pub(crate) struct PortWatch {
-    /// `None` as for [`LinkWatch::open`].
+    /// `None` for the reasons given at [`LinkWatch::open`].
     pub(crate) link: Option<LinkWatch>,
     pub(crate) port: PortLink,
 }
 
 impl PortWatch {
-    /// Watches the port of a device on a socket. The state is read after the watch began, so no
-    /// change is lost in between.
+    /// Starts to watch the port of a device on a socket. The state is read after the watch has
+    /// begun, so no change is lost in between.
     pub(crate) fn on(socket: &Socket) -> Self {
         let link = LinkWatch::open();
         Self { link, port: PortLink::on(socket) }
     }
 }
 
-/// The multicast groups of interfaces and their addresses.
+/// The netlink multicast groups for interfaces and their addresses.
 const GROUPS: u32 = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR) as u32;
 
 #[cfg(all(test, not(loom)))]

@@ -12,29 +12,29 @@
 //! | [`socket`] | the socket: its address, and the kernel's features on it |
 //! | [`share`] | an address shared by processes |
 //! | [`turn`] | the right to join these processes |
-//! | [`connected`] | sockets that send to one address of this host each |
+//! | [`connected`] | sockets, each of which sends to one address of this host |
 //! | [`outbox`] | **sending**: packets of one flow joined to one datagram (UDP GSO) |
 //! | [`inbox`] | **receiving**: datagrams split into packets (UDP GRO), ICRC checked |
-//! | [`backlog`] | whether the kernel's send queue has room for read responses |
+//! | [`backlog`] | whether the kernel's send queue has space for read responses |
 //! | [`names`] | clients of abstract names: processes find each other |
 //! | [`owner`] | the process at the other end of a Unix socket |
 //! | [`requests`] | connection requests for an address shared by processes |
 //! | [`groups`] | multicast: a socket for each group |
-//! | [`faults`] | packets lost, doubled, damaged, delayed on purpose |
+//! | [`faults`] | packets deliberately lost, duplicated, damaged or delayed |
 //! | [`capture`] | copies of packets in a pcap file |
-//! | [`flows`] | the ICRC of packets, with prepared states of recent peers |
+//! | [`flows`] | ICRCs of packets, computed from the cached states of recent peers |
 //! | [`address`] | GIDs, IP addresses, socket names |
 //! | [`control`] | ancillary data as bytes |
 //! | [`counters`] | packets sent, received and lost, with reasons |
-//! | [`link`] | detects that the interface goes down or up, or loses the device's address |
-//! | [`spare`] | a descriptor for the moment when all others are in use |
+//! | [`link`] | detects when the interface goes down or up, or loses the device's address |
+//! | [`spare`] | a spare descriptor for use when all others are in use |
 //! | [`sys`] | the system calls: the only unsafe code here |
 //!
 //! Invariant: nothing is allocated after the socket and its boxes are created, except for a
-//! multicast group, in the call that joins it, and for a connected socket, in the call that
-//! connects a queue pair.
+//! multicast group, in the call that joins the group, and for a connected socket, in the call that
+//! connects the queue pair.
 //!
-//! Invariant: an invalid packet, or one that cannot be sent, is counted and dropped, as if lost on
+//! Invariant: a packet that is invalid or cannot be sent is counted and dropped, as if lost on
 //! a wire; the transport above retries. Only a full socket buffer holds packets back.
 //!
 //! # The kernel's packets (measured on Linux 6.1, 6.18 and 7.2, by packet capture)
@@ -48,7 +48,7 @@
 //! On loopback the receiver gets all segments at once (GRO) or one by one, depending on its socket.
 //!
 //! The ICRC covers the identification, so the ICRC of a send's first packet is computed for 0, of
-//! the second for 1. The receiver infers the same from a packet's place in its datagram.
+//! the second packet for 1. The receiver infers the same from a packet's place in its datagram.
 
 pub(crate) mod address;
 mod backlog;

@@ -10,10 +10,10 @@
 //! A group is one datagram to the kernel, which splits it again (UDP GSO): packets to one
 //! destination with the same traffic class and hop limit. On this host the kernel gives the whole
 //! datagram to one process. Processes may share the destination ([`share`](super::share)), so the
-//! queue pairs of a group have the same slot, and a management datagram has a group for itself. All
-//! packets have the same length, except the last, which may be shorter. A packet's place in its
-//! group is its IPv4 identification (see [the module](super)). The ICRC covers it, so the ICRC is
-//! computed when the packet joins.
+//! queue pairs in a group have the same slot. A management datagram has a group for itself. All
+//! packets in a group have the same length, except the last, which may be shorter. A packet's place
+//! in its group is its IPv4 identification (see [the module](super)). The ICRC covers it, so the
+//! ICRC is computed when the packet joins.
 //!
 //! Lifecycle of a group: open (packets join) → closed (a packet did not fit) → sent whole; or, if
 //! the device rejects the datagram → split (all identifications 0, new ICRCs) → sent packet by
@@ -44,8 +44,8 @@ use super::sys::{self, Message};
 pub(crate) enum Flush {
     /// The box is empty.
     Done,
-    /// The socket's buffer is full: flush again when the socket is writable. More may be put into
-    /// the box until then.
+    /// The socket's buffer is full: flush again when the socket is writable. Until then, more
+    /// packets may be put into the box.
     Blocked,
 }
 
@@ -60,12 +60,12 @@ pub(crate) struct Outbox {
     /// The offset after the last packet.
     used: usize,
     groups: Box<[Group]>,
-    /// The groups not sent yet.
+    /// The groups not yet sent.
     pending: Range<usize>,
     flows: Flows,
     /// The sockets for packets to devices on this host.
     pub(crate) connected: Connected,
-    /// Whether the full socket is a connected one.
+    /// Whether the socket that was full is a connected one.
     waits_for_connected: bool,
     local: IpAddr,
     port: u16,
@@ -75,7 +75,7 @@ pub(crate) struct Outbox {
     /// The last destinations whose device or route rejected GSO; the oldest is overwritten first.
     without_gso: [Gid; 8],
     refusals: usize,
-    /// Packets for the other address family, not counted yet.
+    /// Packets for the other address family that have not been counted yet.
     wrong_family: u64,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct Outbox {
 struct Group {
     start: usize,
     end: usize,
-    /// The length of each packet with its ICRC; the last may be shorter.
+    /// The length of each packet including its ICRC; the last packet may be shorter.
     segment: usize,
     /// The number of packets in the group.
     packets: usize,
@@ -92,7 +92,7 @@ struct Group {
     closed: bool,
     /// Whether the group is sent packet by packet, and `start` advances.
     split: bool,
-    /// Whether its packets were copied to the file for packets.
+    /// Whether the group's packets were copied to the capture file.
     captured: bool,
     /// The upper 8 bits of the queue pairs' numbers.
     slot: u8,
@@ -100,13 +100,13 @@ struct Group {
     hop_limit: u8,
     remote: Gid,
     to: Name,
-    /// The socket, unless it is the device's.
+    /// The connected socket to use, or `None` for the device's socket.
     socket: Option<Index>,
     icrc: Icrc,
     control: Control,
 }
 
-/// The number of the general services interface's queue pair, as bytes 5 to 7 of the BTH.
+/// The queue pair number of the general services interface, as bytes 5 to 7 of the BTH.
 pub(crate) const GSI: [u8; 3] = [0, 0, 1];
 
 /// The capacity of the box, in bytes and in datagrams.
@@ -149,7 +149,7 @@ impl Outbox {
             }),
             control: Control::EMPTY,
         };
-        // Packets of a link leave by the socket only if the link has ended.
+        // Packets for a link leave by the socket only if the link has ended.
         let arena = vec![0; bytes + MAX_LINK_PACKET_LEN - MAX_PACKET_LEN].into_boxed_slice();
         let first = (bth::LEN + arena.as_ptr() as usize).wrapping_neg() % 16;
         Self {
@@ -177,20 +177,20 @@ impl Outbox {
         self.pending.is_empty()
     }
 
-    /// Returns whether the socket that blocked the last flush is a connected one.
+    /// Returns whether the socket that blocked the last flush is a connected socket.
     #[inline]
     pub(crate) fn waits_for_connected(&self) -> bool {
         self.waits_for_connected
     }
 
-    /// Returns the bytes in the send queues of the device's socket and of the connected ones,
-    /// counted as for [`Socket::unsent`].
+    /// Returns the number of bytes in the send queues of the device's socket and of the connected
+    /// sockets, counted as for [`Socket::unsent`].
     pub(crate) fn unsent(&self, socket: &Socket) -> u64 {
         socket.unsent() + self.connected.unsent()
     }
 
-    /// Returns the space for the next packet, from BTH to pad, enough for the longest. Returns
-    /// `None` if the box is full and must be flushed.
+    /// Returns the space for the next packet, from BTH to pad, enough for the longest packet.
+    /// Returns `None` if the box is full and must be flushed.
     #[inline]
     pub(crate) fn space(&mut self) -> Option<&mut [u8]> {
         if self.pending.end == self.groups.len() {
@@ -203,7 +203,7 @@ impl Outbox {
     /// its ICRC.
     ///
     /// The packet leaves from the socket's address, even if the path has another local address. A
-    /// hop limit of 0 is the system's default.
+    /// hop limit of 0 means the system default.
     ///
     /// # Panics
     /// Panics if less than `len` bytes of space are left.
@@ -262,7 +262,7 @@ impl Outbox {
         &self.arena[self.used..self.used + len]
     }
 
-    /// Like [`push`](Self::push), but a bit of the packet flips on its way to the receiver.
+    /// Adds a packet as [`push`](Self::push) does, but flips one of its bits on the way.
     #[inline]
     pub(crate) fn push_damaged(&mut self, len: usize, path: &Path, flip: Option<usize>) {
         let start = self.used;
@@ -273,7 +273,7 @@ impl Outbox {
         }
     }
 
-    /// Sends the packets in the box, as far as the socket accepts them.
+    /// Sends as many of the packets in the box as the socket accepts.
     pub(crate) fn flush(&mut self, socket: &Socket) -> Flush {
         if self.wrong_family > 0 {
             socket.counts().unreachable.add(std::mem::take(&mut self.wrong_family));
@@ -311,7 +311,8 @@ impl Outbox {
                     reported = false;
                 }
                 Err(Errno::INTR) => {}
-                // The kernel reports an earlier packet that found no socket. This one was not sent.
+                // The kernel reports that an earlier packet found no socket. This packet was not
+                // sent.
                 Err(Errno::CONNREFUSED) if index.is_some() && !reported => reported = true,
                 Err(Errno::AGAIN) => {
                     self.waits_for_connected = index.is_some();
@@ -326,7 +327,7 @@ impl Outbox {
         Flush::Done
     }
 
-    /// Replaces the bytes of the last packet of the last group, which has several.
+    /// Replaces the bytes of the last packet in the last group, which has several packets.
     #[cfg(test)]
     pub(super) fn replace_last(&mut self, bytes: &[u8]) {
         let group = self.groups[self.pending.clone()].last().expect("a group");
@@ -335,7 +336,7 @@ impl Outbox {
         seal(&mut self.arena[at..group.end], group.icrc, index);
     }
 
-    /// Leaves the box in the same state as a full socket does.
+    /// Leaves the box in the state in which a full socket leaves it.
     #[cfg(test)]
     pub(super) fn be_refused_for_now(&mut self) {
         self.groups[self.pending.clone()].iter_mut().for_each(Group::announce_segments);
@@ -377,14 +378,14 @@ impl Outbox {
         }
     }
 
-    /// Handles the kernel's rejection of the first group: splits it if it was one datagram of many
-    /// packets, otherwise drops a packet.
+    /// Handles the kernel's rejection of the first group: splits the group if it was one datagram
+    /// of many packets, and otherwise drops a packet.
     #[cold]
     fn refused(&mut self, errno: Errno, counts: &Counts) {
         let group = &mut self.groups[self.pending.start];
         if !group.is_single() && !group.split {
-            // EIO means that the device cannot split. EMSGSIZE and EINVAL may come from the route
-            // and then apply to single packets as well.
+            // EIO means that the device cannot split datagrams. EMSGSIZE and EINVAL may come from
+            // the route and then apply to single packets as well.
             if errno == Errno::IO {
                 counts.gso_refused.add(1);
                 self.without_gso[self.refusals % self.without_gso.len()] = group.remote;
@@ -414,7 +415,7 @@ impl Outbox {
         }
     }
 
-    /// Returns traffic class and hop limit as ancillary data, if they differ from the socket's
+    /// Returns the traffic class and hop limit as ancillary data, if they differ from the socket's
     /// defaults.
     fn control(&self, remote: IpAddr, traffic_class: u8, hop_limit: u8) -> Control {
         let mut control = Control::EMPTY;
@@ -448,7 +449,7 @@ impl Group {
             && self.hop_limit == hop_limit
     }
 
-    /// Adds the segment length for the kernel to split the datagram.
+    /// Adds the segment length, so that the kernel splits the datagram.
     fn announce_segments(&mut self) {
         if !self.is_single() && !self.announced() {
             self.control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &(self.segment as u16).to_ne_bytes());

@@ -8,16 +8,16 @@ use verbs_core::Errno;
 
 use super::sys::effective_user;
 
-/// The process listening under a name and its user.
+/// The process listening under a name, and that process's user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
-    /// 0 stands for a process outside this one's PID namespace.
+    /// The process ID; 0 stands for a process outside this process's PID namespace.
     pub(crate) pid: libc::pid_t,
     uid: u32,
 }
 
 impl Owner {
-    /// Returns the owner of the name that a stream is connected to.
+    /// Returns the owner of the name to which a stream is connected.
     ///
     /// # Errors
     /// Any errno of `getsockopt(2)`.
@@ -26,13 +26,13 @@ impl Owner {
         Ok(Self { pid: owner.pid(), uid: owner.uid() })
     }
 
-    /// Returns the owner's user.
+    /// Returns the owner's user ID.
     pub(crate) fn uid(self) -> u32 {
         self.uid
     }
 
-    /// Returns whether the owner is root or this process's user: both could end this process as
-    /// well.
+    /// Returns whether the owner is root or this process's user. Either could also kill this
+    /// process.
     pub(crate) fn is_trusted(self) -> bool {
         self.uid == 0 || self.is_own_user()
     }
@@ -54,7 +54,7 @@ impl Owner {
     }
 }
 
-/// Returns the number that stands for all users missing in this user namespace.
+/// Returns the user ID that stands for all users missing in this user namespace.
 ///
 /// # References
 /// `proc_sys_kernel(5)` (`overflowuid`)
@@ -66,7 +66,7 @@ fn overflow_uid() -> u32 {
     })
 }
 
-/// The kernel's default for this number (`DEFAULT_OVERFLOWUID`), if it cannot be read.
+/// The kernel's default for this user ID (`DEFAULT_OVERFLOWUID`), if it cannot be read.
 const DEFAULT_OVERFLOW_UID: u32 = 65534;
 
 #[cfg(all(test, not(loom)))]

@@ -1,6 +1,7 @@
 //! [`Requests`]: connection requests that arrive at an address shared by processes.
 //!
-//! All processes read one socket ([`share`](super::share)), so each packet reaches one of them.
+//! All processes read one socket ([`share`](super::share)), so each packet reaches only one of
+//! them.
 
 use std::sync::Arc;
 
@@ -14,10 +15,11 @@ pub(crate) struct Requests {
     inbox: Inbox,
 }
 
-/// The number of datagrams taken by one receive.
+/// The maximum number of datagrams in one receive.
 const SLOTS: usize = 8;
 
-/// The size of a slot: longer than the longest packet. The socket does not coalesce datagrams.
+/// The size of a slot in bytes: longer than the longest packet. The socket does not coalesce
+/// datagrams.
 const SLOT: usize = 8 << 10;
 
 impl Requests {
@@ -26,7 +28,7 @@ impl Requests {
         Self { socket, inbox }
     }
 
-    /// Takes packets from the socket, without waiting, and returns whether there are any.
+    /// Receives packets from the socket, without waiting, and returns whether there are any.
     pub(crate) fn receive(&mut self, device: &Socket) -> bool {
         self.inbox.receive_from(&self.socket, device.counts()).is_ok_and(|count| count > 0)
     }

@@ -1,10 +1,10 @@
-//! [`Membership`]: processes of one user that share an address.
+//! [`Membership`]: processes of the same user that share an address.
 //!
 //! An address has one UDP port 4791, but MPI ranks or the workers of a server are many processes.
-//! Each has a *slot* of the address: a UDP socket, and the upper 8 bits of its queue pair numbers
-//! and communication ids. The kernel chooses the socket of each packet: the sockets form a group
-//! (`SO_REUSEPORT`), and a [`filter`] computes the index in the group from the packet's headers. No
-//! process forwards data, and all have the same role.
+//! Each process has a *slot* at the address: a UDP socket, and the upper 8 bits of its queue pair
+//! numbers and communication ids. The kernel chooses the socket of each packet: the sockets form a
+//! group (`SO_REUSEPORT`), and a [`filter`] computes the index in the group from the packet's
+//! headers. No process forwards data; all have the same role.
 //!
 //! ```text
 //!              ┌─ for queue pair 0x5aabcd ───────────► socket 2: the process with slot 0x5a
@@ -17,27 +17,27 @@
 //!
 //! Socket 0 receives connection requests, whose process only the service id determines. It also
 //! receives messages without the receiver's id. Each process with a connection manager reads and
-//! forwards both.
+//! forwards both kinds.
 //!
-//! # Ends of processes
-//! The kernel numbers the sockets of a group in the order of `bind(2)`, and moves the last one to
-//! the place of a socket that is closed. No socket of a group is therefore closed while a process
-//! uses the address: a *store*, which all processes have, keeps each open. The next process takes
-//! the slot of one that has ended.
+//! # When processes end
+//! The kernel numbers the sockets of a group in the order of `bind(2)`. When a socket is closed, it
+//! moves the last socket to that place. No socket of a group is therefore closed while a process
+//! uses the address: a *store*, which all processes have, keeps each socket open. The next process
+//! takes the slot of a process that has ended.
 //!
 //! | abstract name of a Unix socket | held by | for |
 //! |---|---|---|
-//! | `BASE/join` | the process that joins | joining one after the other |
+//! | `BASE/join` | the process that joins | joining one process at a time |
 //! | `BASE/group` | all processes | getting the store: any of them replies |
 //! | `BASE/INDEX` | the process with the slot | freeing the slot when it ends, however it ends |
 //!
-//! `BASE` contains the user, whose processes alone may share a UDP port. The names belong to the
-//! network namespace, as the address does.
+//! `BASE` contains the user, because only processes of one user may share a UDP port. Like the
+//! address, the names belong to the network namespace.
 //!
 //! # Two kinds of groups
-//! The sockets of a group accept packets of the network, or packets of this host alone
-//! ([`Reach`]). An address has one group at a time, because the kernel would deliver packets of
-//! this host to any socket. The names of the second kind are `BASE/host/group` and
+//! The sockets of a group accept packets from the network, or packets from this host alone
+//! ([`Reach`]). An address has one group at a time, because the kernel would deliver packets from
+//! this host to any socket. The names for the second kind are `BASE/host/group` and
 //! `BASE/host/INDEX`.
 //!
 //! # References
@@ -62,7 +62,7 @@ use super::spare::SpareFd;
 use super::sys;
 use super::turn::Turn;
 
-/// A process's part of an address. Dropping it frees the slot.
+/// A process's share of an address. Dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct Membership {
     slot: u8,
@@ -70,39 +70,39 @@ pub(crate) struct Membership {
     store: Store,
     /// The socket for connection requests.
     requests: OwnedFd,
-    /// Holds the name of the index.
+    /// The socket that holds the name of the index.
     claim: UnixDatagram,
-    /// Lets this process reply while its other descriptors are in use.
+    /// Lets this process reply when all its other descriptors are in use.
     spare: Mutex<SpareFd>,
-    /// The beginning of the names of the address.
+    /// The common prefix of the names for the address.
     base: Box<str>,
-    /// The kernel has joined packets for several processes.
+    /// Whether the kernel has joined packets for several processes.
     pub(super) has_joined: AtomicBool,
 }
 
-/// The last index of a socket.
+/// The highest index of a socket.
 const LAST: u8 = 254;
 
-/// The time limit for another process to join or to reply. A stopped process, for
-/// example in a debugger, does not reply.
+/// The time limit for another process to join or to reply. A stopped process (for example, in a
+/// debugger) does not reply.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The time within which a process that ends has closed all sockets.
+/// The time within which an ending process has closed all its sockets.
 const ENDING: Duration = Duration::from_millis(500);
 
-/// The most processes admitted, and packets dropped, in a row.
+/// The maximum number of processes admitted, and of packets dropped, in a row.
 const ADMITTED: usize = 64;
 const DISCARDED: usize = 1 << 16;
 
 impl Membership {
-    /// Joins the processes that share an address, or begins with this one. `base` is the beginning
-    /// of the [names](base_name); `open` opens a socket of the address, bound with `SO_REUSEPORT`,
-    /// for packets from `reach`. Returns the socket of the slot as well.
+    /// Joins the processes that share an address, or starts sharing it. `base` is the common prefix
+    /// of the [names](base_name); `open` opens a socket at the address, bound with `SO_REUSEPORT`,
+    /// for packets from `reach`. Also returns the socket of the slot.
     ///
     /// # Errors
-    /// - `ETIMEDOUT`: the processes that have the address do not reply.
+    /// - `ETIMEDOUT`: the processes sharing the address do not reply.
     /// - `EUSERS`: all slots are in use.
-    /// - `EADDRINUSE`: another user has a name, or the port; or processes of this user share the
+    /// - `EADDRINUSE`: another user has a name or the port, or processes of this user share the
     ///   address for packets from elsewhere.
     /// - any other errno of `open`, `socket(2)`, `bind(2)`, `connect(2)` and `sendmsg(2)`, notably
     ///   `EMFILE`.
@@ -128,7 +128,7 @@ impl Membership {
                 None => store.push(mask, open(true)?.as_fd())?,
             }
         };
-        // Packets for the process that had the slot before.
+        // Drops packets for the process that had the slot before.
         let _ = (0..DISCARDED).find(|_| sys::discard(socket.as_fd()).is_err());
         let spare = Mutex::new(SpareFd::new());
         let (base, has_joined) = (base.into(), AtomicBool::new(false));
@@ -141,7 +141,7 @@ impl Membership {
         self.slot
     }
 
-    /// Returns another descriptor of the socket for connection requests.
+    /// Returns a duplicate descriptor of the socket for connection requests.
     ///
     /// # Errors
     /// Any errno of `fcntl(2)`, notably `EMFILE`.
@@ -149,12 +149,12 @@ impl Membership {
         self.requests.try_clone().map_err(|error| Errno::from_io(&error))
     }
 
-    /// Replies to processes that join, without waiting.
+    /// Replies to joining processes, without waiting.
     pub(crate) fn admit(&self) {
         let files = [self.group.as_fd(), self.store.ends[0].as_fd(), self.store.ends[1].as_fd()];
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let accept = || self.group.accept().map_err(|error| Errno::from_io(&error));
-        // If another process has replied, none is waiting.
+        // If another process has replied, no process is waiting.
         for _ in 0..ADMITTED {
             let Ok((stream, _)) = spare.lend(accept) else { break };
             if is_own_user(&stream) {
@@ -164,9 +164,9 @@ impl Membership {
         }
     }
 
-    /// Makes the kernel receive each packet of the address separately, if it has joined packets for
-    /// several processes. Does nothing while another process joins: the next such packet is another
-    /// chance.
+    /// Makes the kernel receive each packet for the address separately, if it has joined packets
+    /// for several processes. Does nothing while another process joins; the next such packet
+    /// triggers this again.
     pub(crate) fn join_no_packets(&self) {
         if !self.has_joined.swap(false, Ordering::AcqRel) {
             return;
@@ -178,7 +178,7 @@ impl Membership {
         }
     }
 
-    /// Returns the descriptors that a forked child must close so as not to keep the slot.
+    /// Returns the descriptors that a forked child must close so that it does not keep the slot.
     pub(crate) fn files(&self) -> [BorrowedFd<'_>; 5] {
         let [push, get] = &self.store.ends;
         let requests = self.requests.as_fd();
@@ -186,20 +186,20 @@ impl Membership {
     }
 }
 
-/// Readable while processes wait for [`admit`](Membership::admit).
+/// Readable while processes are waiting for [`admit`](Membership::admit).
 impl AsFd for Membership {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.group.as_fd()
     }
 }
 
-/// Returns the common prefix of the socket names of an address.
+/// Returns the common prefix of an address's socket names.
 pub(super) fn base_name(address: IpAddr, port: u16, scope: u32) -> String {
     base_of(sys::effective_user(), address, port, scope)
 }
 
-/// Returns the group socket names of a user's processes that share an address; they use one of
-/// them.
+/// Returns the names that group sockets of a user's processes may have at a shared address. Only
+/// one of them is in use.
 pub(crate) fn group_names(uid: u32, address: IpAddr, port: u16, scope: u32) -> [String; 2] {
     let base = base_of(uid, address, port, scope);
     [Reach::Network, Reach::Host].map(|reach| names_of(&base, reach) + GROUP)
@@ -210,7 +210,7 @@ fn base_of(uid: u32, address: IpAddr, port: u16, scope: u32) -> String {
     format!("verbs-soft/share/1/{uid}/{address}%{scope}/{port}")
 }
 
-/// Returns the common prefix of the socket names of a group.
+/// Returns the common prefix of a group's socket names.
 fn names_of(base: &str, reach: Reach) -> String {
     match reach {
         Reach::Network => base.to_owned(),
@@ -220,28 +220,28 @@ fn names_of(base: &str, reach: Reach) -> String {
 
 const GROUP: &str = "/group";
 
-/// The sockets of an address by their index, as messages that are never taken out of a stream.
+/// The sockets of an address by index, as messages in a stream that are never removed.
 #[derive(Debug)]
 struct Store {
-    /// The receiving end and the sending end.
+    /// The receiving end, then the sending end.
     ends: [OwnedFd; 2],
 }
 
 impl Store {
     fn new() -> Result<Self, Errno> {
         let ends = sys::stream_pair()?;
-        // One message is charged 768 bytes.
+        // Each message is charged 768 bytes.
         sys::set_option(ends[0].as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, 512 << 10)?;
         Ok(Self { ends })
     }
 
-    /// Adds a socket behind the others, with the mask. Only the process that has the [turn](Turn)
-    /// may call this.
+    /// Adds a socket after the others, together with the mask. Only the process that has the
+    /// [turn](Turn) may call this.
     fn push(&self, mask: u8, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         sys::send_files(self.ends[0].as_fd(), &[mask], &[socket])
     }
 
-    /// Returns the mask and a descriptor of the socket with an index, if there is one. Only the
+    /// Returns the mask and a descriptor of the socket with an index, if it exists. Only the
     /// process that has the [turn](Turn) may call this, because the offset belongs to the stream.
     fn get(&self, index: u8) -> Result<Option<(u8, OwnedFd)>, Errno> {
         let end = self.ends[1].as_fd();
@@ -256,7 +256,7 @@ impl Store {
     }
 }
 
-/// Returns whether processes share an address.
+/// Returns whether any processes share the address.
 fn is_group(names: &str, deadline: Instant) -> Result<bool, Errno> {
     Ok(reach(&format!("{names}{GROUP}"), deadline)?.is_some())
 }
@@ -272,24 +272,24 @@ fn find(names: &str, deadline: Instant) -> Result<Option<(UnixListener, Store)>,
         wait(&stream, deadline)?;
         let files = match sys::receive_files(stream.as_fd(), &mut [0], 0) {
             Ok(Some((_, files))) => files,
-            // The last process ended before it replied.
+            // The process was the last one and ended before it replied.
             Ok(None) | Err(Errno::CONNRESET) => continue,
             Err(errno) => return Err(errno),
         };
-        // Descriptors that this process has no room for are missing.
+        // Descriptors are missing if this process has no free ones.
         let [group, push, get] = <[OwnedFd; 3]>::try_from(files).map_err(|_| Errno::MFILE)?;
         return Ok(Some((group.into(), Store { ends: [push, get] })));
     }
 }
 
-/// Begins to share an address.
+/// Starts sharing an address.
 fn begin(
     names: &str,
     open: &impl Fn(bool) -> Result<OwnedFd, Errno>,
 ) -> Result<(UnixListener, Store), Errno> {
-    // A process that ends may close its sockets after its names. The kernel would number new
-    // sockets behind these, and later move them. While one exists, no socket can have the port
-    // alone. Such a process would share the port; another owner of it does not.
+    // An ending process may close its sockets after its names. The kernel would number new sockets
+    // after these, and later move them. While such a socket exists, no other can have the port
+    // alone. The ending process allows its port to be shared; any other owner of the port does not.
     let deadline = Instant::now() + ENDING;
     let requests = loop {
         match open(false) {
@@ -299,14 +299,14 @@ fn begin(
         }
         pause(deadline).map_err(|_| Errno::ADDRINUSE)?;
     };
-    // The socket that had the port alone is not closed: a child that another thread forks has a
-    // copy of it, at least until it executes its program. It is shared from now on.
+    // The socket that had the port alone is not closed: a child forked by another thread has a copy
+    // of it, at least until the child executes its program. From now on the socket is shared.
     sys::set_option(requests.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
-    // The kernel forms the group when a second socket has the port.
+    // The kernel forms the group when a second socket is bound to the port.
     let second = open(true)?;
     let mask = verbs_core::random::draw()? as u8;
     sys::set_filter(requests.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, &filter(mask))?;
-    // Requests come one by one, also if a peer has joined them.
+    // Requests must arrive one by one, even if a peer has joined them.
     let _ = sys::set_option(requests.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0);
     let store = Store::new()?;
     for socket in [&requests, &second] {
@@ -317,7 +317,7 @@ fn begin(
     Ok((group.map_err(|error| Errno::from_io(&error))?, store))
 }
 
-/// Takes a free index, which is not the mask.
+/// Takes a free index other than the mask.
 fn claim(names: &str, mask: u8) -> Result<(u8, UnixDatagram), Errno> {
     for index in (1..=LAST).filter(|index| *index != mask) {
         match UnixDatagram::bind_addr(&abstract_name(&format!("{names}/{index}"))?) {
@@ -333,9 +333,9 @@ fn abstract_name(name: &str) -> Result<UnixAddress, Errno> {
     UnixAddress::from_abstract_name(name).map_err(|error| Errno::from_io(&error))
 }
 
-/// Returns the program that computes the index of the socket for a packet: from the slot in its
+/// Returns the program that computes the index of the socket for a packet. It uses the slot in the
 /// queue pair number, or in the communication id of a message for the general services interface,
-/// and otherwise 0. The kernel runs it on the UDP payload. A load behind its end returns 0.
+/// and otherwise returns 0. The kernel runs it on the UDP payload. A load beyond its end returns 0.
 fn filter(mask: u8) -> [sock_filter; 15] {
     use libc::{BPF_ABS, BPF_ALU, BPF_B, BPF_H, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_XOR};
     const ACCUMULATOR: u32 = 0x10;
@@ -343,10 +343,10 @@ fn filter(mask: u8) -> [sock_filter; 15] {
     let load = |size, at| step(BPF_LD | size | BPF_ABS, 0, 0, at);
     let is = |value, then, otherwise| step(BPF_JMP | BPF_JEQ | BPF_K, then, otherwise, value);
     [
-        // The upper 8 bits of the queue pair number in the BTH; 0 in the number 1.
+        // The upper 8 bits of the queue pair number in the BTH; 0 for queue pair 1.
         load(BPF_B, 5),
         is(0, 0, 9),
-        // The management class and the attribute of a datagram, behind 20 bytes of BTH and DETH.
+        // The management class and the attribute of a datagram, after 20 bytes of BTH and DETH.
         load(BPF_B, 21),
         is(CM_CLASS, 0, 10),
         load(BPF_H, 36),
@@ -356,7 +356,7 @@ fn filter(mask: u8) -> [sock_filter; 15] {
         // A SIDR_REP begins with the id of its request.
         load(BPF_B, 44),
         is(0, 4, 1),
-        // The other messages have the receiver's id behind the sender's.
+        // The other messages have the receiver's id after the sender's id.
         load(BPF_B, 48),
         is(0, 2, 0),
         step(BPF_ALU | BPF_XOR | BPF_K, 0, 0, mask.into()),
@@ -365,9 +365,9 @@ fn filter(mask: u8) -> [sock_filter; 15] {
     ]
 }
 
-/// The management class of connection management.
+/// The management class for communication management.
 const CM_CLASS: u32 = 0x07;
-/// The attributes of connection management messages.
+/// The attribute ids of communication management messages.
 const CM_REQ: u32 = 0x10;
 const CM_SIDR_REQ: u32 = 0x17;
 const CM_SIDR_REP: u32 = 0x18;
@@ -404,7 +404,7 @@ mod tests {
             Ok(Self { membership, socket: socket.into() })
         }
 
-        /// Joins while these processes admit others.
+        /// Starts a process that joins while these processes admit others.
         fn join_beside(port: u16, others: &[Self]) -> Self {
             let done = AtomicBool::new(false);
             thread::scope(|scope| {
@@ -415,7 +415,7 @@ mod tests {
             })
         }
 
-        /// Returns the first bytes of the packets that have arrived.
+        /// Returns the first byte of each packet that has arrived.
         fn received(&self) -> Vec<u8> {
             received(&self.socket)
         }
@@ -438,7 +438,7 @@ mod tests {
         UdpSocket::bind((ADDRESS, 0)).unwrap().local_addr().unwrap().port()
     }
 
-    /// Returns a packet to a queue pair. Its first byte is `tag`.
+    /// Returns a packet for a queue pair. Its first byte is `tag`.
     fn packet(tag: u8, qpn: u32) -> [u8; 280] {
         let mut packet = [0; 280];
         packet[0] = tag;
@@ -446,7 +446,7 @@ mod tests {
         packet
     }
 
-    /// Returns a message of connection management whose data begin with two ids.
+    /// Returns a communication management message whose data begins with two ids.
     fn mad(tag: u8, attribute: u32, ids: [u32; 2]) -> [u8; 280] {
         let mut mad = packet(tag, 1);
         mad[21] = CM_CLASS as u8;

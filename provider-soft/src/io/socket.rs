@@ -24,7 +24,7 @@ use super::share::{self, Membership};
 use super::sys;
 use crate::io::link::Interface;
 
-/// A bound UDP socket and its properties as set by the kernel.
+/// A bound UDP socket, and its properties as set by the kernel.
 #[derive(Debug)]
 pub(crate) struct Socket {
     fd: OwnedFd,
@@ -35,22 +35,22 @@ pub(crate) struct Socket {
     rcvbuf: usize,
     default_hop_limit: u8,
     gso: bool,
-    /// This process's part of the address, if processes share it.
+    /// This process's share of the address, if processes share it.
     membership: Option<Membership>,
-    /// Whether the kernel reports traffic class and hop limit.
+    /// Whether the kernel reports the traffic class and hop limit.
     tells_headers: AtomicBool,
     counts: Counts,
-    /// The file with copies of the packets, if requested.
+    /// The capture file for copies of packets, if requested.
     capture: Option<Box<Capture>>,
 }
 
 /// The senders whose packets a socket accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// All that the network lets through.
+    /// All hosts whose packets arrive.
     Network,
-    /// Programs of this host, in the same network namespace. The kernel delivers their packets by
-    /// the loopback interface, whatever address they are for.
+    /// Programs on this host, in the same network namespace. The kernel delivers their packets
+    /// through the loopback interface, whatever their destination address.
     Host,
 }
 
@@ -67,8 +67,8 @@ impl Reach {
 /// overhead.
 const BUFFER: c_int = 8 << 20;
 
-/// The errors of a process that cannot find others: a sandbox forbids abstract Unix sockets, or the
-/// kernel has no filter for groups of sockets.
+/// The errors in a process that cannot find other processes, because a sandbox forbids abstract
+/// Unix sockets or the kernel has no filter for groups of sockets.
 const CANNOT_SHARE: &[c_int] = &[
     libc::EPERM,
     libc::EACCES,
@@ -90,9 +90,9 @@ const USER_ATTEMPTS: usize = 8;
 const ATTEMPTS: usize = 4096;
 
 impl Socket {
-    /// Takes a part of UDP port 4791 of a local address, which processes of one user share.
-    /// Several interfaces may have the same link-local address: `scope` is the index of one; 0
-    /// stands for the first.
+    /// Takes a share of UDP port 4791 at a local address, which processes of one user share.
+    /// Several interfaces may have the same link-local address: `scope` is the index of one of
+    /// them; 0 means the first.
     ///
     /// Takes the whole port if processes cannot find each other, because a sandbox forbids abstract
     /// Unix sockets or the kernel has no filter for groups of sockets.
@@ -101,21 +101,21 @@ impl Socket {
     /// - `EADDRINUSE`: the port is taken by another user, by the kernel's rxe (`rdma_rxe`), or by a
     ///   soft device that does not share it.
     /// - `EADDRNOTAVAIL`: the address does not belong to this host.
-    /// - `ETIMEDOUT`: the processes that share it do not reply; `EUSERS`: there are too many of
-    ///   them.
+    /// - `ETIMEDOUT`: the processes that share the port do not reply; `EUSERS`: too many processes
+    ///   share it.
     /// - any other errno of `socket(2)`, `setsockopt(2)` and `bind(2)`, notably `EMFILE`.
     pub(crate) fn bind(address: IpAddr, scope: u32) -> Result<Self, Errno> {
         Place::new(address, UDP_PORT, scope)?.bind_shared()
     }
 
-    /// Takes a part of UDP port 4791 of an address that all processes of this user choose alike:
-    /// the host's [address](host_address) for programs, for packets of this host alone.
-    /// If the host has no such address, or another user or program has the port there, it is the
-    /// first free one of a sequence in 127.0.0.0/8 that depends on the user.
+    /// Takes a share of UDP port 4791 at an address that all processes of this user choose alike:
+    /// the host's [address](host_address) for programs, for packets from this host alone. If the
+    /// host has no such address, or another user or program has the port there, it is the first
+    /// free address in a sequence in 127.0.0.0/8 that depends on the user.
     ///
     /// `own` are the addresses of the process's devices. If one of the addresses above is among
-    /// them, the new one is chosen as in [`auto_alone`](Self::auto_alone). On a host with IPv6
-    /// alone, ::1 comes before them, because addresses of different families cannot reach each
+    /// them, the new address is chosen as in [`auto_alone`](Self::auto_alone). On a host with only
+    /// IPv6, ::1 is tried before them, because addresses of different families cannot reach each
     /// other.
     ///
     /// # Errors
@@ -144,13 +144,13 @@ impl Socket {
         Self::auto_alone()
     }
 
-    /// Takes UDP port 4791 of a free address of 127.0.0.0/8.
+    /// Takes UDP port 4791 at a free address in 127.0.0.0/8.
     ///
     /// # Errors
-    /// `EADDRINUSE` if thousands of addresses were taken; other errors as [`bind`](Self::bind).
+    /// `EADDRINUSE` if thousands of addresses were taken; the other errors of [`bind`](Self::bind).
     pub(crate) fn auto_alone() -> Result<Self, Errno> {
-        // The candidate behind the last one taken, because this process's devices may have those
-        // before it.
+        // Starts after the last candidate taken, because this process's devices may have the
+        // earlier ones.
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let first = NEXT.load(Ordering::Relaxed);
         for attempt in (first..first + ATTEMPTS).map(|attempt| attempt % ATTEMPTS) {
@@ -166,30 +166,30 @@ impl Socket {
         Err(Errno::ADDRINUSE)
     }
 
-    /// Takes a part of a UDP port of a local address like [`bind`](Self::bind).
+    /// Takes a share of a UDP port at a local address like [`bind`](Self::bind).
     #[cfg(test)]
     pub(super) fn bind_shared(address: IpAddr, port: u16, reach: Reach) -> Result<Self, Errno> {
         Place { reach, ..Place::new(address, port, 0)? }.bind_shared()
     }
 
-    /// Takes a whole UDP port of a local address, with a given port (0: a free one).
+    /// Takes a whole UDP port at a local address. Port 0 means any free port.
     pub(super) fn bind_alone(address: IpAddr, port: u16, scope: u32) -> Result<Self, Errno> {
         let place = Place::new(address, port, scope)?;
         place.socket(place.open(false)?, None)
     }
 
-    /// Returns this process's slot of the address, or 0 if the address is not shared.
+    /// Returns this process's slot at the address, or 0 if the address is not shared.
     pub(crate) fn slot(&self) -> u8 {
         self.membership.as_ref().map_or(0, Membership::slot)
     }
 
-    /// Returns this process's part of the address, if processes share it.
+    /// Returns this process's share of the address, if processes share it.
     pub(crate) fn membership(&self) -> Option<&Membership> {
         self.membership.as_ref()
     }
 
-    /// Returns the socket for connection requests, if processes share the address. Otherwise they
-    /// arrive at this socket.
+    /// Returns the socket for connection requests, if processes share the address. Otherwise
+    /// requests arrive at this socket.
     ///
     /// # Errors
     /// Any errno of `fcntl(2)` and `getsockopt(2)`, notably `EMFILE`.
@@ -200,7 +200,7 @@ impl Socket {
     }
 
     /// Opens a socket connected to the port of another device on this host. Returns `None` if the
-    /// device has the other address family, or if the kernel refuses, for example for want of
+    /// device has an address of the other family, or if the kernel refuses, for example for lack of
     /// descriptors.
     pub(crate) fn sender_to(&self, remote: Gid) -> Option<Sender> {
         let Self { address, port, scope, reach, .. } = *self;
@@ -214,14 +214,14 @@ impl Socket {
         Some(Sender { fd: socket, port })
     }
 
-    /// Makes datagrams to groups leave through the interface of other packets, with the hop limit
-    /// of other packets. Otherwise they would leave by the default route, with a hop limit of 1.
+    /// Makes datagrams to groups use the interface and the hop limit of other packets. Otherwise
+    /// they would leave by the default route, with a hop limit of 1.
     ///
     /// # Errors
     /// Any errno of `setsockopt(2)`.
     pub(crate) fn route_groups(&self) -> Result<(), Errno> {
         let Some(interface) = self.carrier() else {
-            // Nothing leaves without the interface, to groups or elsewhere.
+            // Without the interface no packet leaves, to a group or elsewhere.
             return Ok(());
         };
         let (fd, hops) = (self.fd.as_fd(), self.default_hop_limit.into());
@@ -239,9 +239,9 @@ impl Socket {
         }
     }
 
-    /// Returns why packets of a group cannot reach the socket's address, with a remedy, in two
+    /// Returns why packets to a group cannot reach the socket's address, with a remedy, in two
     /// cases: the group belongs to the other address family, or the loopback interface has no route
-    /// for it. The kernel lets a socket join such a group and loses its datagrams.
+    /// for it. In the second case, the kernel lets a socket join the group but loses its datagrams.
     pub(crate) fn group_obstacle(&self, group: IpAddr) -> Option<String> {
         let (v6, local) = match (group, self.address) {
             (IpAddr::V6(group), IpAddr::V6(local)) => (group, local),
@@ -267,11 +267,11 @@ impl Socket {
         })
     }
 
-    /// Returns a socket that receives datagrams sent to a group on the interface of this socket's
-    /// packets. Other sockets of this kind may receive them as well.
+    /// Returns a socket that receives datagrams sent to a group on the interface for this socket's
+    /// packets. Other sockets for the same group may receive them as well.
     ///
     /// # Errors
-    /// - `ENETUNREACH`: [`group_obstacle`](Self::group_obstacle) has the reason.
+    /// - `ENETUNREACH`: [`group_obstacle`](Self::group_obstacle) returns the reason.
     /// - `EADDRNOTAVAIL`: no interface has the socket's address any more.
     /// - any other errno of `socket(2)`, `setsockopt(2)` and `bind(2)`.
     pub(super) fn of_group(&self, group: IpAddr) -> Result<Self, Errno> {
@@ -286,7 +286,7 @@ impl Socket {
         self.reach.limit(fd)?;
         match (group, self.address) {
             (IpAddr::V4(v4), IpAddr::V4(local)) => {
-                // Only its group, not the groups of the process's other sockets.
+                // Receives only for its own group, not for groups of the process's other sockets.
                 sys::set_option(fd, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
                 sys::bind(fd, &Name::new(group, self.port, 0))?;
                 let membership = membership_v4(v4, local, interface);
@@ -295,7 +295,7 @@ impl Socket {
             (IpAddr::V6(v6), IpAddr::V6(_)) => {
                 sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
                 sys::set_option(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
-                // Since Linux 4.20.
+                // Available since Linux 4.20.
                 let _ = sys::set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL, 0);
                 sys::bind(fd, &Name::new(group, self.port, interface))?;
                 let mut membership = [0; 20];
@@ -324,8 +324,8 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Makes the kernel report traffic class and hop limit with each packet. They slow down a
-    /// receive; only receivers of datagrams see them.
+    /// Makes the kernel report the traffic class and hop limit with each packet. Reporting slows
+    /// down a receive; only receivers of datagrams need it.
     ///
     /// # Errors
     /// Any errno of `setsockopt(2)`.
@@ -334,24 +334,24 @@ impl Socket {
             IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVTOS, libc::IP_RECVTTL),
             IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT),
         };
-        // Receivers have the device's lock after the call that creates a queue pair for datagrams.
+        // Receivers take the device's lock after the call that creates a datagram queue pair.
         self.tells_headers.store(true, Ordering::Relaxed);
         sys::set_option(self.fd.as_fd(), level, class, 1)?;
         sys::set_option(self.fd.as_fd(), level, hops, 1)
     }
 
-    /// Returns whether the kernel reports traffic class and hop limit with each packet.
+    /// Returns whether the kernel reports the traffic class and hop limit with each packet.
     #[inline]
     pub(super) fn tells_headers(&self) -> bool {
         self.tells_headers.load(Ordering::Relaxed)
     }
 
-    /// Returns its address.
+    /// Returns the socket's address.
     pub(crate) fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Returns its address as a GID.
+    /// Returns the socket's address as a GID.
     pub(crate) fn gid(&self) -> Gid {
         gid_of(self.address)
     }
@@ -366,15 +366,15 @@ impl Socket {
         self.scope
     }
 
-    /// Returns whether the socket accepts packets of other hosts. Otherwise no packet from there
-    /// arrives, whatever source it claims.
+    /// Returns whether the socket accepts packets from other hosts. If not, no packet from another
+    /// host arrives, whatever source it claims.
     pub(crate) fn reaches_network(&self) -> bool {
         self.reach == Reach::Network
     }
 
-    /// Returns the size of the receive buffer, as counted by the kernel (measured on loopback,
-    /// Linux 6.18): 832 for a packet of up to 44 bytes, 1280 for 300, 2304 for 1040, 8448 for 4140;
-    /// 63,500 for 62,100 bytes joined by a sender on this host.
+    /// Returns the size of the receive buffer in bytes as charged by the kernel. A packet of up to
+    /// 44 bytes is charged 832, of 300 bytes 1280, of 1040 bytes 2304, of 4140 bytes 8448; 62,100
+    /// bytes joined by a sender on this host are charged 63,500 (measured on loopback, Linux 6.18).
     pub(crate) fn rcvbuf(&self) -> usize {
         self.rcvbuf
     }
@@ -385,7 +385,7 @@ impl Socket {
         sys::unsent(self.fd.as_fd())
     }
 
-    /// Returns the hop limit of packets that do not set one.
+    /// Returns the hop limit used for packets that do not set one.
     pub(crate) fn default_hop_limit(&self) -> u8 {
         self.default_hop_limit
     }
@@ -395,13 +395,13 @@ impl Socket {
         self.gso
     }
 
-    /// Returns the name of the interface that has the address, or `None` if it is gone, and the MTU
-    /// of the interface of packets: the same, or the loopback interface if only programs of this
-    /// host are reached. 127.0.0.0/8 belongs to the loopback interface. The MTU includes the IP,
-    /// UDP and RoCE headers and the ICRC.
+    /// Returns the name of the interface that has the address, or `None` if it is gone. Also
+    /// returns the MTU of the interface that carries packets: the same interface, or loopback if
+    /// only programs on this host are reached. 127.0.0.0/8 belongs to the loopback interface. The
+    /// MTU includes the IP, UDP and RoCE headers and the ICRC.
     ///
     /// # Errors
-    /// Any errno of `getifaddrs(3)`, notably `EMFILE` in a process short of files.
+    /// Any errno of `getifaddrs(3)`, notably `EMFILE` in a process without free descriptors.
     pub(crate) fn interface(&self) -> Result<Option<(String, u32)>, Errno> {
         let own = self.interface_on(self.address, self.scope)?;
         match (own, self.reach) {
@@ -413,7 +413,7 @@ impl Socket {
     }
 
     /// Returns the state of the interface that has the address, or `None` if it is gone. Packets
-    /// for this host do not need its carrier.
+    /// within this host do not need the interface's carrier.
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`.
@@ -425,7 +425,7 @@ impl Socket {
         }))
     }
 
-    /// Returns the index of the interface of packets.
+    /// Returns the index of the interface that carries packets.
     fn carrier(&self) -> Option<u32> {
         match self.reach {
             Reach::Network => interface_of(self.address, self.scope),
@@ -460,11 +460,11 @@ impl Socket {
         }
     }
 
-    /// Makes the kernel receive each packet separately. The kernel may consult any socket of the
-    /// address, so the worker follows with the others ([`Membership::join_no_packets`]).
+    /// Makes the kernel receive each packet separately. The kernel may consult any socket at the
+    /// address, so the worker changes the other sockets too ([`Membership::join_no_packets`]).
     #[cold]
     pub(super) fn join_no_packets(&self) {
-        // Without this option, it does so already.
+        // Kernels without this option already do so.
         let _ = sys::set_option(self.fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0);
         if let Some(membership) = &self.membership {
             membership.has_joined.store(true, Ordering::Release);
@@ -480,13 +480,13 @@ impl Socket {
         &self.counts
     }
 
-    /// Sets the file with copies of the packets.
+    /// Sets the capture file for copies of packets.
     pub(crate) fn set_capture(&mut self, capture: Box<Capture>) {
         self.capture = Some(capture);
     }
 
-    /// Copies a packet that travels through memory to this file. Writes the ICRC that it would have
-    /// as a datagram into its last 4 bytes.
+    /// Copies a packet that travels through memory to the capture file. Writes the ICRC that it
+    /// would have as a datagram into its last 4 bytes.
     #[cold]
     pub(crate) fn capture_of_memory(
         &self,
@@ -507,14 +507,14 @@ impl Socket {
         capture.packet(direction, &Headers { source, destination, traffic_class, hop_limit, id: 0 }, packet);
     }
 
-    /// Returns the file with copies of the packets, if requested.
+    /// Returns the capture file for copies of packets, if requested.
     #[inline(always)]
     pub(crate) fn capture(&self) -> Option<&Capture> {
         self.capture.as_deref()
     }
 }
 
-/// An address and port, and the senders of packets to it.
+/// An address and port, and the senders whose packets are accepted.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     address: IpAddr,
@@ -544,7 +544,7 @@ impl Place {
         Ok(Self { address, port, scope, reach: Reach::Network })
     }
 
-    /// Takes a part of the port, or all of it if processes cannot find each other.
+    /// Takes a share of the port, or the whole port if processes cannot find each other.
     fn bind_shared(self) -> Result<Socket, Errno> {
         let base = share::base_name(self.address, self.port, self.scope);
         match Membership::join(&base, self.reach, |is_shared| self.open(is_shared)) {
@@ -554,7 +554,7 @@ impl Place {
         }
     }
 
-    /// Opens a socket, which other sockets of this user share if `is_shared`.
+    /// Opens a socket. If `is_shared`, other sockets of this user can have the same port.
     fn open(self, is_shared: bool) -> Result<OwnedFd, Errno> {
         let Self { address, port, scope, reach } = self;
         let socket = self.sender()?;
@@ -565,7 +565,7 @@ impl Place {
             sys::set_option(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
         }
         enlarge(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)?;
-        // Since Linux 5.0. Without it each packet arrives separately.
+        // Available since Linux 5.0. Without this option each packet arrives separately.
         let _ = sys::set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
         if is_shared {
             sys::set_option(fd, libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
@@ -578,13 +578,13 @@ impl Place {
     /// Opens a socket that only sends, on a port chosen by the kernel.
     fn open_sender(self) -> Result<OwnedFd, Errno> {
         let socket = self.sender()?;
-        // Nothing reads it.
+        // No thread reads from it.
         let _ = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, 0);
         sys::bind(socket.as_fd(), &Name::new(self.address, 0, self.scope))?;
         Ok(socket)
     }
 
-    /// Returns a new socket with the options for sending.
+    /// Creates a socket with the options for sending.
     fn sender(self) -> Result<OwnedFd, Errno> {
         let Self { address, .. } = self;
         let socket = sys::datagram_socket(if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?;
@@ -599,7 +599,7 @@ impl Place {
         Ok(socket)
     }
 
-    /// Returns an open socket with its properties.
+    /// Returns the socket object for an open socket, with its properties.
     fn socket(self, fd: OwnedFd, membership: Option<Membership>) -> Result<Socket, Errno> {
         let Self { address, port, scope, reach } = self;
         let socket = fd.as_fd();
@@ -632,9 +632,9 @@ impl Place {
 impl Reach {
     /// Makes a socket drop packets from elsewhere, before it is bound.
     ///
-    /// `SO_BINDTODEVICE` would not do. The kernel looks up the socket for a packet of this host by
-    /// the interface that has the address, and finds no route to an IPv6 address of this host on
-    /// the loopback interface.
+    /// `SO_BINDTODEVICE` would not work. The kernel looks up the socket for a packet from this host
+    /// by the interface that has the address. It also finds no route on the loopback interface to
+    /// an IPv6 address of this host.
     ///
     /// # Errors
     /// Any errno of `setsockopt(2)`.
@@ -646,7 +646,7 @@ impl Reach {
     }
 }
 
-/// The program that accepts packets received on the loopback interface.
+/// The filter program that accepts packets received on the loopback interface.
 const FROM_LOOPBACK: [libc::sock_filter; 4] = {
     use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
     const fn step(code: u32, then: u8, otherwise: u8, k: u32) -> libc::sock_filter {
@@ -666,8 +666,8 @@ impl AsFd for Socket {
     }
 }
 
-/// Raises a buffer past the system's limit if allowed, otherwise to the limit, and returns its new
-/// size.
+/// Raises a buffer size beyond the system's limit if allowed, and otherwise to the limit. Returns
+/// the new size.
 fn enlarge(fd: BorrowedFd<'_>, force: c_int, usual: c_int) -> Result<usize, Errno> {
     if sys::set_option(fd, libc::SOL_SOCKET, force, BUFFER).is_err() {
         sys::set_option(fd, libc::SOL_SOCKET, usual, BUFFER)?;
@@ -675,8 +675,8 @@ fn enlarge(fd: BorrowedFd<'_>, force: c_int, usual: c_int) -> Result<usize, Errn
     Ok(usize::try_from(sys::option(fd, libc::SOL_SOCKET, usual)?).unwrap_or(0))
 }
 
-/// Returns a `struct ip_mreqn`: a group, a local address, and the interface's index, which takes
-/// precedence.
+/// Returns a `struct ip_mreqn`: a group, a local address, and an interface index, which takes
+/// precedence over the address.
 fn membership_v4(group: Ipv4Addr, local: Ipv4Addr, interface: u32) -> [u8; 12] {
     let mut bytes = [0; 12];
     bytes[..4].copy_from_slice(&group.octets());
@@ -685,7 +685,7 @@ fn membership_v4(group: Ipv4Addr, local: Ipv4Addr, interface: u32) -> [u8; 12] {
     bytes
 }
 
-/// Returns the index of the interface with an address, and with the index `scope` unless it is 0.
+/// Returns the index of the interface with an address, and with index `scope` unless `scope` is 0.
 fn interface_of(address: IpAddr, scope: u32) -> Option<u32> {
     let interface = Interface::on(address, scope).ok()??;
     (interface.index != 0).then_some(interface.index)
@@ -710,13 +710,13 @@ fn has_route(group: Ipv6Addr, interface: u32) -> Result<bool, Errno> {
     Ok(!connected.is_err_and(|error| error.kind() == ErrorKind::NetworkUnreachable))
 }
 
-/// Returns an address of 127.0.0.0/8 for an attempt. The order of addresses depends on `number`,
-/// the id of a process or a user. Skips 127.0.0.x, which people use by hand, and addresses
-/// ending in 0 or 255.
+/// Returns the address in 127.0.0.0/8 for an attempt. The order of addresses depends on `number`,
+/// the id of a process or a user. Skips 127.0.0.x, which people use by hand, and addresses ending
+/// in 0 or 255.
 fn loopback_candidate(number: u32, attempt: usize) -> Ipv4Addr {
     const NETS: u32 = 255 * 256;
     const HOSTS: u32 = 254;
-    // An odd factor: consecutive numbers start far apart.
+    // The factor is odd and large, so that consecutive numbers start far apart.
     let start = number.wrapping_mul(0x9e37_79b1) % (NETS * HOSTS);
     let place = (start + attempt as u32) % (NETS * HOSTS);
     let (net, host) = (place / HOSTS + 256, place % HOSTS + 1);

@@ -1,12 +1,12 @@
-//! [`SpareFd`]: a descriptor for the moment when all others are in use.
+//! [`SpareFd`]: a spare descriptor for use when all others are in use.
 
 use std::os::fd::OwnedFd;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use verbs_core::Errno;
 
-/// A descriptor that the process can do without. Closing it for a moment lets a listener respond
-/// while all others are in use.
+/// A descriptor that the process can do without. Closing it temporarily lets a listener respond
+/// while all other descriptors are in use.
 #[derive(Debug, Default)]
 pub struct SpareFd(Option<OwnedFd>);
 
@@ -16,20 +16,21 @@ impl SpareFd {
         Self(EventFd::from_flags(EfdFlags::EFD_CLOEXEC).ok().map(OwnedFd::from))
     }
 
-    /// Returns whether the descriptor is closed: the last function took the only free place.
+    /// Returns whether the descriptor is closed because the last function took its place.
     pub(crate) fn is_lent(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Opens the descriptor again if it is closed and a place is free.
+    /// Reopens the descriptor if it is closed and a descriptor is free.
     pub(crate) fn restore(&mut self) {
         if self.is_lent() {
             *self = Self::new();
         }
     }
 
-    /// Calls a function that opens a descriptor, and once more without the spare one if none is
-    /// free. A later call opens the spare one again, once the caller has closed the other.
+    /// Calls a function that opens a descriptor. If none is free, closes the spare one and calls
+    /// the function again. A later call reopens the spare one, once the caller has closed the
+    /// other.
     ///
     /// # Errors
     /// The errors of the function.

@@ -8,9 +8,9 @@
 //! within each function.
 //!
 //! Data path calls are made by number. In a program with threads, the C library's functions of
-//! these names are cancellation points, which adds a tenth to the cost of looking at an empty
-//! socket. The crate rustix has neither `recvmmsg(2)` nor the ancillary data that is sent and
-//! received here.
+//! these names are cancellation points, which adds a tenth to the cost of checking an empty socket.
+//! The crate rustix has neither `recvmmsg(2)` nor the ancillary data that is sent and received
+//! here.
 #![allow(unsafe_code)]
 
 use std::mem::{offset_of, size_of_val, zeroed};
@@ -39,7 +39,7 @@ pub(super) struct Slot {
     pub(super) control: Control,
     pub(super) payload: Box<[u8]>,
     pub(super) len: usize,
-    /// Whether the datagram was longer than `payload`.
+    /// Whether the datagram was longer than `payload` and was truncated.
     pub(super) cut_off: bool,
 }
 
@@ -137,8 +137,8 @@ pub(super) fn option(fd: BorrowedFd<'_>, level: c_int, option: c_int) -> Result<
     Ok(value)
 }
 
-/// `ioctl(2)` with `SIOCOUTQ`: the bytes in the socket's send queue, as counted by the kernel, not
-/// yet taken by the device. Returns 0 if the kernel does not report it.
+/// `ioctl(2)` with `SIOCOUTQ`: the number of bytes in the socket's send queue, as counted by the
+/// kernel, that the device has not yet taken. Returns 0 if the kernel does not report it.
 pub(super) fn unsent(fd: BorrowedFd<'_>) -> u64 {
     let mut bytes: c_int = 0;
     // The C library defines this number only as the terminals' `TIOCOUTQ`.
@@ -148,11 +148,11 @@ pub(super) fn unsent(fd: BorrowedFd<'_>) -> u64 {
 }
 
 /// `ioctl(2)` with `SIOCGIFMTU`: the MTU of an interface in the socket's network namespace. A label
-/// after its name is ignored.
+/// after the interface name is ignored.
 pub(super) fn mtu(fd: BorrowedFd<'_>, name: &str) -> Result<c_int, Errno> {
     // SAFETY: zeros are a valid value of every field.
     let mut request: libc::ifreq = unsafe { zeroed() };
-    // The last byte stays 0.
+    // The last byte remains 0.
     let Some(place) = request.ifr_name.get_mut(..name.len()).filter(|_| name.len() < libc::IFNAMSIZ) else {
         return Err(Errno::NODEV);
     };
@@ -170,7 +170,7 @@ pub(super) fn mtu(fd: BorrowedFd<'_>, name: &str) -> Result<c_int, Errno> {
 pub(super) fn send(fd: BorrowedFd<'_>, message: &Message<'_>) -> Result<(), Errno> {
     let sent = if message.control.as_bytes().is_empty() {
         let (name, payload) = (message.to.as_bytes(), message.payload);
-        // A connected socket has its destination.
+        // A connected socket already has its destination.
         let address = if name.is_empty() { std::ptr::null() } else { name.as_ptr() };
         // SAFETY: the kernel reads `payload` and `name`, each for its own length, or no name.
         unsafe {
@@ -194,10 +194,10 @@ pub(super) fn send(fd: BorrowedFd<'_>, message: &Message<'_>) -> Result<(), Errn
     if sent < 0 { Err(Errno::last()) } else { Ok(()) }
 }
 
-/// `sendmmsg(2)` with the first [`BATCH`] messages. Returns the number sent, at least one.
+/// `sendmmsg(2)` with the first [`BATCH`] messages. Returns the number sent, at least 1.
 ///
 /// # Errors
-/// The first message's errno.
+/// The errno for the first message.
 pub(super) fn send_many<'a>(
     fd: BorrowedFd<'_>,
     messages: impl Iterator<Item = Message<'a>>,
@@ -234,8 +234,8 @@ pub(super) fn receive(fd: BorrowedFd<'_>, slot: &mut Slot) -> Result<(), Errno> 
     Ok(())
 }
 
-/// `recvfrom(2)` into one slot, without ancillary data. Costs less than [`receive`]. The slot must
-/// be longer than any datagram, because the call does not report a datagram that was cut off.
+/// `recvfrom(2)` into one slot, without ancillary data. Cheaper than [`receive`]. The slot must be
+/// longer than any datagram, because the call does not report that a datagram was truncated.
 #[inline]
 pub(super) fn receive_plain(fd: BorrowedFd<'_>, slot: &mut Slot) -> Result<(), Errno> {
     let (from, payload) = (slot.from.as_mut_bytes(), &mut slot.payload);
@@ -262,7 +262,7 @@ pub(super) fn receive_plain(fd: BorrowedFd<'_>, slot: &mut Slot) -> Result<(), E
     Ok(())
 }
 
-/// `recvmmsg(2)` into the first [`BATCH`] slots. Returns the number filled, at least one.
+/// `recvmmsg(2)` into the first [`BATCH`] slots. Returns the number filled, at least 1.
 pub(super) fn receive_many(fd: BorrowedFd<'_>, slots: &mut [Slot]) -> Result<usize, Errno> {
     // SAFETY: zeros are valid for both: numbers, and pointers to nothing with lengths of 0.
     let (mut iovs, mut headers): ([iovec; BATCH], [mmsghdr; BATCH]) = unsafe { (zeroed(), zeroed()) };
@@ -294,7 +294,7 @@ pub(super) fn receive_many(fd: BorrowedFd<'_>, slots: &mut [Slot]) -> Result<usi
     Ok(got as usize)
 }
 
-/// `recvfrom(2)` of 0 bytes without waiting: drops a datagram.
+/// `recvfrom(2)` with an empty buffer, without waiting: drops a datagram.
 pub(super) fn discard(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: the kernel writes nothing, because there are 0 bytes for it.
     let got = unsafe {
@@ -314,7 +314,8 @@ pub(super) fn discard(fd: BorrowedFd<'_>) -> Result<(), Errno> {
 /// The maximum number of descriptors in one message.
 pub(super) const FILES: usize = 3;
 
-/// Ancillary data with descriptors (`SCM_RIGHTS`): a header as in [`Control`], then the numbers.
+/// Ancillary data with descriptors (`SCM_RIGHTS`): a header as in [`Control`], then descriptor
+/// numbers.
 #[repr(C, align(8))]
 struct Rights {
     len: usize,
@@ -327,7 +328,7 @@ impl Rights {
     const HEADER: usize = size_of::<usize>() + 2 * size_of::<c_int>();
 }
 
-/// `sendmsg(2)` of bytes and at most [`FILES`] descriptors on a Unix socket, without waiting.
+/// `sendmsg(2)` with bytes and at most [`FILES`] descriptors on a Unix socket, without waiting.
 pub(crate) fn send_files(fd: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let files = &files[..files.len().min(FILES)];
     let mut rights = Rights {
@@ -385,18 +386,18 @@ pub(crate) fn receive_files(
     let files = rights.files.iter().take(count).filter(|file| **file >= 0);
     // SAFETY: the kernel has opened these descriptors for this call, so they have no other owner.
     let files = files.map(|file| unsafe { OwnedFd::from_raw_fd(*file) }).collect();
-    // An empty message, which is like the end, may have brought descriptors. They are closed here.
+    // An empty message, which looks like the end, may have brought descriptors. They are closed.
     Ok((got > 0).then_some((got as usize, files)))
 }
 
-/// `setsockopt(2)` with a program of the classic BPF: `SO_ATTACH_REUSEPORT_CBPF` for a group of
-/// sockets, `SO_ATTACH_FILTER` for one socket.
+/// `setsockopt(2)` with a classic BPF program: `SO_ATTACH_REUSEPORT_CBPF` for a group of sockets,
+/// `SO_ATTACH_FILTER` for one socket.
 pub(super) fn set_filter(
     fd: BorrowedFd<'_>,
     option: c_int,
     program: &[libc::sock_filter],
 ) -> Result<(), Errno> {
-    /// `sock_fprog`, whose padding would be uninitialised.
+    /// `sock_fprog` with explicit padding, because implicit padding would be uninitialised.
     #[repr(C)]
     struct Program {
         len: u16,
@@ -429,7 +430,7 @@ impl Slot {
         self.len = len.min(self.payload.len());
         self.cut_off = header.msg_flags & libc::MSG_TRUNC != 0;
         self.from.set_len(header.msg_namelen as usize);
-        // `usize` in one C library, `socklen_t` in another.
+        // The type is `usize` in one C library and `socklen_t` in another.
         #[allow(clippy::unnecessary_cast)]
         self.control.set_len(header.msg_controllen as usize);
     }

@@ -1,9 +1,9 @@
-//! [`Turn`]: the right to join the processes of an address, which one process has at a time.
+//! [`Turn`]: the right to join the processes at an address. Only one process has it at a time.
 //!
-//! It is a listener with an abstract name. Others that connect wait until it is closed. A child
-//! forked while a thread of its parent has the turn inherits the listener, which would keep the
-//! name until the child ends. [`HELD`] therefore lists the listeners, and the child closes its
-//! copies before it takes a turn.
+//! It is a listener with an abstract name. Other processes connect to it and wait until it is
+//! closed. A child forked while a thread of its parent has the turn inherits the listener, which
+//! would keep the name until the child ends. [`HELD`] therefore lists the listeners. The child
+//! closes its copies before it takes a turn.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use verbs_core::fork::current_generation;
 
 use super::names::{is_own_user, pause, reach, wait};
 
-/// The turn to join the processes of an address. Dropping it ends the turn.
+/// The turn to join the processes at an address. Dropping it ends the turn.
 #[derive(Debug)]
 pub(super) struct Turn {
     // Dropped first, so that the list names no closed descriptor.
@@ -48,24 +48,24 @@ impl Turn {
             }
             drop(held);
             drop(listener);
-            // The stream ends when the other process has joined, or has ended.
+            // The stream ends when the other process has joined or ended.
             match reach(&name, deadline)? {
                 Some(stream) if is_own_user(&stream) => wait(&stream, deadline)?,
                 Some(_) => return Err(Errno::ADDRINUSE),
-                // It ended in between, or does not listen yet.
+                // The other process has ended in between, or does not listen yet.
                 None => pause(deadline)?,
             }
         }
     }
 }
 
-/// The end of a turn's name.
+/// The suffix of the name of a turn.
 const NAME: &str = "/join";
 
 /// The listeners of turns, each as the generation of its process and its descriptor; 0 if free.
 static HELD: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 
-/// A place in [`HELD`], or none if all are taken.
+/// A place in [`HELD`], or none if all places are taken.
 #[derive(Debug)]
 struct Held(Option<&'static AtomicU64>);
 
@@ -87,8 +87,8 @@ impl Drop for Held {
     }
 }
 
-/// Closes the listeners of a parent. A descriptor that the child has closed may have a new owner,
-/// so the name is compared.
+/// Closes the listeners inherited from a parent. A descriptor that the child has closed may have a
+/// new owner, so the name is compared first.
 fn close_inherited() {
     let own = u64::from(current_generation());
     for place in &HELD {
