@@ -252,7 +252,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes the files of the parent device, which would be the network card.
+    /// Writes the files of the parent device, which stands for a network card.
     fn write_parent(&self) -> io::Result<()> {
         let cpus = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
         self.file("numa_node", numa_node())?;

@@ -371,7 +371,7 @@ fn the_largest_queues_are_enomem_where_memory_is_short() {
 /// test.
 fn in_a_process(name: &str, variable: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    // One thread, because the test harness allocates in another.
+    // A single thread, because the test harness would allocate in another one.
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
     let output = command.env(variable, "1").output().unwrap();
     assert!(output.status.success(), "{output:?}");

@@ -35,11 +35,11 @@
 //! | listens on | a loopback address that no device has | any port of the process |
 //! | connects to | an address of this machine | the process that listens there |
 //!
-//! [`ports_of`] handles the first two. The third includes `localhost` and the host's name, whereas
-//! a device of `VERBS_SOFT=auto` has an address that processes of other users may be unable to
-//! share. A listener therefore takes a *name* for its port ([`ListenerName`]) and sends the
-//! addresses of its devices to clients that connect to this name. [`resolve`] does so for
-//! destinations on this machine.
+//! [`ports_of`] handles the first two. Programs connect to the third as `localhost` or by host
+//! name, but the `VERBS_SOFT=auto` devices of different users may have different addresses. A
+//! listener therefore takes a *name* for its port ([`ListenerName`]) and sends the addresses of its
+//! devices to clients that connect to this name. [`resolve`] does so for destinations on this
+//! machine.
 //!
 //! A connection manager should take a name for each address of its listeners, including devices'
 //! addresses. Its peers then see that nothing listens any more, or that another program does

@@ -30,7 +30,7 @@ unsafe impl Send for ForkMark {}
 unsafe impl Sync for ForkMark {}
 
 impl ForkMark {
-    /// Returns a mark of this process.
+    /// Creates a mark for this process.
     ///
     /// # Errors
     /// Any errno of `mmap(2)` and `madvise(2)`: notably `ENOMEM`, and `EINVAL` before Linux 4.14.

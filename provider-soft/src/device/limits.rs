@@ -69,8 +69,8 @@ const RESPONSE_RATE: u32 = 8000;
 /// Returns the engine's configuration for a socket with a receive buffer of `rcvbuf` bytes. `slot`
 /// is the process's slot at the address, or 0 if the address is not shared.
 pub(crate) fn config(rcvbuf: usize, slot: u8, strict_ports: bool) -> Config {
-    // The peer's buffer is the limit; it is probably as large as this one. The kernel counts a 4
-    // KiB packet as 8 KiB.
+    // The peer's buffer is the limit; it is probably as large as this one. The kernel counts
+    // 4 KiB of packet as 8 KiB.
     let window_bytes = u32::try_from(rcvbuf / 4).unwrap_or(u32::MAX).clamp(64 << 10, 512 << 10);
     Config {
         max_qp: MAX_QP,

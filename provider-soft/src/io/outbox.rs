@@ -199,8 +199,8 @@ impl Outbox {
         self.arena.get_mut(self.used..self.used + MAX_LINK_PACKET_LEN - ICRC_LEN)
     }
 
-    /// Takes the first `len` bytes of [`space`](Self::space) as a packet for `path` and appends
-    /// its ICRC.
+    /// Adds the first `len` bytes of [`space`](Self::space) as a packet for `path` and appends its
+    /// ICRC.
     ///
     /// The packet leaves from the socket's address, even if the path has another local address. A
     /// hop limit of 0 means the system default.

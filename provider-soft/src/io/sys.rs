@@ -115,19 +115,19 @@ pub(super) fn local_name(fd: BorrowedFd<'_>) -> Result<Name, Errno> {
     Ok(name)
 }
 
-/// `setsockopt(2)` with a number.
+/// `setsockopt(2)` for a numeric option.
 pub(super) fn set_option(fd: BorrowedFd<'_>, level: c_int, option: c_int, value: c_int) -> Result<(), Errno> {
     set_bytes(fd, level, option, &value.to_ne_bytes())
 }
 
-/// `setsockopt(2)` with the bytes of a struct.
+/// `setsockopt(2)` for an option whose value is a struct, passed as bytes.
 pub(super) fn set_bytes(fd: BorrowedFd<'_>, level: c_int, option: c_int, bytes: &[u8]) -> Result<(), Errno> {
     let address = bytes.as_ptr().cast::<c_void>();
     // SAFETY: the kernel reads `bytes.len()` bytes of `bytes`.
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, address, bytes.len() as socklen_t) })
 }
 
-/// `getsockopt(2)` of a number.
+/// `getsockopt(2)` for a numeric option.
 pub(super) fn option(fd: BorrowedFd<'_>, level: c_int, option: c_int) -> Result<c_int, Errno> {
     let mut value: c_int = 0;
     let mut len = size_of_val(&value) as socklen_t;
@@ -356,7 +356,7 @@ pub(crate) fn send_files(fd: BorrowedFd<'_>, bytes: &[u8], files: &[BorrowedFd<'
     if sent < 0 { Err(Errno::last()) } else { Ok(()) }
 }
 
-/// `recvmsg(2)` of bytes and at most [`FILES`] descriptors from a Unix socket, without waiting.
+/// `recvmsg(2)` for bytes and at most [`FILES`] descriptors from a Unix socket, without waiting.
 /// `flags` may be `MSG_PEEK`. Returns the number of bytes and the descriptors, or `None` at the end
 /// of the connection or for an empty message.
 pub(crate) fn receive_files(

@@ -47,7 +47,7 @@ struct Memory {
     /// The exposed address of the first byte.
     addr: usize,
     length: usize,
-    /// The address of the first byte in work requests, unless the region is zero-based.
+    /// The address that work requests use for the first byte, unless the region is zero-based.
     iova: u64,
     access: AccessFlags,
     /// Whether pages may disappear, in which case the kernel accesses them.
@@ -127,7 +127,7 @@ impl Memory {
         end.is_none_or(|end| end <= self.addr & !(page - 1))
     }
 
-    /// Returns the address of the first byte in work requests.
+    /// Returns the address that work requests use for the first byte.
     fn start(&self) -> u64 {
         if self.access.contains(AccessFlags::ZERO_BASED) { 0 } else { self.iova }
     }
@@ -240,7 +240,7 @@ impl Mr {
     ///
     /// # Errors
     /// - `EINVAL` for an unknown flag, no element, a region that is not on-demand paged, or a
-    ///   protection domain of another device; `EOPNOTSUPP` for an unknown advice.
+    ///   protection domain of another device; `EOPNOTSUPP` for unknown advice.
     /// - `ENOENT` for an unknown key; `EPERM` for a key of another protection domain, or of a
     ///   region without [`AccessFlags::LOCAL_WRITE`] for [`Advice::PREFETCH_WRITE`].
     /// - `EFAULT` for bytes outside the region, and with [`AdviseFlags::FLUSH`] for inaccessible

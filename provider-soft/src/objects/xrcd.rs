@@ -1,4 +1,4 @@
-//! [`Xrcd`]: an XRC domain. Contexts of this process that open the same file of a device share one.
+//! [`Xrcd`]: an XRC domain. Contexts of this process share the domain that a device has for a file.
 //!
 //! As in the kernel, a handle can be closed only after the queues created with it, whatever other
 //! handles the domain has ([`xrc_domains`](crate::device::xrc_domains)).

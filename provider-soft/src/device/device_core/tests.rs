@@ -144,7 +144,7 @@ fn responses_wait_while_the_send_queue_holds_a_window_and_nothing_else_does() {
         window
     };
     let first = victim.transmit(NOW, full);
-    // Long enough for a window of credit.
+    // Long enough to earn a window of credit.
     let later = NOW + 1_000_000;
     asked.set(0);
     victim.core.expire(later);

@@ -537,7 +537,7 @@ fn is_of(record: &[u8], user_handle: u64, owner: Owner) -> bool {
     })
 }
 
-/// Returns the slot of a completion queue in a [`PendingSet`]. Several queues may share one.
+/// Returns a completion queue's slot in a [`PendingSet`]. Several queues may share a slot.
 pub(crate) fn cq_slot(cq: CqId) -> usize {
     cq.0 as usize % PendingSet::MAX
 }
