@@ -35,25 +35,12 @@
 //! [`Config::burst`]: super::Config::burst
 
 use super::Engine;
-use super::memory::{Memory, Sink, Space};
+use super::memory::{Memory, Sink, Space, Written};
 use super::objects::Objects;
 use super::qp::ResponseClass;
 use super::scheduler::SHARE;
-use super::types::{GSI_QPN, Path, Qpn, Time, Transmit, Urgency};
+use super::types::{GSI_QPN, Path, Time, Transmit, Urgency};
 use super::{requester, responder};
-
-/// A packet in the [`Space`] of the last call.
-///
-/// Smaller than a [`Transmit`], which the compiler moves in parts of other sizes than it was stored
-/// in. Behind a payload, such a load takes 30 ns, because it waits until all stores have left the
-/// processor's store buffer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Written {
-    /// The length of the packet, from BTH to pad.
-    pub(crate) len: usize,
-    /// The sending queue pair.
-    pub(crate) qpn: Qpn,
-}
 
 /// A space that keeps the path of the last packet.
 struct LastPath<'a, S: ?Sized> {

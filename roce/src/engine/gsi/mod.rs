@@ -18,8 +18,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::memory::{Sink, Space, space_for};
-use super::output::Written;
+use super::memory::{Sink, Space, Written, space_for};
 use super::responder::same_partition;
 use super::room;
 use super::types::{

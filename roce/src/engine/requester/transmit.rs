@@ -3,9 +3,8 @@
 use super::{fail, payload, retry};
 use crate::engine::completion::send;
 use crate::engine::environment::Environment;
-use crate::engine::memory::{Memory, Sink, Space, space_for};
+use crate::engine::memory::{Memory, Sink, Space, Written, space_for};
 use crate::engine::memory_regions::Bind;
-use crate::engine::output::Written;
 use crate::engine::qp::Qp;
 use crate::engine::queue::Wqe;
 use crate::engine::scheduler::PACKET_COST;

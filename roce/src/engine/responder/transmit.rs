@@ -6,8 +6,7 @@
 use super::refuse::fail;
 use crate::engine::completion::recv;
 use crate::engine::environment::Environment;
-use crate::engine::memory::{Memory, Sink, Space, space_for};
-use crate::engine::output::Written;
+use crate::engine::memory::{Memory, Sink, Space, Written, space_for};
 use crate::engine::qp::{Due, Qp, Resource, ResourceOp, ResponseClass};
 use crate::engine::types::{Access, Event, Pd, Service, Stall, Status};
 use crate::wire::{
