@@ -7,11 +7,11 @@
 //!
 //! A stranger's request costs the receiver far more than the sender: a connection, an event, an id.
 //! The receiver therefore empties its socket first, which is cheap, and then handles some of the
-//! requests. Source addresses take turns, one request at a time. When the intake is full, the
-//! source with the most requests loses its oldest one, so that a flood displaces itself. Sources
-//! with equally many requests lose one in turn. Senders repeat lost requests. Messages for existing
-//! connections do not wait, except behind a request from their source, because a peer's message
-//! that gives up a request must stay behind it.
+//! requests. It serves the source addresses in rotation, one request at a time. When the intake is
+//! full, the source with the most requests loses its oldest one, so that a flood displaces itself.
+//! Ties are broken in rotation. Senders repeat lost requests. Messages for existing connections do
+//! not wait, except behind a request from their source, because a message that gives up a request
+//! must stay behind the request.
 //!
 //! ```
 //! use ib_cm::cm::{Address, Cm, Config};
@@ -60,12 +60,12 @@ impl Intake {
         if self.waiting.len() >= self.capacity && self.waiting.pop_greediest().is_some() {
             self.displaced += 1;
         }
-        // A datagram is lost if memory is missing, as it is when a socket's buffer is full.
+        // A datagram is lost if memory is missing, as when a socket's buffer is full.
         self.waiting.try_push(from.remote, (*from, *mad));
         true
     }
 
-    /// Removes and returns the oldest datagram of the source whose turn it is.
+    /// Removes and returns the oldest datagram of the next source in rotation.
     pub fn take(&mut self) -> Option<(Address, Mad)> {
         self.waiting.pop_in_turn()
     }
@@ -142,7 +142,7 @@ mod tests {
         for (from, mad) in &requests {
             intake.sort(from, mad);
         }
-        // Host 1 loses its first request, then host 2 its first.
+        // Host 1 loses its first request, then host 2 does.
         let kept: Vec<_> = core::iter::from_fn(|| intake.take()).map(|(_, mad)| mad).collect();
         assert_eq!(kept, [requests[2].1, requests[3].1, requests[4].1]);
         assert_eq!(intake.displaced(), 2);
@@ -161,7 +161,7 @@ mod tests {
         cm.sidr_request(Time(0), &SidrParams::new(Address::gsi(host(1), BOB), SERVICE)).unwrap();
         let request = cm.poll_transmit().unwrap().mad;
         assert!(intake.sort(&from, &request));
-        // It waits behind the request, because it may end it.
+        // The REJ waits behind the request that it may end.
         mad[17] = 0x12;
         assert!(intake.sort(&from, &mad));
         assert_eq!([intake.take(), intake.take()], [Some((from, request)), Some((from, mad))]);

@@ -8,7 +8,7 @@
 //! | [`sim`] | a network of many `Cm`s in virtual time, with seeded faults |
 //! | [`intake`] | an order for strangers' requests that no sender can dominate |
 //! | [`cm`] | **start here**: [`Cm`](cm::Cm), the state machine of a device, for both sides |
-//! | [`shares`] | a queue for each source, so that none dominates |
+//! | [`shares`] | one queue per source, so that no source dominates |
 //! | [`wire`] | messages as bytes and as meaning, service ids, the RDMA IP CM header |
 //! | [`time`] | points in time; the protocol's timeout codes |
 //!
@@ -26,7 +26,7 @@
 //!
 //! const ALICE: [u8; 16] = *b"\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x01";
 //! const BOB: [u8; 16] = *b"\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x02";
-//! // Devices draw from the system; `Rng` is for tests.
+//! // Devices use the system's random source; `Rng` is for tests.
 //! let mut alice = Cm::new(Config { node_guid: 1, ..Config::default() }, Rng::new(1));
 //! let mut bob = Cm::new(Config { node_guid: 2, ..Config::default() }, Rng::new(2));
 //! let now = Time(0);

@@ -30,7 +30,7 @@ use crate::wire::Gid;
 pub struct Shares<T> {
     sources: BTreeMap<Gid, VecDeque<T>>,
     by_count: BTreeSet<(usize, Gid)>,
-    /// The source that had the last turn. The next one comes after it.
+    /// The source served last; its successor in address order is next.
     last: Gid,
     /// The source that most recently lost a value as the greediest.
     last_greediest: Gid,
@@ -71,8 +71,8 @@ impl<T> Shares<T> {
     }
 
     /// Returns the greediest source if it has at least two values more than `source`. After losing
-    /// a value to `source`, it still has at least as many, so equal sources take nothing from each
-    /// other.
+    /// a value to `source`, the greediest still has at least as many, so equal sources take nothing
+    /// from each other.
     pub fn greedier_than(&self, source: &Gid) -> Option<Gid> {
         let (greediest, count) = self.greediest()?;
         (count > self.count(source) + 1).then_some(greediest)
@@ -109,7 +109,7 @@ impl<T> Shares<T> {
         self.change(*source, VecDeque::pop_front)
     }
 
-    /// Removes and returns the oldest value from the source whose turn it is.
+    /// Removes and returns the oldest value from the next source in rotation.
     pub fn pop_in_turn(&mut self) -> Option<T> {
         let behind = self.sources.range((Excluded(self.last), Unbounded)).next();
         self.last = *behind.or_else(|| self.sources.first_key_value())?.0;
@@ -117,8 +117,8 @@ impl<T> Shares<T> {
     }
 
     /// Removes and returns the oldest value from the source with the most values. Among equal
-    /// sources, it chooses the one after the source of the last call. If the address decided, a
-    /// flood could choose addresses that lose nothing.
+    /// sources, it chooses the next one after the previous call's. If ties were broken by address,
+    /// a flood could choose addresses that lose nothing.
     pub fn pop_greediest(&mut self) -> Option<T> {
         let (count, _) = *self.by_count.last()?;
         let behind = self.by_count.range((Excluded((count, self.last_greediest)), Unbounded)).next();
@@ -196,7 +196,7 @@ mod tests {
         }
         let lost: Vec<_> = (0..7).filter_map(|_| shares.pop_greediest()).collect();
         assert_eq!(lost, [10, 20, 30, 11, 21, 31, 12]);
-        // A source with more values loses one before its turn.
+        // A source with more values than another loses one first.
         (0..2).for_each(|number| shares.push(B, number));
         assert_eq!((shares.count(&B), shares.pop_greediest()), (3, Some(22)));
         assert_eq!(Shares::<u8>::default().pop_greediest(), None);

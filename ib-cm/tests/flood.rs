@@ -71,7 +71,7 @@ struct Scene {
     kind: Kind,
     /// The number of addresses that the clients share.
     addresses: u32,
-    /// The duration of a server pause, which begins when the first client starts.
+    /// The duration of a server pause. The pause begins when the first client starts.
     pause: u64,
 }
 
@@ -82,11 +82,11 @@ struct Outcome {
     refused: usize,
     /// Connections that reached the server's program.
     accepted: usize,
-    /// Flood requests that reached the program.
+    /// Flood requests that reached the server's program.
     of_flood: usize,
 }
 
-/// A host of clients.
+/// A host with clients.
 struct Host {
     gid: Gid,
     cm: Cm,
@@ -124,7 +124,7 @@ impl Server {
         }
     }
 
-    /// Handles messages, requests and events like the thread of a soft device and its listener.
+    /// Handles messages, requests and events as the thread of a soft device and its listener would.
     fn work(&mut self, now: Time, outcome: &mut Outcome) {
         for (from, mad) in self.received.drain(..) {
             if !self.intake.sort(&from, &mad) {
@@ -156,7 +156,7 @@ impl Server {
         }
     }
 
-    /// Accepts a request if a place is free or a greedier address can lose one.
+    /// Accepts a request if a slot is free or can be taken from a greedier address.
     fn accept(&mut self, now: Time, id: CmId, source: Gid) {
         if self.pending.len() == PENDING {
             let Some(greedier) = self.pending.greedier_than(&source) else {
@@ -184,7 +184,7 @@ fn template() -> req::Repr {
     }
 }
 
-/// Returns one of the flood's requests. Each is for another connection.
+/// Returns one of the flood's requests, each for a new connection.
 fn request(kind: Kind, template: &req::Repr, number: u32) -> Mad {
     let message = match kind {
         Kind::Connections => {
@@ -294,8 +294,8 @@ fn a_flood_from_one_address_refuses_and_delays_no_client() {
     }
 }
 
-/// A pause fills queue pair 1, which then also drops clients' requests. They repeat them after 4.3
-/// s.
+/// A pause fills queue pair 1, which then also drops clients' requests. Clients repeat them after
+/// 4.3 s.
 #[test]
 fn clients_connect_behind_a_pause_of_the_server_in_a_flood() {
     let scene = Scene { kind: Kind::Connections, addresses: 1, pause: 430 * MILLISECOND };

@@ -1,5 +1,5 @@
-//! The seeds of the fuzz target `cm`: a conversation for each state. Also runs its whole corpus and
-//! random steps.
+//! The seeds of the fuzz target `cm`: a conversation for each state. Also runs the target's whole
+//! corpus and random steps.
 //!
 //! To rewrite the seeds after an intended change:
 //! `IB_CM_WRITE_SEEDS=1 cargo test -p ib-cm --test fuzz_seeds`.
@@ -18,7 +18,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/cm")
 }
 
-/// Messages, by their attribute.
+/// Message kinds, by attribute.
 const REQ: u8 = 0;
 const MRA: u8 = 1;
 const REJ: u8 = 2;
@@ -91,8 +91,8 @@ fn states() -> Vec<(&'static str, Option<State>, Vec<Step>)> {
     ]
 }
 
-/// Returns a seed for each state. After reaching it, the seed sends every message from a stranger
-/// and from the peer, then lets time pass.
+/// Returns a seed for each state. After reaching the state, the seed sends every message from a
+/// stranger and from the peer, then lets time pass.
 fn seeds() -> Vec<(String, Vec<u8>)> {
     let all = [REQ, MRA, REJ, REP, RTU, DREQ, DREP, SIDR_REQ, SIDR_REP, LAP, APR];
     let mut seeds = Vec::new();
@@ -150,13 +150,13 @@ fn random_steps_leave_nothing() {
         let mut bytes = vec![0; 8 * 60];
         rng.fill(&mut bytes);
         for chunk in bytes.chunks_exact_mut(8) {
-            // Few connections, known messages, and mostly correct ones.
+            // Use few connections and known messages, most of them correct.
             (chunk[1], chunk[2]) = (chunk[1] % 4, chunk[2] % 12);
             if chunk[3] & 3 != 0 {
                 chunk[3] = 0;
             }
         }
-        // Often start after a state that is hard to reach.
+        // Often start from a state that is hard to reach.
         let (_, seed) = &seeds[rng.below(seeds.len() as u64) as usize];
         let start = &seed[..seed.len().min(8 * rng.below(5) as usize)];
         driver::run(&[start, &bytes].concat());

@@ -1,5 +1,5 @@
 //! Worlds of several nodes that connect, resolve, reject, disconnect, destroy, restart and vanish.
-//! Networks lose, double and reorder messages, and a stranger guesses queue pairs. Each seed is a
+//! Networks lose, duplicate and reorder messages. A stranger guesses queue pairs. Each seed is a
 //! world.
 //!
 //! | invariant | checked |
@@ -61,7 +61,7 @@ struct History {
     events: Vec<std::mem::Discriminant<Event>>,
     ended: bool,
     destroyed: bool,
-    /// Whether the program has rejected it.
+    /// Whether the program has rejected the connection.
     rejected: bool,
     /// Whether the program has called `ready_to_use`.
     ready: bool,
@@ -69,7 +69,7 @@ struct History {
     asked: Option<Time>,
     /// Whether an RTU arrived.
     established: bool,
-    /// Whether a stranger has requested it.
+    /// Whether a stranger has requested the connection.
     forged: bool,
     /// The requester's queue pair, which names the connection on both sides.
     requester: u32,
@@ -82,10 +82,10 @@ struct World {
     actions: BTreeMap<(Time, u64), Action>,
     scheduled: u64,
     histories: BTreeMap<(NodeId, CmId), History>,
-    /// Acceptances by the requester's queue pair: accepting queue pairs and their sequence numbers.
+    /// Accepting queue pairs and their sequence numbers, by the requester's queue pair.
     accepted: BTreeMap<u32, Vec<(u32, u32)>>,
-    /// Requesters' queue pairs used more than once by restarted nodes. They name no single
-    /// connection.
+    /// Requesters' queue pairs used more than once by restarted nodes. Such a queue pair identifies
+    /// no single connection.
     ambiguous: Vec<u32>,
     restarted: bool,
     next_qpn: u32,
@@ -146,7 +146,7 @@ impl World {
         self.net.cm(node).listen(SERVICE, u64::MAX, backlog).expect("the only listener");
     }
 
-    /// Schedules an action within a time, mostly soon.
+    /// Schedules an action within the given time, usually soon.
     fn later(&mut self, within: u64, action: Action) {
         let within = if self.rng.chance(Chance::percent(50)) { within / 100 } else { within };
         let at = self.net.now() + self.rng.below(within + 1);
@@ -495,7 +495,7 @@ fn name(event: &Event) -> &'static str {
     }
 }
 
-/// Returns a REQ under a node's address and GUID.
+/// Returns a REQ sent under a node's address and GUID.
 fn guess(net: &Net, from: NodeId, to: NodeId, local_qpn: u32, local_comm_id: u32) -> Mad {
     let primary = path::Repr { local_gid: net.gid(from), remote_gid: net.gid(to), ..path::Repr::default() };
     let request = req::Repr {

@@ -13,7 +13,7 @@ impl Cm {
     /// [`Event::Unreachable`](super::Event::Unreachable) follows.
     ///
     /// # Errors
-    /// [`Refused::Invalid`] if a number exceeds its field; [`Refused::NoRoom`];
+    /// [`Refused::Invalid`] if a value exceeds its field; [`Refused::NoRoom`];
     /// [`Refused::NoNumbers`].
     ///
     /// # References

@@ -3,7 +3,7 @@
 /// The configuration of a [`Cm`](super::Cm).
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// The GUID of the device. Peers distinguish devices by their GUIDs, so it must be unique.
+    /// The GUID of the device. It must be unique, because peers distinguish devices by GUID.
     pub node_guid: u64,
     /// The device's delay before it acknowledges a packet, a 5-bit code (`local_ca_ack_delay`).
     /// rxe uses 15.
@@ -15,8 +15,8 @@ pub struct Config {
     pub max_connections: usize,
     /// The maximum number of strangers' requests waiting for the caller, across all listeners.
     /// Further requests are dropped, so their senders try again. One source address may hold at
-    /// most as many places as remain free, and therefore at most half of them. The others remain
-    /// available to other senders.
+    /// most as many slots as remain free, hence at most half of all slots. The rest stays available
+    /// to other senders.
     pub max_pending: usize,
     /// The maximum number of listeners.
     pub max_listeners: usize,
@@ -26,8 +26,8 @@ pub struct Config {
     /// The maximum number of messages waiting for [`poll_transmit`](super::Cm::poll_transmit).
     /// Further messages are lost, as on a network.
     pub max_transmits: usize,
-    /// With this many events waiting for [`poll_event`](super::Cm::poll_event), strangers' requests
-    /// are dropped.
+    /// The number of events waiting for [`poll_event`](super::Cm::poll_event) at which strangers'
+    /// requests are dropped.
     pub max_events: usize,
     /// The longest timeout accepted from peers, a 5-bit code. It limits how long a stranger's
     /// request occupies memory. Linux requests at most 24 (65 s).

@@ -17,7 +17,7 @@ pub(super) struct Connection {
     pub(super) service_id: ServiceId,
     /// The transaction id of the exchange.
     pub(super) tid: u64,
-    /// The listener whose backlog contains the request.
+    /// The listener whose backlog contains the request, and the request's source address.
     pub(super) pending: Option<(ListenId, Gid)>,
     /// Whether the caller has destroyed the connection. Its release then continues without events.
     pub(super) orphan: bool,
@@ -114,5 +114,6 @@ impl Connection {
     }
 }
 
-/// A number chosen by a peer, preceded by the peer's address and its device's GUID.
+/// A communication id or queue pair number chosen by a peer, preceded by the peer's address and its
+/// device's GUID.
 pub(super) type RemoteKey = (Gid, u64, u32);

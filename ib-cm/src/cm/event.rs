@@ -25,7 +25,7 @@ pub enum Event {
         /// Private data of the peer's RTU; `None` if no RTU has arrived.
         private_data: Option<rtu::Data>,
     },
-    /// The peer needs more time to respond and gets it.
+    /// The peer needs more time to respond; its timeout is extended.
     MraReceived {
         /// The connection.
         id: CmId,
@@ -34,7 +34,7 @@ pub enum Event {
         /// Private data.
         private_data: mra::Data,
     },
-    /// The peer rejects or no longer wants the connection.
+    /// The peer rejected the connection or gave it up.
     Rejected(Rejected),
     /// The peer did not respond to any of the allowed retries. Last event.
     Unreachable {
@@ -108,7 +108,7 @@ pub struct Request {
     pub from: Address,
     /// The requested service.
     pub service_id: ServiceId,
-    /// The kind of the connection.
+    /// The kind of connection.
     pub transport: Transport,
     /// The path as seen from this side.
     pub path: Path,
@@ -130,7 +130,7 @@ pub struct Request {
     pub responder_resources: u8,
     /// The maximum number of outstanding reads and atomics from this side to the peer.
     pub initiator_depth: u8,
-    /// Whether the peer respects credits.
+    /// Whether the peer implements end-to-end flow control (credits).
     pub flow_control: bool,
     /// The number of packet retries.
     pub retry_count: u8,
@@ -170,7 +170,7 @@ pub struct Reply {
     pub target_ack_delay: u8,
     /// Outcome of the alternate path: 0 accepted, 1 not supported, 2 rejected.
     pub failover_accepted: u8,
-    /// Whether the peer respects credits.
+    /// Whether the peer implements end-to-end flow control (credits).
     pub flow_control: bool,
     /// The number of retries after RNR NAKs; 7 means no limit.
     pub rnr_retry_count: u8,
@@ -196,7 +196,7 @@ pub struct Rejected {
     pub ari_length: u8,
     /// Private data.
     pub private_data: rej::Data,
-    /// Whether a timewait begins, because packets of the connection may still be on their way.
+    /// Whether a timewait begins, because packets of the connection may still be in flight.
     /// [`Event::TimewaitExit`] then follows; otherwise this is the last event.
     pub timewait: bool,
 }

@@ -10,9 +10,9 @@ use crate::wire::{Gid, ServiceId};
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
     listeners: BTreeMap<ListenId, Listener>,
-    /// Listeners with one service id.
+    /// Listeners for a single service id.
     by_service: BTreeMap<ServiceId, ListenId>,
-    /// Listeners with a mask. There are few.
+    /// Listeners with a mask; there are few of them.
     masked: Vec<ListenId>,
     /// The number of requests waiting for the caller.
     pending: usize,
@@ -52,12 +52,11 @@ impl Listeners {
         self.by_service.get(&service_id).or_else(masked).copied()
     }
 
-    /// Returns whether the listener may have one more request from an address. `max` is the limit
+    /// Returns whether the listener may queue one more request from an address. `max` is the limit
     /// for all listeners.
     ///
-    /// No address may have more requests than there are free places. An address that sends
-    /// endlessly gets half of the places, two such addresses get a third each, and a place always
-    /// remains for another address.
+    /// No address may have more requests than there are free slots. One flooding address gets half
+    /// of the slots, and two get a third each. A slot always remains for another address.
     pub(super) fn has_room(&self, id: ListenId, source: &Gid, max: usize) -> bool {
         let free = max.saturating_sub(self.pending);
         self.by_source.get(source).copied().unwrap_or(0) < free
@@ -138,8 +137,7 @@ impl Cm {
         Ok(())
     }
 
-    /// Removes a request from its listener's backlog, if it is there, because the caller has
-    /// responded.
+    /// Removes a request from its listener's backlog, if present, because the caller has responded.
     pub(super) fn settle(&mut self, id: CmId) {
         let Some(connection) = self.table.get_mut(id) else { return };
         if let Some((listener, source)) = connection.pending.take() {

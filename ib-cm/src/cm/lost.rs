@@ -21,7 +21,7 @@ impl Cm {
     /// | SidrReqSent | SidrReply, rejected |
     /// | DreqRcvd, Timewait, SidrReqRcvd, ended | none: the remaining steps continue |
     ///
-    /// The caller passes in all earlier messages first.
+    /// The caller must pass in all earlier messages first.
     ///
     /// # References
     /// linux `cm_destroy_id`.

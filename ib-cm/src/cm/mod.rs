@@ -12,9 +12,9 @@
 //! | `lost` | peers whose process has ended silently |
 //! | `sidr` | service id resolution, both sides |
 //! | `input/` | one file for the messages of each phase |
-//! | `timer` | messages sent again, attempts given up, timewaits that end |
+//! | `timer` | repeated messages, abandoned attempts, ends of timewaits |
 //! | `output` | outgoing messages, events |
-//! | `table`, `connection` | connections by id, by numbers, by deadline; a connection's data |
+//! | `table`, `connection` | indexes by id, by the peer's ids, by deadline; a connection's data |
 //!
 //! Invariant: the state machine reads no clock, and no message makes it panic or loop. [`Config`]
 //! limits how much strangers can make it store.
@@ -57,9 +57,9 @@
 //! - A side that gives up a request or reply sends a REJ with the reason timeout (IBTA 12.9.7,
 //!   12.9.8). A peer whose messages were lost then stops waiting. Linux sends none.
 //! - The DREQ of a destroyed connection is repeated until the peer responds. Linux sends it once.
-//! - A DREQ crossing the local one gets an immediate response and counts as the response to it,
-//!   because both sides have requested the end. Linux stops its DREQ and waits for the program to
-//!   disconnect again.
+//! - A DREQ crossing the local DREQ gets an immediate response and counts as the local DREQ's
+//!   response, because both sides have requested the end. Linux stops its DREQ and waits for the
+//!   program to disconnect again.
 //! - A DREQ that overtakes the REP is ignored. The peer repeats it. Linux responds, so the
 //!   connection ends on the peer's side alone.
 //! - A REQ with the queue pair of an established connection makes this side check with the peer
@@ -79,17 +79,18 @@
 //! | transport service | anything except RC, UC and XRC is rejected (9) |
 //! | sender's GID in the primary path | anything except the source address is rejected (12) |
 //! | path MTU | a code outside 1 to 5 is rejected (26); the caller checks the port's MTU |
-//! | communication id, queue pair, GUID | no connection has them (10 for the queue pair) |
+//! | communication id, queue pair, GUID | must not belong to a connection (10 for the queue pair) |
 //! | response timeout | counts as [`Config::max_peer_timeout`] at most |
 //! | acknowledgement timeout | any code; a timewait lasts [`Config::max_peer_timeout`] at most |
-//! | retries of packets, messages and RNR NAKs | any: their fields have no other values |
+//! | retries of packets, messages and RNR NAKs | any value that fits the field |
 //! | reads and atomics, sequence number, all else | data for the caller and its queue pair |
 //!
 //! # A peer that has restarted
 //! A restarted peer may request a connection with a queue pair it had before. Its old connection,
-//! now unknown to it, must end, or the peer could never use the number again (IBTA 12.9.8.3.1). But
-//! a stranger who guesses the number (24 bits) can send the same REQ, because the GUID of a device
-//! may be public. So the REQ is rejected as stale, and this side checks with the peer:
+//! now unknown to it, must end, or the peer could never use the queue pair again (IBTA 12.9.8.3.1).
+//! But a stranger who guesses the queue pair number (24 bits) can send the same REQ, because the
+//! GUID of a device may be public. So the REQ is rejected as stale, and this side checks with the
+//! peer:
 //!
 //! ```text
 //! stranger, or peer ──REQ, queue pair of a connection──► REJ stale, and to the peer:
@@ -109,7 +110,7 @@
 //! A message changes a connection only if it comes from the address of the connection's peer and
 //! names both communication ids. Each side draws its own 32-bit id. A stranger who can neither see
 //! the messages nor send under the peer's address has no effect on any connection. Its requests
-//! occupy a listener's backlog within the limits of [`Config`]: at most half of the places, unless
+//! occupy a listener's backlog within the limits of [`Config`]: at most half of the slots, unless
 //! it forges addresses.
 //!
 //! A stranger who can send under the address of a peer but sees no messages can:
@@ -117,9 +118,9 @@
 //! - request connections in the peer's name, as often as the backlog allows. The responses go to
 //!   the peer, which drops them;
 //! - keep the peer from connecting with a queue pair. The stranger must know the GUID of the peer's
-//!   device and guess the number of the queue pair (24 bits) before the peer's request. While the
-//!   forged request lasts, the peer's is rejected as stale. Numbers that are not drawn at random
-//!   are easier to guess;
+//!   device and guess the queue pair number (24 bits) before the peer's request. While the forged
+//!   request lasts, the peer's own request is rejected as stale. Numbers not drawn at random are
+//!   easier to guess;
 //! - make this side [check with the peer](#a-peer-that-has-restarted) once a second, with the same
 //!   guess. This ends the connection only if the peer responds to a DREQ for any queue pair; no
 //!   known peer does;
@@ -131,9 +132,9 @@
 //!
 //! A stranger who sees the messages can do everything the peer can.
 //!
-//! Each message from an unknown sender gets at most one response, no longer than the message. It
-//! causes at most one more message per second to the peer of a connection. An accepted request gets
-//! another response for each retry it allows, at most 15.
+//! Each message from an unknown sender gets at most one response, no longer than the message. Such
+//! a message causes at most one more message per second to the peer of a connection. An accepted
+//! request gets another response for each retry it allows, at most 15.
 
 mod active;
 mod config;
@@ -260,7 +261,8 @@ impl Cm {
         self.counters
     }
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) has work.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) must next be called; `None` if no
+    /// timer runs.
     pub fn deadline(&self) -> Option<Time> {
         self.table.first_timer().map(|(deadline, _)| deadline)
     }
@@ -275,7 +277,7 @@ impl Cm {
 
     /// Draws an unused communication id.
     fn draw_local_id(&mut self) -> Option<u32> {
-        // A source that draws used numbers this often has failed.
+        // A random source that draws used ids this often has failed.
         for _ in 0..64 {
             let drawn = match (self.random.draw()?, self.config.id_prefix) {
                 (drawn, 0) => drawn,

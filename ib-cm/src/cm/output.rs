@@ -1,6 +1,6 @@
 //! Outgoing messages and events. Both queues are bounded. Messages beyond the limit are lost, as on
-//! a network. Strangers' requests are dropped while there are too many events. Every other event
-//! belongs to a connection, which has few of them.
+//! a network. Strangers' requests are dropped while there are too many events. All other events
+//! belong to connections, each of which has only a few.
 //!
 //! Both queues begin with memory for one call and grow while memory is available. A message that
 //! finds no memory is lost. A caller that fetches all events after each call loses none.
@@ -24,7 +24,7 @@ pub struct Transmit {
     pub mad: Mad,
 }
 
-/// The maximum number of events that one call adds. [`Cm::handle_timeout`] may add more.
+/// The maximum number of events added by one call. [`Cm::handle_timeout`] may add more.
 pub(super) const EVENTS_OF_A_CALL: usize = 4;
 
 /// Queues a message, if the queue has space and memory is available.

@@ -14,7 +14,7 @@ impl Cm {
     /// instead.
     ///
     /// # Errors
-    /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if a number exceeds its
+    /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if a value exceeds its
     /// field.
     ///
     /// # References

@@ -114,8 +114,8 @@ impl Cm {
         self.send(id, message);
     }
 
-    /// Sends the peer a REJ because this side has given up. The peer may not have given this side a
-    /// communication id, so it finds the connection by this device's GUID.
+    /// Sends a REJ to the peer because this side has given up. The peer may not have sent its
+    /// communication id yet, so it finds the connection by this device's GUID.
     pub(super) fn send_timeout(&mut self, id: CmId) {
         let guid = self.config.node_guid.to_be_bytes();
         let params = RejectParams {

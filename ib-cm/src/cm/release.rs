@@ -29,8 +29,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Ends a connection or resolution in any state. It has no more events, and events not yet
-    /// fetched are dropped.
+    /// Ends a connection or resolution in any state. No more events follow. Events not yet fetched
+    /// are dropped.
     ///
     /// | state | message |
     /// |---|---|
@@ -72,7 +72,7 @@ impl Cm {
         self.end(id);
     }
 
-    /// Returns whether a destroyed connection still waits for the response to its DREQ.
+    /// Returns whether any destroyed connection still waits for the response to its DREQ.
     pub fn is_releasing(&self) -> bool {
         self.table.first_orphan().is_some()
     }
@@ -147,8 +147,8 @@ impl Cm {
         if connection.orphan {
             return self.end(id);
         }
-        // Unless the peer sent a DREQ, the kept response is from the handshake and does not respond
-        // to one.
+        // Unless the peer sent a DREQ, the kept response is from the handshake and must not be sent
+        // in response to a DREQ.
         if connection.state != State::DreqRcvd {
             connection.response = None;
         }

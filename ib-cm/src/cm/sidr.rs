@@ -13,7 +13,7 @@ impl Cm {
     /// [`Event::Unreachable`](super::Event::Unreachable) follows.
     ///
     /// # Errors
-    /// [`Refused::Invalid`] if a number exceeds its field; [`Refused::NoRoom`];
+    /// [`Refused::Invalid`] if a value exceeds its field; [`Refused::NoRoom`];
     /// [`Refused::NoNumbers`].
     ///
     /// # References
@@ -45,7 +45,7 @@ impl Cm {
     /// ended, without an event. If the response is lost, the peer sends a new request.
     ///
     /// # Errors
-    /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if a number exceeds its
+    /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if a value exceeds its
     /// field.
     ///
     /// # References

@@ -1,6 +1,6 @@
 //! [`Table`]: connections by id, by communication ids, by the peer's queue pair and by deadline.
 //!
-//! Invariant: every key in an index belongs to the connection in the table that the entry names.
+//! Invariant: every index entry names a connection in the table that has the entry's key.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Time: messages sent again, attempts given up, timewaits that end.
+//! Time: repeated messages, abandoned attempts, ends of timewaits.
 
 use super::Cm;
 use super::event::Event;
@@ -9,8 +9,8 @@ impl Cm {
     /// Executes everything due at `now`. Call it once [`deadline`](Self::deadline) has passed;
     /// earlier calls have no effect.
     ///
-    /// If memory for more events is missing, it returns early and the deadline stays in the past.
-    /// Fetch the events, then call it again.
+    /// If memory for more events is missing, the call returns early and the deadline stays in the
+    /// past. Fetch the events, then call it again.
     pub fn handle_timeout(&mut self, now: Time) {
         // Each iteration ends the connection or moves its deadline beyond `now`.
         while let Some((deadline, id)) = self.table.first_timer()

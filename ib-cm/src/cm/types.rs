@@ -1,5 +1,4 @@
-//! Values: ids, addresses, call parameters, reasons for refused calls. No type here owns a
-//! connection.
+//! Values: ids, addresses, call parameters, call errors. No type here owns a connection.
 
 use core::fmt;
 
@@ -42,7 +41,7 @@ impl Address {
     }
 }
 
-/// The kind of a connection.
+/// The kind of connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Transport {
     /// Reliable connection.
@@ -91,7 +90,7 @@ pub struct ConnectParams {
     pub path_mtu: Mtu,
     /// The service.
     pub service_id: ServiceId,
-    /// The kind of the connection.
+    /// The kind of connection.
     pub transport: Transport,
     /// The number of the local queue pair.
     pub qp_num: u32,
@@ -101,7 +100,7 @@ pub struct ConnectParams {
     pub responder_resources: u8,
     /// The maximum number of outstanding reads and atomics to the peer.
     pub initiator_depth: u8,
-    /// Whether to respect credits.
+    /// Whether the local device implements end-to-end flow control (credits).
     pub flow_control: bool,
     /// The number of packet retries, 3 bits.
     pub retry_count: u8,
@@ -162,7 +161,7 @@ pub struct AcceptParams {
     pub initiator_depth: u8,
     /// Outcome of the alternate path: 0 accepted, 1 not supported, 2 rejected.
     pub failover_accepted: u8,
-    /// Whether to respect credits.
+    /// Whether the local device implements end-to-end flow control (credits).
     pub flow_control: bool,
     /// The number of retries after the peer's RNR NAKs, 3 bits; 7 means no limit.
     pub rnr_retry_count: u8,
@@ -264,8 +263,8 @@ pub struct QpAttr {
     pub path_mtu: Mtu,
     /// The number of the peer's queue pair.
     pub dest_qpn: u32,
-    /// The first packet sequence number received. On the passive side it is 0 before
-    /// [`accept`](super::Cm::accept), whose parameters contain it.
+    /// The first packet sequence number received. It is 0 on the passive side until
+    /// [`accept`](super::Cm::accept) sets it.
     pub rq_psn: u32,
     /// The first packet sequence number sent.
     pub sq_psn: u32,
@@ -308,7 +307,7 @@ pub enum State {
     DreqSent,
     /// DREQ received; the caller has not responded.
     DreqRcvd,
-    /// Released. Packets of the connection may still be on their way.
+    /// Released. Packets of the connection may still be in flight.
     Timewait,
     /// SIDR_REQ sent, no response yet.
     SidrReqSent,
@@ -322,9 +321,9 @@ pub enum State {
 pub enum Refused {
     /// The connection, resolution or listener does not exist or has ended.
     NoSuchId,
-    /// The call is meaningless in this state.
+    /// The call is not allowed in this state.
     State(State),
-    /// Another listener has the service id or one that the mask covers.
+    /// Another listener has one of the service ids.
     Listening,
     /// A limit of the [`Config`](super::Config) is reached.
     NoRoom,

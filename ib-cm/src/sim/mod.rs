@@ -1,8 +1,8 @@
 //! A network of communication managers in virtual time, with seeded faults: for tests.
 //!
-//! Nothing here waits, and the seed determines everything random. The same seed and calls give the
-//! same messages at the same times, so the seed repeats a failure and the [trace](Net::trace)
-//! explains it.
+//! No call waits, and the seed determines everything random. The same seed and calls give the same
+//! messages at the same times, so the seed repeats a failure and the [trace](Net::trace) explains
+//! it.
 //!
 //! # Example
 //! A handshake over a network that loses a third of all messages:

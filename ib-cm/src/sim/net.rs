@@ -87,12 +87,12 @@ impl Net {
         }
     }
 
-    /// Sets the faults of messages sent from now on.
+    /// Sets the faults for messages sent from now on.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
     }
 
-    /// Adds a node with the usual limits and a unique GUID.
+    /// Adds a node with the default limits and a unique GUID.
     pub fn add_node(&mut self) -> NodeId {
         self.add_node_with(Config::default())
     }
@@ -122,7 +122,7 @@ impl Net {
         self.nodes[node.0].cut = cut;
     }
 
-    /// Restarts a node: its connections and listeners are gone without a message.
+    /// Restarts a node: drops its connections and listeners without sending a message.
     ///
     /// # Panics
     /// If the node does not exist.

@@ -26,7 +26,7 @@ pub const LEN: usize = 36;
 pub struct Repr {
     /// The requester's port.
     pub source_port: u16,
-    /// The requester's address and the address it connects to, of the same family.
+    /// The requester's address and the target address, of the same family.
     pub addresses: Addresses,
 }
 
@@ -37,14 +37,14 @@ pub enum Addresses {
     V4 {
         /// The requester's address.
         source: Ipv4Addr,
-        /// The address it connects to.
+        /// The address that the requester connects to.
         target: Ipv4Addr,
     },
     /// IP version 6.
     V6 {
         /// The requester's address.
         source: Ipv6Addr,
-        /// The address it connects to.
+        /// The address that the requester connects to.
         target: Ipv6Addr,
     },
 }
@@ -102,7 +102,7 @@ impl Repr {
         }
     }
 
-    /// Returns the address the requester connects to.
+    /// Returns the address that the requester connects to.
     pub fn target(&self) -> IpAddr {
         match self.addresses {
             Addresses::V4 { target, .. } => target.into(),

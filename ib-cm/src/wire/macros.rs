@@ -1,4 +1,4 @@
-//! The macros for formats whose fields are at fixed places, so their files contain only fields.
+//! The macros for formats whose fields are at fixed offsets, so their files contain only fields.
 
 /// Declares `Packet<T>` and `Repr` for `$len` bytes, whose fields begin at byte `$base`.
 ///
@@ -82,7 +82,7 @@ macro_rules! message {
     };
 }
 
-/// Declares a number with names for its known values. Every value is valid.
+/// Declares a number type with names for its known values. Every value is valid.
 macro_rules! number {
     (
         $(#[$doc:meta])* $name:ident($ty:ty);

@@ -98,8 +98,8 @@ impl Mtu {
     }
 }
 
-/// Options of enhanced connection establishment: an agreement between two devices of one vendor
-/// beyond the specification. All zeros mean no options.
+/// Options of enhanced connection establishment: an agreement between two devices of the same
+/// vendor, outside the specification. All zeros mean no options.
 ///
 /// # References
 /// linux `struct rdma_ucm_ece`.

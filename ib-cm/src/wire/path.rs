@@ -1,6 +1,6 @@
-//! A path in a REQ, 44 bytes: addresses as seen by the sender, and how packets travel.
+//! A path in a REQ, 44 bytes: addresses as seen by the sender, and parameters for its packets.
 //!
-//! On RoCE the GIDs are the addresses and local ids mean nothing. Where the hop limit exceeds 1
+//! On RoCE the GIDs are the addresses and local ids have no meaning. If the hop limit exceeds 1
 //! (the usual case, RoCEv2 over IP), Linux sends the permissive local id with `subnet_local` clear.
 //! Otherwise it sends 0 with `subnet_local` set.
 //!

@@ -1,4 +1,4 @@
-//! REJ, reject: refuses or ends a connection, with the reason.
+//! REJ, reject: rejects or ends a connection and gives the reason.
 //!
 //! # References
 //! IBTA 12.6.7; linux `CM_REJ_*`.

@@ -35,7 +35,7 @@ message!("a REP", {
     target_ack_delay: u8 = 26:0, 5;
     /// Outcome of the alternate path: 0 accepted, 1 not supported, 2 rejected.
     failover_accepted: u8 = 26:5, 2;
-    /// Whether the sender's send queue respects credits.
+    /// Whether the sender's device implements end-to-end flow control (credits).
     end_to_end_flow_control: bool = 26:7, 1;
     /// The number of retries of the receiver's queue pair after RNR NAKs; 7 means no limit.
     rnr_retry_count: u8 = 27:0, 3;
@@ -48,7 +48,7 @@ message!("a REP", {
 });
 
 impl Repr {
-    /// Returns the vendor id for the options in the attribute modifier, 24 bits.
+    /// Returns the 24-bit vendor id that the options in the attribute modifier belong to.
     pub fn vendor_id(&self) -> u32 {
         u32::from_be_bytes([0, self.vendor_id_high, self.vendor_id_middle, self.vendor_id_low])
     }

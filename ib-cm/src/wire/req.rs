@@ -39,7 +39,7 @@ message!("a REQ", {
     /// Transport service: 0 reliable connection, 1 unreliable connection, 2 reliable datagram,
     /// 3 given by the extended transport type.
     transport_service_type: u8 = 43:5, 2;
-    /// Whether the sender's send queue respects credits.
+    /// Whether the sender's device implements end-to-end flow control (credits).
     end_to_end_flow_control: bool = 43:7, 1;
     /// The first packet sequence number the receiver must send, 24 bits.
     starting_psn: u32 = 44:0, 24;

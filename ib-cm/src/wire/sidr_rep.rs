@@ -12,7 +12,7 @@ pub type Data = PrivateData<136>;
 pub type Info = PrivateData<72>;
 
 message!("a SIDR_REP", {
-    /// The request's id.
+    /// The id of the request.
     request_id: u32 = 0:0, 32;
     /// Outcome.
     status: Status = 4:0, 8;
@@ -35,7 +35,7 @@ message!("a SIDR_REP", {
 });
 
 impl Repr {
-    /// Returns the vendor id for the options in the attribute modifier, 24 bits.
+    /// Returns the 24-bit vendor id that the options in the attribute modifier belong to.
     pub fn vendor_id(&self) -> u32 {
         u32::from(self.vendor_id_high) << 8 | u32::from(self.vendor_id_low)
     }

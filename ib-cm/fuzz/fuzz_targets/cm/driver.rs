@@ -26,15 +26,15 @@ pub(crate) struct Step {
     pub(crate) slot: u8,
     /// The attribute of the message, minus 0x10. Values of 11 and more mean no message.
     pub(crate) message: u8,
-    /// Bit 0: from a stranger. Bit 1: with a wrong sender's id. Bit 2: with a wrong receiver's id.
-    /// Bit 3: for a service without a listener. Bit 4: with another queue pair. Bits 5 and 6: the
+    /// Bit 0: from a stranger. Bit 1: with a wrong sender id. Bit 2: with a wrong receiver id. Bit
+    /// 3: for a service without a listener. Bit 4: with another queue pair. Bits 5 and 6: the
     /// transport. Bit 7: byte `at` of the message is `value`.
     pub(crate) flags: u8,
-    /// The number in the message: reason, acknowledged or rejected message, timeout or status.
+    /// The message-specific value: reason, acknowledged or rejected message, timeout or status.
     pub(crate) number: u8,
     pub(crate) at: u8,
     pub(crate) value: u8,
-    /// The time that passes, in units of 50 ms.
+    /// The time to advance, in units of 50 ms.
     pub(crate) time: u8,
 }
 
@@ -80,7 +80,7 @@ const SERVICE: ServiceId = ServiceId::ip(PortSpace::TCP, 7174);
 const SLOTS: usize = 6;
 /// The manager's first queue pair number; the slot is added to it.
 const OWN_QPN: u32 = 0x100;
-/// The peers' first communication id and queue pair number; the slot is added to both.
+/// The peers' first communication id and queue pair number; the slot index is added to both.
 const PEER_ID: u32 = 0x200;
 
 /// A connection as seen by its peer.

@@ -31,13 +31,13 @@ impl Cm {
         }
         match connection.state {
             State::DreqSent if connection.orphan => {
-                // Both sides disconnected at once, and this one has already finished.
+                // Both sides disconnected at once, and this side has already finished.
                 self.respond_to_dreq(from, header, dreq);
                 self.end(id);
                 return Some(());
             }
             State::DreqSent => {
-                // Both sides disconnected at once, so both want the end.
+                // Both sides disconnected at once, so both want to end the connection.
                 connection.state = State::DreqRcvd;
                 connection.tid = header.tid;
                 let private_data = drep::Data::new(dreq.private_data.as_ref()).ok();
@@ -67,7 +67,7 @@ impl Cm {
         Some(())
     }
 
-    /// Lets the caller respond to the peer's release request, in the exchange `tid`.
+    /// Lets the caller respond to the peer's release request, whose transaction id is `tid`.
     pub(in crate::cm) fn begin_release(&mut self, id: CmId, tid: u64, private_data: dreq::Data) {
         let Some(connection) = self.table.get_mut(id) else { return };
         connection.state = State::DreqRcvd;

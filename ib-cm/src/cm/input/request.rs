@@ -121,8 +121,8 @@ impl Cm {
     }
 
     /// Checks whether a connection's peer still has it, because the peer seems to have started
-    /// another one with the same queue pair. Sends a DREQ with a number no queue pair has. A peer
-    /// that has the connection drops the DREQ. One that has restarted responds with a DREP, which
+    /// another connection with the same queue pair. Sends a DREQ with an invalid queue pair number.
+    /// A peer that has the connection drops the DREQ. A restarted peer responds with a DREP, which
     /// releases the connection ([`on_drep`](Self::on_drep)).
     pub(super) fn check_stale(&mut self, now: Time, id: CmId) {
         let Some(connection) = self.table.get(id) else { return };

@@ -1,4 +1,4 @@
-//! Repeated messages, because they or their responses were lost.
+//! Messages repeated because they or their responses were lost.
 
 use super::*;
 use crate::wire::{MsgResponse, Reason, rep};
@@ -119,7 +119,7 @@ fn a_release_that_arrives_again_gets_the_same_answer() {
     bob.waits();
     bob.event();
     bob.has_nothing_left();
-    // Even later, with the connection gone, its peer still finishes.
+    // Even after the connection is gone, its peer can still finish the release.
     bob.takes(&dreq);
     alice.takes(&bob.sends(Attribute::DREP));
     assert!(matches!(alice.event(), Event::Disconnected { .. }));

@@ -22,7 +22,7 @@ fn both_queue_pairs_get_attributes_that_match() {
     assert_eq!((a.path_mtu, b.path_mtu), (Mtu::B1024, Mtu::B1024));
     assert_eq!((a.retry_cnt, b.retry_cnt), (7, 7));
     assert_eq!((a.rnr_retry, b.rnr_retry), (6, 7), "each side has the number that the other asked for");
-    // Two packets of code 16 and a device of code 15. The requester knows its peer's device.
+    // Code 16 for each of two packets and 15 for the device. The requester knows its peer's delay.
     assert_eq!((a.timeout, b.timeout), (17, 17));
 }
 
@@ -63,7 +63,7 @@ fn a_request_describes_its_sender() {
     assert_eq!((request.pkey, request.transport), (0xffff, Transport::Rc));
     assert_eq!(request.ece, ece);
     assert_eq!(request.private_data, private_data);
-    // 17 is the acknowledgement timeout for two packets of code 16.
+    // 17 is the acknowledgement timeout for two packets with code 16.
     assert_eq!(request.path, Path { local: BOB, remote: ALICE, ..path });
     assert_eq!(request.alternate, Some(Path { local: BOB, remote: ALICE, ..alternate }));
     assert_eq!((request.local_cm_response_timeout, request.remote_cm_response_timeout), (20, 20));

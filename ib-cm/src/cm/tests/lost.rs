@@ -48,7 +48,7 @@ fn a_connection_with_a_lost_peer_ends_once() {
     alice.cm.peer_ended(alice.now, a);
     alice.no_event();
     alice.disconnects(a);
-    // The peer does not receive it.
+    // The peer does not receive the DREP.
     alice.sends(Attribute::DREP);
     alice.cm.peer_ended(alice.now, a);
     alice.no_event();
@@ -67,7 +67,7 @@ fn a_release_that_a_lost_peer_does_not_answer_is_over() {
     assert_eq!(alice.waits(), 512);
     assert_eq!(alice.event(), Event::TimewaitExit { id: a });
     alice.has_nothing_left();
-    // A destroyed connection continues by itself.
+    // The release of a destroyed connection continues by itself.
     let Pair { mut alice, a, .. } = connected();
     alice.cm.destroy(alice.now, a);
     alice.sends(Attribute::DREQ);

@@ -55,7 +55,7 @@ fn both_sides_can_disconnect_at_the_same_time() {
 
 #[test]
 fn both_sides_end_if_they_disconnect_at_the_same_time_and_a_message_is_lost() {
-    // The peer's DREQ is lost, or the DREP for the local one.
+    // Either the peer's DREQ or the DREP for the local DREQ is lost.
     for drep_is_lost in [false, true] {
         let Pair { mut alice, mut bob, a, b } = connected();
         alice.disconnects(a);
@@ -111,7 +111,7 @@ fn a_release_that_overtakes_the_reply_is_asked_for_again() {
 }
 
 impl Pair {
-    /// Bob disconnects before Alice has finished the handshake. She ignores it.
+    /// Bob disconnects before Alice has finished the handshake. She ignores his DREQ.
     fn is_released_too_early(&mut self) {
         self.bob.cm.established(self.b).unwrap();
         self.bob.event();

@@ -107,7 +107,7 @@ fn messages_from_another_address_change_nothing_even_with_all_ids() {
             side.takes_from(MALLORY, &message.emit(1, 0));
             assert_eq!(side.cm.state(id), Some(state), "{message:?}");
             side.no_event();
-            // Only a release gets a response, and no trace of it is kept.
+            // Only a DREQ gets a response, and nothing is stored for it.
             let sent = side.sent();
             assert!(sent.iter().all(|sent| kind(sent) == Attribute::DREP && sent.to.remote == MALLORY));
             assert_eq!(side.cm.len(), 1);
@@ -164,7 +164,7 @@ fn a_request_from_another_address_does_not_make_a_connection_stale() {
     let second = ConnectParams { path: path(MALLORY, BOB), ..params(ALICE, BOB) };
     alice.connects_with(&second);
     let sent = alice.sends(Attribute::REQ);
-    // The GUID and the queue pair are the peer's.
+    // The GUID and the queue pair belong to the peer.
     bob.takes_from(MALLORY, &sent.mad);
     assert!(matches!(bob.event(), Event::Request(_)), "it is a request of its own");
     bob.sends_nothing();

@@ -107,7 +107,7 @@ fn a_request_that_its_own_end_has_overtaken_is_dropped() {
         alice.event();
         let rej = alice.sends(Attribute::REJ);
         bob.takes(&rej);
-        // The network has duplicated it.
+        // The network has duplicated the request.
         for _ in 0..2 {
             bob.takes(&req);
             bob.no_event();
