@@ -12,7 +12,7 @@ macro_rules! big_endian {
         pub struct $name($native);
 
         impl $name {
-            /// Stores a native number.
+            /// Converts a number from native byte order.
             #[inline]
             #[must_use]
             pub const fn from_native(value: $native) -> Self {

@@ -7,7 +7,7 @@ use crate::macros::header;
 header! {
     "rdma/ib_user_ioctl_verbs.h";
 
-    /// Lowest and highest of the access flags that a kernel may ignore if it does not know them.
+    /// Lowest and highest of the optional access flags, which a kernel may ignore if unknown.
     pub consts define: u32 {
         IB_UVERBS_ACCESS_OPTIONAL_FIRST = 1 << 20,
         IB_UVERBS_ACCESS_OPTIONAL_LAST = 1 << 29,
@@ -61,7 +61,7 @@ header! {
         IB_UVERBS_WQ_FLAGS_PCI_WRITE_END_PADDING = 1 << 3,
     }
 
-    /// Type of a queue pair, and so its transport service.
+    /// Queue pair type, which determines the transport service.
     pub enum IbUverbsQpType = ib_uverbs_qp_type: u32 {
         /// Reliable connection.
         IB_UVERBS_QPT_RC = 2,
@@ -225,7 +225,7 @@ header! {
 
     /// Reply to the query port method.
     pub struct IbUverbsQueryPortRespEx = ib_uverbs_query_port_resp_ex {
-        /// Reply to the write command.
+        /// Reply to the query port write command.
         pub legacy_resp: IbUverbsQueryPortResp,
         /// PortInfo:CapabilityMask2.
         pub port_cap_flags2: u16,
@@ -263,7 +263,7 @@ header! {
         RDMA_DRIVER_OCRDMA = 7,
         RDMA_DRIVER_NES = 8,
         RDMA_DRIVER_I40IW = 9,
-        /// Same number as i40iw, irdma's predecessor.
+        /// Value shared with i40iw, irdma's predecessor.
         RDMA_DRIVER_IRDMA = 9,
         RDMA_DRIVER_VMW_PVRDMA = 10,
         RDMA_DRIVER_QEDR = 11,

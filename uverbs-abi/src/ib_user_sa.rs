@@ -75,7 +75,7 @@ header! {
     pub struct IbUserServiceRec = ib_user_service_rec {
         /// Service id.
         pub id: Be64,
-        /// Port offering the service.
+        /// GID of the port offering the service.
         pub gid: [u8; 16],
         /// P_Key for reaching the service.
         pub pkey: Be16,

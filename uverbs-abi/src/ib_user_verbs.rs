@@ -6,8 +6,8 @@
 //! `UVERBS_METHOD_INVOKE_WRITE`. The newer ioctl methods reuse several reply structs. Driver data
 //! directly follows a struct. C has a flexible array there (`driver_data`), omitted here.
 //!
-//! Handles are the kernel's object numbers, valid on one open file. `response` is the user address
-//! of the reply buffer.
+//! A handle identifies a kernel object and is valid on one open file. `response` is the user
+//! address of the reply buffer.
 
 use crate::endian::{Be16, Be32, Be64};
 use crate::macros::header;
@@ -106,7 +106,7 @@ header! {
     pub struct IbUverbsAsyncEventDesc = ib_uverbs_async_event_desc {
         /// `user_handle` of the object, or the port number.
         pub element: u64,
-        /// Event type, an `ibv_event_type` number.
+        /// Event type, an `ibv_event_type` value.
         pub event_type: u32,
         /// Zero.
         pub reserved: u32,
@@ -138,7 +138,7 @@ header! {
         IB_USER_VERBS_CMD_FLAG_EXTENDED = 0x8000_0000,
     }
 
-    /// Start of every command sent with `write()`. Lengths are in 32-bit words and include the
+    /// Header of every command sent with `write()`. Lengths are in 32-bit words and include the
     /// headers.
     pub request IbUverbsCmdHdr = ib_uverbs_cmd_hdr {
         /// Command number and the extended bit.
@@ -221,15 +221,15 @@ header! {
         pub max_pd: u32,
         /// Maximum number of reads and atomics in progress as responder, per queue pair.
         pub max_qp_rd_atom: u32,
-        /// The same limit per end-to-end context.
+        /// Maximum number of reads and atomics in progress as responder, per end-to-end context.
         pub max_ee_rd_atom: u32,
         /// Maximum number of reads and atomics in progress as responder, for the whole device.
         pub max_res_rd_atom: u32,
         /// Maximum number of outstanding reads and atomics as requester, per queue pair.
         pub max_qp_init_rd_atom: u32,
-        /// The same limit per end-to-end context.
+        /// Maximum number of outstanding reads and atomics as requester, per end-to-end context.
         pub max_ee_init_rd_atom: u32,
-        /// `ibv_atomic_cap` number.
+        /// `ibv_atomic_cap` value.
         pub atomic_cap: u32,
         /// Maximum number of end-to-end contexts.
         pub max_ee: u32,
@@ -345,13 +345,13 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_QUERY_DEVICE`].
     pub struct IbUverbsExQueryDeviceResp = ib_uverbs_ex_query_device_resp {
-        /// Reply to the command without extensions.
+        /// Reply to the non-extended command.
         pub base: IbUverbsQueryDeviceResp,
         /// Mask of the optional fields present.
         pub comp_mask: u32,
         /// Number of reply bytes written by the kernel.
         pub response_length: u32,
-        /// On-demand paging.
+        /// On-demand paging capabilities.
         pub odp_caps: IbUverbsOdpCaps,
         /// Mask of the valid bits in a completion timestamp.
         pub timestamp_mask: u64,
@@ -359,19 +359,20 @@ header! {
         pub hca_core_clock: u64,
         /// All bits of [`IbUverbsDeviceCapFlags`].
         pub device_cap_flags_ex: u64,
-        /// Receive side scaling.
+        /// Receive side scaling capabilities.
         pub rss_caps: IbUverbsRssCaps,
         /// Maximum number of receive work queues.
         pub max_wq_type_rq: u32,
         /// [`IbUverbsRawPacketCaps`].
         pub raw_packet_caps: u32,
-        /// Tag matching.
+        /// Tag matching capabilities.
         pub tm_caps: IbUverbsTmCaps,
-        /// Completion moderation.
+        /// Completion moderation limits.
         pub cq_moderation_caps: IbUverbsCqModerationCaps,
         /// Size of the device memory, in bytes.
         pub max_dm_size: u64,
-        /// On-demand paging on extended reliable connections, [`IbUverbsOdpTransportCapBits`].
+        /// On-demand paging support on extended reliable connections,
+        /// [`IbUverbsOdpTransportCapBits`].
         pub xrc_odp_caps: u32,
         /// Zero.
         pub reserved: u32,
@@ -405,11 +406,11 @@ header! {
         pub lid: u16,
         /// LID of the subnet manager.
         pub sm_lid: u16,
-        /// `ibv_port_state` number.
+        /// `ibv_port_state` value.
         pub state: u8,
-        /// Maximum MTU, an `ibv_mtu` number.
+        /// Maximum MTU, an `ibv_mtu` value.
         pub max_mtu: u8,
-        /// Active MTU, an `ibv_mtu` number.
+        /// Active MTU, an `ibv_mtu` value.
         pub active_mtu: u8,
         /// LID mask control: the number of low LID bits that the port ignores.
         pub lmc: u8,
@@ -595,7 +596,7 @@ header! {
     pub flags IbUverbsExCreateCqFlags = ib_uverbs_ex_create_cq_flags: u32 {
         /// Completions carry timestamps.
         IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION = 1 << 0,
-        /// An overrun goes unnoticed instead of breaking the CQ.
+        /// CQ overruns are ignored instead of moving the CQ to an error state.
         IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN = 1 << 1,
     }
 
@@ -628,7 +629,7 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_CQ`].
     pub struct IbUverbsExCreateCqResp = ib_uverbs_ex_create_cq_resp {
-        /// Reply to the command without extensions.
+        /// Reply to the non-extended command.
         pub base: IbUverbsCreateCqResp,
         /// Mask of the optional fields present.
         pub comp_mask: u32,
@@ -684,7 +685,7 @@ header! {
     pub struct IbUverbsWc = ib_uverbs_wc {
         /// The caller's cookie, returned in the completion.
         pub wr_id: u64,
-        /// `ibv_wc_status` number, 0 for success.
+        /// `ibv_wc_status` value, 0 for success.
         pub status: u32,
         /// [`IbUverbsWcOpcode`]; undefined unless the status is success.
         pub opcode: u32,
@@ -797,13 +798,13 @@ header! {
     pub struct IbUverbsQpAttr = ib_uverbs_qp_attr {
         /// Mask of the attributes that are set.
         pub qp_attr_mask: u32,
-        /// Queue pair state, an `ibv_qp_state` number.
+        /// Queue pair state, an `ibv_qp_state` value.
         pub qp_state: u32,
         /// Current state, as assumed by the caller.
         pub cur_qp_state: u32,
-        /// Path MTU as an `ibv_mtu` number, from 1 (256 bytes) to 5 (4096 bytes).
+        /// Path MTU as an `ibv_mtu` value, from 1 (256 bytes) to 5 (4096 bytes).
         pub path_mtu: u32,
-        /// Path migration state, `ibv_mig_state` number.
+        /// Path migration state, `ibv_mig_state` value.
         pub path_mig_state: u32,
         /// Q_Key.
         pub qkey: u32,
@@ -983,7 +984,7 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_QP`].
     pub struct IbUverbsExCreateQpResp = ib_uverbs_ex_create_qp_resp {
-        /// Reply to the command without extensions.
+        /// Reply to the non-extended command.
         pub base: IbUverbsCreateQpResp,
         /// Mask of the optional fields present.
         pub comp_mask: u32,
@@ -1060,13 +1061,13 @@ header! {
         pub pkey_index: u16,
         /// P_Key index of the alternate path.
         pub alt_pkey_index: u16,
-        /// Queue pair state, an `ibv_qp_state` number.
+        /// Queue pair state, an `ibv_qp_state` value.
         pub qp_state: u8,
         /// Current state, as assumed by the caller.
         pub cur_qp_state: u8,
-        /// Path MTU as an `ibv_mtu` number, from 1 (256 bytes) to 5 (4096 bytes).
+        /// Path MTU as an `ibv_mtu` value, from 1 (256 bytes) to 5 (4096 bytes).
         pub path_mtu: u8,
-        /// Path migration state, `ibv_mig_state` number.
+        /// Path migration state, `ibv_mig_state` value.
         pub path_mig_state: u8,
         /// Nonzero while the send queue drains.
         pub sq_draining: u8,
@@ -1119,13 +1120,13 @@ header! {
         pub pkey_index: u16,
         /// P_Key index of the alternate path.
         pub alt_pkey_index: u16,
-        /// Queue pair state, an `ibv_qp_state` number.
+        /// Queue pair state, an `ibv_qp_state` value.
         pub qp_state: u8,
         /// Current state, as assumed by the caller.
         pub cur_qp_state: u8,
-        /// Path MTU as an `ibv_mtu` number, from 1 (256 bytes) to 5 (4096 bytes).
+        /// Path MTU as an `ibv_mtu` value, from 1 (256 bytes) to 5 (4096 bytes).
         pub path_mtu: u8,
-        /// Path migration state, `ibv_mig_state` number.
+        /// Path migration state, `ibv_mig_state` value.
         pub path_mig_state: u8,
         /// Nonzero to request an event once the send queue has drained.
         pub en_sqd_async_notify: u8,
@@ -1153,7 +1154,7 @@ header! {
 
     /// Input to [`IB_USER_VERBS_EX_CMD_MODIFY_QP`].
     pub request IbUverbsExModifyQp = ib_uverbs_ex_modify_qp {
-        /// Input to the command without extensions.
+        /// Input to the non-extended command.
         pub base: IbUverbsModifyQp,
         /// Packet pacing rate limit, in kbit/s.
         pub rate_limit: u32,
@@ -1372,7 +1373,7 @@ header! {
         pub pd_handle: u32,
         /// Zero.
         pub reserved: u32,
-        /// The address.
+        /// Destination address.
         pub attr: IbUverbsAhAttr,
     }
 
@@ -1414,10 +1415,10 @@ header! {
         pub reserved: u16,
     }
 
-    /// Start of every flow specification.
+    /// Header of every flow specification.
     #[repr(align(8))]
     pub request IbUverbsFlowSpecHdr = ib_uverbs_flow_spec_hdr {
-        /// Type of the specification, `ibv_flow_spec_type` number.
+        /// Type of the specification, `ibv_flow_spec_type` value.
         pub r#type: u32,
         /// Length of the whole specification, in bytes.
         pub size: u16,
@@ -1628,7 +1629,7 @@ header! {
     /// Attributes of a flow rule; `num_of_specs` specifications follow.
     #[repr(align(8))]
     pub request IbUverbsFlowAttr = ib_uverbs_flow_attr {
-        /// `ibv_flow_attr_type` number.
+        /// `ibv_flow_attr_type` value.
         pub r#type: u32,
         /// Size of the specifications that follow, in bytes.
         pub size: u16,
@@ -1839,7 +1840,7 @@ header! {
         pub attr_mask: u32,
         /// Handle of the work queue.
         pub wq_handle: u32,
-        /// Work queue state, an `ibv_wq_state` number.
+        /// Work queue state, an `ibv_wq_state` value.
         pub wq_state: u32,
         /// Current state, as assumed by the caller.
         pub curr_wq_state: u32,
@@ -1909,8 +1910,8 @@ header! {
     }
 
     /// Device capabilities. [`IbUverbsQueryDeviceResp::device_cap_flags`] holds the low 32 bits and
-    /// [`IbUverbsExQueryDeviceResp::device_cap_flags_ex`] all of them. Old kernels may set bits
-    /// that are missing here; those mean nothing.
+    /// [`IbUverbsExQueryDeviceResp::device_cap_flags_ex`] all of them. Old kernels may set other
+    /// bits, which have no meaning.
     pub flags IbUverbsDeviceCapFlags = ib_uverbs_device_cap_flags: u64 {
         IB_UVERBS_DEVICE_RESIZE_MAX_WR = 1 << 0,
         IB_UVERBS_DEVICE_BAD_PKEY_CNTR = 1 << 1,
@@ -1954,10 +1955,11 @@ header! {
         IB_UVERBS_RAW_PACKET_CAP_DELAY_DROP = 1 << 3,
     }
 
-    /// A page kept current by a driver, for converting device cycles into wall clock nanoseconds.
+    /// A page kept up to date by a driver, for converting device cycles into wall clock
+    /// nanoseconds.
     ///
-    /// It is a sequence lock: read `sign`, the rest, then `sign` again. Retry if it changed or is
-    /// odd.
+    /// The page is a sequence lock: read `sign`, the other fields, then `sign` again. Retry if
+    /// `sign` changed or is odd.
     pub struct IbUverbsClockInfo = ib_uverbs_clock_info {
         /// Sequence number; odd while the kernel writes.
         pub sign: u32,

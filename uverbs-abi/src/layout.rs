@@ -30,7 +30,7 @@ pub struct Type {
     pub c_name: &'static str,
     /// Name of the Rust type.
     pub rust_name: &'static str,
-    /// Whether it is a C `union`.
+    /// Whether the type is a C `union`.
     pub union: bool,
     /// Size in bytes.
     pub size: usize,
@@ -103,7 +103,7 @@ pub(crate) fn write_member<U: FromBytes + IntoBytes, T: IntoBytes + Immutable>(m
     union
 }
 
-/// Writes a set of flags by name, and the bits without a name as a number.
+/// Formats a set of flags: named bits by name, the other bits as a number.
 pub(crate) fn debug_flags<B: Copy + Into<u64>>(
     f: &mut fmt::Formatter<'_>,
     set: &str,

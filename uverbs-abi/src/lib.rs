@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `struct ib_uverbs_wc` | [`IbUverbsWc`], `#[repr(C)]`, zerocopy's `FromBytes`, `IntoBytes` |
 //! | `struct ib_uverbs_alloc_pd` | [`IbUverbsAllocPd`], input to the kernel: no `FromBytes` |
-//! | `enum ib_uverbs_wc_opcode` | [`IbUverbsWcOpcode`], a newtype keeping unknown numbers |
+//! | `enum ib_uverbs_wc_opcode` | [`IbUverbsWcOpcode`], a newtype keeping unknown values |
 //! | `enum ib_uverbs_access_flags` | [`IbUverbsAccessFlags`], bitflags keeping unknown bits |
 //! | ids, `#define`s, unnamed enums | constants, e.g. [`UVERBS_METHOD_QP_CREATE`] |
 //! | `union` | words with typed conversions by value, e.g. `RxeSendWrOp::from_rdma` |
@@ -40,8 +40,8 @@
 //! # Features
 //!
 //! uverbs and RDMA netlink are always included. Each feature adds the headers of one subsystem and
-//! is on by default. The libraries of this project enable only the ones they use, because derives
-//! make every header slow to compile.
+//! is on by default. The libraries of this project enable only the features they use, because
+//! derives make every header slow to compile.
 //!
 //! | feature | modules |
 //! |---|---|

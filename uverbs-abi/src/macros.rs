@@ -6,7 +6,7 @@
 //! | `pub struct Name = c_name { pub field: Type, .. }` | `#[repr(C)]`, `IntoBytes`, `FromBytes` |
 //! | `pub request Name = c_name { pub field: Type, .. }` | the same without `FromBytes` |
 //! | `pub union Name = c_name: u64 { pub m: Type => as_m, from_m, .. }` | words with conversions |
-//! | `pub enum Name = c_name: u32 { C_NAME = 0, .. }` | an open newtype: unknown numbers are kept |
+//! | `pub enum Name = c_name: u32 { C_NAME = 0, .. }` | an open newtype: unknown values are kept |
 //! | `pub flags Name = c_name: u32 { C_NAME = 1 << 0, .. }` | bitflags: unknown bits are kept |
 //! | `pub consts c_name: u16 { C_NAME = 0, .. }` | constants of the C enum |
 //!

@@ -291,25 +291,25 @@ header! {
         pub comp_mask: u32,
         /// Number of reply bytes written by the kernel.
         pub response_length: u32,
-        /// TCP segmentation.
+        /// TCP segmentation capabilities.
         pub tso_caps: Mlx5IbTsoCaps,
-        /// Receive side scaling.
+        /// Receive side scaling capabilities.
         pub rss_caps: Mlx5IbRssCaps,
-        /// Completion compression.
+        /// Completion compression capabilities.
         pub cqe_comp_caps: Mlx5IbCqeCompCaps,
-        /// Packet pacing.
+        /// Packet pacing capabilities.
         pub packet_pacing_caps: Mlx5PacketPacingCaps,
         /// [`Mlx5IbMpwCaps`].
         pub mlx5_ib_support_multi_pkt_send_wqes: u32,
         /// [`Mlx5IbQueryDevRespFlags`].
         pub flags: u32,
-        /// Software parsing.
+        /// Software parsing capabilities.
         pub sw_parsing_caps: Mlx5IbSwParsingCaps,
-        /// Striding receive queue.
+        /// Striding receive queue capabilities.
         pub striding_rq_caps: Mlx5IbStridingRqCaps,
         /// [`Mlx5IbTunnelOffloads`].
         pub tunnel_offloads_caps: u32,
-        /// Streams of a dynamically connected initiator.
+        /// Stream capabilities of a dynamically connected initiator.
         pub dci_streams_caps: Mlx5IbDciStreamsCaps,
         /// Zero.
         pub reserved: u16,
@@ -332,7 +332,7 @@ header! {
         pub db_addr: u64,
         /// CQE size in bytes, 64 or 128.
         pub cqe_size: u32,
-        /// Nonzero for compressed completions.
+        /// Nonzero to enable compressed completions.
         pub cqe_comp_en: u8,
         /// [`Mlx5IbCqeCompResFormat`] with one bit set.
         pub cqe_comp_res_format: u8,
@@ -446,7 +446,7 @@ header! {
         MLX5_RX_HASH_INNER = 1 << 31,
     }
 
-    /// Driver input to create QP for a receive side scaling QP.
+    /// Driver input to create QP, for receive side scaling.
     pub struct Mlx5IbCreateQpRss = mlx5_ib_create_qp_rss {
         /// [`Mlx5RxHashFields`].
         pub rx_hash_fields_mask: u64,
@@ -613,7 +613,7 @@ header! {
         MLX5_IB_MMAP_GET_CONTIGUOUS_PAGES = 1,
         MLX5_IB_MMAP_WC_PAGE = 2,
         MLX5_IB_MMAP_NC_PAGE = 3,
-        /// The device's clock register. Number 5 is kept for compatibility with old libraries.
+        /// The device's clock register. The value 5 is kept for compatibility with old libraries.
         MLX5_IB_MMAP_CORE_CLOCK = 5,
         MLX5_IB_MMAP_ALLOC_WC = 6,
         MLX5_IB_MMAP_CLOCK_INFO = 7,

@@ -288,7 +288,7 @@ header! {
         /// and driver id.
         RDMA_NLDEV_CMD_GET_CHARDEV = 15,
         RDMA_NLDEV_CMD_STAT_SET = 16,
-        /// Supports dump requests.
+        /// Returns counters. Supports dump requests.
         RDMA_NLDEV_CMD_STAT_GET = 17,
         RDMA_NLDEV_CMD_STAT_DEL = 18,
         RDMA_NLDEV_CMD_RES_QP_GET_RAW = 19,
@@ -306,7 +306,7 @@ header! {
         RDMA_NLDEV_CMD_DELDEV = 27,
         /// Notification of a device event.
         RDMA_NLDEV_CMD_MONITOR = 28,
-        /// Supports dump requests.
+        /// Returns the pools of fast registration memory regions. Supports dump requests.
         RDMA_NLDEV_CMD_FRMR_POOLS_GET = 29,
         RDMA_NLDEV_CMD_FRMR_POOLS_SET = 30,
         /// One past the last operation.
@@ -346,23 +346,23 @@ header! {
         RDMA_NLDEV_ATTR_SM_LID = 10,
         /// LID mask control. `u8`.
         RDMA_NLDEV_ATTR_LMC = 11,
-        /// `u8`.
+        /// Port state, an `ibv_port_state` value. `u8`.
         RDMA_NLDEV_ATTR_PORT_STATE = 12,
-        /// `u8`.
+        /// Physical port state, an IBTA code. `u8`.
         RDMA_NLDEV_ATTR_PORT_PHYS_STATE = 13,
         /// Node type, a `RDMA_NODE_*`. `u8`.
         RDMA_NLDEV_ATTR_DEV_NODE_TYPE = 14,
-        /// Nested attributes.
+        /// Object counts of a device. Nested attributes.
         RDMA_NLDEV_ATTR_RES_SUMMARY = 15,
-        /// Nested attributes.
+        /// The count for one kind of object. Nested attributes.
         RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY = 16,
-        /// NUL-terminated string.
+        /// Kind of object. NUL-terminated string.
         RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME = 17,
-        /// `u64`.
+        /// Current number of objects of this kind. `u64`.
         RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR = 18,
-        /// Nested attributes.
+        /// Queue pairs. Nested attributes.
         RDMA_NLDEV_ATTR_RES_QP = 19,
-        /// Nested attributes.
+        /// One queue pair. Nested attributes.
         RDMA_NLDEV_ATTR_RES_QP_ENTRY = 20,
         /// Local queue pair number. `u32`.
         RDMA_NLDEV_ATTR_RES_LQPN = 21,
@@ -372,9 +372,9 @@ header! {
         RDMA_NLDEV_ATTR_RES_RQ_PSN = 23,
         /// Send PSN. `u32`.
         RDMA_NLDEV_ATTR_RES_SQ_PSN = 24,
-        /// `u8`.
+        /// Path migration state, an `ibv_mig_state` value. `u8`.
         RDMA_NLDEV_ATTR_RES_PATH_MIG_STATE = 25,
-        /// Type of the queue pair, in the kernel's `ib_qp_type` numbers. `u8`.
+        /// Queue pair type, one of the kernel's `ib_qp_type` values. `u8`.
         RDMA_NLDEV_ATTR_RES_TYPE = 26,
         /// State of the queue pair or rdma_cm id. `u8`.
         RDMA_NLDEV_ATTR_RES_STATE = 27,
@@ -382,75 +382,75 @@ header! {
         RDMA_NLDEV_ATTR_RES_PID = 28,
         /// Kernel module that created the object; absent for user objects. String.
         RDMA_NLDEV_ATTR_RES_KERN_NAME = 29,
-        /// Nested attributes.
+        /// rdma_cm ids. Nested attributes.
         RDMA_NLDEV_ATTR_RES_CM_ID = 30,
-        /// Nested attributes.
+        /// One rdma_cm id. Nested attributes.
         RDMA_NLDEV_ATTR_RES_CM_ID_ENTRY = 31,
         /// Port space of an rdma_cm id. `u32`.
         RDMA_NLDEV_ATTR_RES_PS = 32,
-        /// `__kernel_sockaddr_storage`.
+        /// Source address. `__kernel_sockaddr_storage`.
         RDMA_NLDEV_ATTR_RES_SRC_ADDR = 33,
-        /// `__kernel_sockaddr_storage`.
+        /// Destination address. `__kernel_sockaddr_storage`.
         RDMA_NLDEV_ATTR_RES_DST_ADDR = 34,
-        /// Nested attributes.
+        /// Completion queues. Nested attributes.
         RDMA_NLDEV_ATTR_RES_CQ = 35,
-        /// Nested attributes.
+        /// One completion queue. Nested attributes.
         RDMA_NLDEV_ATTR_RES_CQ_ENTRY = 36,
-        /// `u32`.
+        /// Capacity of the completion queue, in completions. `u32`.
         RDMA_NLDEV_ATTR_RES_CQE = 37,
-        /// `u64`.
+        /// Number of objects that use this object. `u64`.
         RDMA_NLDEV_ATTR_RES_USECNT = 38,
-        /// `u8`.
+        /// Polling context of a kernel completion queue. `u8`.
         RDMA_NLDEV_ATTR_RES_POLL_CTX = 39,
-        /// Nested attributes.
+        /// Memory regions. Nested attributes.
         RDMA_NLDEV_ATTR_RES_MR = 40,
-        /// Nested attributes.
+        /// One memory region. Nested attributes.
         RDMA_NLDEV_ATTR_RES_MR_ENTRY = 41,
-        /// `u32`.
+        /// Remote key. `u32`.
         RDMA_NLDEV_ATTR_RES_RKEY = 42,
-        /// `u32`.
+        /// Local key. `u32`.
         RDMA_NLDEV_ATTR_RES_LKEY = 43,
-        /// `u64`.
+        /// Device address of the first byte. `u64`.
         RDMA_NLDEV_ATTR_RES_IOVA = 44,
-        /// `u64`.
+        /// Length of the memory region, in bytes. `u64`.
         RDMA_NLDEV_ATTR_RES_MRLEN = 45,
-        /// Nested attributes.
+        /// Protection domains. Nested attributes.
         RDMA_NLDEV_ATTR_RES_PD = 46,
-        /// Nested attributes.
+        /// One protection domain. Nested attributes.
         RDMA_NLDEV_ATTR_RES_PD_ENTRY = 47,
-        /// `u32`.
+        /// Local key for DMA to all memory. `u32`.
         RDMA_NLDEV_ATTR_RES_LOCAL_DMA_LKEY = 48,
-        /// `u32`.
+        /// Remote key for all memory, if the kernel user created one. `u32`.
         RDMA_NLDEV_ATTR_RES_UNSAFE_GLOBAL_RKEY = 49,
         /// Index of the netdev behind the port (RoCE, iWARP). `u32`.
         RDMA_NLDEV_ATTR_NDEV_INDEX = 50,
         /// Name of the netdev behind the port. String.
         RDMA_NLDEV_ATTR_NDEV_NAME = 51,
-        /// Nested attributes.
+        /// Driver-specific attributes. Nested attributes.
         RDMA_NLDEV_ATTR_DRIVER = 52,
-        /// Nested attributes.
+        /// One driver-specific attribute. Nested attributes.
         RDMA_NLDEV_ATTR_DRIVER_ENTRY = 53,
-        /// NUL-terminated string.
+        /// Name or value of a driver-specific attribute. NUL-terminated string.
         RDMA_NLDEV_ATTR_DRIVER_STRING = 54,
-        /// `u8`.
+        /// Notation for printing a driver-specific value, a [`RdmaNldevPrintType`]. `u8`.
         RDMA_NLDEV_ATTR_DRIVER_PRINT_TYPE = 55,
-        /// `i32`.
+        /// Driver-specific value. `i32`.
         RDMA_NLDEV_ATTR_DRIVER_S32 = 56,
-        /// `u32`.
+        /// Driver-specific value. `u32`.
         RDMA_NLDEV_ATTR_DRIVER_U32 = 57,
-        /// `i64`.
+        /// Driver-specific value. `i64`.
         RDMA_NLDEV_ATTR_DRIVER_S64 = 58,
-        /// `u64`.
+        /// Driver-specific value. `u64`.
         RDMA_NLDEV_ATTR_DRIVER_U64 = 59,
-        /// `u32`.
+        /// Id of a protection domain. `u32`.
         RDMA_NLDEV_ATTR_RES_PDN = 60,
-        /// `u32`.
+        /// Id of a completion queue. `u32`.
         RDMA_NLDEV_ATTR_RES_CQN = 61,
-        /// `u32`.
+        /// Id of a memory region. `u32`.
         RDMA_NLDEV_ATTR_RES_MRN = 62,
-        /// `u32`.
+        /// Id of an rdma_cm id. `u32`.
         RDMA_NLDEV_ATTR_RES_CM_IDN = 63,
-        /// `u32`.
+        /// Id of a user context. `u32`.
         RDMA_NLDEV_ATTR_RES_CTXN = 64,
         /// Kind of software device, `rxe` or `siw`. String.
         RDMA_NLDEV_ATTR_LINK_TYPE = 65,
@@ -458,8 +458,8 @@ header! {
         RDMA_NLDEV_SYS_ATTR_NETNS_MODE = 66,
         /// `ib`, `iw`, `roce`, `usnic` or `opa`. String.
         RDMA_NLDEV_ATTR_DEV_PROTOCOL = 67,
-        /// File descriptor of the net namespace to move the device to. If a name is given too, the
-        /// device is renamed on the way. `u32`.
+        /// File descriptor of the net namespace to move the device to. If a name is also given, the
+        /// device is renamed during the move. `u32`.
         RDMA_NLDEV_NET_NS_FD = 68,
         /// Kind of character device, `uverbs`, `umad`, `issm`, `rdma_cm`. String.
         RDMA_NLDEV_ATTR_CHARDEV_TYPE = 69,
@@ -471,93 +471,93 @@ header! {
         RDMA_NLDEV_ATTR_CHARDEV = 72,
         /// Driver, a `RdmaDriverId`. `u32`, although the header's comment says 64 bits.
         RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID = 73,
-        /// `u32`.
+        /// Counter mode, a [`RdmaNlCounterMode`]. `u32`.
         RDMA_NLDEV_ATTR_STAT_MODE = 74,
-        /// `u32`.
+        /// Kind of object that the counters belong to, such as [`RDMA_NLDEV_ATTR_RES_QP`]. `u32`.
         RDMA_NLDEV_ATTR_STAT_RES = 75,
-        /// `u32`.
+        /// Properties compared in automatic mode, [`RdmaNlCounterMask`]. `u32`.
         RDMA_NLDEV_ATTR_STAT_AUTO_MODE_MASK = 76,
-        /// Nested attributes.
+        /// Counters. Nested attributes.
         RDMA_NLDEV_ATTR_STAT_COUNTER = 77,
-        /// Nested attributes.
+        /// One counter. Nested attributes.
         RDMA_NLDEV_ATTR_STAT_COUNTER_ENTRY = 78,
-        /// `u32`.
+        /// Id of the counter. `u32`.
         RDMA_NLDEV_ATTR_STAT_COUNTER_ID = 79,
-        /// Nested attributes.
+        /// Hardware counters. Nested attributes.
         RDMA_NLDEV_ATTR_STAT_HWCOUNTERS = 80,
-        /// Nested attributes.
+        /// One hardware counter. Nested attributes.
         RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY = 81,
-        /// NUL-terminated string.
+        /// Name of the hardware counter. NUL-terminated string.
         RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME = 82,
-        /// `u64`.
+        /// Value of the hardware counter. `u64`.
         RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE = 83,
-        /// `u8`.
+        /// 1 if completion moderation is adaptive (DIM), otherwise 0. `u8`.
         RDMA_NLDEV_ATTR_DEV_DIM = 84,
         /// Bytes in a driver-specific format.
         RDMA_NLDEV_ATTR_RES_RAW = 85,
-        /// Nested attributes.
+        /// User contexts. Nested attributes.
         RDMA_NLDEV_ATTR_RES_CTX = 86,
-        /// Nested attributes.
+        /// One user context. Nested attributes.
         RDMA_NLDEV_ATTR_RES_CTX_ENTRY = 87,
-        /// Nested attributes.
+        /// Shared receive queues. Nested attributes.
         RDMA_NLDEV_ATTR_RES_SRQ = 88,
-        /// Nested attributes.
+        /// One shared receive queue. Nested attributes.
         RDMA_NLDEV_ATTR_RES_SRQ_ENTRY = 89,
-        /// `u32`.
+        /// Id of a shared receive queue. `u32`.
         RDMA_NLDEV_ATTR_RES_SRQN = 90,
-        /// `u32`.
+        /// Lowest queue pair number of a range. `u32`.
         RDMA_NLDEV_ATTR_MIN_RANGE = 91,
-        /// `u32`.
+        /// Highest queue pair number of a range. `u32`.
         RDMA_NLDEV_ATTR_MAX_RANGE = 92,
-        /// `u8`.
+        /// 1 if the kernel copies pinned pages at a fork, otherwise 0. `u8`.
         RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK = 93,
-        /// `u32`.
+        /// Index of the hardware counter. `u32`.
         RDMA_NLDEV_ATTR_STAT_HWCOUNTER_INDEX = 94,
-        /// `u8`.
+        /// 1 if an optional hardware counter is enabled, otherwise 0. `u8`.
         RDMA_NLDEV_ATTR_STAT_HWCOUNTER_DYNAMIC = 95,
-        /// `u8`.
+        /// 1 if unprivileged programs may use privileged Q_Keys, otherwise 0. `u8`.
         RDMA_NLDEV_SYS_ATTR_PRIVILEGED_QKEY_MODE = 96,
-        /// `u8`.
+        /// 1 to request driver-specific attributes. `u8`.
         RDMA_NLDEV_ATTR_DRIVER_DETAILS = 97,
-        /// NUL-terminated string.
+        /// Subtype of a driver-specific queue pair. NUL-terminated string.
         RDMA_NLDEV_ATTR_RES_SUBTYPE = 98,
-        /// `u8`.
+        /// Device type, a [`RdmaNlDevType`]. `u8`.
         RDMA_NLDEV_ATTR_DEV_TYPE = 99,
-        /// NUL-terminated string.
+        /// Name of the parent device. NUL-terminated string.
         RDMA_NLDEV_ATTR_PARENT_NAME = 100,
-        /// `u8`.
+        /// Origin of the device name, a [`RdmaNlNameAssignType`]. `u8`.
         RDMA_NLDEV_ATTR_NAME_ASSIGN_TYPE = 101,
-        /// `u8`.
+        /// Kind of event, a [`RdmaNlNotifyEventType`]. `u8`.
         RDMA_NLDEV_ATTR_EVENT_TYPE = 102,
-        /// `u8`.
+        /// 1 if the kernel reports device events, otherwise 0. `u8`.
         RDMA_NLDEV_SYS_ATTR_MONITOR_MODE = 103,
-        /// `u8`.
+        /// 1 if bound queue pairs also have optional counters, otherwise 0. `u8`.
         RDMA_NLDEV_ATTR_STAT_OPCOUNTER_ENABLED = 104,
-        /// Nested attributes.
+        /// Pools of fast registration memory regions. Nested attributes.
         RDMA_NLDEV_ATTR_FRMR_POOLS = 105,
-        /// Nested attributes.
+        /// One pool. Nested attributes.
         RDMA_NLDEV_ATTR_FRMR_POOL_ENTRY = 106,
-        /// Nested attributes.
+        /// Key of the pool: the properties that its regions share. Nested attributes.
         RDMA_NLDEV_ATTR_FRMR_POOL_KEY = 107,
-        /// `u8`.
+        /// Address translation service flag of the pool's key. `u8`.
         RDMA_NLDEV_ATTR_FRMR_POOL_KEY_ATS = 108,
-        /// `u32`.
+        /// Access flags of the pool's key. `u32`.
         RDMA_NLDEV_ATTR_FRMR_POOL_KEY_ACCESS_FLAGS = 109,
-        /// `u64`.
+        /// Vendor-specific part of the pool's key. `u64`.
         RDMA_NLDEV_ATTR_FRMR_POOL_KEY_VENDOR_KEY = 110,
-        /// `u64`.
+        /// Number of DMA blocks in the pool's key. `u64`.
         RDMA_NLDEV_ATTR_FRMR_POOL_KEY_NUM_DMA_BLOCKS = 111,
-        /// `u32`.
+        /// Number of handles queued in the pool. `u32`.
         RDMA_NLDEV_ATTR_FRMR_POOL_QUEUE_HANDLES = 112,
-        /// `u64`.
+        /// Highest number of handles used at a time. `u64`.
         RDMA_NLDEV_ATTR_FRMR_POOL_MAX_IN_USE = 113,
-        /// `u64`.
+        /// Number of handles in use. `u64`.
         RDMA_NLDEV_ATTR_FRMR_POOL_IN_USE = 114,
-        /// `u32`.
+        /// Aging period of the pools, in seconds. `u32`.
         RDMA_NLDEV_ATTR_FRMR_POOLS_AGING_PERIOD = 115,
-        /// `u32`.
+        /// Number of pinned handles of the pool. `u32`.
         RDMA_NLDEV_ATTR_FRMR_POOL_PINNED_HANDLES = 116,
-        /// `u64`.
+        /// Kernel-only, vendor-specific part of the pool's key. `u64`.
         RDMA_NLDEV_ATTR_FRMR_POOL_KEY_KERNEL_VENDOR_KEY = 117,
         /// Maximum number of objects of this kind. `u64`.
         RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_MAX = 118,

@@ -2,8 +2,8 @@
 //! `/dev/infiniband/rdma_cm`.
 //!
 //! A command is a `write()` of an [`RdmaUcmCmdHdr`] and the command's struct. `response` is the
-//! user address of the reply buffer, `id` the kernel's number for a connection identifier, and
-//! `uid` the caller's cookie for it.
+//! user address of the reply buffer, `id` the kernel's handle of a connection identifier, `uid` the
+//! caller's cookie for that identifier.
 
 use crate::ib_user_sa::IbUserPathRec;
 use crate::ib_user_verbs::IbUverbsAhAttr;
@@ -60,7 +60,7 @@ header! {
         RDMA_PS_UDP = 0x0111,
     }
 
-    /// Start of every command. `in` and `out` are the sizes, in bytes, of the command's struct and
+    /// Header of every command. `in` and `out` are the sizes, in bytes, of the command's struct and
     /// of the reply buffer.
     pub request RdmaUcmCmdHdr = rdma_ucm_cmd_hdr {
         /// `RDMA_USER_CM_CMD_*`.
@@ -87,7 +87,7 @@ header! {
 
     /// Reply to [`RDMA_USER_CM_CMD_CREATE_ID`].
     pub struct RdmaUcmCreateIdResp = rdma_ucm_create_id_resp {
-        /// The kernel's number for the id.
+        /// Kernel handle of the new connection id.
         pub id: u32,
     }
 
@@ -95,7 +95,7 @@ header! {
     pub request RdmaUcmDestroyId = rdma_ucm_destroy_id {
         /// User address of the reply buffer.
         pub response: u64,
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
         /// Zero.
         pub reserved: u32,
@@ -112,21 +112,21 @@ header! {
     pub request RdmaUcmBindIp = rdma_ucm_bind_ip {
         /// User address of the reply buffer.
         pub response: u64,
-        /// The address.
+        /// The local address.
         pub addr: SockaddrIn6,
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
     }
 
     /// Input to [`RDMA_USER_CM_CMD_BIND`].
     pub request RdmaUcmBind = rdma_ucm_bind {
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
         /// Number of valid bytes in `addr`.
         pub addr_size: u16,
         /// Zero.
         pub reserved: u16,
-        /// The address.
+        /// The local address.
         pub addr: KernelSockaddrStorage,
     }
 
@@ -136,7 +136,7 @@ header! {
         pub src_addr: SockaddrIn6,
         /// Destination address.
         pub dst_addr: SockaddrIn6,
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
         /// Timeout in milliseconds.
         pub timeout_ms: u32,
@@ -144,7 +144,7 @@ header! {
 
     /// Input to [`RDMA_USER_CM_CMD_RESOLVE_ADDR`].
     pub request RdmaUcmResolveAddr = rdma_ucm_resolve_addr {
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
         /// Timeout in milliseconds.
         pub timeout_ms: u32,
@@ -162,7 +162,7 @@ header! {
 
     /// Input to [`RDMA_USER_CM_CMD_RESOLVE_ROUTE`].
     pub request RdmaUcmResolveRoute = rdma_ucm_resolve_route {
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
         /// Timeout in milliseconds.
         pub timeout_ms: u32,
@@ -180,7 +180,7 @@ header! {
     pub request RdmaUcmQuery = rdma_ucm_query {
         /// User address of the reply buffer.
         pub response: u64,
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
         /// `RDMA_USER_CM_QUERY_*`.
         pub option: u32,
@@ -306,7 +306,7 @@ header! {
     pub request RdmaUcmConnect = rdma_ucm_connect {
         /// Parameters of the connection.
         pub conn_param: RdmaUcmConnParam,
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
         /// Zero.
         pub reserved: u32,
@@ -316,7 +316,7 @@ header! {
 
     /// Input to [`RDMA_USER_CM_CMD_LISTEN`].
     pub request RdmaUcmListen = rdma_ucm_listen {
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
         /// Maximum number of pending connection requests.
         pub backlog: u32,
@@ -328,7 +328,7 @@ header! {
         pub uid: u64,
         /// Parameters of the connection.
         pub conn_param: RdmaUcmConnParam,
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
         /// Zero.
         pub reserved: u32,
@@ -338,7 +338,7 @@ header! {
 
     /// Input to [`RDMA_USER_CM_CMD_REJECT`].
     pub struct RdmaUcmReject = rdma_ucm_reject {
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
         /// Number of valid bytes in `private_data`.
         pub private_data_len: u8,
@@ -352,7 +352,7 @@ header! {
 
     /// Input to [`RDMA_USER_CM_CMD_DISCONNECT`].
     pub request RdmaUcmDisconnect = rdma_ucm_disconnect {
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
     }
 
@@ -360,17 +360,17 @@ header! {
     pub request RdmaUcmInitQpAttr = rdma_ucm_init_qp_attr {
         /// User address of the reply buffer.
         pub response: u64,
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
-        /// Queue pair state, an `ibv_qp_state` number.
+        /// Queue pair state, an `ibv_qp_state` value.
         pub qp_state: u32,
     }
 
     /// Input to [`RDMA_USER_CM_CMD_NOTIFY`].
     pub request RdmaUcmNotify = rdma_ucm_notify {
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
-        /// Event type, an `ibv_event_type` number.
+        /// Event type, an `ibv_event_type` value.
         pub event: u32,
     }
 
@@ -380,9 +380,9 @@ header! {
         pub response: u64,
         /// The caller's cookie for the id.
         pub uid: u64,
-        /// The address.
+        /// Address of the multicast group.
         pub addr: SockaddrIn6,
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
     }
 
@@ -399,13 +399,13 @@ header! {
         pub response: u64,
         /// The caller's cookie for the id.
         pub uid: u64,
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
         /// Number of valid bytes in `addr`.
         pub addr_size: u16,
         /// `RDMA_MC_JOIN_FLAG_*`.
         pub join_flags: u16,
-        /// The address.
+        /// Address of the multicast group.
         pub addr: KernelSockaddrStorage,
     }
 
@@ -419,9 +419,9 @@ header! {
     pub struct RdmaUcmEventResp = rdma_ucm_event_resp {
         /// The caller's cookie for the id.
         pub uid: u64,
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
-        /// Event type, an `rdma_cm_event_type` number.
+        /// Event type, an `rdma_cm_event_type` value.
         pub event: u32,
         /// 0, a negative errno, or a reject reason.
         pub status: u32,
@@ -466,7 +466,7 @@ header! {
     pub request RdmaUcmSetOption = rdma_ucm_set_option {
         /// User address of the value.
         pub optval: u64,
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
         /// `RDMA_OPTION_ID` or `RDMA_OPTION_IB`.
         pub level: u32,
@@ -480,7 +480,7 @@ header! {
     pub request RdmaUcmMigrateId = rdma_ucm_migrate_id {
         /// User address of the reply buffer.
         pub response: u64,
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
         /// File descriptor of the channel that the id leaves.
         pub fd: u32,
@@ -518,7 +518,7 @@ header! {
 
     /// Input to [`RDMA_USER_CM_CMD_RESOLVE_IB_SERVICE`].
     pub struct RdmaUcmResolveIbService = rdma_ucm_resolve_ib_service {
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
         /// Zero.
         pub reserved: u32,
@@ -528,11 +528,11 @@ header! {
 
     /// Input to [`RDMA_USER_CM_CMD_WRITE_CM_EVENT`]: an event for the caller's own id.
     pub request RdmaUcmWriteCmEvent = rdma_ucm_write_cm_event {
-        /// The kernel's number for the id.
+        /// Kernel handle of the connection id.
         pub id: u32,
         /// Zero.
         pub reserved: u32,
-        /// Event type, an `rdma_cm_event_type` number.
+        /// Event type, an `rdma_cm_event_type` value.
         pub event: u32,
         /// Status of the event.
         pub status: u32,
@@ -546,7 +546,7 @@ header! {
         pub conn: RdmaUcmConnParam => as_conn, from_conn,
         /// Parameters for datagram services.
         pub ud: RdmaUcmUdParam => as_ud, from_ud,
-        /// One number.
+        /// Event-specific number.
         pub arg: u64 => as_arg, from_arg,
     }
 }

@@ -60,7 +60,7 @@ header! {
         pub reserved: u8,
     }
 
-    /// Start of a uverbs ioctl; `num_attrs` entries of [`IbUverbsAttr`] follow.
+    /// Header of a uverbs ioctl; `num_attrs` entries of [`IbUverbsAttr`] follow.
     pub struct IbUverbsIoctlHdr = ib_uverbs_ioctl_hdr {
         /// Size of this header and all attributes, in bytes.
         pub length: u16,

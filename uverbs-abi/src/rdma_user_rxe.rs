@@ -2,8 +2,8 @@
 //! and the provider.
 //!
 //! A queue is mapped memory starting with an [`RxeQueueBuf`]. The elements after it are
-//! [`RxeSendWqe`], [`RxeRecvWqe`] or, for a completion queue, `struct ib_uverbs_wc`. Each has a
-//! slot of `1 << log2_elem_size` bytes.
+//! [`RxeSendWqe`], [`RxeRecvWqe`] or, for a completion queue, `struct ib_uverbs_wc`. Each element
+//! has a slot of `1 << log2_elem_size` bytes.
 
 use crate::endian::{Be32, Be64};
 use crate::macros::header;
@@ -82,7 +82,7 @@ header! {
         pub wr_id: u64,
         /// Zero.
         pub reserved: u32,
-        /// `ib_uverbs_wr_opcode` number.
+        /// `ib_uverbs_wr_opcode` value.
         pub opcode: u32,
         /// `ibv_send_flags` bits: 1 fence, 2 signaled, 4 solicited, 8 inline.
         pub send_flags: u32,
@@ -164,7 +164,7 @@ header! {
         pub pkey_index: u16,
         /// Zero.
         pub reserved: u16,
-        /// Number from [`RxeCreateAhResp`], 0 to use `av`.
+        /// Address handle number from [`RxeCreateAhResp`]; 0 to use `av`.
         pub ah_num: u32,
         /// Padding.
         pub pad: [u32; 4],
@@ -308,7 +308,7 @@ header! {
         pub mmap_info_addr: u64,
     }
 
-    /// Start of every mapped queue; the elements follow.
+    /// Header of every mapped queue; the elements follow.
     ///
     /// Indices stay within `index_mask`, and one slot remains free. The queue is empty when the
     /// indices are equal, and full when the producer is one behind the consumer. Each index has a
@@ -318,15 +318,15 @@ header! {
         pub log2_elem_size: u32,
         /// Number of slots minus 1; the number of slots is a power of two.
         pub index_mask: u32,
-        /// Fills the cache line.
+        /// Padding to the end of the cache line.
         pub pad_1: [u32; 30],
-        /// Slot to write next. Written by the producer, read by the other side.
+        /// Index of the next slot to write. Written by the producer, read by the other side.
         pub producer_index: u32,
-        /// Fills the cache line.
+        /// Padding to the end of the cache line.
         pub pad_2: [u32; 31],
-        /// Slot to read next. Written by the consumer, read by the other side.
+        /// Index of the next slot to read. Written by the consumer, read by the other side.
         pub consumer_index: u32,
-        /// Fills the cache line.
+        /// Padding to the end of the cache line.
         pub pad_3: [u32; 31],
     }
 }

@@ -8,14 +8,14 @@ use std::path::Path;
 use uverbs_abi::HEADERS;
 use uverbs_abi::layout::{Header, Item};
 
-/// A golden file's lines, by kind.
+/// The lines of a golden file, by kind.
 #[derive(Default)]
 struct Golden {
     /// `enum TAG NAME` or `define NAME`, and its value.
     constants: BTreeMap<String, i128>,
     /// `struct NAME` or `union NAME` and `SIZE ALIGN`; `field TYPE MEMBER` and `OFFSET SIZE`.
     layout: BTreeMap<String, (usize, usize)>,
-    /// The type, the member's name and its offset.
+    /// Flexible array members: the type, the member's name and its offset.
     flexible: Vec<(String, String, usize)>,
 }
 
