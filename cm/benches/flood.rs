@@ -12,11 +12,11 @@
 //!   clients: 100 on one soft device, one each 5 ms
 //! ```
 //!
-//! The listener of each row has a soft device. With `--rxe` it has the kernel's device and
-//! connection manager, which needs root and a guest. A row's flood starts 1 s before its clients
+//! The listener of each row has a soft device. With `--rxe` it uses an rxe device and the kernel's
+//! connection manager, which requires root in a guest. A row's flood starts 1 s before its clients
 //! and lasts 12 s. `--rate N` sets the number of requests per second; `--sources N` replaces the
 //! rows with one flood from `N` addresses. Without `--bench`, as under `cargo test`, only a short
-//! run checks that it works.
+//! run checks that the program works.
 #![deny(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ const FLOOD: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 /// The port of the listener and of the datagram service.
 const PORT: u16 = 7471;
 
-/// The port space of a flood's requests, or of its clients.
+/// The kind of requests sent by a flood or by its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Connections,
@@ -100,7 +100,7 @@ struct Size {
 /// The time between the starts of two clients.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// The time from the start of the flood to the start of the clients.
+/// The time between the start of the flood and the first client.
 const LEAD: Duration = Duration::from_secs(1);
 
 fn main() -> Result<()> {
@@ -188,7 +188,7 @@ fn measure(row: Row, size: Size, rxe: bool) -> Result<()> {
     run("ip link delete flood0")
 }
 
-/// A process that runs one part of a row, killed at the row's end.
+/// A process that runs one part of a row. It is killed at the end of the row.
 struct Part {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -208,7 +208,7 @@ impl Part {
         Ok(Self { child, output })
     }
 
-    /// Returns the rest of the next line, after its first word.
+    /// Reads a line that begins with `word` and returns the rest.
     fn line(&mut self, word: &str) -> Result<String> {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
@@ -216,7 +216,7 @@ impl Part {
         Ok(rest.trim_matches('\n').strip_prefix(' ').unwrap_or_default().to_owned())
     }
 
-    /// Makes the part continue.
+    /// Lets the part continue, by sending it a line.
     fn tell(&mut self) -> Result<()> {
         Ok(self.child.stdin.as_mut().ok_or("no input")?.write_all(b"\n")?)
     }
@@ -247,8 +247,8 @@ fn run(line: &str) -> Result<()> {
     if status.success() { Ok(()) } else { Err(format!("{line}: {status}").into()) }
 }
 
-/// Gives this process a private network, as root of a user namespace if it is not root already.
-/// Returns whether the system permits this.
+/// Moves this process into a private network namespace, as root of a user namespace if it is not
+/// already root. Returns whether the system permits this.
 fn private_network() -> Result<bool> {
     let (user, group) = (nix::unistd::getuid(), nix::unistd::getgid());
     if !user.is_root() {
@@ -272,7 +272,7 @@ fn raise_files() -> Result<()> {
     Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
 }
 
-/// Runs the server: keeps all connections and replies to requests for its service.
+/// Runs the server, which keeps all connections and replies to requests for its datagram service.
 fn serve() -> Result<()> {
     raise_files()?;
     let listener = Listener::bind((SERVER, PORT))?;
@@ -290,7 +290,7 @@ fn serve() -> Result<()> {
     thread::spawn(move || {
         while let Ok(event) = channel.next_event() {
             if let EventKind::ConnectRequest(request) = event.kind {
-                // Its clients need only a queue pair number.
+                // The service's clients need only a queue pair number.
                 let param = ConnParam { qp_num: 0x1234, ..ConnParam::default() };
                 let _ = request.id.accept_with(&param);
             }
@@ -300,7 +300,7 @@ fn serve() -> Result<()> {
     hear()
 }
 
-/// Runs the outside: a flood and clients in another network.
+/// Runs the flood and the clients, in another network namespace.
 fn outside(words: &[String]) -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNET)?;
     say("outside");
@@ -325,10 +325,10 @@ fn numbers(words: &[String]) -> Result<[u32; 7]> {
     Ok(numbers.try_into().map_err(|_| "seven numbers")?)
 }
 
-/// Runs the flood: sends requests at a fixed rate, each for another connection.
+/// Runs the flood: sends requests at a fixed rate, each for a new connection.
 fn flood(words: &[String]) -> Result<()> {
     let [sources, kind, _, _, rate, lasts, _] = numbers(words)?;
-    // The packets have IP headers, so that no host needs the source addresses.
+    // The packets contain their IP headers, so that no host needs the source addresses.
     let socket = socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw)?;
     let to = SockaddrIn::from(SocketAddrV4::new(SERVER, 0));
     let template = template()?;
@@ -435,7 +435,7 @@ const IP_UDP: usize = 20 + 8;
 
 const PAYLOAD: usize = bth::LEN + deth::LEN + 256 + 4;
 
-/// The outcome of a client.
+/// The outcome of a client's attempt.
 #[derive(Clone, Debug)]
 enum Outcome {
     Connected(Duration),
@@ -499,7 +499,7 @@ fn connect(patience: Duration) -> Outcome {
     match connector.connect((SERVER, PORT)) {
         Ok(connection) => {
             let after = start.elapsed();
-            // Its disconnect must not disturb the measurement.
+            // A disconnect must not disturb the measurement.
             std::mem::forget(connection);
             Outcome::Connected(after)
         }

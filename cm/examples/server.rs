@@ -1,4 +1,4 @@
-//! Sends each client's message back, using one thread per client: `server [ADDRESS:PORT]`.
+//! Echoes each client's message, using one thread per client: `server [ADDRESS:PORT]`.
 //!
 //! With `VERBS_SOFT=auto`, it runs on any machine, as does its `client`.
 

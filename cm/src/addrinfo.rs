@@ -21,7 +21,7 @@ const VERB: &str = "getaddrinfo";
 /// The file of port names.
 const SERVICES: &str = "/etc/services";
 
-/// The maximum number of bytes read from that file.
+/// The maximum number of bytes read from [`SERVICES`].
 const SERVICES_MAX: u64 = 1 << 22;
 
 /// An address family.
@@ -75,7 +75,7 @@ pub struct AddrInfo {
     pub port_space: PortSpace,
     /// The transport service.
     pub qp_type: QpType,
-    /// The address to listen on or to connect from; `None` leaves the choice to the routing table.
+    /// The address to listen on or to connect from; `None` lets the routing table choose.
     pub source: Option<Address>,
     /// The address to connect to; `None` for listening.
     pub destination: Option<Address>,
@@ -85,8 +85,8 @@ pub struct AddrInfo {
 
 /// Looks up a host and a service. Without a host, the result is the unspecified addresses for
 /// listening, or the loopback addresses for connecting. A service is a port number or a name; the
-/// default port is 0. An IPv6 address may have a scope, `fe80::1%eth0` or `fe80::1%2`. Brackets
-/// around it are optional.
+/// default port is 0. An IPv6 address may have a scope, `fe80::1%eth0` or `fe80::1%2`. Brackets are
+/// optional.
 ///
 /// ```
 /// use rdmacm::{Hints, getaddrinfo};
@@ -165,7 +165,8 @@ fn local(port: u16) -> [SocketAddr; 2] {
     [(Ipv6Addr::LOCALHOST, port).into(), (Ipv4Addr::LOCALHOST, port).into()]
 }
 
-/// Returns the address if it belongs to the requested family.
+/// Returns the address if it belongs to the requested family; in the family [`Ib`](Family::Ib), as
+/// an InfiniBand address.
 fn of_family(address: SocketAddr, family: Option<Family>, space: PortSpace) -> Option<Address> {
     match (family, address) {
         (None, _) | (Some(Family::Ipv4), SocketAddr::V4(_)) | (Some(Family::Ipv6), SocketAddr::V6(_)) => {
@@ -181,7 +182,7 @@ fn of_family(address: SocketAddr, family: Option<Family>, space: PortSpace) -> O
 }
 
 /// Parses a numeric address, or returns `None` for a name. An IPv6 address may have brackets and a
-/// scope: `fe80::1%eth0`, or an interface number instead of the name.
+/// scope: `fe80::1%eth0`, or an interface index instead of the name.
 ///
 /// # Errors
 /// `ENOENT` for an unknown interface.
@@ -214,7 +215,8 @@ fn port(service: &str, protocol: &str) -> Result<u16> {
         .ok_or_else(|| error(Errno::NOENT, format!("{SERVICES} has no service {service}/{protocol}")))
 }
 
-/// Finds a service in the text of `services(5)`: a name, a port with its protocol, other names.
+/// Finds a service in the text of `services(5)`. A line has a name, a port with its protocol, then
+/// aliases.
 fn port_in(text: impl BufRead, service: &str, protocol: &str) -> Option<u16> {
     text.lines().map_while(std::io::Result::ok).find_map(|line| {
         let line = line.split('#').next().unwrap_or_default();

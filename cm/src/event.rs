@@ -9,8 +9,8 @@ use crate::types::{EventType, Peer, PeerParam, PeerUd, RejectReason};
 
 /// An event of an id.
 ///
-/// It names its id by a [key](IdKey) instead of a reference, because the id may be gone when the
-/// event is handled. Events need no acknowledgement, so dropping an id never waits for one.
+/// An event names its id by a [key](IdKey) instead of a reference, because the id may be gone when
+/// the event is handled. Events need no acknowledgement, so dropping an id never waits for one.
 ///
 /// # References
 /// `rdma_get_cm_event(3)`
@@ -21,7 +21,7 @@ use crate::types::{EventType, Peer, PeerParam, PeerUd, RejectReason};
 pub struct Event {
     /// The id; for a connection request, the listener.
     pub id: IdKey,
-    /// The kind of the event, with its data.
+    /// The kind of event, with its data.
     pub kind: EventKind,
     /// The outcome.
     pub status: Status,
@@ -30,7 +30,7 @@ pub struct Event {
     pub ece: Ece,
     /// The peer's parameters, for a kind without a [`Peer`]: the private data of a datagram service
     /// that is [`Unreachable`](EventKind::Unreachable), or iWARP's data about a failed connection.
-    /// `None` if all of them are zero. [`Disconnected`](EventKind::Disconnected) has none over
+    /// `None` if all parameters are zero. [`Disconnected`](EventKind::Disconnected) has none over
     /// InfiniBand and RoCE, because the kernel does not pass on the private data of a DREQ.
     pub param: Option<Box<Peer>>,
 }
@@ -49,7 +49,7 @@ pub enum EventKind {
     RouteError,
     /// A peer requests a connection to a listener. Dropping the request rejects it.
     ConnectRequest(ConnectRequest),
-    /// The peer accepted. The program itself moves the queue pair to RTS, then calls
+    /// The peer accepted. The program must move the queue pair to RTS, then call
     /// [`establish`](CmId::establish).
     ConnectResponse(PeerParam),
     /// The connection failed after the peer had accepted it, or its device failed.
@@ -65,7 +65,7 @@ pub enum EventKind {
     Disconnected,
     /// The device was removed. The id is no longer usable; drop it and all objects of the device.
     DeviceRemoval,
-    /// The id has joined a group. A queue pair receives from it once it is
+    /// The id has joined a group. A queue pair receives the group's messages once it is
     /// [attached](verbs::Qp::attach_mcast).
     MulticastJoin {
         /// The membership.
@@ -81,16 +81,16 @@ pub enum EventKind {
     /// The hardware address of the id's network interface has changed. The program should
     /// reconnect.
     AddrChange,
-    /// The queue pair of an ended connection may be reused, because none of its packets can still
-    /// arrive.
+    /// The queue pair of an ended connection may be reused, because none of its packets can arrive
+    /// any more.
     TimewaitExit,
-    /// A service was resolved: [`services`](CmId::services) returns it.
+    /// A service was resolved; [`services`](CmId::services) returns it.
     AddrinfoResolved,
     /// A service was not resolved.
     AddrinfoError,
-    /// An event written by the program ([`write_event`](CmId::write_event)), with its number.
+    /// An event written by the program ([`write_event`](CmId::write_event)), with its value.
     User(u64),
-    /// An event written by a library for its own use, with its number.
+    /// An event written by a library for its own use, with its value.
     Internal(u64),
     /// An event of an unknown type.
     Unknown(EventType),
@@ -103,8 +103,8 @@ pub enum EventKind {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ConnectRequest {
-    /// The id of the connection, on the listener's event channel. It [accepts](CmId::accept) or
-    /// [rejects](CmId::reject).
+    /// The id of the connection, on the listener's event channel. The program calls
+    /// [`accept`](CmId::accept) or [`reject`](CmId::reject) on it.
     pub id: CmId,
     /// The parameters of the peer.
     pub peer: Peer,
@@ -114,7 +114,7 @@ pub struct ConnectRequest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rejection {
-    /// The reason; `None` from transports without one (iWARP).
+    /// The reason; `None` from transports without reasons (iWARP).
     pub reason: Option<RejectReason>,
     /// Bytes from the peer's program; see [`PeerParam::private_data`].
     pub private_data: Vec<u8>,
@@ -130,7 +130,7 @@ impl Status {
         if self.0 < 0 { Some(Errno::from_raw(self.0.wrapping_neg())) } else { None }
     }
 
-    /// Returns the status as words, for a sentence that ends with the errno's name.
+    /// Returns the status in words, for a sentence that ends with the errno's name.
     fn words(self) -> String {
         self.errno().map_or_else(|| self.0.to_string(), |errno| errno.description().to_string())
     }
@@ -146,7 +146,7 @@ impl fmt::Display for Status {
 }
 
 impl Event {
-    /// Returns the number of the event's kind.
+    /// Returns the type of the event, as numbered by the kernel.
     pub const fn event_type(&self) -> EventType {
         match self.kind {
             EventKind::AddrResolved => EventType::ADDR_RESOLVED,
@@ -240,7 +240,7 @@ impl Event {
 
     /// Returns the reason why a peer is unreachable.
     fn of_silence(&self) -> String {
-        // For datagram services, the status of the peer's reply (IBTA volume 1, table 119).
+        // For datagram services, the status comes from the peer's reply (IBTA volume 1, table 119).
         match self.status.0 {
             1 => "the peer does not support datagram services, or no program listens on the port".into(),
             2 => "the peer's program rejected the request".into(),

@@ -1,7 +1,7 @@
-//! RDMA connections by address, in pure Rust: one program listens at an IP address and a port,
+//! RDMA connections by address, in pure Rust: one program listens on an IP address and port,
 //! another connects to it. Both get a connected queue pair. The crate does the work of librdmacm,
-//! through the kernel's connection manager or, between soft devices (`verbs::soft`), without it.
-//! No C library is compiled or linked.
+//! through the kernel's connection manager or, between soft devices (`verbs::soft`), without it. No
+//! C library is compiled or linked.
 //!
 //! ```
 //! use std::time::Duration;
@@ -83,7 +83,7 @@
 //! # }
 //! ```
 //!
-//! The connecting side first resolves the address and the route. It waits for an event each time:
+//! The connecting side first resolves the address and the route, waiting for an event each time:
 //! [`resolve_addr`](CmId::resolve_addr), [`resolve_route`](CmId::resolve_route),
 //! [`create_qp`](CmId::create_qp), [`connect`](CmId::connect).
 //!
@@ -101,15 +101,15 @@
 //! | an id's queue pair | `id->qp` | [`CmId::create_qp`], [`CmId::take_qp`] |
 //! | groups | `rdma_join_multicast` | [`CmId::join_multicast`], [`GroupKey`] |
 //!
-//! A search of these pages for a C name finds its counterpart.
+//! Searching these pages for a C name finds its counterpart.
 //!
 //! # Devices
-//! The address of an id selects its backend. Addresses that belong to a soft device of the process,
-//! or that such a device reaches, use that device; all others use the kernel. A listener on the
-//! unspecified address listens on all devices of both backends. Calls, events and errnos are the
-//! same, except for a few differences listed in the [`guide`]. The protocol matches Linux'
-//! `rdma_cm`. A program with a soft device, or one started with `VERBS_SOFT=auto`, also connects
-//! without `/dev/infiniband/rdma_cm`:
+//! The address of an id selects its backend. An address that belongs to a soft device of the
+//! process, or that such a device reaches, selects that device; all others select the kernel. A
+//! listener on the unspecified address listens on all devices of both backends. Calls, events and
+//! errnos are the same, except for a few differences listed in the [`guide`]. The protocol matches
+//! Linux' `rdma_cm`. A program with a soft device, or one started with `VERBS_SOFT=auto`, also
+//! connects without `/dev/infiniband/rdma_cm`:
 //!
 //! ```
 //! use std::time::Duration;
@@ -140,18 +140,18 @@
 //! ```
 //!
 //! # Queue pairs
-//! - The id's own queue pair: [`create_qp`](CmId::create_qp) makes it, [`connect`](CmId::connect)
-//!   or [`accept`](CmId::accept) takes it, the id moves it, [`take_qp`](CmId::take_qp) returns it
-//!   in RTS.
+//! - The id's own queue pair: [`create_qp`](CmId::create_qp) creates it, [`connect`](CmId::connect)
+//!   or [`accept`](CmId::accept) takes it and the id moves it to RTS. [`take_qp`](CmId::take_qp)
+//!   returns it.
 //! - A queue pair moved by the program, with attributes from [`init_qp_attr`](CmId::init_qp_attr).
 //!   [`connect_with`](CmId::connect_with) and [`accept_with`](CmId::accept_with) take its number.
-//!   [`establish`](CmId::establish) confirms to the peer that it is ready.
-//! - A datagram queue pair: [`create_ud_qp`](CmId::create_ud_qp) makes it, in RTS at once.
-//!   [`connect_with`](CmId::connect_with) looks up a service; its address comes with
+//!   [`establish`](CmId::establish) confirms to the peer that the queue pair is ready.
+//! - A datagram queue pair: [`create_ud_qp`](CmId::create_ud_qp) creates it in RTS.
+//!   [`connect_with`](CmId::connect_with) looks up a service, whose address comes with
 //!   [`Established`](EventKind::Established).
 //!
 //! # Ownership
-//! Dropping an id ends it, in any state and without waiting (see [`CmId`]). Events name ids by keys
+//! Dropping an id ends it in any state, without waiting (see [`CmId`]). Events name ids by keys
 //! that become stale, so nothing needs to be acknowledged. Ids, events and channels may be dropped
 //! in any order.
 //!
@@ -163,27 +163,27 @@
 //! with [`Cause::Forked`](verbs::Cause::Forked), as does reading events of a channel that has only
 //! such ids; dropping them ends nothing. Ids of the kernel's connection manager fail with `EACCES`:
 //! the child has a copy of the file, and the kernel compares the credentials of each command with
-//! the credentials that opened the file. A child that connects opens another channel. On soft
-//! devices this works unless the parent has had ids on some.
+//! the credentials that opened the file. A child that connects must open another channel. With soft
+//! devices, this works only if the parent has never had ids on any.
 //!
 //! # Errors
 //! Calls return [`verbs::Error`]: the call, the device, the errno and the cause, as a sentence.
-//! Later failures arrive as events; [`Event::ok`] turns them into such an error.
+//! Later failures arrive as events, which [`Event::ok`] turns into such an error.
 //!
 //! # Inside
 //! Folders from top to bottom; a folder imports only folders below it:
 //!
 //! | module | content |
 //! |---|---|
-//! | `hostile` | a kernel with wrong replies, for the fuzz target `ucma` in `cm/fuzz` |
+//! | `hostile` | a kernel with invalid replies, for the fuzz target `ucma` in `cm/fuzz` |
 //! | `connection` | listeners and connectors, and their states without I/O |
 //! | `event_channel` | the source of events; turns a backend's event into an [`Event`] |
 //! | `event` | the events |
 //! | `id` | ids, and the cookies that events carry |
-//! | `backend` | **start here**: the seam between the API and the two backends |
+//! | `backend` | **start here**: the interface between the API and the two backends |
 //! | `backend/soft` | the backend of soft devices: a connection manager in this process |
 //! | `device` | the verbs devices behind ids, opened once |
-//! | `cmd` | the kernel's backend: one function for each kernel method |
+//! | `cmd` | commands to the kernel: one function for each kernel method |
 //! | `channel` | the file, its commands, a scripted kernel for tests |
 //! | `addrinfo` | looks up addresses by name |
 //! | `types` | values: addresses, parameters, paths, reject reasons |

@@ -14,7 +14,7 @@ pub(crate) fn own_device() -> verbs::Device {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         match verbs::soft::bind(IpAddr::from([127, number | 0x80, high, low])) {
             Ok(device) => return device,
-            // Another test that is still running has the address.
+            // Another test, still running, has the address.
             Err(error) => assert_eq!(error.errno, Errno::ADDRINUSE, "{error}"),
         }
     }

@@ -1,6 +1,6 @@
-//! Many simultaneous clients on a busy machine, with the default times of a connector.
+//! Many simultaneous clients on a busy machine, with the default time limits of a connector.
 //!
-//! A separate test program, because a sanitizer makes it too slow for these times.
+//! A separate test program, because these time limits are too short under a sanitizer.
 #![allow(missing_docs)]
 
 use std::io::{BufRead as _, BufReader};
@@ -17,12 +17,13 @@ use verbs::{Cq, CqInit, Pd, Qp, QpInit, QpType, Result};
 /// The number of clients.
 const CLIENTS: usize = 500;
 
-/// The variable that selects a process's part: `serves` or `busy`.
+/// The environment variable that selects a process's part: `serves` or `busy`.
 const PART: &str = "RDMACM_CROWD_PART";
 
 #[test]
 fn five_hundred_clients_at_once_beside_busy_processes_connect_with_the_defaults() {
-    // Created before the threads start and before a listener creates the server's device.
+    // The device is created before the threads start and before a listener creates the server's
+    // device.
     let _device = verbs::soft::auto().unwrap();
     let _busy = [(); 4].map(|()| Process::start("busy"));
     let mut server = Process::start("serves");
@@ -41,7 +42,7 @@ fn a_part() {
     }
 }
 
-/// A process that runs one part, killed with the test.
+/// A process that runs one part. It is killed with the test.
 struct Process {
     child: Child,
     _output: BufReader<ChildStdout>,

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// The time after which an example is considered hung.
+/// The time limit after which an example is considered hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running example and its output lines. It is killed with the test.
@@ -40,7 +40,7 @@ impl Example {
         self.lines.recv_timeout(PATIENCE).expect("it prints a line in time")
     }
 
-    /// Waits for its end and returns whether it succeeded.
+    /// Waits for the end of the example and returns whether it succeeded.
     fn succeeds(mut self) -> bool {
         loop {
             match self.lines.recv_timeout(PATIENCE) {
@@ -89,7 +89,7 @@ fn the_server_returns_the_messages_of_its_clients() {
 
 #[test]
 fn a_client_without_a_server_says_so() {
-    // The port is free again when the client tries it.
+    // The port is free again by the time the client connects.
     let (server, address) = server();
     drop(server);
     let client = Example::start("client", &[&address, "hello"]);

@@ -26,16 +26,16 @@ pub(crate) struct Kernel(pub(crate) Arc<Ucma>);
 pub(crate) struct KernelId {
     number: u32,
     /// The file that the id belongs to. Commands hold the lock for reading, because the kernel's
-    /// number is invalid on a file that the id has left.
+    /// handle is invalid on a file that the id has left.
     file: RwLock<Arc<Ucma>>,
     /// Whether the id listens.
     listens: AtomicBool,
-    /// The files that a listener has left, which still hold its unread requests.
+    /// The files that a listener has left. They still hold its unread requests.
     former: Mutex<Vec<Arc<Ucma>>>,
 }
 
 impl KernelId {
-    /// Takes ownership of an id that belongs to a file.
+    /// Takes ownership of an id on this file.
     pub(crate) fn new(ucma: &Arc<Ucma>, number: u32) -> Self {
         let file = RwLock::new(Arc::clone(ucma));
         Self { number, file, listens: AtomicBool::new(false), former: Mutex::default() }
@@ -166,7 +166,7 @@ impl Backend for KernelId {
     }
 
     fn leave(&self, membership: u32) -> Result<()> {
-        // The number of events already read does not matter, because they carry a stale cookie.
+        // The number of events already read does not matter, because their cookie is stale.
         self.with(|ucma, _| cmd::mcast::leave_mcast(ucma, membership).map(drop))
     }
 
@@ -222,8 +222,8 @@ impl Source for Kernel {
         let event = EventType(event);
         let request: Option<Box<dyn Backend>> = match event {
             EventType::CONNECT_REQUEST => {
-                // A request that arrived before its listener moved here is still at the old file.
-                // Other requests are at none of these files; their numbers are unique.
+                // A request that arrived before its listener moved here is still on the old file.
+                // Other requests are on none of these files, because handles are unique.
                 let former = self.0.former_files();
                 let _ = former.iter().any(|file| cmd::id::migrate_id(&self.0, id, file).is_ok());
                 Some(Box::new(KernelId::new(&self.0, id)))

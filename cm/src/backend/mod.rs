@@ -1,4 +1,4 @@
-//! The seam between the API and the backends that execute its calls.
+//! The interface between the API and the backends that execute its calls.
 //!
 //! | type | purpose |
 //! |---|---|
@@ -13,8 +13,8 @@
 //!   EventChannel ──► dyn Source ──────┴─► ib-cm ──► queue pair 1 of soft devices
 //! ```
 //!
-//! Programs do not see the backend of an id. An event channel has one or several sources; with
-//! several it waits at an epoll descriptor. Ids of all sources share one table of cookies
+//! Programs do not see the backend of an id. An event channel has one or more sources; with
+//! several, it waits on an epoll descriptor. Ids of all sources share one table of cookies
 //! ([`crate::id::table`]), so events need not name their source.
 //!
 //! Invariant: a source never blocks. A call on an id returns without waiting for a peer. Longer
@@ -53,7 +53,7 @@ use crate::types::{
 const OTHER_CHANNEL: &str =
     "the event channel has no ids of this one's kind: it is on a device of the kernel, or on a soft device";
 
-/// One id of a backend. The methods match the kernel's commands in names and errors.
+/// One id of a backend. The methods have the names and errors of the kernel's commands.
 pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn bind(&self, address: &Address) -> Result<()>;
     fn resolve_addr(&self, source: Option<&Address>, destination: &Address, timeout_ms: u32) -> Result<()>;
@@ -61,7 +61,8 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn resolve_service(&self, service: Service<'_>) -> Result<()>;
     fn listen(&self, backlog: u32) -> Result<()>;
     fn connect(&self, param: &ConnParam<'_>, ece: Ece) -> Result<()>;
-    /// Accepts a request. Events of the peer or the device are reported only after this call.
+    /// Accepts a request. Events caused by the peer or the device are reported only after this
+    /// call.
     fn accept(&self, uid: u64, param: Option<&ConnParam<'_>>, ece: Ece) -> Result<()>;
     fn reject(&self, data: &[u8], reason: u8) -> Result<()>;
     fn disconnect(&self) -> Result<()>;
@@ -78,7 +79,7 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     fn leave(&self, membership: u32) -> Result<()>;
     fn write_event(&self, event: EventType, status: i32, arg: u64) -> Result<()>;
 
-    /// Undoes a `listen` after another backend of the same id refused to listen. A kernel id cannot
+    /// Undoes a `listen` after another backend of the same id failed to listen. A kernel id cannot
     /// do this.
     #[cfg(feature = "soft")]
     fn stop_listening(&self) {}
@@ -90,15 +91,15 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     /// Moves the id with its unread events to another channel.
     fn migrate(&self, to: &dyn Source) -> Result<()>;
 
-    /// Returns the kernel's number of the id. The kernel reports this number instead of a cookie in
-    /// events of a request that is not yet accepted.
+    /// Returns the kernel's handle of the id. The kernel reports this handle instead of a cookie in
+    /// events for a request that is not yet accepted.
     fn kernel_number(&self) -> Option<u32>;
 
     /// Returns whether the backend computes INIT attributes. ABI 3 does not.
     fn computes_init(&self) -> bool;
 
-    /// Gives the id of a connection request its cookie, for events written by the program. A kernel
-    /// id gets the cookie in `accept`.
+    /// Assigns a cookie to the id of a connection request, for events written by the program. A
+    /// kernel id gets the cookie in `accept`.
     fn set_cookie(&self, uid: u64) {
         let _ = uid;
     }
@@ -115,12 +116,13 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     /// Returns the file that is readable when there is an event.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Returns the kernel's connection manager, for ids that move here.
+    /// Returns the kernel's connection manager, for ids that migrate to this channel.
     fn kernel(&self) -> Option<&Arc<Ucma>> {
         None
     }
 
-    /// Returns the soft backend's source, for ids that move here. Only that backend names its type.
+    /// Returns the soft backend's source, for ids that migrate to this channel. Only the soft
+    /// backend names its type.
     #[cfg(feature = "soft")]
     fn soft(&self) -> Option<&dyn Any> {
         None
@@ -130,11 +132,11 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
 /// An event as reported by a backend.
 #[derive(Debug)]
 pub(crate) struct RawEvent {
-    /// The cookie of the id or of the group membership; 0 before one is set.
+    /// The cookie of the id or of the group membership; 0 before a cookie is set.
     pub(crate) uid: u64,
-    /// The kernel's number of the id, for an event without a cookie.
+    /// The kernel's handle of the id, for an event without a cookie.
     pub(crate) kernel_number: Option<u32>,
-    /// The kind.
+    /// The kind of event.
     pub(crate) event: EventType,
     /// 0, a negative errno, or a protocol reason.
     pub(crate) status: i32,
@@ -152,7 +154,7 @@ pub(crate) trait Param: fmt::Debug + Send {
     fn conn(&self) -> PeerParam;
     /// Returns the parameters of a datagram service.
     fn ud(&self) -> PeerUd;
-    /// Returns the number in an event written by the program.
+    /// Returns the value in an event written by the program.
     fn arg(&self) -> u64;
 }
 

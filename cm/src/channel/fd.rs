@@ -16,11 +16,11 @@ use zerocopy::IntoBytes;
 
 use super::{Channel, Command};
 
-/// The length of the largest command with its header, in bytes. The longest struct resolves an
+/// The length of the largest command with its header, in bytes. The longest command resolves an
 /// address.
 const MAX_COMMAND: usize = 512;
 
-/// The kernel's connection manager, through its file.
+/// The kernel's connection manager, accessed through its file.
 #[derive(Debug)]
 pub(super) struct FdChannel {
     fd: OwnedFd,

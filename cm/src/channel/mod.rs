@@ -3,7 +3,7 @@
 //! | type | purpose |
 //! |---|---|
 //! | [`Ucma`] | the commands of an open file, and the features of its kernel |
-//! | [`Channel`] | the carrier of one command: the file, or a scripted kernel in tests |
+//! | [`Channel`] | carries one command: to the file, or to a scripted kernel in tests |
 //! | [`Command`] | a command: its number, its struct, and the memory that the struct points to |
 //!
 //! ```text
@@ -11,9 +11,9 @@
 //!                                                          └─ address of the reply, if any
 //! ```
 //!
-//! All commands go through `write()`, reading events included. The file returns no replies: the
-//! kernel stores each reply at an address inside the command. An older kernel stores less than
-//! requested.
+//! All commands go through `write()`, including those that read events. The file returns no
+//! replies: the kernel stores each reply at an address given in the command. An older kernel stores
+//! less than requested.
 //!
 //! Invariant: [`crate::cmd`] builds commands with zero in address fields. The channel fills these
 //! in from slices that it borrows for the duration of the call.
@@ -40,7 +40,7 @@ use verbs::Errno;
 #[cfg(test)]
 pub(crate) use verbs_core::channel::{Expect, Reply, hex};
 
-/// The carrier of commands to the kernel.
+/// Carries commands to the kernel.
 pub(crate) trait Channel: fmt::Debug + Send + Sync {
     /// Sends a command.
     ///
@@ -52,7 +52,7 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
     /// Returns the file, which is readable while there is an event.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Returns the file's number, which names this channel in commands of other channels.
+    /// Returns the file descriptor, which names this channel in commands to other channels.
     fn number(&self) -> u32 {
         self.fd().as_raw_fd() as u32
     }
@@ -65,9 +65,9 @@ pub(crate) struct Command<'a> {
     pub(crate) number: u32,
     /// The command's struct, with zero in each address field.
     pub(crate) body: &'a [u8],
-    /// The offset of the reply's address in `body`, and the buffer for the reply.
+    /// The offset of the reply address in `body`; the buffer for the reply.
     pub(crate) reply: Option<(usize, &'a mut [u8])>,
-    /// The offset of the value's address in `body`, and the bytes that the kernel reads.
+    /// The offset of the value address in `body`; the bytes that the kernel reads.
     pub(crate) value: Option<(usize, &'a [u8])>,
 }
 
@@ -77,7 +77,8 @@ impl<'a> Command<'a> {
         Self { number, body, reply: None, value: None }
     }
 
-    /// Returns a command whose reply goes to `bytes`. The struct has their address at `offset`.
+    /// Returns a command whose reply goes to `bytes`. The struct has the address of `bytes` at
+    /// `offset`.
     pub(crate) const fn with_reply(number: u32, body: &'a [u8], offset: usize, bytes: &'a mut [u8]) -> Self {
         Self { number, body, reply: Some((offset, bytes)), value: None }
     }

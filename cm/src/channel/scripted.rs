@@ -14,8 +14,8 @@ use super::{Channel, Command, Ucma};
 
 /// A scripted kernel: the script of verbs-core, with commands of the connection manager.
 ///
-/// A command's text has its number, its struct in hexadecimal with zero for each address, the size
-/// of its reply, and the value it points to.
+/// A command's text consists of its number, its struct in hexadecimal with zero for each address,
+/// the size of its reply and the value it points to.
 ///
 /// ```text
 ///   1: in 00000000000000000500000000000000, out 4

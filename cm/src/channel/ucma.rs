@@ -22,8 +22,8 @@ pub(crate) struct Ucma {
     /// Whether the kernel accepts InfiniBand addresses ([`takes_ib`](crate::cmd::probe::takes_ib)).
     pub(crate) takes_ib: OnceLock<bool>,
     /// The former files of listeners that have moved here, while these listeners exist. When a
-    /// listener moves, the kernel moves the events of unread requests, but leaves the requests at
-    /// their file.
+    /// listener moves, the kernel moves the events of unread requests but leaves the requests on
+    /// the old file.
     former: Mutex<Vec<Weak<Self>>>,
 }
 
@@ -94,7 +94,7 @@ impl Ucma {
         self.channel.fd()
     }
 
-    /// Returns the number of the file.
+    /// Returns the file descriptor.
     pub(crate) fn number(&self) -> u32 {
         self.channel.number()
     }

@@ -15,8 +15,8 @@ use zerocopy::IntoBytes;
 use crate::channel::{Command, Ucma};
 use crate::types::{ConnParam, convert};
 
-/// Listens for connection requests, with room for `backlog` pending ones. 0 and values beyond the
-/// kernel's maximum stand for that maximum (`net.rdma_ucm.max_backlog`, 1024).
+/// Listens for connection requests, at most `backlog` of which may be pending. 0 and values beyond
+/// the kernel's maximum stand for that maximum (`net.rdma_ucm.max_backlog`, 1024).
 ///
 /// # Errors
 /// `EADDRINUSE` for a port used by another id; any other errno the kernel returns.
@@ -38,8 +38,8 @@ pub(crate) fn connect(ucma: &Ucma, id: u32, param: &ConnParam<'_>, ece: Ece) -> 
     ucma.write("connect", Command::new(RDMA_USER_CM_CMD_CONNECT, request.as_bytes()))
 }
 
-/// Accepts a connection request; later events of its id carry `uid`. Without parameters it instead
-/// sends the connecting side's final message; `uid` is ignored.
+/// Accepts a connection request; later events of its id carry `uid`. Without parameters, sends the
+/// connecting side's final message instead and ignores `uid`.
 ///
 /// # Errors
 /// `EINVAL` for an id in another state or for private data beyond the limit; any other errno the

@@ -33,8 +33,8 @@ pub(crate) fn get_event(ucma: &Ucma) -> Result<Option<RdmaUcmEventResp>> {
     }
 }
 
-/// Queues an event for an id. Kernels accept two kinds:
-/// [`USER`](EventType::USER) and [`INTERNAL`](EventType::INTERNAL).
+/// Queues an event for an id. Kernels accept two kinds, [`USER`](EventType::USER) and
+/// [`INTERNAL`](EventType::INTERNAL).
 ///
 /// # Errors
 /// `EINVAL` for another kind or from kernels without the command; any other errno the kernel

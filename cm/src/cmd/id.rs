@@ -13,15 +13,15 @@ use super::bad_reply;
 use crate::channel::{Command, Ucma};
 use crate::types::PortSpace;
 
-/// The number that stands for no id. The kernel's numbers are positive `int`s.
+/// The handle that stands for no id. The kernel's handles are positive `int`s.
 pub(super) const NO_ID: u32 = u32::MAX;
 
-/// Creates an id and returns its kernel number. Its events carry `uid`; if `uid` is 0, the kernel
-/// drops them.
+/// Creates an id and returns the kernel's handle of it. Its events carry `uid`; if `uid` is 0, the
+/// kernel drops them.
 ///
 /// # Errors
 /// `EINVAL` for a port space unknown to the kernel; any other errno the kernel returns; `EIO` if
-/// the reply has no number.
+/// the reply has no handle.
 #[doc(alias = "rdma_create_id")]
 pub(crate) fn create_id(ucma: &Ucma, uid: u64, space: PortSpace, qp_type: QpType) -> Result<u32> {
     const VERB: &str = "create_id";
@@ -41,7 +41,7 @@ pub(crate) fn create_id(ucma: &Ucma, uid: u64, space: PortSpace, qp_type: QpType
 /// events, ends pending operations and rejects pending connection requests.
 ///
 /// # Errors
-/// `ENOENT` for an unknown number, `EINVAL` for an id of another file; any other errno the kernel
+/// `ENOENT` for an unknown handle, `EINVAL` for an id of another file; any other errno the kernel
 /// returns.
 #[doc(alias = "rdma_destroy_id")]
 pub(crate) fn destroy_id(ucma: &Ucma, id: u32) -> Result<u32> {
@@ -61,7 +61,7 @@ pub(crate) fn destroy_id(ucma: &Ucma, id: u32) -> Result<u32> {
 /// events already read.
 ///
 /// # Errors
-/// `ENOENT` or `EINVAL` if `from` has no id with this number; any other errno the kernel returns.
+/// `ENOENT` or `EINVAL` if `from` has no id with this handle; any other errno the kernel returns.
 #[doc(alias = "rdma_migrate_id")]
 pub(crate) fn migrate_id(to: &Ucma, id: u32, from: &Ucma) -> Result<u32> {
     let request = RdmaUcmMigrateId { response: 0, id, fd: from.number() };

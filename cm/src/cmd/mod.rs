@@ -9,7 +9,7 @@
 //! | [`event`] | `GET_EVENT`, `WRITE_CM_EVENT` |
 //! | [`mcast`] | `JOIN_IP_MCAST`, `JOIN_MCAST`, `LEAVE_MCAST` |
 //! | [`option`] | `SET_OPTION`, `GET_OPTION` |
-//! | [`probe`] | tries commands to find the kernel's features |
+//! | [`probe`] | detects the kernel's features by trying commands |
 //!
 //! # Old and new forms
 //! Structs grew at their ends. The kernel reads and writes only the fields it supports:
@@ -21,8 +21,8 @@
 //! | `QUERY`, `QUERY_ROUTE` | `ibdev_index` | does not write it: it stays `u32::MAX`, unknown |
 //! | `REJECT` | `reason`, once padding | rejects as `CONSUMER_DEFINED` |
 //!
-//! A reply buffer initially holds the values for "not written". Counts in replies are not trusted:
-//! no more records are read than the buffer can hold.
+//! A reply buffer is initialised with values that mean "not written". Counts in replies are not
+//! trusted: no more records are read than the buffer can hold.
 
 pub(crate) mod addr;
 pub(crate) mod conn;

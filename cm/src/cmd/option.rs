@@ -18,13 +18,13 @@ use crate::types::PathRecord;
 pub(crate) enum IdOption<'a> {
     /// The type of service of the connection's packets.
     Tos(u8),
-    /// Whether the id may bind to another id's port. Both ids must permit it.
+    /// Whether the id may share a port with another id. Both ids must permit it.
     ReuseAddr(bool),
     /// Whether a listener on an IPv6 address excludes IPv4 connections.
     AfOnly(bool),
     /// The acknowledgement time-out: 4.096 µs × 2ⁿ, 5 bits.
     AckTimeout(u8),
-    /// The path of the connection, instead of resolving a route.
+    /// The path of the connection, set instead of resolving a route.
     IbPath(&'a [PathRecord]),
 }
 
@@ -56,7 +56,8 @@ pub(crate) fn set_option(ucma: &Ucma, id: u32, option: IdOption<'_>) -> Result<(
     ucma.write(VERB, command)
 }
 
-/// Queries an option. The method has a number but no struct, because no kernel has ever had it.
+/// Queries an option. The method has a number but no struct, because no kernel has ever implemented
+/// it.
 ///
 /// # Errors
 /// `ENOSYS` from every kernel so far.

@@ -1,4 +1,4 @@
-//! The feature of the kernel that only a command reveals: InfiniBand addresses.
+//! Support for InfiniBand addresses, the one kernel feature that only a command reveals.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ pub(crate) fn open() -> Result<Arc<Ucma>> {
 }
 
 /// Returns whether the kernel accepts InfiniBand addresses. Such a kernel has the commands for any
-/// address family (`BIND`, `RESOLVE_ADDR`, `QUERY`, `JOIN_MCAST`); others have only those for IP
-/// addresses. The kernel is probed once.
+/// address family (`BIND`, `RESOLVE_ADDR`, `QUERY`, `JOIN_MCAST`); older kernels have only the
+/// commands for IP addresses. The kernel is probed once.
 pub(crate) fn takes_ib(ucma: &Ucma) -> bool {
     *ucma.takes_ib.get_or_init(|| probe(ucma))
 }

@@ -19,7 +19,7 @@ use crate::types::{Address, PathRecord, ServiceRecord};
 /// The verbs device of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceKey {
-    /// The GUID of the device's node.
+    /// The node GUID of the device.
     pub(crate) guid: Guid,
     /// The kernel's index of the device; `None` if the kernel does not report it.
     pub(crate) index: Option<u32>,
@@ -70,7 +70,7 @@ fn query(ucma: &Ucma, verb: &'static str, id: u32, option: u32, reply: &mut [u8]
     ucma.write(verb, Command::with_reply(RDMA_USER_CM_CMD_QUERY, request.as_bytes(), offset, reply))
 }
 
-/// Returns the device of a reply. Its GUID is big-endian.
+/// Returns the device in a reply. The reply's GUID is big-endian.
 fn device(node_guid: u64, ibdev_index: u32) -> Option<DeviceKey> {
     (node_guid != 0).then(|| DeviceKey {
         guid: Guid::from_be_bytes(node_guid.to_ne_bytes()),
@@ -156,7 +156,7 @@ pub(crate) fn query_path(ucma: &Ucma, id: u32) -> Result<Vec<PathRecord>> {
     Ok(records.take(count as usize).map(|record| PathRecord::from_wire(&record)).collect())
 }
 
-/// Returns the resolved services, at most as many as fit into a reply of 64 KiB.
+/// Returns the resolved services, at most as many as a reply of 64 KiB can hold.
 ///
 /// # Errors
 /// `ENOSYS` or `EINVAL` from kernels without the query; any other errno the kernel returns.

@@ -78,7 +78,7 @@ impl Binding {
         self.address
     }
 
-    /// Returns the device of the address. All connections have this context.
+    /// Returns the device of the address. All connections share this context.
     ///
     /// # Errors
     /// The errors of [`CmId::context`]; `EINVAL` for an address with several devices, such as

@@ -53,8 +53,8 @@ use crate::types::{ConnParam, PortSpace};
 pub struct Connector<'a> {
     /// The parameters of the connection: private data, depths, retries.
     pub param: ConnParam<'a>,
-    /// The address to connect from; port 0 stands for any. `None` leaves the choice to the routing
-    /// table.
+    /// The address to connect from; port 0 stands for any port. `None` lets the routing table
+    /// choose the address.
     pub source: Option<SocketAddr>,
     /// Whether the source port may be shared with another id. Both ids must permit it.
     pub reuse_addr: bool,
@@ -72,8 +72,8 @@ pub struct Connector<'a> {
     /// program may accept slowly.
     pub connect_timeout: Duration,
     /// The limit for all steps and all addresses together; `None` leaves only the limits of the
-    /// steps. The lookup of a name counts towards the limit but is not interrupted: it takes as
-    /// long as the system's resolver waits for its servers (`resolv.conf(5)`).
+    /// steps. A name lookup counts towards the limit but is not interrupted: it lasts as long as
+    /// the system's resolver waits for its servers (`resolv.conf(5)`).
     pub timeout: Option<Duration>,
 }
 
@@ -95,7 +95,7 @@ impl Default for Connector<'_> {
 
 impl Connector<'_> {
     /// Connects to an address with an RC queue pair of the default capacity ([`Resources::CAP`]).
-    /// The addresses of a name are tried in turn, as in
+    /// The addresses of a name are tried in order, as in
     /// [`TcpStream::connect`](std::net::TcpStream::connect).
     ///
     /// Waits until the peer accepts, within the limits of the options.
@@ -159,7 +159,7 @@ impl Connector<'_> {
         loop {
             let called = match (active.poll(Instant::now()), &mut attempt) {
                 (Action::ResolveAddr(to, timeout), attempt) => {
-                    // The previous attempt's id ends first, with its queue pair and its port.
+                    // The previous attempt's id ends first, along with its queue pair and port.
                     *attempt = None;
                     self.resolve_addr(&channel, to, timeout).map(|id| *attempt = Some(Attempt::new(id)))
                 }
@@ -237,9 +237,9 @@ impl Connector<'_> {
     }
 }
 
-/// The attempt to connect to one address.
+/// An attempt to connect to one address.
 struct Attempt<T> {
-    /// The queue pair of the program's setup, until the id takes it.
+    /// The queue pair from the program's setup, until the id takes it.
     qp: Option<Qp<Init>>,
     id: CmId,
     /// The rest of the setup's result.
@@ -266,7 +266,7 @@ fn next_event(channel: &EventChannel, deadline: Option<Instant>) -> Result<Optio
     }
 }
 
-/// Returns the error for an inconsistency between the states and their driver.
+/// Returns the error for an inconsistency between the state machine and its driver.
 fn internal(reason: &str) -> Error {
     Error::new("connect", "", Errno::IO).because(Cause::Other { reason: reason.into() })
 }

@@ -1,8 +1,8 @@
 //! [`Control`]: the connection manager's side of a connection.
 //!
-//! Any number of threads may wait for the end. The thread that finds it, by an event or by the
-//! deadline of its disconnect, makes [`Control::ended`] readable. The others wait for this file
-//! too, because the channel has no further events for them.
+//! Any number of threads may wait for the end. The thread that detects it, by an event or by the
+//! deadline of its disconnect, makes [`Control::ended`] readable. The other threads also wait for
+//! this file, because the channel has no further events for them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -20,19 +20,19 @@ const VERB: &str = "get_cm_event";
 
 /// The connection manager's side of a connection. It notices the end of the connection, or ends it.
 ///
-/// A program that is not waiting for messages notices the end here, not from completions: whether
-/// work requests fail when the peer disconnects depends on the device. The descriptor ([`AsFd`]) is
-/// readable when the connection may have ended. Event loops then call [`end`](Self::end).
+/// A program that is not waiting for messages learns of the end from this type, not from
+/// completions: whether work requests fail when the peer disconnects depends on the device. The
+/// descriptor ([`AsFd`]) is readable when the connection may have ended. Event loops then call
+/// [`end`](Self::end).
 ///
-/// Dropping it disconnects without waiting for the peer.
+/// Dropping the control disconnects without waiting for the peer.
 #[derive(Debug)]
 pub struct Control {
     state: Mutex<Ending>,
-    /// Declared before the channel, so that it is dropped first, although both orders are
-    /// permitted.
+    /// Declared before the channel, so that it is dropped first. Both orders are permitted.
     id: CmId,
     channel: EventChannel,
-    /// Readable once the connection has ended. Created by the first wait.
+    /// Readable once the connection has ended. Created by the first call that waits.
     ended: OnceLock<EventFd>,
 }
 
@@ -42,14 +42,14 @@ impl Control {
         Self { state: Mutex::default(), id, channel, ended: OnceLock::new() }
     }
 
-    /// Returns the id: addresses, the device, options.
+    /// Returns the id, for its addresses, device and options.
     pub fn id(&self) -> &CmId {
         &self.id
     }
 
     /// Returns the end of the connection without waiting; `None` if it has not ended.
     ///
-    /// This call confirms an end by the peer, so that the peer stops waiting.
+    /// If the peer ended the connection, this call confirms it, so that the peer stops waiting.
     ///
     /// # Errors
     /// Same as [`EventChannel::try_next_event`].
@@ -66,24 +66,25 @@ impl Control {
         if end.is_some()
             && let Some(ended) = self.ended.get()
         {
-            // If it is full, it is already readable.
+            // If the counter is full, the file is already readable.
             let _ = ended.write(1);
         }
         Ok(end)
     }
 
-    /// Waits at most `timeout` for the end of the connection. Returns `None` after that.
+    /// Waits at most `timeout` for the end of the connection. Returns `None` if it has not ended by
+    /// then.
     ///
     /// # Errors
     /// The errors of [`end`](Self::end); any errno of `eventfd(2)` and `ppoll(2)`.
     pub fn wait(&self, timeout: Duration) -> Result<Option<End>> {
-        // A deadline beyond the clock's range means none.
+        // A deadline beyond the clock's range means no deadline.
         let deadline = Instant::now().checked_add(timeout);
         if let Some(end) = self.end()? {
             return Ok(Some(end));
         }
-        // Created before the state is checked, so that a thread that ends the connection afterwards
-        // finds it.
+        // The file is created before the state is checked, so that a thread ending the connection
+        // afterwards finds it.
         let ended = self.ended_file()?;
         loop {
             if let Some(end) = self.end()? {
@@ -97,8 +98,8 @@ impl Control {
         }
     }
 
-    /// Disconnects and waits for the peer's confirmation, at most `timeout`. Returns the first end,
-    /// which is the peer's if the peer disconnected before.
+    /// Disconnects and waits for the peer's confirmation, at most `timeout`. Returns the first end:
+    /// the peer's, if the peer disconnected before.
     ///
     /// The call does not touch the queue pair. Move it to the error state first
     /// ([`to_error`](verbs::Qp::to_error)), as
@@ -138,7 +139,7 @@ impl Control {
 }
 
 /// The descriptor is readable when the connection may have ended. It also suits edge-triggered
-/// loops: any change after a call of [`end`](Control::end) makes a new edge.
+/// loops: any change after a call to [`end`](Control::end) makes a new edge.
 impl AsFd for Control {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()

@@ -11,8 +11,8 @@
 //!                 ─ the deadline ────────────► Ended(Unconfirmed)
 //! ```
 //!
-//! A peer that did not get the final message of the establishment ends the connection by a reject,
-//! although this side is connected.
+//! A peer that did not get the final handshake message ends the connection with a reject, although
+//! this side is connected.
 //!
 //! The first end stays: later events and deadlines change nothing.
 
@@ -64,7 +64,7 @@ impl Ending {
         if !matches!(self, Self::Connected) {
             return false;
         }
-        // A deadline beyond the clock's range means none.
+        // A deadline beyond the clock's range means no deadline.
         *self = Self::Disconnecting(now.checked_add(timeout));
         true
     }
@@ -85,7 +85,7 @@ impl Ending {
             // An unconfirmed end has an errno as its status.
             (_, EventKind::Disconnected) if event.status.errno().is_some() => (End::Unconfirmed, false),
             // This may be the peer's own simultaneous disconnect instead of a confirmation. In that
-            // case the peer waits for one.
+            // case the peer waits for a confirmation.
             (_, EventKind::Disconnected) => (End::Confirmed, true),
             (_, EventKind::TimewaitExit) => (End::Confirmed, false),
             (_, EventKind::Rejected(_) | EventKind::Unreachable | EventKind::ConnectError) => {

@@ -15,14 +15,14 @@ use crate::event::Rejection;
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectError {
-    /// The address; `None` if the lookup found none.
+    /// The address; `None` if the lookup found no address.
     pub address: Option<SocketAddr>,
     /// The step that failed or did not finish in time.
     pub step: ConnectStep,
     /// The peer's reject, with its reason and private data.
     pub rejection: Option<Rejection>,
-    /// The error, whose sentence begins with the address. Boxed, because a large error makes the
-    /// result large on success, too.
+    /// The error, whose sentence begins with the address. Boxed, because a large error would also
+    /// make successful results large.
     pub error: Box<Error>,
 }
 
@@ -32,7 +32,7 @@ pub struct ConnectError {
 pub enum ConnectStep {
     /// The lookup of the host's name.
     Lookup,
-    /// The resolution of the address: the device that reaches it.
+    /// The resolution of the address to a device that reaches it.
     ResolveAddr,
     /// The resolution of the route.
     ResolveRoute,
@@ -54,7 +54,7 @@ impl ConnectStep {
         }
     }
 
-    /// Returns the sentence for an unfinished step.
+    /// Returns the sentence for a step that did not finish in time.
     pub(super) const fn unfinished(self) -> &'static str {
         match self {
             Self::Lookup => "the name was not looked up",
@@ -90,7 +90,7 @@ impl ConnectError {
 
     /// Adds the reason why the kernel's devices were not considered, if no device was found. A
     /// machine without the kernel's connection manager has only soft devices; there the reason
-    /// names a suitable one.
+    /// names a suitable soft device.
     pub(super) fn with_kernel(mut self, kernel: Option<&Error>) -> Self {
         if let (ConnectStep::ResolveAddr, Errno::NODEV, Cause::Other { reason }, Some(kernel)) =
             (self.step, self.error.errno, &self.error.cause, kernel)

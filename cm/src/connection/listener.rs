@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Any number of threads may wait for connections. Events are read and handled under one lock. An
-//! id moves to its own channel under the same lock, so that its later events do not reach another
+//! id also moves to its own channel under this lock, so that its later events do not reach another
 //! thread through the listener's channel. The program's setup runs without the lock.
 //!
-//! A request that waits for a place is set up by the next thread that finds a free one. Waiting
-//! threads are woken for it, because no event of the channel announces it.
+//! A request waiting for a slot is set up by the next thread that finds a free slot. Waiting
+//! threads are woken for this, because no event of the channel announces it.
 //!
 //! # The descriptor
 //! Event loops wait for [`Listener::ready`], an epoll descriptor over three files. Edge-triggered
@@ -20,7 +20,7 @@
 //! | change | file |
 //! |---|---|
 //! | an event of the channel | the channel's |
-//! | a free place for a waiting request | `wake` |
+//! | a free slot for a waiting request | `wake` |
 //! | the listener is closed | `wake` |
 //! | a call returned with pending work | `wake` |
 //! | a deadline of a request | `timer` |
@@ -53,21 +53,21 @@ const VERB: &str = "accept";
 /// The options of a listener: `ListenerInit { backlog: 64, ..ListenerInit::default() }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerInit {
-    /// The number of unread requests that may wait in the connection manager. It drops requests
-    /// beyond this number; their peers send them again after some seconds. 0 stands for the maximum
+    /// The number of unread requests that may wait in the connection manager. Requests beyond this
+    /// number are dropped; their peers send them again after some seconds. 0 stands for the maximum
     /// ([`CmId::listen`]).
     pub backlog: u32,
     /// The maximum number of requests between setup and establishment; at least 1. Further requests
-    /// wait for a place: as many as the backlog, for at most
-    /// [`establish_timeout`](Self::establish_timeout). The rest fail here with `EAGAIN`. On soft
-    /// devices their peers get no reply and send them again; the kernel rejects them.
+    /// wait for a slot: as many as the backlog, for at most
+    /// [`establish_timeout`](Self::establish_timeout). The rest fail with `EAGAIN`. On soft devices
+    /// their peers get no reply and send them again; the kernel rejects them.
     ///
     /// By default, the pending queue pairs of [`Listener::bind`] take at most half of the files
     /// that the process may open (`RLIMIT_NOFILE`); the maximum is 1024.
     ///
-    /// Each peer address has a share. When all places are taken, the address with the most pending
-    /// requests loses its oldest one to a request of another address. A pending request first has
-    /// half a second for its peer to confirm the connection.
+    /// Each peer address has a share. When all slots are taken, the address with the most pending
+    /// requests loses its oldest one to a request from another address. Before that, each peer has
+    /// half a second to confirm its connection.
     pub max_pending: usize,
     /// The limit from the program's accept to the peer's confirmation, after which the connection
     /// is given up; 30 s by default.
@@ -136,7 +136,7 @@ impl Default for ListenerInit {
 pub struct Listener<T = Resources> {
     state: Mutex<State<T>>,
     channel: EventChannel,
-    /// Readable once the listener is closed and while [`State::is_woken`].
+    /// Readable once the listener is closed or while [`State::is_woken`] is set.
     wake: EventFd,
     /// Readable once [`State::timer_at`] has passed.
     timer: TimerFd,
@@ -144,19 +144,19 @@ pub struct Listener<T = Resources> {
     ready: Epoll,
     address: SocketAddr,
     setup: Box<Setup<T>>,
-    /// Whether the setup is the default of [`Listener::bind`].
+    /// Whether the setup is the default setup of [`Listener::bind`].
     is_own: bool,
 }
 
-/// The program's part of a request: accepts and returns the data for the connection to keep, or
-/// rejects and returns `None`.
+/// The program's setup for a request: accepts it and returns the data for the connection to keep,
+/// or rejects it and returns `None`.
 type Setup<T> = dyn Fn(&ConnectRequest) -> Result<Option<T>> + Send + Sync;
 
 struct State<T> {
     /// The listening id; `None` once the listener is closed.
     id: Option<CmId>,
     passive: Passive,
-    /// The requests waiting for a place.
+    /// The requests waiting for a slot.
     held: BTreeMap<IdKey, ConnectRequest>,
     /// The requests accepted by the program.
     waiting: BTreeMap<IdKey, Waiting<T>>,
@@ -168,7 +168,7 @@ struct State<T> {
 }
 
 impl<T> State<T> {
-    /// Returns a waiting request, if there is a place for it now.
+    /// Returns a waiting request, if there is a slot for it now.
     fn next_held(&mut self) -> Option<ConnectRequest> {
         let key = self.passive.next_waiting()?;
         self.held.remove(&key)
@@ -186,7 +186,7 @@ impl<T> State<T> {
     }
 }
 
-/// A request accepted by the program.
+/// A request that the program has accepted.
 struct Waiting<T> {
     id: CmId,
     resources: T,
@@ -216,8 +216,8 @@ pub enum Incoming<T = Resources> {
 
 impl Listener {
     /// Listens at an address and accepts every request with an RC queue pair of the default
-    /// capacity ([`Resources::CAP`]). Port 0 stands for any port
-    /// ([`local_addr`](Self::local_addr)). If a name has several addresses, the first one that can
+    /// capacity ([`Resources::CAP`]). Port 0 stands for any port (see
+    /// [`local_addr`](Self::local_addr)). If a name has several addresses, the first one that can
     /// be bound is used.
     ///
     /// # Errors
@@ -238,11 +238,11 @@ impl Listener {
 impl<T> Listener<T> {
     /// Listens at an address and passes each request to `setup`.
     ///
-    /// `setup` gets the request with the peer's private data. To accept, it creates a queue pair
-    /// with [`CmId::create_qp`], posts the first receives and calls [`CmId::accept`]. It returns
-    /// the data for the connection to keep. To reject, it calls [`CmId::reject`] and returns
-    /// `None`. A request that is neither accepted nor rejected is rejected. Several threads may run
-    /// `setup` at the same time.
+    /// `setup` receives the request with the peer's private data. To accept, it creates a queue
+    /// pair with [`CmId::create_qp`], posts the first receives and calls [`CmId::accept`]. It
+    /// returns the data for the connection to keep. To reject, it calls [`CmId::reject`] and
+    /// returns `None`. A request that is neither accepted nor rejected is rejected. Several threads
+    /// may run `setup` at the same time.
     ///
     /// ```no_run
     /// use rdmacm::{ConnParam, Listener, ListenerInit};
@@ -316,7 +316,7 @@ impl<T> Listener<T> {
     }
 
     /// Returns the devices of the listener's address, with the contexts used by the connections. A
-    /// server that needs them before it listens uses [`Binding`](crate::Binding).
+    /// server that needs the devices before it listens uses [`Binding`](crate::Binding).
     ///
     /// # Errors
     /// `ECANCELED` once the listener is closed; the errors of [`CmId::contexts`].
@@ -350,8 +350,8 @@ impl<T> Listener<T> {
     }
 
     /// Waits at most `timeout` for the next connection. Returns `None` after that. With a zero
-    /// `timeout`, `None` means no more pending work, so event loops, including edge-triggered ones,
-    /// may wait for the descriptor again.
+    /// `timeout`, `None` means no more pending work. Event loops, including edge-triggered ones,
+    /// may then wait for the descriptor again.
     ///
     /// # Errors
     /// Same as [`accept`](Self::accept).
@@ -382,7 +382,7 @@ impl<T> Listener<T> {
         let id = state.id.take();
         let (held, waiting) = (core::mem::take(&mut state.held), core::mem::take(&mut state.waiting));
         drop(state);
-        // If it is full, it is already readable.
+        // If the counter is full, the file is already readable.
         let _ = self.wake.write(1);
         drop((id, held, waiting));
     }
@@ -414,8 +414,8 @@ impl<T> Listener<T> {
                 }
                 continue;
             }
-            // An establishment whose event is still unread is in time, but a continuous stream of
-            // requests must not postpone the deadlines.
+            // An establishment whose event is still unread counts as in time, but a continuous
+            // stream of requests must not postpone the deadlines.
             let has_more = state.passive.is_time_to_expire();
             let event = if has_more { None } else { self.channel.try_next_event()? };
             let Some(event) = event else {
@@ -436,7 +436,7 @@ impl<T> Listener<T> {
                     return Ok(None);
                 }
                 wait::until_readable(VERB, &[self.as_fd()], until)?;
-                // All work was done before the wait, so counting starts again.
+                // All work was done before the wait, so the count restarts.
                 call.handled = 0;
                 continue;
             };
@@ -465,7 +465,7 @@ impl<T> Listener<T> {
                         }
                         Admission::None => {
                             drop(state);
-                            // Under a flood, a client at a greedy address gets in later.
+                            // Under a flood, a client at a greedy address is accepted later.
                             request.id.forget();
                             Some(too_many(&request.id))
                         }
@@ -516,7 +516,7 @@ impl<T> Listener<T> {
         let waiting = Waiting { id, resources, peer, channel };
         let mut state = self.lock();
         if state.id.is_none() {
-            // Closed meanwhile. The place is returned without the lock.
+            // The listener was closed meanwhile. The slot is freed without the lock.
             drop(state);
             return Ok(None);
         }
@@ -537,8 +537,8 @@ impl<T> Listener<T> {
         }
     }
 
-    /// Wakes waiting threads if a waiting request can be set up, because this thread may not call
-    /// again.
+    /// Wakes other waiting threads if a waiting request can be set up, because this thread may not
+    /// call again.
     fn wake_others(&self, state: &mut State<T>) {
         if state.passive.has_next_waiting() {
             self.wake(state);
@@ -548,14 +548,14 @@ impl<T> Listener<T> {
     /// Makes the descriptor readable until the next call.
     fn wake(&self, state: &mut State<T>) {
         if !core::mem::replace(&mut state.is_woken, true) {
-            // If it is full, it is already readable.
+            // If the counter is full, the file is already readable.
             let _ = self.wake.write(1);
         }
     }
 
     /// Makes the descriptor readable at the earliest deadline of a request, because no event
-    /// announces it. To save system calls, the timer is rarely set: if it expires for a request
-    /// that has ended, it is set to the next deadline.
+    /// announces it. To save system calls, the timer is rarely set. If it expires for a request
+    /// that has already ended, it is set to the next deadline.
     fn set_timer(&self, state: &mut State<T>, now: Instant) {
         let deadline = state.passive.deadline();
         let is_later = |at: Instant| deadline.is_none_or(|deadline| at <= deadline);
@@ -564,16 +564,16 @@ impl<T> Listener<T> {
         }
         state.timer_at = deadline;
         let set = match state.timer_at {
-            // 0 would disarm it.
+            // 0 would disarm the timer.
             Some(at) => {
                 let left = TimeSpec::from_duration((at - now).max(Duration::from_nanos(1)));
                 self.timer.set(Expiration::OneShot(left), TimerSetTimeFlags::empty())
             }
-            // It has expired but must not remain readable.
+            // The timer has expired but must not remain readable.
             None => self.timer.unset(),
         };
         if set.is_err() {
-            // The next call retries.
+            // The next call tries again.
             state.timer_at = None;
         }
     }
@@ -611,11 +611,11 @@ impl<T> Waiting<T> {
     }
 }
 
-/// A call that waits for an outcome, or handles pending events.
+/// A call that waits for an outcome or handles pending events.
 struct Call {
-    /// `None` for a call without a limit.
+    /// The deadline; `None` for a call without a time limit.
     deadline: Option<Instant>,
-    /// Whether the call began with time left. A call without time handles all pending events.
+    /// Whether the call started with time left. A call without time handles all pending events.
     has_time: bool,
     /// The number of rounds since the last wait.
     handled: usize,
@@ -623,7 +623,7 @@ struct Call {
 
 impl Call {
     fn within(timeout: Duration) -> Self {
-        // A deadline beyond the clock's range means none.
+        // A deadline beyond the clock's range means no deadline.
         Self::until(Instant::now().checked_add(timeout))
     }
 
@@ -643,7 +643,7 @@ impl Call {
     }
 }
 
-/// A request during its setup. Its place is freed if the setup panics, rejects or fails.
+/// A request during its setup. Its slot is freed if the setup panics, rejects or fails.
 struct Setting<'a, T> {
     listener: &'a Listener<T>,
     key: IdKey,
@@ -662,9 +662,9 @@ impl<T> Drop for Setting<'_, T> {
 /// descriptor stays readable while events are pending or a waiting request can be set up, after the
 /// deadline of a request, or once the listener is closed.
 ///
-/// It also suits edge-triggered loops (`EPOLLET`): `None` means no more pending work; later work
-/// makes a new edge. A call that has handled thousands of events, as under a flood of requests,
-/// also returns `None` and makes that edge itself.
+/// The descriptor also suits edge-triggered loops (`EPOLLET`): `None` means no more pending work;
+/// later work makes a new edge. A call that has handled thousands of events, as under a flood of
+/// requests, also returns `None` and makes that edge itself.
 impl<T> AsFd for Listener<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ready.0.as_fd()
@@ -725,7 +725,7 @@ fn bind_at(channel: &EventChannel, address: SocketAddr, init: &ListenerInit) -> 
     Ok(id)
 }
 
-/// Returns the failure for a request that finds no place.
+/// Returns the failure for a request for which no slot is left.
 fn too_many<T>(id: &CmId) -> Incoming<T> {
     let reason = "too many requests wait: see ListenerInit::max_pending and ListenerInit::backlog";
     let error = Error::new(VERB, "", Errno::AGAIN);
@@ -738,11 +738,11 @@ fn failed<T>(id: &CmId, error: Error) -> Incoming<T> {
     Incoming::Failed { peer, error }
 }
 
-/// Returns whether the request caused an error of the setup: the peer gave up, or proposed
-/// something the device cannot do.
+/// Returns whether the peer caused a setup error: it gave up, or proposed something the device
+/// cannot do.
 fn is_of_request(error: &Error) -> bool {
     match error.verb {
-        // These calls get values from the peer.
+        // The arguments of these calls come from the peer.
         "modify_qp" | "set_ece" => true,
         // The program is responsible for a value beyond a limit or a second queue pair.
         "accept" | "reject" | "init_qp_attr" => {
@@ -752,10 +752,10 @@ fn is_of_request(error: &Error) -> bool {
     }
 }
 
-/// Returns whether files or memory ran out, as happens under more requests than the process can
-/// hold.
+/// Returns whether files or memory ran out, as happens when more requests arrive than the process
+/// can hold.
 fn is_short(error: &Error) -> bool {
-    // EMFILE, ENFILE, ENOMEM, EAGAIN
+    // These are EMFILE, ENFILE, ENOMEM and EAGAIN.
     [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN].contains(&error.errno)
 }
 
@@ -769,17 +769,17 @@ fn is_closed() -> Error {
     Error::new(VERB, "", Errno::CANCELED).because(Cause::Other { reason: reason.into() })
 }
 
-/// The maximum number of requests waiting for a place, which is also the default: Linux' largest
+/// The maximum number of requests waiting for a slot, which is also the default: Linux' largest
 /// backlog.
 const MAX_WAITING: usize = 1024;
 
-/// The maximum number of events that a call handles without an outcome: the number of requests that
-/// `ib_cm` keeps waiting. Without a limit, strangers who send requests as fast as they are rejected
-/// could keep a program inside a call with a zero time-out.
+/// The maximum number of events that a call handles without an outcome: the maximum number of
+/// requests waiting in `ib_cm`. Without a limit, strangers who send requests as fast as they are
+/// rejected could keep a program inside a call with a zero time-out.
 const MAX_HANDLED: usize = 4096;
 
-/// The number of files for a request to [`Listener::bind`]: a completion channel with its queues,
-/// plus an event channel.
+/// The number of files needed for a request to [`Listener::bind`]: a completion channel with its
+/// queues, plus an event channel.
 const FILES: u64 = 5;
 
 #[cfg(test)]

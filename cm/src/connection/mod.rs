@@ -9,7 +9,7 @@
 //! | [`resources`] | [`Resources`]: completion queues and a protection domain for one connection |
 //! | [`names`] | [`ToAddresses`]: conversion of names to addresses |
 //! | [`failure`] | [`ConnectError`]: the step that failed, the peer's reject |
-//! | [`active`], [`passive`], [`ending`] | the state machines behind them, without I/O |
+//! | [`active`], [`passive`], [`ending`] | the state machines of the types above, without I/O |
 //! | [`wait`] | waiting for files with a deadline |
 //!
 //! ```text
@@ -21,8 +21,8 @@
 //! ```
 //!
 //! The inputs of the state machines are events and the time; their outputs are actions. Tests run
-//! them in simulated time. Any driver could share them; the drivers here are threads blocking at an
-//! event channel.
+//! them in simulated time. Other drivers could use them as well; the drivers here are threads
+//! blocking on an event channel.
 //!
 //! Invariant: no call waits without a deadline set by the program, except where documented. The
 //! lookup of a name has the deadline of the system's resolver.
@@ -75,7 +75,7 @@ pub struct Connection<T = Resources> {
     pub resources: T,
     /// The parameters of the peer's request or reply, including its private data.
     pub peer: PeerParam,
-    /// The connection manager's side.
+    /// The connection manager's side of the connection.
     pub control: Control,
 }
 
@@ -87,7 +87,8 @@ pub struct Disconnected<T = Resources> {
     pub end: End,
     /// The queue pair in the error state: posted requests complete as flushed.
     pub qp: Qp<Errored>,
-    /// The result of the program's setup, including the completion queues with these completions.
+    /// The result of the program's setup, including the completion queues with the flushed
+    /// completions.
     pub resources: T,
 }
 
@@ -125,7 +126,7 @@ impl<T> Connection<T> {
     }
 }
 
-/// Returns the addresses of a name.
+/// Resolves a name to addresses.
 ///
 /// # Errors
 /// The errors of [`ToAddresses::to_addresses`]; `ENOENT` for a name without addresses.

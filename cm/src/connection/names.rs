@@ -6,8 +6,8 @@ use verbs::{Cause, Errno, Error, Result};
 
 use crate::addrinfo::numeric;
 
-/// A name for addresses with a port: any [`ToSocketAddrs`] of the standard library, or an IPv6
-/// address scoped by an interface name, such as `"[fe80::1%eth0]:7471"`.
+/// A name that resolves to addresses with a port: any [`ToSocketAddrs`] of the standard library, or
+/// an IPv6 address scoped by an interface name, such as `"[fe80::1%eth0]:7471"`.
 ///
 /// ```
 /// use rdmacm::ToAddresses;

@@ -15,7 +15,7 @@ use crate::id::CmId;
 /// other.
 #[derive(Debug)]
 pub struct Resources {
-    /// The protection domain, for memory.
+    /// The protection domain, for registering memory.
     pub pd: Pd,
     /// The completion queue for sends.
     pub send_cq: Cq,
@@ -31,7 +31,7 @@ impl Resources {
     pub const CAP: QpCap =
         QpCap { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
 
-    /// Creates an RC queue pair for the id, in the state INIT. Its resources get a new protection
+    /// Creates an RC queue pair for the id, in the state INIT. The resources get a new protection
     /// domain on the id's device.
     ///
     /// # Errors
@@ -42,9 +42,9 @@ impl Resources {
         Self::create_in(id, &id.context()?.alloc_pd()?, cap)
     }
 
-    /// Creates an RC queue pair for the id, in the state INIT. Its resources use an existing
-    /// protection domain, which connections may share. The domain must be on the id's device, but
-    /// its context may be opened by the program.
+    /// Creates an RC queue pair for the id, in the state INIT. The resources use an existing
+    /// protection domain, which connections may share. The domain must be on the id's device; the
+    /// program may have opened the context.
     ///
     /// # Errors
     /// The errors of [`create`](Self::create); `EINVAL` with [`Cause::Foreign`] for a domain of
@@ -61,10 +61,10 @@ impl Resources {
     }
 
     /// Returns the channel of both queues, for event loops. After [`req_notify`](Cq::req_notify) on
-    /// a queue, its next completion makes the channel's descriptor readable; the resources have the
-    /// same descriptor ([`AsFd`]). The loop reads the events ([`CompChannel::next_event`]) and
-    /// polls the queue. [`next_send`](Self::next_send) and [`next_recv`](Self::next_recv) use the
-    /// same channel.
+    /// a queue, its next completion makes the channel's descriptor readable; [`AsFd`] of the
+    /// resources returns the same descriptor. The loop reads the events
+    /// ([`CompChannel::next_event`]) and polls the queue. [`next_send`](Self::next_send) and
+    /// [`next_recv`](Self::next_recv) use the same channel.
     pub fn channel(&self) -> &CompChannel {
         &self.channel
     }
@@ -112,13 +112,14 @@ impl AsRawFd for Resources {
 }
 
 fn next(cq: &mut Cq, channel: &CompChannel, timeout: Duration, pd: &Pd) -> Result<Completed> {
-    // A deadline beyond the clock's range means none.
+    // A deadline beyond the clock's range means no deadline.
     let deadline = Instant::now().checked_add(timeout);
     loop {
         if let Some(completed) = cq.poll_one() {
             return Ok(completed);
         }
-        // Armed before the second poll, so that a completion in between raises an event.
+        // The queue is armed before the second poll, so that a completion in between raises an
+        // event.
         cq.req_notify(false)?;
         if let Some(completed) = cq.poll_one() {
             return Ok(completed);

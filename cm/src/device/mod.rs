@@ -1,5 +1,5 @@
-//! The verbs devices behind ids: found by the connection manager's report, opened once for all ids
-//! of the process.
+//! The verbs devices behind ids: found from the connection manager's report, opened once for all
+//! ids of the process.
 //!
 //! ```text
 //!   QUERY ─► node GUID, index ─► the device list ─► Device
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! As in librdmacm, a device is identified by its index, or by its GUID if the kernel or netlink
-//! reports no index. A soft device has no index. A device that the program created itself appears
-//! in no list and is found among the process's devices. A device is closed with the last id and the
-//! last handle that uses it; C keeps devices open until the process ends.
+//! reports no index. A soft device has no index. A device created by the program appears in no list
+//! and is found among the process's devices. A device is closed when the last id and the last
+//! handle are dropped; librdmacm keeps devices open until the process ends.
 
 #[cfg(not(feature = "soft"))]
 mod no_soft;
@@ -31,17 +31,17 @@ use crate::cmd::query::DeviceKey;
 pub(crate) struct OpenDevice {
     pub(crate) context: Context,
     pub(crate) limits: Limits,
-    /// The generation of the process that opened it. A forked child's soft device has the same
-    /// GUID, but the child cannot use its parent's context.
+    /// The generation of the process that opened the device. A forked child's soft device has the
+    /// same GUID, but the child cannot use its parent's context.
     process: u32,
 }
 
-/// The maximum numbers of RDMA reads and atomics of a connection.
+/// The maximum numbers of RDMA reads and atomics on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// The maximum number of requests that a queue pair executes at a time.
+    /// The maximum number of the peer's reads and atomics that a queue pair executes at a time.
     pub(crate) responder_resources: u8,
-    /// The maximum number of requests that it may have outstanding.
+    /// The maximum number of reads and atomics that a queue pair may have outstanding.
     pub(crate) initiator_depth: u8,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn verbs_device(port: &Port) -> Device {
 /// Finds the device of an id.
 ///
 /// # Errors
-/// `ENODEV` with [`Cause::NoDevice`] if no provider supports it; the errors of [`devices`].
+/// `ENODEV` with [`Cause::NoDevice`] if no provider supports the device; the errors of [`devices`].
 pub(crate) fn find(key: DeviceKey) -> Result<Device> {
     // A soft device created by the program appears in no list.
     if key.index.is_none()
@@ -109,13 +109,13 @@ fn is_it(key: DeviceKey, index: Option<u32>, guid: verbs::Guid) -> bool {
     guid == key.guid && same_index
 }
 
-/// Opens a device, or returns it if other ids have it open.
+/// Opens a device, or returns the open device that other ids use.
 ///
 /// # Errors
 /// Same as [`Device::open`] and [`Context::query_device`].
 pub(crate) fn open(key: DeviceKey, device: &Device) -> Result<Arc<OpenDevice>> {
     static OPEN: ForkLock<Vec<(DeviceKey, Weak<OpenDevice>)>> = ForkLock::new(Vec::new());
-    // Locked while the device opens, so that two threads do not open it twice.
+    // The list stays locked while the device opens, so that two threads do not open it twice.
     let mut open = OPEN.lock_or(Vec::new);
     open.retain(|(_, device)| device.strong_count() > 0);
     let process = current_generation();

@@ -1,11 +1,11 @@
-//! Stand-ins for a build without soft devices (the feature `soft`). The process has no port, so the
-//! code that looks for one is the same in both builds.
+//! Stand-ins for a build without soft devices (the feature `soft`). The process has no soft port,
+//! so code that looks for one is the same in both builds.
 
 use std::net::IpAddr;
 
 use verbs::{Device, Guid, Skipped};
 
-/// A port of a soft device. It has no values.
+/// A port of a soft device. This type has no values.
 #[derive(Clone, Debug)]
 pub(crate) enum Port {}
 

@@ -1,4 +1,4 @@
-//! Turns a backend's event into an API event: finds its id, consumes internal events, extracts the
+//! Turns a backend's event into an API event: finds the id, consumes internal events, extracts the
 //! data.
 //!
 //! | event | action |
@@ -9,8 +9,8 @@
 //! | `REJECTED` | a queue pair held by the id moves to the error state |
 //! | `REJECTED`, `DISCONNECTED` after a failed response | skipped: `CONNECT_ERROR` came before |
 //!
-//! The kernel's events are not trusted to be consistent. An event of a wrong kind for a membership,
-//! or of a membership's kind for an id, is skipped.
+//! The kernel's events are not trusted to be consistent. An event for a membership whose kind
+//! applies to ids is skipped, as is the reverse.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::types::{EventType, Peer, RejectReason};
 
 /// Returns the API event, unless the event is consumed internally or its id is gone.
 pub(crate) fn dispatch(raw: RawEvent) -> Option<Event> {
-    // A request of a dropped listener ends here, with its id.
+    // A request to a dropped listener ends here, along with its id.
     let (cookie, Entry { id, is_group }) = table::find(raw.uid, raw.kernel_number)?;
     let id = id.upgrade()?;
     let (ece, status) = (raw.ece, raw.status);
@@ -73,7 +73,7 @@ pub(crate) fn dispatch(raw: RawEvent) -> Option<Event> {
     Some(Event { id: key, kind, status: Status(status), ece, param })
 }
 
-/// Returns whether an event's parameters come from the peer and are not part of its kind.
+/// Returns whether an event has parameters from the peer that are not part of its kind.
 fn has_param(event: EventType) -> bool {
     use EventType as E;
     !matches!(
@@ -93,14 +93,14 @@ fn has_param(event: EventType) -> bool {
 fn request(listener: &Arc<IdInner>, raw: RawEvent) -> Option<ConnectRequest> {
     let peer = peer(listener, &*raw.param);
     let backend = raw.request?;
-    // Without memory for the id, the request ends with its backend, which is dropped.
+    // Without memory for the id, the request ends here, because its backend is dropped.
     let id = CmId::new(table::reserve().ok()?, backend, listener.space(), listener.qp_type());
     id.inner().asked(listener, &peer, raw.ece);
     id.inner().give_cookie();
     Some(ConnectRequest { id, peer })
 }
 
-/// Consumes a peer's reply if the id holds the queue pair.
+/// Consumes a peer's reply if the id holds a queue pair.
 fn response(id: &Arc<IdInner>, raw: &RawEvent) -> Option<Event> {
     let param = raw.param.conn();
     let ece = raw.ece;

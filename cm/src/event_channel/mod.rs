@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The sources' files never block. Threads wait in `ppoll(2)`, or in `epoll_wait(2)` if there are
-//! several sources. Any number of threads may therefore wait at one channel: an event wakes some of
-//! them, one gets it, the others wait again. A channel cannot be closed under a waiting thread,
-//! because that thread borrows it.
+//! several sources. Any number of threads may therefore wait on one channel: an event wakes some of
+//! them, one thread gets the event, the others wait again. A channel cannot be closed under a
+//! waiting thread, because that thread borrows it.
 
 pub(crate) mod dispatch;
 
@@ -42,8 +42,8 @@ const VERB: &str = "get_cm_event";
 /// loops. An edge-triggered loop reads events until [`try_next_event`](Self::try_next_event)
 /// returns `None`.
 ///
-/// Ids keep the parts of the channel that they need. If the channel is dropped first, their events
-/// are never read. [`CmId::migrate`] moves an id to another channel.
+/// Ids keep alive the parts of the channel that they need. If the channel is dropped first, their
+/// events are never read. [`CmId::migrate`] moves an id to another channel.
 ///
 /// # References
 /// `rdma_create_event_channel(3)`, `rdma_get_cm_event(3)`
@@ -51,14 +51,14 @@ const VERB: &str = "get_cm_event";
 #[derive(Debug)]
 pub struct EventChannel {
     first: Arc<dyn Source>,
-    /// Sources that report the absence of events without a system call.
+    /// Sources that can report without a system call whether they have an event.
     more: Vec<Arc<dyn Source>>,
     /// The source to query first. It rotates, so that a busy source does not starve the others.
     turn: AtomicUsize,
-    /// The descriptor that covers all sources, if there are several.
+    /// The epoll descriptor that covers all sources, if there are several.
     epoll: Option<Epoll>,
-    /// Wakes the threads waiting only for the kernel's file, when an id with unread events moves
-    /// here. The first of these threads creates it.
+    /// Wakes threads waiting only for the kernel's file, when an id with unread events moves here.
+    /// Created by the first of these threads.
     moved: OnceLock<EventFd>,
     /// The reason why the channel has no ids of the kernel's connection manager.
     kernel_error: Option<Arc<Error>>,
@@ -66,7 +66,8 @@ pub struct EventChannel {
 
 impl EventChannel {
     /// Opens a channel. Its ids use the kernel's connection manager and the process's soft devices
-    /// (`verbs::soft`), including those requested by `VERBS_SOFT`; the address of an id decides.
+    /// (`verbs::soft`), including those requested by `VERBS_SOFT`. The address of an id selects the
+    /// device.
     ///
     /// A channel opened before the first soft device of the process never uses soft devices.
     ///
@@ -89,14 +90,14 @@ impl EventChannel {
         id::room("create_event_channel")?;
         let has_soft = !Port::all().is_empty();
         Self::with(cmd::probe::open(), has_soft).map_err(|error| match Port::missing() {
-            // The user requested a soft device, so its failure is more informative than the
-            // kernel's missing file.
+            // The user requested a soft device, so the reason for its absence is more informative
+            // than the kernel's missing file.
             Some(missing) if !has_soft => missing.into_error("create_event_channel"),
             _ => error,
         })
     }
 
-    /// Returns a channel of the available backends.
+    /// Returns a channel with the available backends.
     fn with(kernel: Result<Arc<Ucma>>, has_soft: bool) -> Result<Self> {
         match kernel {
             #[cfg(feature = "soft")]
@@ -108,8 +109,8 @@ impl EventChannel {
         }
     }
 
-    /// Returns a channel for soft devices, and for the kernel's if its connection manager is
-    /// available.
+    /// Returns a channel for soft devices. It also has kernel devices if the kernel's connection
+    /// manager is available.
     #[cfg(feature = "soft")]
     fn with_soft(kernel: Result<Arc<Ucma>>) -> Result<Self> {
         match kernel {
@@ -125,7 +126,7 @@ impl EventChannel {
         }
     }
 
-    /// Returns the reason why this channel's ids cannot use kernel devices: the error of opening
+    /// Returns the reason why this channel's ids cannot use kernel devices: the error from opening
     /// the connection manager's file. The channel itself works because the process has soft
     /// devices.
     ///
@@ -144,7 +145,7 @@ impl EventChannel {
         false
     }
 
-    /// Returns a channel of one or several sources.
+    /// Returns a channel with one or more sources.
     ///
     /// # Errors
     /// Any errno of `epoll_create1(2)` and `epoll_ctl(2)`.
@@ -163,8 +164,8 @@ impl EventChannel {
         Ok(Self { first, more, turn: AtomicUsize::new(0), epoll, moved, kernel_error: None })
     }
 
-    /// Creates an id that reports its events here. The space implies its transport service
-    /// ([`PortSpace::qp_type`]).
+    /// Creates an id that reports its events on this channel. The space implies the transport
+    /// service ([`PortSpace::qp_type`]).
     ///
     /// # Errors
     /// `EINVAL` for a space unknown to the kernel; any other errno the kernel returns.
@@ -200,9 +201,9 @@ impl EventChannel {
     /// Events for dropped ids are skipped. Several threads may call this method at the same time;
     /// each event goes to one of them.
     ///
-    /// Signals do not end the wait, as in the standard library; C's call ends with `EINTR`. To end
-    /// a waiting thread, write an event for it ([`CmId::write_event`]), though not from a signal
-    /// handler. Alternatives are a wait with a limit
+    /// Signals do not end the wait, as in the standard library; librdmacm's call ends with `EINTR`.
+    /// To end a waiting thread, write an event for it ([`CmId::write_event`]), though not from a
+    /// signal handler. Alternatives are a wait with a limit
     /// ([`next_event_within`](Self::next_event_within)), or `poll(2)` on the channel's descriptor
     /// and another one.
     ///
@@ -228,7 +229,7 @@ impl EventChannel {
     /// Same as [`next_event`](Self::next_event).
     #[doc(alias = "rdma_get_cm_event")]
     pub fn next_event_within(&self, timeout: Duration) -> Result<Option<Event>> {
-        // A deadline beyond the clock's range means none.
+        // A deadline beyond the clock's range means no deadline.
         self.wait(Instant::now().checked_add(timeout))
     }
 
@@ -251,15 +252,15 @@ impl EventChannel {
         &*self.first
     }
 
-    /// Makes waiting threads check for events of an id that moved here. The kernel does not wake
-    /// them; an epoll descriptor checks a file only when woken or modified.
+    /// Makes waiting threads check for events of an id that has moved here. The kernel does not
+    /// wake these threads; an epoll descriptor checks a file only when woken or modified.
     ///
     /// # Errors
     /// Any errno of `epoll_ctl(2)`.
     pub(crate) fn look_again(&self) -> Result<()> {
         let Some(epoll) = &self.epoll else {
             if let Some(moved) = self.moved.get() {
-                // If it is full, it is already readable.
+                // If the counter is full, the file is already readable.
                 let _ = moved.write(1);
             }
             return Ok(());
@@ -270,7 +271,7 @@ impl EventChannel {
             .try_for_each(|(index, source)| epoll.modify(source.fd(), &mut readable(index)).map_err(error))
     }
 
-    /// Returns all sources, in the order of their numbers at the epoll descriptor.
+    /// Returns all sources, in the order of their indices at the epoll descriptor.
     fn sources(&self) -> impl Iterator<Item = &Arc<dyn Source>> + Clone {
         self.more.iter().chain([&self.first])
     }
@@ -296,8 +297,8 @@ impl EventChannel {
         }
     }
 
-    /// Waits at the descriptor of several sources and queries only those it reports. An unnecessary
-    /// query of the kernel would cost a system call for each event from another source.
+    /// Waits on the descriptor of several sources and queries only the reported sources. An
+    /// unnecessary query of the kernel would cost a system call for each event from another source.
     fn wait_at_all(&self, epoll: &Epoll, deadline: Option<Instant>) -> Result<Option<Event>> {
         loop {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -316,7 +317,7 @@ impl EventChannel {
                 Err(errno) => return Err(Error::new(VERB, "", errno.into())),
             };
             let ready = ready.get(..count).unwrap_or_default();
-            // Descriptors that stay ready are reported in the same order again, so the start
+            // Descriptors that stay ready are reported in the same order each time, so the start
             // rotates.
             for named in ready.iter().cycle().skip(turn / BURST % count.max(1)).take(count) {
                 let source = usize::try_from(named.data()).ok().and_then(|index| self.sources().nth(index));
@@ -349,7 +350,7 @@ impl EventChannel {
             let count = 1 + usize::from(moved.is_some());
             match ppoll(&mut fds[..count], left.map(TimeSpec::from_duration), None) {
                 Ok(_) | Err(nix::errno::Errno::EINTR) => {
-                    // All waiting threads have woken up and check the kernel's file as well.
+                    // All waiting threads have woken up and also check the kernel's file.
                     let _ = moved.map(EventFd::read);
                 }
                 Err(errno) => return Err(Error::new(VERB, "", errno.into())),
@@ -358,8 +359,8 @@ impl EventChannel {
     }
 
     /// Creates the file that wakes threads when an id brings events to a single source. Returns
-    /// whether it exists; it does not if the source is not the kernel's, or if descriptors have run
-    /// out.
+    /// whether the file exists. It does not if the source is not the kernel's or if descriptors
+    /// have run out.
     fn make_moved(&self) -> bool {
         if self.first.kernel().is_none() {
             return false;
@@ -377,8 +378,8 @@ impl CmId {
     ///
     /// A thread that read an event of the id from the old channel may still be handling it.
     ///
-    /// The events make the new channel's descriptor readable. On a channel that has only kernel ids
-    /// they cause no edge, so an edge-triggered loop reads the channel once after this call
+    /// The events make the new channel's descriptor readable. On a channel with only kernel ids
+    /// they cause no edge, so an edge-triggered loop must read the channel once after this call
     /// ([`try_next_event`](EventChannel::try_next_event)).
     ///
     /// # Errors
@@ -403,16 +404,16 @@ fn event_of(source: &Arc<dyn Source>) -> Result<Option<Event>> {
     Ok(None)
 }
 
-/// Returns the next event of one of several sources.
+/// Returns the next event from one of several sources.
 fn next_from(source: &Arc<dyn Source>) -> Result<Option<RawEvent>> {
     match source.next() {
-        // The soft devices belong to the parent. The kernel reports errors of kernel ids.
+        // The soft devices belong to the parent. Errors of kernel ids are reported by the kernel.
         Err(error) if error.cause == Cause::Forked => Ok(None),
         other => other,
     }
 }
 
-/// Returns the epoll registration of the source with this number.
+/// Returns the epoll registration of the source with this index.
 fn readable(index: usize) -> EpollEvent {
     EpollEvent::new(EpollFlags::EPOLLIN, index as u64)
 }
@@ -426,7 +427,7 @@ fn milliseconds(left: Duration) -> EpollTimeout {
 /// The number of events between checks of all sources.
 const BURST: usize = 16;
 
-/// The descriptor is readable while there is an event. It must be neither read nor written.
+/// The descriptor is readable while there is an event. Programs must neither read nor write it.
 impl AsFd for EventChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.epoll {

@@ -1,4 +1,4 @@
-//! Tests of waiting, threads, and several sources behind one descriptor.
+//! Tests of waiting, threads and channels with several sources.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -98,7 +98,7 @@ fn one_descriptor_serves_the_sources_of_a_channel_in_turn() {
         assert!(event.id == id.key() && matches!(event.kind, EventKind::User(0)), "{event:?}");
         assert!(channel.try_next_event().unwrap().is_none());
     }
-    // A busy source does not starve the other one.
+    // A busy source does not starve the other source.
     for (busy, silent) in [(&one, &other), (&other, &one)] {
         (0..4 * BURST).for_each(|_| busy.put(uid));
         silent.put(uid);
@@ -124,7 +124,7 @@ fn two_threads_at_one_channel_get_each_event_once() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while *taken.lock().unwrap() < EVENTS {
-                    // The file stays readable: a thread that finds nothing tries again.
+                    // The file stays readable, so a thread that finds nothing tries again.
                     if channel.next_event_within(Duration::from_millis(1)).unwrap().is_some() {
                         *taken.lock().unwrap() += 1;
                     }
@@ -175,7 +175,7 @@ fn an_address_that_no_soft_device_reaches_says_why_the_kernel_does_not_open() {
         assert_eq!(channel.kernel_error().map(|error| error.errno), Some(errno));
         channel
     };
-    // A documentation address, which is routed to the default interface, if any.
+    // This documentation address is routed to the default interface, if any.
     let to = ([192, 0, 2, 1], 7471);
     let within = Duration::from_secs(2);
 

@@ -1,8 +1,8 @@
 //! [`Hostile`]: an untrusted kernel for the fuzz target `ucma` (`cm/fuzz`) and its seeds. Its
-//! replies are plausible except for a step's [`Anomaly`]; its events are queued by the target.
+//! replies are plausible except for a step's [`Anomaly`]; the fuzz target queues its events.
 //!
-//! It counts the ids that it creates and destroys. It exists only in builds with `--cfg fuzzing`,
-//! outside the API.
+//! The kernel counts the ids that it creates and destroys. It exists only in builds with `--cfg
+//! fuzzing`, outside the API.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -38,7 +38,7 @@ pub struct Hostile {
 pub struct Anomaly {
     /// The index of the command within the step.
     pub nth: u8,
-    /// The errno that the command fails with.
+    /// The errno with which the command fails.
     pub errno: Option<i32>,
     /// The maximum length of the reply, in bytes.
     pub cut: Option<usize>,
@@ -53,7 +53,7 @@ pub enum Uid {
     Known,
     /// No cookie, as before a request is accepted.
     None,
-    /// The cookie of a destroyed id, by its index modulo their count.
+    /// The cookie of a destroyed id, by its index modulo the number of destroyed ids.
     Stale(usize),
 }
 
@@ -64,9 +64,9 @@ struct State {
     anomaly: Anomaly,
     /// The number of commands so far in the step.
     count: u8,
-    /// The number of the last created object.
+    /// The handle of the last created object.
     last: u32,
-    /// The numbers and cookies of ids and memberships.
+    /// The handles and cookies of ids and memberships.
     known: Vec<(u32, u64)>,
     events: Vec<RdmaUcmEventResp>,
     given: Vec<u32>,
@@ -82,7 +82,7 @@ impl Hostile {
     /// If descriptors have run out.
     pub fn new(guid: Guid, gid: Gid) -> Self {
         let (file, _) = UnixStream::pair().expect("descriptors");
-        // All kernels share one table of numbers.
+        // All kernels share one counter of handles.
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let last = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x1_0000);
         let state = State { guid, gid, last, ..State::default() };
@@ -109,7 +109,7 @@ impl Hostile {
     }
 
     /// Queues an event for one of the program's ids and memberships, selected by index modulo their
-    /// count, or for no object if there are none. A request carries a new id.
+    /// number, or for no object if there are none. A request carries a new id.
     pub fn queue(&self, which: usize, event: u32, uid: Uid, status: i32) {
         let mut state = self.state();
         let (mut number, cookie) = match state.known.len() {
@@ -224,12 +224,12 @@ impl State {
         }
     }
 
-    /// Records the ids and cookies received or destroyed by the program.
+    /// Records the handles and cookies received or destroyed by the program.
     fn learn(&mut self, number: u32, body: &[u8], reply: &[u8]) {
         match number {
             RDMA_USER_CM_CMD_CREATE_ID | RDMA_USER_CM_CMD_JOIN_MCAST | RDMA_USER_CM_CMD_JOIN_IP_MCAST => {
                 let id = word(reply, 0);
-                // This number stands for no id.
+                // This handle stands for no id.
                 if id == u32::MAX {
                     return;
                 }
@@ -305,13 +305,13 @@ impl Channel for Hostile {
     }
 }
 
-/// The length of the cookie and the number at the start of an event, in bytes.
+/// The length of the cookie and the handle at the start of an event, in bytes.
 const NAMES: usize = 12;
 
 /// The offset of the id in the struct of `ACCEPT`.
 const ACCEPT_ID: usize = core::mem::offset_of!(uverbs_abi::rdma_user_cm::RdmaUcmAccept, id);
 
-/// Returns the number at an offset; 0 beyond the end.
+/// Returns the `u32` at an offset; 0 beyond the end.
 fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_ne_bytes)
 }

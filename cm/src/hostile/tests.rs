@@ -1,5 +1,5 @@
 //! The seeds of the fuzz target `ucma`: whole conversations with the kernel. These tests also run
-//! its whole corpus and random steps.
+//! the target's whole corpus and random steps.
 //!
 //! To rewrite the seeds after an intended change: `RDMA_CM_WRITE_SEEDS=1 cargo test -p rdma-cm
 //! --lib hostile`.
@@ -193,7 +193,7 @@ fn random_steps_leave_nothing() {
         let mut bytes = vec![0; Step::LEN * 40];
         rng.fill(&mut bytes);
         for chunk in bytes.chunks_exact_mut(Step::LEN) {
-            // Few ids, known events, few commands, usually no anomaly.
+            // Use few ids, known events, few commands and usually no anomaly.
             (chunk[1], chunk[3], chunk[4]) = (chunk[1] % 3, chunk[3] % 22, chunk[4] % 4);
             if chunk[7] & 3 != 0 {
                 chunk[7] = 0;

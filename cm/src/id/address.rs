@@ -1,4 +1,4 @@
-//! Binding, resolving, listening, and queries of the results.
+//! Binding, resolving, listening; queries of addresses and paths.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ impl CmId {
     /// Connecting does not require binding first.
     ///
     /// The unspecified address (`0.0.0.0`, `::`) stands for all addresses. A listener bound to it
-    /// accepts connections on all devices, including those that appear later. It has no device;
-    /// only its requests have one.
+    /// accepts connections on all devices, including those that appear later. Such a listener has
+    /// no device; only its requests have one.
     ///
     /// # Errors
     /// - `EADDRINUSE` for a port used by another id.
@@ -39,9 +39,9 @@ impl CmId {
     /// [`AddrError`](crate::EventKind::AddrError), with `EAFNOSUPPORT` for a listener whose devices
     /// have addresses of another family.
     ///
-    /// `source` binds the id, unless it is already bound; without it, the routing table chooses.
-    /// The time-out is rounded up to milliseconds. If a listener in another process has to be
-    /// queried for its soft devices, the limit is at least 2 s while that listener exists.
+    /// The id is bound to `source` unless it is already bound; without a source, the routing table
+    /// chooses. The time-out is rounded up to milliseconds. If a listener in another process has to
+    /// be queried for its soft devices, the limit is at least 2 s while that listener exists.
     ///
     /// # Errors
     /// - `EINVAL` for an id that is already resolved or connected, or bound to an address of
@@ -118,7 +118,7 @@ impl CmId {
         self.inner.explained(self.inner.backend.services())
     }
 
-    /// Listens for connection requests, with room for `backlog` pending ones. 0 stands for the
+    /// Listens for connection requests, at most `backlog` of which may be pending. 0 stands for the
     /// kernel's maximum (`net.rdma_ucm.max_backlog`). The kernel drops requests beyond this number,
     /// or rejects them for datagrams. Their peers repeat dropped requests every few seconds, 15
     /// times by default.

@@ -1,4 +1,4 @@
-//! Connecting, accepting, rejecting, disconnecting.
+//! Connecting, accepting, rejecting and disconnecting.
 
 use verbs::state::Init;
 use verbs::{Cause, Ece, Errno, Error, Qp, Result};
@@ -153,7 +153,7 @@ impl CmId {
             return Err(self.inner.named(error.because(Cause::Other { reason: reason.into() })));
         }
         let told = self.inner.backend.accept(0, None, Ece::default());
-        // The kernel reports the verb of an accept.
+        // The kernel reports the error under the verb `accept`.
         self.inner.explained(told.map_err(|error| Error { verb: "establish", ..error }))
     }
 
@@ -189,7 +189,7 @@ impl CmId {
     ///
     /// The call does not touch the queue pair. If the program first moves it to the error state
     /// ([`to_error`](verbs::Qp::to_error)), the queue pair sends nothing more and posted requests
-    /// complete as flushed. C's call moves it itself.
+    /// complete as flushed. librdmacm's call does this itself.
     ///
     /// # Errors
     /// `EINVAL` for an id without a connection; any other errno the kernel returns.
@@ -225,7 +225,7 @@ impl Connection {
         Err(Error::new(verb, "", Errno::BUSY).because(Cause::InUse { by: "another queue pair of the id" }))
     }
 
-    /// Returns the parameters for a connection with this queue pair.
+    /// Returns the parameters for connecting with this queue pair.
     fn param_for<'a>(&self, qp: &Qp<Init>, param: &ConnParam<'a>) -> ConnParam<'a> {
         let qp_num = qp.qp_num();
         let srq = match self.made {
@@ -253,7 +253,7 @@ impl IdInner {
     }
 
     fn accept(&self, connection: &Connection, param: &ConnParam<'_>) -> Result<()> {
-        // Names the peer's vendor, so that the peer can attribute the options.
+        // The reply names the peer's vendor, so that the peer can interpret the options.
         let ece = Ece { vendor_id: connection.remote_ece.vendor_id, options: connection.local_ece.options };
         check_qp_num("accept", param)?;
         let length = param.private_data.len();
@@ -269,8 +269,8 @@ impl IdInner {
         self.explained(sent.map_err(|error| explain::private_data(error, private_data.len(), max)))
     }
 
-    /// Replaces depths that stand for the maximum with the device's limits. For an accept, the
-    /// peer's request also bounds them.
+    /// Replaces depths that stand for the maximum with the device's limits. An accept is also
+    /// limited by the peer's request.
     fn depths<'a>(
         &self,
         verb: &'static str,
@@ -279,7 +279,7 @@ impl IdInner {
     ) -> Result<ConnParam<'a>> {
         let mut param = *param;
         let most = ConnParam::MAX_DEPTH;
-        // Datagrams have no depths; explicit depths need no device.
+        // Datagrams have no depths. Explicit depths need no device.
         if self.is_ud() || (param.responder_resources != most && param.initiator_depth != most) {
             return Ok(param);
         }

@@ -1,4 +1,4 @@
-//! [`Connection`]: the part of an id that calls and events change.
+//! [`Connection`]: the part of an id changed by calls and events.
 
 use verbs::state::{Errored, Init, Rts};
 use verbs::{Ece, HandleError, Qp, Result};
@@ -7,32 +7,35 @@ use super::key::GroupKey;
 use crate::device::Limits;
 use crate::types::ConnParam;
 
-/// The part of an id that calls and events change.
+/// The part of an id changed by calls and events.
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
     pub(super) qp: HeldQp,
-    /// The last queue pair made by the id: its number, and whether it uses a shared receive queue.
+    /// The number of the last queue pair created for the id; whether it uses a shared receive
+    /// queue.
     pub(super) made: Option<(u32, bool)>,
     /// The options offered by this side.
     pub(super) local_ece: Ece,
     /// The peer's options.
     pub(super) remote_ece: Ece,
-    /// The timer set by the program for queue pairs of the id.
+    /// The RNR timer set by the program for queue pairs of the id.
     pub(super) min_rnr_timer: Option<u8>,
-    /// The timer of the id's queue pair, if the call set one.
+    /// The RNR timer passed with the id's queue pair, if any.
     pub(super) its_rnr_timer: Option<u8>,
     /// The depths requested by the peer.
     pub(super) asked: Option<Limits>,
-    /// Whether the connection failed after the peer's reply, as already reported to the program.
+    /// Whether the connection failed after the peer's reply. The failure was already reported to
+    /// the program.
     pub(super) failed: bool,
     pub(super) groups: Vec<Member>,
 }
 
 impl Connection {
-    /// Returns the timer for a queue pair moved by the id.
+    /// Returns the RNR timer for a queue pair moved by the id.
     ///
-    /// The kernel's attributes have 0, the longest time, which delays a message without a receive
-    /// by 655 ms. Programs may override this default. The peer sees the time only in the RNR NAK.
+    /// The kernel's attributes have code 0, the longest time, which delays a message without a
+    /// receive by 655 ms. Programs may override this default. The peer sees the time only in the
+    /// RNR NAK.
     pub(super) fn rnr_timer(&self) -> u8 {
         self.its_rnr_timer.or(self.min_rnr_timer).unwrap_or(ConnParam::MIN_RNR_TIMER)
     }
@@ -41,7 +44,7 @@ impl Connection {
 /// The queue pair that an id holds.
 #[derive(Debug, Default)]
 pub(super) enum HeldQp {
-    /// None: the program has it, or moves the queue pair itself.
+    /// No queue pair: the program has it, or moves the queue pair itself.
     #[default]
     None,
     /// The queue pair waits for the peer.
@@ -53,7 +56,7 @@ pub(super) enum HeldQp {
 }
 
 impl HeldQp {
-    /// Moves the queue pair to the error state. If that fails, it stays as it is.
+    /// Moves the queue pair to the error state. If that fails, its state is unchanged.
     pub(super) fn fail(self) -> (Self, Result<()>) {
         match self {
             Self::Init(qp) => qp.to_error().map_or_else(
@@ -68,16 +71,16 @@ impl HeldQp {
         }
     }
 
-    /// Returns the queue pair in the error state, or unchanged if it cannot be moved.
+    /// Returns the queue pair in the error state, or unchanged if the move fails.
     pub(super) fn failed(self) -> Self {
         self.fail().0
     }
 }
 
-/// A membership of an id.
+/// A group membership of an id.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) key: GroupKey,
-    /// The kernel's number for the membership.
+    /// The kernel's handle of the membership.
     pub(super) number: u32,
 }

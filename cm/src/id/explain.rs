@@ -47,7 +47,7 @@ pub(super) fn explain(error: Error) -> Error {
             "this kernel does not have the call"
         }
         ("listen", Errno::ADDRINUSE) => "another id has the port: choose another, or 0 for any",
-        // Newer kernels return the first, older ones the second.
+        // Newer kernels return ENXIO, older kernels EIO.
         (_, Errno::NXIO | Errno::IO) => "the device of the id is gone",
         _ => return error,
     };
@@ -68,8 +68,8 @@ pub(super) fn bind(error: Error, address: &Address) -> Error {
         Errno::NODEV => format!(
             "no interface with an RDMA device has {address}: `rdma link` lists the kernel's, `ibv_devices` soft ones as well"
         ),
-        // The kernel also returns this if listeners on all addresses and on one address conflict
-        // over a port.
+        // The kernel also returns this errno if a listener on all addresses and a listener on one
+        // address use the same port.
         Errno::ADDRNOTAVAIL => match address.ip() {
             Some(local) if is_local(local) && local.port() == 0 => {
                 format!("no port is free for {address} (net.ipv4.ip_local_port_range)")
@@ -87,7 +87,7 @@ pub(super) fn bind(error: Error, address: &Address) -> Error {
     error.because(Cause::Other { reason: reason.into() })
 }
 
-/// Returns whether an address belongs to this machine or stands for all its addresses.
+/// Returns whether an address belongs to this machine or is unspecified.
 fn is_local(mut address: SocketAddr) -> bool {
     address.set_port(0);
     UdpSocket::bind(address).is_ok()

@@ -1,15 +1,14 @@
-//! [`IdKey`], [`GroupKey`]: the numbers of ids and memberships in events.
+//! [`IdKey`], [`GroupKey`]: the keys that name ids and memberships in events.
 
 use core::fmt;
 
 use verbs_core::slots::SlotId;
 
-/// The number that names an id in events. A number is reused only after 2³¹ other ids of the
-/// process.
+/// The key that names an id in events. A key is reused only after 2³¹ other ids of the process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdKey(pub(crate) SlotId);
 
-/// The number that names a group membership in events.
+/// The key that names a group membership in events.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupKey(pub(crate) SlotId);
 

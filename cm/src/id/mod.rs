@@ -5,11 +5,11 @@
 //! | [`address`] | binding, resolving, listening, queries |
 //! | [`connect`] | connecting, accepting, rejecting, disconnecting |
 //! | [`connection`] | the part of an id that changes: its queue pair, options and groups |
-//! | [`qp`] | the queue pair of an id, and its way to RTS |
+//! | [`qp`] | the queue pair of an id and its transitions to RTS |
 //! | [`option`] | options |
 //! | [`multicast`] | multicast groups |
 //! | [`explain`] | causes for the kernel's errnos |
-//! | [`key`] | the numbers of ids and memberships in events |
+//! | [`key`] | the keys that name ids and memberships in events |
 //! | [`table`] | the cookies that events carry; they become stale with their id |
 //!
 //! ```text
@@ -22,8 +22,8 @@
 //! # Why the state is not a type
 //! The kernel changes an id's state: when a peer disconnects, a device disappears or a route fails,
 //! the id has a new state before any event about it is read. A type for each state would be a
-//! guess. Each step would also become a call that consumes the id and returns another, across
-//! events that other threads read.
+//! guess. Each step would also become a call that consumes the id and returns another one, although
+//! other threads read the events in between.
 //!
 //! The state therefore stays in the kernel, which rejects calls in the wrong state with `EINVAL`;
 //! the errors here name the call that must come first. Objects that only the program changes do
@@ -62,7 +62,7 @@ pub use key::{GroupKey, IdKey};
 /// Calls return without waiting for a peer. Longer operations end in an [event](crate::Event) on
 /// the id's channel, which names the id by its [`key`](Self::key).
 ///
-/// Dropping an id ends its activity, in any state and without waiting: the kernel disconnects a
+/// Dropping an id ends its activity in any state, without waiting: the kernel disconnects a
 /// connection, rejects a pending request and discards unread events. An event that another thread
 /// has already read then refers to nothing. If another thread is handling an event of the id, the
 /// id ends when that is done.
@@ -74,7 +74,7 @@ pub struct CmId {
     inner: Arc<IdInner>,
 }
 
-/// The state shared by the handle, the table and a thread that handles an event.
+/// The state shared by the handle, the table and a thread that is handling an event.
 #[derive(Debug)]
 pub(crate) struct IdInner {
     cookie: SlotId,
@@ -121,12 +121,13 @@ impl CmId {
         self.inner.backend.gids().map_or([0; 16], |gids| gids.peer.0)
     }
 
-    /// Ends a request without a reply, if the backend can; its peer sends it again.
+    /// Drops a request without a reply, if the backend can do this; the peer sends the request
+    /// again.
     pub(crate) fn forget(&self) {
         self.inner.backend.forget();
     }
 
-    /// Returns the number that names this id in events.
+    /// Returns the key that names this id in events.
     pub fn key(&self) -> IdKey {
         IdKey(self.inner.cookie)
     }
@@ -141,12 +142,13 @@ impl CmId {
         self.inner.qp_type
     }
 
-    /// Returns the device of the id, which is known once its address is resolved or it is bound to
-    /// the address of one device. All ids of the process share one context for each device.
+    /// Returns the device of the id. The device is known once the id's address is resolved or bound
+    /// to one device. All ids of the process share one context per device.
     ///
     /// # Errors
     /// - `EINVAL` if the id has no device yet.
-    /// - `ENODEV` with [`Cause::NoDevice`](verbs::Cause::NoDevice) if no provider supports it.
+    /// - `ENODEV` with [`Cause::NoDevice`](verbs::Cause::NoDevice) if no provider supports the
+    ///   device.
     /// - The errors of [`Device::open`] and [`Context::query_device`].
     ///
     /// # References
@@ -189,7 +191,7 @@ impl CmId {
             return Err(last);
         }
         let contexts = opened.iter().map(|device| device.context.clone()).collect();
-        // Connections share them while this id exists.
+        // Connections share the devices while this id exists.
         *inner.all.lock().unwrap_or_else(PoisonError::into_inner) = opened;
         Ok(contexts)
     }
@@ -203,8 +205,8 @@ impl CmId {
     }
 
     /// Passes an event of the queue pair to the connection manager.
-    /// [`COMM_EST`](AsyncEventType::COMM_EST) establishes a connection whose final message was
-    /// lost, once another message arrives.
+    /// [`COMM_EST`](AsyncEventType::COMM_EST) establishes a connection whose final handshake
+    /// message was lost, once another message arrives.
     ///
     /// # Errors
     /// `EINVAL` for an id without a device or another kind of event.
@@ -260,7 +262,7 @@ impl IdInner {
         self.explained(self.backend.migrate(to))
     }
 
-    /// Gives the backend the cookie of a connection request's id.
+    /// Assigns the cookie of a connection request's id in the backend.
     pub(crate) fn give_cookie(&self) {
         self.backend.set_cookie(self.cookie.0);
     }
@@ -282,7 +284,7 @@ impl IdInner {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds the device and keeps it.
+    /// Finds the device and stores it.
     fn device(&self, verb: &'static str) -> Result<&(DeviceKey, Device)> {
         if let Some(found) = self.device.get() {
             return Ok(found);
@@ -310,7 +312,7 @@ impl IdInner {
         }
     }
 
-    /// Adds the device's name to the result's error, with a cause if it had none.
+    /// Adds the device's name to the error in a result. Also adds a cause if it has none.
     fn explained<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| self.named(explain::explain(error)))
     }

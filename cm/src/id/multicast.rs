@@ -17,8 +17,8 @@ impl CmId {
     ///
     /// The id must be bound to a device. On RoCE the kernel joins by IGMP, so that switches forward
     /// the group's packets. A queue pair receives them once it is
-    /// [attached](verbs::Qp::attach_mcast) to the GID in the event. It sends to the path in the
-    /// event.
+    /// [attached](verbs::Qp::attach_mcast) to the GID in the event. To send, it uses the path in
+    /// the event.
     ///
     /// # Errors
     /// `EINVAL` for an id without a device or a unicast address; `EOPNOTSUPP` with `send_only` if
@@ -33,7 +33,7 @@ impl CmId {
     pub fn join_multicast(&self, group: impl Into<Address>, send_only: bool) -> Result<GroupKey> {
         let cookie = table::reserve().map_err(|errno| Error::new("join_multicast", "", errno))?;
         table::enter(cookie, Entry { id: Arc::downgrade(&self.inner), is_group: true });
-        // Locked, so that a thread that reads the event finds the membership.
+        // The lock is held so that a thread reading the event finds the membership.
         let mut connection = self.inner.connection();
         match self.inner.explained(self.inner.backend.join(cookie.0, &group.into(), send_only)) {
             Ok(number) => {
@@ -52,8 +52,8 @@ impl CmId {
     /// discarded.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL` for a membership that the id does not have; any other errno the kernel
-    /// returns, after which the membership is gone as well.
+    /// `EADDRNOTAVAIL` if the id does not have this membership; any other errno the kernel returns,
+    /// after which the membership is gone as well.
     ///
     /// # References
     /// `rdma_leave_multicast(3)`

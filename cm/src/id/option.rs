@@ -23,7 +23,7 @@ impl CmId {
         self.set_option(IdOption::Tos(tos))
     }
 
-    /// Sets whether the id may bind to another id's port. Both ids must permit it.
+    /// Sets whether the id may share a port with another id. Both ids must permit it.
     ///
     /// # Errors
     /// `EINVAL` for a bound id; any other errno the kernel returns.
@@ -68,7 +68,7 @@ impl CmId {
     /// code ([`ConnParam::MIN_RNR_TIMER`], the default). On a listener, it applies to its
     /// connections. [`ConnParam::min_rnr_timer`] takes precedence.
     ///
-    /// It applies to the id's queue pair on its way to RTS and to the attributes from
+    /// The value applies to the id's queue pair when it moves to RTR and to the attributes from
     /// [`init_qp_attr`](Self::init_qp_attr). No connection message carries it.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl CmId {
         Ok(())
     }
 
-    /// Sets the path of the connection, instead of [`resolve_route`](Self::resolve_route). The
+    /// Sets the path of the connection, which replaces [`resolve_route`](Self::resolve_route). The
     /// outcome is [`RouteResolved`](crate::EventKind::RouteResolved).
     ///
     /// # Errors

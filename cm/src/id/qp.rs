@@ -1,4 +1,4 @@
-//! The queue pair of an id on its way to RTS.
+//! The queue pair of an id and its transitions to RTS.
 //!
 //! ```text
 //!   create_qp ─► Qp<Init> ─► the program posts receives
@@ -33,8 +33,8 @@ use crate::types::PortSpace;
 
 impl CmId {
     /// Creates a queue pair for the connection and moves it to INIT. From then on the program may
-    /// post receives. [`connect`](Self::connect) or [`accept`](Self::accept) takes it;
-    /// [`take_qp`](Self::take_qp) returns it connected.
+    /// post receives. [`connect`](Self::connect) or [`accept`](Self::accept) takes the queue pair;
+    /// [`take_qp`](Self::take_qp) returns it when connected.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -79,14 +79,14 @@ impl CmId {
     }
 
     /// Creates the XRC target of a connection and moves it to INIT. [`accept`](Self::accept) takes
-    /// it, like a queue pair made by [`create_qp`](Self::create_qp); [`take_qp`](Self::take_qp)
-    /// returns it connected.
+    /// the target, like a queue pair made by [`create_qp`](Self::create_qp);
+    /// [`take_qp`](Self::take_qp) returns it when connected.
     ///
     /// The id must be of the type [`XRC_RECV`](verbs::QpType::XRC_RECV), as a listener or a
     /// listener's request ([`create_id_of`](crate::EventChannel::create_id_of), in the space
     /// [`IB`](crate::PortSpace::IB)). The peer's id has the type
-    /// [`XRC_SEND`](verbs::QpType::XRC_SEND). Private data gives the peer the number of a shared
-    /// receive queue of the domain.
+    /// [`XRC_SEND`](verbs::QpType::XRC_SEND). The accepting program can send the number of a shared
+    /// receive queue of the domain in its private data.
     ///
     /// # Errors
     /// - `EINVAL` for an id without a device or of another type.
@@ -109,7 +109,7 @@ impl CmId {
     }
 
     /// Creates a datagram queue pair and moves it to RTS: it can send to any peer without a
-    /// connection. A listening id passes its number to [`accept_with`](Self::accept_with).
+    /// connection. A listening program passes its number to [`accept_with`](Self::accept_with).
     ///
     /// # Errors
     /// The errors of [`create_qp`](Self::create_qp); `EINVAL` with [`Cause::QpType`] for another
@@ -131,12 +131,12 @@ impl CmId {
         Ok(qp.modify_to(&QpAttr { sq_psn, ..QpAttr::default() }, QpAttrMask::SQ_PSN)?)
     }
 
-    /// Returns the connected queue pair; `None` if the id holds none in RTS.
+    /// Returns the connected queue pair; `None` if the id holds no queue pair in RTS.
     ///
-    /// The connecting side has it from [`Established`](crate::EventKind::Established) on, the
-    /// accepting side from [`accept`](Self::accept) on. Messages sent before
-    /// [`Established`](crate::EventKind::Established) may reach a peer before it is ready; they are
-    /// retried.
+    /// The queue pair is available from [`Established`](crate::EventKind::Established) on at the
+    /// connecting side, from [`accept`](Self::accept) on at the accepting side. Messages sent
+    /// before [`Established`](crate::EventKind::Established) may reach a peer before it is ready;
+    /// they are retried.
     pub fn take_qp(&self) -> Option<Qp<Rts>> {
         let mut connection = self.inner.connection();
         match core::mem::take(&mut connection.qp) {
@@ -170,8 +170,8 @@ impl CmId {
     /// Returns the attributes for moving a program's queue pair to a state. Their mask lacks the
     /// kernel-only bits.
     ///
-    /// They are for queue pairs not made by the id: INIT once the id has a device, RTR and RTS
-    /// after [`ConnectResponse`](crate::EventKind::ConnectResponse) or before
+    /// The attributes are for queue pairs not created by the id: INIT once the id has a device, RTR
+    /// and RTS after [`ConnectResponse`](crate::EventKind::ConnectResponse) or before
     /// [`accept_with`](Self::accept_with). Set INIT again before RTR.
     ///
     /// `min_rnr_timer` has the value set by [`set_min_rnr_timer`](Self::set_min_rnr_timer). Its
@@ -216,13 +216,14 @@ impl CmId {
 }
 
 impl IdInner {
-    /// Moves a new queue pair to INIT. On a request, also negotiates the options with the peer.
+    /// Moves a new queue pair to INIT. For a request, also negotiates the options with the peer.
     fn begin(&self, mut qp: Qp<Reset>, context: &Context, has_srq: bool) -> Result<Qp<Init>> {
         let offered = ece_of(qp.query_ece())?;
         let mut connection = self.connection();
         let remote = connection.remote_ece;
         if remote.vendor_id != 0 {
-            // On a request, the provider gets the peer's options, or none from another vendor.
+            // For a request, the provider gets the peer's options if they are from the same vendor,
+            // otherwise none.
             let options = if remote.vendor_id == offered.vendor_id { remote.options } else { 0 };
             supported(qp.set_ece(&Ece { options, ..offered }))?;
         }
@@ -232,9 +233,10 @@ impl IdInner {
         Ok(qp)
     }
 
-    /// After the peer's reply, moves the id's queue pair to RTS and confirms to the peer. Returns
-    /// `None` if the id holds none because the program moves it.
-    // Not inlined, because it needs 6 KiB of the stack, which most callers do not have to reserve.
+    /// After the peer's reply, moves the id's queue pair to RTS and sends the final message to the
+    /// peer. Returns `None` if the id holds no queue pair because the program moves it.
+    // Not inlined, because the function needs 6 KiB of stack, which most callers then need not
+    // reserve.
     #[inline(never)]
     pub(crate) fn respond(&self, remote: Ece) -> Option<Result<()>> {
         let mut connection = self.connection();
@@ -336,8 +338,8 @@ impl IdInner {
     }
 
     /// Moves a queue pair from INIT to RTS with the connection's attributes. `depths` replaces the
-    /// numbers of outstanding reads and atomics. `rnr_timer` replaces the time that a peer waits
-    /// when its message finds no receive.
+    /// limits on outstanding reads and atomics. `rnr_timer` replaces the delay before a peer
+    /// repeats a message that found no receive.
     fn to_rts(
         &self,
         mut qp: Qp<Init>,
@@ -372,14 +374,14 @@ impl IdInner {
         qp.modify_to::<Rts>(&rts, rts_mask).map_err(|HandleError { handle, error }| {
             let held = match handle.to_error() {
                 Ok(qp) => HeldQp::Errored(qp),
-                // The id cannot hold either state, so the queue pair ends here.
+                // The id can hold a queue pair in neither state, so the queue pair ends here.
                 Err(_) => HeldQp::None,
             };
             (held, error)
         })
     }
 
-    /// Checks that a parent belongs to the id's device. Records the device's limits.
+    /// Checks that a parent object belongs to the id's device. Records the device's limits.
     fn on_device(&self, verb: &'static str, context: &Context, what: &'static str) -> Result<()> {
         let (_, device) = self.device(verb)?;
         if context.device_name() != device.name() {
@@ -424,7 +426,7 @@ fn ece_of(queried: Result<Ece>) -> Result<Ece> {
     }
 }
 
-/// Returns the result of setting options; ignores the lack of support in the provider.
+/// Returns the result of setting options, but ignores missing support in the provider.
 fn supported(set: Result<()>) -> Result<()> {
     match set {
         Err(error) if error.errno == Errno::OPNOTSUPP => Ok(()),

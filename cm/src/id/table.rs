@@ -1,14 +1,14 @@
-//! The cookies of ids and of memberships in groups, which events carry.
+//! The cookies of ids and of group memberships, which events carry.
 //!
 //! ```text
 //!   cookie ─► id             CREATE_ID, ACCEPT
 //!          ─► id, membership JOIN_MCAST
-//!   kernel's number ─► cookie, for events of a request that was not accepted yet
+//!   kernel's handle ─► cookie, for events of a request that was not accepted yet
 //! ```
 //!
-//! One table serves the process, because ids move between channels and take their events along. A
-//! cookie becomes stale with its id: events already read, or being read by another thread, then
-//! refer to nothing. Unlike in C, nothing waits for events to be acknowledged.
+//! The process has one table, because ids move between channels along with their events. A cookie
+//! becomes stale with its id: events already read, or being read by another thread, then refer to
+//! nothing. Unlike in C, nothing waits for events to be acknowledged.
 //!
 //! Invariant: no id is dropped under the lock, because its destruction takes the lock.
 
@@ -37,7 +37,7 @@ pub(crate) struct Entry {
     pub(crate) is_group: bool,
 }
 
-/// Reserves a cookie. Its events are skipped until it is [entered](enter).
+/// Reserves a cookie. Events with it are skipped until the cookie is [entered](enter).
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -52,7 +52,7 @@ pub(crate) fn enter(cookie: SlotId, entry: Entry) {
     }
 }
 
-/// Associates the kernel's number of an id with the id's cookie.
+/// Associates the kernel's handle of an id with the id's cookie.
 pub(crate) fn enter_number(number: u32, cookie: SlotId) {
     table().by_number.insert(number, cookie);
 }
@@ -62,7 +62,7 @@ pub(crate) fn remove(cookie: SlotId) {
     table().cookies.remove(cookie);
 }
 
-/// Removes the kernel's number of an id, before the kernel reuses it.
+/// Removes the kernel's handle of an id, before the kernel reuses it.
 pub(crate) fn remove_number(number: u32, cookie: SlotId) {
     let mut table = table();
     if table.by_number.get(&number) == Some(&cookie) {
@@ -70,7 +70,7 @@ pub(crate) fn remove_number(number: u32, cookie: SlotId) {
     }
 }
 
-/// Returns the owner of an event, by its cookie or, without one, by the kernel's number.
+/// Returns the owner of an event, found by its cookie or, without a cookie, by the kernel's handle.
 pub(crate) fn find(uid: u64, number: Option<u32>) -> Option<(SlotId, Entry)> {
     let table = table();
     let cookie = match number {
@@ -100,7 +100,7 @@ mod tests {
         assert!(find(cookie.0, Some(5)).is_some(), "a cookie comes before the number");
         remove(cookie);
         assert!(find(cookie.0, None).is_none() && find(0, Some(0xffff_0001)).is_none());
-        // The number already belongs to another id; the first id's end must not remove it.
+        // The handle already belongs to another id, so the end of the first id must not remove it.
         let next = reserve().unwrap();
         enter_number(0xffff_0001, next);
         remove_number(0xffff_0001, cookie);

@@ -19,7 +19,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::PortSpace;
 
-/// An address that an id binds or connects to.
+/// An address to bind an id to or to connect to.
 ///
 /// An IP address is a [`SocketAddr`]; its scope id names the interface of a link-local IPv6
 /// address. Any type that converts into an [`Address`] is accepted:
@@ -38,11 +38,11 @@ use super::PortSpace;
 pub enum Address {
     /// An IP address and a port.
     Ip(SocketAddr),
-    /// A GID and a service of InfiniBand.
+    /// A GID and a service on an InfiniBand fabric.
     Ib(IbAddress),
-    /// An address of an unknown family. It is only read, never sent.
+    /// An address of an unknown family. It is only received, never sent.
     Other {
-        /// The number of the family.
+        /// The family's number, `AF_*`.
         family: u16,
     },
 }
@@ -62,14 +62,15 @@ pub struct IbAddress {
     pub gid: Gid,
     /// The service id.
     pub service_id: u64,
-    /// The significant bits of the service id. The bits of the port are 0 if the kernel chooses it.
+    /// The significant bits of the service id. The port bits are 0 if the kernel chooses the port.
     pub service_mask: u64,
     /// The scope of a link-local GID.
     pub scope_id: u64,
 }
 
 impl IbAddress {
-    /// Returns the address of a port in a port space, at a GID. Port 0 lets the kernel choose.
+    /// Returns the address of a port in a port space, at a GID. For port 0, the kernel chooses a
+    /// port.
     pub fn new(gid: Gid, space: PortSpace, port: u16) -> Self {
         Self {
             pkey: 0xffff,
@@ -81,17 +82,17 @@ impl IbAddress {
         }
     }
 
-    /// The bits of a service id that name the port space.
+    /// The service id bits that name the port space.
     #[doc(alias = "RDMA_IB_IP_PS_MASK")]
     const SPACE_MASK: u64 = !0xffff;
 }
 
 impl Address {
-    /// The family's number in IPv4 addresses.
+    /// The address family number of IPv4.
     const INET: u16 = libc::AF_INET as u16;
-    /// The family's number in IPv6 addresses.
+    /// The address family number of IPv6.
     const INET6: u16 = libc::AF_INET6 as u16;
-    /// The family's number in InfiniBand addresses.
+    /// The address family number of InfiniBand.
     const IB: u16 = libc::AF_IB as u16;
     const INET_LEN: usize = 16;
     const INET6_LEN: usize = 28;
@@ -164,8 +165,7 @@ impl Address {
         Some((bytes, len))
     }
 
-    /// Parses a `sockaddr`. Returns `None` without an address (family 0), or if the bytes end
-    /// early.
+    /// Parses a `sockaddr`. Returns `None` if it holds no address (family 0) or is truncated.
     #[doc(alias = "sockaddr")]
     pub fn from_sockaddr(bytes: &[u8]) -> Option<Self> {
         let family = u16::from_ne_bytes(field(bytes, 0)?);
@@ -194,8 +194,8 @@ impl Address {
         })
     }
 
-    /// Returns the encoding for commands that accept any family, and its length; `None` for an
-    /// unknown family.
+    /// Returns the encoding for commands that accept any family; also its length in bytes. `None`
+    /// for an unknown family.
     pub(crate) fn to_storage(self) -> Option<(KernelSockaddrStorage, u16)> {
         let (bytes, len) = self.to_sockaddr()?;
         let mut storage = KernelSockaddrStorage::default();
@@ -209,13 +209,13 @@ impl Address {
         SockaddrIn6::read_from_prefix(&bytes).ok().map(|(address, _)| address)
     }
 
-    /// Parses an address whose length, according to the kernel, is `len` bytes.
+    /// Parses an address of `len` bytes, the length reported by the kernel.
     pub(crate) fn from_storage(storage: &KernelSockaddrStorage, len: u16) -> Option<Self> {
         let bytes = storage.as_bytes();
         Self::from_sockaddr(&bytes[..bytes.len().min(len.into())])
     }
 
-    /// Parses an address from the field for an IP address.
+    /// Parses an address from a field for IP addresses.
     pub(crate) fn from_in6(address: &SockaddrIn6) -> Option<Self> {
         Self::from_sockaddr(address.as_bytes())
     }
@@ -230,7 +230,7 @@ impl Address {
     }
 }
 
-/// Returns the bytes of a field, or `None` if they end early.
+/// Returns the bytes of a field, or `None` if the address is too short.
 fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at + N)?.try_into().ok()
 }

@@ -7,7 +7,7 @@ use verbs::{AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, QpAttr, QpAttr
 /// kernels report them, but none accepts them.
 const KERNEL_ONLY: u32 = 0xf << 21;
 
-/// Returns the address of a destination.
+/// Returns the destination address as address handle attributes.
 pub(crate) fn ah_attr(attr: &IbUverbsAhAttr) -> AhAttr {
     AhAttr {
         grh: (attr.is_global != 0).then_some(GlobalRoute {
@@ -27,7 +27,7 @@ pub(crate) fn ah_attr(attr: &IbUverbsAhAttr) -> AhAttr {
 
 /// Returns the attributes of a queue pair. Their mask lacks the kernel-only bits.
 pub(crate) fn qp_attr(attr: &IbUverbsQpAttr) -> (QpAttr, QpAttrMask) {
-    // A number beyond one byte names no state or code either.
+    // A value beyond one byte is no known state or code either.
     let byte = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
     let value = QpAttr {
         qp_state: QpState(byte(attr.qp_state)),

@@ -1,9 +1,9 @@
-//! [`EventType`]: the number of an event.
+//! [`EventType`]: the type of an event.
 
 use verbs_core::open_enum;
 
 open_enum! {
-    /// The number of an event, as in `rdma_cm_event_type`. [`EventKind`](crate::EventKind) also
+    /// The type of an event, a value of `rdma_cm_event_type`. [`EventKind`](crate::EventKind) also
     /// holds the event's data.
     ///
     /// # References
@@ -56,7 +56,7 @@ open_enum! {
         /// The hardware address of the id's network interface has changed.
         #[doc(alias = "RDMA_CM_EVENT_ADDR_CHANGE")]
         ADDR_CHANGE = 14, "RDMA_CM_EVENT_ADDR_CHANGE";
-        /// The wait for late packets of an ended connection is over.
+        /// The timewait of an ended connection is over.
         #[doc(alias = "RDMA_CM_EVENT_TIMEWAIT_EXIT")]
         TIMEWAIT_EXIT = 15, "RDMA_CM_EVENT_TIMEWAIT_EXIT";
         /// A service was resolved.

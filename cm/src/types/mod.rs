@@ -1,18 +1,18 @@
-//! The values that calls take and events carry.
+//! The values that calls accept and events carry.
 //!
 //! | file | content |
 //! |---|---|
 //! | [`address`] | [`Address`]: an IP address with its port, or an InfiniBand service |
 //! | [`convert`] | conversions from the kernel's verbs structs |
-//! | [`event_type`] | [`EventType`]: the number of an event |
+//! | [`event_type`] | [`EventType`]: the type of an event |
 //! | [`param`] | the parameters of a connection, as sent and as received |
 //! | [`path`] | [`PathRecord`]: a path through an InfiniBand fabric |
 //! | [`port_space`] | [`PortSpace`]: the meaning of a port number |
 //! | [`reject`] | [`RejectReason`]: the reason why a peer did not accept |
 //! | [`service`] | [`Service`], [`ServiceRecord`]: services of a subnet administrator |
 //!
-//! Invariant: numbers from the kernel and from peers are kept as received. A number without a name
-//! is data, not an error ([`verbs_core::open_enum`]).
+//! Invariant: values from the kernel and from peers are kept as received. A value without a name is
+//! data, not an error ([`verbs_core::open_enum`]).
 
 pub(crate) mod address;
 pub(crate) mod convert;

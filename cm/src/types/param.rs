@@ -14,18 +14,18 @@ use super::convert;
 #[doc(alias = "rdma_conn_param")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnParam<'a> {
-    /// Bytes for the peer's program. The protocol limits their length ([`max_private_data`]).
+    /// Data for the peer's program. The protocol limits its length ([`max_private_data`]).
     ///
     /// [`max_private_data`]: crate::CmId::max_private_data
     pub private_data: &'a [u8],
     /// The number of the peer's RDMA reads and atomics that this side executes at a time.
-    /// [`MAX_DEPTH`](Self::MAX_DEPTH) stands for the device's limit; in an accept, the peer's
-    /// request also bounds it.
+    /// [`MAX_DEPTH`](Self::MAX_DEPTH) stands for the device's limit; an accept is also limited by
+    /// the peer's request.
     pub responder_resources: u8,
     /// The number of RDMA reads and atomics that this side may have outstanding.
     /// [`MAX_DEPTH`](Self::MAX_DEPTH) has the same meaning.
     pub initiator_depth: u8,
-    /// Whether the device controls the flow of messages by end-to-end credits.
+    /// Whether the device uses end-to-end flow control (credits).
     pub flow_control: bool,
     /// The number of retries after a time-out, 0 to 7. An accept ignores it.
     pub retry_count: u8,
@@ -34,9 +34,9 @@ pub struct ConnParam<'a> {
     /// [`min_rnr_timer`](Self::min_rnr_timer).
     pub rnr_retry_count: u8,
     /// The time after which the peer repeats a message that found no receive here, a [5-bit
-    /// code](Self::MIN_RNR_TIMER). `None` uses the id's value ([`CmId::set_min_rnr_timer`]). It
-    /// applies to a queue pair passed to the call; a program that moves its queue pair sets the
-    /// timer with the RTR attributes.
+    /// code](Self::MIN_RNR_TIMER). `None` uses the id's value ([`CmId::set_min_rnr_timer`]). The
+    /// timer applies to a queue pair passed to the call; a program that moves its queue pair itself
+    /// must set the timer with the RTR attributes.
     ///
     /// [`CmId::set_min_rnr_timer`]: crate::CmId::set_min_rnr_timer
     pub min_rnr_timer: Option<u8>,
@@ -54,7 +54,7 @@ impl ConnParam<'_> {
     #[doc(alias = "RDMA_MAX_INIT_DEPTH")]
     pub const MAX_DEPTH: u8 = u8::MAX;
 
-    /// The default timer of a queue pair: 12, which stands for 0.64 ms.
+    /// The default RNR timer of a queue pair: code 12, which means 0.64 ms.
     ///
     /// IBTA defines the codes: 1 is 0.01 ms, 6 is 0.08 ms, 12 is 0.64 ms, 18 is 5.12 ms, 24 is
     /// 40.96 ms, 31 is 491.52 ms. The longest is 0, 655.36 ms.
@@ -82,20 +82,20 @@ impl Default for ConnParam<'_> {
     }
 }
 
-/// The parameters received with a peer's message. The numbers are from this side's view:
+/// The parameters received with a peer's message. The limits are from this side's view:
 /// [`initiator_depth`](Self::initiator_depth) limits the requests that this side has outstanding.
 #[doc(alias = "rdma_conn_param")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerParam {
-    /// Bytes from the peer's program. InfiniBand and RoCE pad them with zeros to the fixed length
-    /// that the protocol has for the message.
+    /// Data from the peer's program. InfiniBand and RoCE pad it with zeros to a length fixed by the
+    /// kind of message.
     pub private_data: Vec<u8>,
     /// The number of the peer's RDMA reads and atomics that this side executes at a time.
     pub responder_resources: u8,
     /// The number of RDMA reads and atomics that this side may have outstanding.
     pub initiator_depth: u8,
-    /// Whether the peer controls the flow of messages by end-to-end credits.
+    /// Whether the peer uses end-to-end flow control (credits).
     pub flow_control: bool,
     /// The number of retries after a time-out.
     pub retry_count: u8,
@@ -112,13 +112,13 @@ pub struct PeerParam {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PeerUd {
-    /// Bytes from the peer's program; see [`PeerParam::private_data`].
+    /// Data from the peer's program; see [`PeerParam::private_data`].
     pub private_data: Vec<u8>,
     /// The path to the service or group, for an address handle.
     pub ah_attr: AhAttr,
     /// The number of the service's queue pair.
     pub qp_num: u32,
-    /// The Q_Key of that queue pair.
+    /// The Q_Key of the service's queue pair.
     pub qkey: u32,
 }
 
@@ -132,7 +132,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// Returns the bytes from the peer's program.
+    /// Returns the data from the peer's program.
     pub fn private_data(&self) -> &[u8] {
         match self {
             Self::Conn(param) => &param.private_data,

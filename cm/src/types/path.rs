@@ -16,17 +16,17 @@ use uverbs_abi::ib_user_sa::{
 use verbs::{Gid, Mtu, Rate};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A path through an InfiniBand fabric. A RoCE device has one as well. It uses the GIDs, the MTU,
-/// the rate, the traffic class, the hop limit and the flow label.
+/// A path through an InfiniBand fabric. A RoCE device has one as well, but uses only the GIDs, the
+/// MTU, the rate, the traffic class, the hop limit and the flow label.
 ///
 /// # References
 /// IBTA volume 1, section 15.2.5.16 (PathRecord)
 #[doc(alias = "ibv_sa_path_rec")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathRecord {
-    /// The destination.
+    /// The destination GID.
     pub dgid: Gid,
-    /// The source.
+    /// The source GID.
     pub sgid: Gid,
     /// The destination's local id.
     pub dlid: u16,
@@ -34,7 +34,7 @@ pub struct PathRecord {
     pub slid: u16,
     /// The flow label, 20 bits.
     pub flow_label: u32,
-    /// The number of routers that a packet may pass.
+    /// The maximum number of routers that a packet may pass.
     pub hop_limit: u8,
     /// The traffic class; on RoCE, the TOS/DSCP field of the IP header.
     pub traffic_class: u8,
@@ -54,14 +54,14 @@ pub struct PathRecord {
     pub preference: u8,
 }
 
-/// The selector for an exact value.
+/// The selector for an exact match.
 const EXACTLY: u8 = 2;
 
 impl PathRecord {
-    /// The uses of a path that the kernel accepts for a connection.
+    /// The path uses that the kernel accepts for a connection.
     pub(crate) const FLAGS: u32 = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
 
-    /// Parses the path of a command.
+    /// Parses the path in a command.
     pub(crate) fn from_wire(data: &IbPathRecData) -> Self {
         Self::from_bytes(&<[u8; 64]>::read_from_bytes(data.path_rec.as_bytes()).unwrap_or([0; 64]))
     }
@@ -93,7 +93,7 @@ impl PathRecord {
         }
     }
 
-    /// Returns the wire format with the uses that the kernel accepts.
+    /// Returns the wire format, with the uses accepted by the kernel.
     pub(crate) fn to_wire(self) -> IbPathRecData {
         let mut bytes = [0; 64];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -103,7 +103,7 @@ impl PathRecord {
         put(42, &self.slid.to_be_bytes());
         let flow = (self.flow_label & 0xf_ffff) << 8 | u32::from(self.hop_limit);
         put(44, &flow.to_be_bytes());
-        // The number of paths is one.
+        // The number of paths is 1.
         put(48, &[self.traffic_class, u8::from(self.reversible) << 7 | 1]);
         put(50, &self.pkey.to_be_bytes());
         let exactly = |value: u8| EXACTLY << 6 | value & 0x3f;
@@ -127,7 +127,7 @@ impl From<&IbUserPathRec> for PathRecord {
             reversible: record.reversible != 0,
             pkey: record.pkey.to_native(),
             sl: record.sl,
-            // A code beyond one byte names no MTU either.
+            // A value beyond one byte is no known MTU either.
             mtu: Mtu(u8::try_from(record.mtu).unwrap_or(u8::MAX)),
             rate: Rate(record.rate),
             packet_life_time: record.packet_life_time,

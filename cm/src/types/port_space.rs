@@ -4,10 +4,10 @@ use verbs::QpType;
 use verbs_core::open_enum;
 
 open_enum! {
-    /// The space of an id's port. It determines the transport service.
+    /// The space of an id's port, which determines the transport service.
     ///
-    /// Ports of different spaces are independent: a listener on port 7471 of [`TCP`](Self::TCP) and
-    /// one on port 7471 of [`UDP`](Self::UDP) do not collide. Neither collides with a socket.
+    /// Ports of different spaces are independent: listeners on port 7471 of [`TCP`](Self::TCP) and
+    /// on port 7471 of [`UDP`](Self::UDP) do not collide with each other or with a socket.
     ///
     /// # References
     /// `rdma_create_id(3)`; IBTA volume 1, annex A11

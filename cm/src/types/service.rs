@@ -9,7 +9,7 @@ use verbs::{Cause, Gid};
 
 use super::IbAddress;
 
-/// A service to look up, by number or by name.
+/// A service to look up, by id or by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Service<'a> {
@@ -27,9 +27,9 @@ pub enum Service<'a> {
 pub struct ServiceRecord {
     /// The service id.
     pub service_id: u64,
-    /// The port that offers the service.
+    /// The GID of the port that offers the service.
     pub gid: Gid,
-    /// The partition key for reaching it.
+    /// The partition key for reaching the service.
     pub pkey: u16,
     /// The validity of the record, in seconds.
     pub lease: u32,
@@ -43,7 +43,7 @@ impl Service<'_> {
     /// Returns the service as encoded in the command.
     ///
     /// # Errors
-    /// [`Cause::Limit`] for a name that is too long, [`Cause::Other`] for one with a NUL.
+    /// [`Cause::Limit`] for a name that is too long, [`Cause::Other`] for a name with a NUL.
     pub(crate) fn to_kernel(self) -> Result<RdmaUcmIbService, Cause> {
         let mut service = RdmaUcmIbService::default();
         match self {

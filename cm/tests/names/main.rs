@@ -89,7 +89,7 @@ fn a_row_links_an_item_that_a_search_for_the_name_finds() {
         if row.here.contains("dropping") || row.here.contains("not needed") {
             continue;
         }
-        // Items of `verbs` have only the aliases of libibverbs.
+        // Items of `verbs` have only the aliases for libibverbs.
         let found = match aliases.get(&row.name) {
             Some(items) => row.links().any(|link| items.contains(link)),
             None => row.here.split("[`").skip(1).all(|link| link.starts_with("verbs::")),

@@ -57,7 +57,7 @@ fn addresses_of_no_soft_device_are_refused() {
     assert_eq!(id.bind_addr(ib).unwrap_err().errno, Errno::AFNOSUPPORT);
     let link_local: Ipv6Addr = "fe80::1".parse().unwrap();
     assert_eq!(id.bind_addr((link_local, 0)).unwrap_err().errno, Errno::INVAL);
-    // The id is unchanged.
+    // The id is unchanged by the failed call.
     id.bind_addr(host.at(0)).unwrap();
     assert_eq!(id.bind_addr(host.at(0)).unwrap_err().errno, Errno::INVAL);
     let v6 = (Ipv6Addr::LOCALHOST, 7471);
@@ -75,7 +75,7 @@ fn an_address_that_no_device_reaches_is_an_event() {
             let error = next(&channel).ok().unwrap_err();
             assert_eq!(error.errno, Errno::NODEV, "{error}");
         }
-        // A machine without a default route.
+        // This machine has no default route.
         Err(error) => assert_eq!(error.errno, Errno::NETUNREACH, "{error}"),
     }
     // The id can try another address.
@@ -108,7 +108,7 @@ fn options_reach_the_path_and_the_queue_pair() {
     let server = Server::new(&host);
     let channel = EventChannel::new().unwrap();
     let id = channel.create_id(PortSpace::TCP).unwrap();
-    // The lower 5 bits.
+    // Only the lower 5 bits count.
     id.set_ack_timeout(0xe0 | 15).unwrap();
     id.set_tos(104).unwrap();
     id.resolve_addr(None, server.address, RESOLVE).unwrap();
@@ -195,7 +195,8 @@ fn a_listener_takes_the_addresses_that_its_own_stands_for_and_no_others() {
     let _v6 = verbs::soft::bind(Ipv6Addr::LOCALHOST.into()).unwrap();
     let (v4, v6) = (IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST));
     let (any_v4, any_v6) = (IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv6Addr::UNSPECIFIED));
-    // The device's address, then a loopback address that leads to it by the listener's name.
+    // The cases use the device's address, then a loopback address that leads to it by the
+    // listener's name.
     for (listens, af_only, taken) in [
         (any_v6, None, &[host.address, v4, v6] as &[IpAddr]),
         (any_v6, Some(false), &[host.address, v4, v6]),

@@ -83,7 +83,7 @@ fn a_port_without_a_listener_rejects() {
 #[test]
 fn an_address_of_this_machine_without_a_device_rejects_at_once() {
     let _host = Host::new();
-    // The address of a removed device.
+    // This is the address of a removed device.
     let gone = Host::new();
     let address = gone.at(7471);
     drop(gone);
@@ -191,7 +191,7 @@ fn both_sides_may_disconnect_at_once() {
     for (id, channel) in [(&pair.client, &pair.channel), (&pair.server, &server.channel)] {
         let event = next(channel);
         assert!(event.id == id.key() && matches!(event.kind, EventKind::Disconnected), "{event:?}");
-        // Confirms, unless the first call already did.
+        // This confirms the disconnect, unless the first call already did.
         id.disconnect().unwrap();
     }
     for (id, channel) in [(&pair.client, &pair.channel), (&pair.server, &server.channel)] {

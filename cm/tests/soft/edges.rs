@@ -23,7 +23,7 @@ impl EdgeLoop {
         Self(epoll)
     }
 
-    /// Receives `count` events. At each edge, receives every event that `next` returns.
+    /// Receives `count` events. At each edge, receives all events that `next` returns.
     #[track_caller]
     pub(crate) fn take(&self, mut count: usize, mut next: impl FnMut() -> bool) {
         let patience = EpollTimeout::try_from(PATIENCE).unwrap();
@@ -36,8 +36,8 @@ impl EdgeLoop {
         }
     }
 
-    /// Receives events produced concurrently by another thread: one, a few, or more than a call
-    /// handles between two checks of its deadlines.
+    /// Receives events produced concurrently by another thread. There is one event, a few, or more
+    /// than a call handles between two checks of its deadlines.
     #[track_caller]
     fn follow(&self, mut make: impl FnMut() + Send, mut next: impl FnMut() -> bool) {
         for count in [1, 2, 3, 100] {
@@ -162,7 +162,7 @@ fn a_listener_makes_an_edge_when_a_silent_peer_gives_its_place_to_another_one() 
         outcomes.extend(next);
         is_some
     };
-    // Nothing follows these, so only the listener's timer can wake the loop.
+    // No event follows these requests, so only the listener's timer can wake the loop.
     let other = Slow::new(listener.local_addr(), 8);
     edges.take(2, &mut next);
     drop((slow, other));

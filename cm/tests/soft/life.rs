@@ -8,7 +8,7 @@ use crate::support::{
     End, Host, RESOLVE, Server, asking, connect, is_free, is_readable, next, readable, request, resolved,
 };
 
-/// Drops a host and waits until its address is free: the connection manager keeps a device while
+/// Drops a host and waits until its address is free. The connection manager keeps a device while
 /// one of its connections exists.
 fn nothing_is_left(host: Host) {
     let address = host.address;
@@ -24,7 +24,7 @@ fn an_id_without_a_peer_ends_in_every_state() {
     let bound = channel.create_id(PortSpace::TCP).unwrap();
     bound.bind_addr(host.at(0)).unwrap();
     drop(bound);
-    // The event of the address is discarded.
+    // The event of the address resolution is discarded.
     let resolving = channel.create_id(PortSpace::TCP).unwrap();
     resolving.resolve_addr(None, host.at(7471), RESOLVE).unwrap();
     drop(resolving);
@@ -51,7 +51,7 @@ fn a_request_that_is_dropped_rejects() {
             // Dropping the listener rejects its pending requests.
             let second = Server::new(&host);
             let client = resolved(&channel, PortSpace::TCP, second.address);
-            // With the same number, the second connection would be stale.
+            // With the same queue pair number, the second connection would be stale.
             client.connect_with(&ConnParam { qp_num: 7, ..ConnParam::default() }).unwrap();
             readable(&second.channel);
             drop(second.listener);
@@ -76,12 +76,12 @@ fn a_client_that_gives_up_before_the_answer_makes_it_fail_and_leaves_the_channel
     let (channel, client) = asking(server.address);
     let read = request(&server.channel);
     drop(client);
-    // An unread request, which keeps the channel readable.
+    // An unread request keeps the channel readable.
     let unread = resolved(&channel, PortSpace::TCP, server.address);
     unread.connect_with(&ConnParam { qp_num: 7, ..ConnParam::default() }).unwrap();
     readable(&server.channel);
     drop(unread);
-    // Arrives after both rejects.
+    // This request arrives after both rejects.
     let last = resolved(&channel, PortSpace::TCP, server.address);
     last.connect_with(&ConnParam { qp_num: 8, ..ConnParam::default() }).unwrap();
     let [second, third] = [(); 2].map(|()| request(&server.channel));

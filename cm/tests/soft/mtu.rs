@@ -7,10 +7,10 @@ use verbs::{Mtu, QpAttrMask};
 
 use crate::support::{Host, Server, connect_from, exchange, ip, is_inside};
 
-/// An address of an interface with the MTU of Ethernet.
+/// An address on an interface with the MTU of Ethernet.
 const ETHERNET: Ipv4Addr = Ipv4Addr::new(10, 78, 1, 1);
 
-/// Creates that interface.
+/// The commands that create the interface with this address.
 const NETWORK: &str = "ip link add a0 mtu 1500 type veth peer name a1 && \
     ip address add 10.78.1.1/24 dev a0 && ip link set a0 up && ip link set a1 up";
 
@@ -37,7 +37,7 @@ fn a_client_asks_for_the_smaller_path_mtu_of_both_interfaces() {
     let server = Server::on((ETHERNET, 0).into(), PortSpace::TCP, 0);
     assert_eq!(path_mtu(loopback.address, &server), Mtu::MTU_1024);
     assert_eq!(path_mtu(ETHERNET.into(), &server), Mtu::MTU_1024);
-    // The cached data of an interface follows its changes.
+    // The cached properties of an interface follow its changes.
     for (bytes, mtu) in [("9000", Mtu::MTU_4096), ("700", Mtu::MTU_512)] {
         ip(&format!("link set a0 mtu {bytes}"));
         assert_eq!(path_mtu(loopback.address, &server), mtu, "{bytes}");

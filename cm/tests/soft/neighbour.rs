@@ -1,4 +1,4 @@
-//! Hosts on the network, which are located before a connection is requested.
+//! Hosts on the network. A host must be located before a connection is requested.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -23,11 +23,11 @@ use crate::support::{
 };
 use crate::{short, users};
 
-/// The variable that selects a process's part.
+/// The environment variable that selects a process's part.
 ///
 /// Parts without a port are `device`, `none`, `short`, `memory`, `ipv6` and `crowd`. A port follows
-/// `connect`, `row`, `vanish`, `exit`, `occupied`, `squat`, `haunt`, `leave` and `move`, and
-/// optionally `listen`, `local` and `third`, which otherwise use any port.
+/// `connect`, `row`, `vanish`, `exit`, `occupied`, `squat`, `haunt`, `leave` and `move`. It is
+/// optional after `listen`, `local` and `third`, which otherwise use any port.
 const PART: &str = "RDMACM_SOFT_PART";
 
 /// Starts this program again with a part, which runs in [`a_part`].
@@ -43,8 +43,8 @@ pub(crate) fn start_on(address: &str, part: &str) -> Child {
 /// Returns the command that starts a part.
 pub(crate) fn command_on(address: &str, part: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    // In the first thread, because the test harness would allocate in another one, even if memory
-    // is short.
+    // The part runs in the first thread: in another thread, the test harness would allocate even if
+    // memory is short.
     command.args(["--exact", "process::a_part", "--nocapture", "--test-threads=1"]);
     command.env(PART, part).env("VERBS_SOFT", address).env_remove("VERBS_SOFT_STRICT_PORTS");
     match part {
@@ -133,7 +133,7 @@ fn occupied(port: u16) {
     other.listen(1).unwrap();
 }
 
-/// Connects, disconnects, and continues without a device until its parent has seen this.
+/// Connects, disconnects, then continues without a device until its parent has noticed this.
 fn give_up_the_device(port: u16) {
     let address: IpAddr = env::var("ADDRESS").unwrap().parse().unwrap();
     let device = verbs::soft::bind(address).unwrap();
@@ -144,7 +144,7 @@ fn give_up_the_device(port: u16) {
     assert!(matches!(next(&channel).kind, EventKind::Disconnected));
     drop((id, objects, device));
     let begin = Instant::now();
-    // The connection manager releases it soon.
+    // The connection manager releases the address soon.
     while let Err(error) = verbs::soft::bind(address) {
         assert!(begin.elapsed() < PATIENCE, "{error}");
         std::thread::yield_now();
@@ -160,7 +160,8 @@ fn device() {
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// Listens on all addresses of both families with an IPv6 device, until its parent has seen this.
+/// Listens on all addresses of both families with an IPv6 device, until its parent has noticed
+/// this.
 fn ipv6() {
     let server = Server::on((Ipv6Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
     println!("\nlistening {}", server.address.port());
@@ -206,7 +207,7 @@ fn short_of_files() {
     let context = client.context().unwrap();
     client.connect_with(&ConnParam { qp_num: 0xff_ff07, ..ConnParam::default() }).unwrap();
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    // The lowest free number.
+    // The lowest free descriptor.
     let next_file = std::fs::File::open("/proc/self/exe").unwrap().as_raw_fd();
     setrlimit(Resource::RLIMIT_NOFILE, next_file.try_into().unwrap(), hard).unwrap();
     let incoming = listener.next_incoming(PATIENCE).unwrap();
@@ -216,7 +217,7 @@ fn short_of_files() {
     );
     let event = next(&channel);
     assert!(matches!(event.kind, EventKind::Rejected(_)), "{event:?}");
-    // The state of the port is unknown, not down.
+    // The port state is unknown, not down.
     assert_eq!(context.query_port(1).unwrap_err().errno, Errno::MFILE);
     setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
     assert!(context.query_port(1).is_ok());
@@ -253,7 +254,7 @@ fn listen(at: SocketAddr) {
     println!("\nended");
 }
 
-/// The end of a connected process.
+/// The way a connected process ends.
 enum End {
     Disconnects,
     IsKilled,
@@ -274,7 +275,7 @@ fn connect(port: u16, ending: End) {
             println!("\nconnected");
             next(&channel);
         }
-        // Exits with the id and another one whose request is unanswered.
+        // The process exits with this id and another id whose request is unanswered.
         End::Exits => {
             let other = resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
             other.connect_with(&ConnParam { qp_num: 7, ..ConnParam::default() }).unwrap();
@@ -299,7 +300,7 @@ fn connect_in_a_row(port: u16) {
         })
         .collect();
     println!("\nconnected");
-    // The other process ends this one.
+    // The other process ends this process.
     next(&channel);
 }
 
@@ -315,11 +316,11 @@ pub(crate) fn send(channel: &EventChannel, id: &CmId) -> (Objects, Qp<Rts>) {
     (end, qp)
 }
 
-/// Requests at an address shared by processes arrive at another socket than other messages.
+/// Requests at an address shared by processes arrive at a different socket from other messages.
 #[test]
 fn a_connection_is_established_before_the_next_request_of_its_client() {
     let test = "process::a_connection_is_established_before_the_next_request_of_its_client";
-    // The first device of a process shares its address.
+    // The first device of a process shares its address with other processes.
     if !is_inside(test, "true") {
         return;
     }
@@ -345,8 +346,8 @@ fn a_client_that_exits_with_its_connections_disconnects_them_at_once() {
     let server = Server::on((Ipv4Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
     let mut client = Process(start(&format!("exit {}", server.address.port())));
     let (id, _end) = accept(&server);
-    // Its second request, the end of that request and the end of the first connection may overtake
-    // each other.
+    // The client's second request, the end of that request and the end of the first connection may
+    // overtake each other.
     let mut requests = Vec::new();
     let mut is_disconnected = false;
     while !is_disconnected {
@@ -359,7 +360,7 @@ fn a_client_that_exits_with_its_connections_disconnects_them_at_once() {
         }
     }
     assert!(client.0.wait().unwrap().success());
-    // Arrives after all messages of the client.
+    // This request arrives after all messages of the client.
     let (_channel, asking) = asking(server.address_at(Ipv4Addr::LOCALHOST));
     let latest = asking.local_addr().unwrap();
     loop {
@@ -461,7 +462,7 @@ fn two_processes_of_one_user_listen_on_all_addresses_whichever_comes_first() {
     };
     let start = |first: Ipv4Addr, second: Ipv4Addr| {
         let (first, output, port) = listen(first, "listen");
-        // This process has queried the first one.
+        // This process has queried the first listener.
         drop(resolved(&channel, PortSpace::TCP, (loopback, port)));
         let (second, its_output, _) = listen(second, &format!("listen {port}"));
         (port, (first, output), (second, its_output))
@@ -488,7 +489,7 @@ fn two_processes_of_one_user_listen_on_all_addresses_whichever_comes_first() {
     }
     serve(at_loopback, loopback, port);
 
-    // A listener on that address only gets all of its clients.
+    // A listener on only that address gets all of its clients.
     let (_local, _output, port) = listen(other, "local");
     let mut process = Process(start_on(&loopback.to_string(), &format!("occupied {port}")));
     assert!(process.0.wait().unwrap().success());
@@ -566,7 +567,7 @@ fn a_request_finds_a_listener_that_came_behind_the_resolution_of_its_address() {
     let (mut first, port, _output) = listener("listen");
     let channel = EventChannel::new().unwrap();
     let resolve = || resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
-    // Leads to the first listener's device, then to none.
+    // The port leads to the first listener's device, then to none.
     let led_to_the_first = resolve();
     first.0.kill().unwrap();
     first.0.wait().unwrap();
@@ -618,7 +619,7 @@ fn clients_find_a_listener_whose_process_has_no_file_left() {
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut process = Process(child);
     let port = line(&mut output, "full at").parse().unwrap();
-    // A channel for each: the process rejects the first while the second is resolved.
+    // Each id has a channel: the process rejects the first request while the second id is resolved.
     let _ids = [1, 2, 3].map(|qp_num| {
         let channel = EventChannel::new().unwrap();
         let id = resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));

@@ -78,7 +78,7 @@ fn an_address_that_leaves_its_interface_removes_the_device_in_every_state() {
     removed(&pair.channel, [&pair.client]);
     removed(&ended.channel, [&ended.client]);
     removed(&server.channel, [&server.listener, &pair.server, &accepted, &ended.server]);
-    // A pending request has no event; an unread one is gone.
+    // A pending request has no event. The unread request is gone.
     assert_eq!(asked.accept_with(&ConnParam::default()).unwrap_err().errno, Errno::NXIO);
     assert!(!is_readable(&server.channel));
     removed(&its, [&client]);
@@ -119,7 +119,7 @@ fn a_device_at_the_loopback_address_gets_the_clients_of_its_listener_on_all_addr
         let mut answer = Vec::new();
         let name = UnixAddress::from_abstract_name(&name).unwrap();
         UnixStream::connect_addr(&name).unwrap().read_to_end(&mut answer).unwrap();
-        // Without the token.
+        // The reply lacks the token.
         answer[..answer.len() - 8].to_vec()
     };
     let only = |ip: Ipv4Addr| [&[1][..], &ip.to_ipv6_mapped().octets()].concat();
@@ -142,7 +142,8 @@ fn a_device_that_is_removed_while_a_listener_is_asked_ends_the_ids_on_it() {
     let _device = verbs::soft::bind(ADDRESS.into()).unwrap();
     let channel = EventChannel::new().unwrap();
     let to = |port| (Ipv4Addr::LOCALHOST, port);
-    // One id queries for its request, two for their addresses; the last of these has no device yet.
+    // One id queries for its request, two ids query for their addresses. The last id has no device
+    // yet.
     let connects = resolved(&channel, PortSpace::TCP, to(1));
     let listeners = [1, 2, 3].map(silent_listener);
     connects.connect_with(&ConnParam::default()).unwrap();

@@ -15,13 +15,13 @@ fn channels_ids_and_listeners_are_enomem_where_memory_is_short_and_work_again_la
     assert!(process.0.wait().unwrap().success());
 }
 
-/// Runs that test in a separate process.
+/// The test's body, which runs in a separate process.
 pub(crate) fn of_memory() {
     let host = Host::new();
     // Threads start while there is memory.
     let first = Listener::bind(host.at(0)).unwrap();
     let channel = EventChannel::new().unwrap();
-    // A different allocation fails at each amount.
+    // Each amount makes a different allocation fail.
     for spare in [16, 60, 70, 80, 100, 200, 400].map(|kib| kib << 10) {
         until_refused(spare, || channel.create_id(PortSpace::TCP));
         until_refused(spare, EventChannel::new);
@@ -33,9 +33,9 @@ pub(crate) fn of_memory() {
     drop(first);
 }
 
-/// Creates objects until one is refused, in a process with no more than `spare` free bytes.
+/// Creates objects until a creation fails, in a process with at most `spare` free bytes.
 fn until_refused<T>(spare: usize, mut create: impl FnMut() -> Result<T>) {
-    /// More objects than fit into memory.
+    /// The number of objects, more than fit into memory.
     const MOST: usize = 100_000;
     let mut objects = Vec::with_capacity(MOST);
     let mut taken = Vec::<Vec<u8>>::with_capacity(MOST);
@@ -45,7 +45,7 @@ fn until_refused<T>(spare: usize, mut create: impl FnMut() -> Result<T>) {
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
     let page = sysconf(SysconfVar::PAGE_SIZE).unwrap().unwrap() as u64;
     setrlimit(Resource::RLIMIT_AS, pages * page, hard).unwrap();
-    // The allocator still has memory of earlier objects. Small pieces remain for errors.
+    // The allocator still holds memory of earlier objects. Small pieces remain for errors.
     let mut size = 1 << 22;
     while size >= 64 && taken.len() < taken.capacity() {
         let mut piece = Vec::new();

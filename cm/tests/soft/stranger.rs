@@ -20,7 +20,7 @@ use crate::support::{
     End, Host, PATIENCE, RESOLVE, Server, connect, is_inside, next, request, resolved_from,
 };
 
-/// Takes queue pair 1 of a device on behalf of a stranger.
+/// Opens queue pair 1 of a device on behalf of a stranger.
 fn gsi(host: &Host) -> Gsi {
     Port::with_address(host.address).expect("a device").take_gsi().expect("no id uses the device")
 }
@@ -30,7 +30,7 @@ fn receive(gsi: &Gsi) -> Message {
     receive_beside(gsi, None).2
 }
 
-/// Returns the next message with its sender and its transaction id. Meanwhile serves clients of the
+/// Returns the next message with its sender and transaction id. Meanwhile, serves clients of the
 /// listener's socket.
 fn receive_beside(gsi: &Gsi, name: Option<&ListenerName>) -> (MadAddress, u64, Message) {
     loop {
@@ -50,7 +50,8 @@ fn receive_beside(gsi: &Gsi, name: Option<&ListenerName>) -> (MadAddress, u64, M
 fn a_process_that_exits_repeats_its_disconnection_until_it_is_answered() {
     const TEST: &str = "stranger::a_process_that_exits_repeats_its_disconnection_until_it_is_answered";
     const PORT: u16 = 7471;
-    // In a separate process, because other tests listen on all devices of this one.
+    // The test runs in a separate process, because other tests listen on all devices of this
+    // process.
     if !is_inside(TEST, "true") {
         return;
     }
@@ -70,7 +71,7 @@ fn a_process_that_exits_repeats_its_disconnection_until_it_is_answered() {
     };
     peer.send(&from, &Message::from(reply).emit(tid, 0)).unwrap();
     assert!(matches!(receive(&peer), Message::Rtu(_)));
-    // The first two are lost.
+    // The first two exchanges are lost.
     let mut exchanges = Vec::new();
     for _ in 0..3 {
         let (_, tid, Message::Dreq(asked)) = receive_beside(&peer, None) else { panic!("a disconnection") };
@@ -93,7 +94,7 @@ fn datagrams_without_meaning_change_nothing() {
     let to = MadAddress::new(host.address.into());
     for seed in 0..64_u8 {
         let mut mad = [seed; MAD_LEN];
-        // The header of communication management, with each kind of message.
+        // The MAD has a communication management header with each kind of message.
         mad[..4].copy_from_slice(&[1, 7, 2, 3]);
         mad[16..18].copy_from_slice(&[0, 0x10 + seed % 16]);
         if let Err(error) = stranger.send(&to, &mad) {
@@ -102,7 +103,7 @@ fn datagrams_without_meaning_change_nothing() {
     }
     connect(&server);
     assert!(server.channel.try_next_event().unwrap().is_none_or(|event| {
-        // The end of a connection whose ids are dropped.
+        // This event ends a connection whose ids are dropped.
         matches!(event.kind, EventKind::Disconnected)
     }));
 }
@@ -209,7 +210,7 @@ fn request_of(from: &Host, to: SocketAddr, path_mtu: Mtu) -> req::Repr {
         service_id: ServiceId::ip(WireSpace::TCP, to.port()),
         local_ca_guid: 9,
         local_qpn: 11,
-        // 4 s for each reply, which is repeated.
+        // Code 20 is 4 s, the time for each reply. Replies are repeated.
         remote_cm_response_timeout: 20,
         local_cm_response_timeout: 20,
         max_cm_retries: 15,
@@ -293,7 +294,7 @@ fn a_client_connects_beside_requests_of_another_address_that_fill_a_listener() {
     })
     .unwrap();
     let (stranger, to) = (gsi(&other), listener.local_addr());
-    // Fills the places, the requests waiting for a place, the unread requests.
+    // This fills the slots, the requests waiting for a slot and the unread requests.
     flood(&stranger, &other, to, 4 + 8 + 8);
     std::thread::scope(|scope| {
         let accepts = scope.spawn(|| {
@@ -347,7 +348,7 @@ fn a_request_beyond_all_places_of_a_listener_has_no_answer_and_may_come_again() 
         let Some(Incoming::Failed { error, .. }) = fails.join().unwrap() else { panic!("no places left") };
         assert_eq!(error.errno, Errno::AGAIN, "{error}");
     });
-    // The reply to this request is the last one.
+    // The reply to this request is the last reply.
     let request =
         req::Repr { service_id: ServiceId::ip(WireSpace::TCP, 1), ..request_of(&other, to, Mtu::B1024) };
     while stranger.send(&MadAddress::new(to.ip().into()), &Message::from(request).emit(1, 0)).is_err() {}
@@ -390,7 +391,7 @@ fn a_client_of_a_datagram_service_is_heard_beside_requests_of_another_address() 
     let from = Some((third.address, 0).into());
     let client = resolved_from(from, &channel, PortSpace::UDP, server.address);
     client.connect_with(&ConnParam { private_data: b"client", ..ConnParam::default() }).unwrap();
-    // Arrives after the client's request, which took one of the stranger's places.
+    // This request arrives after the client's request, which took one of the stranger's slots.
     ask(5);
     is_rejected();
     let mut kept = Vec::new();

@@ -12,7 +12,7 @@ use rdmacm::{Address, CmId, ConnParam, ConnectRequest, Event, EventChannel, Even
 use verbs::state::{Init, Rts};
 use verbs::{Context, Cq, CqInit, Device, Pd, Qp, QpInit, QpType, SendFlags, SendOp};
 
-/// The time after which a test fails. Machines may be busy.
+/// The time after which a test fails. It is long because machines may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The time-out of resolutions.
@@ -44,15 +44,15 @@ impl Host {
     }
 }
 
-/// The variable set for a test in its private network.
+/// The environment variable set for a test in its private network.
 const INSIDE: &str = "RDMACM_SOFT_INSIDE";
 
-/// The ways to enter a network namespace: directly, with the privilege, or in a user namespace,
-/// which grants it.
+/// The ways to enter a network namespace: directly, if privileged, or in a user namespace, which
+/// grants the privilege.
 const WAYS: [&[&str]; 2] = [&["--net"], &["--user", "--map-root-user", "--net"]];
 
 /// Runs a test again in a network namespace prepared by shell commands. Returns whether this is
-/// that run.
+/// that second run.
 pub(crate) fn is_inside(test: &str, network: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -74,7 +74,7 @@ pub(crate) fn is_inside(test: &str, network: &str) -> bool {
     command.arg(this).args(["--exact", test, "--nocapture"]);
     let end = command.env(INSIDE, "1").env_remove("VERBS_SOFT").output().expect("unshare runs");
     let [said, complaint] = [&end.stdout, &end.stderr].map(|text| String::from_utf8_lossy(text));
-    // With an unknown test name nothing runs, which counts as success.
+    // With an unknown test name, no test runs, which counts as success.
     let has_passed = end.status.success() && said.contains("test result: ok. 1 passed");
     assert!(has_passed, "in a network of its own, {}:\n{said}\n{complaint}", end.status);
     false
@@ -164,7 +164,7 @@ pub(crate) fn asking(server: SocketAddr) -> (EventChannel, CmId) {
     (channel, client)
 }
 
-/// The objects of one end.
+/// The objects of one end of a connection.
 pub(crate) struct End {
     pub(crate) pd: Pd,
     pub(crate) cq: Cq,

@@ -1,4 +1,4 @@
-//! Many threads at one channel.
+//! Many threads on one channel.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +32,7 @@ fn threads_share_the_channel_of_a_listener() {
                         Some(EventKind::Established(_)) => {
                             established.fetch_add(1, Ordering::Relaxed);
                         }
-                        // The clients disconnect when all are established.
+                        // The clients disconnect when all connections are established.
                         Some(EventKind::Disconnected | EventKind::TimewaitExit)
                             if established.load(Ordering::Relaxed) == CLIENTS => {}
                         Some(other) => panic!("{other:?}"),
@@ -80,7 +80,7 @@ fn threads_make_and_drop_the_only_ids_of_a_device() {
             scope.spawn(|| {
                 let channel = EventChannel::new().unwrap();
                 for _ in 0..4000 {
-                    // The device's last id closes queue pair 1; the next one opens it.
+                    // The last id on a device closes queue pair 1; the next id opens it again.
                     let id = channel.create_id(PortSpace::TCP).unwrap();
                     id.bind_addr(host.at(0)).unwrap();
                 }

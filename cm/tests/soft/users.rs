@@ -49,8 +49,8 @@ fn unix(name: impl AsRef<[u8]>) -> UnixAddress {
 }
 
 /// Runs in a process started by a test; not a test itself. Takes all free names of a port and
-/// reports to their clients that nothing listens. The mode `devices` also claims devices at these
-/// addresses; the modes of [`bind_silently`] and [`fill`] take one name.
+/// reports to their clients that no program listens. The mode `devices` also claims devices at
+/// these addresses; the modes of [`bind_silently`] and [`fill`] take one name.
 pub(crate) fn squat(port: u16, mode: Option<&str>) {
     let has_devices = match mode {
         Some("bound") => return bind_silently(port),
@@ -61,7 +61,8 @@ pub(crate) fn squat(port: u16, mode: Option<&str>) {
     let (mut taken, mut devices) = (Vec::new(), Vec::new());
     for ip in addresses() {
         if ip.is_loopback() {
-            // The name of a device there, next to a listener on all addresses.
+            // This is the name of a device at the address, used along with a listener on all
+            // addresses.
             deny(UnixListener::bind_addr(&unix(name(ip, port) + "/device")).unwrap());
         }
         let Ok(name) = UnixListener::bind_addr(&unix(name(ip, port))) else { continue };
@@ -75,7 +76,7 @@ pub(crate) fn squat(port: u16, mode: Option<&str>) {
     let _ = io::stdin().read_line(&mut String::new());
 }
 
-/// Reports to the clients of a name that nothing listens.
+/// Reports to the clients of a name that no program listens.
 fn deny(name: UnixListener) {
     std::thread::spawn(move || {
         for client in name.incoming() {
@@ -158,7 +159,7 @@ fn may_be_others(test: &str) -> bool {
 const NETWORK: &str = "ip link add a0 type veth peer name a1 && ip link set a0 up && ip link set a1 up && \
     ip address add 10.78.2.1/24 dev a0";
 
-/// Connects to a user's service while another user holds all free names of its port.
+/// Connects to a user's service while another user holds all free names of the service's port.
 #[track_caller]
 fn connect_beside(service: (u32, &str, &str), squatter: (u32, &str), taken: &str, to: Ipv4Addr) {
     let (process, mut output) = start_as_on(service.0, service.1, service.2);
@@ -168,7 +169,7 @@ fn connect_beside(service: (u32, &str, &str), squatter: (u32, &str), taken: &str
     be_served(process, output, (to, port));
 }
 
-/// Connects to a service that ends with the connection.
+/// Connects to a service that exits when the connection ends.
 #[track_caller]
 pub(crate) fn be_served(mut service: Process, mut output: BufReader<ChildStdout>, to: (Ipv4Addr, u16)) {
     let channel = EventChannel::new().unwrap();

@@ -1,4 +1,4 @@
-//! Connections over XRC: an initiator, a target with its domain's shared receive queue.
+//! Connections over XRC: an initiator; a target with a shared receive queue of its domain.
 
 use rdmacm::{CmId, ConnParam, EventChannel, EventKind, Message, PortSpace, RejectReason};
 use verbs::{CqInit, Errno, QpInit, QpType, SendFlags, SendOp, SrqInit, XrcdInit};
@@ -49,7 +49,7 @@ fn a_message_of_an_initiator_arrives_in_the_shared_receive_queue_of_the_targets_
 
     let EventKind::Established(peer) = next(&channel).kind else { panic!("no connection") };
     established(&at_listener, &accepted);
-    // Kept, because a dropped target receives nothing.
+    // The target is kept, because a dropped target receives nothing.
     let _target = accepted.take_qp().unwrap();
     let remote_srqn = u32::from_be_bytes(peer.private_data()[..4].try_into().unwrap());
     let mut qp = client.take_qp().unwrap();

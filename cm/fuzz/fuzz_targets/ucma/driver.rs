@@ -29,13 +29,13 @@ pub(crate) struct Step {
     pub(crate) event: u8,
     /// The index of the command, within the step, that has the anomaly.
     pub(crate) nth: u8,
-    /// The offset of a byte in the reply, or the length of the truncated reply.
+    /// The offset of the changed byte in the reply, or the length of the truncated reply.
     pub(crate) at: u8,
     /// The new value of the byte, or the errno.
     pub(crate) value: u8,
     /// Bit 0: the command fails. Bit 1: its reply is truncated. Bit 2: a byte of the reply changes.
     /// Bit 3: the event has no cookie. Bit 4: its cookie is stale. Bit 5: it has a status. Bit 6:
-    /// the call's id is at the second channel. Bit 7: `at` is larger by 256.
+    /// the call's id is on the second channel. Bit 7: 256 is added to `at`.
     pub(crate) flags: u8,
 }
 
@@ -67,7 +67,7 @@ impl Step {
     }
 }
 
-/// Calls of the program.
+/// The program's calls.
 #[allow(dead_code)]
 pub(crate) mod call {
     pub(crate) const NONE: u8 = 0;
@@ -100,7 +100,7 @@ pub(crate) mod call {
 /// The maximum number of the program's ids.
 const SLOTS: usize = 6;
 
-/// The device of all ids, with the parent objects for queue pairs.
+/// The device of all ids, with the objects needed to create queue pairs.
 struct Host {
     guid: Guid,
     gid: Gid,
@@ -246,13 +246,13 @@ impl World {
         }
     }
 
-    /// Reads all events of both channels.
+    /// Reads all events from both channels.
     fn read(&mut self) {
         for number in 0..2 {
-            // The kernel has only the queued events and may fail.
+            // The kernel has only the queued events. Reading may fail.
             while let Ok(Some(event)) = self.channels[number].try_next_event() {
                 assert!(!self.dropped.contains(&event.id), "an event of an id that was dropped: {event:?}");
-                // Each event can be printed, whatever its numbers.
+                // Every event can be printed, whatever values it contains.
                 assert!(!format!("{event:?}{}", event.status).is_empty());
                 match event.kind {
                     EventKind::ConnectRequest(request) => match self.slots.iter().position(Option::is_none) {

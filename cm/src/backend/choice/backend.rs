@@ -42,7 +42,7 @@ impl Backend for ChoiceId {
             Chosen::Both => inner.soft.addresses()?.local,
             _ => inner.bound,
         };
-        // An address bound on both backends is not the address of one device.
+        // An address bound on both backends is not a device's address.
         let source = source.filter(|_| bound.is_none());
         let is_soft = is_reached_by_soft(&inner.channel, self.space, source, destination);
         let way = if is_soft { Chosen::Soft } else { Chosen::Kernel };
@@ -76,7 +76,7 @@ impl Backend for ChoiceId {
                 }
                 resolved?;
                 if was != Chosen::Not {
-                    // A new soft id without a port replaces the old one.
+                    // A new soft id, without a port, replaces the old one.
                     inner.soft = self.make_soft(&inner)?;
                 }
             }
@@ -104,8 +104,8 @@ impl Backend for ChoiceId {
         if inner.chosen == Chosen::Not {
             self.bind_both(&mut inner, (Ipv4Addr::UNSPECIFIED, 0).into())?;
         }
-        // The soft id listens first: if another process holds its name, the kernel's id is still
-        // unchanged. The kernel's id could not stop listening.
+        // The soft id listens first: if another process holds its name, the kernel id is still
+        // unchanged. A kernel id cannot stop listening.
         inner.backend().listen(backlog)?;
         match (inner.chosen, &inner.kernel) {
             (Chosen::Both, Some(kernel)) => {
@@ -219,7 +219,7 @@ impl Backend for ChoiceId {
     }
 
     fn kernel_number(&self) -> Option<u32> {
-        // Events of the id carry the cookie from the beginning.
+        // The id's events carry the cookie from the beginning.
         None
     }
 

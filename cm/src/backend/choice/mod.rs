@@ -1,4 +1,4 @@
-//! [`Choice`] and [`ChoiceId`]: ids of a channel with both backends. The address selects one.
+//! [`Choice`] and [`ChoiceId`]: ids on a channel with both backends. The id's address selects one.
 //!
 //! ```text
 //!   create_id ─► Undecided: options are kept
@@ -9,15 +9,15 @@
 //! ```
 //!
 //! The kernel may also have a device at the address of a soft device that only programs on this
-//! host can reach. A listener on such an address is therefore on both backends, and the kernel
-//! serves the network.
+//! host can reach. A listener on such an address therefore uses both backends; the kernel serves
+//! the network.
 //!
-//! An id on both backends listens on both; both report under its cookie. If the id instead resolves
-//! a peer's address, that address selects the backend. The other backend's id ends. After a failed
-//! resolution the id may resolve another address, which selects again.
+//! An id on both backends listens on both; events from both carry the id's cookie. If the id
+//! instead resolves a peer's address, that address selects one backend. The id on the other backend
+//! ends. After a failed resolution the id may resolve another address, which selects again.
 //!
-//! Calls hold the id's lock for reading. A call that selects the backend holds it for writing; it
-//! does not wait for a peer either.
+//! Calls hold the id's lock for reading. A call that selects the backend holds the lock for
+//! writing; such a call does not wait for a peer either.
 
 mod backend;
 
@@ -34,7 +34,7 @@ use crate::channel::Ucma;
 use crate::cmd::option::IdOption;
 use crate::types::{Address, PortSpace};
 
-/// The kernel's part of a channel with both backends. Its ids select their backends.
+/// The kernel's part of a channel with both backends. Its ids select their backend by address.
 #[derive(Debug)]
 pub(crate) struct Choice {
     kernel: Kernel,
@@ -53,17 +53,17 @@ struct ChoiceId {
 #[derive(Debug)]
 struct Inner {
     chosen: Chosen,
-    /// Whether a peer's address has selected the backend. Until it is resolved, another one may
-    /// change the selection.
+    /// Whether a peer's address has selected the backend. Until that address is resolved, another
+    /// address may change the selection.
     is_tentative: bool,
     /// The address previously bound on both backends.
     bound: Option<Address>,
-    /// The soft id. Before the selection it serves calls as an id without an address. It also holds
-    /// the events written by the program.
+    /// The soft id. Before the selection it handles calls as an id without an address. It also
+    /// holds the events written by the program.
     soft: Box<dyn Backend>,
     /// The kernel's id, once the kernel is selected.
     kernel: Option<Box<dyn Backend>>,
-    /// The channel's parts that create the ids of both backends.
+    /// The parts of the channel that create ids of each backend.
     ucma: Arc<Ucma>,
     channel: Soft,
     /// The options to apply to new ids.
@@ -176,7 +176,7 @@ impl ChoiceId {
             let port = kernel.addresses()?.local.map_or(address.port(), |local| local.port());
             tries -= 1;
             match inner.soft.bind(&Address::from((address.ip(), port))) {
-                // The next attempt gets another port from the kernel.
+                // The kernel assigns another port in the next attempt.
                 Err(error) if error.errno == Errno::ADDRINUSE && address.port() == 0 && tries > 0 => {}
                 Err(error) => return Err(error),
                 Ok(()) => {
@@ -238,8 +238,8 @@ fn bound_to(address: &Address) -> Chosen {
 }
 
 /// Returns whether a soft device of this process reaches a destination. It does if the destination
-/// is its own address, if the route uses its address, or if another process listens there on its
-/// soft device.
+/// is the device's address, if the route uses that address, or if another process listens there on
+/// a soft device.
 fn is_reached_by_soft(
     soft: &Soft,
     space: PortSpace,
@@ -259,7 +259,7 @@ fn is_reached_by_soft(
             None => return false,
         }
     }
-    // The query below wakes the listener's process, once for each id.
+    // The query below wakes the listener's process, once for each id that resolves the address.
     if soft.knows_listener(space, to) {
         return true;
     }
@@ -275,7 +275,7 @@ fn is_reached_by_soft(
     }
 }
 
-/// The number of ports to draw from the kernel until one is also free for soft ids.
+/// The number of kernel-assigned ports to try until one is also free for soft ids.
 const TRIES: u32 = 16;
 
 #[cfg(test)]

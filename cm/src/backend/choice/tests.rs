@@ -1,4 +1,4 @@
-//! Tests of selecting the backend, on a scripted kernel and the process's soft devices.
+//! Tests of backend selection, on a scripted kernel and the process's soft devices.
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,7 +23,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        // A device of `auto` may have an address that the kernel's devices have.
+        // A device of `auto` might share its address with a kernel device.
         let device = own_device();
         let address = device.open().unwrap().find_gid(1).unwrap().gid.to_ipv4().unwrap().into();
         let kernel = Scripted::default();
@@ -41,7 +41,7 @@ impl World {
         self.channel.create_id(PortSpace::TCP).unwrap()
     }
 
-    /// Returns the numbers of the commands received.
+    /// Returns the command numbers received by the kernel.
     fn commands(&self) -> Vec<String> {
         self.kernel.seen().iter().map(|text| text.split(':').next().unwrap().to_owned()).collect()
     }
@@ -67,7 +67,8 @@ impl World {
         client
     }
 
-    /// Returns the next event of a soft id. The kernel, which has no events, is queried in turn.
+    /// Returns the next event of a soft id. The channel then queries the kernel, which has no
+    /// events.
     fn soft_event(&self) -> Event {
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
         loop {
@@ -75,7 +76,7 @@ impl World {
             self.replies([Reply::Errno(Errno::AGAIN)]);
             let event = self.channel.try_next_event().unwrap();
             if self.kernel.remaining() > 0 {
-                // The soft event came first.
+                // The soft event was returned first.
                 let _ = self.channel.source().next().unwrap();
             }
             if let Some(event) = event {
@@ -85,7 +86,7 @@ impl World {
     }
 }
 
-/// Returns the reply with the kernel's number of a new id.
+/// Returns the reply with the kernel's handle of a new id.
 fn number() -> Reply {
     Reply::bytes(&9_u32.to_ne_bytes())
 }
@@ -149,13 +150,13 @@ fn a_listener_on_any_address_has_one_port_on_both_and_one_cookie() {
     listener.listen(3).unwrap();
     assert_eq!(world.commands(), ["0", "20", "19", "7"]);
 
-    // A request from a soft device.
+    // A request arrives from a soft device.
     let _client = world.asking((world.address, any.port()).into());
     let event = world.soft_event();
     assert!(event.id == listener.key() && matches!(event.kind, EventKind::ConnectRequest(_)), "{event:?}");
     drop(event);
 
-    // A request from the kernel.
+    // A request arrives from the kernel.
     let request = RdmaUcmEventResp {
         uid: listener.key().0.0,
         id: 10,
@@ -212,7 +213,7 @@ fn an_id_on_both_that_resolves_keeps_one() {
         let any: SocketAddr = (Ipv4Addr::UNSPECIFIED, 47_472).into();
         world.replies([number(), Reply::ok(), bound(any)]);
         id.bind_addr(any).unwrap();
-        // The kernel's id either ends or resolves.
+        // The kernel id either ends or is resolved.
         world.replies([Reply::ok()]);
         let to = if soft { world.address } else { [192, 0, 2, 1].into() };
         id.resolve_addr(None, (to, 80), Duration::from_secs(1)).unwrap();
@@ -242,20 +243,20 @@ fn an_address_that_was_not_resolved_leaves_the_choice_to_the_next_one() {
         let event = world.soft_event();
         assert!(event.id == id.key() && matches!(event.kind, EventKind::AddrResolved), "{event:?}");
     };
-    // Failure in the call; the id ends.
+    // The call fails, so the id ends.
     let id = world.id();
     world.replies([number(), Reply::Errno(Errno::NETUNREACH), Reply::ok()]);
     assert_eq!(id.resolve_addr(None, far, second).unwrap_err().errno, Errno::NETUNREACH);
     id.resolve_addr(None, soft, second).unwrap();
     is_resolved(&id);
-    // Failure by an event: the kernel's id has no device and ends.
+    // An event reports the failure: the kernel id has no device and ends.
     let id = world.id();
     world.replies([number(), Reply::ok()]);
     id.resolve_addr(None, far, second).unwrap();
     world.replies([unresolved(), Reply::ok()]);
     id.resolve_addr(None, soft, second).unwrap();
     is_resolved(&id);
-    // Now it is resolved.
+    // The id is now resolved.
     assert_eq!(id.resolve_addr(None, far, second).unwrap_err().errno, Errno::INVAL);
 }
 
@@ -309,18 +310,18 @@ fn the_address_of_a_device_for_this_host_may_be_the_kernels_as_well() {
     };
     let (own, far) = (port.address(), IpAddr::from([203, 0, 113, 1]));
     let second = Duration::from_secs(1);
-    // The kernel has a device at the address, for peers of the network.
+    // The kernel has a device at the address, for peers on the network.
     let id = world.id();
     world.replies([number(), Reply::ok(), bound((own, 47_476).into())]);
     id.bind_addr((own, 0)).unwrap();
     assert_eq!(world.commands(), ["0", "20", "19"]);
     world.end(id);
-    // It has none.
+    // The kernel has no device at the address.
     let id = world.id();
     world.replies([number(), Reply::Errno(Errno::NODEV), Reply::ok()]);
     id.bind_addr((own, 0)).unwrap();
     assert!(id.port_num().unwrap().is_some());
-    // Packets from this address to other hosts are the kernel's.
+    // Packets from this address to other hosts belong to the kernel.
     for to in [far, own] {
         let id = world.id();
         world.replies([number(), Reply::ok()]);

@@ -5,8 +5,8 @@
 //!   Gsi::recv ─► Cm ─► poll_event ─► ids                   the manager's thread
 //! ```
 //!
-//! An adapter exists while an id uses the device. Then it lingers for up to [`LINGER`] while
-//! connections of dropped ids are released. It keeps the device and its address alive.
+//! An adapter exists while an id uses the device. It then remains for up to [`LINGER`] while
+//! connections of dropped ids are released. An adapter keeps the device and its address alive.
 
 use std::collections::BTreeMap;
 
@@ -26,17 +26,16 @@ pub(super) struct Adapter {
     pub(super) port: Port,
     pub(super) gsi: Gsi,
     pub(super) cm: Cm,
-    /// The mailboxes for requests to this process that other processes at its address receive, by
-    /// service.
+    /// Mailboxes, by service, for requests to this process received by other processes at its
+    /// address.
     mailboxes: BTreeMap<ServiceId, Mailbox>,
-    /// The mailbox for messages without a receiver's id that other processes at its address
-    /// receive.
+    /// The mailbox for messages without a receiver id received by other processes at this address.
     pub(super) process_mailbox: Option<Mailbox>,
     /// A message from a mailbox, to be handled after messages that were sent earlier.
     forwarded: Option<ReceivedMad>,
     /// The forwarder of messages for other processes.
     forwarder: Forwarder,
-    /// Requests that are not handled yet.
+    /// Requests that have not been handled yet.
     intake: Intake,
     /// The port's active MTU at the last check.
     active_mtu: Mtu,
@@ -46,40 +45,41 @@ pub(super) struct Adapter {
     pub(super) services: BTreeMap<ServiceId, (ListenId, Vec<Key>)>,
     /// The number of ids that use this device.
     pub(super) users: usize,
-    /// Whether an interface had the address when the adapter was created.
+    /// Whether an interface had the device's address when the adapter was created.
     pub(super) has_address: bool,
-    /// The time when an unused adapter ends, even if peers have not confirmed the release of
-    /// its connections.
+    /// The time when an unused adapter ends, even if peers have not confirmed the release of its
+    /// connections.
     pub(super) ends_at: Option<Time>,
-    /// The time when requests for release are repeated.
+    /// The time when release requests are repeated.
     pub(super) repeats_at: Option<Time>,
 }
 
-/// The number of requests to handle before timers, events and calls of other threads get a turn.
+/// The number of requests to handle before timers, events and calls of other threads are handled.
 pub(super) const ROUND: usize = 64;
 
-/// The number of MADs to receive before requests are handled even if more are pending: the capacity
-/// of queue pair 1.
+/// The number of MADs to receive before requests are handled, even if more are pending: the
+/// capacity of queue pair 1.
 pub(super) const RECEIVED: usize = 8192;
 
 /// The number of other messages to handle in a row.
 pub(super) const OTHERS: usize = 512;
 
-/// A message for all processes at the address counts as this many other messages.
+/// The cost of a message for all processes at the address, in other messages.
 const COST_OF_ALL: usize = 31;
 
-/// The maximum number of unhandled requests, which take 1.2 MiB under a flood.
+/// The maximum number of unhandled requests. They take 1.2 MiB under a flood.
 pub(super) const INTAKE: usize = 4096;
 
-/// The maximum duration of the release of connections after the last id is gone: 10 s.
+/// The maximum time for releasing connections after the last id is gone: 10 s.
 pub(super) const LINGER: u64 = 10_000_000_000;
 
-/// The interval between repeated requests for release: 1 s. With the protocol's 4.6 s and a packet
-/// loss of 20 %, one peer in a hundred would miss the end of the connection.
+/// The interval between repeated release requests: 1 s. With the protocol's 4.6 s and a packet loss
+/// of 20 %, one peer in a hundred would miss the end of the connection.
 pub(super) const REPEAT: u64 = 1_000_000_000;
 
 impl Adapter {
-    /// Takes over queue pair 1 of a device. `has_address`: whether an interface has its address.
+    /// Opens queue pair 1 of a device. `has_address`: whether an interface has the device's
+    /// address.
     ///
     /// # Errors
     /// The errors of [`Port::take_gsi`], notably `EBUSY`.
@@ -96,7 +96,7 @@ impl Adapter {
             gsi,
             cm: Cm::new(config, SystemRandom),
             mailboxes: BTreeMap::new(),
-            // Without it, a peer that gives up its request is noticed only by its silence.
+            // Without the mailbox, a peer that gives up its request is noticed only by its silence.
             process_mailbox: Mailbox::bind_process(port).ok().flatten(),
             forwarded: None,
             forwarder: Forwarder::default(),
@@ -115,8 +115,8 @@ impl Adapter {
         self.users > 0 || !self.services.is_empty()
     }
 
-    /// Returns whether the port carries packets of a path MTU. The interface's MTU may have been
-    /// raised. If it was lowered, the queue pair's change of state fails.
+    /// Returns whether the port can carry packets of this path MTU. The interface's MTU may have
+    /// been raised. If it was lowered, the queue pair's state transition fails.
     pub(super) fn carries(&mut self, mtu: Mtu) -> bool {
         if mtu > self.active_mtu
             && let Ok(active) = self.port.active_mtu()
@@ -153,15 +153,16 @@ impl Adapter {
                 None => match self.forwarded.take() {
                     Some(forwarded) => forwarded,
                     None => {
-                        // The process's own mailbox is last: a request comes before the message
-                        // that gives it up.
+                        // The process mailbox is last: a request must precede the message that
+                        // gives it up.
                         let mut mailboxes = self.mailboxes.values_mut().chain(&mut self.process_mailbox);
                         self.forwarded = mailboxes.find_map(Mailbox::recv);
                         if self.forwarded.is_none() {
                             has_more = false;
                             break;
                         }
-                        // Its sender's earlier messages are in the device's socket, and come first.
+                        // The sender's earlier messages are in the device's socket and must be
+                        // handled first.
                         self.gsi.catch_up();
                         continue;
                     }
@@ -189,7 +190,7 @@ impl Adapter {
         true
     }
 
-    /// Forwards a request for another process. Returns whether there is one.
+    /// Forwards a request for another process. Returns whether there was one.
     fn is_forwarded(&mut self, received: &ReceivedMad) -> bool {
         let service = requested_service(&received.mad).filter(|of| !self.services.contains_key(of));
         service.is_some_and(|ServiceId(of)| self.forwarder.forward(&self.port, of, received))
@@ -203,7 +204,7 @@ impl Adapter {
     }
 
     /// Sends the pending messages while the process exits, until one cannot be sent. Returns false
-    /// if a thread that can no longer run holds the device.
+    /// if the device is held by a thread that can no longer run.
     pub(super) fn send_at_exit(&mut self) -> bool {
         while let Some((to, mad)) = self.next_message() {
             if let Err(error) = self.gsi.send_at_exit(&to, &mad) {
@@ -213,8 +214,8 @@ impl Adapter {
         true
     }
 
-    /// Passes received MADs to the communication manager while the process exits, except requests,
-    /// which strangers send without end and no program will read. Returns the same as
+    /// Passes received MADs to the communication manager while the process exits, except requests:
+    /// strangers may send them endlessly; no program will read them. Returns the same as
     /// [`send_at_exit`](Self::send_at_exit).
     pub(super) fn receive_at_exit(&mut self, now: Time) -> bool {
         let local = self.port.gid().0;
@@ -248,7 +249,7 @@ impl Adapter {
         Some((to, transmit.mad))
     }
 
-    /// Adds a listener for a service. `watch` makes the manager's thread wait for a descriptor.
+    /// Adds a listener for a service. `watch` registers a descriptor with the manager's thread.
     ///
     /// # Errors
     /// `ENOMEM` if the communication manager cannot hold another service; `EADDRINUSE` if
@@ -266,14 +267,14 @@ impl Adapter {
         }
         let mailbox = Mailbox::bind(&self.port, service.0)?;
         mailbox.as_ref().map_or(Ok(()), watch)?;
-        // The id has the backlog of unread requests, so this one is unlimited.
+        // The id limits unread requests, so this backlog is unlimited.
         let listener = self.cm.listen(service, u64::MAX, usize::MAX).map_err(|_| Errno::NOMEM)?;
         self.services.insert(service, (listener, vec![key]));
         self.mailboxes.extend(mailbox.map(|mailbox| (service, mailbox)));
         Ok(())
     }
 
-    /// Removes a listener for a service.
+    /// Removes a listener from a service.
     pub(super) fn unlisten(&mut self, service: ServiceId, key: Key) {
         let Some((listener, keys)) = self.services.get_mut(&service) else { return };
         keys.retain(|other| *other != key);
@@ -291,8 +292,8 @@ fn requested_service(mad: &[u8; MAD_LEN]) -> Option<ServiceId> {
     Some(ServiceId(u64::from_be_bytes(*service)))
 }
 
-/// Returns whether a message ends a connection by the sender's id alone: a REJ from a peer that
-/// gives up its request before the reply. Its data begins with the ids of the sender and the
+/// Returns whether a message ends a connection using only the sender's id: a REJ from a peer that
+/// gives up its request before the reply. The REJ data begin with the ids of the sender and the
 /// receiver.
 fn has_no_receiver(mad: &[u8; MAD_LEN]) -> bool {
     let header = mad::Packet::new_checked(mad);

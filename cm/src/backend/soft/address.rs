@@ -18,13 +18,13 @@ use crate::types::{Address, EventType};
 type Result<T> = core::result::Result<T, Errno>;
 
 impl State {
-    /// Binds an id to an address, of one device or of all, and to a port.
+    /// Binds an id to a port and an address, which may stand for all devices.
     pub(super) fn bind(&mut self, key: Key, address: &Address) -> Result<()> {
         // The id may listen later. If this check fails, listening reports the collision.
         self.bind_beside(key, address, |space, at| is_taken(space, at).unwrap_or(false))
     }
 
-    /// Binds an id, without drawing a port that a listener of another process uses.
+    /// Binds an id. An ephemeral port for which `is_taken` returns true is not assigned.
     fn bind_beside(
         &mut self,
         key: Key,
@@ -95,15 +95,15 @@ impl State {
         let limits = Limits { given: now + given * MILLISECOND, least: now + LISTENER_MS * MILLISECOND };
         match self.seek_address(key, destination, limits) {
             Err(Errno::NODEV) if !fails_at_once => self.resolved(key, destination, Err(Errno::NODEV)),
-            // For a listener that replied earlier, an event reports the error, as for a queried
-            // one.
+            // For a listener that replied earlier, an event reports the error, as it does after a
+            // query.
             Err(Errno::AFNOSUPPORT) => self.resolved(key, destination, Err(Errno::AFNOSUPPORT)),
             other => return other,
         }
         Ok(())
     }
 
-    /// Resolves an address, or waits for the required reply.
+    /// Resolves an address, or starts to wait for a reply that the resolution needs.
     fn seek_address(&mut self, key: Key, destination: SocketAddr, limits: Limits) -> Result<()> {
         let id = self.id(key)?;
         let (space, local) = (id.space.0, id.local.ok_or(Errno::INVAL)?.ip());
@@ -116,7 +116,7 @@ impl State {
             Resolution::Pending(lookup) => Query::Own(lookup),
             Resolution::Shared(id) => Query::Shared(id),
         };
-        // Only queries to listeners have an id.
+        // Only queries to listeners have a lookup id.
         let is_listener = !matches!(&query, Query::Own(lookup) if lookup.id().is_none());
         let deadline = if is_listener { limits.given.max(limits.least) } else { limits.given };
         self.start_lookup(key, query, deadline, Continuation::Resolve(destination, limits))?;
@@ -165,8 +165,8 @@ impl State {
         self.go_on(id);
     }
 
-    /// Resumes the ids that shared a finished lookup. Either its reply is now known, or the
-    /// first of them starts a new lookup. The others wait for that one, each until its own
+    /// Resumes the ids that shared a finished lookup. Either its reply is now known, or the first
+    /// of these ids starts a new lookup. The other ids wait for the new lookup, each until its own
     /// deadline.
     fn go_on(&mut self, id: Option<LookupId>) {
         let Some(id) = id else { return };
@@ -234,7 +234,7 @@ impl State {
         self.report_outcome(key, event, outcome.map(drop));
     }
 
-    /// Resolves the route, which is already known from the address.
+    /// Completes the route resolution: the route is already known from the address resolution.
     pub(super) fn resolve_route(&mut self, key: Key) -> Result<()> {
         let id = self.id(key)?;
         if id.state != IdState::AddrResolved {
@@ -248,8 +248,8 @@ impl State {
 }
 
 /// The minimum time-out for querying a listener's devices, in milliseconds. Programs choose
-/// time-outs for the kernel, which queries no process (Valkey: 100 ms). On a busy machine the
-/// listener may be slow.
+/// time-outs for the kernel, which queries no process (Valkey: 100 ms). On a busy machine, a
+/// listener may reply slowly.
 const LISTENER_MS: u64 = 2000;
 
 /// Returns the IP address; an IPv4-mapped IPv6 address becomes IPv4.
@@ -298,8 +298,8 @@ pub(super) fn address_of(port: &Port, number: u16) -> SocketAddr {
 
 /// Returns the source address of a connection, with a port. This is normally the device's address.
 ///
-/// A destination that is not a device's address stands for a listener on this machine. Its source
-/// is then the destination itself or 127.0.0.1, as with kernel sockets, if this side's device was
+/// A destination other than a device's address stands for a listener on this machine. The source is
+/// then the destination itself or 127.0.0.1, as with kernel sockets, if this side's device was
 /// created automatically or the destination is loopback. The same applies if the device has an
 /// address of the other family. Programs compare both addresses to recognise a local peer.
 fn source_of(route: &Route, destination: SocketAddr, number: u16) -> SocketAddr {

@@ -1,14 +1,14 @@
-//! [`Chunks`]: a queue in pieces of a few KiB. It can still grow when free memory is fragmented
+//! [`Chunks`]: a queue in chunks of a few KiB. It can still grow when free memory is fragmented
 //! into small pieces, as after long use.
 
 use std::collections::{TryReserveError, VecDeque};
 
-/// A queue whose growth can fail and moves no value.
+/// A queue whose growth may fail, but moves no value.
 #[derive(Debug)]
 pub(super) struct Chunks<T> {
     /// The chunks, each with space for [`CHUNK`] values. None is empty.
     chunks: VecDeque<VecDeque<T>>,
-    /// An empty chunk.
+    /// An empty chunk kept for reuse.
     spare: Option<VecDeque<T>>,
 }
 

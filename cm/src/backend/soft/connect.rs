@@ -36,14 +36,15 @@ impl State {
         self.seek(key, Box::new(request), deadline)
     }
 
-    /// Sends a request to the listener at its destination, or waits for the reply that locates it.
+    /// Sends a request to the listener at the id's destination, or waits for the reply that locates
+    /// the listener.
     fn seek(&mut self, key: Key, request: Box<Request>, deadline: Time) -> Result<()> {
         let id = self.id(key)?;
         let (space, peer) = (id.space.0, id.peer.ok_or(Errno::INVAL)?);
         let (number, remote) = (id.adapter.ok_or(Errno::INVAL)?, id.remote.to_ipv6().into());
         let source = self.adapters.get(&number).ok_or(Errno::INVAL)?.port.address();
-        // The watch starts before the search for the listener, so that it notices a process that
-        // ends afterwards.
+        // The watch starts before the search for the listener, so that it notices a process ending
+        // after the search.
         let has_ended = self.watch_peer(key);
         let query = match self.listeners.find(space, source, peer, remote)? {
             Found::Same if has_ended => return self.refuse(key),
@@ -91,7 +92,7 @@ impl State {
         }
     }
 
-    /// Sends a request to another device. Its listener may have ended meanwhile.
+    /// Sends a request to another device, whose listener may have ended meanwhile.
     fn request_at(&mut self, key: Key, route: &Route, request: &Request) -> Result<()> {
         self.move_to(key, route)?;
         let has_ended = self.watch_peer(key);
@@ -108,7 +109,7 @@ impl State {
         }
     }
 
-    /// Changes the peer's device.
+    /// Sets another device as the peer's device.
     fn move_to(&mut self, key: Key, route: &Route) -> Result<()> {
         let mtu = route.path_mtu()?;
         let id = self.id(key)?;
@@ -142,7 +143,8 @@ impl State {
         Ok(())
     }
 
-    /// Rejects this side's request to an address of this machine without a listener, as Linux does.
+    /// Rejects this side's request to an address of this machine that has no listener, as Linux
+    /// does.
     fn refuse(&mut self, key: Key) -> Result<()> {
         let id = self.id(key)?;
         id.state = IdState::Connect;
@@ -237,7 +239,7 @@ impl State {
         }
     }
 
-    /// Ends a connection, or confirms its end. Returns no error if neither is possible any more or
+    /// Ends a connection, or confirms its end. Returns no error if neither is possible any more, or
     /// if the request was not sent yet, like Linux.
     pub(super) fn disconnect(&mut self, key: Key) -> Result<()> {
         let now = self.now();
@@ -251,7 +253,7 @@ impl State {
         Ok(())
     }
 
-    /// Treats a message on the connection as the peer's final message of establishment.
+    /// Treats a message on the connection as the peer's final handshake message.
     pub(super) fn notify(&mut self, key: Key, event: AsyncEventType) -> Result<()> {
         let (adapter, connection) = self.connection(key)?;
         match event {
@@ -263,10 +265,10 @@ impl State {
         }
     }
 
-    /// Returns the connection of an id; it may have ended.
+    /// Returns the connection of an id. The connection may have ended.
     ///
     /// # Errors
-    /// `EINVAL` for an id that never had one.
+    /// `EINVAL` for an id that never had a connection.
     pub(super) fn connection(&mut self, key: Key) -> Result<(&mut Adapter, CmId)> {
         let id = self.id(key)?;
         let connection = id.connection.ok_or(Errno::INVAL)?;
@@ -276,11 +278,11 @@ impl State {
     }
 }
 
-/// The time for a listener to reply before its request is sent, in milliseconds. It replies at
-/// once unless its process is stopped. An unanswered request is given up after a similar time.
+/// The time for a listener to reply before its request is sent, in milliseconds. A listener replies
+/// at once unless its process is stopped. An unanswered request is given up after a similar time.
 const REPLY_MS: u64 = 60_000;
 
-/// Rejects a request that could not be accepted. A connection past that stage is kept.
+/// Rejects a request that could not be accepted. A connection in a later state is kept.
 fn give_up(adapter: &mut Adapter, now: Time, connection: CmId, is_ud: bool) {
     let _ = if is_ud {
         let status = sidr_rep::Status::REJECTED;
@@ -290,7 +292,7 @@ fn give_up(adapter: &mut Adapter, now: Time, connection: CmId, is_ud: bool) {
     };
 }
 
-/// Returns the errno for a refusal by the communication manager.
+/// Returns the errno for an error of the communication manager.
 fn errno(refused: Refused) -> Errno {
     match refused {
         Refused::NoRoom => Errno::NOMEM,

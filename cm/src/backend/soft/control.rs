@@ -46,13 +46,13 @@ impl State {
 
     /// Ends all connections and requests because the process exits. Notifies their peers, as the
     /// kernel does when it closes the files of a process. Takes up to 0.63 s if a peer does not
-    /// reply. Repeats nothing if a thread that can no longer run holds a device's lock.
+    /// reply. Repeats nothing if a device's lock is held by a thread that can no longer run.
     pub(super) fn farewell(&mut self) {
         let now = self.now();
         let mut is_free = true;
         for adapter in self.adapters.values_mut() {
             adapter.gsi.leave_requests();
-            // A peer that has ended its connection gets a reply.
+            // The peer of an ended connection may still need a reply.
             is_free &= adapter.receive_at_exit(now);
             for connection in core::mem::take(&mut adapter.connections).into_keys() {
                 adapter.cm.destroy(now, connection);
@@ -64,8 +64,8 @@ impl State {
         }
     }
 
-    /// Repeats requests for release until all are confirmed or the time is over. The kernel does so
-    /// after the process has ended. Here, a peer whose only request was lost would otherwise keep
+    /// Repeats release requests until all are confirmed or the time is over. The kernel does so
+    /// after the process has ended. Here, a peer that lost the only request would otherwise keep
     /// the connection.
     fn await_releases(&mut self) {
         let mut pause = FIRST_PAUSE;
@@ -86,7 +86,7 @@ impl State {
                 if left.is_zero() {
                     break;
                 }
-                // An interruption only repeats the check.
+                // After an interruption, the loop only repeats the check.
                 let _ = ppoll(&mut files, Some(TimeSpec::from_duration(left)), None);
             }
             for adapter in self.adapters.values_mut() {
@@ -99,7 +99,7 @@ impl State {
         }
     }
 
-    /// Sets the cookie for an id's events.
+    /// Sets the cookie carried by an id's events.
     pub(super) fn set_cookie(&mut self, key: Key, cookie: u64) -> Result<()> {
         self.id(key)?.cookie = cookie;
         Ok(())
@@ -124,7 +124,7 @@ impl State {
                 id.options.af_only = Some(on);
             }
             IdOption::AckTimeout(timeout) if matches!(id.qp_type, QpType::RC | QpType::XRC_SEND) => {
-                // The lower 5 bits, as in `modify_qp`.
+                // Only the lower 5 bits count, as in `modify_qp`.
                 id.options.ack_timeout = Some(timeout & 31);
             }
             IdOption::ReuseAddr(_) | IdOption::AfOnly(_) | IdOption::AckTimeout(_) => {
@@ -148,7 +148,7 @@ impl State {
     /// Moves an id to another channel, with its unread events and a listener's unread requests.
     ///
     /// # Errors
-    /// `ENOMEM`; the id then stays, as do the events that found no memory.
+    /// `ENOMEM`; the id then stays, as do the events for which no memory was available.
     pub(super) fn migrate(&mut self, key: Key, to: &Arc<Queue>) -> Result<()> {
         let from = Arc::clone(&self.id(key)?.queue);
         if Arc::ptr_eq(&from, to) {
@@ -176,7 +176,7 @@ impl State {
     }
 }
 
-/// The number of pauses between repeated requests for release at exit. Each is twice as long as the
-/// previous one.
+/// The number of pauses between repeated release requests at exit. Each pause is twice as long as
+/// the previous one.
 const PAUSES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);

@@ -1,6 +1,6 @@
 //! Converts protocol events to events of ids.
 //!
-//! | protocol | id in CONNECT | id |
+//! | protocol event | id in CONNECT | event of the id |
 //! |---|---|---|
 //! | Request, SidrRequest | the listener's | `CONNECT_REQUEST` with a new id in CONNECT |
 //! | Reply | | `CONNECT_RESPONSE` |
@@ -12,7 +12,7 @@
 //! | SidrReply | | `ESTABLISHED`, or `UNREACHABLE` with the status |
 //!
 //! An event for an id in another state is skipped, because the end of the connection was already
-//! reported. So is an event for a pending request.
+//! reported. Events for pending requests are skipped, too.
 //!
 //! # References
 //! linux `cma_ib_handler`, `cma_ib_req_handler`, `cma_sidr_rep_handler`
@@ -53,7 +53,7 @@ impl State {
         };
         let Some(key) = key else { return };
         if matches!(event, Event::Reply(_)) {
-            // Sent if the reply is repeated before the program responds, as in Linux.
+            // The MRA is sent if the reply is repeated before the program responds, as in Linux.
             let _ = adapter.cm.prepare_mra(connection, MRA_TIMEOUT, mra::Data::default());
         }
         if let Event::Reply(reply) = event {
@@ -89,13 +89,13 @@ impl State {
             }
             Event::TimewaitExit { .. } => (EventType::TIMEWAIT_EXIT, 0, SoftParam::default(), Ece::default()),
             Event::SidrReply(reply) => service_found(reply, id.remote, id.options.tos),
-            // An MRA: the peer needs more time. Requests are handled above.
+            // MRAs are ignored: the peer only needs more time. Requests are handled above.
             _ => return,
         };
         self.report(key, kind, status, param, ece);
     }
 
-    /// Watches the process of a peer on this machine, now that its queue pair is known.
+    /// Watches the process of a peer on this machine once the peer's queue pair is known.
     fn watch_replying(&mut self, key: Key, remote_qpn: u32) {
         let Some(id) = self.ids.get_mut(&key) else { return };
         id.remote_slot = slot_of(remote_qpn);
@@ -121,7 +121,7 @@ impl State {
             |qp_type| match request.transport {
                 Transport::Rc => qp_type == QpType::RC,
                 Transport::Uc => qp_type == QpType::UC,
-                // The listening side has the target.
+                // The listening side has the XRC target.
                 Transport::Xrc => matches!(qp_type, QpType::XRC_SEND | QpType::XRC_RECV),
             },
         );
@@ -138,7 +138,7 @@ impl State {
                 return;
             }
         };
-        // Sent if the request is repeated before the program responds, as in Linux.
+        // The MRA is sent if the request is repeated before the program responds, as in Linux.
         let _ = adapter.cm.prepare_mra(request.id, MRA_TIMEOUT, mra::Data::default());
         if let Some(id) = self.ids.get_mut(&key) {
             id.options.tos = request.path.traffic_class;
@@ -171,10 +171,10 @@ impl State {
         }
     }
 
-    /// Creates an id for a request, for the listener that the request names.
+    /// Creates an id for a request to a listener.
     ///
     /// # Errors
-    /// The reason why it cannot be created.
+    /// The reason why the id cannot be created.
     fn take_request(
         &mut self,
         number: u64,
@@ -193,8 +193,7 @@ impl State {
             source: header.source(),
             target: header.target(),
         };
-        // Without a free descriptor this check is impossible now, but may work when the request is
-        // repeated.
+        // The check fails without a free descriptor, but may work when the request is repeated.
         if !self.is_genuine(origin).map_err(|_| Refusal::NoRoom)? {
             return Err(Reason::INVALID_SERVICE_ID.into());
         }
@@ -233,12 +232,12 @@ impl State {
         Ok((listener, key, slot))
     }
 
-    /// Drops an unread request without a reply. A request that was read meanwhile stays; it has
+    /// Drops an unread request without a reply. A request read meanwhile stays, because it has
     /// already left the backlog.
     fn forget_unread(&mut self, queue: &Queue, request: Key) {
         let is_it = |entry: &Entry| entry.request.as_ref().is_some_and(|unread| unread.key == request);
         for Unread { id, slot, .. } in queue.discard(is_it) {
-            // Immediately, because the next request may need another slot.
+            // The slot is freed at once, because the next request may need it.
             drop(slot);
             self.forget(request);
             self.garbage.push_back(Garbage::Request(id));
@@ -257,7 +256,7 @@ impl State {
         }
     }
 
-    /// Returns the listener on an address, or else one on an unspecified address.
+    /// Returns the listener on an address, or else a listener on an unspecified address.
     fn listener_of(&self, keys: &[Key], target: IpAddr) -> Option<Key> {
         let local = |key: &Key| {
             let id = self.ids.get(key)?;
@@ -274,7 +273,7 @@ impl State {
 
     /// Queues a request at its listener.
     fn report_request(&mut self, listener: Key, key: Key, slot: BacklogSlot, param: SoftParam, ece: Ece) {
-        // The manager runs this code, so it exists.
+        // This code runs inside the manager, so the manager exists.
         let (Some(id), Ok(manager)) = (self.ids.get(&listener), manager("get_cm_event")) else { return };
         let request = Some(Unread { key, id: Box::new(SoftId { manager, key, kernel_error: None }), slot });
         let (queue, cookie) = (Arc::clone(&id.queue), id.cookie);
@@ -298,7 +297,7 @@ impl From<Reason> for Refusal {
     }
 }
 
-/// Returns the slot of the process that owns a queue pair, if the process shares its address.
+/// Returns the slot of the process that owns a queue pair, if that process shares its address.
 fn slot_of(qpn: u32) -> u8 {
     (qpn >> 16) as u8
 }
@@ -315,6 +314,6 @@ fn service_found(reply: &SidrReply, remote: Gid, tos: u8) -> (EventType, i32, So
     (EventType::ESTABLISHED, 0, SoftParam::from_service(data, route, reply.qpn, reply.qkey), ece)
 }
 
-/// The response time of a program as announced in MRA messages (`CMA_IBOE_MRA_SETTING`), a 5-bit
-/// code: 65 s.
+/// The program's response time announced in MRA messages (`CMA_IBOE_MRA_SETTING`), a 5-bit code: 65
+/// s.
 const MRA_TIMEOUT: u8 = 24;

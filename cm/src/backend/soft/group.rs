@@ -17,7 +17,7 @@ use crate::types::{Address, EventType, PortSpace};
 type Result<T> = core::result::Result<T, Errno>;
 
 impl State {
-    /// Joins a group and returns the number of the membership.
+    /// Joins a group and returns the id of the membership.
     ///
     /// # Errors
     /// `EINVAL` for an id without a device, for a service other than datagrams, or for a unicast
@@ -57,7 +57,7 @@ impl State {
     /// Leaves a group. Its unread events are discarded.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL` for a membership that the id does not have.
+    /// `EADDRNOTAVAIL` if the id does not have this membership.
     pub(super) fn leave(&mut self, key: Key, membership: u32) -> Result<()> {
         let id = self.id(key)?;
         let cookie = id.groups.remove(&membership).ok_or(Errno::ADDRNOTAVAIL)?;

@@ -1,8 +1,8 @@
-//! [`Key`], [`Token`]: the numbers of ids, and of the files that the manager's thread waits for.
+//! [`Key`], [`Token`]: identifiers of ids and of the files that the manager's thread waits for.
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 
-/// The manager's number of an id. Numbers are never reused.
+/// The manager's identifier of an id. Keys are never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key(pub(super) u64);
 

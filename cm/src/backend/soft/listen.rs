@@ -1,4 +1,4 @@
-//! Listening on one device or on all, under a name for other processes.
+//! Listening on one device or on all, under a name visible to other processes.
 //!
 //! # References
 //! linux `rdma_listen`, `cma_listen_on_all`
@@ -100,14 +100,14 @@ impl State {
         let id = self.id(key)?;
         let (space, local) = (id.space, id.local.ok_or(Errno::INVAL)?);
         let af_only = id.af_only(local.ip());
-        // A listener on `::` needs a second name for IPv4.
+        // A listener on `::` that also accepts IPv4 needs a second name.
         let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), local.port());
         let is_any = local.ip().is_unspecified();
         let has_both = local.is_ipv6() && is_any && !af_only;
         let mut names: Vec<(SocketAddr, &[Port])> = vec![(local, ports)];
         names.extend(has_both.then_some((v4, ports)));
-        // Other processes may also listen on all addresses of their devices, so each device has a
-        // name for its address.
+        // Other processes may also listen on all addresses of their own devices, so there is a name
+        // for each device's address.
         let each = ports.iter().map(|port| (address_of(port, local.port()), from_ref(port)));
         names.extend(each.filter(|_| is_any));
         let listener = id.listener.as_ref();
@@ -115,7 +115,7 @@ impl State {
             !listener.is_some_and(|listener| listener.names.iter().any(|(its, _)| its == address))
         };
         names.retain(|(address, _)| is_new(address));
-        // Other users must not be able to take the name of the loopback address.
+        // Other users must not be able to claim the name of the loopback address.
         let unspecified = [Some(local), has_both.then_some(v4)].into_iter().flatten().filter(|_| is_any);
         let loopback: Vec<_> = unspecified
             .map(|any| (any, SocketAddr::new(loopback_of(any.ip()), any.port())))
@@ -127,7 +127,7 @@ impl State {
             }
         }
         for (any, address) in loopback {
-            // Of two listeners on all addresses, the first holds both names.
+            // Of two listeners on all addresses, the first one holds both names.
             let listener = self.id(key)?.listener.as_ref();
             if !listener.is_some_and(|listener| listener.names.iter().any(|(its, _)| *its == any)) {
                 continue;
@@ -139,7 +139,7 @@ impl State {
         Ok(())
     }
 
-    /// Waits for clients that connect to a listener's name.
+    /// Makes the manager's thread wait for clients that connect to a listener's name.
     fn keep_name(&mut self, key: Key, address: SocketAddr, name: ListenerName) -> Result<()> {
         let number = self.draw_number();
         self.epoll.add(&name, Token::Name(number).event())?;
@@ -177,7 +177,7 @@ impl State {
         Ok(())
     }
 
-    /// Updates the ports that the names of a listener on an unspecified address return to clients.
+    /// Updates the ports that a listener on an unspecified address reports to clients of its names.
     pub(super) fn set_reply(&mut self, key: Key, ports: &[Port]) {
         let Some(id) = self.ids.get_mut(&key) else { return };
         let (af_only, local) = (id.local.is_some_and(|local| id.af_only(local.ip())), id.local);
@@ -198,7 +198,7 @@ impl State {
                 }
             };
             if let Some(name) = self.names.get_mut(number) {
-                // Without a descriptor it keeps the old reply.
+                // If no descriptor is free, the name keeps its old reply.
                 let _ = name.set_ports(reply);
             }
             true
@@ -207,8 +207,8 @@ impl State {
         let _ = self.take_names(key, &ports);
     }
 
-    /// Takes the first name of the loopback address for listeners with the second name, once the
-    /// process that held it has ended.
+    /// Claims the first name of the loopback address for listeners that hold only the second name,
+    /// once the process that held the first name has ended.
     pub(super) fn take_first_names(&mut self) {
         if self.retakes_at.is_none_or(|at| at > self.now()) {
             return;
@@ -266,7 +266,7 @@ fn is_of(port: &Port, unspecified: SocketAddr, af_only: bool) -> bool {
     port.address().is_ipv4() == unspecified.is_ipv4() || unspecified.is_ipv6() && !af_only
 }
 
-/// The interval between attempts to take the first name of the loopback address: 1 s.
+/// The interval between attempts to claim the first name of the loopback address: 1 s.
 const RETAKE: u64 = 1_000_000_000;
 
 /// The maximum backlog, which is also the default for 0 (`net.rdma_ucm.max_backlog`).

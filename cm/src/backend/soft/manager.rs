@@ -9,23 +9,23 @@
 //! The thread starts with the first soft id and lives as long as the process. It uses epoll rather
 //! than poll, so that files can be added and removed while it waits.
 //!
-//! Strangers fill queue pair 1 as fast as they can. The thread therefore receives a bounded number
-//! of datagrams, sends, handles deadlines and releases the lock. It then lets a waiting call go
-//! first.
+//! Strangers may fill queue pair 1 as fast as they can. The thread therefore receives a bounded
+//! number of datagrams, sends, handles deadlines and releases the lock. Waiting calls then acquire
+//! the lock first.
 //!
-//! A call never waits for a peer. If it brings an earlier deadline, it wakes the thread. Values
+//! A call never waits for a peer. A call that sets an earlier deadline wakes the thread. Values
 //! removed by a call are dropped after the lock is released, because dropping a request's id takes
 //! the lock. Readers of events are woken after that, because their next call takes the lock.
 //!
 //! # Exit
 //! When a process with connections exits by `exit(3)` or returns from `main`, [`farewell`] notifies
-//! its peers, as the kernel does when it closes a process's files. If it is killed, aborts or calls
-//! `_exit(2)`, peers on this machine notice its end ([`peers`](super::peers)); others notice its
-//! silence.
+//! its peers, as the kernel does when it closes a process's files. If the process is killed, aborts
+//! or calls `_exit(2)`, peers on this machine notice its end ([`peers`](super::peers)); other peers
+//! notice its silence.
 //!
 //! # Fork
 //! A forked child has no manager. Its calls fail with [`Cause::Forked`] before they touch the lock,
-//! which another thread may have held. Dropping inherited ids ends nothing.
+//! which another thread may have held at the fork. Dropping inherited ids ends nothing.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -44,7 +44,7 @@ use super::state::State;
 
 static MANAGER: OnceLock<Manager> = OnceLock::new();
 
-/// The process that started the manager, or is starting it; 0 if there is none.
+/// The process that started the manager or is starting it; 0 if no process has.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 /// The connection manager of the process.
@@ -52,7 +52,7 @@ static PROCESS: AtomicU32 = AtomicU32::new(0);
 pub(super) struct Manager {
     state: Mutex<State>,
     /// Held by callers while they wait for `state`, and by the thread before it takes `state`.
-    /// While MADs are pending, the thread retakes `state` immediately; this lock makes it queue
+    /// While MADs are pending, the thread retakes `state` immediately; this lock queues the thread
     /// behind callers.
     next: Mutex<()>,
     epoll: Arc<Epoll>,
@@ -60,7 +60,7 @@ pub(super) struct Manager {
     mark: ForkMark,
 }
 
-/// Returns the manager, which is started by the first call.
+/// Returns the manager. The first call starts it.
 ///
 /// # Errors
 /// `ENODEV` with [`Cause::Forked`] in a child of the starting process; any errno of
@@ -85,7 +85,7 @@ pub(super) fn manager(verb: &'static str) -> Result<&'static Manager> {
     }
 }
 
-/// Returns whether this process is a forked child of the one with the manager.
+/// Returns whether this process is a forked child of the process with the manager.
 pub(super) fn is_forked() -> bool {
     match MANAGER.get() {
         Some(manager) => manager.mark.is_gone(),
@@ -96,17 +96,17 @@ pub(super) fn is_forked() -> bool {
     }
 }
 
-/// Wakes the thread for a new device of the process.
+/// Wakes the thread because the process has a new device.
 fn on_new_port() {
     note_new_port();
     if let Some(manager) = MANAGER.get().filter(|_| !is_forked()) {
-        // If it is full, the thread wakes anyway.
+        // If the counter is full, the thread wakes anyway.
         let _ = manager.wake.write(1);
     }
 }
 
-/// Notifies the peers of all connections that the process exits. Gives up if the lock stays taken,
-/// by another thread or by this one before a signal handler interrupted it.
+/// Notifies the peers of all connections that the process exits. Gives up if the lock remains held,
+/// by another thread or by code of this thread that a signal handler has interrupted.
 fn farewell() {
     let Some(manager) = MANAGER.get().filter(|_| !is_forked()) else { return };
     for _ in 0..PATIENCE {
@@ -118,7 +118,7 @@ fn farewell() {
     }
 }
 
-/// The number of attempts to take the lock, with a yield after each.
+/// The number of attempts to acquire the lock, with a yield after each.
 const PATIENCE: u32 = 1000;
 
 fn start() -> Result<&'static Manager, Errno> {
@@ -153,19 +153,19 @@ impl Manager {
         let is_early = state.deadline() < state.sleeps_until;
         release(state);
         if is_early {
-            // If it is full, the thread wakes anyway.
+            // If the counter is full, the thread wakes anyway.
             let _ = self.wake.write(1);
         }
         result.map_err(|errno| Error::new(verb, "", errno))
     }
 
-    /// The manager's thread.
+    /// Runs the manager's thread.
     fn run(&self) {
         let mut events = [EpollEvent::empty(); 64];
         let mut ready = 0;
         loop {
             let timeout = self.round(events.get(..ready).unwrap_or_default());
-            // An error is an interruption; nothing is ready then.
+            // An error means an interruption; then no file is ready.
             ready = self.epoll.wait(&mut events, timeout).unwrap_or(0);
         }
     }
@@ -207,8 +207,8 @@ impl Manager {
     }
 }
 
-/// Releases the lock, then does the work without it: wakes the readers of new events
-/// and drops removed values.
+/// Releases the lock, then does the work that must not hold it: wakes the readers of new events and
+/// drops removed values.
 fn release(mut state: MutexGuard<'_, State>) {
     let (to_wake, garbage) = (state.to_wake.take(), core::mem::take(&mut state.garbage));
     drop(state);

@@ -3,9 +3,9 @@
 //! | file | content |
 //! |---|---|
 //! | [`manager`] | **start here**: the lock, the calls, the thread |
-//! | [`wait`] | the thread's work: its files and its deadlines |
+//! | [`wait`] | the work of the thread: its files and its deadlines |
 //! | [`state`] | everything protected by the lock |
-//! | [`key`] | the numbers of ids, and of the files that the thread waits for |
+//! | [`key`] | identifiers of ids and of the files that the thread waits for |
 //! | [`record`] | the record of an id, and its states |
 //! | [`address`], [`listen`] | binding, resolving, listening |
 //! | [`backlog`] | a listener's unread requests |
@@ -91,7 +91,7 @@ use crate::types::{Address, ConnParam, EventType, PathRecord, PortSpace, Service
 #[derive(Clone, Debug)]
 pub(crate) struct Soft {
     queue: Arc<Queue>,
-    /// The reason why the channel cannot have kernel ids, if it cannot.
+    /// The reason why the channel cannot have kernel ids, if any.
     kernel_error: Option<Arc<Error>>,
 }
 
@@ -121,7 +121,7 @@ impl Soft {
         Ok(Arc::new(Self { queue: Queue::new()?, kernel_error: Some(Arc::clone(error)) }))
     }
 
-    /// Returns the soft part of a channel's source; `None` if the channel has no soft ids.
+    /// Returns the soft part of a channel's source; `None` if the channel cannot have soft ids.
     pub(super) fn from_source(source: &dyn Source) -> Option<&Self> {
         source.soft()?.downcast_ref()
     }
@@ -148,7 +148,7 @@ impl Source for Soft {
     }
 
     fn next(&self) -> Result<Option<RawEvent>> {
-        // Another thread of the parent may have held the queue's lock at the fork.
+        // At the fork, another thread of the parent may have held the queue's lock.
         if is_forked() {
             return Err(Error::new("get_cm_event", "", Errno::NODEV).because(Cause::Forked));
         }
@@ -166,7 +166,7 @@ impl Source for Soft {
 
 impl SoftId {
     /// Returns the error for an address that no soft device has or reaches: the reason why the
-    /// kernel cannot be used, unless its file is missing.
+    /// kernel cannot be used, unless the kernel's file is missing.
     fn unreached(&self, verb: &'static str) -> Option<Error> {
         let error = self.kernel_error.as_ref().filter(|error| error.errno != Errno::NOENT)?;
         Some(Error::new(verb, "", error.errno).because(error.cause.clone()))
@@ -228,7 +228,7 @@ impl Backend for SoftId {
     }
 
     fn stop_listening(&self) {
-        // Fails only in a forked child, where the listener belongs to the parent.
+        // This fails only in a forked child, where the listener belongs to the parent.
         let _ = self.manager.call("listen", |state| state.stop_listening(self.key));
     }
 
@@ -251,7 +251,7 @@ impl Backend for SoftId {
     }
 
     fn forget(&self) {
-        // Fails only in a forked child, where the request belongs to the parent.
+        // This fails only in a forked child, where the request belongs to the parent.
         let _ = self.manager.call("reject", |state| {
             state.forget(self.key);
             Ok(())
@@ -335,14 +335,14 @@ impl Backend for SoftId {
     }
 
     fn set_cookie(&self, uid: u64) {
-        // Fails only in a forked child, whose ids report no events.
+        // This fails only in a forked child, whose ids report no events.
         let _ = self.manager.call("create_id", |state| state.set_cookie(self.key, uid));
     }
 }
 
 impl Drop for SoftId {
     fn drop(&mut self) {
-        // Fails only in a forked child, where the connection belongs to the parent.
+        // This fails only in a forked child, where the connection belongs to the parent.
         let _ = self.manager.call("destroy_id", |state| {
             state.destroy(self.key);
             Ok(())
@@ -350,8 +350,8 @@ impl Drop for SoftId {
     }
 }
 
-/// Adds a reason to an error of resolving or connecting: a listener on this machine could not be
-/// queried for its devices, or the address has no route.
+/// Adds the reason to an error from resolving or connecting: a listener on this machine could not
+/// be queried for its devices, or the address has no route.
 fn of_names(error: Error) -> Error {
     let reason = match error.errno {
         _ if error.cause != Cause::Unknown => return error,

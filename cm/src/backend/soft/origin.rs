@@ -1,9 +1,9 @@
 //! Verification of the addresses in a request.
 //!
-//! A request contains the addresses of its program ([`ib_cm::wire::ip`]). The packet with the
-//! request has addresses as well. The program trusts the former, which it sees as its peer's
-//! address and its own. Without a check, a remote host could reach a listener on 127.0.0.1, or
-//! connect under any other host's address.
+//! A request contains the addresses of its program ([`ib_cm::wire::ip`]). The packet carrying the
+//! request has addresses as well. The program trusts the addresses in the request, which it sees as
+//! its peer's address and its own. Without a check, a remote host could reach a listener on
+//! 127.0.0.1, or connect under any other host's address.
 //!
 //! | in the request | allowed in a packet from another machine | from this machine |
 //! |---|---|---|
@@ -11,9 +11,9 @@
 //! | source | the packet's source | any address of this machine |
 //!
 //! Programs on one machine reach each other by all its addresses ([`provider_soft::cm`]), hence the
-//! last column. There, source and target must be of one family: `::1` also leads to devices with
-//! IPv4 addresses. The kernel drops packets from the network whose source is a loopback address or
-//! one of the machine's IPv4 addresses.
+//! last column. In this case, source and target must be of one family: `::1` also leads to devices
+//! with IPv4 addresses. The kernel drops packets from the network whose source is a loopback
+//! address or one of the machine's IPv4 addresses.
 //!
 //! # References
 //! linux `validate_ipv4_net_dev`, `validate_ipv6_net_dev`; IBTA annex A11.4
@@ -40,7 +40,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// Returns whether the request has the packet's addresses, as most requests do.
+    /// Returns whether the request names the packet's addresses, as most requests do.
     pub(super) fn is_plain(&self) -> bool {
         (self.source.to_canonical(), self.target.to_canonical()) == (self.packet, self.device)
     }
@@ -73,8 +73,8 @@ fn names(interfaces: &[InterfaceAddress], ip: IpAddr) -> impl Iterator<Item = &s
     interfaces.iter().filter(move |(_, its)| *its == listed(ip)).map(|(name, _)| name.as_str())
 }
 
-/// Returns the address to look for in the kernel's list. 127.0.0.0/8 belongs to the interface with
-/// 127.0.0.1.
+/// Returns the address to look for in the kernel's list. All of 127.0.0.0/8 belongs to the
+/// interface with 127.0.0.1.
 fn listed(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(v4) if v4.is_loopback() => Ipv4Addr::LOCALHOST.into(),
@@ -103,7 +103,8 @@ pub(super) fn interfaces() -> Result<Vec<InterfaceAddress>, Errno> {
 mod tests {
     use super::*;
 
-    /// Returns whether a request is genuine on a machine with a loopback interface and two others.
+    /// Returns whether a request is genuine on a machine with a loopback interface and two other
+    /// interfaces.
     #[track_caller]
     fn is_genuine(device: &str, packet: &str, source: &str, target: &str) -> bool {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();

@@ -15,7 +15,7 @@ pub(super) struct SoftParam {
 }
 
 impl SoftParam {
-    /// Returns the parameters of a connection request, whose program data begin at `offset`.
+    /// Returns the parameters of a connection request. The program's data begin at `offset`.
     pub(super) fn from_request(request: &Request, offset: usize) -> Self {
         let conn = PeerParam {
             private_data: request.private_data.bytes()[offset..].to_vec(),

@@ -5,13 +5,13 @@
 //!   the process has ended ────► receive its last messages, then end its connections
 //! ```
 //!
-//! The kernel ends the connections of a killed process on a kernel device. For a soft device, its
-//! peers watch a file that the kernel closes with the process
+//! The kernel ends the connections of a killed process on a kernel device. The peers of a soft
+//! device instead watch a file that the kernel closes with the process
 //! ([`PeerProcess`](provider_soft::cm::PeerProcess)). A peer on another machine or in another
 //! network namespace cannot be watched; its silence reveals the end.
 //!
 //! An id keeps watching the process that had the device at the time of the request, because another
-//! process may have the address later.
+//! process may take over the address later.
 
 use provider_soft::cm::{DeviceOwner, Found, Port};
 
@@ -21,8 +21,8 @@ use super::record::Id;
 use super::state::{Peer, Place, State};
 
 impl State {
-    /// Watches the process with the device of an id's peer. If it cannot be watched, the id keeps
-    /// the previous watch, or notices the end by silence.
+    /// Watches the process with the device of an id's peer. If that process cannot be watched, the
+    /// id keeps the previous watch or notices the end by silence.
     ///
     /// Returns whether the process has ended while a forked child still holds its names.
     pub(super) fn watch_peer(&mut self, key: Key) -> bool {
@@ -32,7 +32,7 @@ impl State {
         let Some(id) = self.ids.get(&key) else { return false };
         let Some(adapter) = id.adapter.and_then(|number| self.adapters.get(&number)) else { return false };
         let (place, slot) = ((id.remote, adapter.port.scope_id()), id.remote_slot);
-        // A slot counts only at a shared address. 0 stands for an unknown one.
+        // A slot counts only at a shared address. 0 means that the slot is unknown.
         let is_own = |port: &Port| {
             (port.gid(), port.scope_id()) == place && (slot == 0 || [0, slot].contains(&port.slot()))
         };
@@ -50,7 +50,7 @@ impl State {
             }
             _ => match self.watch(place, slot) {
                 Ok(number) => number,
-                // Several processes may have its address.
+                // Several processes may share the peer's address.
                 Err(Unwatched { has_ended: false }) if slot == 0 && self.find_slot(key) => {
                     return self.watch_peer(key);
                 }
@@ -84,7 +84,8 @@ impl State {
         id.remote_slot != 0
     }
 
-    /// Watches the process that currently has a device, alone or by its slot.
+    /// Watches the process that currently has a device, selected by its slot if the address is
+    /// shared.
     fn watch(&mut self, place: Place, slot: u8) -> Result<u64, Unwatched> {
         self.forget_peers(MAX_PEERS - 1);
         let unseen = Unwatched { has_ended: false };
@@ -107,7 +108,7 @@ impl State {
         Ok(number)
     }
 
-    /// Releases an id's watched process. A few unused ones are kept for other ids.
+    /// Releases an id's watched process. A few unused watches are kept for other ids.
     pub(super) fn unwatch(&mut self, number: Option<u64>) {
         let Some(peer) = number.and_then(|number| self.peers.get_mut(&number)) else { return };
         peer.users -= 1;
@@ -116,7 +117,7 @@ impl State {
         }
     }
 
-    /// Stops watching processes that are not the peer of any id, oldest first, until `most` remain.
+    /// Stops watching processes that no id has as a peer, oldest first, until `most` remain.
     fn forget_peers(&mut self, most: usize) {
         while self.peers.len() > most
             && let Some((&number, _)) = self.peers.iter().find(|(_, peer)| peer.users == 0)
@@ -137,14 +138,14 @@ impl State {
         if self.ended_peers.is_empty() {
             return;
         }
-        // They may have sent data and disconnected before.
+        // The processes may have sent data and disconnected before they ended.
         let now = self.now();
         self.adapters.values_mut().for_each(|adapter| adapter.gsi.catch_up());
-        // Strangers may send more meanwhile.
+        // Strangers may send more datagrams meanwhile, so the number of rounds is bounded.
         for _ in 0..ROUNDS {
             let has_more =
                 self.adapters.values_mut().fold(false, |has_more, adapter| adapter.receive(now) | has_more);
-            // Creates the ids of requests among these messages.
+            // This creates the ids of requests among these messages.
             self.flush();
             if !has_more {
                 break;
@@ -201,8 +202,8 @@ impl State {
         })
     }
 
-    /// Returns whether the listener at an id's peer address and its device are gone. A listener
-    /// that has ended may still reply.
+    /// Returns whether neither the listener at an id's peer address nor its device exists any more.
+    /// A listener that has ended may still reply.
     fn has_no_listener(&mut self, key: Key) -> bool {
         let Some(id) = self.ids.get(&key) else { return false };
         let Some(adapter) = id.adapter.and_then(|number| self.adapters.get(&number)) else { return false };
@@ -212,7 +213,7 @@ impl State {
         matches!(found, Ok(Found::NoListener | Found::Moved(_))) && !DeviceOwner::exists(device, scope)
     }
 
-    /// Ends an id's connection, or its attempt, because its peer's process has ended.
+    /// Ends an id's connection or attempt, because its peer's process has ended.
     pub(super) fn end_with_peer(&mut self, key: Key) {
         let now = self.now();
         let is_full = self.connection(key).is_ok_and(|(adapter, connection)| {
@@ -225,20 +226,20 @@ impl State {
     }
 }
 
-/// A process that is not watched.
+/// The reason why a process is not watched.
 #[derive(Clone, Copy, Debug)]
 struct Unwatched {
-    /// Whether it has ended.
+    /// Whether the process has ended.
     has_ended: bool,
 }
 
 /// The interval between searches for an unanswered request's listener: 1 s.
 const LOOK_AGAIN: u64 = 1_000_000_000;
 
-/// The number of rounds to handle all datagrams of a full queue and a full intake.
+/// The number of rounds that handle all datagrams of a full queue and a full intake.
 const ROUNDS: usize = RECEIVED / OTHERS + INTAKE / ROUND;
 
-/// The maximum number of watched processes. Each takes a descriptor.
+/// The maximum number of watched processes. Each watch takes a descriptor.
 const MAX_PEERS: usize = 256;
 
 /// The number of watched processes above which unused ones are released.

@@ -22,29 +22,29 @@ use super::key::Key;
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     owners: BTreeMap<(u16, u16), Vec<Owner>>,
-    /// The file with the system's range of ephemeral ports, which may change.
+    /// The file with the system's range of ephemeral ports. The range may change.
     range: Option<File>,
 }
 
-/// The part of an id that determines whether another id may use its port.
+/// The properties of an id that determine whether another id may use its port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub(super) key: Key,
     pub(super) ip: IpAddr,
-    /// The interface of a link-local IPv6 address; 0 for others.
+    /// The interface of a link-local IPv6 address; 0 for other addresses.
     pub(super) scope: u32,
-    /// Whether ids that also allow reuse may share the port.
+    /// Whether the port may be shared with other ids that also allow reuse.
     pub(super) reuse: bool,
     /// Whether the address covers only its own family.
     pub(super) af_only: bool,
 }
 
 impl Owner {
-    /// Checks that the port of another id is free for this one.
+    /// Checks that this id may use the same port as another id.
     ///
     /// # Errors
-    /// `EADDRNOTAVAIL` if it is not and one of the addresses is unspecified; `EADDRINUSE` if they
-    /// are equal.
+    /// `EADDRNOTAVAIL` if the ids collide and one of the addresses is unspecified; `EADDRINUSE` if
+    /// the addresses are equal.
     fn check(&self, other: &Self) -> Result<(), Errno> {
         if self.key == other.key || self.reuse && other.reuse {
             return Ok(());
@@ -61,8 +61,8 @@ impl Owner {
 }
 
 impl Ports {
-    /// Assigns a port to an id; 0 stands for a free ephemeral port. Other processes may use some of
-    /// these.
+    /// Assigns a port to an id; 0 stands for a free ephemeral port. Other processes may use some
+    /// ephemeral ports.
     ///
     /// # Errors
     /// `EADDRINUSE` or `EADDRNOTAVAIL` if the port is taken; `EADDRNOTAVAIL` if no ephemeral port
@@ -100,7 +100,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Records the address that an id got by resolving its peer.
+    /// Records the address assigned to an id when it resolved its peer.
     pub(super) fn move_to(&mut self, space: u16, port: u16, key: Key, (ip, scope): (IpAddr, u32)) {
         let owners = self.owners.get_mut(&(space, port));
         if let Some(owner) = owners.into_iter().flatten().find(|owner| owner.key == key) {
@@ -159,7 +159,7 @@ mod tests {
         Owner { key: Key(key), ip: ip.into(), scope: 0, reuse: false, af_only: true }
     }
 
-    /// Reports that no other process uses a port.
+    /// Stands for a check that finds no other process using a port.
     fn nobody(_: u16) -> bool {
         false
     }

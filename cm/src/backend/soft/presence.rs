@@ -5,7 +5,7 @@
 //!   an address comes back, or a device is created ─► listeners on unspecified addresses use it
 //! ```
 //!
-//! The manager's thread notices changes, as does each call that selects a device, so that a
+//! The manager's thread notices changes. Calls that select a device notice them too, so that a
 //! program's earlier actions take effect. An id whose device was removed is unusable: its calls
 //! return `ENXIO`, as on a kernel that has ended the id.
 //!
@@ -25,7 +25,7 @@ use super::record::IdState;
 use super::state::{Garbage, State};
 use crate::types::EventType;
 
-/// Whether the process has created a device that no listener has seen.
+/// Whether the process has created a device that no listener uses yet.
 static HAS_NEW_PORT: AtomicBool = AtomicBool::new(false);
 
 /// Records that the process has created a device.
@@ -57,7 +57,7 @@ impl State {
         }
     }
 
-    /// Discards this machine's addresses if they may have changed.
+    /// Discards the cached addresses of this machine if they may have changed.
     ///
     /// The kernel queues the report of a change before the changing call returns. The addresses are
     /// therefore valid while no report is pending.
@@ -70,9 +70,9 @@ impl State {
 
     /// Returns whether a request's addresses are genuine.
     ///
-    /// Listing this machine's addresses takes the kernel a dozen system calls. The list is cached
-    /// until it changes, because strangers may flood the device and local programs send a thousand
-    /// requests at a time.
+    /// Listing this machine's addresses takes a dozen system calls. The list is cached until it
+    /// changes, because strangers may flood the device and local programs send a thousand requests
+    /// at a time.
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`, notably `EMFILE`.
@@ -95,7 +95,7 @@ impl State {
         Ok(self.addresses.insert(addresses))
     }
 
-    /// Returns the process's ports, without removed devices.
+    /// Returns the process's ports, except those of removed devices.
     pub(super) fn present_ports(&mut self) -> Vec<Port> {
         let ports = Port::all();
         let key = |port: &Port| (port.gid().0, port.scope_id());
@@ -123,7 +123,7 @@ impl State {
         }
     }
 
-    /// Ends an id whose device is gone, with the event. Its peer cannot be notified.
+    /// Ends an id whose device is gone and reports the removal. The peer cannot be notified.
     fn remove_id(&mut self, key: Key) {
         self.unlisten(key);
         self.cancel_lookup(key);

@@ -1,4 +1,4 @@
-//! Addresses, paths, attributes of queue pairs.
+//! Queries: addresses, paths, queue pair attributes.
 //!
 //! # References
 //! linux `ucma_query_addr`, `cma_resolve_iboe_route`, `rdma_init_qp_attr`, `ib_cm_init_qp_attr`
@@ -76,7 +76,7 @@ impl State {
             if qp_state != QpState::INIT {
                 return Err(Errno::INVAL);
             }
-            // Before the request or while its listener is being located.
+            // This is the case before the request or while its listener is being located.
             let qp_access_flags = match id.state {
                 IdState::Connect => access(id.responder_resources),
                 _ => common.qp_access_flags,
@@ -161,7 +161,7 @@ impl State {
     }
 }
 
-/// Returns the peer's access rights; it may read if this side responds to reads.
+/// Returns the peer's access rights. The peer may read if this side responds to reads.
 fn access(responder_resources: u8) -> AccessFlags {
     if responder_resources == 0 {
         AccessFlags::REMOTE_WRITE

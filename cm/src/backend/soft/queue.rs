@@ -6,26 +6,25 @@
 //! ```
 //!
 //! Invariant: the descriptor is readable exactly while there is an entry, except between a
-//! [`push`](Queue::push) and the following [`signal`](Queue::signal). The manager signals after it
-//! has released its lock. Otherwise the reader, which wakes on another processor at once, would
-//! wait for that lock in its next call. For the same reason the descriptor is written without the
-//! entries' lock.
+//! [`push`](Queue::push) and the following [`signal`](Queue::signal). The manager signals after
+//! releasing its lock. Otherwise a reader waking at once on another processor would wait for that
+//! lock in its next call. For the same reason the descriptor is written without the entries' lock.
 //!
 //! `Entries::is_readable` changes under the lock. Each change to true is followed by one write of
 //! 1, each change to false by one read. The descriptor is a semaphore: a read takes 1, after
 //! waiting for a pending write if necessary. Since changes alternate, all writes and reads together
 //! leave 1 if `is_readable` is true and 0 otherwise. A thread about to write never waits.
 //!
-//! An event behind unread ones writes 0. This leaves the count unchanged but makes a new edge for
-//! epoll, as the kernel's file does for each event.
+//! For an event behind unread events, 0 is written. This leaves the count unchanged but makes a new
+//! edge for epoll, as the kernel's file does for each event.
 //!
 //! An entry belongs to an id. It moves with the id to another channel or ends with it. The program
-//! gets every entry: events of a pending request are dropped before they get here
+//! gets every entry: events of a pending request are dropped before they are queued
 //! ([`Id::is_silent`](super::record::Id::is_silent)), as in `ucma_event_handler`.
 //!
 //! A queue may be locked while the manager's lock is held, but never the other way round. Only
 //! [`move_to`](Queue::move_to) locks two queues at once, under the manager's lock. Removed requests
-//! are dropped without the manager's lock, because dropping a request's id takes it.
+//! are dropped without the manager's lock, because dropping a request's id takes that lock.
 
 use std::collections::LinkedList;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -53,8 +52,8 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Entries {
     list: Chunks<Entry>,
-    /// Whether the descriptor is readable or a thread is about to make it so. This saves the system
-    /// call for all events except the first.
+    /// Whether the descriptor is readable, or about to be made readable by a thread. This saves the
+    /// system call for all events except the first.
     is_readable: bool,
 }
 
@@ -63,7 +62,7 @@ struct Entries {
 pub(super) struct Entry {
     /// The id that the event belongs to; for a connection request, the listener.
     pub(super) owner: Key,
-    /// The event's cookie.
+    /// The cookie of the event.
     pub(super) cookie: u64,
     pub(super) event: EventType,
     pub(super) status: i32,
@@ -82,8 +81,8 @@ pub(super) struct Unread {
     pub(super) slot: BacklogSlot,
 }
 
-/// Requests whose events were removed. Each takes a small allocation, so that destruction works
-/// when memory is short.
+/// Requests whose events were removed. Each element is a small allocation, so that destruction
+/// works when memory is short.
 pub(super) type Requests = LinkedList<Unread>;
 
 impl Queue {
@@ -111,7 +110,7 @@ impl Queue {
         self.lock().list.push(entry).err()
     }
 
-    /// Makes the descriptor readable if there is an event.
+    /// Makes the descriptor readable if an event is queued.
     pub(super) fn signal(&self) {
         let entries = self.lock();
         let makes_edge = entries.is_readable && !entries.list.is_empty();
@@ -156,7 +155,7 @@ impl Queue {
     /// [`signal`](Self::signal) of that queue then wakes its readers.
     ///
     /// # Errors
-    /// `ENOMEM`; the first event that did not fit stays, with all events behind it.
+    /// `ENOMEM`; the first event that did not fit stays, as do all events behind it.
     pub(super) fn move_to(
         &self,
         to: &Self,
@@ -164,7 +163,7 @@ impl Queue {
         mut each: impl FnMut(&Entry),
     ) -> Result<(), Errno> {
         let (mut entries, mut others) = (self.lock(), to.lock());
-        // Those that stay go round the queue, which takes one more chunk at most.
+        // Events that stay are moved to the back of the queue, which needs at most one more chunk.
         entries.list.reserve().map_err(|_| Errno::NOMEM)?;
         let mut result = Ok(());
         for _ in 0..entries.list.iter().count() {
@@ -198,14 +197,14 @@ impl Queue {
         entries.is_readable = has_event;
         drop(entries);
         if has_event {
-            // Each thread adds at most 1, so it never overflows.
+            // Each thread adds at most 1, so the counter never overflows.
             let _ = self.readable.write(1);
         } else {
             self.take_signal();
         }
     }
 
-    /// Reads the descriptor, waiting for the thread that is about to make it readable.
+    /// Reads the descriptor. Waits for the thread about to make it readable.
     fn take_signal(&self) {
         while let Err(NixErrno::EAGAIN | NixErrno::EINTR) = self.readable.read() {
             let _ = poll(&mut [PollFd::new(self.fd(), PollFlags::POLLIN)], PollTimeout::NONE);
@@ -320,7 +319,8 @@ mod tests {
                 assert_eq!(poll(&mut fds, PollTimeout::from(20_000_u16)), Ok(1), "a signal is lost");
                 if queue.next().is_some() && left.fetch_sub(1, Ordering::AcqRel) == 1 {
                     is_over.store(true, Ordering::Release);
-                    // Each of the other readers takes at most one of these, or finds one left.
+                    // Each of the other readers takes at most one of these events, or finds one
+                    // left.
                     (0..READERS).for_each(|_| push());
                 }
             }

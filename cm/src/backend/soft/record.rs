@@ -8,10 +8,10 @@
 //!                                         a request's id begins here ┘
 //! ```
 //!
-//! Removing the device moves an id from any state with a device to Removed. A call in the wrong
-//! state returns `EINVAL`, or `ENXIO` in Removed. The states match Linux' `cma.c`;
-//! [`ib_cm::cm::Cm`] has the state of the handshake. Routes, and addresses that are found at once,
-//! need no intermediate state.
+//! The removal of a device moves each of its ids to Removed, whatever their state. A call in the
+//! wrong state returns `EINVAL`, or `ENXIO` in Removed. The states match Linux' `cma.c`;
+//! [`ib_cm::cm::Cm`] has the state of the handshake. Routes need no intermediate state, nor do
+//! addresses found at once.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -46,8 +46,8 @@ pub(super) struct Id {
     pub(super) queue: Arc<Queue>,
     /// The cookie of the id's events; 0 for an unread request.
     pub(super) cookie: u64,
-    /// Whether it is a pending request. Its events are dropped: if the peer or the device is gone,
-    /// accepting it fails.
+    /// Whether the id is a pending request. Its events are dropped: if the peer or the device is
+    /// gone, accepting the request fails.
     pub(super) is_silent: bool,
     pub(super) space: PortSpace,
     pub(super) qp_type: QpType,
@@ -58,14 +58,14 @@ pub(super) struct Id {
     pub(super) adapter: Option<u64>,
     /// The address of the peer's device.
     pub(super) remote: Gid,
-    /// The upper 8 bits of the peer's queue pair number, once known: its process's slot, if the
-    /// address is shared.
+    /// The upper 8 bits of the peer's queue pair number, once known: the slot of the peer's
+    /// process, if the address is shared.
     pub(super) remote_slot: u8,
     /// Whether the peer is on this machine.
     pub(super) is_local: bool,
-    /// The watched process with the peer's device.
+    /// The watch on the process with the peer's device.
     pub(super) watch: Option<u64>,
-    /// The connection or service lookup, even after its end.
+    /// The connection or service lookup, kept after its end.
     pub(super) connection: Option<CmId>,
     pub(super) listener: Option<Listener>,
     /// The first packet sequence number that the queue pair receives.
@@ -88,7 +88,7 @@ pub(super) struct Options {
     pub(super) ack_timeout: Option<u8>,
 }
 
-/// The part of an id that listens.
+/// The data of a listening id.
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) backlog: Backlog,
@@ -144,7 +144,7 @@ impl Id {
     }
 
     /// Returns the packet life time: half of the acknowledgement time-out, if the program has set
-    /// it.
+    /// one.
     pub(super) fn packet_life_time(&self) -> u8 {
         match self.options.ack_timeout {
             Some(timeout) if timeout > 0 => timeout - 1,
@@ -157,7 +157,7 @@ impl Id {
         CmAddress { traffic_class: self.options.tos, ..CmAddress::gsi(local.0, self.remote.0) }
     }
 
-    /// Returns whether it listens on an unspecified address and therefore on all devices.
+    /// Returns whether the id listens on an unspecified address and therefore on all devices.
     pub(super) fn listens_on_all(&self) -> bool {
         self.listener.is_some() && self.local.is_some_and(|local| local.ip().is_unspecified())
     }

@@ -16,9 +16,9 @@ type Result<T> = core::result::Result<T, Errno>;
 /// A request, before the path to the peer is known.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// For a connection.
+    /// A request for a connection.
     Connection(ConnectParams),
-    /// For a datagram service.
+    /// A request for a datagram service.
     Service(SidrParams),
 }
 
@@ -54,7 +54,7 @@ impl Request {
     }
 }
 
-/// Returns the header of a request.
+/// Returns the RDMA IP CM header of a request.
 fn header(local: SocketAddr, peer: SocketAddr) -> Result<ip::Repr> {
     let addresses = match (local.ip(), peer.ip()) {
         (IpAddr::V4(source), IpAddr::V4(target)) => Addresses::V4 { source, target },

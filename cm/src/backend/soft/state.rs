@@ -34,9 +34,9 @@ pub(super) struct PendingLookup {
 /// The query of an id.
 #[derive(Debug)]
 pub(super) enum Query {
-    /// The id started it.
+    /// This id started the query.
     Own(Lookup),
-    /// Another id started it.
+    /// Another id started the query.
     Shared(LookupId),
 }
 
@@ -54,7 +54,7 @@ pub(super) enum Continuation {
 pub(super) struct Limits {
     /// The deadline given by the program.
     pub(super) given: Time,
-    /// The minimum deadline if a listener is queried.
+    /// The minimum deadline if a listener must be queried.
     pub(super) least: Time,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Limits {
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) process: PeerProcess,
-    /// The place of the process's device.
+    /// The location of the process's device.
     pub(super) place: Place,
     /// The process's slot if the address is shared, otherwise 0.
     pub(super) slot: u8,
@@ -70,7 +70,7 @@ pub(super) struct Peer {
     pub(super) users: usize,
 }
 
-/// The GID of a device, and the interface of a link-local address.
+/// The location of a device: its GID and, if link-local, the interface.
 pub(super) type Place = (Gid, u32);
 
 /// Everything protected by the manager's lock.
@@ -84,16 +84,18 @@ pub(super) struct State {
     pub(super) names: BTreeMap<u64, ListenerName>,
     /// Lets listeners respond while the process has no other free descriptor.
     pub(super) spare: SpareFd,
-    /// The processes on this machine that have peers of ids, in the order of their numbers.
+    /// The watched processes of peers on this machine, by their watch number.
     pub(super) peers: BTreeMap<u64, Peer>,
     /// The numbers of ended processes whose ids have not been notified yet.
     pub(super) ended_peers: Vec<u64>,
-    /// The times for repeating the search for a request's listener.
+    /// The next time to search for a request's listener, by id.
     pub(super) looks: BTreeMap<Key, Time>,
-    /// Names whose clients wait for free descriptors. The next attempt is at `resumes_at`.
+    /// Names whose clients wait until this process has free descriptors. The next attempt is at
+    /// `resumes_at`.
     pub(super) paused: BTreeSet<u64>,
     pub(super) resumes_at: Option<Time>,
-    /// The time of the next attempt to take the first names for listeners with a second name.
+    /// The time of the next attempt to claim the first names for listeners that hold only second
+    /// names.
     pub(super) retakes_at: Option<Time>,
     /// Adapters with MADs left to receive.
     pub(super) unread: BTreeSet<u64>,
@@ -101,15 +103,15 @@ pub(super) struct State {
     /// link-local addresses.
     pub(super) removed: BTreeSet<([u8; 16], u32)>,
     pub(super) watch: Option<AddressWatch>,
-    /// Whether the watch has reported a change that is not handled yet.
+    /// Whether the watch has reported a change that has not been handled yet.
     pub(super) has_changed: bool,
     /// The addresses of this machine, valid until the watch reports a change.
     pub(super) addresses: Option<Vec<InterfaceAddress>>,
     /// The files that the manager's thread waits for.
     pub(super) epoll: Arc<Epoll>,
-    /// The time until which that thread sleeps.
+    /// The time until which the manager's thread sleeps.
     pub(super) sleeps_until: Time,
-    /// Values to drop after the lock is released. Each takes a small allocation, as in
+    /// Values to drop after the lock is released. Each element is a small allocation, as in
     /// [`Requests`].
     pub(super) garbage: LinkedList<Garbage>,
     /// The queue with new events, to signal after the lock is released.
@@ -118,7 +120,7 @@ pub(super) struct State {
     last: u64,
 }
 
-/// A value that takes the lock, or a long time, when it is dropped.
+/// A value whose drop takes the lock, or a long time.
 #[derive(Debug)]
 #[expect(dead_code, reason = "it is kept to be dropped")]
 pub(super) enum Garbage {
@@ -130,7 +132,7 @@ pub(super) enum Garbage {
 
 impl State {
     pub(super) fn new(epoll: Arc<Epoll>) -> Self {
-        // Without it, a device stays while the process holds it.
+        // Without the watch, a device exists as long as the process holds it.
         let watch = AddressWatch::open().filter(|watch| epoll.add(watch, Token::Watch.event()).is_ok());
         Self {
             ids: BTreeMap::new(),
@@ -191,7 +193,7 @@ impl State {
     }
 
     /// Returns the first id from `next` on that satisfies `is_it`, and moves `next` past it. A loop
-    /// that changes ids therefore needs no list of them.
+    /// that changes ids therefore needs no copy of the list.
     pub(super) fn next_id(&self, next: &mut Key, is_it: impl Fn(Key, &Id) -> bool) -> Option<Key> {
         let (&key, _) = self.ids.range(*next..).find(|(key, id)| is_it(**key, id))?;
         *next = Key(key.0 + 1);
@@ -207,7 +209,7 @@ impl State {
         self.ids.get_mut(&key).ok_or(Errno::INVAL)
     }
 
-    /// Returns an id for reading.
+    /// Returns an id for reading only.
     ///
     /// # Errors
     /// Same as [`id`](Self::id).
@@ -218,7 +220,7 @@ impl State {
         }
     }
 
-    /// Returns a port's adapter, which is created for its first user.
+    /// Returns a port's adapter. The first call creates it.
     ///
     /// # Errors
     /// The errors of [`Adapter::new`]; `ENODEV` for a removed device; any errno of `epoll_ctl(2)`.
@@ -234,7 +236,7 @@ impl State {
             }
             self.removed.remove(&(gid.0, scope));
         }
-        // First, because both need much of the caller's stack.
+        // This comes first, because both calls need much of the caller's stack.
         let has_address = port.has_address();
         self.add_adapter(port, has_address)
     }
@@ -255,7 +257,7 @@ impl State {
         Ok(number)
     }
 
-    /// Takes the name of a device, so that peers notice the end of this process. Without the name
+    /// Claims the name of a device, so that peers notice the end of this process. Without the name
     /// they notice only its silence.
     pub(super) fn name_device(&mut self, number: u64) {
         let Some(adapter) = self.adapters.get(&number).filter(|_| !self.names.contains_key(&number)) else {
@@ -303,7 +305,7 @@ impl State {
 
     /// Wakes the readers of a queue once the lock is released.
     pub(super) fn wake_readers(&mut self, queue: Arc<Queue>) {
-        // There is rarely a second queue.
+        // There is rarely an earlier queue to signal.
         if let Some(before) = self.to_wake.replace(queue) {
             let is_same = self.to_wake.as_ref().is_some_and(|to_wake| Arc::ptr_eq(to_wake, &before));
             if !is_same {
@@ -356,10 +358,11 @@ impl State {
         }
         for number in ended {
             if let Some(Adapter { gsi, port, process_mailbox, .. }) = self.adapters.remove(&number) {
-                // Closing is not enough, because a forked child may hold the files as well.
+                // Closing the descriptors is not enough, because a forked child may hold the files
+                // as well.
                 let _ = self.epoll.delete(&gsi);
                 let _ = process_mailbox.map(|mailbox| self.epoll.delete(mailbox));
-                // Dropped under the lock, so that the next adapter finds queue pair 1 free.
+                // Queue pair 1 is closed under the lock, so that the next adapter finds it free.
                 drop(gsi);
                 self.forget_name(number);
                 self.garbage.push_back(Garbage::Port(port));

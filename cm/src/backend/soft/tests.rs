@@ -1,4 +1,4 @@
-//! Tests of time-outs that are too long to wait for: the test advances the state's clock.
+//! Tests of time-outs too long to wait for. The tests advance the state's clock.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -22,7 +22,7 @@ use crate::own_device::own_device;
 /// The maximum delivery time of a packet on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Returns a host that never replies: a socket at the address of a missing device.
+/// Returns a host that never replies: a socket at an address without a device.
 fn silent_host() -> UdpSocket {
     let socket = (1..=u16::MAX).find_map(|host| {
         let [high, low] = host.to_be_bytes();
@@ -50,7 +50,7 @@ struct Requesting {
     state: State,
     queue: Arc<Queue>,
     id: Key,
-    /// Another id with the same resolved address, which has requested nothing.
+    /// Another id with the same resolved address, without a request.
     other: Key,
 }
 
@@ -64,8 +64,8 @@ impl Requesting {
         requesting
     }
 
-    /// Resolves the address of a silent host. The host gets its name only afterwards, because
-    /// otherwise resolving would query it.
+    /// Resolves the address of a silent host. The host is given its name only afterwards, because
+    /// otherwise the resolution would query it.
     fn resolved() -> Self {
         let device = own_device();
         let own = Port::from_device(device.info()).expect("a soft device").address();
@@ -141,7 +141,7 @@ fn a_listener_that_does_not_say_where_it_is_makes_the_peer_unreachable() {
 
 #[test]
 fn a_listener_that_ends_before_it_says_where_it_is_rejects() {
-    // An empty reply, no devices, less than a token.
+    // The replies are empty, without devices, or shorter than a token.
     for reply in [&[][..], &[0; 9], &[0; 4]] {
         let mut requesting = Requesting::new();
         requesting.reply(reply);
@@ -155,7 +155,7 @@ fn a_listener_that_ends_before_it_says_where_it_is_rejects() {
 fn a_listener_whose_devices_are_of_another_family_fails_the_request_and_is_not_nobody() {
     const TOKEN: u64 = 0x0706_0504_0302_0100;
     let mut requesting = Requesting::resolved();
-    // While this name exists, the reply is known.
+    // While this name exists, the reply remains known.
     let at = SocketAddr::new(requesting.host.local_addr().unwrap().ip(), 1);
     let alive = abstract_name(&format!("{}/{TOKEN:016x}", name_of(at)));
     let _alive = UnixDatagram::bind_addr(&alive).unwrap();
@@ -173,7 +173,7 @@ fn a_listener_whose_devices_are_of_another_family_fails_the_request_and_is_not_n
 #[test]
 fn a_listener_that_cannot_be_asked_fails_the_call_which_may_be_tried_again() {
     let mut requesting = Requesting::resolved();
-    // One client fills the queue.
+    // One client fills the queue of connections.
     listen(&requesting.name, Backlog::new(0).unwrap()).unwrap();
     let _first = UnixStream::connect_addr(&requesting.name.local_addr().unwrap()).unwrap();
     assert_eq!(requesting.connect(requesting.id), Err(Errno::AGAIN));
@@ -226,7 +226,7 @@ fn an_id_that_moves_while_its_listener_is_queried_has_the_outcome_on_its_new_cha
         assert_eq!(moved.next().map(|event| event.event), Some(expected));
         assert!(moved.next().is_none() && requesting.queue.next().is_none());
     }
-    // A request's id with a connection also reports its end at the new queue.
+    // A request's id with a connection also reports its end on the new queue.
     let (mut requesting, [first, second]) = (Requesting::new(), [(); 2].map(|()| Queue::new().unwrap()));
     requesting.state.migrate(requesting.id, &first).unwrap();
     requesting.reply_with_the_host();
@@ -246,7 +246,7 @@ fn a_request_whose_listener_has_closed_its_device_before_its_name_is_rejected_wi
     let mut requesting = Requesting::new();
     requesting.reply_with_the_host();
     requesting.host.recv(&mut [0; 1024]).expect("a request arrives");
-    // Simulates an ending process: its device is gone, but its name remains for some time.
+    // This simulates an ending process: its device is gone, but its name remains for some time.
     let Requesting { name, mut state, queue, _device, .. } = requesting;
     let mut look = || {
         state.advance(Duration::from_millis(1001));
@@ -290,7 +290,7 @@ impl Resolving {
         id
     }
 
-    /// Replies to the client of an id.
+    /// Replies to the query of an id.
     fn reply(&mut self, id: Key) {
         let (mut client, _) = self.name.accept().expect("a client");
         let IpAddr::V4(address) = self.at.ip() else { panic!("an IPv4 address") };
@@ -314,7 +314,7 @@ fn a_listener_has_two_seconds_to_say_where_it_is_whatever_the_program_gives_it()
     assert_eq!(resolving.next(), None);
     resolving.reply(id);
     assert_eq!(resolving.next(), Some((EventType::ADDR_RESOLVED, 0)));
-    // One id that gets no reply, with the minimum and with a longer time.
+    // One id gets no reply, with a time-out below and above the minimum.
     for (given, least) in [(100, 1999), (5000, 4999)] {
         let mut resolving = Resolving::new();
         resolving.resolve(given);
@@ -331,10 +331,10 @@ fn a_listener_has_two_seconds_to_say_where_it_is_whatever_the_program_gives_it()
 fn ids_that_look_for_one_listener_query_it_once() {
     let mut resolving = Resolving::new();
     let [first, second, _] = [(); 3].map(|()| resolving.resolve(5000));
-    // While this name exists, the reply is valid.
+    // While this name exists, the reply remains valid.
     let alive = format!("{}/{:016x}", name_of(resolving.at), u64::from_ne_bytes([7; 8]));
     let _alive = UnixDatagram::bind_addr(&abstract_name(&alive)).unwrap();
-    // The first id ends; another one queries.
+    // The first id ends, so another one sends the query.
     resolving.state.destroy(first);
     drop(resolving.name.accept().expect("the first lookup"));
     assert_eq!(resolving.next(), None);
@@ -357,7 +357,8 @@ fn ids_that_share_a_lookup_expire_each_at_its_own_deadline() {
         resolving.resolve(timeout_ms);
     }
     let _client = resolving.name.accept().expect("the first lookup");
-    // Seconds to pass, the number of ids that expire, the number of lookups by the rest.
+    // Seconds to pass, the number of ids that expire, the number of new lookups by the remaining
+    // ids.
     for (seconds, expired, lookups) in [(30, 3, 1), (15, 1, 0), (30, 2, 0)] {
         resolving.state.advance(Duration::from_secs(seconds));
         resolving.state.on_time();
@@ -375,12 +376,12 @@ fn ids_that_share_a_lookup_expire_each_at_its_own_deadline() {
 fn an_id_ends_while_its_listener_is_queried() {
     let mut requesting = Requesting::new();
     requesting.state.destroy(requesting.id);
-    // A wake-up already on its way.
+    // This wake-up was already pending.
     requesting.state.on_ready(Token::Lookup(requesting.id));
     assert!(requesting.state.lookups.is_empty() && requesting.queue.next().is_none());
 }
 
-/// Returns a request to a listener, for a connection known only to its sender.
+/// Returns a request to a listener, for a connection that only the sender knows.
 fn request_of(source: Ipv4Addr, listener: SocketAddr, number: u32) -> Message {
     let IpAddr::V4(target) = listener.ip() else { panic!("an IPv4 address") };
     let header = ip::Repr { source_port: 5555, addresses: ip::Addresses::V4 { source, target } };
@@ -421,7 +422,7 @@ fn requests_that_make_room_for_others_at_once_are_as_many_as_those() {
         }
         state.flush();
     };
-    // One address takes all places; then two others request.
+    // One address takes all slots; then two others request.
     ask(&[1; BACKLOG]);
     ask(&[2, 3]);
     let requests = queue.discard(|entry| entry.request.is_some());

@@ -1,4 +1,4 @@
-//! The work of the manager's thread: its files and its deadlines.
+//! The work of the manager's thread: readable files and deadlines.
 
 use ib_cm::time::Time;
 use verbs::Errno;
@@ -7,7 +7,7 @@ use super::key::{Key, Token};
 use super::state::{PendingLookup, Query, State};
 
 impl State {
-    /// Returns the time when the thread next has work.
+    /// Returns the time when the thread next has work to do.
     pub(super) fn deadline(&self) -> Time {
         if !self.unread.is_empty() {
             return Time(0);
@@ -33,8 +33,8 @@ impl State {
         for adapter in self.adapters.values_mut() {
             adapter.cm.handle_timeout(now);
         }
-        // Ids that wait for another id's query come first: otherwise, ending the querying id could
-        // start a new query for an id that is also late.
+        // Ids that wait for another id's query come first. Otherwise, ending the querying id could
+        // start a new query for an id that has also timed out.
         for is_own in [false, true] {
             let is_late = |lookup: &PendingLookup| {
                 lookup.deadline <= now && matches!(lookup.query, Query::Own(_)) == is_own
@@ -80,7 +80,7 @@ impl State {
             Token::Name(number) => {
                 let Some(name) = self.names.get(&number) else { return };
                 if name.reply(&mut self.spare).is_err() {
-                    // Clients wait while this process has no free descriptor for them.
+                    // Clients wait until this process has a free descriptor for them.
                     let _ = self.epoll.delete(name);
                     self.paused.insert(number);
                     self.resumes_at.get_or_insert(now + PAUSE);
@@ -89,7 +89,7 @@ impl State {
         }
     }
 
-    /// Receives a round of MADs for each adapter with pending ones. The others are received after
+    /// Receives a round of MADs for each adapter with pending MADs. The rest are received after
     /// other due work.
     pub(super) fn receive(&mut self) {
         let now = self.now();
@@ -108,11 +108,11 @@ impl State {
             if !self.paused.remove(&number) {
                 let _ = self.epoll.delete(&name);
             }
-            // Closed under the lock, so that the next listener finds the name free.
+            // The name is closed under the lock, so that the next listener finds it free.
             drop(name);
         }
     }
 }
 
-/// The pause before clients are served again after descriptors ran out: 100 ms.
+/// The pause before clients are served again after descriptors have run out: 100 ms.
 const PAUSE: u64 = 100_000_000;

@@ -1,4 +1,4 @@
-//! Commands without a reply, or with only a number in it.
+//! Commands without a reply, or with a reply that holds only a handle or a count.
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn an_id_is_destroyed_by_its_number_and_reports_the_events_that_were_read() {
     let text = "1: in 00000000000000000900000000000000, out 4";
     let (_kernel, ucma) = kernel(text, Reply::bytes(&3_u32.to_ne_bytes()));
     assert_eq!(id::destroy_id(&ucma, 9), Ok(3));
-    // A count that is not written reads as none: nothing waits for it.
+    // A count that is not written reads as zero, so the caller waits for no event.
     assert_eq!(id::destroy_id(&replying(Reply::ok()), 9), Ok(0));
 }
 
@@ -44,7 +44,7 @@ fn binding_has_a_form_for_ip_and_one_for_any_family() {
     addr::bind_ip(&ucma, 9, &v4()).unwrap();
     let (_kernel, ucma) = kernel(&format!("20: in 0900000010000000{}", v4_storage()), Reply::ok());
     addr::bind(&ucma, 9, &v4()).unwrap();
-    // No command can carry these.
+    // No command can carry these values.
     let silent = Scripted::default().ucma(false);
     assert_eq!(addr::bind_ip(&silent, 9, &ib()).unwrap_err().errno, Errno::AFNOSUPPORT);
     let other = Address::Other { family: 77 };

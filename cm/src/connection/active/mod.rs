@@ -30,7 +30,7 @@ use crate::types::{Peer, PeerParam};
 /// failure first, with its reason.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The limit of each step and of all steps together.
+/// The time limits of each step and of all steps together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeouts {
     pub(super) resolve: Duration,
@@ -42,7 +42,7 @@ pub(super) struct Timeouts {
 #[derive(Debug)]
 pub(super) struct Active {
     timeouts: Timeouts,
-    /// The end of all attempts.
+    /// The deadline of all attempts.
     ends_at: Option<Instant>,
     /// The addresses not tried yet.
     left: vec::IntoIter<SocketAddr>,
@@ -55,10 +55,10 @@ pub(super) struct Active {
 enum State {
     /// The next address is due.
     Next,
-    /// The call of a step is due.
+    /// The call for a step is due.
     Due(SocketAddr, ConnectStep),
-    /// The call of a step was made. Its event may have arrived even if the call used up all the
-    /// time, because on a busy machine the call waits for calls of other threads.
+    /// The call for a step was made. Its event may have arrived even if the call used up all the
+    /// time, because on a busy machine the call waits for other threads' calls.
     Called(SocketAddr, ConnectStep, Option<Instant>),
     /// The event of a step is awaited until a deadline.
     Waiting(SocketAddr, ConnectStep, Option<Instant>),
@@ -90,7 +90,7 @@ pub(super) enum Action {
 impl Active {
     /// Starts connecting to the first address that works.
     pub(super) fn new(addresses: Vec<SocketAddr>, timeouts: Timeouts, now: Instant) -> Self {
-        // A deadline beyond the clock's range means none, here and below.
+        // A deadline beyond the clock's range means no deadline, here and below.
         let ends_at = timeouts.total.and_then(|total| now.checked_add(total));
         Self { timeouts, ends_at, left: addresses.into_iter(), state: State::Next, failure: None }
     }
@@ -115,7 +115,7 @@ impl Active {
                         continue;
                     }
                     if step == ConnectStep::CreateQp {
-                        // The time of the request starts once the queue pair exists.
+                        // The time limit of the request starts once the queue pair exists.
                         self.state = State::Due(address, ConnectStep::Connect);
                         return Action::SetUp;
                     }
@@ -181,7 +181,7 @@ impl Active {
         }
     }
 
-    /// Ends the attempt after the call of its step failed.
+    /// Ends the attempt because the call for its step failed.
     pub(super) fn call_failed(&mut self, error: Error) {
         if let State::Called(address, step, _) | State::Waiting(address, step, _) = self.state {
             self.fail(address, step, error, None);
@@ -198,13 +198,13 @@ impl Active {
         }
     }
 
-    /// Ends the attempt; the next address follows.
+    /// Ends the attempt. The next address follows.
     fn fail(&mut self, address: SocketAddr, step: ConnectStep, error: Error, rejection: Option<Rejection>) {
         self.failure = Some(ConnectError::new(Some(address), step, error, rejection));
         self.state = State::Next;
     }
 
-    /// Ends all attempts, because their total time is over.
+    /// Ends all attempts because the total time limit has passed.
     fn out_of_time(&mut self, address: SocketAddr, step: ConnectStep) -> State {
         let within = self.timeouts.total.unwrap_or_default();
         let reason = format!("{} when the {within:?} for all steps were over", step.unfinished());
@@ -219,7 +219,7 @@ impl Active {
         self.ends_at.is_some_and(|end| end <= now)
     }
 
-    /// Returns the limit of a step, at most the rest of the total time.
+    /// Returns the time limit of a step, at most the rest of the total time.
     fn timeout(&self, step: ConnectStep, now: Instant) -> Duration {
         let left = self.ends_at.map(|end| end.saturating_duration_since(now));
         left.into_iter().chain([self.limit(step)]).min().unwrap_or_default()

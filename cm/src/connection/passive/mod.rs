@@ -12,15 +12,15 @@
 //!                 └─ dropped: the program rejected it, or its setup failed
 //! ```
 //!
-//! The program sets up a request while other threads read events, so the end of a request may
-//! arrive before [`accepted`](Passive::accepted). It is kept until then. A slow peer does not delay
-//! others, because each request has its own deadline and their number is bounded.
+//! The program sets up a request while other threads read events, so a request may end before
+//! [`accepted`](Passive::accepted). Its outcome is kept until then. A slow peer does not delay
+//! others, because each request has a deadline and the number of requests is bounded.
 //!
 //! # Floods
-//! A stranger who sends requests and confirms none could occupy all places until their deadlines.
-//! Each source address therefore has a share. If a request finds no room, the address with the most
-//! requests gives up its oldest, provided that it still has at least as many as the other address
-//! afterwards:
+//! A stranger who sends requests and confirms none could occupy all slots until their deadlines.
+//! Each source address therefore has a share. If there is no room for a request, the address with
+//! the most requests loses its oldest one, provided it still has at least as many as the other
+//! address afterwards:
 //!
 //! | full | removed |
 //! |---|---|
@@ -40,17 +40,17 @@ use crate::id::IdKey;
 #[derive(Debug)]
 pub(super) struct Passive {
     pending: BTreeMap<IdKey, Pending>,
-    /// The same requests by source address.
+    /// The keys of all requests with a slot, by source address.
     shares: Shares<IdKey>,
-    /// Requests waiting for a place among the pending ones, by source address.
+    /// Requests waiting for a slot, by source address.
     waiting: Shares<IdKey>,
-    /// The addresses and deadlines of waiting requests.
+    /// The source addresses and deadlines of waiting requests.
     waits: BTreeMap<IdKey, (Source, Option<Instant>)>,
-    /// The same deadlines, the earliest first.
+    /// The deadlines of waiting requests, earliest first.
     waits_until: BTreeSet<(Instant, IdKey)>,
-    /// The address that gets the freed place.
+    /// The address that gets the freed slot.
     preferred: Option<Source>,
-    /// The deadlines of accepted requests, the earliest first.
+    /// The deadlines of accepted requests, earliest first.
     deadlines: BTreeSet<(Instant, IdKey)>,
     max_pending: usize,
     max_waiting: usize,
@@ -62,7 +62,7 @@ pub(super) struct Passive {
 /// The source address of a request, as a GID.
 pub(super) type Source = [u8; 16];
 
-/// A request with a place.
+/// A request with a slot.
 #[derive(Debug)]
 struct Pending {
     source: Source,
@@ -71,20 +71,20 @@ struct Pending {
 
 #[derive(Debug)]
 enum Stage {
-    /// The program sets it up. Holds the outcome if it is already known.
+    /// The program sets up the request. Holds the outcome if it is already known.
     SettingUp(Option<Outcome>),
     /// The peer's confirmation is awaited until the deadline.
     Accepted { since: Instant, deadline: Option<Instant> },
 }
 
-/// The decision about a new request.
+/// The decision on a new request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     /// The program sets up the connection.
     Pending,
-    /// The request waits until another one has ended.
+    /// The request waits until another request has ended.
     Waiting,
-    /// The request waits instead of this one, which is dropped.
+    /// The request waits in place of the request with this key, which is dropped.
     Instead(IdKey),
     /// The request is dropped without a reply; its peer sends it again.
     None,
@@ -110,7 +110,7 @@ impl Passive {
             waits_until: BTreeSet::new(),
             preferred: None,
             deadlines: BTreeSet::new(),
-            // With no places, requests would wait forever.
+            // Without slots, requests would wait forever.
             max_pending: max_pending.max(1),
             max_waiting,
             timeout,
@@ -118,7 +118,7 @@ impl Passive {
         }
     }
 
-    /// Enters a request that has just arrived.
+    /// Adds a request that has just arrived.
     pub(super) fn request(&mut self, key: IdKey, source: Source, now: Instant) -> Admission {
         if self.waiting.is_empty() && self.pending.len() < self.max_pending {
             self.begin(key, source);
@@ -133,7 +133,7 @@ impl Passive {
             self.forget_wait(oldest);
             admission = Admission::Instead(oldest);
         }
-        // By then its peer has stopped waiting; this also drains a flood of requests.
+        // By then the peer has stopped waiting. The deadline also drains a flood of requests.
         let deadline = now.checked_add(self.timeout);
         self.waiting.push(source, key);
         self.waits.insert(key, (source, deadline));
@@ -141,12 +141,13 @@ impl Passive {
         admission
     }
 
-    /// Returns whether a request is waiting and there is a place for it.
+    /// Returns whether a request is waiting and a slot is free for it.
     pub(super) fn has_next_waiting(&self) -> bool {
         !self.waiting.is_empty() && self.pending.len() < self.max_pending
     }
 
-    /// Returns a waiting request once it has a place; the program sets it up. Addresses take turns.
+    /// Returns a waiting request once it has a slot; the program then sets it up. Addresses are
+    /// served in rotation.
     pub(super) fn next_waiting(&mut self) -> Option<IdKey> {
         if !self.has_next_waiting() {
             return None;
@@ -158,8 +159,8 @@ impl Passive {
         Some(key)
     }
 
-    /// Frees a place for a waiting request, if another address has more than its share. Returns the
-    /// request that loses its place, with its failure.
+    /// Frees a slot for a waiting request, if another address has more than its share. Returns the
+    /// request that loses its slot, with its failure.
     pub(super) fn make_place(&mut self, now: Instant) -> Option<(IdKey, Outcome)> {
         let Displacement { at, key, instead } = self.displacement()?;
         if at > now {
@@ -173,7 +174,7 @@ impl Passive {
         Some((key, Outcome::Failed(error.because(Cause::Other { reason: reason.into() }))))
     }
 
-    /// Returns the next request to lose its place, if all places are taken.
+    /// Returns the next request to lose its slot, if all slots are taken.
     fn displacement(&self) -> Option<Displacement> {
         if self.waiting.is_empty() || self.pending.len() < self.max_pending {
             return None;
@@ -193,7 +194,8 @@ impl Passive {
         self.shares.push(source, key);
     }
 
-    /// Removes a request's wait, except from [`Self::waiting`].
+    /// Removes a waiting request's address and deadline, but leaves the request in
+    /// [`Self::waiting`].
     fn forget_wait(&mut self, key: IdKey) -> Option<(Source, Option<Instant>)> {
         let wait = self.waits.remove(&key)?;
         if let (_, Some(deadline)) = wait {
@@ -202,7 +204,7 @@ impl Passive {
         Some(wait)
     }
 
-    /// Ends the wait of a request.
+    /// Removes a request from the waiting requests.
     fn end_wait(&mut self, key: IdKey) {
         if let Some((source, _)) = self.forget_wait(key) {
             self.waiting.remove(&source, |waiting| *waiting == key);
@@ -217,7 +219,7 @@ impl Passive {
             self.dropped(key);
             return outcome;
         }
-        // A deadline beyond the clock's range means none.
+        // A deadline beyond the clock's range means no deadline.
         let deadline = now.checked_add(self.timeout);
         *stage = Stage::Accepted { since: now, deadline };
         self.deadlines.extend(deadline.map(|deadline| (deadline, key)));
@@ -263,7 +265,7 @@ impl Passive {
     }
 
     /// Returns a request whose deadline has passed, with its failure. If there is none, the next
-    /// check follows after [`READS`] further events.
+    /// check happens after [`READS`] further events.
     pub(super) fn expired(&mut self, now: Instant) -> Option<(IdKey, Outcome)> {
         let error = Error::new("accept", "", Errno::TIMEDOUT);
         let failed = |reason: String| Outcome::Failed(error.because(Cause::Other { reason: reason.into() }));
@@ -282,7 +284,7 @@ impl Passive {
         None
     }
 
-    /// Returns the time when the next request expires or loses its place.
+    /// Returns the time when the next request expires or loses its slot.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let of_pending = self.deadlines.first().map(|(deadline, _)| *deadline);
         let of_waiting = self.waits_until.first().map(|(deadline, _)| *deadline);
@@ -291,14 +293,14 @@ impl Passive {
     }
 }
 
-/// A request that loses its place, with the time and the address that gets the place.
+/// A request that loses its slot, with the time and the address that gets the slot.
 struct Displacement {
     at: Instant,
     key: IdKey,
     instead: Source,
 }
 
-/// Returns the outcome reported by an event; `None` if it reports none.
+/// Returns the outcome reported by an event, if any.
 fn outcome(event: Event) -> Option<Outcome> {
     let reason = match event.kind {
         EventKind::Established(_) => return Some(Outcome::Established),
@@ -314,12 +316,12 @@ fn outcome(event: Event) -> Option<Outcome> {
     Some(Outcome::Failed(Error::new("accept", "", errno).because(Cause::Other { reason: reason.into() })))
 }
 
-/// The time for a peer to confirm a connection before another address may take its place.
+/// The time for a peer to confirm a connection before its slot may go to another address.
 /// Confirmations take a few round trips, or longer on a busy peer.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The number of addresses to consider for a place, those with the fewest requests first. This
-/// bounds each search under a flood from as many addresses as requests.
+/// The number of addresses to consider for a free slot, those with the fewest requests first. This
+/// bounds each search during a flood with a different address for each request.
 const MODEST: usize = 8;
 
 /// The number of events read between checks of the deadlines.

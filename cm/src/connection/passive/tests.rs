@@ -151,7 +151,7 @@ fn requests_beyond_the_places_wait_in_their_order_and_further_ones_are_refused()
     assert_eq!(passive.accepted(key(3), now), None);
 }
 
-/// Returns a listener with 4 places and 4 waiting requests, all taken by a flood.
+/// Returns a listener with 4 slots and 4 waiting requests, all taken by a flood.
 fn flooded(now: Instant) -> Passive {
     let mut passive = Passive::new(4, 4, TIMEOUT);
     for number in 1..9 {

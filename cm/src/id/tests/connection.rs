@@ -1,4 +1,5 @@
-//! Tests of connections with queue pairs on a soft device, moved by a scripted kernel's attributes.
+//! Tests of connections with queue pairs on a soft device, moved with a scripted kernel's
+//! attributes.
 
 use uverbs_abi::ib_user_verbs::{IbUverbsAhAttr, IbUverbsGlobalRoute, IbUverbsQpAttr};
 use verbs::state::Init;
@@ -23,7 +24,7 @@ impl Device1 {
         Self { device, pd, cq, gid: context.find_gid(1).unwrap() }
     }
 
-    /// Gives an id this device, as if the kernel had reported it.
+    /// Assigns this device to an id, as if the kernel had reported it.
     fn lend(&self, id: &CmId) {
         let key = DeviceKey { guid: Guid(7), index: None };
         id.inner.device.set((key, self.device.clone())).unwrap();
@@ -58,7 +59,7 @@ fn attr(state: QpState, peer: u32, device: &Device1) -> Reply {
         ..IbUverbsGlobalRoute::default()
     };
     let attr = IbUverbsQpAttr {
-        // The kernel-only bits, which no device accepts.
+        // These kernel-only bits are accepted by no device.
         qp_attr_mask: (QpAttrMask::STATE | step | rest).bits() | 0xf << 21,
         qp_state: state.0.into(),
         path_mtu: 3,
@@ -67,7 +68,7 @@ fn attr(state: QpState, peer: u32, device: &Device1) -> Reply {
         ah_attr: IbUverbsAhAttr { grh, is_global: 1, port_num: 1, ..IbUverbsAhAttr::default() },
         max_rd_atomic: 1,
         max_dest_rd_atomic: 1,
-        // The longest time, as in Linux.
+        // The longest delay, as in Linux.
         min_rnr_timer: 0,
         port_num: 1,
         timeout: 14,
@@ -136,7 +137,8 @@ fn a_request_carries_the_queue_pairs_number_and_the_devices_depths() {
     let text = seen.last().unwrap();
     assert!(text.starts_with(&format!("6: in {}", crate::channel::hex(&qp_num.to_ne_bytes()))), "{text}");
     let limits = Limits::from_context(device.pd.context()).unwrap();
-    // Follows the private data: their length, no shared queue, the device's limits, 7 retries.
+    // The fields after the private data: its length, no shared queue, the device's limits, 7
+    // retries.
     let tail = format!("0200{:02x}{:02x}00070701", limits.responder_resources, limits.initiator_depth);
     assert!(text.contains(&tail), "{tail} in {text}");
     world.end(id);
@@ -166,7 +168,7 @@ fn attributes_that_no_device_takes_fail_the_connection_and_nothing_else() {
     let (world, device) = (World::new(), Device1::new());
     let (id, _) = connecting(&world, &device);
     let reply = event(id.key().0, EventType::CONNECT_RESPONSE, 0);
-    // Zeros, as in a truncated reply.
+    // The options are zero, as in a truncated reply.
     let found = event_with(&world, &reply, [Reply::ok(), Reply::ok(), Reply::ok()]);
     assert!(matches!(found.unwrap().kind, EventKind::ConnectError));
     assert!(id.reclaim_qp().unwrap().is_some());
@@ -283,7 +285,7 @@ fn a_datagram_queue_pair_is_ready_at_once() {
     world.replies([Reply::bytes(attr.as_bytes())]);
     let qp = id.create_ud_qp(&device.pd, &init).unwrap();
     assert_eq!(qp.state().unwrap(), QpState::RTS);
-    // Neither call creates the other's type.
+    // Neither call creates the type that the other call creates.
     assert!(id.create_qp(&device.pd, &init).unwrap_err().to_string().contains("create_ud_qp"));
     let rc = QpInit::new(QpType::RC, &device.cq);
     assert!(id.create_ud_qp(&device.pd, &rc).unwrap_err().to_string().contains("create_qp"));

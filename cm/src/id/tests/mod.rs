@@ -1,4 +1,4 @@
-//! Tests of ids on a scripted kernel: the commands of each call, the effect of each event, the ends
+//! Tests of ids on a scripted kernel: the commands of each call, the effect of each event, the end
 //! of ids.
 
 mod connection;
@@ -18,7 +18,7 @@ use crate::backend::{Kernel, Source};
 use crate::channel::{Expect, Reply, Scripted};
 use crate::{Address, ConnParam, Event, EventKind, IbAddress, Peer};
 
-/// A channel at a scripted kernel.
+/// A channel on a scripted kernel.
 struct World {
     kernel: Scripted,
     channel: EventChannel,
@@ -52,13 +52,13 @@ impl World {
         self.kernel.expect([read(event), no_event()]);
         let found = self.channel.try_next_event().unwrap();
         if found.is_some() {
-            // The query after a skipped event.
+            // This query follows a skipped event.
             assert!(self.channel.try_next_event().unwrap().is_none());
         }
         found
     }
 
-    /// Returns the numbers of the last `count` commands.
+    /// Returns the command numbers of the last `count` commands.
     fn last(&self, count: usize) -> Vec<String> {
         let seen = self.kernel.seen();
         seen[seen.len() - count..].iter().map(|text| text.split(':').next().unwrap().to_owned()).collect()
@@ -85,7 +85,7 @@ fn event(uid: SlotId, event: EventType, status: i32) -> RdmaUcmEventResp {
     RdmaUcmEventResp { uid: uid.0, event: event.0, status: status as u32, ..RdmaUcmEventResp::default() }
 }
 
-/// Returns a listener's request with the number of its id.
+/// Returns a listener's request with the handle of its id.
 fn request(listener: &CmId, number: u32) -> RdmaUcmEventResp {
     let mut param = RdmaUcmConnParam {
         qp_num: 0x11,
@@ -248,7 +248,7 @@ fn a_request_that_came_before_its_listener_moved_follows_it() {
     new.replies([Reply::ok()]);
     listener.migrate(&new.channel).unwrap();
     for (reply, number) in [(Reply::ok(), 10), (Reply::Errno(Errno::INVAL), 11)] {
-        // It also ends at the new file.
+        // The id also ends on the new file.
         new.kernel.expect([read(&request(&listener, number)), Expect::anything(reply), no_event()]);
         let found = new.channel.try_next_event().unwrap();
         assert!(new.channel.try_next_event().unwrap().is_none());
@@ -301,7 +301,7 @@ fn a_kernel_without_infiniband_addresses_gets_the_forms_for_ip() {
         id.bind_addr(([192, 0, 2, 1], 0)).unwrap();
         id.resolve_addr(None, ([192, 0, 2, 2], 80), std::time::Duration::from_secs(2)).unwrap();
         assert_eq!(id.local_addr(), Ok(None));
-        // A reply without GIDs has no InfiniBand addresses.
+        // The reply without GIDs has no InfiniBand addresses.
         let _ = id.gids();
         assert_eq!(id.paths(), Ok(Vec::new()));
         assert_eq!(world.last(5), numbers);
@@ -320,7 +320,7 @@ fn errors_say_what_to_do_and_what_the_limit_is() {
     let data = [0; 57];
     let param =
         ConnParam { private_data: &data, responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };
-    // The header depends on the address.
+    // The header depends on the address family.
     let at = |ip: [u8; 4]| local_address(&(ip, 0).into());
     world.replies([Reply::Errno(Errno::INVAL), at([192, 0, 2, 1])]);
     let error = id.connect_with(&param).unwrap_err();
@@ -328,7 +328,7 @@ fn errors_say_what_to_do_and_what_the_limit_is() {
     world.replies([Reply::Errno(Errno::INVAL), at([192, 0, 2, 1])]);
     let error = id.connect_with(&ConnParam { private_data: &data[..56], ..param }).unwrap_err();
     assert!(error.to_string().contains("ROUTE_RESOLVED"), "{error}");
-    // An id without a device.
+    // This id has no device.
     world.replies([Reply::ok()]);
     let error = id.context().unwrap_err();
     assert!(error.to_string().contains("no device yet"), "{error}");
@@ -353,7 +353,7 @@ fn the_limits_of_private_data_depend_on_the_message_the_service_and_the_family()
         assert_eq!(of.map(|message| id.max_private_data(message)), limits, "{space} {address}");
         world.end(id);
     }
-    // An id without an address.
+    // This id has no address.
     let id = world.id(9, PortSpace::IB);
     world.replies([Reply::bytes(RdmaUcmQueryAddrResp::default().as_bytes())]);
     assert_eq!(id.max_private_data(Message::Connect), 56);

@@ -29,7 +29,7 @@ fn a_server_has_its_devices_and_what_connections_share_before_its_first_client()
     for _ in 0..2 {
         let (mut client, mut server) = pair(&listener);
         assert_eq!(server.resources.pd.handle(), pd.handle());
-        // Memory registered before serves each connection.
+        // Memory registered before the connection serves every connection.
         let received = pd.alloc_buf(64).unwrap();
         server.qp.post_recv_buf(received, ..).unwrap();
         let message = client.resources.pd.register(b"hello".to_vec()).unwrap();
@@ -41,7 +41,7 @@ fn a_server_has_its_devices_and_what_connections_share_before_its_first_client()
 #[test]
 fn an_address_without_devices_is_told_from_an_id_without_an_address() {
     const TEST: &str = "listener::devices::an_address_without_devices_is_told_from_an_id_without_an_address";
-    // In a separate process, because other tests have devices on IPv6 addresses.
+    // The test runs in a separate process, because other tests have devices on IPv6 addresses.
     if !is_inside(TEST, "true") {
         return;
     }
@@ -61,7 +61,7 @@ fn a_listener_on_all_addresses_has_each_device_and_its_connections_share_the_con
     let host = Host::new();
     let binding = Binding::new((Ipv4Addr::UNSPECIFIED, 0), &ListenerInit::default()).unwrap();
     assert!(binding.context().is_err(), "no device alone");
-    // Other tests of this process have devices too.
+    // Other tests in this process have devices, too.
     let contexts = binding.contexts().unwrap();
     let name = host.open().device_name().to_owned();
     let context = contexts.into_iter().find(|context| context.device_name() == name).expect("the device");
@@ -70,7 +70,7 @@ fn a_listener_on_all_addresses_has_each_device_and_its_connections_share_the_con
     let port = binding.local_addr().port();
     let listener = binding
         .listen(move |request| {
-            // A domain of the connection's context with the listener's queue.
+            // The domain of the connection's context is used with the listener's queue.
             let pd = request.id.context()?.alloc_pd()?;
             let init = QpInit { send_cq: handle.clone(), ..QpInit::new(QpType::RC, &cq) };
             let qp = request.id.create_qp(&pd, &init)?;

@@ -26,7 +26,7 @@ fn each_side_ends_the_connection_and_the_other_one_notices() {
             ended.join().unwrap()
         });
         assert_eq!((ended.end, ended.qp.state()), (End::Confirmed, Ok(QpState::ERR)));
-        // The end stays. Posted requests complete as flushed.
+        // The end does not change. Posted requests complete as flushed.
         assert_eq!(notices.control.end().unwrap(), Some(End::ByPeer));
         let Connection { qp, mut resources, control, .. } = notices;
         let _qp = qp.to_error().unwrap();

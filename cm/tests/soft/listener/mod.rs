@@ -80,7 +80,7 @@ impl Slow {
         Self { channel, id, to }
     }
 
-    /// Waits for the reply.
+    /// Waits for the listener's reply.
     fn is_accepted(&self) {
         let event = next(&self.channel);
         assert!(

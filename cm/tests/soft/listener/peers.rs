@@ -27,7 +27,7 @@ fn a_request_beyond_the_backlog_connects_once_the_program_has_taken_others() {
         let (results, to) = (results.clone(), listener.local_addr());
         thread::spawn(move || results.send(Connector::default().connect(to)).is_ok());
     }
-    // A request that finds no room is dropped; its peer sends it again.
+    // A request for which there is no room is dropped; its peer sends it again.
     let _accepted = [(); 3].map(|()| accept(&listener));
     let _connected = [(); 3].map(|()| ended.recv_timeout(PATIENCE).unwrap().unwrap());
 }
@@ -193,8 +193,8 @@ fn requests_beyond_those_that_may_be_pending_wait_as_many_as_the_backlog() {
     drop(third);
     let next_incoming = || listener.next_incoming(PATIENCE).unwrap().expect("an outcome in time");
     thread::scope(|scope| {
-        // The thread that reads the end of the first request returns with it. The other, waiting
-        // thread must set up the second request.
+        // The thread that reads the end of the first request returns it. The other thread, which
+        // waits, must set up the second request.
         let readers = [(); 2].map(|()| scope.spawn(next_incoming));
         drop(first);
         second.is_accepted();
@@ -282,7 +282,7 @@ fn a_peer_that_gives_up_during_the_setup_makes_no_call_fail() {
         if let Some((slow, listener)) = peer.take() {
             let to = slow.to;
             drop(slow);
-            // Arrives after the message that ends the connection.
+            // This request arrives after the message that ends the connection.
             *behind.lock().unwrap() = Some(Slow::new(to, 0xff_ff08));
             readable(&listener);
             let error = request.id.accept(qp, &ConnParam::default()).unwrap_err();

@@ -160,7 +160,7 @@ fn a_request_that_the_setup_drops_is_rejected() {
 fn an_error_of_the_setup_is_returned_and_the_listener_goes_on() {
     let host = Host::new();
     let fails = Mutex::new(true);
-    // The request frees the only place.
+    // The request frees the only slot.
     let init = ListenerInit { max_pending: 1, ..ListenerInit::default() };
     let listener = Listener::bind_with(host.at(0), &init, move |request| {
         if std::mem::take(&mut *fails.lock().unwrap()) {
