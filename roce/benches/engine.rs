@@ -5,7 +5,7 @@
 //!   cargo bench -p roce --bench engine -- --check    no timing; fails above a limit
 //! ```
 //!
-//! The cost of a message covers both sides: posted, sent, received, acknowledged, completed.
+//! The cost of a message covers both sides: posting, sending, receiving, acknowledging, completing.
 //! Callgrind counts the instructions. The program runs itself twice under `valgrind`, once with
 //! twice the messages; the difference is the cost of the messages. The counts do not depend on the
 //! machine's speed or load. Without valgrind, the table says so and `--check` fails.
@@ -105,7 +105,7 @@ impl Side {
     }
 }
 
-/// Two connected engines and the work requests they post.
+/// Two connected engines, with the work requests to post.
 struct World {
     sides: [Side; 2],
     now: u64,
@@ -162,7 +162,7 @@ impl World {
     }
 }
 
-/// Delivers everything one side has to send to the other.
+/// Delivers all pending packets of one side to the other.
 fn carry(now: Time, from: &mut Side, to: &mut Side, buf: &mut [u8]) {
     let arrival = Arrival { remote: from.gid, local: to.gid, ..Arrival::default() };
     while let Some(transmit) = from.engine.poll_transmit(now, Urgency::All, buf, &mut from.ended) {
@@ -183,7 +183,7 @@ struct Case {
     name: &'static str,
     kind: Kind,
     length: u32,
-    /// The number that divides the cost.
+    /// The divisor for the cost of a message, such as its number of packets.
     per: u32,
     /// The limit, in instructions.
     limit: f64,
@@ -214,7 +214,7 @@ fn nanoseconds(case: &Case) -> f64 {
     least
 }
 
-/// Returns the number of instructions counted by callgrind, or why there is no count.
+/// Returns the number of instructions counted by callgrind, or the reason why there is no count.
 fn instructions(index: usize) -> Result<f64, String> {
     let run = |count: u32| count_run(&["--run", &index.to_string(), &count.to_string()]);
     let (once, twice) = (run(COUNTED)?, run(2 * COUNTED)?);

@@ -1,8 +1,8 @@
 //! The cost of the invariant CRC: `cargo bench -p roce --bench icrc`.
 //!
-//! Each number is the best of several rounds. Each result is the input to the next computation, so
-//! no two overlap. Cycles use the clock in /proc/cpuinfo, an approximation on machines with turbo
-//! and on virtual machines.
+//! Each figure is the best of several rounds. Each result is the input to the next computation, so
+//! no two computations overlap. Cycles are derived from the clock rate in /proc/cpuinfo, which is
+//! only approximate on virtual machines and with turbo.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -14,7 +14,7 @@ const SIZES: [usize; 3] = [8, 1024, 4096];
 const ROUNDS: usize = 25;
 
 fn main() {
-    // `cargo test` runs benches without this argument; they then run once without measuring.
+    // `cargo test` runs benches without this argument; the bench then runs once without measuring.
     let quick = !std::env::args().any(|arg| arg == "--bench");
     let mhz = cpu_mhz();
     println!("{:<12} {:>6} {:>10} {:>8} {:>12}", "", "bytes", "ns", "GB/s", "bytes/cycle");

@@ -1,7 +1,7 @@
-//! The seeds of the fuzz target `responder`: small conversations with each service. Also runs its
-//! whole corpus.
+//! The seeds of the fuzz target `responder`: small conversations with each service. Also runs the
+//! target's whole corpus.
 //!
-//! To rewrite them after an intended change:
+//! To rewrite the seeds after an intended change:
 //! `ROCE_WRITE_SEEDS=1 cargo test -p roce --test responder_seeds`.
 
 #[path = "../fuzz/fuzz_targets/responder/driver.rs"]
@@ -187,7 +187,7 @@ proptest! {
         let seeds = seeds();
         let mut bytes: Vec<u8> =
             picks.iter().flat_map(|(pick, _)| pick.get(&seeds).1.iter().flat_map(Step::bytes)).collect();
-        // Changes a few bytes.
+        // Each pick changes a few bytes.
         for (_, change) in &picks {
             let at = usize::from(change >> 8) * 7 % bytes.len();
             if change % 3 == 0 {

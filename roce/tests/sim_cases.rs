@@ -1,4 +1,4 @@
-//! Cases that random traffic does not meet, once each, on the simulator.
+//! Cases not covered by random traffic, one test each, on the simulator.
 
 use roce::engine::{
     Access, AttrChange, CqId, Event, Gid, MwType, Opcode, Payload, PostRefused, Qpn, RecvWr, SendFlags,
@@ -19,7 +19,8 @@ struct Pair {
     target: Region,
 }
 
-/// Two connected queue pairs, with 4096 bytes of value 7 on one side and of value 0 on the other.
+/// Two connected queue pairs, with 4096 bytes of value 7 on one side and 4096 bytes of value 0 on
+/// the other.
 fn pair(link: Link) -> Pair {
     let mut fabric = Fabric::new(1);
     fabric.set_default_link(link);
@@ -253,7 +254,8 @@ fn datagrams_of_mixed_sizes_use_one_receive_each_and_are_all_accounted_for() {
         fabric.post_send(a, qp_a, &signaled(wr_id, SendOp::Datagram { to, imm: None }, &sges))
     };
     assert_eq!(post(0, 1025, to), Err(PostRefused::MessageTooLong), "the path MTU is 1024");
-    // Too long for the receive, fitting, for a wrong key, too long again, fitting, one too many.
+    // The datagrams are too long for the receive, fitting, with a wrong key, too long again,
+    // fitting, and one too many.
     let wrong_key = UdDestination { qkey: 6, ..to };
     for (wr_id, length, to) in
         [(1, 1024, to), (2, 100, to), (3, 100, wrong_key), (4, 101, to), (5, 0, to), (6, 1, to)]
@@ -364,7 +366,7 @@ fn packets_of_noise_disturb_nothing() {
             p.receive(n);
             p.send(n, SEND, 3000);
         }
-        // Most of the noise has a header naming the queue pair, so it is processed further.
+        // Most noise packets have a header naming the queue pair, so they are processed further.
         let mut noise = vec![0; rng.below(120) as usize];
         rng.fill(&mut noise);
         if noise.len() >= 12 && !rng.chance(Chance::percent(20)) {
@@ -372,7 +374,7 @@ fn packets_of_noise_disturb_nothing() {
             noise[1] &= 0x30;
             noise[2..4].fill(0xff);
             noise[5..8].copy_from_slice(&p.qp_b.0.to_be_bytes()[1..]);
-            // Sequence numbers far ahead or behind: with the expected ones, noise would equal
+            // The sequence numbers are far ahead or behind: noise with expected numbers would equal
             // packets from the peer.
             noise[9] = 0x40;
         }

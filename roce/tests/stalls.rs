@@ -1,9 +1,9 @@
-//! The delay a hostile peer can cause: packets and bytes that leave an engine before those for
-//! others.
+//! The delay caused by a hostile peer: packets and bytes leaving an engine before packets for other
+//! peers.
 //!
-//! The attacker has as many queue pairs as a device of `provider-soft`. On each it has a read of 2
-//! GiB in progress, or atomics, or a request to be refused. The docs of `roce::engine`'s module
-//! `output` state the bounds tested here.
+//! The attacker has as many queue pairs as a device of `provider-soft`. On each queue pair it has a
+//! read of 2 GiB in progress, or atomics, or a request to be refused. The docs of `roce::engine`'s
+//! module `output` state the bounds tested here.
 
 use roce::engine::{
     Access, Arrival, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, Fault, Gid, Memory,
@@ -17,7 +17,7 @@ use roce::wire::{Headers, ICRC_LEN, Opcode, Psn, atomic_eth, bth, reth};
 const HERE: Gid = gid(1);
 const ATTACKER: Gid = gid(2);
 const INNOCENT: Gid = gid(3);
-/// The number of queue pairs of `provider-soft`, minus the innocents' queue pairs.
+/// The number of queue pairs of `provider-soft`, minus those of innocent peers.
 const HOSTILE_QPS: usize = 4000 - 8;
 const WINDOW: u64 = 512 << 10;
 /// The length of the largest read (IBTA 9.7.4.1).
@@ -26,14 +26,14 @@ const LARGEST_READ: u32 = 1 << 31;
 const PACKET_COST: u64 = 768;
 /// A quantum of responses: the maximum number of packets and of bytes.
 const QUANTUM: (u64, u64) = (64, 65_732);
-/// The number of packets a class sends in a row while others wait.
+/// The number of packets sent in a row by a class while other classes wait.
 const SHARE: u64 = 64;
 
 const fn gid(last: u8) -> Gid {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last]
 }
 
-/// Memory of any size without contents.
+/// Memory of any size, without contents.
 struct Hollow;
 
 impl Memory for Hollow {
@@ -68,7 +68,7 @@ impl Sink for Deaf {
     fn event(&mut self, _event: Event) {}
 }
 
-/// The packets that left before another.
+/// The packets sent before another packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Before {
     packets: u64,
@@ -90,7 +90,7 @@ struct Victim {
     engine: Engine<Hollow>,
     key: u32,
     hostile: Vec<Qpn>,
-    /// The next sequence number of each queue pair, by position.
+    /// The next sequence number of each queue pair, by index.
     psns: Vec<u32>,
     innocent: Qpn,
     now: Time,
@@ -144,7 +144,7 @@ impl Victim {
         Self { engine, key, hostile, psns, innocent, now: Time(0), buf: Box::new([0; MAX_PACKET_LEN]) }
     }
 
-    /// Sends the attacker's reads: as much as it may request, on all queue pairs.
+    /// Delivers the attacker's read requests: as many as possible, on all queue pairs.
     fn attacked(mut self) -> Self {
         for n in 0..self.hostile.len() {
             self.hostile_read(n);
@@ -158,7 +158,7 @@ impl Victim {
         self.arrive(ATTACKER, self.hostile[n], psn, Opcode::RC_RDMA_READ_REQUEST, LARGEST_READ, 0);
     }
 
-    /// Sends the attacker's atomics: 32 on each of its queue pairs.
+    /// Delivers the attacker's atomics: 32 on each of its queue pairs.
     fn attacked_with_atomics(mut self) -> Self {
         for _ in 0..32 {
             for n in 0..self.hostile.len() {
@@ -170,8 +170,8 @@ impl Victim {
         self
     }
 
-    /// Delivers a packet on each of the attacker's queue pairs. It is refused because the one
-    /// before it is missing.
+    /// Delivers a packet on each of the attacker's queue pairs. The packet is refused because the
+    /// previous packet is missing.
     fn attacked_with_refused_requests(mut self) -> Self {
         for n in 0..self.hostile.len() {
             let psn = Psn::new(self.psns[n] + 1);
@@ -240,7 +240,7 @@ impl Victim {
         Some((sent.qpn, sent.len as u64))
     }
 
-    /// Lets `count` packets leave and advances time when none may.
+    /// Sends `count` packets and advances time when no packet may be sent.
     fn run(&mut self, count: u64) {
         for _ in 0..count {
             while self.transmit().is_none() {
@@ -250,7 +250,7 @@ impl Victim {
         }
     }
 
-    /// Returns the packets that leave before the innocent's next packet.
+    /// Returns the packets sent before the innocent peer's next packet.
     fn before(&mut self) -> Before {
         self.before_with(Urgency::Now)
     }
@@ -274,7 +274,7 @@ impl Victim {
     }
 }
 
-/// The number of tested moments, which cover every position within a quantum, and many quanta.
+/// The number of tested moments. They cover many quanta and every position within a quantum.
 const MOMENTS: u64 = 500;
 
 #[test]
@@ -408,7 +408,8 @@ fn acknowledgements_leave_between_requests_and_responses() {
     let mut victim = Victim::new(0).attacked();
     for n in 0..HOSTILE_QPS {
         let (qpn, psn) = (victim.hostile[n], Psn::new(victim.psns[n]));
-        // The attacker's acknowledgement waits for its response; a write by the innocent does not.
+        // The acknowledgement to the attacker waits for earlier responses. The acknowledgement to
+        // the innocent peer does not.
         victim.arrive(ATTACKER, qpn, psn, Opcode::RC_RDMA_WRITE_ONLY, 8, 8);
     }
     let innocent = victim.innocent;
@@ -459,14 +460,14 @@ fn without_a_rate_responses_leave_as_fast_as_they_are_taken() {
 fn a_peers_credit_outlives_its_queue_pairs_but_the_last() {
     let mut victim = Victim::new(8000).attacked();
     while victim.transmit().is_some() {}
-    // Destroying queue pairs with responses to send does not change the place of the others.
+    // Destroying queue pairs with responses to send does not change the positions of the others.
     let gone: Vec<Qpn> = victim.hostile.drain(..HOSTILE_QPS / 2).collect();
     for qpn in gone {
         victim.engine.destroy_qp(qpn).unwrap();
     }
     assert_eq!(victim.transmit(), None);
     victim.run(100);
-    // Once all are destroyed, nothing waits.
+    // Once all queue pairs are destroyed, no response waits.
     for qpn in victim.hostile.drain(..) {
         victim.engine.destroy_qp(qpn).unwrap();
     }

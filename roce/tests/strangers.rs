@@ -1,9 +1,9 @@
-//! Strangers: the effects, and their frequency, of a sender that was given no queue pair number,
-//! sequence number or key.
+//! Strangers: the effects, and their frequency, of a sender without any queue pair number, sequence
+//! number or key.
 //!
-//! docs/security.md states these rates. Each field is counted alone, because the probability of two
-//! is their product. Queue pair numbers and keys are tried at random with a fixed seed, the 2²⁴
-//! sequence numbers one by one.
+//! docs/security.md states these rates. Each field is tested alone, because the probability of
+//! guessing two fields is the product of both. Queue pair numbers and keys are tried at random with
+//! a fixed seed, the 2²⁴ sequence numbers one by one.
 
 use std::collections::HashSet;
 
@@ -22,7 +22,7 @@ const BITS_24: u32 = 0xff_ffff;
 const IOVA: u64 = 0x1_0000;
 const NOW: Time = Time(0);
 
-/// The reports of an engine: the number of received messages and of ended sends.
+/// The reports of an engine: the numbers of received messages and ended sends.
 #[derive(Debug, Default)]
 struct Log {
     received: u64,
@@ -118,7 +118,7 @@ fn headers(opcode: Opcode, dest_qp: u32, psn: u32) -> Headers {
     Headers::new(bth::Repr::new(opcode, dest_qp, Psn::new(psn)))
 }
 
-/// Panics unless a count of rare events is within five standard deviations of its expected value.
+/// Panics unless a count of rare events is within five standard deviations of the expected value.
 fn assert_near(count: u64, expected: f64) {
     let off = (count as f64 - expected).abs();
     assert!(off < 5.0 * expected.sqrt(), "{count} where {expected:.1} are expected");
@@ -145,7 +145,7 @@ fn one_of_2_to_the_24_sequence_numbers_delivers_a_message_to_a_known_reliable_qu
     let mut victim = Victim::new(3);
     let psn = Rng::new(4).next_u64() as u32 & BITS_24;
     let qpn = victim.connected(Service::Rc, psn, 16);
-    // Backwards, to try the number behind the correct one first.
+    // The loop runs backwards, to try the number behind the correct one first.
     for back in 0..=BITS_24 {
         let guess = psn.wrapping_add(1000).wrapping_sub(back) & BITS_24;
         victim.hear(&headers(Opcode::RC_SEND_ONLY, qpn.0, guess), &[1; 8]);
@@ -209,7 +209,7 @@ fn one_public_queue_pair_number_gives_no_key() {
         Box::new(move |qpn| own.1 ^ (qpn ^ own.0) << 8),
         Box::new(move |qpn| own.1.wrapping_add(qpn).wrapping_sub(own.0)),
     ];
-    // Slot and generation, as they would follow from a seed revealed by the queue pair number.
+    // The slot and generation, if they followed from a seed revealed by the queue pair number.
     for qp_bits in 10..18 {
         for key_bits in 10..20 {
             rules.push(Box::new(move |qpn| {
@@ -224,7 +224,7 @@ fn one_public_queue_pair_number_gives_no_key() {
         let (qpn, key) = numbers(life);
         found += rules.iter().filter(|rule| rule(qpn) == key).count();
     }
-    // 83 guesses of each of 2,000 keys: a hit has a probability of 1 in 26,000.
+    // There are 83 guesses for each of 2,000 keys. The probability of a hit is 1 in 26,000.
     assert_eq!(found, 0);
 }
 
@@ -251,7 +251,7 @@ fn a_stale_key_names_something_again_as_rarely_as_a_random_one() {
     }
     let (stale, live) = keys.split_at(STALE);
     let live: HashSet<u32> = live.iter().copied().collect();
-    // With 1,000 living keys, one of 16,777 indices and one of 4,294,967 keys is taken.
+    // With 1,000 live keys, one of 16,777 indices and one of 4,294,967 keys is taken.
     let indices = stale.iter().filter(|key| victim.engine.mr_by_index(*key >> 8).is_some()).count();
     assert_near(indices as u64, (STALE * LIVE) as f64 / 16_777_216.0);
     let opened = stale.iter().filter(|key| live.contains(key)).count();

@@ -100,8 +100,8 @@ impl Host {
         self.engine.handle(NOW, &arrival, &packet[..len + ICRC_LEN], &mut self.log);
     }
 
-    /// Delivers a message. Returns the number of messages received and of packets dropped because
-    /// of their port.
+    /// Delivers a message. Returns the number of messages received and the number of packets
+    /// dropped because of their port.
     fn message(&mut self, src_port: impl Into<Option<u16>>, psn: u32) -> (u32, u64) {
         let mut headers = Headers::new(bth::Repr::new(self.opcode, self.qpn.0, Psn::new(psn)));
         headers.deth = (self.opcode == Opcode::UD_SEND_ONLY).then_some(deth::Repr { qkey: QKEY, src_qp: 3 });

@@ -12,7 +12,7 @@ fn flow() -> Flow {
     Flow { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port: 49152, dst_port: 4791 }
 }
 
-/// Returns headers with every part required by the opcode and arbitrary contents.
+/// Returns headers with arbitrary contents, including every header required by the opcode.
 fn headers(opcode: impl Strategy<Value = u8>) -> impl Strategy<Value = Headers> {
     let numbers = prop::array::uniform8(any::<u64>());
     (opcode, prop::array::uniform6(any::<bool>()), 0u8..4, numbers).prop_map(|(opcode, bits, pad_cnt, n)| {
@@ -58,7 +58,7 @@ fn headers(opcode: impl Strategy<Value = u8>) -> impl Strategy<Value = Headers> 
     })
 }
 
-/// Returns a packet as an engine sends it: headers, payload, pad, ICRC.
+/// Returns a packet in the form an engine sends: headers, payload, pad, ICRC.
 fn packet(headers: &Headers, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; headers.len()];
     assert_eq!(headers.emit(&mut bytes), headers.len());

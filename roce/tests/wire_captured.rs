@@ -1,13 +1,13 @@
-//! Packets from the kernel's rxe and their meaning. Captured on a veth pair on Linux 6.1, from IP
-//! header to ICRC.
+//! Packets from the kernel's rxe and their meaning. They were captured on a veth pair on Linux 6.1,
+//! from IP header to ICRC.
 
 use core::net::IpAddr;
 use roce::wire::{Flow, Headers, Icrc, Opcode, Packet, Psn, Verdict, bth, deth, icrc};
 
-/// A send of 21 bytes, path MTU 256.
+/// A send of 21 bytes with a path MTU of 256.
 const RC_SEND_V4: &str = "4500004489d9400040118abb0a0909010a090902d35312b7003000000430ffff00000123808d998f7b7b7b7b7b7b7b7b7b7b7b7b7b\
      7b7b7b7b7b7b7b7b000000f8c875ef";
-/// The same packet again after the time-out, with another identification and another ICRC.
+/// The same packet repeated after the time-out, with another identification and another ICRC.
 const RC_SEND_V4_AGAIN: &str = "4500004489db400040118ab90a0909010a090902d35312b7003000000430ffff00000123808d998f7b7b7b7b7b7b7b7b7b7b7b7b7b\
      7b7b7b7b7b7b7b7b0000001ac3ed3d";
 /// A send of 9 bytes.
@@ -16,7 +16,7 @@ const RC_SEND_V6: &str = "6000000000241140fe80000000000000d8fe6afffe894d80fe8000
 /// A datagram of 6 bytes.
 const UD_SEND_V4: &str = "4500003c8cc64000401187d60a0909010a090902d07812b7002800006420ffff0000012300bb881111111111000000137b7b7b7b7b7b0\
      000315f5154";
-/// The last packet of a send of 300 bytes, path MTU 256.
+/// The last packet of a send of 300 bytes with a path MTU of 256.
 const UC_SEND_LAST_V4: &str = "450000588efe4000401185820a0909010a090902d6bc12b7004400002200ffff0000012300b99f197b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b\
      7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b38e6dd34";
 

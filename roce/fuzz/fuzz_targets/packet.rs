@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(packet.payload(), &bytes[payload.clone()]);
             assert_eq!(payload.start, headers.len());
             assert_eq!(payload.end + packet.pad().len() + ICRC_LEN, bytes.len());
-            // Emitted again before the remaining bytes, the headers keep their meaning.
+            // If the headers are emitted again before the remaining bytes, they keep their meaning.
             let mut again = bytes.to_vec();
             assert_eq!(headers.emit(&mut again), headers.len());
             assert_eq!(Headers::parse(&again), Ok((headers, payload)));

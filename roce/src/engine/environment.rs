@@ -8,7 +8,7 @@ use super::scheduler::Scheduler;
 use super::table::Table;
 use super::types::{Completion, Config, CqId, Event, Pd, Qpn, Time};
 
-/// The engine's other parts, the caller's sink and the time, borrowed for one call about one queue
+/// The engine's other parts, the caller's sink and the time, borrowed for one call on one queue
 /// pair.
 pub(crate) struct Environment<'a, M: Memory, S: Sink> {
     pub(crate) config: &'a Config,
@@ -36,8 +36,8 @@ impl<M: Memory, S: Sink> Environment<'_, M, S> {
     /// Completes a work request. A full completion queue is an error on that queue and fatal to the
     /// queue pair.
     ///
-    /// The caller may be in the middle of anything, so the queue pair moves to the error state only
-    /// when the call about it ends: see [`cq_overrun`](Self::cq_overrun).
+    /// The caller may be in any intermediate state, so the queue pair moves to the error state only
+    /// when the call on it ends: see [`cq_overrun`](Self::cq_overrun).
     #[inline]
     pub(crate) fn complete(&mut self, cq: CqId, completion: &Completion) {
         if self.sink.complete(cq, completion).is_err() {
@@ -45,7 +45,7 @@ impl<M: Memory, S: Sink> Environment<'_, M, S> {
         }
     }
 
-    /// Completes a work request as [`complete`](Self::complete) does and hands over the bytes not
+    /// Completes a work request as [`complete`](Self::complete) does, passing on the bytes not
     /// written to its elements.
     pub(crate) fn complete_with(&mut self, cq: CqId, completion: &Completion, data: &[u8]) {
         if self.sink.complete_with_data(cq, completion, data).is_err() {

@@ -34,7 +34,7 @@ impl<M: Memory> Engine<M> {
             if qp.service == Service::Ud {
                 dropped = datagram::receive(qp, env, arrival, &headers, payload).err();
             } else if !qp.is_from_peer(arrival) {
-                // Not from the queue pair's peer: dropped.
+                // The packet is not from the queue pair's peer, so it is dropped.
             } else if env.config.strict_ports {
                 elsewhere = qp.is_from_elsewhere(arrival);
                 if !elsewhere {
@@ -66,7 +66,7 @@ impl<M: Memory> Engine<M> {
         payload: &[u8],
         sink: &mut impl Sink,
     ) {
-        // IBTA 9.6.1: the GRH carries the group.
+        // IBTA 9.6.1: the GRH contains the group.
         if arrival.network == Network::Local {
             self.objects.dropped.count(DropReason::Other);
             return;
@@ -86,8 +86,8 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Delivers a packet for a special number not taken by a queue pair: a management datagram, if
-    /// the general services interface is open.
+    /// Delivers a packet for a special queue pair number without a queue pair: a management
+    /// datagram, if the general services interface is open.
     #[cold]
     fn special(&mut self, arrival: &Arrival, headers: &Headers, payload: &[u8], sink: &mut impl Sink) {
         if headers.bth.dest_qp != GSI_QPN || self.objects.gsi.is_none() {
@@ -110,14 +110,14 @@ impl<M: Memory> Engine<M> {
         &self.objects.dropped
     }
 
-    /// Returns the number of packets dropped because their UDP source port is not the one used by
-    /// their queue pair's peer: see [`Config::strict_ports`](super::Config::strict_ports).
+    /// Returns the number of packets dropped because their UDP source port differs from the port
+    /// used by their queue pair's peer: see [`Config::strict_ports`](super::Config::strict_ports).
     pub fn unexpected_ports(&self) -> u64 {
         self.objects.unexpected_ports
     }
 
-    /// Returns when to call [`timeout`](Self::timeout), followed by
-    /// [`poll_transmit`](Self::poll_transmit), unless something else happens first. The time may be
+    /// Returns the time to call [`timeout`](Self::timeout) and then
+    /// [`poll_transmit`](Self::poll_transmit), unless another call comes first. The time may be
     /// earlier than necessary.
     pub fn deadline(&self) -> Option<Time> {
         match (self.objects.timers.earliest(), self.objects.response_queue.deadline()) {
@@ -129,7 +129,7 @@ impl<M: Memory> Engine<M> {
     /// Handles expired timers: retries, gives up or resumes responses.
     pub fn timeout(&mut self, now: Time, sink: &mut impl Sink) {
         self.objects.response_queue.wake(now);
-        // Only as many as there are now, because a call may add entries.
+        // The number of entries is read first, because a call may add entries.
         for _ in 0..self.objects.timers.len() {
             let Some((at, number)) = self.objects.timers.take(now) else { return };
             let is_current = self

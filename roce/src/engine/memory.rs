@@ -51,8 +51,8 @@ pub trait Memory {
     /// [`Fault`] if the bytes cannot be reached.
     fn atomic_write(&mut self, region: &Self::Region, offset: u64, data: [u8; 8]) -> Result<(), Fault>;
 
-    /// Makes everything written to the range so far visible to the whole host and, with
-    /// `persistent`, also durable.
+    /// Makes everything written to the range so far visible to the whole host; with `persistent`,
+    /// also durable.
     ///
     /// # Errors
     /// [`Fault`] if the memory does not support it. The default implementation suits memory that is
@@ -83,8 +83,8 @@ pub trait Memory {
     fn invalidated(&mut self, _region: &Self::Region) {}
 }
 
-/// The memory for outgoing packets: the caller's buffer, or a place that depends on the
-/// destination, such as a queue shared with it.
+/// The memory for outgoing packets: the caller's buffer, or a location that depends on the
+/// destination, such as a queue shared with the destination.
 pub trait Space {
     /// Returns the memory for a packet to this queue pair at the end of this path. The packet, from
     /// BTH to pad, is written to its start. [`poll_transmit`](super::Engine::poll_transmit) states
@@ -99,9 +99,9 @@ pub trait Space {
 
 /// A packet in the [`Space`] of the last call.
 ///
-/// Smaller than a [`Transmit`], which the compiler moves in parts of other sizes than it was stored
-/// in. Behind a payload, such a load takes 30 ns, because it waits until all stores have left the
-/// processor's store buffer.
+/// Smaller than a [`Transmit`], which the compiler stores and loads in parts of different sizes.
+/// After writing a payload, such a load takes 30 ns, because it waits until all stores have left
+/// the processor's store buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
     /// The length of the packet, from BTH to pad.
@@ -110,7 +110,7 @@ pub(crate) struct Written {
     pub(crate) qpn: Qpn,
 }
 
-/// One buffer for every packet.
+/// One buffer serves every packet.
 impl Space for [u8] {
     #[inline(always)]
     fn space(&mut self, _path: &Path, _dest_qp: u32) -> &mut [u8] {
@@ -118,7 +118,7 @@ impl Space for [u8] {
     }
 }
 
-/// One buffer for every packet.
+/// One buffer serves every packet.
 impl<const N: usize> Space for [u8; N] {
     #[inline(always)]
     fn space(&mut self, _path: &Path, _dest_qp: u32) -> &mut [u8] {
@@ -132,7 +132,7 @@ pub(crate) fn space_for<'a>(space: &'a mut (impl Space + ?Sized), path: &Path, d
     space.space(path, dest_qp & MASK_24)
 }
 
-/// Error: the memory cannot be reached.
+/// Error: the memory cannot be accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;
 
@@ -170,10 +170,10 @@ pub trait Sink {
         Err(CqFull)
     }
 
-    /// Releases the oldest `count` sends of a queue pair: their slots and memory are free.
+    /// Releases the oldest `count` sends of a queue pair: their slots and memory may be reused.
     fn retire_send(&mut self, qpn: Qpn, count: u32);
 
-    /// Releases the oldest `count` receives of a queue pair: their slots and memory are free.
+    /// Releases the oldest `count` receives of a queue pair: their slots and memory may be reused.
     fn retire_recv(&mut self, qpn: Qpn, count: u32);
 
     /// Reports that the oldest `count` receives of a shared receive queue have left it: their slots
@@ -183,8 +183,7 @@ pub trait Sink {
 
     /// Chooses the memory for a send that begins to arrive at a shared receive queue with
     /// [`Engine::set_srq_matching`](super::Engine::set_srq_matching), and stores its elements in
-    /// `sges`. With `None`, which is the default, the send takes the oldest receive of the queue,
-    /// if one is posted.
+    /// `sges`. With `None`, the default, the send takes the oldest receive of the queue, if any.
     fn match_message(&mut self, _first: &FirstPacket<'_>, _sges: &mut [Sge]) -> Option<Matched> {
         None
     }
@@ -204,7 +203,7 @@ pub trait Sink {
     }
 
     /// Returns whether the memory access that just failed will succeed later, because its pages are
-    /// being brought in. Otherwise it fails like any other.
+    /// being brought in. If not, the access fails as usual.
     ///
     /// The engine stops the queue pair's half until [`Engine::resume`](super::Engine::resume) or
     /// lets the peer repeat its request, as [`Stall`] documents. The sink may be called for the
@@ -220,13 +219,13 @@ pub trait Sink {
 pub struct FirstPacket<'a> {
     /// The receiving queue pair.
     pub qpn: Qpn,
-    /// Its shared receive queue.
+    /// The shared receive queue of the queue pair.
     pub srq: SrqId,
     /// The packet's payload.
     pub payload: &'a [u8],
     /// Whether the message has no further packets.
     pub whole: bool,
-    /// Whether the queue holds a receive. With neither a receive nor a match, the peer repeats the
+    /// Whether the queue holds a receive. Without a receive or a match, the peer repeats the
     /// message later.
     pub posted: bool,
 }

@@ -84,7 +84,7 @@ pub use types::{
 
 use objects::Objects;
 
-/// The queue pairs of one address and the memory they may reach.
+/// The queue pairs of one address and the memory accessible to them.
 ///
 /// `M` holds payload. Completion queues belong to the caller; the engine uses only their numbers.
 #[derive(Debug)]

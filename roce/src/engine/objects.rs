@@ -31,7 +31,8 @@ pub(crate) struct Objects<M: Memory> {
     pub(crate) groups: Groups,
     /// The queue pairs with the special numbers 0 and 1.
     pub(crate) well_known: [Option<Qpn>; 2],
-    /// The interface with number 1, which exists only if no queue pair has that number.
+    /// The general services interface with number 1, which exists only if no queue pair has that
+    /// number.
     pub(crate) gsi: Option<Gsi>,
     pub(crate) scheduler: Scheduler,
     pub(crate) response_queue: ResponseQueue,
@@ -64,7 +65,7 @@ impl<M: Memory> Objects<M> {
         Some((qp, env))
     }
 
-    /// Calls `act` on a queue pair, then schedules the resulting packets and timer.
+    /// Runs `act` on a queue pair, then schedules the resulting packets and timer.
     #[inline]
     pub(crate) fn with<S: Sink, T>(
         &mut self,
@@ -103,7 +104,7 @@ impl<M: Memory> Objects<M> {
         Some(result)
     }
 
-    /// Assigns a reliable queue pair to the peer at the end of its path, from RTR on, because
+    /// From RTR on, assigns a reliable queue pair to the peer at the end of its path, because
     /// responses are scheduled by peer.
     pub(crate) fn settle_peer(&mut self, qpn: Qpn, now: Time) {
         let Some(qp) = self.qps.get_mut(qpn.0) else { return };

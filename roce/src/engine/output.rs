@@ -2,9 +2,9 @@
 //!
 //! | class | packets | bounded by |
 //! |---|---|---|
-//! | requests | work requests, MADs | [`Config::burst`] packets of a queue pair in a row |
-//! | NAKs | negative acknowledgements | one of each queue pair |
-//! | ACKs | plain acknowledgements | one of each queue pair; [`Urgency::Now`]: if responses wait |
+//! | requests | work requests, MADs | [`Config::burst`] packets from a queue pair in a row |
+//! | NAKs | negative acknowledgements | one per queue pair |
+//! | ACKs | plain acknowledgements | one per queue pair; [`Urgency::Now`]: if responses wait |
 //! | responses | read responses, atomic results | a quantum of a queue pair, a window of a peer |
 //!
 //! The classes leave in this order, so packets caused by a peer leave after packets posted by this
@@ -28,9 +28,9 @@
 //! A quantum is at most 64 packets and less than 65,732 bytes. The requests in the first row come
 //! from this device: no received packet makes a queue pair send more requests than its programs
 //! have posted. On a device without other requests, a request therefore leaves at once, behind only
-//! the packets the caller has already fetched. Queue pairs of one peer take turns in the same way:
-//! they share the place and the credit of their remote address. An address is not protected from
-//! itself. Without credit, it also waits for new credit.
+//! the packets the caller has already fetched. The queue pairs of one peer are also served in
+//! rotation: they share the line position and the credit of their remote address. A remote address
+//! is not protected from itself. Without credit, its packets also wait for new credit.
 //!
 //! [`Config::burst`]: super::Config::burst
 
@@ -96,7 +96,8 @@ impl<M: Memory> Objects<M> {
         None
     }
 
-    /// Writes the next management datagram. Further datagrams wait for the interface's next turn.
+    /// Writes the next management datagram. Further datagrams wait until it is the interface's turn
+    /// again.
     #[cold]
     fn send_mad(&mut self, space: &mut (impl Space + ?Sized)) -> Option<Written> {
         let gsi = self.gsi.as_mut()?;
@@ -114,8 +115,8 @@ impl<M: Memory> Objects<M> {
         space: &mut (impl Space + ?Sized),
         sink: &mut S,
     ) -> Option<Written> {
-        // One visit each: a queue pair whose packet does not fit the space returns to the end of
-        // the list.
+        // Each queue pair is visited once: if its packet does not fit the space, it returns to the
+        // end of the list.
         for _ in 0..self.scheduler.naks.len() {
             let number = self.scheduler.naks.pop_front()?;
             if let Some(qp) = self.qps.get_mut(number) {
@@ -138,8 +139,8 @@ impl<M: Memory> Objects<M> {
         space: &mut (impl Space + ?Sized),
         sink: &mut S,
     ) -> Option<Written> {
-        // One visit each: a queue pair whose packet does not fit the space returns to the end of
-        // the list.
+        // Each queue pair is visited once: if its packet does not fit the space, it returns to the
+        // end of the list.
         for _ in 0..self.scheduler.acks.len() {
             let number = self.scheduler.acks.pop_front()?;
             if let Some(qp) = self.qps.get_mut(number) {
@@ -155,7 +156,8 @@ impl<M: Memory> Objects<M> {
         None
     }
 
-    /// Writes the next packet of a response, from this queue pair or a later one.
+    /// Writes the next packet of a response from this queue pair or, if it has none, from a later
+    /// one.
     fn send_response<S: Sink>(
         &mut self,
         mut number: u32,
@@ -163,7 +165,7 @@ impl<M: Memory> Objects<M> {
         space: &mut (impl Space + ?Sized),
         sink: &mut S,
     ) -> Option<Written> {
-        // Terminates because a queue pair that sends nothing leaves the line.
+        // This terminates because a queue pair that sends nothing leaves the line.
         loop {
             let sent = self.with(number, now, sink, |qp, world| {
                 let written = responder::transmit(qp, world, ResponseClass::Resource, space)?;
@@ -188,7 +190,7 @@ impl<M: Memory> Objects<M> {
     }
 
     /// Writes the next packet. `response`: the queue pair whose response is next, if responses may
-    /// leave.
+    /// be sent.
     #[inline]
     fn transmit<S: Sink>(
         &mut self,
@@ -257,7 +259,7 @@ impl<M: Memory> Engine<M> {
     ///
     /// Packets of one queue pair are kept together where possible, so a caller can send them as
     /// segments of one buffer. Returns `None` if there is nothing to send (of this urgency) until
-    /// another call, or time, changes the situation.
+    /// another call or a later time.
     ///
     /// The space for any packet must hold a payload of the path MTU plus
     /// [`MAX_HEADER_LEN`](crate::wire::packet::MAX_HEADER_LEN) bytes. A caller without that much
@@ -284,14 +286,14 @@ impl<M: Memory> Engine<M> {
 ///
 /// [`Config::response_rate`]: super::Config::response_rate
 impl<M: Memory> Engine<M> {
-    /// Returns whether read responses wait for their turn in the line or for credit.
+    /// Returns whether read responses wait in line or for credit.
     #[inline]
     pub fn has_responses(&self) -> bool {
         !self.objects.response_queue.is_idle()
     }
 
-    /// Writes the next packet as [`poll_transmit`](Self::poll_transmit) does, except read responses
-    /// and results of atomics.
+    /// Writes the next packet as [`poll_transmit`](Self::poll_transmit) does, except for read
+    /// responses and results of atomics.
     pub fn poll_transmit_prompt(
         &mut self,
         now: Time,
@@ -317,7 +319,7 @@ mod tests {
     use crate::wire::packet::MAX_PACKET_LEN;
     use crate::wire::{Headers, ICRC_LEN, NakCode, Opcode, Psn, Syndrome, bth, reth};
 
-    /// One buffer per call, with the call's arguments.
+    /// One buffer per call, along with the call's arguments.
     #[derive(Default)]
     struct Buffers(Vec<(Gid, u32, Vec<u8>)>);
 
@@ -328,7 +330,7 @@ mod tests {
         }
     }
 
-    /// Returns the destinations and headers of the packets that leave. Asserts that each is in the
+    /// Returns the destinations and headers of the packets sent. Asserts that each packet is in the
     /// memory of the last call.
     fn leave(host: &mut Host, buffers: &mut Buffers) -> Vec<(Gid, u32, Headers)> {
         let mut left = Vec::new();
@@ -357,7 +359,7 @@ mod tests {
         let (rc, ud) = (host.init(Service::Rc), host.init(Service::Ud));
         let [first, second, datagrams] = [rc, rc, ud].map(|init| host.qp(&init, &connected()));
 
-        // Three packets of a write, a datagram, a MAD, two packets of a response, a NAK.
+        // The packets are three of a write, a datagram, a MAD, two of a response, a NAK.
         post(&mut host, first, SendOp::Write { addr: 0, rkey: 0, imm: None }, mr.sge(0, 600));
         let to = UdDestination {
             path: Path { local: HERE, remote: ELSEWHERE, ..Path::default() },

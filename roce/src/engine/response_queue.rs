@@ -2,8 +2,8 @@
 //! each peer.
 //!
 //! A read request of 28 bytes may request 2 GiB, and a queue pair may owe one atomic result for
-//! each of [`Attr::max_dest_rd_atomic`] requests. These responses must not delay packets that
-//! others wait for. They therefore form a separate line behind requests, NAKs and acknowledgements
+//! each of [`Attr::max_dest_rd_atomic`] requests. These responses must not delay packets that other
+//! peers wait for. They therefore form a separate line behind requests, NAKs and acknowledgements
 //! ([`output`](super::output)).
 //!
 //! ```text
@@ -16,7 +16,7 @@
 //! ```
 //!
 //! - **Round robin between peers**, then between the queue pairs of a peer. A peer is a remote
-//!   address: a host with 4,000 queue pairs gets the same share as a host with one.
+//!   address: a host with 4,000 queue pairs gets the same share as a host with one queue pair.
 //! - **A quantum** is [`QUANTUM_BYTES`] or [`QUANTUM_PACKETS`], whichever comes first. One flow's
 //!   packets then fit a datagram segmented by the kernel.
 //! - **Credit** is a bucket of [`Config::window_bytes`] per peer. Each packet removes its
@@ -24,9 +24,9 @@
 //!   microseconds, one peer is therefore sent at most `window_bytes + response_rate × t` bytes of
 //!   responses, plus one packet if the window is smaller than a packet.
 //!
-//! Only time refills a bucket. The wire offers one other sign that a peer has received a response:
-//! a request beyond the depth of its queue pair. It arrives a whole depth late, and a hostile peer
-//! sends it without reading the response.
+//! Only time refills a bucket. The protocol has one other sign that a peer has received a response:
+//! a request beyond the depth of its queue pair. Such a request arrives a whole depth late. A
+//! hostile peer sends it without reading the response.
 //!
 //! [`Attr::max_dest_rd_atomic`]: super::types::Attr::max_dest_rd_atomic
 //!
@@ -51,22 +51,22 @@ pub(crate) const QUANTUM_BYTES: u32 = 15 * 4108;
 pub(crate) const QUANTUM_PACKETS: u32 = 64;
 
 /// The credit for the largest packet of a path MTU. A larger packet, within a machine, may exceed
-/// the credit.
+/// this credit.
 const PACKET_COST_MAX: i64 = 4096 + 64 + PACKET_COST as i64;
 
-/// The credit a resting peer waits for: a quantum of full packets.
+/// The credit required by a resting peer: a quantum of full packets.
 const QUANTUM_COST: i64 = 15 * PACKET_COST_MAX;
 
 /// The peers that receive read responses and atomic results.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseQueue {
     peers: Vec<Peer>,
-    /// Free places in `peers`.
+    /// Free slots in `peers`.
     free: Vec<u32>,
     by_address: BTreeMap<Address, u32>,
     /// Peers with responses to send.
     line: VecDeque<u32>,
-    /// Peers with responses to send but too little credit, and the times when they will have
+    /// Peers with responses to send but too little credit, along with the times when they will have
     /// enough.
     resting: BinaryHeap<Reverse<(Time, u32)>>,
     /// The part of its quantum used by the first queue pair of the first peer.
@@ -74,7 +74,7 @@ pub(crate) struct ResponseQueue {
     bytes: u32,
 }
 
-/// The identity of a peer: a GID or, where there are no GIDs (InfiniBand), a local id.
+/// The identity of a peer: a GID or, on InfiniBand without GIDs, a local id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Address {
     Global(Gid),
@@ -98,10 +98,10 @@ struct Peer {
     /// The queue pairs with a response to send.
     qps: VecDeque<u32>,
     state: PeerState,
-    /// The number of bytes allowed to leave. It falls below 0 if the window is smaller than a
+    /// The number of bytes allowed to be sent. It falls below 0 if the window is smaller than a
     /// packet.
     credit: i64,
-    /// The end of the time already converted into credit.
+    /// The time up to which elapsed time has been converted into credit.
     counted: Time,
 }
 
@@ -113,7 +113,8 @@ enum PeerState {
 }
 
 impl ResponseQueue {
-    /// Allocates space for the peers of `qps` queue pairs, so that connecting one allocates little.
+    /// Allocates memory for the peers of `qps` queue pairs, so that connecting a queue pair
+    /// allocates little.
     ///
     /// # Errors
     /// [`Refused::NoMemory`].
@@ -124,7 +125,7 @@ impl ResponseQueue {
         room::reserve_to(&mut self.resting, qps)
     }
 
-    /// Adds a queue pair to a peer and returns the peer's number.
+    /// Adds a queue pair to a peer and returns the peer's index.
     pub(crate) fn join(&mut self, address: Address, config: &Config, now: Time) -> u32 {
         let found = self.by_address.get(&address).copied();
         let number = found.unwrap_or_else(|| self.add(address, config, now));
@@ -196,7 +197,7 @@ impl ResponseQueue {
         }
     }
 
-    /// Returns whether no response waits.
+    /// Returns whether no response is waiting.
     #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
         self.line.is_empty() && self.resting.is_empty()
@@ -221,12 +222,12 @@ impl ResponseQueue {
         }
     }
 
-    /// Returns the queue pair whose response leaves next, or `None` if no peer has both a response
+    /// Returns the queue pair whose response is sent next, or `None` if no peer has both a response
     /// and credit.
     #[inline]
     pub(crate) fn next(&mut self, now: Time, config: &Config) -> Option<u32> {
         self.wake(now);
-        // Terminates because every iteration that does not return shortens the line.
+        // This terminates because every iteration that does not return shortens the line.
         while let Some(&number) = self.line.front() {
             let peer = self.peers.get_mut(number as usize)?;
             if let Some(&qpn) = peer.qps.front() {
@@ -292,7 +293,7 @@ impl Peer {
             (self.credit, self.counted) = (window, now);
         } else if gained > 0 {
             self.credit += gained;
-            // Count only the time spent on whole bytes.
+            // Only the time spent on whole bytes counts.
             self.counted = self.counted + (gained * 1000 / rate) as u64;
         }
         if self.credit >= PACKET_COST_MAX.min(window) {

@@ -1,7 +1,7 @@
 //! Reserves the memory that a call needs, or returns [`Refused::NoMemory`].
 //!
-//! Rust ends the process if an ordinary allocation fails. Allocations that grow with the number of
-//! a program's objects, or whose size a program chooses, instead fail with an error. They also
+//! Rust aborts the process if an ordinary allocation fails. Allocations that grow with the number
+//! of a program's objects, or whose size a program chooses, instead fail with an error. They also
 //! leave memory for the small allocations of the same call.
 
 use alloc::collections::{BinaryHeap, TryReserveError, VecDeque};
@@ -84,11 +84,11 @@ pub(super) fn with_room<T>(len: usize) -> Result<Vec<T>, Refused> {
     if size <= SMALL || remains() { Ok(values) } else { Err(short) }
 }
 
-/// Returns whether memory for small allocations is left.
+/// Returns whether memory remains for small allocations.
 #[cold]
 fn remains() -> bool {
     let mut piece = Vec::<u8>::new();
-    // `black_box` uses the allocation, or the compiler would remove it.
+    // `black_box` uses the allocation; otherwise the compiler would remove it.
     let is_there = black_box(&mut piece).try_reserve_exact(CALL).is_ok();
     black_box(&piece);
     is_there

@@ -104,7 +104,7 @@ impl Iterator for Pieces<'_> {
             let skip = core::mem::take(&mut self.skip);
             let length = ((length - skip) as usize).min(self.left);
             self.left -= length;
-            // A wrapped address still reaches only memory that its key opens to the owner.
+            // Even a wrapped address reaches only memory that its key opens to the owner.
             return Some(Piece { addr: sge.addr.wrapping_add(skip), length, lkey: sge.lkey });
         }
         None
@@ -142,7 +142,7 @@ mod tests {
             piece in 1usize..30,
         ) {
             let (regions, mut memory, lkey) = region(200, Access::LOCAL_WRITE);
-            // From the end to the beginning, with gaps of 3 bytes.
+            // The elements run from the end to the beginning, with gaps of 3 bytes.
             let mut addr = 300;
             let sges: Vec<Sge> = lengths.iter().map(|&length| {
                 addr -= u64::from(length) + 3;

@@ -9,13 +9,14 @@ use super::room;
 use super::types::Refused;
 
 /// The cost of a packet in addition to its payload, in bytes of the window. The kernel charges
-/// about this much to a receiver's socket buffer for a small datagram.
+/// about this amount to a receiver's socket buffer for a small datagram.
 pub(crate) const PACKET_COST: u64 = 768;
 
-/// The number of packets one class sends before the scheduler visits another class.
+/// The number of packets sent by one class before the scheduler visits another class.
 pub(crate) const SHARE: u32 = 64;
 
-/// The queue pairs with something to send. Space for a queue pair is allocated when it is created.
+/// The queue pairs with packets to send. Memory for a queue pair's entries is allocated when the
+/// queue pair is created.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     pub(crate) ready: VecDeque<u32>,
@@ -24,7 +25,7 @@ pub(crate) struct Scheduler {
     pub(crate) blocked: VecDeque<u32>,
     /// The number of packets sent in a row by the first queue pair in `ready`.
     pub(crate) burst: u32,
-    /// The number of packets of each of the first three classes since the last quantum of
+    /// The number of packets sent by each of the first three classes since the last quantum of
     /// responses.
     pub(crate) requests_sent: u32,
     pub(crate) naks_sent: u32,
@@ -42,7 +43,7 @@ impl Scheduler {
         }
     }
 
-    /// Removes a queue pair with no more requests to send, if it is the first.
+    /// Removes a queue pair without further requests to send, if it is the first.
     pub(crate) fn settle(&mut self, qp: &mut Qp) {
         if qp.in_ready && self.ready.front() == Some(&qp.qpn.0) {
             self.leave(qp);
@@ -72,7 +73,7 @@ impl Scheduler {
         }
     }
 
-    /// Records that a queue pair with something to send waits for space in the window.
+    /// Records that a queue pair with a request to send waits for space in the window.
     pub(crate) fn block(&mut self, qp: &mut Qp) {
         if !qp.in_blocked {
             qp.in_blocked = true;
@@ -99,7 +100,7 @@ impl Scheduler {
         self.in_flight += bytes;
     }
 
-    /// Records that requests of this cost were acknowledged or given up.
+    /// Records that requests of this cost were acknowledged or abandoned.
     pub(crate) fn acknowledged(&mut self, bytes: u64) {
         self.in_flight = self.in_flight.saturating_sub(bytes);
     }
@@ -114,7 +115,8 @@ impl Scheduler {
             .try_for_each(|queue| room::reserve_to(queue, qps))
     }
 
-    /// Removes a destroyed queue pair. If it is not listed, the cost does not depend on the others.
+    /// Removes a destroyed queue pair. If it is not listed, the cost is independent of the other
+    /// queue pairs.
     pub(crate) fn drop_qp(&mut self, qp: &Qp) {
         if qp.in_ready || qp.in_naks || qp.in_acks || qp.in_blocked {
             self.drop_stale(qp.qpn.0);

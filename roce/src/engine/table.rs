@@ -1,10 +1,10 @@
 //! [`Table`]: objects by unguessable numbers.
 //!
-//! All bits of a number are drawn at once. Its low bits are its place in a table at least twice as
-//! large as the number of objects in it. While the place is taken, another number is drawn. So a
-//! lookup takes one comparison, each draw succeeds with a probability of at least one half, and a
-//! number reveals nothing about any other except that their low bits differ. The table starts small
-//! and doubles.
+//! All bits of a number are drawn at once. The low bits select a slot in a table at least twice as
+//! large as the number of objects in it. While the slot is taken, another number is drawn. A lookup
+//! therefore takes one comparison. Each draw succeeds with a probability of at least one half. A
+//! number reveals nothing about any other number except that their low bits differ. The table
+//! starts small and doubles.
 //!
 //! ```text
 //!   number 0x5a3c41 ── & mask ──► slots[0x41] = (0x5a3c41, object)
@@ -55,8 +55,8 @@ impl<T> Slot<T> {
 }
 
 impl<T> Table<T> {
-    /// Creates a table of at most `max` objects. Their numbers have `bits` bits (3 to 24), are at
-    /// least `reserved` and not all ones.
+    /// Creates a table of at most `max` objects. The objects' numbers have `bits` bits (3 to 24),
+    /// are at least `reserved` and not all ones.
     ///
     /// Whatever `max` is, at most a quarter of all numbers are in use at a time.
     pub(crate) fn new(max: u32, bits: u32, reserved: u32) -> Self {
@@ -73,13 +73,14 @@ impl<T> Table<T> {
         }
     }
 
-    /// Returns the number of places, a power of two modulo which all numbers differ. An insertion
+    /// Returns the number of slots, a power of two modulo which all numbers differ. An insertion
     /// may double it.
     pub(crate) fn modulus(&self) -> usize {
         self.slots.len()
     }
 
-    /// Puts the same bits above the drawn ones in all numbers. The table must still be empty.
+    /// Sets the bits above the drawn bits, which are the same in all numbers. The table must still
+    /// be empty.
     pub(crate) fn with_prefix(self, prefix: u32) -> Self {
         debug_assert!(prefix & self.number_mask == 0 && self.numbers.is_empty());
         Self { prefix, ..self }
@@ -106,11 +107,11 @@ impl<T> Table<T> {
         Ok(number)
     }
 
-    /// Draws numbers until one has a free place.
+    /// Draws numbers until one has a free slot.
     ///
-    /// At least half of the places are free, so on average a random source is called at most twice.
-    /// A source that counts upwards reaches every place in as many draws as there are places. After
-    /// that, the function gives up.
+    /// At least half of the slots are free, so on average a random source is called at most twice.
+    /// A source that counts upwards reaches every slot in as many draws as there are slots. After
+    /// some further draws, the function gives up.
     fn free_number(&self, random: &mut dyn Random) -> Result<u32, Refused> {
         for _ in 0..self.slots.len() + PATIENCE {
             let drawn = random.draw().ok_or(Refused::NoNumbers)? & self.number_mask;
@@ -123,7 +124,7 @@ impl<T> Table<T> {
         Err(Refused::NoNumbers)
     }
 
-    /// Doubles the number of places. Numbers that differ in their low bits still differ with one
+    /// Doubles the number of slots. Numbers that differ in their low bits still differ with one
     /// more bit.
     fn grow(&mut self) -> Result<(), Refused> {
         let len = self.slots.len() * 2;
@@ -187,10 +188,10 @@ fn empty<T>(len: usize) -> Result<Box<[Slot<T>]>, Refused> {
     Ok(slots.into_boxed_slice())
 }
 
-/// The number of places in a new table.
+/// The number of slots in a new table.
 const FEWEST: usize = 8;
 
-/// The number of draws in addition to one per place. A fair source fails with a probability of at
+/// The number of draws in addition to one per slot. A fair source fails with a probability of at
 /// most 2⁻¹²⁸.
 const PATIENCE: usize = 128;
 
@@ -201,7 +202,7 @@ mod tests {
     use super::*;
     use crate::sim::Rng;
 
-    /// A source that returns the numbers in a script, then fails.
+    /// A source that returns the numbers in a script and then fails.
     #[derive(Debug)]
     struct Script(&'static [u32]);
 
@@ -320,7 +321,7 @@ mod tests {
                 *ones += number >> bit & 1;
             }
         }
-        // 5,000 ± 50 each. Ten times this deviation does not happen by chance.
+        // 5,000 ± 50 ones are expected per bit. Ten times this deviation does not happen by chance.
         assert!(ones.iter().all(|ones| (4500..5500).contains(ones)), "{ones:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! The fixture of the engine's tests: one engine with vectors as memory, packets written by hand,
-//! and its completions and events.
+//! The fixture of the engine's tests: one engine with vectors as memory, its completions and
+//! events, and handwritten packets.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -38,15 +38,15 @@ pub(crate) struct Log {
     pub(crate) retired_sends: u32,
     pub(crate) retired_recvs: u32,
     pub(crate) retired_srq: u32,
-    /// The bytes carried by completions, with the number of completions at that time.
+    /// The bytes carried by completions, each with the number of completions at that time.
     pub(crate) data: Vec<(usize, Vec<u8>)>,
     /// Whether the completion queues and the program's datagram queue are full.
     pub(crate) full: bool,
     /// The memory for the next matched send: its `wr_id`, an element, and the number of bytes to
     /// skip.
     pub(crate) matches: Option<(u64, Sge, usize)>,
-    /// The first packets of sends to match: length, whether the message is whole, whether a receive
-    /// is posted.
+    /// The first packets of sends to match: the length, whether the message is whole, whether a
+    /// receive is posted.
     pub(crate) firsts: Vec<(usize, bool, bool)>,
 }
 
@@ -194,12 +194,12 @@ impl Host {
         self.engine.handle(self.now, arrival, &packet, &mut self.log);
     }
 
-    /// Returns the next packet that leaves.
+    /// Returns the next packet to send.
     pub(crate) fn transmit(&mut self, urgency: Urgency) -> Option<(Headers, Vec<u8>)> {
         self.transmit_in(urgency, &mut [0xee; packet::MAX_PACKET_LEN])
     }
 
-    /// Returns the next packet that leaves and fits into the buffer.
+    /// Returns the next packet to send, if it fits into the buffer.
     pub(crate) fn transmit_in(&mut self, urgency: Urgency, buf: &mut [u8]) -> Option<(Headers, Vec<u8>)> {
         let transmit = self.engine.poll_transmit(self.now, urgency, buf, &mut self.log)?;
         assert_eq!(transmit.path.remote, THERE);
@@ -210,7 +210,7 @@ impl Host {
         Some((headers, packet[payload].to_vec()))
     }
 
-    /// Returns all packets that leave.
+    /// Returns all packets to send.
     pub(crate) fn sent(&mut self) -> Vec<(Headers, Vec<u8>)> {
         core::iter::from_fn(|| self.transmit(Urgency::All)).take(1000).collect()
     }

@@ -1,12 +1,12 @@
 //! [`Timers`]: the queue pairs with a timer, by time.
 //!
-//! A timer moves with each acknowledgement, mostly to a later time. Its entry stays in place and is
-//! moved to the new time when the old one comes. A queue pair therefore moves its entry once per
-//! timer period, and only then touches the other entries. A timer that moves to an earlier
-//! time gets another entry, and the first one becomes stale.
+//! A timer moves with each acknowledgement, usually to a later time. Its entry stays and is moved
+//! to the new time when the old time comes. A queue pair therefore moves its entry once per timer
+//! period; only then are other entries touched. A timer that moves to an earlier time gets another
+//! entry, which makes the first entry stale.
 //!
-//! Invariant: each queue pair with a timer has an entry at [`Qp::timer`], which is not later than
-//! the time when the timer expires.
+//! Invariant: each queue pair with a timer has an entry at [`Qp::timer`], a time not later than the
+//! timer's expiry.
 
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
@@ -16,14 +16,14 @@ use super::room;
 use super::table::Table;
 use super::types::{Refused, Time};
 
-/// The queue pairs with a timer. Space for their entries is allocated when they are created.
+/// The queue pairs with a timer. Memory for their entries is allocated when they are created.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     entries: BinaryHeap<Reverse<(Time, u32)>>,
 }
 
 impl Timers {
-    /// Allocates space for `qps` queue pairs: an entry for each, and as many stale ones.
+    /// Allocates memory for `qps` queue pairs: one entry each, and as many stale entries.
     ///
     /// # Errors
     /// [`Refused::NoMemory`].
@@ -42,7 +42,7 @@ impl Timers {
         self.entries.len()
     }
 
-    /// Adds an entry for a queue pair, which has set [`Qp::timer`] to this time.
+    /// Adds an entry for a queue pair whose [`Qp::timer`] is already set to this time.
     pub(crate) fn add(&mut self, at: Time, number: u32, qps: &Table<Qp>) {
         if self.entries.len() == self.entries.capacity() {
             // At least half of the entries are stale, so the mean cost of an entry stays constant.
@@ -52,7 +52,7 @@ impl Timers {
         self.entries.push(Reverse((at, number)));
     }
 
-    /// Removes and returns an entry whose time has come. It may be stale.
+    /// Removes and returns a due entry, which may be stale.
     pub(crate) fn take(&mut self, now: Time) -> Option<(Time, u32)> {
         let &Reverse((at, _)) = self.entries.peek()?;
         if at > now {

@@ -220,7 +220,8 @@ impl Fabric {
         self.endpoints[id.0].engine.open_gsi()
     }
 
-    /// Sends a management datagram from one endpoint to the general services interface of another.
+    /// Sends a management datagram from one endpoint to another endpoint's general services
+    /// interface.
     ///
     /// # Errors
     /// Same as [`Engine::send_mad`].
@@ -229,7 +230,7 @@ impl Fabric {
         self.with(from, |engine, _, _| engine.send_mad(&to, mad))
     }
 
-    /// Returns the next received management datagram. An endpoint keeps 512.
+    /// Returns the next received management datagram. An endpoint keeps at most 512.
     pub fn poll_mad(&mut self, id: EndpointId) -> Option<ReceivedMad> {
         self.endpoints[id.0].program.mads.pop_front()
     }
@@ -251,7 +252,7 @@ impl Fabric {
         self.endpoints[id.0].program.limit(cq, size);
     }
 
-    /// From now on, also keeps all reports from the engine for [`next_report`](Self::next_report).
+    /// From now on, also keeps all of the engine's reports for [`next_report`](Self::next_report).
     pub fn listen(&mut self, id: EndpointId) {
         self.endpoints[id.0].program.log.get_or_insert_default();
     }

@@ -62,7 +62,7 @@ pub struct Endpoint {
     pub(super) next_addr: u64,
 }
 
-/// The state that decides when the engine is called next.
+/// The state determining the time of the engine's next call.
 #[derive(Debug, Default)]
 pub(super) struct Port {
     /// The delay of plain acknowledgements.

@@ -20,7 +20,7 @@ use crate::wire::{Headers, ICRC_LEN, UDP_PORT};
 /// Endpoints, the links between them, virtual time.
 ///
 /// Only [`step`](Self::step) and its callers do any work; posting only queues requests.
-/// Simultaneous steps happen in the order they were caused.
+/// Simultaneous steps are executed in the order of their causes.
 #[derive(Debug)]
 pub struct Fabric {
     seed: u64,
@@ -33,7 +33,7 @@ pub struct Fabric {
     trace: Trace,
     /// Read responses, by sender and receiver.
     read_responses: BTreeMap<(usize, usize), ReadResponses>,
-    /// Buffers of received packets, for reuse.
+    /// Buffers of received packets, kept for reuse.
     spare: Vec<Vec<u8>>,
     /// The length of the longest packet.
     pub(super) longest: usize,
@@ -55,7 +55,7 @@ impl fmt::Display for NotIdle {
 
 impl core::error::Error for NotIdle {}
 
-/// The read responses one endpoint has sent to another, received or not.
+/// The read responses sent from one endpoint to another, whether received or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadResponses {
@@ -98,7 +98,7 @@ impl PartialOrd for Due {
     }
 }
 
-/// The step due first is the greatest, as the heap requires.
+/// The step due first compares greatest, as the heap requires.
 impl Ord for Due {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))
@@ -138,8 +138,8 @@ impl Fabric {
         self.add_endpoint_with(Config::default())
     }
 
-    /// Adds an endpoint whose engine has this configuration. The engine's numbers follow from the
-    /// fabric's seed.
+    /// Adds an endpoint whose engine has this configuration. The engine's random numbers derive
+    /// from the fabric's seed.
     ///
     /// # Panics
     /// If the configuration does not allow one protection domain.
@@ -157,7 +157,8 @@ impl Fabric {
     /// Returns an endpoint.
     ///
     /// # Panics
-    /// If the endpoint belongs to another fabric. The same holds for every method with an endpoint.
+    /// If the endpoint belongs to another fabric. The same applies to every method with an
+    /// endpoint.
     pub fn endpoint(&self, id: EndpointId) -> &Endpoint {
         &self.endpoints[id.0]
     }
@@ -174,8 +175,8 @@ impl Fabric {
 
     // Links.
 
-    /// Sets the kind of all links not [set](Self::set_link) otherwise. Links that have carried a
-    /// packet stay as they are.
+    /// Sets the kind of all links not [set](Self::set_link) otherwise. Links that have already
+    /// carried a packet are unchanged.
     pub fn set_default_link(&mut self, link: Link) {
         self.default_link = link;
     }
@@ -204,8 +205,8 @@ impl Fabric {
         })
     }
 
-    /// Sets how long an endpoint delays plain acknowledgements, like a program that polls. The
-    /// default is 0.
+    /// Sets the time by which an endpoint delays plain acknowledgements, as a polling program does.
+    /// The default is 0.
     pub fn set_ack_delay(&mut self, id: EndpointId, nanoseconds: u64) {
         self.endpoints[id.0].port.ack_delay = nanoseconds;
     }
@@ -234,7 +235,7 @@ impl Fabric {
             }
             Step::Timer(id) => {
                 let endpoint = &mut self.endpoints[id.0];
-                // A timer replaced by an earlier one still ends, but nothing is due then.
+                // A timer replaced by an earlier timer still fires, but nothing is due then.
                 if endpoint.port.timer.is_some_and(|timer| timer <= self.now) {
                     endpoint.port.timer = None;
                 }
@@ -256,7 +257,7 @@ impl Fabric {
     /// Executes steps until none is left: every packet has arrived or is lost, and no timer is set.
     ///
     /// # Errors
-    /// [`NotIdle`] if it takes more than `limit` nanoseconds, for example because a queue pair
+    /// [`NotIdle`] if this takes more than `limit` nanoseconds, for example because a queue pair
     /// waits for a receive without limit.
     pub fn run_until_idle(&mut self, limit: u64) -> Result<Time, NotIdle> {
         let end = self.now + limit;
@@ -278,7 +279,7 @@ impl Fabric {
         self.carry(&self.path(from, to), from, to, buffer);
     }
 
-    /// Sends the packets and starts the timer that result from a call to an engine.
+    /// Sends the packets and starts the timer resulting from a call to an engine.
     pub(super) fn after(&mut self, id: EndpointId) {
         let now = self.now;
         let endpoint = &mut self.endpoints[id.0];
@@ -302,8 +303,8 @@ impl Fabric {
             self.later(now, Step::Pump(id));
         }
         if let Some(at) = timer {
-            // A deadline in the past is served, but time advances. The time limit then detects an
-            // engine that always requests the past.
+            // A deadline in the past is handled, but time advances. The time limit then detects an
+            // engine that always returns past deadlines.
             self.later(at.max(now + 1), Step::Timer(id));
         }
     }
@@ -350,8 +351,8 @@ impl Fabric {
                 None => self.note(id, id, &buffer, Fate::NoRoute(path.remote)),
             }
         }
-        // Sending starts timers and may end work requests. If nothing was sent, looking at the
-        // engine again would not terminate.
+        // Sending starts timers and may end work requests. If nothing was sent, calling the engine
+        // again would not terminate.
         if sent {
             self.after(id);
         } else {
@@ -404,7 +405,7 @@ impl Fabric {
         self.after(to);
     }
 
-    /// Returns the read responses one endpoint has sent to another since the fabric was created.
+    /// Returns the read responses sent from one endpoint to another since the fabric was created.
     pub fn read_responses(&self, from: EndpointId, to: EndpointId) -> ReadResponses {
         self.read_responses.get(&(from.0, to.0)).copied().unwrap_or_default()
     }
@@ -434,7 +435,7 @@ impl Fabric {
     }
 }
 
-/// The part of the seed for endpoints' random numbers, not used by any link.
+/// The part of the seed for the endpoints' random numbers, not used by any link.
 const NUMBERS: u64 = 1 << 63;
 
 /// Returns whether an address names a multicast group: `ff00::/8` or an IPv4 group mapped into

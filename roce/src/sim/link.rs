@@ -8,8 +8,8 @@ use rdma_sans_io::{Chance, Rng};
 use super::trace::Fate;
 use crate::engine::Time;
 
-/// One direction between two endpoints. The other direction is a separate link, possibly of another
-/// kind.
+/// One direction between two endpoints. The other direction is a separate link, possibly of a
+/// different kind.
 ///
 /// Packets leave one after the other at the speed of `bandwidth` and arrive `latency` later, in
 /// order unless `reorder` applies. Each fault is drawn separately for each packet, from the link's
@@ -18,8 +18,8 @@ use crate::engine::Time;
 pub struct Link {
     /// The time from the last bit sent to the packet's arrival, in nanoseconds.
     pub latency: u64,
-    /// The largest random addition to `latency`, in nanoseconds. Packets stay in order, so those
-    /// behind a late one are late, too.
+    /// The largest random addition to `latency`, in nanoseconds. Packets stay in order, so packets
+    /// behind a late packet are late, too.
     pub jitter: u64,
     /// Bits per second; 0 for unlimited bandwidth, where no packet waits for another.
     pub bandwidth: u64,
@@ -30,7 +30,7 @@ pub struct Link {
     /// The probability that the packet is held back for up to `reorder_delay` while others overtake
     /// it.
     pub reorder: Chance,
-    /// The largest such delay, in nanoseconds.
+    /// The maximum delay of a reordered or repeated packet, in nanoseconds.
     pub reorder_delay: u64,
     /// The probability that a bit of the packet flips. The receiver's ICRC check detects the error
     /// and drops the packet.
@@ -38,7 +38,7 @@ pub struct Link {
     /// Whether corrupted packets are still delivered, as if the ICRC were not checked. The
     /// engine guarantees nothing about their contents but must survive them.
     pub undetected: bool,
-    /// The times when the link is down. Packets sent at these times are lost.
+    /// The times when the link is down. Packets sent at those times are lost.
     pub down: Vec<Range<Time>>,
 }
 
@@ -60,7 +60,7 @@ impl Default for Link {
     }
 }
 
-/// A link in use: decides the fate of one packet after the other.
+/// A link in use, which decides the fate of each packet.
 #[derive(Debug)]
 pub struct Cable {
     pub(super) link: Link,
@@ -87,13 +87,12 @@ pub struct Carried {
 const ENVELOPE: u64 = 4 + 8 + 20 + 14 + 4 + 20;
 
 impl Cable {
-    /// Returns an unused link that draws its faults from these numbers.
+    /// Returns an unused link that draws its faults from this generator.
     pub fn new(link: Link, rng: Rng) -> Self {
         Self { link, rng, busy: Time(0), last_arrival: Time(0) }
     }
 
-    /// Decides the fate of a packet of `len` bytes sent now. The time never decreases from call to
-    /// call.
+    /// Decides the fate of a packet of `len` bytes sent now. `now` must never decrease.
     pub fn carry(&mut self, now: Time, len: usize) -> Carried {
         let (link, rng) = (&self.link, &mut self.rng);
         // All numbers are drawn for every packet, so turning off one fault does not change the

@@ -12,7 +12,7 @@ pub struct VecMemory {
     flushed: Vec<Flushed>,
 }
 
-/// A flush requested by a peer, with the bytes at that time.
+/// A flush requested by a peer, with the flushed bytes at that time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Flushed {
@@ -63,7 +63,7 @@ pub struct Region {
 
 impl Region {
     /// Returns an element of `length` bytes at `offset`. The range is not checked, because tests
-    /// need invalid ranges that the engine must reject.
+    /// need invalid ranges for the engine to reject.
     pub const fn sge(&self, offset: u64, length: u32) -> Sge {
         Sge { addr: self.addr.wrapping_add(offset), length, lkey: self.key }
     }
@@ -76,7 +76,7 @@ impl VecMemory {
         Buffer(self.buffers.len() - 1)
     }
 
-    /// Returns the bytes of a buffer; none if it belongs to another memory.
+    /// Returns the bytes of a buffer; an empty slice if the buffer belongs to another memory.
     pub fn bytes(&self, buffer: Buffer) -> &[u8] {
         self.buffers.get(buffer.0).map_or(&[], |held| &held.bytes)
     }
@@ -101,7 +101,8 @@ impl VecMemory {
     /// Returns the range requested by the engine.
     ///
     /// # Panics
-    /// If the range lies outside the registration, which the engine guarantees not to request.
+    /// If the range lies outside the registration. The engine guarantees not to request such a
+    /// range.
     fn at(&mut self, region: &VecRegion, offset: u64, len: usize) -> Result<&mut [u8], Fault> {
         let end = offset.checked_add(len as u64);
         assert!(
@@ -155,7 +156,7 @@ impl Memory for VecMemory {
         Ok(())
     }
 
-    /// Records the flush. It succeeds with or without `persistent`, because vectors count as
+    /// Records the flush, which succeeds with or without `persistent`, because vectors count as
     /// durable.
     fn flush(&mut self, region: &VecRegion, offset: u64, length: u64, persistent: bool) -> Result<(), Fault> {
         let bytes = self.at(region, offset, length as usize)?.to_vec();

@@ -1,8 +1,8 @@
 //! A fabric of many engines in virtual time, with seeded faults: a network for tests.
 //!
-//! Nothing here waits, and the seed determines everything random. The same seed and calls give the
-//! same packets at the same times, so the seed repeats a failure and the [trace](Fabric::trace)
-//! explains it.
+//! No call waits, and the seed determines everything random. The same seed and calls give the same
+//! packets at the same times, so the seed repeats a failure and the [trace](Fabric::trace) explains
+//! it.
 //!
 //! | module | contents |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! | `trace` | the packets, completions and events, as text |
 //!
 //! # Example
-//! Two endpoints, a link that loses a tenth of its packets, and a message that arrives
-//! nevertheless:
+//! Two endpoints, a link that loses a tenth of its packets, and a message that nevertheless
+//! arrives:
 //! ```
 //! use roce::engine::{Access, CqId, Payload, RecvWr, SendFlags, SendOp, SendWr, Status};
 //! use roce::sim::{Chance, Fabric, Link};

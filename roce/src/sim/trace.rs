@@ -48,7 +48,7 @@ pub enum Traced {
         from: EndpointId,
         /// The receiver, or the sender itself if no endpoint has the address.
         to: EndpointId,
-        /// Its headers as sent; `None` if it is malformed.
+        /// The packet's headers as sent; `None` if the packet is malformed.
         headers: Option<Headers>,
         /// The number of payload bytes, without pad.
         payload: usize,
@@ -59,7 +59,7 @@ pub enum Traced {
     Completed(EndpointId, CqId, Completion),
     /// An event.
     Event(EndpointId, Event),
-    /// A remark of a test.
+    /// A remark by a test.
     Note(String),
 }
 
@@ -97,7 +97,7 @@ impl Trace {
     }
 }
 
-/// Nanoseconds as microseconds.
+/// A time in nanoseconds, formatted as microseconds.
 struct Micros(Time);
 
 impl fmt::Display for Micros {

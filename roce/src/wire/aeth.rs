@@ -58,14 +58,14 @@ pub struct Syndrome(pub u8);
 /// The meaning of a syndrome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Everything up to the packet's PSN has arrived. The credit code is the number of messages the
-    /// responder can receive.
+    /// Everything up to the packet's PSN has arrived. The credit code stands for the number of
+    /// further messages receivable by the responder.
     Ack(Credits),
     /// Receiver not ready: the requester sends the packet again after the timer.
     RnrNak(RnrTimer),
     /// The packet was refused.
     Nak(NakCode),
-    /// A value the specification does not define.
+    /// A value not defined by the specification.
     Reserved(u8),
 }
 
@@ -109,7 +109,7 @@ impl Syndrome {
 pub struct NakCode(pub u8);
 
 impl NakCode {
-    /// A packet is missing before this one.
+    /// A packet before this one is missing.
     pub const PSN_SEQUENCE_ERROR: Self = Self(0);
     /// The request is malformed or not supported by the responder.
     pub const INVALID_REQUEST: Self = Self(1);
@@ -148,7 +148,7 @@ impl Credits {
     /// NAKs instead.
     pub const UNLIMITED: Self = Self(0x1f);
 
-    /// Returns the code of the largest number not above `count`.
+    /// Returns the code for the largest number of credits not above `count`.
     pub const fn at_most(count: u32) -> Self {
         let mut code = 0;
         while code < 30 && CREDITS[code as usize + 1] as u32 <= count {

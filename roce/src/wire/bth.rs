@@ -17,7 +17,8 @@ use super::{MASK_24, Opcode, Psn};
 
 header!(12, "BTH");
 
-/// The partition key of the default partition, full member. In practice, RoCE uses only this one.
+/// The partition key of the default partition, full member. In practice, RoCE uses no other
+/// partition key.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 
 const SE: u8 = 1 << 7;
@@ -41,7 +42,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 
     /// Migration request: set while the path is in the state migrated. Without an alternate path,
-    /// it always is.
+    /// this is always the case.
     #[inline(always)]
     pub fn mig_req(&self) -> bool {
         self.get::<1>(1)[0] & M != 0
@@ -71,7 +72,8 @@ impl<T: AsRef<[u8]>> Packet<T> {
         self.get::<1>(4)[0] & FECN != 0
     }
 
-    /// Backward explicit congestion notification: a packet in the other direction encountered it.
+    /// Backward explicit congestion notification: a packet in the other direction encountered
+    /// congestion.
     #[inline(always)]
     pub fn becn(&self) -> bool {
         self.get::<1>(4)[0] & BECN != 0

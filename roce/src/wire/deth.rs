@@ -8,7 +8,7 @@ use super::MASK_24;
 header!(8, "DETH");
 
 impl<T: AsRef<[u8]>> Packet<T> {
-    /// The queue key, which must equal the receiver's.
+    /// The queue key. It must equal the receiver's queue key.
     #[inline(always)]
     pub fn qkey(&self) -> u32 {
         u32::from_be_bytes(self.get(0))
@@ -38,7 +38,7 @@ impl<T: AsMut<[u8]>> Packet<T> {
 /// The DETH as values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
-    /// The queue key, which must equal the receiver's.
+    /// The queue key. It must equal the receiver's queue key.
     pub qkey: u32,
     /// Sender's QP number, 24 bits.
     pub src_qp: u32,

@@ -1,4 +1,4 @@
-//! Flush extended transport header: the reach of a flush and the memory it covers.
+//! Flush extended transport header: the scope of a flush and the memory covered by it.
 //!
 //! ```text
 //!  31                          6   5 4   3   0

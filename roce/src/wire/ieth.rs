@@ -1,4 +1,4 @@
-//! Invalidate extended transport header: the responder's key that a send invalidates.
+//! Invalidate extended transport header: the responder's key to be invalidated by a send.
 //!
 //! # References
 //! IBTA 9.3.

@@ -6,7 +6,7 @@
 header!(4, "ImmDt");
 
 impl<T: AsRef<[u8]>> Packet<T> {
-    /// The number whose big-endian form is on the wire.
+    /// The value whose big-endian form is on the wire.
     #[inline(always)]
     pub fn imm_data(&self) -> u32 {
         u32::from_be_bytes(self.get(0))
@@ -24,7 +24,7 @@ impl<T: AsMut<[u8]>> Packet<T> {
 /// The ImmDt as values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
-    /// The number whose big-endian form is on the wire.
+    /// The value whose big-endian form is on the wire.
     pub imm_data: u32,
 }
 

@@ -1,4 +1,4 @@
-//! The macro for headers of fixed length, so their files contain only their fields.
+//! The macro for headers of fixed length, so that their files contain only the fields.
 
 /// Declares `LEN` and `Packet<T>` with its constructors for a header of `$len` bytes.
 macro_rules! header {

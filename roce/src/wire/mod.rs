@@ -8,7 +8,7 @@
 //! | module | contents | IBTA volume 1 |
 //! |---|---|---|
 //! | [`packet`] | **start here**: the whole packet, [`Headers`] for the fast path | 5.2, A17 |
-//! | [`opcode`] | the BTH opcode, which announces the other headers | 9.2, table 38 |
+//! | [`opcode`] | the BTH opcode, which determines the other headers | 9.2, table 38 |
 //! | [`psn`] | 24-bit packet sequence numbers | 9.7 |
 //! | [`bth`] | base transport header, 12 bytes | 9.2 |
 //! | [`deth`] | datagram extended transport header, 8 bytes | 9.3 |
@@ -20,7 +20,7 @@
 //! | [`atomic_ack_eth`] | atomic ACK extended transport header, 8 bytes | 9.3 |
 //! | [`imm`] | immediate data, 4 bytes | 9.3 |
 //! | [`ieth`] | invalidate extended transport header, 4 bytes | 9.3 |
-//! | [`icrc`] | the invariant CRC and the part of it a UDP socket can check | 7.8, A17 |
+//! | [`icrc`] | the invariant CRC; its part checkable by a UDP socket | 7.8, A17 |
 //!
 //! Order on the wire: BTH, (DETH or XRCETH), FETH, (RETH or AtomicETH), AETH, AtomicAckETH, (ImmDt
 //! or IETH), payload, 0 to 3 bytes of pad, ICRC. The opcode determines the headers present.
@@ -61,7 +61,7 @@ pub const ICRC_LEN: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// Shorter than the headers its opcode announces, plus the ICRC.
+    /// Shorter than the headers determined by the opcode, plus the ICRC.
     Truncated,
     /// The pad count exceeds the bytes after the headers.
     Padding,

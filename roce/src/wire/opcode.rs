@@ -9,9 +9,9 @@ use super::{aeth, atomic_ack_eth, atomic_eth, bth, deth, feth, ieth, imm, reth, 
 
 /// A BTH opcode. Each of the 256 values is valid here, known or not.
 ///
-/// An operation that its service lacks is not [known](Opcode::is_known), nor is any operation of
-/// RD, which RoCE lacks. An unknown opcode has no extended headers and is neither request nor
-/// response.
+/// An operation unsupported by its service is not [known](Opcode::is_known), nor is any operation
+/// of RD, a service unsupported by RoCE. An unknown opcode has no extended headers and is neither
+/// request nor response.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Opcode(pub u8);
 
@@ -203,86 +203,87 @@ impl Opcode {
         self.has(KNOWN)
     }
 
-    /// Returns whether it is the first packet of a multi-packet message.
+    /// Returns whether the packet is the first of a multi-packet message.
     #[inline(always)]
     pub const fn is_first(self) -> bool {
         FLAGS[self.0 as usize] & (START | END) == START
     }
 
-    /// Returns whether it is neither the first nor the last packet of its message.
+    /// Returns whether the packet is neither the first nor the last of its message.
     #[inline(always)]
     pub const fn is_middle(self) -> bool {
         FLAGS[self.0 as usize] & (KNOWN | START | END) == KNOWN
     }
 
-    /// Returns whether it is the last packet of a multi-packet message.
+    /// Returns whether the packet is the last of a multi-packet message.
     #[inline(always)]
     pub const fn is_last(self) -> bool {
         FLAGS[self.0 as usize] & (START | END) == END
     }
 
-    /// Returns whether it is the only packet of its message.
+    /// Returns whether the packet is the only one of its message.
     #[inline(always)]
     pub const fn is_only(self) -> bool {
         FLAGS[self.0 as usize] & (START | END) == START | END
     }
 
-    /// Returns whether it is a first or only packet.
+    /// Returns whether the packet is the first or only one of its message.
     #[inline(always)]
     pub const fn starts_message(self) -> bool {
         self.has(START)
     }
 
-    /// Returns whether it is a last or only packet.
+    /// Returns whether the packet is the last or only one of its message.
     #[inline(always)]
     pub const fn ends_message(self) -> bool {
         self.has(END)
     }
 
-    /// Returns whether it goes from requester to responder.
+    /// Returns whether the packet goes from requester to responder.
     #[inline(always)]
     pub const fn is_request(self) -> bool {
         self.has(REQUEST)
     }
 
-    /// Returns whether it goes from responder to requester: acknowledgements and read responses.
+    /// Returns whether the packet goes from responder to requester: acknowledgements and read
+    /// responses.
     #[inline(always)]
     pub const fn is_response(self) -> bool {
         self.has(RESPONSE)
     }
 
-    /// Returns whether it is a packet of a send.
+    /// Returns whether the packet is part of a send.
     #[inline(always)]
     pub const fn is_send(self) -> bool {
         self.has(SEND)
     }
 
-    /// Returns whether it is a packet of an RDMA write.
+    /// Returns whether the packet is part of an RDMA write.
     #[inline(always)]
     pub const fn is_rdma_write(self) -> bool {
         self.has(WRITE)
     }
 
-    /// Returns whether it is an RDMA read request.
+    /// Returns whether the packet is an RDMA read request.
     #[inline(always)]
     pub const fn is_rdma_read_request(self) -> bool {
         self.is_request() && self.operation() == operation::RDMA_READ_REQUEST
     }
 
-    /// Returns whether it is a packet of an RDMA read response.
+    /// Returns whether the packet is part of an RDMA read response.
     #[inline(always)]
     pub const fn is_rdma_read_response(self) -> bool {
         self.has(READ_RESPONSE)
     }
 
-    /// Returns whether it is compare and swap, or fetch and add.
+    /// Returns whether the operation is compare and swap, or fetch and add.
     #[inline(always)]
     pub const fn is_atomic(self) -> bool {
         self.has(ATOMIC_ETH)
     }
 
-    /// Returns whether the request requires its specific response and no plain acknowledgement ends
-    /// it: reads, atomics, flushes and atomic writes.
+    /// Returns whether only a specific response ends the request, not a plain acknowledgement:
+    /// reads, atomics, flushes and atomic writes.
     #[inline(always)]
     pub const fn has_own_response(self) -> bool {
         self.has(OWN_RESPONSE)
@@ -355,14 +356,14 @@ impl Opcode {
         HEADER_LEN[self.0 as usize] as usize
     }
 
-    /// Returns the constant's name, such as `RC_SEND_ONLY`; `None` if unknown.
+    /// Returns the name of the opcode's constant, such as `RC_SEND_ONLY`; `None` if unknown.
     pub fn name(self) -> Option<&'static str> {
         NAMES.iter().find(|(opcode, _)| *opcode == self).map(|(_, name)| *name)
     }
 }
 
 impl Service {
-    /// Returns the three bits.
+    /// Returns the service's three bits.
     #[inline(always)]
     pub const fn code(self) -> u8 {
         match self {
@@ -470,7 +471,7 @@ const fn flags(opcode: Opcode) -> u32 {
         Service::Ud if op == SEND_ONLY || op == SEND_ONLY_WITH_IMMEDIATE => flags | DETH,
         Service::Xrc if flags & REQUEST != 0 => flags | XRCETH,
         Service::Xrc => flags,
-        // Neither request nor response, because it is outside every queue pair's sequence.
+        // A CNP is neither request nor response, because it is outside every queue pair's sequence.
         Service::Cnp if opcode.0 == Opcode::CNP.0 => KNOWN | START | END | PAYLOAD,
         _ => 0,
     }

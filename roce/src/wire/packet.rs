@@ -30,7 +30,7 @@ pub const MAX_OVERHEAD: usize = MAX_HEADER_LEN + 3 + ICRC_LEN;
 /// The length of the longest packet: the payload of the largest path MTU plus [`MAX_OVERHEAD`].
 pub const MAX_PACKET_LEN: usize = 4096 + MAX_OVERHEAD;
 
-/// The largest payload of packets between two devices on one machine, if both know that they are.
+/// The largest payload of packets between two devices on one machine, if both devices know this.
 pub const LINK_MTU: u32 = 16 << 10;
 
 /// The length of the longest packet with a payload of up to [`LINK_MTU`].
@@ -96,7 +96,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 
     fn payload_range(&self) -> Range<usize> {
-        // A buffer changed since the check has no payload.
+        // If the buffer has changed since the check, the payload may be empty.
         check(self.bytes()).map_or(0..0, |(_, range)| range)
     }
 
@@ -122,7 +122,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 }
 
-/// All headers of a packet by value. The opcode determines which of the optional ones are `Some`.
+/// All headers of a packet by value. The opcode determines which optional headers are `Some`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     /// Base transport header.
@@ -148,7 +148,7 @@ pub struct Headers {
 }
 
 impl Headers {
-    /// Returns headers with a BTH alone. The caller adds those required by the opcode.
+    /// Returns headers with only a BTH. The caller must add the headers required by the opcode.
     #[inline(always)]
     pub const fn new(bth: bth::Repr) -> Self {
         Self {
@@ -205,7 +205,7 @@ impl Headers {
         headers
     }
 
-    /// Returns the number of bytes [`emit`](Headers::emit) writes.
+    /// Returns the number of bytes written by [`emit`](Headers::emit).
     #[inline(always)]
     pub const fn len(&self) -> usize {
         self.bth.opcode.header_len()
@@ -219,8 +219,8 @@ impl Headers {
     /// Writes the headers required by the opcode to the beginning of `buffer` and returns their
     /// length.
     ///
-    /// A required header that is `None` is written as zeros; one not required is omitted. If the
-    /// buffer is shorter than [`len`](Headers::len), nothing is written and 0 is returned.
+    /// A required header that is `None` is written as zeros. A header not required is omitted. If
+    /// the buffer is shorter than [`len`](Headers::len), nothing is written and 0 is returned.
     #[inline]
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
         let opcode = self.bth.opcode;

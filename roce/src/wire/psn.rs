@@ -16,7 +16,7 @@ pub struct Psn(u32);
 impl Psn {
     /// The number of PSNs: 2²⁴.
     pub const COUNT: u32 = 1 << 24;
-    /// Half of all PSNs: the most that may be outstanding if old and new ones are to be
+    /// Half of all PSNs: the maximum that may be outstanding if old and new PSNs are to be
     /// distinguished.
     pub const HALF: u32 = 1 << 23;
 
@@ -44,8 +44,8 @@ impl Psn {
         Self::new(self.0.wrapping_sub(1))
     }
 
-    /// Returns the distance from `other` to this one: -2²³ ≤ distance < 2²³. It is negative if this
-    /// one lies behind `other`.
+    /// Returns the distance from `other` to this PSN: -2²³ ≤ distance < 2²³. It is negative if this
+    /// PSN lies behind `other`.
     #[inline(always)]
     pub const fn distance_from(self, other: Self) -> i32 {
         // Shifts the 24 bits to the top to make their sign the sign of the 32 bits.

@@ -29,7 +29,7 @@ use world::World;
 /// The result of a check: the violated condition.
 type Check<T = ()> = Result<T, String>;
 
-/// Returns an error with a sentence if the condition is false.
+/// Returns an error with a message if the condition is false.
 #[macro_export]
 macro_rules! ensure {
     ($what:expr, $($message:tt)+) => {
@@ -43,7 +43,7 @@ macro_rules! ensure {
 /// tested it.
 type Tally = BTreeMap<String, u64>;
 
-/// Runs a seed. The error is the violated condition with the end of the trace.
+/// Runs a seed. The error is the violated condition, along with the end of the trace.
 fn run(seed: u64, show: bool) -> Result<Tally, String> {
     let mut world = match catch_unwind(|| World::new(seed)) {
         Ok(world) => world,

@@ -9,8 +9,8 @@ use crate::world::{EMPTY, Effect, Expect, Gone, Half, Meter, Recv, Weather, Worl
 use crate::{Check, ensure};
 
 impl World {
-    /// Checks that read responses to one peer never exceed a window plus the bytes that the rate
-    /// has added since.
+    /// Checks that read responses to one peer never exceed a window plus the bytes added by the
+    /// rate since then.
     fn check_responses(&mut self) -> Check {
         let now = self.fabric.now().0;
         for from in 0..self.eps.len() {
@@ -168,7 +168,7 @@ impl World {
             _ if sender.failed_at.is_some() => false,
             Status::RetryExceeded => reliable && self.may_give_up(half),
             Status::RnrRetryExceeded => reliable && takes_receive && sender.attr.rnr_retry < 7,
-            // A receive that is too short or may not be written.
+            // The receive is too short or must not be written.
             Status::RemoteInvalidRequest | Status::RemoteOperation if takes_receive && peer.bad_recv => true,
             status => send.mistake.contains(&status),
         };
@@ -187,7 +187,7 @@ impl World {
         ensure!(send.mistake.is_empty() || fails_the_receive, "it must fail: {:?}", mistake(&send.what));
         let (id, delivered) = (self.eps[sender.ep].id, self.halves[sender.peer].delivered);
         if let (Service::Rc, Some(message)) = (sender.service, send.message) {
-            // All messages before it, and this one.
+            // All earlier messages have arrived; so has this one, unless it fails the receive.
             let expected = if fails_the_receive { message } else { message + 1 };
             ensure!(delivered >= expected, "it is message {message}, and {delivered} have arrived");
         }
@@ -319,7 +319,7 @@ impl World {
             let payload: Vec<u8> = found.by_ref().take(len).skip(header).collect();
             ensure!(payload == message.bytes, "message {number} holds other bytes");
         }
-        // Without retransmission, a message whose end was lost may have been written here before.
+        // Without retransmission, a message whose end was lost may have been written here earlier.
         let untouched = found.all(|byte| byte == EMPTY) || receiver.service != Service::Rc;
         ensure!(untouched, "message {number} wrote behind its end");
         let between = recv.pieces.windows(2).flat_map(|pair| bytes[pair[0].end..pair[1].start].iter());
@@ -342,14 +342,14 @@ impl World {
 const PACKET_COST: u64 = 768;
 const LARGEST: u64 = 4096 + 64 + PACKET_COST;
 
-/// The most by which the longest packet exceeds the window.
+/// The maximum by which the longest packet exceeds the window.
 const EXCESS: u64 = LINK_MTU as u64 - 4096;
 
 pub(crate) fn word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// Returns the place and bytes written by a send.
+/// Returns the offset and the bytes written by a send.
 pub(crate) fn written(what: &Effect) -> Option<(usize, &[u8])> {
     match what {
         Effect::Write { offset, bytes } => Some((*offset, bytes)),

@@ -34,10 +34,10 @@ struct Draft {
     what: Effect,
     sges: Vec<Sge>,
     bytes: Vec<u8>,
-    /// Whether `bytes` may instead be copied when the send is posted.
+    /// Whether `bytes` may instead be copied inline when the send is posted.
     may_be_inline: bool,
     mistake: &'static [Status],
-    /// Whether the send makes the peer fail.
+    /// Whether the send causes an error at the peer.
     offends: bool,
     message: Option<Message>,
     area_after: Option<Vec<u8>>,
@@ -77,7 +77,7 @@ impl World {
         let mut plan = Vec::new();
         for half in 0..self.halves.len() {
             if self.halves[half].srq.is_none() {
-                // Enough receives, in time or late.
+                // There are enough receives, in time or late.
                 plan.push((Time(0), Action::Recvs(half, rng.below(30))));
                 for _ in 0..rng.below(4) {
                     plan.push((Time(rng.below(2 * span)), Action::Recvs(half, rng.range(1, 10))));
@@ -173,7 +173,7 @@ impl World {
         Ok(())
     }
 
-    /// Posts the missing receives, so that every send can end.
+    /// Posts the receives still missing, so that every send can end.
     fn supply(&mut self) -> Check {
         for half in 0..self.halves.len() {
             let Half { peer, srq, attr, recvs, gone, .. } = &self.halves[half];
@@ -188,7 +188,8 @@ impl World {
         self.listen()?;
         for srq in 0..self.srqs.len() {
             let users = self.halves.iter().filter(|half| half.srq == Some(srq));
-            // Duplicate datagrams take two receives. A queue pair that fails may take one with it.
+            // Duplicate datagrams take two receives each. A queue pair that fails may also take
+            // one.
             let needed: usize = users.map(|half| 2 * self.halves[half.peer].messages.len() + 1).sum();
             for _ in self.srqs[srq].recvs.len()..needed.min(1000) {
                 self.post_shared(srq, false)?;
@@ -212,7 +213,7 @@ impl World {
         (Recv { region, pieces, capacity, forbidden, ended: false, holds: None }, sges)
     }
 
-    /// Cuts `len` bytes into at most `most` pieces, with gaps of 3 bytes between them.
+    /// Splits `len` bytes into at most `most` pieces, with gaps of 3 bytes between them.
     fn pieces(&mut self, len: usize, most: u64) -> Vec<Range<usize>> {
         let mut pieces = Vec::new();
         let (mut rest, mut at) = (len, 0);
@@ -286,8 +287,8 @@ impl World {
         let wr_id = (half as u64) << 32 | index as u64;
         let wr = SendWr { wr_id, op: draft.op, flags, payload, remote_srq: 0 };
         let outstanding = (index - retired_sends) as u32;
-        // Reports made during the call are checked after it, because the model must know the send
-        // by then.
+        // Reports made during the call are checked after it, because the model must already know
+        // the send.
         let result = self.fabric.post_send(self.eps[ep].id, qpn, &wr);
         if result == Err(PostRefused::QueueFull) {
             ensure!(
@@ -331,7 +332,7 @@ impl World {
         (length as usize).min(most)
     }
 
-    /// Returns bytes to send, and their elements.
+    /// Returns bytes to send and their elements.
     fn gather(&mut self, half: usize, len: usize) -> (Vec<Sge>, Vec<u8>) {
         let Half { ep, source, cap, .. } = self.halves[half];
         let (mut sges, mut bytes) = (Vec::new(), Vec::new());
@@ -344,7 +345,7 @@ impl World {
         (sges, bytes)
     }
 
-    /// Returns elements for `len` bytes of a read.
+    /// Returns elements for the `len` bytes of a read.
     fn scatter(&mut self, half: usize, len: usize) -> (Region, Vec<Range<usize>>, Vec<Sge>) {
         let Half { ep, cap, .. } = self.halves[half];
         let pieces = self.pieces(len, u64::from(cap.max_send_sge));
@@ -451,7 +452,7 @@ impl World {
             78..84 => self.draft_read(half, true),
             84..98 => self.draft_atomic(half),
             98 => {
-                // The window is bound under its own key. The key stays the same, and no other queue
+                // The window is bound under its own key. The key stays the same; no other queue
                 // pair knows the range yet.
                 let (lkey, addr, length) = (area.key, area.addr, AREA as u64);
                 let access = Access::REMOTE_WRITE;
@@ -508,7 +509,7 @@ impl World {
             _ => (SendOp::Send { imm: None }, vec![into.sge(9, 8)], "send beyond the end", local),
         };
         let consumes = matches!(op, SendOp::Send { .. } | SendOp::SendInvalidate { .. });
-        // In addition, the receive it takes may be too short.
+        // In addition, the message's receive may be too short.
         let bytes = vec![EMPTY; sges.iter().map(|sge| sge.length as usize).sum()];
         let message = Message { bytes, write: false, imm: None, invalidates: None, unwanted: true };
         Draft {

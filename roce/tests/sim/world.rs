@@ -19,7 +19,7 @@ pub(crate) const MS: u64 = 1_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weather {
     Clear,
-    /// Few enough losses that 7 retries are never exhausted.
+    /// Losses are too few to exhaust 7 retries.
     Light,
     Heavy,
     /// Links go down, some for longer than retries last.
@@ -28,7 +28,7 @@ pub(crate) enum Weather {
     Damage,
 }
 
-/// The state of one seed.
+/// The state of a simulation with one seed.
 pub(crate) struct World {
     pub(crate) rng: Rng,
     pub(crate) fabric: Fabric,
@@ -46,7 +46,7 @@ pub(crate) struct World {
     pub(crate) tally: Tally,
 }
 
-/// Read responses of one endpoint to another, measured as a leaky bucket.
+/// Read responses from one endpoint to another, measured as a leaky bucket.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Meter {
     pub(crate) seen: ReadResponses,
@@ -77,7 +77,7 @@ pub(crate) struct SharedRecvQueue {
     pub(crate) completed: usize,
 }
 
-/// A queue pair and the model's state of it. Its peer is another queue pair.
+/// A queue pair and the model of its state. The peer is another queue pair.
 pub(crate) struct Half {
     pub(crate) ep: usize,
     pub(crate) qpn: Qpn,
@@ -90,11 +90,11 @@ pub(crate) struct Half {
     pub(crate) send_cq: CqId,
     pub(crate) recv_cq: CqId,
     pub(crate) max_len: usize,
-    /// Bytes to send, which never change.
+    /// Bytes to send. They never change.
     pub(crate) source: Region,
-    /// Bytes the peer may read.
+    /// Bytes readable by the peer.
     pub(crate) readable: Region,
-    /// Bytes the peer writes and may read.
+    /// Bytes written and readable by the peer.
     pub(crate) area: Region,
     pub(crate) area_before: Vec<u8>,
     /// A word changed only by the peer.
@@ -113,35 +113,35 @@ pub(crate) struct Half {
     pub(crate) recvs: Vec<Recv>,
     pub(crate) retired_recvs: usize,
     pub(crate) ended_recvs: usize,
-    /// The sends for receives of the peer.
+    /// The sends consuming receives of the peer.
     pub(crate) messages: Vec<Message>,
-    /// The number of the peer's messages that have arrived here (RC), or their positions
+    /// The number of the peer's messages that have arrived here (RC), or the messages' positions
     /// (otherwise).
     pub(crate) delivered: usize,
     pub(crate) arrived: Vec<usize>,
-    /// The contents of the peer's area and word after everything posted has happened.
+    /// The contents of the peer's area and word after everything posted has been executed.
     pub(crate) area_after: Vec<u8>,
     pub(crate) word_after: u64,
-    /// The first failed send.
+    /// The index of the first failed send.
     pub(crate) failed_at: Option<usize>,
     /// Whether the queue pair is in the error state, for any reason.
     pub(crate) failed: bool,
-    /// Whether it sent a request that the peer rejects.
+    /// Whether the queue pair has sent a request for the peer to reject.
     pub(crate) offended: bool,
-    /// Whether one of its receives is too short or forbidden.
+    /// Whether one of the queue pair's receives is too short or forbidden.
     pub(crate) bad_recv: bool,
-    /// The way the program ended the queue pair, if it did.
+    /// The way in which the program ended the queue pair, if it did.
     pub(crate) gone: Option<Gone>,
 }
 
 impl Half {
-    /// Returns the largest payload of its packets.
+    /// Returns the largest payload of the queue pair's packets.
     pub(crate) fn mtu(&self) -> u32 {
         if self.attr.path.on_link { LINK_MTU } else { self.attr.path_mtu }
     }
 }
 
-/// The ways a program can end a queue pair.
+/// The ways in which a program can end a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     Destroyed,
@@ -155,9 +155,9 @@ pub(crate) struct Send {
     pub(crate) signaled: bool,
     pub(crate) fence: bool,
     pub(crate) len: usize,
-    /// The possible statuses, if the send gets that far.
+    /// The possible statuses, if the send is executed.
     pub(crate) mistake: &'static [Status],
-    /// Its position in the messages.
+    /// The index of the send's message.
     pub(crate) message: Option<usize>,
 }
 
@@ -188,7 +188,7 @@ pub(crate) enum Effect {
     },
     Bind,
     LocalInvalidate,
-    /// A mistake, whose effect is irrelevant.
+    /// A mistake. Its effect is irrelevant.
     Nothing(&'static str),
 }
 
@@ -206,7 +206,8 @@ pub(crate) enum Expect {
 #[derive(Clone)]
 pub(crate) struct Message {
     pub(crate) bytes: Vec<u8>,
-    /// Whether it is a write with immediate data, and only the immediate data arrives here.
+    /// Whether the message is a write with immediate data. Only the immediate data arrives at the
+    /// receive.
     pub(crate) write: bool,
     pub(crate) imm: Option<u32>,
     pub(crate) invalidates: Option<u32>,
@@ -254,7 +255,8 @@ impl World {
                 window_bytes: rng.pick(&[1, 5_000, 32 << 10, 128 << 10, 128 << 10, 1 << 20]),
                 ack_every: rng.pick(&[1, 4096, 32 << 10, 1 << 20]),
                 burst: rng.range(1, 32) as u32,
-                // Fast enough for the responses that a pair requests within its time-out.
+                // The rate is high enough for the responses requested by a pair within its
+                // time-out.
                 response_rate: rng.pick(&[0, 3_000, 8_000, 8_000, 50_000]),
                 ..Config::default()
             });
@@ -357,7 +359,7 @@ impl World {
             rnr_retry: if self.starved { rng.below(8) as u8 } else { 7 },
             min_rnr_timer: rng.range(1, 14) as u8,
             max_rd_atomic: depth,
-            // The peer's depth, which the requester must not exceed.
+            // This is the peer's depth, which the requester must not exceed.
             max_dest_rd_atomic: depth,
             ..Attr::default()
         };
@@ -366,7 +368,7 @@ impl World {
             _ => rng.pick(&[300, 2_500, 9_000, 9_000, 60_000]),
         };
         let first = self.halves.len();
-        // Each side decides for its own requests.
+        // Each side chooses for its own requests.
         let mut path = || {
             let on_link = service != Service::Ud && rng.chance(Chance::percent(20));
             Path { on_link, ..Path::default() }
@@ -420,7 +422,7 @@ impl World {
         let readable = random(SOURCE, Access::REMOTE_READ);
         let area = random(AREA, ALL);
         let private = random(64, Access::LOCAL_WRITE);
-        // The word begins as its address, because no other word has that value.
+        // The initial value of the word is its address, because no other word has that value.
         let word = random(8, ALL);
         self.fabric.bytes_mut(id, &word).copy_from_slice(&word.addr.to_ne_bytes());
         let foreign = self.fabric.register_in(id, other_pd, vec![0; 64], ALL).unwrap();
@@ -519,7 +521,7 @@ pub(crate) const ALL: Access = Access(
 
 const PATTERN: usize = 256 << 10;
 
-/// Returns random bytes. Each piece of memory uses a part of them.
+/// Returns random bytes. Each memory area uses a part of them.
 fn pattern() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {

@@ -38,24 +38,24 @@ const QKEY: u32 = 0x1111;
 /// One step. Values out of range wrap around.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Step {
-    /// The queue pair, an index of [`SERVICES`]. 6 is the multicast group. 7 is an unknown number
-    /// or, with an odd `key`, the general services interface.
+    /// The queue pair, an index of [`SERVICES`]. 6 is the multicast group. 7 is an unknown queue
+    /// pair number or, with an odd `key`, the general services interface.
     pub(crate) qp: u8,
     /// The operation; with the top bit set, the whole opcode with its service.
     pub(crate) opcode: u8,
-    /// The distance from the expected sequence number.
+    /// The distance of the sequence number from the expected one.
     pub(crate) psn: i8,
     /// Bits 0 to 7: ack_req, se, an explicit pad (bits 3 and 4), wrong P_Key, wrong sender, no
     /// packet.
     pub(crate) flags: u8,
-    /// The length of the payload.
+    /// The length of the payload in bytes.
     pub(crate) len: u16,
-    /// The address, counted from 16 bytes before the region.
+    /// The address, in bytes from 16 bytes before the region.
     pub(crate) va: u16,
     pub(crate) dmalen: u32,
-    /// The key; from 128 on, a nonexistent one.
+    /// The key's index; values from 128 on select a nonexistent key.
     pub(crate) key: u8,
-    /// The program's first call.
+    /// The program's call before the packet.
     pub(crate) call: u8,
     /// The number of times that the call is made.
     pub(crate) count: u8,
@@ -81,7 +81,7 @@ impl Step {
         }
     }
 
-    /// Returns the bytes [`run`] reads as this step.
+    /// Returns the bytes read by [`run`] as this step.
     #[allow(dead_code)]
     pub(crate) fn bytes(&self) -> [u8; Self::LEN] {
         let ([l0, l1], [v0, v1]) = (self.len.to_le_bytes(), self.va.to_le_bytes());
@@ -128,18 +128,18 @@ pub(crate) mod call {
     pub(crate) const REOPEN_GSI: u8 = 15;
 }
 
-/// Receives: posted, retired and completed.
+/// Tracks receives: posted, retired and completed.
 #[derive(Debug, Default)]
 struct Log {
     /// The outstanding receives of each queue pair.
     posted: Vec<(Qpn, VecDeque<u64>)>,
     retired: Vec<(Qpn, u64)>,
     shared: Vec<u64>,
-    /// The management datagrams that arrived, at most [`MADS`].
+    /// The number of arrived management datagrams, at most [`MADS`].
     mads: usize,
 }
 
-/// The maximum number of management datagrams the program accepts.
+/// The maximum number of management datagrams accepted by the program.
 const MADS: usize = 4;
 
 impl Sink for Log {
@@ -320,7 +320,7 @@ impl World {
             call::POST_RECV => {
                 let wr_id = self.next_wr_id;
                 self.next_wr_id += 1;
-                // In the error state the receive completes during the call.
+                // In the error state, the receive completes during the call.
                 let at =
                     self.log.posted.iter().position(|(of, _)| *of == qpn).expect("every queue pair has one");
                 self.log.posted[at].1.push_back(wr_id);
@@ -411,7 +411,7 @@ impl World {
         self.engine.post_send(qpn, &wr, self.now, &mut self.log).is_ok()
     }
 
-    /// Lets at most `most` packets leave. This ends because nothing arrives meanwhile.
+    /// Sends at most `most` packets. This terminates because nothing arrives meanwhile.
     fn transmit(&mut self, most: u64) {
         let mut buf = [0; MAX_PACKET_LEN];
         for sent in 0..most {
@@ -486,8 +486,8 @@ impl World {
     /// Ends everything and checks the result.
     fn end(mut self, steps: u64) {
         self.transmit(u64::MAX);
-        // A read of 4 KiB takes 16 packets and is requested by one. A send of 8 KiB takes 32 and is
-        // tried three times or more.
+        // A read of 4 KiB takes 16 packets but only one request. A send of 8 KiB takes 32 packets
+        // and is tried three times or more.
         assert!(self.packets <= 1000 * (steps + 1), "{} packets after {steps} steps", self.packets);
         for n in 0..SERVICES.len() {
             self.modify(n, &AttrChange { state: Some(State::Err), ..AttrChange::default() });

@@ -16,7 +16,7 @@ pub(crate) fn complete<M: Memory, S: Sink>(
     env.complete(taken.cq, &Completion { wr_id: taken.wr_id, ..completion });
 }
 
-/// Completes the receive in use as [`completion`] does, with the bytes for the completion.
+/// Completes the receive in use as [`complete`] does, passing on the bytes for the completion.
 pub(crate) fn complete_with<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -27,7 +27,7 @@ pub(crate) fn complete_with<M: Memory, S: Sink>(
     env.complete_with(taken.cq, &Completion { wr_id: taken.wr_id, ..completion }, data);
 }
 
-/// Removes the receive in use from its queue, if it is still there.
+/// Removes the receive in use from its queue, if it has not left the queue yet.
 #[inline]
 fn end<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) -> Option<TakenRecv> {
     let taken = qp.resp.current.release(env.srqs)?;

@@ -46,7 +46,7 @@ pub(crate) fn succeed<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_,
     env.complete(qp.send_cq, &completion);
 }
 
-/// Completes a signalled send as [`succeed`] does, with the bytes for its completion.
+/// Completes a signalled send as [`succeed`] does, passing on the bytes for the completion.
 pub(crate) fn succeed_with<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -80,7 +80,7 @@ pub(crate) fn flush<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M
     forget_positions(qp);
 }
 
-/// Resets the positions to those of an empty queue: nothing in flight, nothing to send.
+/// Resets the positions to the state of an empty queue: nothing in flight, nothing to send.
 pub(crate) fn forget_positions(qp: &mut Qp) {
     let req = &mut qp.req;
     req.cursor = qp.sq.tail();
@@ -102,7 +102,7 @@ pub(crate) fn forget(qp: &mut Qp, scheduler: &mut Scheduler) {
     qp.req.flight = 0;
 }
 
-/// Raises the event that SQD has drained, once nothing is in flight.
+/// Raises the event for a drained SQD send queue, once nothing is in flight.
 pub(crate) fn report_drained<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     if qp.req.draining && qp.is_drained() {
         qp.req.draining = false;

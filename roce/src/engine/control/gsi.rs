@@ -15,8 +15,8 @@ impl<M: Memory> Engine<M> {
     /// [`MAD_LEN`](crate::engine::MAD_LEN) bytes. Other packets are dropped and counted.
     ///
     /// # Errors
-    /// [`Refused::Busy`] if it is open or a queue pair has the number 1; [`Refused::NoMemory`]
-    /// if memory is short.
+    /// [`Refused::Busy`] if the interface is already open or a queue pair has the number 1;
+    /// [`Refused::NoMemory`] if memory is short.
     pub fn open_gsi(&mut self) -> Result<(), Refused> {
         let objects = &mut self.objects;
         if objects.gsi.is_some() || objects.well_known[GSI_QPN as usize].is_some() {

@@ -6,7 +6,7 @@
 //! | `registration` | memory regions and windows |
 //! | `srq` | shared receive queues |
 //! | `gsi` | management datagrams |
-//! | `faults` | errors on request |
+//! | `faults` | simulated errors |
 
 mod faults;
 mod gsi;
@@ -94,8 +94,8 @@ impl<M: Memory> Engine<M> {
     /// Allocates a protection domain.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`] if [`Config::max_pd`] exist already; [`Refused::NoNumbers`], as in
-    /// every call that creates an object, if the source of random numbers fails.
+    /// [`Refused::NoRoom`] if [`Config::max_pd`] exist already; [`Refused::NoNumbers`] if the
+    /// source of random numbers fails, as in every call that creates an object.
     pub fn alloc_pd(&mut self) -> Result<Pd, Refused> {
         let objects = &mut self.objects;
         objects.pds.insert(0, &mut *objects.random).map(Pd)
@@ -104,7 +104,7 @@ impl<M: Memory> Engine<M> {
     /// Deallocates a protection domain.
     ///
     /// # Errors
-    /// [`Refused::Busy`] while it contains objects; [`Refused::NoSuchObject`].
+    /// [`Refused::Busy`] while the domain contains objects; [`Refused::NoSuchObject`].
     pub fn dealloc_pd(&mut self, pd: Pd) -> Result<(), Refused> {
         match self.objects.pds.get(pd.0) {
             None => Err(Refused::NoSuchObject),
@@ -128,8 +128,8 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Returns a power of two modulo which the numbers of live queue pairs differ, so that a caller
-    /// can index its objects by the remainder. It is at most four times the largest count so far
-    /// (at least 8), and grows when queue pairs are created.
+    /// can index its objects by the remainder. The value is at most four times the largest count of
+    /// queue pairs so far (at least 8), and grows when queue pairs are created.
     pub fn qpn_modulus(&self) -> usize {
         self.objects.qps.modulus()
     }
@@ -153,7 +153,7 @@ impl<M: Memory> Engine<M> {
         let sq = SendQueue::new(sends, max_send_sge, max_inline_data)?;
         let rq = RecvQueue::new(receives, max_recv_sge)?;
         let qps = self.objects.qps.len() + 1;
-        // One more for the general services interface.
+        // One more entry for the general services interface.
         self.objects.scheduler.reserve(qps + 1)?;
         self.objects.response_queue.reserve(qps)?;
         self.objects.timers.reserve(qps)?;
@@ -206,7 +206,7 @@ impl<M: Memory> Engine<M> {
         Ok(Qpn(number))
     }
 
-    /// Checks the numbers requested for a queue pair.
+    /// Checks the well-known number and the source number requested for a queue pair.
     fn check_source(&self, init: &QpInit) -> Result<(), Refused> {
         if init.deth_source.is_some_and(|number| number > MASK_24) {
             return Err(Refused::Invalid("queue pair numbers have 24 bits"));
@@ -281,7 +281,7 @@ impl<M: Memory> Engine<M> {
         Ok((qp.state, qp.present_attr()))
     }
 
-    /// Returns whether, in SQD, everything in flight has ended.
+    /// Returns whether, in SQD, all work in flight has ended.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`].
@@ -290,8 +290,8 @@ impl<M: Memory> Engine<M> {
         Ok(qp.is_drained())
     }
 
-    /// Returns how many sends and how many receives of a queue pair have not ended. A receive taken
-    /// from a shared queue is included.
+    /// Returns the numbers of a queue pair's unfinished sends and receives. A receive taken from a
+    /// shared queue counts as well.
     pub fn outstanding(&self, qpn: Qpn) -> Option<(u32, u32)> {
         let qp = self.objects.qps.get(qpn.0)?;
         Some((qp.sq.len(), responder::outstanding(qp)))

@@ -6,7 +6,7 @@ use crate::engine::queue::{MAX_SRQ_SGE, Srq};
 use crate::engine::types::{CqId, Pd, PostRefused, Qpn, RecvWr, Refused, SrqId, XrcDomain};
 
 impl<M: Memory> Engine<M> {
-    /// Returns the equivalent of [`qpn_modulus`](Self::qpn_modulus) for shared receive queues.
+    /// Returns the value of [`qpn_modulus`](Self::qpn_modulus), but for shared receive queues.
     pub fn srqn_modulus(&self) -> usize {
         self.objects.srqs.modulus()
     }
@@ -50,7 +50,7 @@ impl<M: Memory> Engine<M> {
         self.objects.srqs.get_mut(srq.0).ok_or(Refused::NoSuchObject)?.arm(limit)
     }
 
-    /// Returns the queue's armed limit; 0 if it is not armed or has reached the limit.
+    /// Returns the armed limit of a queue; 0 if the queue is not armed or has reached its limit.
     pub fn srq_limit(&self, srq: SrqId) -> Option<u32> {
         self.objects.srqs.get(srq.0).map(Srq::limit)
     }
@@ -83,24 +83,25 @@ impl<M: Memory> Engine<M> {
         self.objects.srqs.get_mut(srq.0).ok_or(Refused::NoSuchObject)?.resize(max_wr)
     }
 
-    /// Destroys a shared receive queue. Receives taken from it by XRC targets end, and their
-    /// messages are refused. None of its receives writes or completes afterwards.
+    /// Destroys a shared receive queue. Receives taken from it by XRC targets end; their messages
+    /// are refused. None of its receives writes or completes afterwards.
     ///
     /// # Errors
-    /// [`Refused::Busy`] while a queue pair uses it; [`Refused::NoSuchObject`].
+    /// [`Refused::Busy`] while a queue pair uses the queue; [`Refused::NoSuchObject`].
     pub fn destroy_srq(&mut self, srq: SrqId) -> Result<(), Refused> {
         let objects = &mut self.objects;
         let its = objects.srqs.get(srq.0).ok_or(Refused::NoSuchObject)?;
         if its.users > 0 {
             return Err(Refused::Busy);
         }
-        // Requests name the queue, so targets do not count as users.
+        // Requests name the queue, so XRC targets do not count as users.
         let (mut left, mut position) = (its.taken, 0);
         while left > 0
             && let Some(number) = objects.qps.number_at(position)
         {
             if let Some(qp) = objects.qps.get_mut(number).filter(|qp| qp.resp.current.is_from(srq)) {
-                // The next packet of its message is refused, because no receive is left for it.
+                // The next packet of the receive's message is refused, because no receive is left
+                // for the message.
                 qp.resp.current.release(&mut objects.srqs);
                 left -= 1;
             }

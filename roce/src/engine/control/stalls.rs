@@ -5,10 +5,10 @@ use crate::engine::memory::{Memory, Sink};
 use crate::engine::types::{Qpn, Stall, Time};
 
 impl<M: Memory> Engine<M> {
-    /// Continues after a stall reported to [`Sink::postpone`]. The access is repeated and stalls
+    /// Continues after a stall reported to [`Sink::postpone`]. The access is repeated, and stalls
     /// again if its memory is still not present.
     ///
-    /// Stalls of receives and of memory named by a peer end by themselves: the peer repeats its
+    /// Stalls of receives and of memory named by a peer need no call, because the peer repeats its
     /// request.
     pub fn resume(&mut self, qpn: Qpn, stall: &Stall, now: Time, sink: &mut impl Sink) {
         self.objects.with(qpn.0, now, sink, |qp, _| match stall {

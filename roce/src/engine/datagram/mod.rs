@@ -24,9 +24,9 @@ const GRH_LEN: usize = 40;
 /// A receive too short for the datagram completes with [`Status::LocalLength`]; the next datagram
 /// goes into the next receive. For a queue pair without a shared receive queue, IBTA 9.9.3 (class
 /// D) and the kernel's rxe (`rxe_resp.c`, `RESPST_ERR_LENGTH`) instead keep the receive for the
-/// next datagram. A short receive would then stay at the front, and every datagram of ordinary size
-/// would be dropped with no sign to the program. ConnectX completes the receive too, as do IBTA and
-/// rxe for a shared receive queue (class E).
+/// next datagram. A short receive would then stay at the front. Every datagram of ordinary size
+/// would be dropped without informing the program. ConnectX also completes the receive, as do IBTA
+/// and rxe for a shared receive queue (class E).
 ///
 /// # Errors
 /// The reason why the datagram was dropped.
@@ -41,7 +41,7 @@ pub(crate) fn receive<M: Memory, S: Sink>(
     payload: &[u8],
 ) -> Result<(), DropReason> {
     let bth = &headers.bth;
-    // Only the operations of UD have a DETH.
+    // Only UD operations have a DETH.
     let deth = headers.deth.as_ref().ok_or(DropReason::Other)?;
     if qp.service != Service::Ud
         || !qp.hears_requests()
@@ -103,8 +103,8 @@ pub(crate) fn receive<M: Memory, S: Sink>(
 /// The largest path MTU.
 const MAX_PAYLOAD: usize = 4096;
 
-/// Returns the GRH or its substitute, as far as known. The substitute is the IPv6 header, or 20
-/// zero bytes and the IPv4 header.
+/// Returns the GRH or its substitute, as far as it is known. The substitute is the IPv6 header, or
+/// 20 zero bytes and the IPv4 header.
 ///
 /// `transport_len`: the number of bytes from BTH to ICRC.
 fn grh(arrival: &Arrival, transport_len: usize) -> [u8; GRH_LEN] {
@@ -121,7 +121,7 @@ fn grh(arrival: &Arrival, transport_len: usize) -> [u8; GRH_LEN] {
         header[0] = 4 << 4 | 5;
         header[1] = class;
         header[2..4].copy_from_slice(&((20 + payload_len) as u16).to_be_bytes());
-        // Don't fragment; no identification.
+        // Don't fragment is set; there is no identification.
         header[6] = 0x40;
         header[8] = arrival.hop_limit;
         header[9] = next;

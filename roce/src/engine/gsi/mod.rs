@@ -7,8 +7,8 @@
 //! ```
 //!
 //! No queue pair, memory region or completion queue is involved. The interface's packets leave in
-//! the class of requests, taking turns with the queue pairs ([`output`](super::output)). A MAD
-//! that finds no space is lost like any datagram; protocols on MADs retransmit.
+//! the class of requests, in rotation with the queue pairs ([`output`](super::output)). A MAD for
+//! which there is no space is lost like any datagram; protocols using MADs retransmit.
 //!
 //! A caller whose management software uses queue pairs instead creates one with the number 1
 //! ([`QpInit::well_known`](super::QpInit::well_known)).
@@ -31,7 +31,7 @@ use crate::wire::{Headers, MASK_24, Opcode, Psn, deth};
 /// Outgoing MADs.
 #[derive(Debug)]
 pub(crate) struct Gsi {
-    /// Number 1 is listed in the scheduler while the queue is not empty.
+    /// The scheduler lists queue pair number 1 while this queue is not empty.
     waiting: VecDeque<(MadDestination, Mad)>,
     psn: Psn,
 }
@@ -60,12 +60,12 @@ impl Gsi {
         Ok(was_empty)
     }
 
-    /// Returns whether no MAD waits.
+    /// Returns whether no MAD is waiting.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Writes the next MAD as a packet. A MAD that does not fit the space is dropped.
+    /// Writes the next MAD as a packet. A MAD too long for the space is dropped.
     pub(crate) fn transmit(&mut self, space: &mut (impl Space + ?Sized)) -> Option<Written> {
         let (to, mad) = self.waiting.pop_front()?;
         let bth =
@@ -97,7 +97,7 @@ pub(crate) fn receive(
     };
     // The payload must be exactly one MAD.
     let mad: &Mad = payload.try_into().map_err(|_| DropReason::Other)?;
-    // A MAD needs no pad.
+    // A MAD needs no padding.
     if bth.pad_cnt != 0 || !same_partition(DEFAULT_PKEY, bth.pkey) {
         return Err(DropReason::Other);
     }

@@ -1,4 +1,4 @@
-//! Management datagrams written by hand, and exchanged between two engines of a fabric.
+//! Handwritten management datagrams, also exchanged between two engines of a fabric.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -120,7 +120,7 @@ fn without_the_interface_number_1_does_not_exist() {
     assert_eq!(dropped(&host), DroppedDatagrams { total: 2, unknown_qpn: 2, ..Default::default() });
     assert!(host.log.mads.is_empty());
     assert!(host.sent().is_empty(), "what waited was dropped");
-    // Number 0 never addresses this interface.
+    // Queue pair number 0 never addresses this interface.
     host.engine.open_gsi().unwrap();
     let to_0 = bth::Repr { dest_qp: 0, ..headers().bth };
     host.arrive(&Headers { bth: to_0, ..headers() }, &[1; MAD_LEN]);
@@ -184,7 +184,7 @@ fn mads_and_queue_pairs_take_turns() {
         host.engine.post_send(qpn, &wr, host.now, &mut host.log).unwrap();
     }
     let lengths: Vec<_> = host.sent().iter().map(|(_, payload)| payload.len()).collect();
-    // The queue pair has a burst of three, which fits between two MADs.
+    // The queue pair sends a burst of three packets between two MADs.
     assert_eq!(lengths, [256, 1, 1, 1, 256, 256]);
 }
 

@@ -15,7 +15,7 @@ pub struct MrChange<R> {
     pub pd: Option<Pd>,
     /// The rights. Dependencies between them are not checked.
     pub access: Option<Access>,
-    /// The first address, as used in work requests, and the length in bytes.
+    /// The first address, as used in work requests; the length in bytes.
     pub iova_and_length: Option<(u64, u64)>,
     /// The memory's representation of the region, also for windows on it. The previous one is
     /// dropped.
@@ -76,7 +76,8 @@ impl<R> MemoryRegions<R> {
         let Some(Entry::Region(region)) = self.entries.get_mut(index) else {
             return Err(Refused::NoSuchObject);
         };
-        // A window exposes a part of the region, in the region's domain, wherever its pages are.
+        // A window exposes a part of the region, in the region's domain, wherever the region's
+        // pages are.
         let moves = change.pd.is_some() || change.iova_and_length.is_some();
         if region.windows > 0 && (moves || change.valid == Some(false)) {
             return Err(Refused::Busy);

@@ -53,11 +53,12 @@ struct Region<R> {
     invalidate: bool,
 }
 
-/// The domain of a region that serves all domains. No real domain gets this number, because there
-/// are too few of them.
+/// The domain of a region that serves all domains. No real domain has this number, because there
+/// are far fewer domains.
 pub(crate) const ALL_PDS: Pd = Pd(u32::MAX);
 
-/// The bit of [`Region::variant`] that marks a region as invalid: it rejects all access.
+/// The bit of [`Region::variant`] that marks a region as invalid. An invalid region rejects all
+/// access.
 const INVALID: u16 = 1 << 8;
 
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +97,7 @@ pub(crate) struct Bind {
     pub(crate) access: Access,
 }
 
-/// Error: a bind or an invalidation was refused.
+/// Error: a bind or an invalidation was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyRefused;
 
@@ -261,8 +262,8 @@ impl<R> MemoryRegions<R> {
         Ok(Bound { region: bind.lkey >> 8, offset, iova, length: bind.length, access: bind.access, qpn })
     }
 
-    /// Invalidates a type 2 window, or a region that allows it, for a work request or a peer of
-    /// this queue pair.
+    /// Invalidates a type 2 window, or a region permitting invalidation, for a work request or a
+    /// peer of this queue pair.
     ///
     /// # References
     /// IBTA 10.6.7.2: type 1 windows, regions made by registration, and regions with bound windows
@@ -305,7 +306,8 @@ impl<R> MemoryRegions<R> {
         }
     }
 
-    /// Returns the region that contains a range and the offset in it, if the owner has this access.
+    /// Returns the region that contains a range and the range's offset in it, if the owner has this
+    /// access.
     ///
     /// # References
     /// IBTA 10.6.3 (L_Key checks)
@@ -318,8 +320,8 @@ impl<R> MemoryRegions<R> {
         Some((region, offset(attr.iova, attr.length, addr, length)?))
     }
 
-    /// Returns the region that contains a range and the offset in it, if a peer has this access
-    /// through this queue pair.
+    /// Returns the region that contains a range and the range's offset in it, if a peer has this
+    /// access through this queue pair.
     ///
     /// The caller checks the queue pair's rights.
     ///

@@ -17,8 +17,8 @@ fn attr(iova: u64, length: u64) -> MemoryAttr {
     MemoryAttr { pd: PD, iova, length, access: ALL }
 }
 
-/// Returns a table with a window of 16 bytes at 0x1010, bound to a region of 64 bytes at 0x1000,
-/// followed by the keys of region and window.
+/// Returns a table with a window of 16 bytes at 0x1010, bound to a region of 64 bytes at 0x1000.
+/// Also returns the keys of region and window.
 fn bound(kind: MwType) -> (MemoryRegions<char>, u32, u32) {
     let mut regions = regions();
     let lkey = regions.insert(&attr(0x1000, 64), 'a', &mut random()).unwrap();
@@ -55,7 +55,7 @@ fn all_bits_of_a_windows_key_are_drawn() {
     let drawn: Vec<u32> =
         (0..32).map(|_| regions.insert_window(PD, MwType::Two, &mut random).unwrap()).collect();
     let (ones, zeros) = drawn.iter().fold((0, 0), |(ones, zeros), key| (ones | key, zeros | !key));
-    // A bit is the same in 32 draws with a probability of 1 in 2³¹.
+    // The probability that a given bit is the same in 32 draws is 1 in 2³¹.
     assert_eq!((ones, zeros), (u32::MAX, u32::MAX), "{drawn:x?}");
 }
 

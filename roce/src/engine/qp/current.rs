@@ -39,7 +39,7 @@ pub(crate) struct TakenRecv {
 }
 
 impl TakenRecv {
-    /// Returns the number of bytes received after `len` more.
+    /// Returns the number of bytes received once `len` more bytes have arrived.
     #[inline]
     pub(crate) fn end(&self, len: usize) -> Result<u64, SgeError> {
         let end = self.received + len as u64;
@@ -89,7 +89,7 @@ impl CurrentRecv {
         self.taken.map_or(0, |taken| taken.header)
     }
 
-    /// Returns the number of bytes the receive can hold.
+    /// Returns the capacity of the receive in bytes.
     #[inline]
     pub(crate) fn length(&self) -> u64 {
         self.taken.map_or(0, |taken| taken.length)
@@ -100,7 +100,8 @@ impl CurrentRecv {
 mod tests {
     use super::*;
 
-    /// A test sending 2 GiB would take too long. Only `TakenRecv::end` enforces the limit.
+    /// Tests [`TakenRecv::end`] alone, because sending 2 GiB would take too long. No other code
+    /// enforces the limit.
     #[test]
     fn a_message_of_2_to_the_31_bytes_is_the_longest_that_a_receive_holds() {
         let taken = |received| TakenRecv {

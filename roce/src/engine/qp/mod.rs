@@ -7,7 +7,7 @@
 //! | `current` | [`CurrentRecv`]: the receive for the message in progress |
 //! | `responses` | [`Responses`]: responses to send, and those the peer may request again |
 //!
-//! Nothing here sends, completes or calls the program. The modules above do: `completion`,
+//! This module does not send, complete or call the program. The modules above do: `completion`,
 //! `requester`, `responder`, `datagram` and `modify`.
 
 mod current;
@@ -50,27 +50,27 @@ pub(crate) struct Qp {
     pub(crate) rq: RecvQueue,
     pub(crate) req: SendState,
     pub(crate) resp: RecvState,
-    /// Whether the scheduler lists it among queue pairs with a request to send.
+    /// Whether the scheduler lists this queue pair as having a request to send.
     pub(crate) in_ready: bool,
-    /// Whether the scheduler lists it among queue pairs with a NAK to send.
+    /// Whether the scheduler lists this queue pair as having a NAK to send.
     pub(crate) in_naks: bool,
-    /// Whether the scheduler lists it among queue pairs with an acknowledgement to send.
+    /// Whether the scheduler lists this queue pair as having an acknowledgement to send.
     pub(crate) in_acks: bool,
-    /// Whether the scheduler lists it among queue pairs waiting for space in the window.
+    /// Whether the scheduler lists this queue pair as waiting for space in the window.
     pub(crate) in_blocked: bool,
-    /// The peer's number in [`ResponseQueue`](super::response_queue::ResponseQueue), from RTR on.
+    /// The peer's index in [`ResponseQueue`](super::response_queue::ResponseQueue), from RTR on.
     pub(crate) peer: Option<u32>,
-    /// Whether that peer's list of queue pairs with a response to send contains this one.
+    /// Whether the peer's list of queue pairs with a response to send contains this queue pair.
     pub(crate) in_response_queue: bool,
     /// The peer's UDP source port, once known (strict ports).
     pub(crate) peer_port: Option<u16>,
     /// Whether a packet from the peer has arrived since RTR.
     pub(crate) established: bool,
-    /// The time of its entry in [`Timers`](super::timers::Timers), if it has one.
+    /// The time of the queue pair's entry in [`Timers`](super::timers::Timers), if any.
     pub(crate) timer: Option<Time>,
-    /// The number of multicast groups that it is a member of.
+    /// The number of multicast groups joined by the queue pair.
     pub(crate) groups: u32,
-    /// Whether it has ever bound a memory window.
+    /// Whether the queue pair has ever bound a memory window.
     pub(crate) has_bound: bool,
 }
 
@@ -120,7 +120,7 @@ impl Qp {
     }
 
     /// Returns whether the completion of this work request carries the bytes of its response, which
-    /// has `packets` packets.
+    /// consists of `packets` packets.
     #[inline]
     pub(crate) fn completes_inline(&self, wqe: &Wqe, packets: u32) -> bool {
         (1..=self.inline_completion.requester).contains(&wqe.length)
@@ -129,7 +129,7 @@ impl Qp {
             && packets == 1
     }
 
-    /// Returns whether all work that was started has ended.
+    /// Returns whether all started work has ended.
     pub(crate) fn is_drained(&self) -> bool {
         self.sq.tail() == self.req.fresh
     }
@@ -145,21 +145,21 @@ impl Qp {
     }
 
     /// Returns two positions that change with each accepted packet, but not with a stale, early or
-    /// refused one.
+    /// rejected one.
     ///
-    /// On the unreliable service, the expected number follows every packet, even dropped ones.
-    /// There the first position counts effects instead.
+    /// On the unreliable service, the expected sequence number follows every packet, even a dropped
+    /// one. There the first position instead counts packets with an effect.
     pub(crate) fn progress(&self) -> (u32, u32) {
         let executed =
             if self.service == Service::Uc { self.resp.effective } else { self.resp.expected.value() };
         (executed, self.req.una.value())
     }
 
-    /// Returns whether a packet comes from the peer, along the path between the two (connected
+    /// Returns whether a packet comes from the peer, along the path of this queue pair (connected
     /// services).
     ///
     /// # References
-    /// IBTA 9.6.1: others are dropped
+    /// IBTA 9.6.1: other packets are dropped
     #[inline]
     pub(crate) fn is_from_peer(&self, arrival: &Arrival) -> bool {
         let path = &self.attr.path;

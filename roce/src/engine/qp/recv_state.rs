@@ -12,12 +12,12 @@ pub(crate) struct RecvState {
     pub(crate) expected: Psn,
     /// The number of completed messages, 24 bits.
     pub(crate) msn: u32,
-    /// Unreliable service: the number of packets that placed data or took a receive. Wraps.
+    /// On the unreliable service, the number of packets placing data or taking a receive. Wraps.
     pub(crate) effective: u32,
     /// The message that has begun but not ended.
     pub(crate) message: Message,
     /// Whether a packet was refused temporarily. If so, packets behind it are dropped silently
-    /// until it comes again.
+    /// until it is repeated.
     pub(crate) waiting: bool,
     pub(crate) current: CurrentRecv,
     pub(crate) responses: Responses,
@@ -43,7 +43,7 @@ pub(crate) struct Write {
 }
 
 impl RecvState {
-    /// Creates the state of a new queue pair. `shared` means that it takes receives from a shared
+    /// Creates the state of a new queue pair. `shared`: whether it takes receives from a shared
     /// queue.
     pub(crate) fn new(shared: bool) -> Self {
         Self {

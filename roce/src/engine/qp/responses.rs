@@ -1,4 +1,4 @@
-//! [`Responses`]: responses to send, and responses the peer may request again.
+//! [`Responses`]: responses to send; sent responses that the peer may request again.
 //!
 //! ```text
 //!   begin        next              end
@@ -7,8 +7,8 @@
 //!   │sent│sent│due │sent│due │due │   reads and atomics, by PSN; then one NAK or acknowledgement
 //!   └────┴────┴────┴────┴────┴────┘
 //! ```
-//! At most [`max_dest_rd_atomic`](crate::engine::Attr::max_dest_rd_atomic) are remembered. A
-//! requester within its limit that sends one more request has received the oldest response.
+//! At most [`max_dest_rd_atomic`](crate::engine::Attr::max_dest_rd_atomic) are kept. A requester
+//! within its limit that sends one more request has received the oldest response.
 //!
 //! # References
 //! IBTA 9.7.5.1 (acknowledgements, duplicates, read responses)
@@ -29,22 +29,22 @@ pub(crate) enum ResponseClass {
     Resource,
 }
 
-/// Responses to send; sent responses that may be requested again.
+/// Responses to send; sent responses that the peer may request again.
 #[derive(Debug, Default)]
 pub(crate) struct Responses {
-    /// Slots for reads and atomics. The slot of an index is `index % slots.len()`.
+    /// Slots for reads and atomics. The request with index `i` is in slot `i % slots.len()`.
     slots: Vec<Resource>,
     /// Indices, which only grow.
     begin: u64,
     end: u64,
-    /// The oldest due response, if one is due.
+    /// The index of the oldest due response, or `end` if no response is due.
     next: u64,
     due: u32,
     /// Whether the memory of the next response is absent. If so, no response is sent
     /// before [`Engine::resume`](crate::engine::Engine::resume), because responses leave in order.
     pub(crate) stalled: bool,
     pub(crate) nak: Option<Nak>,
-    /// The peer requested an acknowledgement of this packet or a later one.
+    /// The last executed packet for which the peer requested an acknowledgement.
     pub(crate) ack: Option<Psn>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Due {
     pub(crate) addr: u64,
     pub(crate) left: u32,
     pub(crate) begun: bool,
-    /// Whether the peer requested it again.
+    /// Whether the peer requested the response again.
     pub(crate) again: bool,
 }
 
@@ -91,23 +91,23 @@ pub(crate) struct Nak {
     pub(crate) psn: Psn,
     pub(crate) syndrome: Syndrome,
     pub(crate) msn: u32,
-    /// Whether the queue pair has failed and no response follows.
+    /// Whether this NAK is final: the queue pair has failed and no response follows.
     last: bool,
 }
 
 impl Responses {
-    /// Returns whether there is space for one more read or atomic.
+    /// Returns whether there is a slot for one more read or atomic.
     ///
     /// The oldest response frees its slot once sent, even if the peer has since requested it again.
-    /// A peer that sends one more request has received that response in the meantime.
+    /// A peer that sends one more request has received the response in the meantime.
     pub(crate) fn has_room(&self) -> bool {
         let depth = self.slots.len() as u64;
         let leaves = |due: Option<Due>| due.is_none_or(|due| due.again);
         depth > 0 && (self.end - self.begin < depth || leaves(self.slot(self.begin).due))
     }
 
-    /// Remembers a request whose response is due. The caller has checked
-    /// [`has_room`](Self::has_room).
+    /// Stores a request whose response is due. The caller must check [`has_room`](Self::has_room)
+    /// first.
     pub(crate) fn push(&mut self, psn: Psn, packets: u32, msn: u32, op: ResourceOp) {
         if self.end - self.begin == self.slots.len() as u64 {
             self.due -= u32::from(self.slot(self.begin).due.is_some());
@@ -158,11 +158,11 @@ impl Responses {
         }
     }
 
-    /// Schedules the response, in whole or in part, to a duplicate read.
+    /// Schedules the response to a duplicate read, in whole or in part.
     ///
-    /// A response being sent is only replaced by one that contains the rest of it. A requester that
-    /// misses a packet requests everything from there to the end of the original request. Anything
-    /// else would truncate the response.
+    /// A response being sent is replaced only by a response containing its remainder. A requester
+    /// missing a packet requests everything from that packet to the end of the original request.
+    /// Any other request would truncate the response.
     pub(crate) fn read_again(&mut self, psn: Psn, reth: &reth::Repr, mtu: u32) {
         let Some(index) = self.find(psn) else { return };
         let resource = self.slot(index);
@@ -183,7 +183,7 @@ impl Responses {
         }
         let replaced = resource.due.is_none_or(|due| {
             let offset = u64::from(skipped) * u64::from(mtu);
-            // A response that has not begun will start at its beginning anyway.
+            // A response not yet begun starts at its beginning anyway.
             due.begun
                 && !psn.is_after(due.psn)
                 && reth.va == addr.wrapping_add(offset)
@@ -194,7 +194,8 @@ impl Responses {
         }
     }
 
-    /// Schedules the result of a duplicate atomic, flush or atomic write, if it is of this kind.
+    /// Schedules the result of a duplicate atomic, flush or atomic write, if the original request
+    /// was of this kind.
     pub(crate) fn send_again(&mut self, psn: Psn, is_of_kind: impl Fn(&ResourceOp) -> bool) {
         let Some(index) = self.find(psn) else { return };
         if is_of_kind(&self.slot(index).op) {
@@ -202,7 +203,7 @@ impl Responses {
         }
     }
 
-    /// Drops the NAK requesting the expected packet, which has arrived.
+    /// Drops a NAK for the expected packet, because it has arrived.
     pub(crate) fn progress(&mut self) {
         self.nak = None;
     }
@@ -222,10 +223,10 @@ impl Responses {
         self.nak = Some(Nak { psn, syndrome, msn, last: true });
     }
 
-    /// Enters the error state. Responses to earlier requests may still leave, followed by the final
-    /// NAK.
+    /// Enters the error state. Responses to earlier requests may still be sent, followed by the
+    /// final NAK.
     ///
-    /// Without a final NAK, an acknowledgement of completed requests may still leave, unless it
+    /// Without a final NAK, an acknowledgement of completed requests may still be sent, unless it
     /// would also cover a read or an atomic whose response is dropped now.
     pub(crate) fn stop(&mut self) {
         if self.nak.is_some_and(|nak| nak.last) {
@@ -244,12 +245,12 @@ impl Responses {
         (self.begin, self.next, self.due, self.stalled) = (self.end, self.end, 0, false);
     }
 
-    /// Returns the last packet up to `psn` that an acknowledgement may name, and the number of its
-    /// message.
+    /// Returns the last packet up to `psn` that an acknowledgement may name, along with the
+    /// packet's message number.
     ///
     /// Only the specific response may end a read or an atomic. IBTA 9.7.5.1.2 acknowledges a
-    /// duplicate with the number of the request executed last. Suppose this is a read or an atomic
-    /// whose response was lost. A peer that treats an acknowledgement of its number as its end (as
+    /// duplicate with the number of the request executed last. Suppose this request is a read or an
+    /// atomic whose response was lost. A peer that ends a request on such an acknowledgement (as
     /// the kernel's rxe does) would complete it without having the data.
     pub(crate) fn acknowledged(&self, psn: Psn, msn: u32) -> (Psn, u32) {
         let (mut psn, mut msn) = (psn, msn);
@@ -281,12 +282,12 @@ impl Responses {
         if self.due == 0 { None } else { self.slots.get(self.at(self.next)) }
     }
 
-    /// Changes how many reads and atomics are remembered.
+    /// Changes the number of reads and atomics kept.
     pub(crate) fn set_depth(&mut self, depth: usize) {
         if depth == self.slots.len() {
             return;
         }
-        // Keep the newest, because the unsent ones are among them.
+        // The newest ones are kept, because they include the unsent ones.
         let kept = (self.end - self.begin).min(depth as u64);
         let mut slots: Vec<Resource> = (self.end - kept..self.end).map(|index| self.slot(index)).collect();
         self.due = slots.iter().filter(|resource| resource.due.is_some()).count() as u32;
@@ -329,7 +330,7 @@ impl Responses {
     }
 }
 
-/// Returns the number of packets for `length` bytes: at least one.
+/// Returns the number of packets needed for `length` bytes, at least one.
 #[inline]
 pub(crate) fn packets(length: u32, mtu: u32) -> u32 {
     length.div_ceil(mtu).max(1)

@@ -1,6 +1,6 @@
 //! [`SendState`]: the requester's sequence numbers, timers and window.
 //!
-//! Sequence numbers of a reliable connection (IBTA 9.7.2), all of them on a circle of 2²⁴:
+//! Sequence numbers of a reliable connection (IBTA 9.7.2), all on a circle of 2²⁴:
 //!
 //! ```text
 //!        una                 next                 max
@@ -8,10 +8,10 @@
 //!   ended │ sent               │ sent once, and to  │ never sent
 //!         │ (and in flight)    │ be sent again      │
 //! ```
-//! Without a loss, `next` equals `max`. `una` lies in the oldest work request, `next` in the one at
-//! the cursor.
+//! Without a loss, `next` equals `max`. `una` lies in the oldest work request, `next` in the work
+//! request at the cursor.
 //!
-//! Invariant: `flight` is the cost of the packets from `una` to `next`. It is included in
+//! Invariant: `flight` is the cost of the packets from `una` to `next`. This cost is included in
 //! [`Scheduler::in_flight`](crate::engine::scheduler::Scheduler::in_flight).
 
 use crate::engine::types::{Status, Time};
@@ -26,11 +26,12 @@ pub(crate) struct SendState {
     pub(crate) next: Psn,
     /// The first packet never sent.
     pub(crate) max: Psn,
-    /// The position of the work request that contains `next`. It may not have started.
+    /// The position of the work request with `next`. The work request may not have started.
     pub(crate) cursor: u32,
     /// The position of the first work request never started.
     pub(crate) fresh: u32,
-    /// The final status of the work request at the cursor, applied as soon as it is the oldest.
+    /// The final status of the work request at the cursor, applied once it is the oldest work
+    /// request.
     pub(crate) halted: Option<Status>,
     /// Whether nothing can be sent before a response arrives or a timer ends.
     pub(crate) waiting: bool,
@@ -39,7 +40,7 @@ pub(crate) struct SendState {
     pub(crate) stalled: bool,
     /// The cost of the packets in flight.
     pub(crate) flight: u64,
-    /// The queue pair's share of the window, which is smaller after a loss.
+    /// The queue pair's share of the window. The share is reduced after a loss.
     pub(crate) allowance: u64,
     /// The number of bytes sent since the last packet that requested an acknowledgement.
     pub(crate) unasked: u32,
@@ -96,10 +97,10 @@ impl SendState {
     }
 
     /// Returns whether the peer owes a response to everything in flight: the last packet requested
-    /// an acknowledgement or is a read.
+    /// an acknowledgement or is a read request.
     ///
-    /// Only then may the queue pair wait for space held by others. Otherwise nothing would wake it
-    /// if they never release that space.
+    /// Only then may the queue pair wait for space held by other queue pairs. Otherwise nothing
+    /// would wake it if they never release that space.
     #[inline]
     pub(crate) fn awaits_response(&self) -> bool {
         self.flight > 0 && self.unasked == 0

@@ -3,7 +3,7 @@
 //! | queue | when a receive leaves the ring |
 //! |---|---|
 //! | a queue pair's own | on completion: it stays at the front while its message arrives |
-//! | shared | when its message begins, because messages of several queue pairs end in any order |
+//! | shared | when its message starts, because messages of several queue pairs end in any order |
 //!
 //! # References
 //! IBTA 10.2.9 (shared receive queues), 10.8.3 (posting)
@@ -13,8 +13,8 @@ use alloc::boxed::Box;
 use super::filled;
 use crate::engine::types::{CqId, Pd, PostRefused, RecvWr, Refused, Sge, XrcDomain};
 
-/// The maximum number of scatter elements per receive in a shared queue. The queue pair that
-/// takes a receive keeps a copy of them.
+/// The maximum number of scatter elements per receive in a shared queue. The queue pair taking a
+/// receive keeps a copy of its elements.
 pub(crate) const MAX_SRQ_SGE: u32 = 32;
 
 /// A ring of posted receives.
@@ -128,7 +128,8 @@ pub(crate) struct Srq {
     pub(crate) pd: Pd,
     pub(crate) rq: RecvQueue,
     pub(crate) xrc_domain: Option<XrcDomain>,
-    /// The completion queue of receives (XRC); if `None`, the queue pair's applies.
+    /// The completion queue for the receives (XRC); if `None`, the queue pair's completion queue
+    /// applies.
     pub(crate) cq: Option<CqId>,
     /// The number of queue pairs using the queue.
     pub(crate) users: u32,
@@ -184,7 +185,7 @@ impl Srq {
         Ok(())
     }
 
-    /// Removes the oldest receive. Returns whether the limit is reached, once per arming (IBTA
+    /// Removes the oldest receive. Returns true once per arming, when the limit is reached (IBTA
     /// 10.2.9).
     #[inline]
     pub(crate) fn pop(&mut self) -> bool {

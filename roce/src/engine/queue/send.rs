@@ -23,9 +23,9 @@ pub(crate) struct Wqe {
     pub(crate) remote_srq: u32,
     /// The length of the message in bytes.
     pub(crate) length: u32,
-    /// The sequence number of its first packet, once started.
+    /// The sequence number of the first packet, once the send has started.
     pub(crate) first_psn: Psn,
-    /// The number of packet sequence numbers used; 0 for an operation that sends nothing.
+    /// The number of packet sequence numbers used; 0 for an operation without packets.
     pub(crate) psns: u32,
     /// The number of packets requested by a single read request.
     pub(crate) piece: u32,
@@ -55,17 +55,17 @@ impl Wqe {
         matches!(self.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. })
     }
 
-    /// Returns whether it is a flush or an atomic write, whose response carries no data.
+    /// Returns whether the operation is a flush or an atomic write, whose response carries no data.
     pub(crate) fn is_placement(&self) -> bool {
         matches!(self.op, SendOp::Flush { .. } | SendOp::AtomicWrite { .. })
     }
 
-    /// Returns whether its response carries data.
+    /// Returns whether the response to the operation carries data.
     pub(crate) fn wants_data(&self) -> bool {
         self.is_read() || self.is_atomic()
     }
 
-    /// Returns whether only its specific response ends it, not a plain acknowledgement.
+    /// Returns whether only a specific response ends the operation, not a plain acknowledgement.
     #[inline]
     pub(crate) fn wants_response(&self) -> bool {
         self.wants_data() || self.is_placement()
@@ -149,7 +149,7 @@ impl SendQueue {
         self.max_inline as usize
     }
 
-    /// Appends a send that the caller has checked to fit.
+    /// Appends a send. The caller must check first whether it fits.
     #[inline]
     pub(crate) fn push(&mut self, wr: &SendWr<'_>, length: u32, signaled: bool) {
         let slot = self.slot(self.head);

@@ -104,7 +104,7 @@ fn advance<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, end
     let moved = qp.req.una != before;
     conclude(qp, env, moved.then_some(cost), quiet);
     if missing && !qp.sq.is_empty() {
-        // Retry once: later responses behind the missing one show the same loss.
+        // Retry once: later responses behind the missing one indicate the same loss.
         if !qp.req.implied && qp.req.una != qp.req.next {
             qp.req.implied = true;
             retry::retry(qp, env);
@@ -114,7 +114,7 @@ fn advance<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, end
     matches!(qp.state, State::Rts | State::Sqd)
 }
 
-/// Ends local operations that have become the oldest, advances the positions and reports progress.
+/// Ends local operations that are now the oldest, advances the positions and reports progress.
 fn conclude<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -150,7 +150,7 @@ fn refused<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, psn
     }
     let status = match code {
         NakCode::PSN_SEQUENCE_ERROR => {
-            // If nothing was sent since going back, the NAK refers to an earlier transmission.
+            // If nothing has been sent since going back, the NAK refers to an earlier transmission.
             if qp.req.una != qp.req.next {
                 retry::retry(qp, env);
             }
@@ -190,8 +190,8 @@ fn read_response<M: Memory, S: Sink>(
     let ends = nth + 1 >= wqe.psns || (nth + 1) % piece == 0;
     let offset = nth.saturating_mul(mtu).min(wqe.length);
     let expected = (wqe.length - offset).min(mtu) as usize;
-    // The response to a repeated request begins in the middle; the response to the original
-    // continues there.
+    // The response to a repeated request begins in the middle, where the response to the original
+    // request continues.
     let well_begun = match (begins, psn == qp.req.resumed) {
         (true, _) => opcode.starts_message(),
         (false, true) => true,

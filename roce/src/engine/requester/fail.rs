@@ -6,7 +6,7 @@ use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::Qp;
 use crate::engine::types::{State, Status};
 
-/// Fails the oldest send, and the send queue, with this status.
+/// Fails the oldest send with this status, along with the send queue.
 ///
 /// # References
 /// IBTA 10.3.1.6 (SQE: UC and UD, whose receive queue continues), 10.3.1.7 (the error state),
@@ -31,7 +31,7 @@ pub(super) fn complete_oldest_with<M: Memory, S: Sink>(
     }
 }
 
-/// Fails the work request at the cursor as soon as it is the oldest, which may be now.
+/// Fails the work request at the cursor as soon as it is the oldest work request, which may be now.
 pub(super) fn halt<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, status: Status) {
     qp.req.halted = Some(status);
     fail_halted(qp, env);

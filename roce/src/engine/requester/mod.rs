@@ -6,7 +6,7 @@
 //! | `transmit` | the next packet of the next work request |
 //! | `payload` | the bytes of a message: gathered from, or scattered to, registered memory |
 //! | `acknowledge` | responses: acknowledgements, read responses, results of atomics, NAKs |
-//! | `retry` | timers, going back, a queue pair's window |
+//! | `retry` | timers, going back, a queue pair's share of the window |
 //! | `fail` | failures of the oldest send |
 //!
 //! [`SendState`] documents the sequence numbers.
@@ -38,7 +38,8 @@ pub(crate) fn reset<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M
     qp.req = SendState::default();
 }
 
-/// Fails the oldest send on request, with all consequences. Returns whether there was one.
+/// Simulates a failure of the oldest send, with all consequences. Returns whether a send was
+/// outstanding.
 pub(crate) fn fail_next<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,

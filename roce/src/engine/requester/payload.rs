@@ -1,4 +1,4 @@
-//! The bytes of a message: checks them, gathers them from registered memory or scatters them to it.
+//! The bytes of a message: checking, gathering from registered memory, scattering to it.
 //!
 //! Every failure here is a local protection error (IBTA 10.6.3.3, 10.8.2.2).
 

@@ -34,8 +34,8 @@ pub(crate) fn post<M: Memory, S: Sink>(
         Payload::Inline(bytes) => bytes.len() as u64,
     };
     // IBTA C10-93.1.1 lets a datagram beyond the path MTU complete successfully without being sent.
-    // The kernel's rxe does so, and the program never notices its mistake. Like other drivers
-    // (hfi1, `hfi1_check_send_wqe`), this engine refuses to post it.
+    // The kernel's rxe does so, without reporting the program's mistake. Like other drivers (hfi1,
+    // `hfi1_check_send_wqe`), this engine refuses to post such a datagram.
     let longest = if qp.service == Service::Ud { u64::from(qp.send_mtu()) } else { MAX_MESSAGE };
     if length > longest {
         return Err(PostRefused::MessageTooLong);
@@ -55,14 +55,14 @@ pub(crate) fn post<M: Memory, S: Sink>(
     let signaled = wr.flags.signaled || qp.sq_sig_all;
     qp.sq.push(wr, length as u32, signaled);
     if matches!(qp.state, State::Err | State::Sqe) {
-        // IBTA 10.3.1.6, 10.3.1.7: completed with the flush error.
+        // IBTA 10.3.1.6, 10.3.1.7: the send completes with the flush error.
         send::complete_oldest(qp, env, Status::Flushed);
         send::forget_positions(qp);
     }
     Ok(())
 }
 
-/// Returns whether it is a flush or an atomic write.
+/// Returns whether the operation is a flush or an atomic write.
 fn is_placement(op: &SendOp) -> bool {
     matches!(op, SendOp::Flush { .. } | SendOp::AtomicWrite { .. })
 }
@@ -101,7 +101,7 @@ fn supports(service: Service, op: &SendOp) -> bool {
     }
 }
 
-/// Returns whether the operation sends local bytes, which can then be inline.
+/// Returns whether the operation sends local bytes, which may then be inline.
 fn takes_inline(op: &SendOp) -> bool {
     !matches!(
         op,

@@ -1,10 +1,10 @@
 //! Timers, retries, and a queue pair's share of the window.
 //!
 //! The window belongs to the engine and stands for the buffers of its peers. A queue pair uses at
-//! most three quarters of it, so one with a silent peer leaves space for others. A peer that
-//! receives from many engines has less space for each. Therefore a queue pair halves its share
-//! after a loss and grows it by one packet for each acknowledged share (additive increase,
-//! multiplicative decrease, as in TCP). Without losses, the share has no effect.
+//! most three quarters of the window, so a queue pair with a silent peer leaves space for others. A
+//! peer that receives from many engines has less space for each. Therefore a queue pair halves its
+//! share after a loss and increases it by one packet for each acknowledged share (additive
+//! increase, multiplicative decrease, as in TCP). Without losses, the share has no effect.
 
 use super::fail;
 use crate::engine::completion::send;
@@ -15,8 +15,8 @@ use crate::engine::queue::Wqe;
 use crate::engine::scheduler::PACKET_COST;
 use crate::engine::types::{Config, Status, Time};
 
-/// The minimum time-out, in nanoseconds. On a busy machine, a peer process may not run for a
-/// moment without anything being lost. Devices have such a limit, too.
+/// The minimum time-out, in nanoseconds. On a busy machine, a peer process may pause for a moment
+/// without any loss. Devices have such a limit, too.
 const SHORTEST_TIMEOUT: u64 = 1_000_000;
 
 /// Returns the cost of the packets from `from` to `to`, counted from the first packet of a work
@@ -27,7 +27,7 @@ pub(super) fn cost(wqe: &Wqe, mtu: u32, from: u32, to: u32) -> u64 {
     bytes(to).saturating_sub(bytes(from)) + u64::from(to.saturating_sub(from)) * PACKET_COST
 }
 
-/// Returns the largest share of the window a queue pair may use, with or without losses.
+/// Returns a queue pair's largest share of the window, with or without losses.
 fn largest_part(config: &Config) -> u64 {
     let window = u64::from(config.window_bytes);
     window - window / 4
@@ -80,8 +80,8 @@ pub(super) fn progress<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_
 
 /// Starts the acknowledgement timer, as [`Attr::timeout`](crate::engine::Attr::timeout) documents.
 ///
-/// The first retry comes as early as allowed, for a lost packet. Later ones come as late as
-/// allowed, for a slow peer.
+/// The first retry comes as early as allowed, in case a packet was lost. Later retries come as late
+/// as allowed, in case the peer is slow.
 ///
 /// # References
 /// IBTA 9.7.6.1.3
@@ -128,7 +128,7 @@ pub(super) fn retry<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M
 /// IBTA 9.7.5.2.8 (RNR NAK), 9.9.2 (the RNR retry counter; 7 is unlimited)
 pub(super) fn not_ready<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, nanoseconds: u64) {
     if qp.req.rnr_until.is_some() {
-        // Another NAK for a packet in flight behind the first one.
+        // This is another NAK for a packet in flight behind the first one.
         return;
     }
     if qp.attr.rnr_retry != 7 {

@@ -30,13 +30,13 @@ enum Start {
     Wait,
 }
 
-/// Writes the next request packet, if one may leave.
+/// Writes the next request packet, if a packet may be sent.
 pub(crate) fn transmit<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
     space: &mut (impl Space + ?Sized),
 ) -> Option<Written> {
-    // Terminates because every iteration that does not return moves the cursor forward.
+    // This terminates because every iteration that does not return moves the cursor forward.
     while has_work(qp) {
         let position = qp.req.cursor;
         if position == qp.req.fresh {
@@ -58,7 +58,7 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
         }
         let wqe = *qp.sq.get(position)?;
         if wqe.psns == 0 {
-            // A local operation executed before the requester went back.
+            // This local operation was executed before the requester went back.
             qp.req.cursor = position.wrapping_add(1);
             continue;
         }
@@ -78,8 +78,8 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
     None
 }
 
-/// Stops at the work request at the cursor, whose next packet cannot be written, either until its
-/// bytes are present or permanently.
+/// Stops at the work request at the cursor, whose next packet cannot be written: until its bytes
+/// are present, or permanently.
 #[cold]
 fn stop<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: &Wqe, status: Status) {
     let nth = qp.req.next.offset_from(wqe.first_psn);
@@ -92,7 +92,7 @@ fn stop<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: &
     }
 }
 
-/// Returns whether a request packet may leave.
+/// Returns whether a request packet may be sent.
 #[inline]
 pub(crate) fn has_work(qp: &Qp) -> bool {
     let req = &qp.req;
@@ -130,8 +130,8 @@ fn start<M: Memory, S: Sink>(
         SendOp::Read { .. } => {
             may_read(qp, env, position, psns)?;
             let window = u64::from(env.config.window_bytes);
-            // One request may always leave, so it must not request more than the space that others
-            // leave.
+            // One request may always leave, so the request must not ask for more than the space
+            // left by other queue pairs.
             let others = env.scheduler.in_flight.saturating_sub(qp.req.flight);
             piece = read_piece(window, window.saturating_sub(others), mtu, qp.attr.max_rd_atomic);
         }
@@ -165,8 +165,8 @@ fn start<M: Memory, S: Sink>(
     Ok(if psns == 0 { Start::Local } else { Start::Packets })
 }
 
-/// Checks that the peer accepts reads and atomics and that the operation's local memory may be
-/// written (IBTA 10.6.3.3).
+/// Checks that the peer accepts reads and atomics and the operation's local memory may be written
+/// (IBTA 10.6.3.3).
 fn may_read<M: Memory, S: Sink>(
     qp: &Qp,
     env: &Environment<'_, M, S>,
@@ -183,15 +183,15 @@ fn may_read<M: Memory, S: Sink>(
 }
 
 /// Returns the number of packets for a single read request, such that the responses fit the window.
-/// `room` is the part of the window that other queue pairs leave. With everything in flight, at
-/// most one request exceeds the window.
+/// `room` is the space in the window left by other queue pairs. With everything in flight, at most
+/// one request exceeds the window.
 fn read_piece(window: u64, room: u64, mtu: u32, max_rd_atomic: u8) -> u32 {
     let share = if max_rd_atomic == 1 { window / 2 } else { window / 4 };
     (share.min(room) / (u64::from(mtu) + PACKET_COST)).clamp(1, u64::from(Psn::HALF / 4)) as u32
 }
 
-/// Ends an executed work request that sends nothing, if it is the oldest. Otherwise it ends after
-/// all earlier ones.
+/// Ends an executed work request that sends nothing, if it is the oldest. If not, it ends after all
+/// earlier work requests.
 fn end_local<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     let position = qp.req.cursor;
     qp.req.cursor = position.wrapping_add(1);
@@ -215,12 +215,13 @@ fn admit<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: 
         req.waiting = true;
         return false;
     }
-    // A queue pair with nothing in flight does not wait for others, whose peers may be gone.
+    // A queue pair with nothing in flight does not wait for other queue pairs, whose peers may be
+    // gone.
     if !req.awaits_response() {
         return true;
     }
-    // Checked before the queue pair's own share, so that a queue pair with much in flight also
-    // waits in the common queue for free space.
+    // The window is checked before the queue pair's own share, so that a queue pair with much in
+    // flight also waits in the common queue for free space.
     if env.scheduler.in_flight >= u64::from(env.config.window_bytes) {
         env.scheduler.block(qp);
         return false;
@@ -242,7 +243,7 @@ fn emit<M: Memory, S: Sink>(
     let nth = psn.offset_from(wqe.first_psn);
     let offset = nth.saturating_mul(mtu).min(wqe.length);
     let left = wqe.length - offset;
-    // The number of sequence numbers the packet takes, and of payload bytes it carries.
+    // The number of sequence numbers taken by the packet; the number of payload bytes in it.
     let (psns, carried) = if wqe.is_read() {
         let piece = wqe.piece.max(1);
         if nth % piece != 0 {
@@ -275,7 +276,7 @@ fn emit<M: Memory, S: Sink>(
     let buf = space_for(space, &path, headers.bth.dest_qp);
     let at = headers.emit(buf);
     let end = at + carried as usize;
-    // A short buffer is an error of the caller. Nothing has changed.
+    // A short buffer is an error by the caller. Nothing has changed yet.
     let room = buf.get_mut(at..end).filter(|_| at > 0).ok_or(Status::General)?;
     match wqe.op {
         SendOp::AtomicWrite { data, .. } => room.copy_from_slice(&data),
@@ -298,7 +299,7 @@ fn emit<M: Memory, S: Sink>(
         qp.req.una = qp.req.next;
         if last {
             // IBTA 9.8.2, 9.8.3: a send of an unreliable service completes when its last packet has
-            // left.
+            // been sent.
             let mut quiet = 0;
             send::succeed(qp, env, &mut quiet);
             send::settle(qp, env, quiet);
@@ -307,9 +308,9 @@ fn emit<M: Memory, S: Sink>(
     Ok(len)
 }
 
-/// Returns whether this packet requests an acknowledgement: the last of a message, one after every
-/// [`Config::ack_every`](crate::engine::Config::ack_every) bytes, and one that fills the window,
-/// because otherwise nothing would report free space again.
+/// Returns whether this packet requests an acknowledgement: the last packet of a message, a packet
+/// after every [`Config::ack_every`](crate::engine::Config::ack_every) bytes, or a packet filling
+/// the window, because otherwise nothing would report free space again.
 ///
 /// # References
 /// IBTA 9.7.5.1.2
@@ -392,8 +393,8 @@ fn service(service: Service) -> wire::Service {
     }
 }
 
-/// Returns the operation of a packet. Also returns whether it takes a receive and so may solicit an
-/// event (IBTA 9.2.3).
+/// Returns the operation of a packet. Also returns whether the packet takes a receive and so may
+/// solicit an event (IBTA 9.2.3).
 #[inline]
 fn operation(op: &SendOp, first: bool, last: bool) -> (u8, bool) {
     use operation::*;

@@ -7,7 +7,7 @@
 //! | `refuse` | refused requests: NAK, completion, event, error state |
 //! | `transmit` | the next response packet |
 //!
-//! Reliable services execute the expected packet, respond to duplicates again and send one NAK for
+//! Reliable services execute the expected packet, respond again to duplicates and send one NAK for
 //! missing packets. The unreliable service drops messages with a hole.
 //! [`Responses`](super::qp::Responses) holds the responses to send.
 //!
@@ -138,8 +138,7 @@ fn reliable<M: Memory, S: Sink>(
     resp.responses.progress();
     let msn = resp.msn;
     match request::execute(qp, env, headers, payload) {
-        // This side's program will not see this message, so earlier messages are acknowledged and
-        // this one is not.
+        // This side's program will not see this message, so only earlier messages are acknowledged.
         Ok(_) if env.cq_overrun => qp.resp.msn = msn,
         Ok(packets) => {
             let resp = &mut qp.resp;
@@ -154,12 +153,12 @@ fn reliable<M: Memory, S: Sink>(
     }
 }
 
-/// Responds again to a request executed before.
+/// Responds again to a request executed earlier.
 ///
 /// # References
 /// IBTA 9.7.5.1: sends and writes are acknowledged again, reads read again, results of atomics sent
-/// again; a request no longer remembered is dropped. A19: flushes and atomic writes get their
-/// response again but are not executed again
+/// again; a request no longer stored is dropped. A19: flushes and atomic writes get their response
+/// again but are not executed again
 fn duplicate(resp: &mut RecvState, headers: &Headers, mtu: u32) {
     let (opcode, psn) = (headers.bth.opcode, headers.bth.psn);
     if opcode.is_send() || opcode.is_rdma_write() {
@@ -175,8 +174,8 @@ fn duplicate(resp: &mut RecvState, headers: &Headers, mtu: u32) {
     }
 }
 
-/// Handles a packet without acknowledging it (IBTA 9.8.2.2). A message with a hole is dropped; its
-/// receive serves the next one.
+/// Handles a packet without acknowledging it (IBTA 9.8.2.2). A message with a gap is dropped; its
+/// receive serves the next message.
 fn unreliable<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -203,7 +202,7 @@ fn unreliable<M: Memory, S: Sink>(
             recv::complete(qp, env, failed);
             completion::fail(qp, env);
         }
-        // Class E: a receive of a shared queue cannot serve the next message.
+        // Class E: a receive from a shared queue cannot serve the next message.
         Err(Refusal::ReceiveTooShort) if qp.srq.is_some() => {
             qp.resp.message = Message::None;
             let failed = recv::completion(qp, Status::LocalLength);
@@ -225,7 +224,7 @@ pub(crate) fn reset(qp: &mut Qp, srqs: &mut Table<Srq>) {
     qp.resp.reset(srqs);
 }
 
-/// Makes space for [`max_dest_rd_atomic`](super::types::Attr::max_dest_rd_atomic) reads and
+/// Allocates slots for [`max_dest_rd_atomic`](super::types::Attr::max_dest_rd_atomic) reads and
 /// atomics.
 pub(crate) fn set_depth(qp: &mut Qp) {
     qp.resp.responses.set_depth(usize::from(qp.attr.max_dest_rd_atomic));

@@ -1,4 +1,5 @@
-//! The receive for a message: taken from a queue and filled. `completion::recv` completes it.
+//! The receive for a message is taken from a queue and filled here. `completion::recv` completes
+//! it.
 //!
 //! | | its own queue | a shared queue |
 //! |---|---|---|
@@ -26,7 +27,7 @@ pub(crate) fn available(qp: &Qp, srqs: &Table<Srq>, srq: Option<SrqId>) -> bool 
 
 /// Takes memory for the send that begins with this packet. If the shared queue leaves the choice to
 /// the sink, the sink may choose the memory; otherwise the send takes the oldest receive. Returns
-/// false if there is none.
+/// false if there is no memory.
 #[inline]
 #[must_use]
 pub(crate) fn take_for_send<M: Memory, S: Sink>(

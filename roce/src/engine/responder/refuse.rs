@@ -14,8 +14,8 @@ use crate::wire::{NakCode, Psn, Syndrome};
 pub(super) enum Refusal {
     /// No receive is posted.
     NotReady,
-    /// The operation, sequence or length of the request is invalid, or there are too many
-    /// outstanding reads and atomics.
+    /// The operation, sequence or length of the request is invalid, or too many reads and atomics
+    /// are outstanding.
     Invalid,
     /// The request's key, range, protection domain or right is invalid.
     Access,
@@ -23,7 +23,7 @@ pub(super) enum Refusal {
     Unreachable,
     /// The message is longer than the receive.
     ReceiveTooShort,
-    /// The receive's elements name memory that may not be written.
+    /// The receive's elements name memory without write access.
     ReceiveForbidden,
     /// The key named by the peer cannot be invalidated. The message itself has arrived.
     NotInvalidated,
@@ -38,10 +38,10 @@ pub(super) fn refuse<M: Memory, S: Sink>(
     ack_req: bool,
 ) {
     let (psn, msn) = (qp.resp.expected, qp.resp.msn);
-    // A receive in use ends with the status. If there is none, the event reports the error.
+    // A receive in use ends with the status. Without a receive in use, the event reports the error.
     let (code, status, event) = match refusal {
         Refusal::NotReady => {
-            // Class B. IBTA 9.7.5.2: later packets are dropped until this one comes again.
+            // Class B. IBTA 9.7.5.2: later packets are dropped until this packet is repeated.
             qp.resp.waiting = true;
             let timer = RnrTimer(qp.attr.min_rnr_timer);
             qp.resp.responses.refuse(psn, Syndrome::rnr_nak(timer), msn);
@@ -66,7 +66,7 @@ pub(super) fn refuse<M: Memory, S: Sink>(
 /// Fails the queue pair after a message that arrived completely but whose key cannot be
 /// invalidated.
 ///
-/// No NAK is sent (IBTA 9.9.3, class J). As on rxe, a requested acknowledgement is sent, so the
+/// No NAK is sent (IBTA 9.9.3, class J). As with rxe, a requested acknowledgement is sent, so the
 /// peer's request succeeds while the receive ends in error.
 fn fail_arrived<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, ack_req: bool) {
     let psn = qp.resp.expected;
@@ -79,11 +79,12 @@ fn fail_arrived<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>
     completion::fail(qp, env);
 }
 
-/// Fails the receive in use, or else the oldest, on request. Returns whether there was one.
+/// Simulates a failure of the receive in use, or else of the oldest one. Returns whether there was
+/// a receive.
 ///
 /// The consequences match the real error on this service. A reliable service refuses the peer's
-/// request and raises the event for it. The queue pair fails, except after a datagram or an
-/// unreliable message that was too long.
+/// request and raises the matching event. The queue pair fails, except after a datagram or an
+/// overlong unreliable message.
 pub(crate) fn fail_next<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,

@@ -1,7 +1,7 @@
 //! New requests: validation and execution.
 //!
 //! Checks run in this order: operation sequence, length, operation, rights, resources, key.
-//! Receives come last, because only a request that would otherwise succeed may be postponed.
+//! Receives are checked last, because only a request that would otherwise succeed may be postponed.
 //!
 //! # References
 //! IBTA 9.7.4.1 (validation), 9.4 (operations), annexes A14 (XRC), A19 (flush, atomic write)
@@ -151,7 +151,7 @@ fn send<M: Memory, S: Sink>(
 }
 
 /// Executes a packet of a write. The whole write is checked when it begins (IBTA 9.4.3). With
-/// immediate data, it takes a receive when it ends.
+/// immediate data, a write takes a receive when it ends.
 fn write<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -235,8 +235,8 @@ fn begin_write<M: Memory, S: Sink>(
     Ok(Write { rkey: reth.rkey, addr: reth.va, left: reth.dmalen, length: reth.dmalen })
 }
 
-/// Checks that both the queue pair and the key allow the access (IBTA 9.7.4.1). A length of 0 names
-/// no memory and its key is not checked.
+/// Checks that both the queue pair and the key allow the access (IBTA 9.7.4.1). A request of length
+/// 0 names no memory and its key is not checked.
 fn check_remote<M: Memory, S: Sink>(
     qp: &Qp,
     env: &Environment<'_, M, S>,
@@ -257,7 +257,7 @@ fn check_remote<M: Memory, S: Sink>(
     if length == 0 || allowed() { Ok(()) } else { Err(Refusal::Access) }
 }
 
-/// Accepts a read. Its memory is read when the responses are sent (IBTA 9.4.4).
+/// Accepts a read. The memory is read when the responses are sent (IBTA 9.4.4).
 fn read<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -265,7 +265,7 @@ fn read<M: Memory, S: Sink>(
     headers: &Headers,
 ) -> Result<u32, Refusal> {
     let reth = headers.reth.ok_or(Refusal::Invalid)?;
-    // IBTA 9.7.4.1: more requests than the responder can remember.
+    // IBTA 9.7.4.1: there are more requests than the responder can store.
     if !qp.resp.responses.has_room() {
         return Err(Refusal::Invalid);
     }
@@ -295,7 +295,7 @@ fn check_present<M: Memory, S: Sink>(
     }
 }
 
-/// Returns the refusal for a message whose receive is not writable.
+/// Returns the refusal for a message whose receive must not be written.
 #[cold]
 fn forbidden<M: Memory, S: Sink>(qp: &Qp, env: &mut Environment<'_, M, S>, packet: usize) -> Refusal {
     let Some(taken) = &qp.resp.current.taken else { return Refusal::ReceiveForbidden };
@@ -343,9 +343,9 @@ fn atomic<M: Memory, S: Sink>(
     Ok(1)
 }
 
-/// Executes a flush (IBTA A19.4). Both the queue pair and the key need the right for each placement
-/// type. Requests execute in order, so every earlier write is in memory already. Even an empty
-/// range is checked. For the whole region, the range is ignored.
+/// Executes a flush (IBTA A19.4). Both the queue pair and the key must have the right for each
+/// placement type. Requests execute in order, so every earlier write is already in memory. Even an
+/// empty range is checked. For a flush of the whole region, the range is ignored.
 fn flush<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,

@@ -13,7 +13,7 @@ use crate::wire::{
     Headers, NakCode, Opcode, Psn, Syndrome, aeth, atomic_ack_eth, bth, opcode, packet::pad_for,
 };
 
-/// Writes the next response packet if it is of this kind.
+/// Writes the next response packet if it is of this class.
 #[inline]
 pub(crate) fn transmit<M: Memory, S: Sink>(
     qp: &mut Qp,

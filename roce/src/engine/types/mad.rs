@@ -5,7 +5,7 @@
 
 use super::{Arrival, Path};
 
-/// The number of the queue pair of the general services interface.
+/// The queue pair number of the general services interface.
 pub const GSI_QPN: u32 = 1;
 
 /// The queue key of the general services interface, carried by all packets for number 1.
@@ -22,7 +22,7 @@ pub type Mad = [u8; MAD_LEN];
 pub struct MadDestination {
     /// The path.
     pub path: Path,
-    /// The destination queue pair, 24 bits: [`GSI_QPN`], or the source of the datagram being
+    /// The destination queue pair, 24 bits: [`GSI_QPN`], or the sender of the datagram being
     /// replied to.
     pub qpn: u32,
     /// The partition key.

@@ -24,7 +24,7 @@ pub struct Qpn(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pd(pub u32);
 
-/// A completion queue, identified by the caller's number for it.
+/// A completion queue, identified by a number assigned by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CqId(pub u32);
 
@@ -124,18 +124,17 @@ pub struct Config {
     /// socket or buffer must hold them. A queue pair may always have one packet in flight. It may
     /// use at most three quarters of the window, so silent peers do not stall others.
     pub window_bytes: u32,
-    /// The rate, in bytes per microsecond, of read responses and results of atomics to
-    /// one peer, beyond a burst of `window_bytes`. With 0, they leave as fast as the caller
-    /// fetches packets.
+    /// The rate, in bytes per microsecond, of read responses and results of atomics to one peer,
+    /// beyond a burst of `window_bytes`. With 0, responses leave as fast as the caller fetches
+    /// packets.
     ///
     /// A request of a few bytes may request 2 GiB. The part of a response beyond the window or the
     /// rate waits until [`deadline`](super::Engine::deadline) while responses to other peers leave.
-    /// As in the window, each packet costs its bytes from BTH to pad plus 768.
+    /// As in the window, the cost of each packet is its length from BTH to pad plus 768 bytes.
     pub response_rate: u32,
-    /// The number of bytes of a message after which a packet requests an acknowledgement, at the
-    /// latest.
+    /// The number of message bytes after which a packet requests an acknowledgement, at the latest.
     pub ack_every: u32,
-    /// The number of packets one queue pair sends in a row before the next queue pair's turn.
+    /// The number of packets sent in a row by one queue pair before the next queue pair sends.
     pub burst: u32,
     /// The upper 8 bits of all queue pair numbers, for engines that share an address. The other 16
     /// bits are random. With 0, all 24 bits are random.
@@ -192,7 +191,7 @@ pub enum Service {
 /// IBTA 10.3.1
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Just created. No work request or packet is accepted.
+    /// Just created. Work requests and packets are rejected.
     Reset,
     /// Receives may be posted.
     Init,
@@ -232,7 +231,7 @@ impl Access {
     /// Peers may flush to persistence.
     pub const FLUSH_PERSISTENT: Self = Self(1 << 9);
 
-    /// Returns whether it contains all rights of `other`.
+    /// Returns whether these rights include all rights of `other`.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -248,12 +247,12 @@ impl BitOr for Access {
 /// The header before the transport headers of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Network {
-    /// IP and UDP: RoCEv2. GIDs identify peers.
+    /// IP and UDP (RoCEv2). GIDs identify peers.
     #[default]
     Udp,
     /// A GRH (InfiniBand): multicast, and peers of another subnet. GIDs identify peers.
     Grh,
-    /// Local ids alone (InfiniBand). They identify peers of the subnet.
+    /// Only local ids (InfiniBand). They identify peers in the subnet.
     Local,
 }
 
@@ -278,10 +277,10 @@ pub struct Path {
     pub dlid: u16,
     /// Source local id (InfiniBand).
     pub slid: u16,
-    /// Whether the peer is on this machine and knows it from the packets of the queue pair: see
-    /// [`Arrival::on_link`]. They then carry up to [`LINK_MTU`](crate::wire::packet::LINK_MTU)
-    /// bytes instead of the path MTU, which limits datagrams alone. Constant while a queue pair is
-    /// connected.
+    /// Whether the peer is on this machine and learns this from the queue pair's packets: see
+    /// [`Arrival::on_link`]. The packets then carry up to
+    /// [`LINK_MTU`](crate::wire::packet::LINK_MTU) bytes instead of the path MTU, which then limits
+    /// only datagrams. Constant while a queue pair is connected.
     pub on_link: bool,
 }
 
@@ -313,24 +312,24 @@ pub struct QpInit {
     pub recv_cq: CqId,
     /// The shared receive queue to take receives from, if any.
     pub srq: Option<SrqId>,
-    /// The domain whose shared receive queues requests may name (XRC target).
+    /// The XRC domain whose shared receive queues may be named by requests (XRC target).
     pub xrc_domain: Option<XrcDomain>,
     /// The capacities.
     pub cap: QpCap,
     /// Whether every send is signalled.
     pub sq_sig_all: bool,
     /// A well-known number, 0 (subnet management) or 1 (general services). It addresses this queue
-    /// pair in addition to its own number and is the source number of its datagrams (UD). Packets
-    /// for it are accepted in any partition, so the port must check the partition. For 0, any queue
-    /// key is accepted.
+    /// pair in addition to the queue pair's own number and is the source number of its datagrams
+    /// (UD). Packets for a well-known number are accepted in any partition, so the caller must
+    /// check the partition. For 0, any queue key is accepted.
     ///
     /// # References
     /// IBTA 3.9.1, 10.2.4 (queue keys), 10.9 (partitioning)
     pub well_known: Option<u32>,
-    /// The source number in its datagrams, 24 bits, if it differs from the queue pair's number. The
-    /// queue pair receives no packets for that number.
+    /// The source number in the queue pair's datagrams, 24 bits, if it differs from the queue
+    /// pair's number. The queue pair receives no packets for this source number.
     pub deth_source: Option<u32>,
-    /// The completions that carry the bytes of a message.
+    /// The limits for completions carrying the bytes of a message.
     pub inline_completion: InlineCompletion,
 }
 
@@ -354,13 +353,14 @@ impl QpInit {
 }
 
 /// The largest number of bytes carried by a completion, through
-/// [`Sink::complete_with_data`](super::Sink::complete_with_data). They are not written to the
-/// elements of the work request, whose keys are then not checked. 0 means none.
+/// [`Sink::complete_with_data`](super::Sink::complete_with_data). These bytes are not written to
+/// the elements of the work request, whose keys are then not checked. With 0, completions carry no
+/// bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InlineCompletion {
-    /// The data of a signalled read or atomic, if its response is one packet.
+    /// The limit for a signalled read or atomic whose response is one packet.
     pub requester: u32,
-    /// The payload of a single-packet send (not a datagram).
+    /// The limit for a single-packet send (not a datagram).
     pub responder: u32,
 }
 
@@ -380,11 +380,11 @@ pub struct Attr {
     pub pkey: u16,
     /// The queue key (UD).
     pub qkey: u32,
-    /// The rights of the peer.
+    /// The peer's access rights.
     pub access: Access,
-    /// The first sequence number this side sends.
+    /// The first sequence number sent by this side.
     pub sq_psn: u32,
-    /// The first sequence number this side expects.
+    /// The first sequence number expected by this side.
     pub rq_psn: u32,
     /// The acknowledgement time-out, a 5-bit code: *T* = 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, at least 1 ms; 0
     /// waits indefinitely.
@@ -409,10 +409,10 @@ pub struct Attr {
     pub sq_drained_event: bool,
 }
 
-/// A change of attributes and state. `None` leaves a value unchanged.
+/// Changes to attributes and state. `None` leaves a value unchanged.
 ///
-/// The caller checks which attributes a transition requires and allows. The engine rejects only
-/// transitions that do not exist.
+/// The caller must check which attributes a transition requires and allows. The engine rejects only
+/// nonexistent transitions.
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs)]
 pub struct AttrChange {
@@ -447,7 +447,7 @@ pub struct MemoryAttr {
     pub access: Access,
 }
 
-/// The kind of a memory window.
+/// The type of a memory window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MwType {
     /// Bound by a verb, for every queue pair of the domain.
@@ -513,14 +513,14 @@ pub enum SendOp {
     Bind { window: u32, new_rkey: u32, lkey: u32, addr: u64, length: u64, access: Access },
     /// Invalidates a key of this side.
     LocalInvalidate { rkey: u32 },
-    /// Makes earlier writes to the peer's memory visible or persistent there. The range is `length`
-    /// bytes at `addr` or the whole region, as [`sel`](feth::Repr::sel) selects. It uses no local
-    /// bytes.
+    /// Makes earlier writes to the peer's memory visible or persistent there.
+    /// [`sel`](feth::Repr::sel) selects the range: `length` bytes at `addr` or the whole region. No
+    /// local bytes are used.
     Flush { addr: u64, rkey: u32, length: u32, feth: feth::Repr },
-    /// Stores 8 bytes in the peer's memory at once. It uses no local bytes.
+    /// Atomically stores 8 bytes in the peer's memory. No local bytes are used.
     AtomicWrite { addr: u64, rkey: u32, data: [u8; 8] },
-    /// Fails with `status` when its turn comes. A poster uses this for an error that a completion
-    /// must report. It uses no local bytes.
+    /// Fails with `status` when its turn comes. Posters use this for errors to be reported by a
+    /// completion. No local bytes are used.
     Faulty { status: Status, opcode: Opcode },
 }
 
@@ -558,7 +558,7 @@ pub struct RecvWr<'a> {
     pub sges: &'a [Sge],
 }
 
-/// The status of a completion, with the numbers of `ibv_wc_status`.
+/// The status of a completion, with the values of `ibv_wc_status`.
 ///
 /// # References
 /// IBTA 11.6.2
@@ -583,7 +583,7 @@ pub enum Status {
     General = 21,
 }
 
-/// The operation of a completion, with the numbers of `ibv_wc_opcode`.
+/// The operation of a completion, with the values of `ibv_wc_opcode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 #[allow(missing_docs)]
@@ -613,7 +613,7 @@ pub struct Completion {
     pub opcode: Opcode,
     /// The local queue pair.
     pub qpn: Qpn,
-    /// The number of bytes received (receives, reads, atomics; a GRH counts) or sent.
+    /// The number of bytes received (receives, reads, atomics; including a GRH) or sent.
     pub byte_len: u32,
     /// Immediate data.
     pub imm: Option<u32>,
@@ -621,8 +621,8 @@ pub struct Completion {
     pub invalidated: Option<u32>,
     /// The sender's queue pair (UD).
     pub src_qpn: u32,
-    /// Whether the first 40 bytes of the receive hold a GRH or its substitute (UD). Otherwise they
-    /// are unchanged.
+    /// Whether the first 40 bytes of the receive hold a GRH or its substitute (UD). If not, these
+    /// bytes are unchanged.
     pub grh: bool,
     /// Whether the sender requested a solicited event or the work request failed.
     pub solicited: bool,
@@ -658,7 +658,7 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DroppedDatagrams {
-    /// All dropped datagrams: the sum of the numbers below.
+    /// All dropped datagrams: the sum of the counts below.
     pub total: u64,
     /// No receive was posted.
     pub no_receive: u64,
@@ -674,8 +674,8 @@ pub struct DroppedDatagrams {
     /// The caller had no space for a management datagram ([`Sink::mad`](super::Sink::mad)).
     pub mads_full: u64,
     /// The queue pair has another service or does not receive in its state, the partition key is
-    /// invalid, the receive's memory cannot be written, or the packet is malformed. A packet for
-    /// the general services interface is malformed unless it is a single send of [`MAD_LEN`] bytes.
+    /// invalid, the receive's memory cannot be written or the packet is malformed. A packet for the
+    /// general services interface is malformed unless it is a single send of [`MAD_LEN`] bytes.
     pub other: u64,
 }
 
@@ -711,13 +711,13 @@ pub(crate) enum DropReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Urgency {
-    /// Requests, NAKs, read responses and results of atomics, which must leave now.
+    /// Requests, NAKs, read responses and results of atomics, which must be sent now.
     Now,
-    /// Plain acknowledgements as well. They may wait until the caller is otherwise idle, but peers
-    /// stop without them.
+    /// All packets, including plain acknowledgements. Acknowledgements may wait until the caller is
+    /// otherwise idle, but peers stall without them.
     All,
-    /// Acknowledgements and refusals only: the packets a caller owes to peers before destroying
-    /// their queue pairs.
+    /// Only acknowledgements and NAKs: the packets owed to peers before destroying their queue
+    /// pairs.
     Owed,
 }
 
@@ -738,7 +738,7 @@ pub struct Transmit {
 /// The origin of a received packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Arrival {
-    /// The header before its transport headers.
+    /// The header before the packet's transport headers.
     pub network: Network,
     /// The source address.
     pub remote: Gid,

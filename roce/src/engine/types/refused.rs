@@ -1,14 +1,14 @@
-//! [`Refused`] and [`PostRefused`]: the reasons why calls are refused.
+//! [`Refused`] and [`PostRefused`]: the reasons why calls fail.
 
 use core::fmt;
 
 use super::State;
 
-/// The reason why a control call was refused.
+/// The reason why a control call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
-    /// No free number for another object.
+    /// No number is free for another object.
     NoRoom,
     /// An allocation failed.
     NoMemory {
@@ -19,7 +19,7 @@ pub enum Refused {
     NoNumbers,
     /// The object does not exist or was destroyed.
     NoSuchObject,
-    /// Another object uses this one.
+    /// The object is in use by another object.
     Busy,
     /// The state transition does not exist.
     Transition {
@@ -48,7 +48,7 @@ impl fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
-/// The reason why a work request was refused.
+/// The reason why a work request was not posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 #[non_exhaustive]

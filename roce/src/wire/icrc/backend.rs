@@ -1,4 +1,4 @@
-//! The implementations of the CRC and the choice of one for this machine.
+//! The implementations of the CRC, and the choice of the best one for this machine.
 //!
 //! For 36 to 4,124 bytes (x86-64 with AVX-512, in one run), the crate crc32fast takes 1.01 to 1.38
 //! times as long, crc-fast 1.5 to 3.2 times. On aarch64, crc32fast has no PMULL.
@@ -22,7 +22,8 @@ impl Backend {
     /// All implementations.
     pub const ALL: [Self; 3] = [Backend::Tables, Backend::Clmul, Backend::Clmul512];
 
-    /// Returns the fastest implementation available. Cheap, because the CPU's features are cached.
+    /// Returns the fastest implementation available. The call is cheap, because the CPU's features
+    /// are cached.
     #[inline]
     pub fn best() -> Self {
         // Measured in QEMU 7.2 (TCG): 4 KiB take 7.1 µs by tables and 12.3 µs by multiplication on
@@ -54,8 +55,8 @@ impl Backend {
         self.absorb(state, bytes, 0)
     }
 
-    /// Returns the CRC state after `bytes`, with `ones` (little-endian) set in the first eight of
-    /// them.
+    /// Returns the CRC state after `bytes`, with the bits of `ones` (little-endian) set in the
+    /// first eight bytes.
     #[inline]
     pub(super) fn absorb(self, state: u32, bytes: &[u8], ones: u64) -> u32 {
         let by_clmul = match self {

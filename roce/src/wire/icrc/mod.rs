@@ -1,4 +1,5 @@
-//! The invariant CRC: CRC-32 over everything no router changes, from IP header to pad.
+//! The invariant CRC: CRC-32 over everything left unchanged by routers, from the IP header to the
+//! pad.
 //!
 //! ```text
 //!   8 bytes   20 or 40        8            12         ...
@@ -15,7 +16,8 @@
 //!
 //! A CRC is linear, and much of the header is the same for every packet of a flow. [`Icrc`] holds
 //! the state after the header of an empty packet. [`Icrc::seed`] adds length and identification to
-//! it with six table look-ups. [`compute`] continues from there and reads only the UDP payload.
+//! this state with six table look-ups. [`compute`] continues from there and reads only the UDP
+//! payload.
 //!
 //! ```
 //! use roce::wire::icrc::{Flow, Icrc, Verdict, compute};
@@ -31,12 +33,12 @@
 //! # What a UDP socket can check
 //! A socket sees addresses, ports, lengths and payload, but not the IPv4 identification or the DF
 //! bit. The ICRC covers both. [`Icrc::check`] first assumes the expected identification, with DF.
-//! If that fails, it runs the CRC backwards to the identification. If the packet differs only
-//! there, the difference between computed and received ICRC becomes the difference of the field.
-//! This holds for 2¹⁷ of the 2³² possible differences: one for each identification, with and
-//! without DF. Therefore
+//! If that fails, the CRC is run backwards to the identification. If the packet differs only there,
+//! the difference between computed and received ICRC becomes the difference of the field. This
+//! holds for 2¹⁷ of the 2³² possible differences: one for each identification, with and without DF.
+//! Therefore
 //! - with the expected identification, the check is as good as a NIC's;
-//! - with another one, one damaged packet in 2¹⁵ is accepted as a correct one with some other
+//! - with another one, one damaged packet in 2¹⁵ is accepted as a correct packet with some other
 //!   identification. The UDP checksum, the Ethernet FCS and the pad are checked separately. A
 //!   caller whose peers send a fixed identification (0 from an unconnected Linux socket with DF)
 //!   drops packets without [`Verdict::Exact`];
@@ -84,7 +86,7 @@ pub struct Icrc {
 pub enum Verdict {
     /// The ICRC is correct, with the expected identification and DF set (or on IPv6).
     Exact,
-    /// The ICRC is correct if this was the packet's IPv4 identification.
+    /// The ICRC is correct if the packet's IPv4 identification has this value.
     WithId(u16),
     /// The packet is damaged, or too short for an ICRC.
     Bad,
@@ -103,7 +105,7 @@ const UDP_LEN: usize = 8;
 const UDP: u8 = 17;
 const DONT_FRAGMENT: u8 = 0x40;
 
-/// The bits counted as ones in the first eight bytes of a UDP payload: byte 4 of the BTH.
+/// The bits counted as ones in the first eight bytes of a UDP payload: those of byte 4 of the BTH.
 const BTH_MASK: u64 = 0xff << 32;
 
 impl Icrc {
@@ -115,7 +117,8 @@ impl Icrc {
         ports[2..4].copy_from_slice(&flow.dst_port.to_be_bytes());
         let (state, v4) = match (flow.src.to_canonical(), flow.dst.to_canonical()) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
-                // Version 4, 5 words; TOS; length and identification, added by the seed; DF.
+                // The fields are version 4, 5 words; TOS; length and identification, added by the
+                // seed; DF.
                 let mut header =
                     [0x45, 0xff, 0, 0, 0, 0, DONT_FRAGMENT, 0, 0xff, UDP, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0];
                 header[12..16].copy_from_slice(&src.octets());
@@ -133,8 +136,8 @@ impl Icrc {
         Self { base: tables::update(state, &ports), v4 }
     }
 
-    /// Returns the CRC state after the headers of one packet, the start for [`compute`] and
-    /// [`begin`].
+    /// Returns the CRC state after the headers of one packet: the starting state for [`compute`]
+    /// and [`begin`].
     ///
     /// `udp_payload_len` counts from BTH to ICRC. On IPv6, `ip_id` and `dont_fragment` have no
     /// effect. Packets with the same three values have the same seed.
@@ -168,8 +171,8 @@ impl Icrc {
         if !self.v4 {
             return Verdict::Bad;
         }
-        // The difference, carried back behind the three bytes with identification and DF, equals
-        // the difference of those bytes. All other bits must be 0.
+        // The difference, carried back to just behind the three bytes with identification and DF,
+        // equals the difference of those bytes. All other bits must be 0.
         let [rest, id_hi, id_lo, flags] = rewind::before_ipv4_id(difference, covered.len()).to_le_bytes();
         match (rest, flags) {
             (0, 0 | DONT_FRAGMENT) => Verdict::WithId(expected_id ^ u16::from_be_bytes([id_hi, id_lo])),
@@ -200,7 +203,7 @@ pub fn update(state: u32, bytes: &[u8]) -> u32 {
     Backend::best().update(state, bytes)
 }
 
-/// Returns the ICRC of a CRC state.
+/// Returns the ICRC for a CRC state.
 #[inline(always)]
 pub const fn finish(state: u32) -> u32 {
     !state

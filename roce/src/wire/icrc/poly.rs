@@ -3,10 +3,10 @@
 /// x³² modulo the polynomial, mirrored.
 pub(super) const POLYNOMIAL: u32 = 0xedb8_8320;
 
-/// The number 1.
+/// The polynomial 1.
 pub(super) const ONE: u32 = 1 << 31;
 
-/// The polynomial is primitive: x to this power is 1.
+/// The order of x: the polynomial is primitive, so x to this power is 1.
 const ORDER: u64 = 0xffff_ffff;
 
 /// `a * x`

@@ -3,7 +3,7 @@
 use super::clmul;
 use super::poly::{ONE, multiply, x_to_minus};
 
-/// The number of bytes after identification and DF in an IPv4 header, plus a UDP header.
+/// The number of bytes after identification and DF in an IPv4 header, plus the UDP header.
 const BYTES_BEHIND_ID: u64 = 13 + 8;
 
 /// Inverse powers for lengths 0 to 255, including the bytes after the identification and the 32
@@ -23,11 +23,11 @@ const fn powers(first: u32, factor: u32) -> [u32; 256] {
     table
 }
 
-/// Converts a difference of CRCs after `covered` bytes of UDP payload into a difference of the
+/// Converts a difference between CRCs after `covered` bytes of UDP payload into a difference in the
 /// message.
 ///
 /// Assumes the messages differ only in the four bytes ending with the first byte of IPv4's flags.
-/// The result is the difference of those four bytes, the last one in the top bits.
+/// The result is the difference of those four bytes, with the last byte in the top bits.
 #[inline]
 pub(super) fn before_ipv4_id(difference: u32, covered: usize) -> u32 {
     static BY_1: [u32; 256] = BACK_BY_1;

@@ -3,7 +3,7 @@
 
 use super::poly::POLYNOMIAL;
 
-/// The effect of one byte: the state after one zero byte, starting from states below 256.
+/// The effect of one byte: the state after one zero byte, for each starting state below 256.
 const BYTE: [u32; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
@@ -45,7 +45,7 @@ static BYTES: [[u32; 256]; 16] = {
     tables
 };
 
-/// Returns the state after `bytes`, one byte at a time, for constants.
+/// Returns the state after `bytes`, one byte at a time. Used for constants.
 pub(super) const fn update_slowly(mut state: u32, bytes: &[u8]) -> u32 {
     let mut i = 0;
     while i < bytes.len() {
@@ -89,8 +89,8 @@ fn words(block: &[u8; 16]) -> [u32; 4] {
 }
 
 // Fields of IP and UDP headers, by the number of bytes between them and the end of the UDP header.
-// The UDP length ends two bytes before it. IPv4's length and identification are bytes 2 to 5 of 20;
-// IPv6's length is bytes 4 and 5 of 40.
+// The UDP length ends two bytes before that end. IPv4's length and identification are bytes 2 to 5
+// of 20; IPv6's length is bytes 4 and 5 of 40.
 
 /// Returns the effect of the UDP length on the state after the UDP header.
 #[inline(always)]

@@ -62,7 +62,7 @@ fn v4_flow() -> impl Strategy<Value = Flow> {
     flow().prop_filter("IPv4", |flow| flow.src.is_ipv4())
 }
 
-/// Returns a packet with a correct ICRC. Its length is at least a BTH and a multiple of 4.
+/// Returns a packet with a correct ICRC. Its length is at least that of a BTH and a multiple of 4.
 fn sealed(flow: Flow, id: u16, df: bool, words: &[u32]) -> Vec<u8> {
     let mut packet = vec![0x5a; 12];
     packet.extend(words.iter().flat_map(|word| word.to_le_bytes()));
@@ -135,7 +135,7 @@ fn damage_is_taken_for_another_identification_once_in_2_to_the_15() {
             Verdict::Bad => {}
         }
     }
-    // The expected number is 8.
+    // The expected value is 8.
     assert!((1..25).contains(&taken), "{taken}");
 }
 

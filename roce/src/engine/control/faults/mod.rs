@@ -1,13 +1,12 @@
-//! Errors on request: a program sees the failure of a device or a peer, although neither has
-//! failed.
+//! Simulated errors: a program sees the failure of a device or a peer, although neither has failed.
 
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::types::{Qpn, Status, Time};
 use crate::engine::{Engine, requester, responder};
 
 impl<M: Memory> Engine<M> {
-    /// Fails the oldest outstanding send with `status`. It completes in error, the queue pair moves
-    /// to the error state (to SQE if it is unreliable), and later sends are flushed.
+    /// Fails the oldest outstanding send with `status`. The send completes in error, the queue pair
+    /// moves to the error state (SQE for unreliable services) and later sends are flushed.
     ///
     /// Returns false and does nothing if no send is outstanding or `status` is not a failure.
     pub fn fail_oldest_send(
@@ -27,8 +26,8 @@ impl<M: Memory> Engine<M> {
 
     /// Fails a receive with `status`: the receive whose message is arriving, or else the oldest
     /// posted one, even in a shared queue. The receive completes in error. A reliable peer gets the
-    /// NAK for the status, the event for the status is raised, and the queue pair moves to the
-    /// error state. On an unreliable service, [`Status::LocalLength`] only ends the receive.
+    /// NAK for the status, the event for the status is raised and the queue pair moves to the error
+    /// state. On an unreliable service, [`Status::LocalLength`] only ends the receive.
     ///
     /// XRC requests name their shared receive queue, so XRC queue pairs have no receive between
     /// messages.

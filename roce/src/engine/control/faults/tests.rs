@@ -1,4 +1,4 @@
-//! The consequences of errors on request; the number of outstanding work requests around them.
+//! The consequences of simulated errors; the number of outstanding work requests before and after.
 
 use alloc::vec::Vec;
 

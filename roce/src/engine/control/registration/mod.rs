@@ -23,7 +23,7 @@ impl<M: Memory> Engine<M> {
         inserted.inspect_err(|_| self.leave_pd(attr.pd))
     }
 
-    /// Registers memory under a key whose low 8 bits are given, for a device whose driver changes
+    /// Registers memory under a key with the given low 8 bits, for a device whose driver changes
     /// keys later: see [`update_mr`](Self::update_mr).
     ///
     /// Dependencies between rights are not checked. `invalidate` permits LOCAL_INVALIDATE and
@@ -48,8 +48,8 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Registers a null region. It contains every address, for the queue pairs of all protection
-    /// domains, but keeps no domain alive. Peers may read and write it with the same key. It
-    /// supports neither atomics nor windows.
+    /// domains, but keeps no domain alive. Peers may read and write the region with the same key.
+    /// Atomics and windows are not supported.
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if [`Config::max_keys`](crate::engine::Config::max_keys) keys exist
@@ -61,7 +61,7 @@ impl<M: Memory> Engine<M> {
         objects.memory_regions.insert(&attr, region, &mut *objects.random)
     }
 
-    /// Changes a registration completely or not at all. Returns its key, which differs if the
+    /// Changes a registration completely or not at all. Returns its key. The key differs if the
     /// variant is new.
     ///
     /// Only the upper 24 bits of `key` count, because the owner may not know the current variant.
@@ -107,19 +107,19 @@ impl<M: Memory> Engine<M> {
         self.objects.memory_regions.region_at(index).map(|(_, _, valid)| valid)
     }
 
-    /// Deregisters memory and returns the region, which is not accessed afterwards.
+    /// Deregisters memory and returns the region. The region is not accessed afterwards.
     ///
     /// # Errors
-    /// [`Refused::Busy`] while a window is bound to it; [`Refused::NoSuchObject`] for an unknown
-    /// key.
+    /// [`Refused::Busy`] while a window is bound to the region; [`Refused::NoSuchObject`] for an
+    /// unknown key.
     pub fn dereg_mr(&mut self, key: u32) -> Result<M::Region, Refused> {
         let (pd, region) = self.objects.memory_regions.remove_region(key)?;
         self.leave_pd(pd);
         Ok(region)
     }
 
-    /// Copies the first `dst.len()` bytes of the elements into `dst`, for a device with queues
-    /// other than queue pairs.
+    /// Copies the first `dst.len()` bytes of the elements into `dst`, for a device whose queues are
+    /// not all queue pairs.
     ///
     /// # Errors
     /// [`Refused::Invalid`] if the elements are too short, or a key, its protection domain or a

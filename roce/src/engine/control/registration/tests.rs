@@ -1,5 +1,4 @@
-//! Keys chosen and changed by their owner, the protection domains they hold, and packets using
-//! them.
+//! Keys chosen and changed by their owner; the protection domains held by keys; packets using them.
 
 use super::*;
 use crate::engine::testing::{ALL, Host, connected, random};
@@ -38,7 +37,7 @@ fn a_region_for_all_serves_each_domain_and_its_peers() {
         assert!(local(Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE));
         assert!(!local(Access::REMOTE_ATOMIC) && !local(Access::MW_BIND));
     }
-    // It does not keep a domain alive.
+    // The null region does not keep a domain alive.
     host.engine.dealloc_pd(other).unwrap();
     assert_eq!(write(&mut host, key), Syndrome::ACK);
     host.engine.dereg_mr(key).unwrap();

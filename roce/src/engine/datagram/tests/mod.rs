@@ -1,4 +1,4 @@
-//! Datagrams written by hand.
+//! Handwritten datagrams.
 
 mod infiniband;
 mod special;
@@ -66,7 +66,7 @@ fn a_datagram_comes_behind_the_ipv4_header() {
     assert_eq!((done.grh, done.imm, done.solicited, done.sl), (true, Some(0x55), true, 3));
     let received = f.received(47);
     assert_eq!(received[..20], [0; 20]);
-    // Total length: 20 IPv4, 8 UDP, 24 headers, 6 payload, 2 pad, 4 ICRC.
+    // The total length is 20 IPv4, 8 UDP, 24 headers, 6 payload, 2 pad, 4 ICRC.
     assert_eq!(received[20..30], [0x45, 0x20, 0, 64, 0, 0, 0x40, 0, 61, 17]);
     assert_eq!(received[32..40], [192, 0, 2, 2, 192, 0, 2, 1]);
     let sum: u32 = received[20..40].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();

@@ -1,4 +1,4 @@
-//! Queue pairs with a well-known number; queue pairs that send with it as their source.
+//! Queue pairs with a well-known number; queue pairs sending with such a source number.
 
 use super::*;
 use crate::engine::{Path, Payload, QpInit, SendFlags, SendOp, SendWr, UdDestination};
@@ -13,7 +13,7 @@ fn with(f: &mut Fixture, well_known: Option<u32>, deth_source: Option<u32>) -> R
     Ok(qpn)
 }
 
-/// Returns the source number in a datagram from this queue pair.
+/// Returns the source queue pair number in a datagram from this queue pair.
 fn source(f: &mut Fixture, qpn: Qpn) -> u32 {
     let path = Path { local: HERE, remote: THERE, ..Path::default() };
     let op = SendOp::Datagram { to: UdDestination { path, qpn: 1, qkey: QKEY }, imm: None };

@@ -1,4 +1,4 @@
-//! Work requests, the resulting packets, and responses written by hand.
+//! Work requests, the resulting packets, and handwritten responses.
 
 mod acknowledged;
 mod inline;
@@ -63,7 +63,7 @@ impl Fixture {
         self.host.engine.post_send(self.qpn, wr, self.host.now, &mut self.host.log)
     }
 
-    /// Posts a signalled operation on the first `length` bytes; `wr_id`s count from 1.
+    /// Posts a signalled operation on the first `length` bytes. `wr_id` counts from 1.
     fn post(&mut self, op: SendOp, length: u32) -> u64 {
         self.post_flags(op, length, SendFlags { signaled: true, ..SendFlags::default() })
     }
@@ -84,7 +84,7 @@ impl Fixture {
         self.wr_id
     }
 
-    /// Returns the opcode and sequence number, counted from the first, of each packet that leaves.
+    /// Returns the opcode and sequence number, relative to the first, of each packet sent.
     fn leaves(&mut self) -> Vec<(Opcode, u32)> {
         self.host.sent().iter().map(|(headers, _)| (headers.bth.opcode, nth(headers))).collect()
     }

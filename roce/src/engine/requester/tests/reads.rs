@@ -127,7 +127,7 @@ fn a_missing_response_is_asked_for_again_from_there() {
     let sent = f.host.sent();
     let reth = sent[0].0.reth.unwrap();
     assert_eq!((sent.len(), nth(&sent[0].0), reth.va, reth.dmalen), (1, 1, 0x5000 + 256, 768));
-    // The response begins there, in the middle of the read.
+    // The repeated response begins there, in the middle of the read.
     f.respond(FIRST_OF, 1, &[2; 256]);
     f.respond(MIDDLE, 2, &[3; 256]);
     f.respond(LAST, 3, &[4; 256]);
@@ -142,7 +142,7 @@ fn an_acknowledgement_behind_a_read_says_that_its_response_was_lost() {
     f.ack(1);
     assert_eq!(f.ended(), []);
     assert_eq!(f.leaves(), [(Opcode::RC_RDMA_READ_REQUEST, 0), (Opcode::RC_RDMA_WRITE_ONLY, 1)]);
-    // A response still on its way repeats the information and changes nothing.
+    // A response still in flight repeats the information and changes nothing.
     f.ack(1);
     assert_eq!(f.leaves(), []);
     f.respond(ONLY, 0, &[0; 8]);
@@ -169,7 +169,7 @@ fn what_arrives_after_going_back_moves_where_the_response_begins() {
     let read = f.post(READ, 1024);
     f.leaves();
     f.respond(FIRST_OF, 0, &[1; 256]);
-    // Overtaken by its successor before the repeated request could leave.
+    // The next packet arrived before the repeated request could be sent.
     f.respond(MIDDLE, 2, &[3; 256]);
     f.respond(MIDDLE, 1, &[2; 256]);
     assert_eq!(f.leaves(), [(Opcode::RC_RDMA_READ_REQUEST, 2)]);

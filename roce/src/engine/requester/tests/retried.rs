@@ -185,7 +185,7 @@ fn a_queue_pair_that_goes_gives_its_part_of_the_window_to_others() {
     let mut f = Fixture::new(Service::Rc);
     let init = f.host.init(Service::Rc);
     let other = f.host.qp(&init, &connected());
-    // Four packets.
+    // The window holds four packets.
     f.host.engine.set_window(4096);
     f.post(WRITE, 256 * 32);
     f.leaves();

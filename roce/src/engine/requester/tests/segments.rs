@@ -166,7 +166,8 @@ fn no_more_is_in_flight_of_a_queue_pair_than_three_quarters_of_the_window() {
     f.host.engine.set_window(20_000);
     f.post(WRITE, 80 << 10);
     let sent = f.host.sent();
-    // Packets of 4864 bytes each: the fourth exceeds 15000 and requests an acknowledgement.
+    // The packets have 4864 bytes each. The fourth packet exceeds 15000 bytes and requests an
+    // acknowledgement.
     assert_eq!(sent.len(), 4);
     assert!(sent[3].0.bth.ack_req);
     f.ack(1);
@@ -178,7 +179,7 @@ fn queue_pairs_that_wait_for_the_window_get_their_turns() {
     let mut f = Fixture::new(Service::Rc);
     let init = f.host.init(Service::Rc);
     let other = f.host.qp(&init, &connected());
-    // Four packets.
+    // The window holds four packets.
     f.host.engine.set_window(4096);
     f.post(WRITE, 256 * 32);
     assert_eq!(f.leaves().len(), 3);

@@ -62,7 +62,7 @@ fn what_was_sent_unasked_is_not_left_behind_when_silent_peers_fill_the_window() 
     let mut f = Fixture::with(Service::Rc, &AttrChange { timeout: Some(0), ..AttrChange::default() });
     let init = f.host.init(Service::Rc);
     let silent: Vec<_> = (0..4).map(|_| f.host.qp(&init, &connected())).collect();
-    // The first packets of a message, which do not request an acknowledgement.
+    // These are the first packets of a message; they do not request an acknowledgement.
     let wr = f.post(WRITE, 256 * 64);
     for _ in 0..3 {
         let (headers, _) = f.host.transmit(crate::engine::Urgency::Now).unwrap();

@@ -1,4 +1,4 @@
-//! InfiniBand: the packets accepted by a connected queue pair, with a GRH and without.
+//! InfiniBand: the packets accepted by a connected queue pair, with or without a GRH.
 
 use super::*;
 use crate::engine::testing::{HERE, THERE};

@@ -1,4 +1,4 @@
-//! Requests of a peer on the same machine, whose packets are longer than the path MTU.
+//! Requests from a peer on the same machine, whose packets are longer than the path MTU.
 
 use super::*;
 use crate::engine::testing::{ALL, HERE, THERE};
@@ -28,7 +28,7 @@ fn the_first_request_decides_the_length_of_packets() {
         let mut f = fixture();
         let first = f.rdma(Opcode::RC_RDMA_WRITE_FIRST, &payload, 0, 2 * LINK_MTU);
         f.arrive_on(on_link, &first, &payload);
-        // A peer that changes its mind.
+        // This peer changes its packet size.
         let last = f.request(Opcode::RC_RDMA_WRITE_LAST, &payload);
         f.arrive_on(!on_link, &last, &payload);
         if on_link {

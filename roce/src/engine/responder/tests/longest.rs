@@ -7,7 +7,7 @@ use crate::sim::VecRegion;
 
 const LONGEST: u32 = 1 << 31;
 
-/// Returns a queue pair and a registration of 2³² bytes. Only the first 4096 exist, and no packet
+/// Returns a queue pair and a registration of 2³² bytes. Only the first 4096 bytes exist. No packet
 /// here goes beyond them.
 fn large() -> Fixture {
     let mut f = Fixture::new(Service::Rc);

@@ -1,4 +1,4 @@
-//! Requests written by hand, one field at a time, and the responder's reaction.
+//! Handwritten requests, one field at a time, and the responder's reaction.
 
 mod dropped;
 mod hostile;
@@ -22,7 +22,7 @@ use crate::wire::{
     Headers, NakCode, Opcode, Psn, Syndrome, aeth, atomic_eth, bth, imm, packet::pad_for, reth,
 };
 
-/// A connected queue pair with a path MTU of 256; memory with all remote rights.
+/// A connected queue pair with a path MTU of 256, and memory with all remote rights.
 struct Fixture {
     host: Host,
     qpn: Qpn,
@@ -57,7 +57,7 @@ impl Fixture {
         headers
     }
 
-    /// Delivers such a request.
+    /// Delivers a request made by [`request`](Self::request).
     fn arrive(&mut self, opcode: Opcode, payload: &[u8]) {
         let headers = self.request(opcode, payload);
         self.host.arrive(&headers, payload);
@@ -88,7 +88,7 @@ impl Fixture {
         self.host.post_recv(self.qpn, wr_id, &[sge]);
     }
 
-    /// Returns the opcode, sequence number and syndrome of each packet that leaves.
+    /// Returns the opcode, sequence number and syndrome of each packet sent.
     fn sent(&mut self) -> Vec<(Opcode, u32, u8)> {
         let syndrome = |headers: &Headers| headers.aeth.map_or(0, |aeth| aeth.syndrome.0);
         self.host
@@ -116,7 +116,7 @@ fn rnr(psn: u32, code: u8) -> (Opcode, u32, u8) {
     (Opcode::RC_ACKNOWLEDGE, psn, Syndrome::rnr_nak(aeth::RnrTimer(code)).0)
 }
 
-/// Returns bytes that differ from the memory's.
+/// Returns bytes that differ from the memory's contents.
 fn data(length: usize) -> Vec<u8> {
     (0..length).map(|n| 0x80 | (n % 127) as u8).collect()
 }

@@ -11,7 +11,7 @@ const PERSISTENT: u8 = feth::PLT_PERSISTENCE;
 const FLUSHES: Access = Access(Access::FLUSH_GLOBAL.0 | Access::FLUSH_PERSISTENT.0);
 
 /// Returns a fixture with the rights `qp` for its queue pair and `mr` for its memory, in addition
-/// to the usual ones.
+/// to the default rights.
 fn allowing(qp: Access, mr: Access) -> Fixture {
     let access = Some(ALL | qp);
     let mut f = Fixture::with(Service::Rc, &AttrChange { access, ..AttrChange::default() });
@@ -51,7 +51,7 @@ fn a_flush_covers_its_range_or_the_whole_region_after_earlier_writes() {
     for headers in [&range, &whole, &empty] {
         f.host.arrive(headers, &[]);
     }
-    // Two are remembered, so the third is refused until a response has left.
+    // Two requests are stored, so the third is refused until a response has left.
     assert_eq!(f.sent(), [done(0xff_ffff), done(0), nak(1, NakCode::INVALID_REQUEST)]);
     assert_eq!(f.flushed(), [(8, 100, false), (0, 4096, true)]);
     assert_eq!(f.host.engine.memory().flushed()[0].bytes[2..6], [7; 4]);
@@ -88,14 +88,14 @@ fn duplicates_are_answered_again_and_not_executed_again() {
     }
     assert_eq!(f.sent(), [done(0xff_fffe), done(0xff_ffff)]);
     assert_eq!((f.flushed().len(), f.bytes(0, 2)), (1, vec![1, 9]));
-    // A duplicate with another operation than the original gets no response.
+    // A duplicate with a different operation gets no response.
     let mut atomic = f.fetch_add(0, 1);
     atomic.bth.psn = flush.bth.psn;
     f.host.arrive(&atomic, &[]);
     assert!(f.sent().is_empty());
 }
 
-/// Checks that a request gets this NAK, the queue pair fails and nothing was done.
+/// Checks that a request gets this NAK, the queue pair fails and nothing was executed.
 #[track_caller]
 fn refused(mut f: Fixture, make: impl FnOnce(&mut Fixture) -> (Headers, Vec<u8>), code: NakCode) {
     let before = f.bytes(0, 4096);

@@ -26,7 +26,7 @@ fn a_read_is_answered_in_packets_of_the_path_mtu() {
             (Opcode::RC_RDMA_READ_RESPONSE_LAST, 0, memory[512..].to_vec()),
         ]
     );
-    // The read has used its three numbers.
+    // The read has used three sequence numbers.
     let write = f.rdma(Opcode::RC_RDMA_WRITE_ONLY, &[1; 4], 0, 4);
     assert_eq!(write.bth.psn, Psn::new(1));
     f.host.arrive(&write, &[1; 4]);
@@ -290,7 +290,7 @@ fn more_reads_than_agreed_are_refused() {
     }
     assert_eq!(f.host.state(f.qpn), State::Err);
     assert_eq!(f.host.events(), [Event::QpRequestError(f.qpn)]);
-    // Requests accepted earlier get their responses earlier.
+    // Requests accepted earlier get their responses first.
     let ok = Syndrome::ACK.0;
     assert_eq!(
         f.sent(),

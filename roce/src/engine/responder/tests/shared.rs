@@ -1,4 +1,4 @@
-//! Shared receive queues; XRC, whose requests name them.
+//! Shared receive queues; XRC requests, which name them.
 
 use super::*;
 use crate::engine::testing::{ALL, RECV_CQ, to};
@@ -6,7 +6,7 @@ use crate::engine::{CqId, Event, Refused, SrqId, State, Status, XrcDomain};
 use crate::engine::{PostRefused, RecvWr};
 use crate::wire::xrceth;
 
-/// Returns two queue pairs on one shared receive queue of 4.
+/// Returns two queue pairs using one shared receive queue of 4.
 fn pair() -> (Fixture, Qpn, SrqId) {
     let mut host = Host::new();
     let srq = host.engine.create_srq(host.pd, 4, 2, None).unwrap();
@@ -48,7 +48,7 @@ fn the_sink_chooses_the_memory_of_a_send_and_the_queue_has_the_others() {
     f.psn = psn;
     f.arrive(Opcode::RC_SEND_ONLY, &[1; 20]);
     assert_eq!(f.host.completions(), [], "nothing is posted");
-    // The peer repeats the message.
+    // The peer sends the message again.
     f.psn = psn;
     post(&mut f, srq, 0, 512);
     let matched = f.mr.sge(1024, 300);
@@ -104,7 +104,7 @@ fn the_error_state_flushes_the_receive_in_use_and_tells_that_it_was_the_last() {
     let done = f.host.completions();
     assert_eq!((done.len(), done[0].wr_id, done[0].status), (1, 0, Status::Flushed));
     assert_eq!(f.host.events(), [Event::LastWqeReached(f.qpn)]);
-    // The other queue pair continues.
+    // The other queue pair continues to work.
     (f.qpn, f.psn) = (other, Psn::new(0xff_fffe));
     f.arrive(Opcode::RC_SEND_ONLY, &[2; 100]);
     assert_eq!(f.host.completions()[0].wr_id, 1);
@@ -162,7 +162,7 @@ fn a_destroyed_queue_ends_the_receive_that_a_target_took_from_it() {
     let mut headers = f.request(Opcode::XRC_SEND_FIRST, &[]);
     headers.xrceth = Some(xrceth::Repr { xrcsrq: srq.0 });
     let other = f.host.engine.create_srq(f.host.pd, 4, 2, Some(XrcDomain(9))).unwrap();
-    // The first packet takes the receive; no byte of the rest is stored there.
+    // The first packet takes the receive. The other packets store nothing there.
     f.host.arrive(&headers, &[1; 256]);
     assert_ne!(f.bytes(3 * 512, 256), before);
     f.host.engine.destroy_srq(srq).unwrap();

@@ -1,4 +1,4 @@
-//! UC: no acknowledgements; messages with holes are dropped.
+//! UC: no acknowledgements; messages with gaps are dropped.
 
 use super::*;
 use crate::engine::{Access, State, Status};

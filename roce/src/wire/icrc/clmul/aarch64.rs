@@ -8,10 +8,11 @@ use std::arch::is_aarch64_feature_detected;
 
 use super::{AHEAD_128, AHEAD_512, Factors, MU, P, UNKNOWN, remembered};
 
-/// The smallest number of bytes where blocks beat a single chain of CRC32.
+/// The smallest number of bytes for which blocks beat a single chain of CRC32 instructions.
 const BLOCKS: usize = 128;
 
-/// Returns whether the processor has PMULL (part of AES) and CRC32. All servers have both.
+/// Returns whether the processor has PMULL (part of AES) and CRC32. All server processors have
+/// both.
 #[inline(always)]
 pub(in super::super) fn has_clmul() -> bool {
     is_aarch64_feature_detected!("aes") && is_aarch64_feature_detected!("crc")
@@ -51,8 +52,8 @@ pub(in super::super) fn has_clmul512() -> bool {
     false
 }
 
-/// Returns the CRC state after `bytes`, with `ones` set in the first eight of them. `None` if there
-/// are too few bytes or the CPU lacks the instructions.
+/// Returns the CRC state after `bytes`, with the bits of `ones` set in the first eight bytes.
+/// `None` if there are too few bytes or the CPU lacks the instructions.
 #[inline]
 pub(in super::super) fn update(state: u32, bytes: &[u8], ones: u64) -> Option<u32> {
     let (first, rest) = bytes.split_first_chunk::<8>()?;
@@ -83,15 +84,15 @@ pub(in super::super) fn multiply(a: u32, b: u32) -> Option<u32> {
     Some(unsafe { product(a, b) })
 }
 
-/// Returns the state after `first` and `rest`. The caller lacks the feature and would call the
-/// first instruction as a function.
+/// Returns the state after `first` and `rest`. In the caller, which lacks the CRC32 feature, the
+/// first instruction would become a function call.
 #[inline]
 #[target_feature(enable = "crc")]
 fn short(state: u32, first: u64, rest: &[u8]) -> u32 {
     chain(__crc32d(state, first), rest)
 }
 
-/// Returns the state after `bytes`, taking 8 bytes per step.
+/// Returns the state after `bytes`, processing 8 bytes per step.
 #[inline]
 #[target_feature(enable = "crc")]
 fn chain(mut state: u32, bytes: &[u8]) -> u32 {
@@ -110,7 +111,7 @@ fn chain(mut state: u32, bytes: &[u8]) -> u32 {
     state
 }
 
-/// Returns the state after `head` and `rest`, taking 64 bytes per step.
+/// Returns the state after `head` and `rest`, processing 64 bytes per step.
 #[inline]
 #[target_feature(enable = "neon,aes,crc")]
 fn folded(state: u32, head: &[u8; 64], rest: &[u8], ones: u64) -> u32 {

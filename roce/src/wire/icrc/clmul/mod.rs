@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | `x86_64` | four of 128 or of 512 bits side by side | Barrett's division after a shuffle |
 //! | `aarch64` | four of 128 bits side by side | Armv8 CRC32 instructions, 8 bytes per step |
-//! | `elsewhere` | none: the tables do it all | |
+//! | `elsewhere` | none: the tables do all the work | |
 //!
 //! # Safety
 //! Three things are unsafe here. A function with a target feature may only run on a CPU with that
@@ -61,7 +61,7 @@ fn remembered(place: &AtomicU8, find: impl FnOnce() -> bool) -> bool {
     }
 }
 
-/// In the place of [`remembered`], until the first call has stored 0 or 1.
+/// The initial value of a `place` of [`remembered`]. The first call stores 0 or 1.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 const UNKNOWN: u8 = 2;
 
@@ -75,7 +75,7 @@ const fn ahead(bits: u64) -> Factors {
 
 const AHEAD_128: Factors = ahead(128);
 const AHEAD_512: Factors = ahead(512);
-/// The polynomial with its x³², 33 bits.
+/// The polynomial including x³², 33 bits.
 const P: u64 = 0x1_db71_0641;
 /// x⁶⁴ divided by the polynomial, 33 bits.
 const MU: u64 = 0x1_f701_1641;

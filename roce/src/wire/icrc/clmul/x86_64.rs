@@ -7,7 +7,7 @@ use std::arch::is_x86_feature_detected;
 use super::super::poly::x_to;
 use super::{AHEAD_128, AHEAD_512, Factors, MU, P, UNKNOWN, ahead, remembered};
 
-/// The smallest number of bytes where wide registers are faster.
+/// The smallest number of bytes for which wide registers are faster.
 const WIDE: usize = 512;
 
 #[inline(always)]
@@ -32,8 +32,8 @@ pub(in super::super) fn has_clmul512() -> bool {
     has_clmul() && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("vpclmulqdq")
 }
 
-/// Returns the CRC state after `bytes`, with `ones` set in the first eight of them. `None` if there
-/// are too few bytes or the CPU lacks the instructions.
+/// Returns the CRC state after `bytes`, with the bits of `ones` set in the first eight bytes.
+/// `None` if there are too few bytes or the CPU lacks the instructions.
 #[inline]
 pub(in super::super) fn update(state: u32, bytes: &[u8], ones: u64) -> Option<u32> {
     let ((first, rest), last) = (bytes.split_first_chunk::<16>()?, bytes.last_chunk()?);
@@ -122,8 +122,8 @@ fn start(state: u32, block: __m128i, ones: u64) -> __m128i {
     _mm_xor_si128(block, _mm_cvtsi32_si128(state as i32))
 }
 
-/// Returns the CRC state of one block and the bytes after it. `last` is the last 16 bytes of all,
-/// which may overlap the block.
+/// Returns the CRC state of one block and the bytes after it. `last` is the last 16 bytes of the
+/// whole input, which may overlap the block.
 #[inline]
 #[target_feature(enable = "sse4.1,pclmulqdq")]
 fn end(mut block: __m128i, rest: &[u8], last: &[u8; 16]) -> u32 {
@@ -143,9 +143,9 @@ fn end(mut block: __m128i, rest: &[u8], last: &[u8; 16]) -> u32 {
 #[inline]
 #[target_feature(enable = "sse4.1,pclmulqdq")]
 fn fold_tail(block: __m128i, near: __m128i, len: usize, last: __m128i) -> __m128i {
-    // Shuffle indices; an index with the top bit set yields a zero byte. Read from `len` on, they
-    // move the first `len` bytes to the back and drop the others. Read from 16 further, they move
-    // the others to the front.
+    // Shuffle indices; an index with the top bit set yields a zero byte. Read from offset `len` on,
+    // the indices move the first `len` bytes to the back and drop the others. Read from 16 bytes
+    // further on, they move the others to the front.
     static INDEX: [u8; 48] = {
         let mut index = [0x80; 48];
         let mut i = 0;
@@ -159,7 +159,7 @@ fn fold_tail(block: __m128i, near: __m128i, len: usize, last: __m128i) -> __m128
     let to_back = index(len);
     let out = _mm_shuffle_epi8(block, to_back);
     let stay = _mm_shuffle_epi8(block, index(16 + len));
-    // The others where the shuffle to the back left zeros, the tail elsewhere.
+    // Selects the other bytes where the shuffle to the back left zeros, the tail elsewhere.
     fold(out, near, _mm_blendv_epi8(last, stay, to_back))
 }
 
