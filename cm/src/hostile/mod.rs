@@ -1,8 +1,8 @@
 //! [`Hostile`]: an untrusted kernel for the fuzz target `ucma` (`cm/fuzz`) and its seeds. Its
 //! replies are plausible except for a step's [`Anomaly`]; the fuzz target queues its events.
 //!
-//! The kernel counts the ids that it creates and destroys. It exists only in builds with `--cfg
-//! fuzzing`, outside the API.
+//! The kernel counts the ids that it creates and destroys. Outside the API, it exists only in
+//! builds with `--cfg fuzzing`.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;

@@ -314,6 +314,6 @@ fn service_found(reply: &SidrReply, remote: Gid, tos: u8) -> (EventType, i32, So
     (EventType::ESTABLISHED, 0, SoftParam::from_service(data, route, reply.qpn, reply.qkey), ece)
 }
 
-/// The program's response time announced in MRA messages (`CMA_IBOE_MRA_SETTING`), a 5-bit code: 65
-/// s.
+/// The program's response time announced in MRA messages (`CMA_IBOE_MRA_SETTING`): 65 s, a 5-bit
+/// code.
 const MRA_TIMEOUT: u8 = 24;
