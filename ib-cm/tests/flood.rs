@@ -294,8 +294,8 @@ fn a_flood_from_one_address_refuses_and_delays_no_client() {
     }
 }
 
-/// A pause fills queue pair 1, which then also drops clients' requests. Clients repeat them after
-/// 4.3 s.
+/// A pause fills queue pair 1, which then also drops clients' requests. Clients repeat these
+/// requests after 4.3 s.
 #[test]
 fn clients_connect_behind_a_pause_of_the_server_in_a_flood() {
     let scene = Scene { kind: Kind::Connections, addresses: 1, pause: 430 * MILLISECOND };
