@@ -10,7 +10,8 @@ use crate::types::{EventType, Peer, PeerParam, PeerUd, RejectReason};
 /// An event of an id.
 ///
 /// An event names its id by a [key](IdKey) instead of a reference, because the id may be gone when
-/// the event is handled. Events need no acknowledgement, so dropping an id never waits for one.
+/// the event is handled. Events need no acknowledgement, so dropping an id never waits for an
+/// acknowledgement.
 ///
 /// # References
 /// `rdma_get_cm_event(3)`
@@ -125,7 +126,7 @@ pub struct Rejection {
 pub struct Status(pub i32);
 
 impl Status {
-    /// Returns the errno, if the status is one.
+    /// Returns the errno, if the status is an errno.
     pub const fn errno(self) -> Option<Errno> {
         if self.0 < 0 { Some(Errno::from_raw(self.0.wrapping_neg())) } else { None }
     }

@@ -144,8 +144,8 @@
 //!   or [`accept`](CmId::accept) takes it and the id moves it to RTS. [`take_qp`](CmId::take_qp)
 //!   returns it.
 //! - A queue pair moved by the program, with attributes from [`init_qp_attr`](CmId::init_qp_attr).
-//!   [`connect_with`](CmId::connect_with) and [`accept_with`](CmId::accept_with) take its number.
-//!   [`establish`](CmId::establish) confirms to the peer that the queue pair is ready.
+//!   [`connect_with`](CmId::connect_with) and [`accept_with`](CmId::accept_with) take its queue
+//!   pair number. [`establish`](CmId::establish) confirms to the peer that the queue pair is ready.
 //! - A datagram queue pair: [`create_ud_qp`](CmId::create_ud_qp) creates it in RTS.
 //!   [`connect_with`](CmId::connect_with) looks up a service, whose address comes with
 //!   [`Established`](EventKind::Established).

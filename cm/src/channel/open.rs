@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Another file under the usual name would accept commands and return nothing. Only a character
-//! device with the kernel's number is therefore opened.
+//! device with the kernel's device number is therefore opened.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

@@ -117,7 +117,7 @@ impl Connector<'_> {
         self.connect_with(to, |id| Resources::create(id, Resources::CAP))
     }
 
-    /// Connects to an address with a queue pair made by the program.
+    /// Connects to an address with a queue pair created by the program.
     ///
     /// `setup` runs once the device is known, for each address with a resolved route. It creates
     /// the queue pair with [`CmId::create_qp`] and posts the first receives. It returns the queue

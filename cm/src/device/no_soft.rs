@@ -1,5 +1,5 @@
 //! Stand-ins for a build without soft devices (the feature `soft`). The process has no soft port,
-//! so code that looks for one is the same in both builds.
+//! so code that looks for a port is the same in both builds.
 
 use std::net::IpAddr;
 

@@ -53,7 +53,7 @@ pub struct EventChannel {
     first: Arc<dyn Source>,
     /// Sources that can report without a system call whether they have an event.
     more: Vec<Arc<dyn Source>>,
-    /// The source to query first. It rotates, so that a busy source does not starve the others.
+    /// The source to query first. It rotates, so that a busy source starves no other source.
     turn: AtomicUsize,
     /// The epoll descriptor that covers all sources, if there are several.
     epoll: Option<Epoll>,
@@ -76,7 +76,7 @@ impl EventChannel {
     ///   file is missing or cannot be opened.
     /// - `ENOSYS` for an unknown ABI.
     /// - [`Cause::LeftOut`](verbs::Cause::LeftOut) instead of these two if `VERBS_SOFT` requests a
-    ///   soft device that cannot be made.
+    ///   soft device that cannot be created.
     /// - Any errno of `eventfd(2)` and `epoll_create1(2)`.
     ///
     /// In a process with soft devices, the call succeeds despite the first two;
@@ -205,7 +205,7 @@ impl EventChannel {
     /// To end a waiting thread, write an event for it ([`CmId::write_event`]), though not from a
     /// signal handler. Alternatives are a wait with a limit
     /// ([`next_event_within`](Self::next_event_within)), or `poll(2)` on the channel's descriptor
-    /// and another one.
+    /// and another descriptor.
     ///
     /// # Errors
     /// Any errno of the kernel and of `ppoll(2)`. In a forked child,

@@ -109,7 +109,7 @@ impl Hostile {
     }
 
     /// Queues an event for one of the program's ids and memberships, selected by index modulo their
-    /// number, or for no object if there are none. A request carries a new id.
+    /// count. Without any, the event is for no object. A request carries a new id.
     pub fn queue(&self, which: usize, event: u32, uid: Uid, status: i32) {
         let mut state = self.state();
         let (mut number, cookie) = match state.known.len() {

@@ -14,7 +14,7 @@ impl CmId {
     ///
     /// The unspecified address (`0.0.0.0`, `::`) stands for all addresses. A listener bound to it
     /// accepts connections on all devices, including those that appear later. Such a listener has
-    /// no device; only its requests have one.
+    /// no device; only its requests do.
     ///
     /// # Errors
     /// - `EADDRINUSE` for a port used by another id.
@@ -119,7 +119,7 @@ impl CmId {
     }
 
     /// Listens for connection requests, at most `backlog` of which may be pending. 0 stands for the
-    /// kernel's maximum (`net.rdma_ucm.max_backlog`). The kernel drops requests beyond this number,
+    /// kernel's maximum (`net.rdma_ucm.max_backlog`). The kernel drops requests beyond this limit,
     /// or rejects them for datagrams. Their peers repeat dropped requests every few seconds, 15
     /// times by default.
     ///

@@ -23,7 +23,7 @@ pub enum Message {
 }
 
 impl CmId {
-    /// Sends a connection request for a queue pair made by [`create_qp`](Self::create_qp).
+    /// Sends a connection request for a queue pair created by [`create_qp`](Self::create_qp).
     ///
     /// The outcome is [`Established`](crate::EventKind::Established), after which
     /// [`take_qp`](Self::take_qp) returns the queue pair in RTS. On failure it is
@@ -73,7 +73,7 @@ impl CmId {
         self.inner.connect(&connection, param)
     }
 
-    /// Accepts this id's request with a queue pair made by [`create_qp`](Self::create_qp), after
+    /// Accepts this id's request with a queue pair created by [`create_qp`](Self::create_qp), after
     /// moving it to RTS. [`take_qp`](Self::take_qp) returns it. The outcome is
     /// [`Established`](crate::EventKind::Established),
     /// [`ConnectError`](crate::EventKind::ConnectError) or
@@ -119,7 +119,7 @@ impl CmId {
     }
 
     /// Accepts this id's request with the queue pair named by `param`, which the program has
-    /// already moved to RTS. For a datagram service, it is a queue pair made by
+    /// already moved to RTS. For a datagram service, it is a queue pair created by
     /// [`create_ud_qp`](Self::create_ud_qp).
     ///
     /// # Errors
@@ -204,7 +204,7 @@ impl CmId {
     /// Returns the maximum length of a message's private data on InfiniBand and RoCE, in bytes.
     /// iWARP permits more.
     ///
-    /// A request between IP addresses also carries a header, unlike one between InfiniBand
+    /// A request between IP addresses also carries a header, unlike a request between InfiniBand
     /// addresses. For an id without an address, the result assumes IP.
     ///
     /// # References
@@ -312,7 +312,7 @@ impl IdInner {
 }
 
 /// # Errors
-/// `EINVAL` for a number beyond the protocol's 24 bits.
+/// `EINVAL` for a queue pair number beyond the protocol's 24 bits.
 fn check_qp_num(verb: &'static str, param: &ConnParam<'_>) -> Result<()> {
     const MAX: u32 = 0xff_ffff;
     if param.qp_num <= MAX {

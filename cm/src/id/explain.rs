@@ -7,7 +7,7 @@ use verbs::{Cause, Errno, Error};
 use crate::device::Port;
 use crate::types::Address;
 
-/// Returns the error with a cause, if the call and the errno identify one.
+/// Returns the error with a cause, if the call and the errno identify the cause.
 pub(super) fn explain(error: Error) -> Error {
     if error.cause != Cause::Unknown {
         return error;

@@ -22,7 +22,7 @@
 //! # Why the state is not a type
 //! The kernel changes an id's state: when a peer disconnects, a device disappears or a route fails,
 //! the id has a new state before any event about it is read. A type for each state would be a
-//! guess. Each step would also become a call that consumes the id and returns another one, although
+//! guess. Each step would also become a call that consumes the id and returns another id, although
 //! other threads read the events in between.
 //!
 //! The state therefore stays in the kernel, which rejects calls in the wrong state with `EINVAL`;
@@ -163,7 +163,7 @@ impl CmId {
     /// objects that its connections share, before it listens.
     ///
     /// Connections use the same contexts while this id lives. A device that cannot be opened is
-    /// omitted if another one can be opened.
+    /// omitted if another device can be opened.
     ///
     /// # Errors
     /// - `EINVAL` for an id without an address, `ENODEV` for an address without a device.
@@ -231,7 +231,7 @@ impl CmId {
     }
 
     /// Queues an event of the kind [`Internal`](crate::EventKind::Internal) behind the id's pending
-    /// events, for libraries built on this one.
+    /// events, for libraries built on this crate.
     ///
     /// # Errors
     /// Same as [`write_event`](Self::write_event).

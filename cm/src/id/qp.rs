@@ -79,7 +79,7 @@ impl CmId {
     }
 
     /// Creates the XRC target of a connection and moves it to INIT. [`accept`](Self::accept) takes
-    /// the target, like a queue pair made by [`create_qp`](Self::create_qp);
+    /// the target, like a queue pair created by [`create_qp`](Self::create_qp);
     /// [`take_qp`](Self::take_qp) returns it when connected.
     ///
     /// The id must be of the type [`XRC_RECV`](verbs::QpType::XRC_RECV), as a listener or a
@@ -109,7 +109,8 @@ impl CmId {
     }
 
     /// Creates a datagram queue pair and moves it to RTS: it can send to any peer without a
-    /// connection. A listening program passes its number to [`accept_with`](Self::accept_with).
+    /// connection. A listening program passes the queue pair number to
+    /// [`accept_with`](Self::accept_with).
     ///
     /// # Errors
     /// The errors of [`create_qp`](Self::create_qp); `EINVAL` with [`Cause::QpType`] for another
@@ -196,7 +197,7 @@ impl CmId {
 
     /// Sets the options that this side offers for a queue pair moved by the program
     /// ([`connect_with`](Self::connect_with), [`accept_with`](Self::accept_with)). A queue pair
-    /// made by the id already has options.
+    /// created by the id already has options.
     ///
     /// # References
     /// `rdma_set_local_ece(3)`
@@ -300,7 +301,7 @@ impl IdInner {
     /// Returns the options for the queue pair after the peer's reply; `None` if there are none.
     ///
     /// # Errors
-    /// `EINVAL` for a reply with options from a vendor other than the offered one.
+    /// `EINVAL` for a reply with options from a vendor other than the offered vendor.
     fn agree(&self, connection: &mut Connection, qp: &Qp<Init>, remote: Ece) -> Result<Option<Ece>> {
         connection.remote_ece = remote;
         let local = connection.local_ece;

@@ -125,7 +125,7 @@ fn a_device_at_the_loopback_address_gets_the_clients_of_its_listener_on_all_addr
     let only = |ip: Ipv4Addr| [&[1][..], &ip.to_ipv6_mapped().octets()].concat();
     assert_eq!(answer(), only(ADDRESS));
     let _own = verbs::soft::bind(Ipv4Addr::LOCALHOST.into()).unwrap();
-    // A call that selects a device notices the new one.
+    // A call that selects a device notices the new device.
     server.channel.create_id(PortSpace::TCP).unwrap().bind_addr((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
     assert_eq!(answer(), only(Ipv4Addr::LOCALHOST));
     ip("address delete 10.78.0.1/32 dev lo");

@@ -24,7 +24,7 @@ pub(crate) const THIRD: Ipv4Addr = Ipv4Addr::new(127, 3, 2, 1);
 /// Addresses of this machine.
 const ADDRESSES: [Ipv4Addr; 3] = [Ipv4Addr::UNSPECIFIED, Ipv4Addr::LOCALHOST, THIRD];
 
-/// Returns [`ADDRESSES`], plus the address of a network interface if this machine has one.
+/// Returns [`ADDRESSES`], plus the address of a network interface, if this machine has any.
 fn addresses() -> Vec<Ipv4Addr> {
     let outer = getifaddrs().unwrap().find_map(|entry| {
         let ip = entry.address?.as_sockaddr_in()?.ip();

@@ -1,4 +1,4 @@
-//! The calls of a [`ChoiceId`]: some select the backend, the rest go to the selected one.
+//! The calls of a [`ChoiceId`]: some select the backend, the rest go to the selected backend.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;

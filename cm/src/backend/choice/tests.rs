@@ -41,7 +41,7 @@ impl World {
         self.channel.create_id(PortSpace::TCP).unwrap()
     }
 
-    /// Returns the command numbers received by the kernel.
+    /// Returns the numbers of the commands received by the kernel.
     fn commands(&self) -> Vec<String> {
         self.kernel.seen().iter().map(|text| text.split(':').next().unwrap().to_owned()).collect()
     }

@@ -154,8 +154,8 @@ impl State {
         Ok(())
     }
 
-    /// Listens on the given ports that the listener's address covers, except those it already
-    /// uses.
+    /// Listens on the given ports that the listener's address covers. Skips ports already in use by
+    /// the listener.
     pub(super) fn take_ports(&mut self, key: Key, ports: &[Port]) -> Result<()> {
         let id = self.id(key)?;
         let (local, is_one) = (id.local.ok_or(Errno::INVAL)?, id.adapter.is_some());

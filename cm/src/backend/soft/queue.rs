@@ -22,7 +22,7 @@
 //! gets every entry: events of a pending request are dropped before they are queued
 //! ([`Id::is_silent`](super::record::Id::is_silent)), as in `ucma_event_handler`.
 //!
-//! A queue may be locked while the manager's lock is held, but never the other way round. Only
+//! A queue may be locked while the manager's lock is held, but never vice versa. Only
 //! [`move_to`](Queue::move_to) locks two queues at once, under the manager's lock. Removed requests
 //! are dropped without the manager's lock, because dropping a request's id takes that lock.
 
