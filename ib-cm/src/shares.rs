@@ -65,7 +65,7 @@ impl<T> Shares<T> {
         self.sources.get(source).map_or(0, VecDeque::len)
     }
 
-    /// Returns the source with the most values, and their number.
+    /// Returns the source with the most values and the number of its values.
     pub fn greediest(&self) -> Option<(Gid, usize)> {
         self.by_count.last().map(|(count, source)| (*source, *count))
     }

@@ -88,8 +88,8 @@ impl Listeners {
 impl Cm {
     /// Starts accepting requests for service ids equal to `service_id` in the bits of `mask`
     /// (`u64::MAX`: this id only), for connections and for service id resolution. At most `backlog`
-    /// requests wait for the caller at a time. Further ones are dropped, so their senders try again
-    /// later.
+    /// requests wait for the caller at a time. Further requests are dropped, so their senders try
+    /// again later.
     ///
     /// # Errors
     /// [`Refused::Listening`] if another listener has one of the service ids; [`Refused::NoRoom`];
@@ -122,7 +122,7 @@ impl Cm {
         Ok(id)
     }
 
-    /// Ends a listener. Accepted requests stay with the caller, even those whose event has not been
+    /// Ends a listener. Accepted requests stay with the caller, even if their event has not been
     /// fetched yet.
     ///
     /// # Errors

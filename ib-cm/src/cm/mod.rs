@@ -55,7 +55,7 @@
 //! - Messages must come from the source address of the connection. Linux only compares
 //!   communication ids, or GUIDs with queue pair numbers.
 //! - A side that gives up a request or reply sends a REJ with the reason timeout (IBTA 12.9.7,
-//!   12.9.8). A peer whose messages were lost then stops waiting. Linux sends none.
+//!   12.9.8). A peer whose messages were lost then stops waiting. Linux sends no REJ.
 //! - The DREQ of a destroyed connection is repeated until the peer responds. Linux sends it once.
 //! - A DREQ crossing the local DREQ gets an immediate response and counts as the local DREQ's
 //!   response, because both sides have requested the end. Linux stops its DREQ and waits for the

@@ -2,8 +2,8 @@
 //! a network. Strangers' requests are dropped while there are too many events. All other events
 //! belong to connections, each of which has only a few.
 //!
-//! Both queues begin with memory for one call and grow while memory is available. A message that
-//! finds no memory is lost. A caller that fetches all events after each call loses none.
+//! Both queues begin with memory for one call and grow while memory is available. A message without
+//! memory is lost. A caller that fetches all events after each call loses no events.
 
 use std::collections::VecDeque;
 

@@ -137,7 +137,7 @@ impl Cm {
     }
 
     /// Begins the timewait of a connection. A destroyed connection ends instead; later messages for
-    /// it are handled like those for any unknown connection.
+    /// it are handled like messages for any unknown connection.
     pub(super) fn enter_timewait(&mut self, now: Time, id: CmId) {
         self.settle(id);
         self.response_received(id);

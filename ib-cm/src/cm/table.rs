@@ -78,7 +78,7 @@ impl Table {
     }
 
     /// Returns the connection with these communication ids and this peer. A stranger's message
-    /// matches none.
+    /// matches no connection.
     pub(super) fn find(&self, local_id: u32, remote_id: Option<u32>, peer: Gid) -> Option<CmId> {
         let id = *self.by_local_id.get(&local_id)?;
         let connection = self.get(id)?;

@@ -15,7 +15,7 @@ pub struct CmId(pub(super) u64);
 pub struct ListenId(pub(super) u64);
 
 /// The addresses of a message as seen by this device: the destination of a sent message, the source
-/// of a received one.
+/// of a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     /// The address of this device.
@@ -364,6 +364,6 @@ pub struct Counters {
     pub dropped: u64,
     /// Requests dropped because a backlog or another limit was reached.
     pub overflowed: u64,
-    /// Messages lost because the caller did not fetch earlier ones, or for lack of memory.
+    /// Messages lost because the caller did not fetch earlier messages, or for lack of memory.
     pub unsent: u64,
 }

@@ -226,7 +226,7 @@ impl Net {
         text
     }
 
-    /// Collects all messages the nodes want to send.
+    /// Collects all messages to be sent by the nodes.
     fn collect(&mut self) {
         for index in 0..self.nodes.len() {
             while let Some(transmit) = self.nodes[index].cm.poll_transmit() {

@@ -1,7 +1,7 @@
 //! Wire formats: the communication management messages, as MADs of 256 bytes.
 //!
 //! Every message has two types. `Packet` is bytes: it wraps a buffer and reads one field at a time.
-//! `Repr` is values: `parse` reads the `Copy` struct from a packet, `emit` writes it into one.
+//! `Repr` is values: `parse` reads the `Copy` struct from a packet, `emit` writes it into a packet.
 //! Unknown attributes, methods, reasons and codes are data. Nothing here allocates and no input
 //! causes a panic. Each file lists its fields with byte, bit and width, as in the specification's
 //! tables.

@@ -28,7 +28,7 @@ number! {
     STALE_CONN = 10, "the peer still has an earlier connection with the same queue pair: connect again";
     /// The reliable datagram channel does not exist.
     RDC_NOT_EXIST = 11, "the reliable datagram channel does not exist";
-    /// A GID of the primary path is invalid; the additional information is a correct one.
+    /// A GID of the primary path is invalid; the additional information is a correct GID.
     INVALID_GID = 12, "the peer refuses a GID of the path: does the request come from this address?";
     /// A local id of the primary path is invalid.
     INVALID_LID = 13, "the peer refuses a local id of the path";
@@ -66,7 +66,7 @@ number! {
     INVALID_RNR_RETRY = 29, "the peer refuses the number of RNR retries";
     /// The communication id is in use.
     DUPLICATE_LOCAL_COMM_ID = 30, "the peer has another connection with this communication id";
-    /// The class version is not supported; the additional information is the supported one.
+    /// The class version is not supported; the additional information is the supported version.
     INVALID_CLASS_VERSION = 31, "the peer has another version of communication management";
     /// The flow label is invalid.
     INVALID_FLOW_LABEL = 32, "the peer refuses the flow label of the path";

@@ -14,8 +14,8 @@ use core::fmt;
 
 use super::field::Field;
 
-/// The name of a service. A request contains one service id; a listener has one, or all that match
-/// a mask.
+/// The name of a service. A request contains one service id. A listener has one service id, or all
+/// ids matching a mask.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceId(pub u64);
 

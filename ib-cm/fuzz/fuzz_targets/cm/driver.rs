@@ -324,7 +324,7 @@ impl World {
             assert_eq!(transmit.to.local, HERE);
             self.learn(&message);
         }
-        // A message causes at most two responses, a call at most one, and each due timer one.
+        // A message causes at most two responses; a call and each due timer cause at most one.
         assert!(sent <= 3 + 16, "{sent} messages");
         while let Some(event) = self.cm.poll_event() {
             let id = event.id();

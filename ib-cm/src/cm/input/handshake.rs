@@ -183,7 +183,7 @@ impl Cm {
     }
 
     /// Returns the connection that a REJ refers to. The peer may not know this side's communication
-    /// id, because it has given up its own request or rejects one without keeping it.
+    /// id, because it has given up its own request or rejects a request without keeping it.
     fn find_rejected(&self, from: &Address, rej: &rej::Repr) -> Option<CmId> {
         let by_both = || self.table.find(rej.remote_comm_id, Some(rej.local_comm_id), from.remote);
         let by_own = || self.table.find(rej.remote_comm_id, None, from.remote);

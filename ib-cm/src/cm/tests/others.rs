@@ -1,4 +1,4 @@
-//! Messages outside communication management, and unsupported ones.
+//! Messages outside communication management, and unsupported messages.
 
 use super::*;
 use crate::wire::{apr, lap, mad::Method};
