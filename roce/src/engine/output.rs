@@ -9,8 +9,8 @@
 //!
 //! The classes leave in this order, so packets caused by a peer leave after packets posted by this
 //! side's programs. A class sends at most [`SHARE`] packets before the classes below it are
-//! visited. After a quantum of responses, all classes start again with their whole share, so none
-//! starves another.
+//! visited. After a quantum of responses, all classes start again with their whole share, so no
+//! class starves another.
 //!
 //! # The longest wait
 //! Assume a hostile peer sending as many requests as it can, of any kind, on all its queue pairs.
@@ -96,8 +96,8 @@ impl<M: Memory> Objects<M> {
         None
     }
 
-    /// Writes the next management datagram. Further datagrams wait until it is the interface's turn
-    /// again.
+    /// Writes the next management datagram. Further datagrams wait until the interface is next in
+    /// rotation.
     #[cold]
     fn send_mad(&mut self, space: &mut (impl Space + ?Sized)) -> Option<Written> {
         let gsi = self.gsi.as_mut()?;
@@ -156,8 +156,8 @@ impl<M: Memory> Objects<M> {
         None
     }
 
-    /// Writes the next packet of a response from this queue pair or, if it has none, from a later
-    /// one.
+    /// Writes the next packet of a response from this queue pair or, if it has no response, from a
+    /// later queue pair.
     fn send_response<S: Sink>(
         &mut self,
         mut number: u32,

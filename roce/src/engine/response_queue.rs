@@ -262,8 +262,8 @@ impl ResponseQueue {
         self.packets >= QUANTUM_PACKETS || self.bytes >= QUANTUM_BYTES
     }
 
-    /// Ends the turn of the queue pair returned by [`next`](Self::next). With `more`, it stays in
-    /// the line.
+    /// Ends the quantum of the queue pair returned by [`next`](Self::next). With `more`, it stays
+    /// in the line.
     pub(crate) fn end_turn(&mut self, more: bool) {
         (self.packets, self.bytes) = (0, 0);
         let Some(number) = self.line.pop_front() else { return };

@@ -123,7 +123,7 @@ impl Scheduler {
         }
     }
 
-    /// Removes a number from all lists.
+    /// Removes a queue pair number from all lists.
     pub(crate) fn drop_stale(&mut self, number: u32) {
         if self.ready.front() == Some(&number) {
             self.burst = 0;

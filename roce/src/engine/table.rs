@@ -32,7 +32,7 @@ pub(crate) struct Table<T> {
     /// The numbers of all objects, unordered.
     numbers: Vec<u32>,
     number_mask: u32,
-    /// The bits above the drawn ones, the same in all numbers.
+    /// The bits above the drawn bits, the same in all numbers.
     prefix: u32,
     max: usize,
     reserved: u32,
@@ -171,7 +171,7 @@ impl<T> Table<T> {
         value.map(|value| *value)
     }
 
-    /// Returns the number of the object at a position; `None` past the last one. The order is
+    /// Returns the number of the object at a position; `None` past the last object. The order is
     /// arbitrary.
     pub(crate) fn number_at(&self, position: usize) -> Option<u32> {
         self.numbers.get(position).copied()

@@ -2,8 +2,8 @@
 //!
 //! Every header has two types. `Packet` is bytes: it wraps a buffer and reads or writes one field
 //! at a time. `Repr` is values: `parse` reads the small `Copy` struct from a packet, `emit` writes
-//! it into one. Unknown opcodes, syndromes and reserved bits are data. Nothing here allocates and
-//! no input causes a panic.
+//! it into a packet. Unknown opcodes, syndromes and reserved bits are data. Nothing here allocates
+//! and no input causes a panic.
 //!
 //! | module | contents | IBTA volume 1 |
 //! |---|---|---|

@@ -119,7 +119,7 @@ opcodes! {
     XRC_ATOMIC_WRITE = 5, 0x1d;
 }
 
-/// The low five bits of an [`Opcode`]: operations, with the same numbers in every service.
+/// The low five bits of an [`Opcode`]: operations, with the same codes in every service.
 pub mod operation {
     /// First packet of a send.
     pub const SEND_FIRST: u8 = 0x00;

@@ -119,8 +119,8 @@ impl World {
             }
             return Ok(());
         }
-        // Writes up to this one have been executed. Later writes may have been executed in part, in
-        // order.
+        // Writes up to this write have been executed. Later writes may have been executed in part,
+        // in order.
         let alive = sender.gone.is_none() && self.state(half) == Some(State::Rts);
         let certain = if alive { sends.len() } else { sender.failed_at.unwrap_or(sender.ended) };
         let mut model = peer.area_before.clone();

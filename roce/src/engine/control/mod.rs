@@ -141,7 +141,7 @@ impl<M: Memory> Engine<M> {
     /// [`Refused::NoSuchObject`] for an unknown protection domain or shared receive queue;
     /// [`Refused::Busy`] if another queue pair or the [general services interface](Self::open_gsi)
     /// has the well-known number; [`Refused::Invalid`] if that number is not well known, the
-    /// service is not UD, or `deth_source` has more than 24 bits.
+    /// service is not UD or `deth_source` has more than 24 bits.
     pub fn create_qp(&mut self, init: &QpInit) -> Result<Qpn, Refused> {
         self.check_source(init)?;
         if let Some(srq) = init.srq {

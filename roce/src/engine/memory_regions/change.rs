@@ -17,8 +17,8 @@ pub struct MrChange<R> {
     pub access: Option<Access>,
     /// The first address, as used in work requests; the length in bytes.
     pub iova_and_length: Option<(u64, u64)>,
-    /// The memory's representation of the region, also for windows on it. The previous one is
-    /// dropped.
+    /// The memory's representation of the region, also for windows on it. The previous
+    /// representation is dropped.
     pub region: Option<R>,
     /// Whether the region is valid. An invalid region rejects all access, like an unknown key.
     pub valid: Option<bool>,

@@ -5,7 +5,7 @@
 //! | `send_state` | [`SendState`]: the requester's sequence numbers, timers and window |
 //! | `recv_state` | [`RecvState`]: the responder's sequence numbers and the message in progress |
 //! | `current` | [`CurrentRecv`]: the receive for the message in progress |
-//! | `responses` | [`Responses`]: responses to send, and those the peer may request again |
+//! | `responses` | [`Responses`]: responses to send and sent responses to keep |
 //!
 //! This module does not send, complete or call the program. The modules above do: `completion`,
 //! `requester`, `responder`, `datagram` and `modify`.
@@ -97,8 +97,8 @@ impl Qp {
 
     /// Returns the largest payload of a packet from the requester.
     ///
-    /// In verbs, a datagram queue pair has no path MTU attribute. Without one, the largest possible
-    /// MTU applies.
+    /// In verbs, a datagram queue pair has no path MTU attribute. Without the attribute, the
+    /// largest possible MTU applies.
     #[inline]
     pub(crate) fn send_mtu(&self) -> u32 {
         match self.attr.path_mtu {

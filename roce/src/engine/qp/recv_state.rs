@@ -21,7 +21,8 @@ pub(crate) struct RecvState {
     pub(crate) waiting: bool,
     pub(crate) current: CurrentRecv,
     pub(crate) responses: Responses,
-    /// Whether the peer's requests use the packet size within a machine, once one has arrived.
+    /// Whether the peer's requests use the packet size within a machine, once a request has
+    /// arrived.
     pub(crate) on_link: Option<bool>,
 }
 

@@ -144,7 +144,7 @@ fn reliable<M: Memory, S: Sink>(
             let resp = &mut qp.resp;
             resp.expected += packets;
             // IBTA 9.7.5.1.2: acknowledgements may be coalesced, but not beyond a packet that
-            // requests one.
+            // requests an acknowledgement.
             if headers.bth.ack_req && !headers.bth.opcode.has_own_response() {
                 resp.responses.acknowledge(headers.bth.psn);
             }

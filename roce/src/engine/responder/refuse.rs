@@ -79,8 +79,8 @@ fn fail_arrived<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>
     completion::fail(qp, env);
 }
 
-/// Simulates a failure of the receive in use, or else of the oldest one. Returns whether there was
-/// a receive.
+/// Simulates a failure of the receive in use, or else of the oldest receive. Returns whether there
+/// was a receive.
 ///
 /// The consequences match the real error on this service. A reliable service refuses the peer's
 /// request and raises the matching event. The queue pair fails, except after a datagram or an

@@ -8,7 +8,7 @@ use super::{Arrival, Path};
 /// The queue pair number of the general services interface.
 pub const GSI_QPN: u32 = 1;
 
-/// The queue key of the general services interface, carried by all packets for number 1.
+/// The queue key of the general services interface, carried by all packets for queue pair number 1.
 pub const GSI_QKEY: u32 = 0x8001_0000;
 
 /// The length of a management datagram in bytes.

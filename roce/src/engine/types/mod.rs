@@ -519,8 +519,8 @@ pub enum SendOp {
     Flush { addr: u64, rkey: u32, length: u32, feth: feth::Repr },
     /// Atomically stores 8 bytes in the peer's memory. No local bytes are used.
     AtomicWrite { addr: u64, rkey: u32, data: [u8; 8] },
-    /// Fails with `status` when its turn comes. Posters use this for errors to be reported by a
-    /// completion. No local bytes are used.
+    /// Fails with `status` when it becomes the oldest send. Posters use this for errors to be
+    /// reported by a completion. No local bytes are used.
     Faulty { status: Status, opcode: Opcode },
 }
 
@@ -707,7 +707,7 @@ pub(crate) enum DropReason {
     Other,
 }
 
-/// The kinds of packets that a caller wants to send.
+/// The kinds of packets to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Urgency {
@@ -728,7 +728,7 @@ pub struct Transmit {
     /// The length of the packet in its [`Space`](super::Space), from BTH to pad. The caller appends
     /// the ICRC.
     pub len: usize,
-    /// The path to its destination.
+    /// The path to the packet's destination.
     pub path: Path,
     /// The sending queue pair, which selects the UDP source port; [`GSI_QPN`] for a management
     /// datagram.

@@ -25,9 +25,9 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Fails a receive with `status`: the receive whose message is arriving, or else the oldest
-    /// posted one, even in a shared queue. The receive completes in error. A reliable peer gets the
-    /// NAK for the status, the event for the status is raised and the queue pair moves to the error
-    /// state. On an unreliable service, [`Status::LocalLength`] only ends the receive.
+    /// posted receive, even in a shared queue. The receive completes in error. A reliable peer gets
+    /// the NAK for the status, the event for the status is raised and the queue pair moves to the
+    /// error state. On an unreliable service, [`Status::LocalLength`] only ends the receive.
     ///
     /// XRC requests name their shared receive queue, so XRC queue pairs have no receive between
     /// messages.

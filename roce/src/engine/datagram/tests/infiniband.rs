@@ -1,4 +1,4 @@
-//! InfiniBand: datagrams with a GRH, and without one.
+//! InfiniBand: datagrams with or without a GRH.
 
 use super::*;
 
