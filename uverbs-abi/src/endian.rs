@@ -1,4 +1,4 @@
-//! Big-endian integers (`__be16`, `__be32`, `__be64`), aligned like the native ones, as in C.
+//! Big-endian integers (`__be16`, `__be32`, `__be64`), aligned like native integers, as in C.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

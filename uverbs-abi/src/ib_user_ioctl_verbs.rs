@@ -315,7 +315,7 @@ header! {
     pub request IbUverbsBufferDesc = ib_uverbs_buffer_desc {
         /// [`IbUverbsBufferType`].
         pub r#type: u32,
-        /// File descriptor of the DMA-BUF, if the buffer is one.
+        /// File descriptor of the DMA-BUF, if the buffer is a DMA-BUF.
         pub fd: i32,
         /// Flags that the kernel must understand.
         pub flags: u32,

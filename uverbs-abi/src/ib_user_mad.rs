@@ -93,7 +93,7 @@ header! {
     /// A management datagram as read and written; its data follows.
     #[repr(align(8))]
     pub struct IbUserMad = ib_user_mad {
-        /// The header.
+        /// The MAD header.
         pub hdr: IbUserMadHdr,
     }
 
@@ -135,7 +135,7 @@ header! {
         pub mgmt_class_version: u8,
         /// Zero.
         pub res: u16,
-        /// `IB_USER_MAD_*` bits. If one is unknown, the ioctl fails with `EINVAL` and the kernel
+        /// `IB_USER_MAD_*` bits. If a bit is unknown, the ioctl fails with `EINVAL` and the kernel
         /// stores all supported bits here.
         pub flags: u32,
         /// One bit per requested method.

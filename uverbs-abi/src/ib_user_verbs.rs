@@ -623,7 +623,7 @@ header! {
     pub struct IbUverbsCreateCqResp = ib_uverbs_create_cq_resp {
         /// Handle of the completion queue.
         pub cq_handle: u32,
-        /// Capacity in completions, at least the requested number.
+        /// Capacity in completions, at least the requested capacity.
         pub cqe: u32,
     }
 
@@ -1502,9 +1502,9 @@ header! {
         pub flow_label: Be32,
         /// Next header number.
         pub next_hdr: u8,
-        /// Traffic class, IPv4 TOS.
+        /// Traffic class.
         pub traffic_class: u8,
-        /// Hop limit, IPv4 TTL.
+        /// Hop limit.
         pub hop_limit: u8,
         /// Zero.
         pub reserved: u8,

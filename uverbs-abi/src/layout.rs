@@ -54,7 +54,7 @@ pub struct Field {
 /// A group of constants.
 #[derive(Debug)]
 pub struct Constants {
-    /// C enum tag, `anonymous` for an enum without one, `define` for macros.
+    /// C enum tag, `anonymous` for an enum without a tag, `define` for macros.
     pub c_name: &'static str,
     /// Name of the Rust newtype, `None` for plain constants.
     pub rust_name: Option<&'static str>,

@@ -140,8 +140,8 @@ macro_rules! item {
                 pub const $n: Self = Self($v);
             )*
 
-            /// Returns the C name of this value, or `None` for a number without a name in the
-            /// kernel header.
+            /// Returns the C name of this value, or `None` for a value without a name in the kernel
+            /// header.
             #[must_use]
             pub fn name(self) -> Option<&'static str> {
                 const NAMES: &[($repr, &str)] = &[$(($v, stringify!($n))),*];

@@ -89,7 +89,7 @@ header! {
 
     /// A metadata register's value and mask.
     pub struct Mlx5IbUapiReg = mlx5_ib_uapi_reg {
-        /// Value.
+        /// Register value.
         pub value: u32,
         /// Bits to compare.
         pub mask: u32,

@@ -420,7 +420,7 @@ header! {
         RDMA_NLDEV_ATTR_RES_PD_ENTRY = 47,
         /// Local key for DMA to all memory. `u32`.
         RDMA_NLDEV_ATTR_RES_LOCAL_DMA_LKEY = 48,
-        /// Remote key for all memory, if the kernel user created one. `u32`.
+        /// Remote key for all memory, if the kernel user created the key. `u32`.
         RDMA_NLDEV_ATTR_RES_UNSAFE_GLOBAL_RKEY = 49,
         /// Index of the netdev behind the port (RoCE, iWARP). `u32`.
         RDMA_NLDEV_ATTR_NDEV_INDEX = 50,
@@ -454,7 +454,8 @@ header! {
         RDMA_NLDEV_ATTR_RES_CTXN = 64,
         /// Kind of software device, `rxe` or `siw`. String.
         RDMA_NLDEV_ATTR_LINK_TYPE = 65,
-        /// 1 if devices are shared among net namespaces, 0 if each belongs to one. `u8`.
+        /// 1 if devices are shared among net namespaces, 0 if each device belongs to one namespace.
+        /// `u8`.
         RDMA_NLDEV_SYS_ATTR_NETNS_MODE = 66,
         /// `ib`, `iw`, `roce`, `usnic` or `opa`. String.
         RDMA_NLDEV_ATTR_DEV_PROTOCOL = 67,
@@ -608,7 +609,7 @@ header! {
     }
 }
 
-/// Returns the client of a netlink message type, a `RDMA_NL_*` number.
+/// Returns the client of a netlink message type, an `RDMA_NL_*` value.
 ///
 /// C: the macro `RDMA_NL_GET_CLIENT`.
 #[must_use]

@@ -439,7 +439,7 @@ header! {
         pub conn: RdmaUcmConnParam => as_conn, from_conn,
         /// Parameters for datagram services.
         pub ud: RdmaUcmUdParam => as_ud, from_ud,
-        /// Two numbers, for events written by user space.
+        /// Two values, for events written by user space.
         pub arg32: [u32; 2] => as_arg32, from_arg32,
     }
 
@@ -546,7 +546,7 @@ header! {
         pub conn: RdmaUcmConnParam => as_conn, from_conn,
         /// Parameters for datagram services.
         pub ud: RdmaUcmUdParam => as_ud, from_ud,
-        /// Event-specific number.
+        /// Event-specific value.
         pub arg: u64 => as_arg, from_arg,
     }
 }
