@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The size and the number of messages of `ibv_rc_pingpong`.
+/// The message size and the number of round trips of `ibv_rc_pingpong`.
 const SIZE: usize = 4096;
 const COUNT: u32 = 1000;
 

@@ -54,7 +54,7 @@ fn choose(ib_dev: Option<OsString>, console: &mut Console) -> Result<Device, Fai
     })
 }
 
-/// Prints events as they arrive. As in C, ends when they can no longer be read.
+/// Prints events as they arrive. As in C, stops once no more can be read.
 fn watch(device: &Device, console: &mut Console) -> Result<(), Failed> {
     let opened = device.open().and_then(|context| context.async_events());
     let events = opened.map_err(|error| {
@@ -75,8 +75,8 @@ fn watch(device: &Device, console: &mut Console) -> Result<(), Failed> {
     }
 }
 
-/// Returns the line of an event. The program has no objects, so all of its events concern a port or
-/// the device, which counts as port 0.
+/// Returns the output line for an event. The program creates no objects, so every event concerns a
+/// port or the device. The device counts as port 0.
 fn line(event_type: AsyncEventType, element: &Element) -> String {
     let port_num = match element {
         Element::Port(port_num) => *port_num,
@@ -85,7 +85,7 @@ fn line(event_type: AsyncEventType, element: &Element) -> String {
     format!("  event_type {} ({}), port {port_num}\n", name(event_type), event_type.0)
 }
 
-/// Returns an event type's name in C.
+/// Returns the C name of an event type.
 fn name(event_type: AsyncEventType) -> &'static str {
     match event_type {
         AsyncEventType::DEVICE_FATAL => "IBV_EVENT_DEVICE_FATAL",

@@ -1,7 +1,8 @@
 //! [`Console`]: standard output and standard error, in order.
 //!
-//! Output is collected. It is written before an error message, before the program waits, and at its
-//! end. A listing therefore needs one system call, and a terminal shows everything in order.
+//! Output is collected. It is written before an error message, before the program waits, and when
+//! the program ends. A listing therefore needs one system call, and a terminal shows everything in
+//! order.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -24,7 +25,7 @@ pub struct Console {
     captured: Option<Captured>,
 }
 
-/// The text of both streams, which is captured instead of written.
+/// The captured text of both streams.
 #[derive(Debug, Default)]
 struct Captured {
     stdout: Vec<u8>,
@@ -94,7 +95,7 @@ impl Console {
         self.complain_bytes(line.to_string().as_bytes());
     }
 
-    /// Prints the reason to standard error, an addition to C's output.
+    /// Prints the reason to standard error. C's programs print no reasons.
     pub fn reason(&mut self, reason: impl fmt::Display) {
         let mut line = self.program.as_bytes().to_vec();
         line.extend_from_slice(format!(": {reason}").as_bytes());
@@ -163,9 +164,8 @@ pub fn list_devices_or(console: &mut Console, failed: impl Fn(&mut Console, Errn
     }
 }
 
-/// Reports devices that the user requested by name or address but that are not available, with the
-/// reasons. The user did not request the devices that discovery left out. As in C, these are
-/// reported only if a program finds no device.
+/// Reports unavailable devices that the user requested by name or address, with the reasons. As in
+/// C, other devices left out by discovery are reported only if a program finds no device.
 pub fn complain_of_missing(console: &mut Console, list: &DeviceList) {
     for skipped in list.skipped().iter().filter(|skipped| skipped.reason.was_asked_for()) {
         console.reason(skipped);
@@ -193,7 +193,7 @@ pub fn strerror(errno: Errno) -> String {
     describe(&io::Error::from_raw_os_error(errno.raw()))
 }
 
-/// The reason for an empty list.
+/// The reason why the device list is empty.
 pub(crate) const NO_RDMA: &str = "this kernel has no RDMA loaded: modprobe ib_uverbs and the device's driver, or set VERBS_SOFT=auto \
                        for a device over UDP that needs neither";
 

@@ -23,8 +23,8 @@ pub fn atoi(text: &[u8]) -> i32 {
     clamped(negative, magnitude) as i32
 }
 
-/// Parses a number like `strtoul(text, NULL, 0)`. It differs from [`strtol`] only in a minus sign,
-/// which counts back from 2⁶⁴.
+/// Parses a number like `strtoul(text, NULL, 0)`. Unlike in [`strtol`], a minus sign negates the
+/// number modulo 2⁶⁴, and a number out of range becomes 2⁶⁴ − 1.
 ///
 /// # References
 /// `strtoul(3)`

@@ -31,7 +31,7 @@ pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
     0
 }
 
-/// A device's line.
+/// The output line for a device.
 struct Row<'a>(&'a Device);
 
 impl fmt::Display for Row<'_> {
@@ -40,7 +40,7 @@ impl fmt::Display for Row<'_> {
     }
 }
 
-/// Returns the devices, and those left out.
+/// Returns the devices and the devices left out, as JSON.
 pub fn devices_json(list: &DeviceList) -> Value {
     let devices: Vec<Value> = list
         .iter()

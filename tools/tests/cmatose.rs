@@ -15,7 +15,7 @@ const UCMATOSE: &str = env!("CARGO_BIN_EXE_ucmatose");
 const UDADDY: &str = env!("CARGO_BIN_EXE_udaddy");
 const MCKEY: &str = env!("CARGO_BIN_EXE_mckey");
 
-/// The output of both ends of a run. It depends on the flags only if there are no messages.
+/// The output of both ends of a run. It depends on the flags only in a run without messages.
 struct Said {
     server: &'static str,
     client: &'static str,
@@ -192,7 +192,8 @@ fn udaddy_without_messages_looks_services_up() {
 fn udaddy_refuses_a_message_that_is_longer_than_a_packet() {
     let [_, from] = two_addresses();
     let from = from.to_string();
-    // The client's own address, where no program listens. The run fails before that matters.
+    // The client's own address, where no program listens. The run fails before it uses this
+    // address.
     let (status, said, complaints) = Program::start(UDADDY, &from, &["-s", &from, "-S", "4097"]).end();
     let line = "udaddy: message_size 4097 is larger than active mtu 4096\n";
     let expected =
@@ -202,7 +203,7 @@ fn udaddy_refuses_a_message_that_is_longer_than_a_packet() {
 
 /// Runs `mckey` as a receiver and as a sender in the same group.
 fn mckey(group: &str, receive: &[&str], send: &[&str]) -> [Ended; 2] {
-    // If the program does not know the device's address, the address may be any of localhost's.
+    // A program that does not know the device's address may use any localhost address.
     let of_device = |soft: &str| if soft == "auto" { "127.0.0.1".to_owned() } else { soft.to_owned() };
     let [one, other] = if receive.is_empty() {
         ["auto", "auto"].map(str::to_owned)

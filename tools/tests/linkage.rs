@@ -1,5 +1,5 @@
-//! No C is compiled or linked. Checks the packages used for building the programs, and the
-//! programs' libraries at run time. The only such library is the C library.
+//! Checks that no C is compiled or linked except the C library: inspects the packages that build
+//! the programs, and the programs' libraries at run time.
 #![cfg(not(target_feature = "crt-static"))]
 
 use std::collections::{BTreeSet, HashMap};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use verbs_harness::process;
 use verbs_harness::tools::PROGRAMS;
 
-/// Every package of this project that is a part of programs.
+/// Every package of this project that is part of a program.
 const PACKAGES: &[&str] = &[
     "uverbs-abi",
     "verbs-core",
@@ -30,7 +30,7 @@ const PACKAGES: &[&str] = &[
 /// Packages that run a C compiler or search for a C library.
 const BUILDERS: &[&str] = &["bindgen", "cc", "cmake", "pkg-config", "system-deps", "vcpkg"];
 
-/// The C library and the runtime of the language.
+/// The C library and the compiler's runtime library.
 const LIBC: &[&str] = &[
     "ld-linux",
     "libc.",

@@ -214,8 +214,9 @@ fn pingpong_of(program: &str, flags: &[&str]) {
     }
 }
 
-/// A fifth of the default number of rounds. The rings are short, so that these rounds also wrap
-/// around. If other tests also poll, a side that polls gets its processor only after a time slice.
+/// Flags for a fifth of the default number of rounds. The rings are short, so that these rounds
+/// also wrap around. If other tests also poll, a side that polls gets its processor only after a
+/// time slice.
 const SHORT: [&str; 4] = ["-n", "200", "-r", "50"];
 
 /// Starts a program with a soft device and these flags.
@@ -449,7 +450,7 @@ fn survivor(&(program, flags): &(&str, &[&str]), kill_server: bool) {
 }
 
 /// Waits until a side has printed its peer's address and starts to exchange messages. Returns its
-/// output, which must stay open. `None` if the side has ended first.
+/// output, which must stay open. `None` if the side ends first.
 fn has_met(side: &mut Server) -> Option<impl BufRead + use<>> {
     let stdout = side.0.as_mut().and_then(|child| child.stdout.take()).expect("a pipe");
     let mut stdout = BufReader::new(stdout);

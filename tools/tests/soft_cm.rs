@@ -1,5 +1,5 @@
 //! The programs that connect by address, on soft devices. Two processes, each with its device, find
-//! each other by a port of localhost.
+//! each other through a localhost port.
 
 mod common;
 
@@ -229,7 +229,7 @@ fn a_persistent_server_serves_clients_at_the_same_time_and_one_after_the_other()
             assert_eq!(client.end(), (Some(0), String::new(), CLIENT_ENDS.into()));
         }
     }
-    // A client with more data than the server accepts ends only itself.
+    // A client with more data than the server accepts ends only its own connection.
     let larger = run(RPING, &[&args[..], &["-S", "100"]].concat());
     assert_eq!(larger.0, Some(0), "{larger:?}");
     assert_eq!(run(RPING, &args).0, Some(0));

@@ -220,8 +220,8 @@ fn the_rest_looks_as_before(place: &Place) -> Result<(), Skip> {
     Ok(())
 }
 
-/// Returns everything that a program that stays in a namespace could leave: mounts, entries and
-/// files in memory.
+/// Returns everything that a program in a namespace could leave behind: mounts, entries and files
+/// in memory.
 fn machine() -> [String; 3] {
     let list = |folder: &str| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();

@@ -10,7 +10,7 @@ use rdmacm::{AddrInfo, Family, Hints, PortSpace, getaddrinfo};
 
 use crate::console::Console;
 
-/// A host or service that was not found: the error code of `getaddrinfo(3)` and the reason.
+/// A failed lookup of a host or service: the `getaddrinfo(3)` error code and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unresolved {
     /// The error code, `EAI_...`.
@@ -43,7 +43,7 @@ pub fn gai_strerror(code: i32) -> &'static str {
 /// Looks up a host and a service and returns the first address.
 ///
 /// # Errors
-/// The error code of `getaddrinfo(3)` and the reason.
+/// The lookup fails. The error holds the `getaddrinfo(3)` error code and the reason.
 ///
 /// # References
 /// `rdma_getaddrinfo(3)`
@@ -54,7 +54,7 @@ pub fn rdma_getaddrinfo(
 ) -> Result<AddrInfo, Unresolved> {
     let node = node.map(OsStr::to_string_lossy);
     let service = service.map(service_of);
-    // Without either, the library uses the passive hint or the address it already has, as in C.
+    // If both are missing, the library uses the passive hint or its existing address, as in C.
     let found = getaddrinfo(node.as_deref(), service.as_deref(), hints);
     let error = match found.map(|found| found.into_iter().next()) {
         Ok(Some(info)) => return Ok(info),
@@ -81,7 +81,7 @@ pub fn rdma_getaddrinfo(
 /// Looks up a host and returns its first address, with port 0.
 ///
 /// # Errors
-/// The error code of `getaddrinfo(3)` and the reason.
+/// The lookup fails. The error holds the `getaddrinfo(3)` error code and the reason.
 ///
 /// # References
 /// `getaddrinfo(3)`
@@ -97,8 +97,8 @@ pub fn lookup_host(node: &OsStr) -> Result<SocketAddr, Unresolved> {
 /// on. Otherwise, returns the address to connect to and, if a source is given, the source address.
 ///
 /// # Errors
-/// The error code of `getaddrinfo(3)`. The failure has been reported with the message of
-/// rdma-core's `get_rdma_addr`.
+/// The lookup fails, with the `getaddrinfo(3)` error code. The failure has been reported with the
+/// message of rdma-core's `get_rdma_addr`.
 pub fn get_rdma_addr(
     source: Option<&OsStr>,
     destination: Option<&OsStr>,

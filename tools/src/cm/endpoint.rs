@@ -1,13 +1,13 @@
-//! [`Listener`] and [`Endpoint`]: ids with a private event channel, whose calls wait for their
-//! outcome, like librdmacm's ids from `rdma_create_ep(3)`.
+//! [`Listener`] and [`Endpoint`]: ids with a private event channel and blocking calls, like
+//! librdmacm's ids from `rdma_create_ep(3)`.
 //!
 //! ```text
 //!   Listener::bind ─► listen ─► get_request ─► Endpoint ─► accept  ─┐
 //!   Endpoint::resolve ───────────────────────► Endpoint ─► connect ─┴─► posts ─► disconnect
 //! ```
 //!
-//! As in C, an endpoint has a completion queue for each direction, with the size of its work queue.
-//! An XRC target has no completion queues, but its shared receive queue has one.
+//! As in C, an endpoint has a completion queue for each direction, as large as the work queue for
+//! that direction. An XRC target has no completion queues, but its shared receive queue has one.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
@@ -25,10 +25,10 @@ use super::address::{Unresolved, gai_strerror, rdma_getaddrinfo};
 use super::{complete, open_event_channel};
 use crate::console::Console;
 
-/// Opens a channel and looks up an address, like the first two calls of C's programs.
+/// Opens a channel and looks up an address, like C's programs in their first two calls.
 ///
 /// # Errors
-/// The return value of C's program. The failure has been reported.
+/// A call fails, which has been reported. The value is the return value of C's program.
 pub fn start(
     node: Option<&OsStr>,
     port: &OsStr,
@@ -322,7 +322,7 @@ impl Endpoint {
     }
 }
 
-/// Returns one side's address from a lookup result, which has an address for the requested side.
+/// Returns a lookup result's address for one side, or an error if it is missing.
 fn address(address: Option<Address>) -> Result<Address> {
     address.ok_or_else(|| Error::new("create_ep", "", Errno::INVAL))
 }

@@ -135,7 +135,7 @@ fn xclient(options: &Options, console: &mut Console) -> Result<(), i32> {
     Ok(())
 }
 
-/// Returns the number of the peer's shared receive queue, from the private data of its accept.
+/// Returns the peer's shared receive queue number, from the private data of its accept message.
 fn srq_num(private_data: &[u8]) -> u32 {
     private_data.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
@@ -165,18 +165,18 @@ fn hints(options: &Options, xrc: QpType, passive: bool) -> Hints {
     Hints { passive, port_space: Some(space), qp_type: Some(qp_type), ..Hints::default() }
 }
 
-/// Reports the failure of a call with the result -1.
+/// Reports a failed call and returns -1 as the program's result.
 fn failed<T>(call: &str, error: &Error, console: &mut Console) -> Result<T, i32> {
     perror(call, error, console);
     Err(-1)
 }
 
-/// Reports the failure of a call with an errno as its result.
+/// Reports a failed call and returns its errno as the program's result.
 fn positive(call: &str, error: &Error, console: &mut Console) -> i32 {
     perror(call, error, console);
     error.errno.raw()
 }
 
-/// One message in each direction.
+/// The capacity for one message in each direction.
 const BOTH: QpCap =
     QpCap { max_send_wr: 1, max_recv_wr: 1, max_send_sge: 1, max_recv_sge: 1, max_inline_data: LEN as u32 };

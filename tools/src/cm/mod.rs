@@ -3,10 +3,10 @@
 //! | file | content |
 //! |---|---|
 //! | [`address`] | hosts and services on a command line, resolved like `rdma_getaddrinfo(3)` |
-//! | [`endpoint`] | ids whose calls wait for their outcome, as from `rdma_create_ep(3)` |
+//! | [`endpoint`] | ids with blocking calls, as from `rdma_create_ep(3)` |
 //! | [`messages`] | `rdma_server`, `rdma_client`, `rdma_xserver`, `rdma_xclient` |
 //! | [`options`] | their command lines |
-//! | this file | the event channel, and failures of calls with C's messages |
+//! | this file | the event channel, and C's messages for failed calls |
 
 pub mod address;
 pub mod endpoint;
@@ -20,7 +20,7 @@ use verbs::{Errno, Error, Source};
 
 use crate::console::{Console, Failed, NO_RDMA, strerror};
 
-/// The reasons for an unusable connection manager.
+/// The reasons why the connection manager cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unusable {
     /// librdmacm's errno if it fails to start: `ENODEV` without devices, even if something else is

@@ -101,7 +101,7 @@ impl Options {
                 b'p' if program == Program::Xclient => options.port = cut(option.arg),
                 b'p' => options.port = option.arg,
                 _ => match option.arg.as_bytes().first() {
-                    // As in C, these do not switch back to RC.
+                    // As in C, `r` does not switch back to RC.
                     Some(b'r' | b'R') => {}
                     Some(b'x' | b'X') => options.xrc = true,
                     _ => {

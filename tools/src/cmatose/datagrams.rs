@@ -52,7 +52,7 @@ impl Datagrams {
         Ok(Self { ah: None, remote: (0, 0), qp, message, cq, pd })
     }
 
-    /// Sends future messages to the peer named by an event.
+    /// Directs future messages to the peer named by an event.
     ///
     /// # Errors
     /// The address handle cannot be created; the failure has been reported.
@@ -67,8 +67,8 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Sends future messages to the sender of a received message. The sender's queue pair number is
-    /// in the immediate data. Its queue key is the same as this queue pair's.
+    /// Directs future messages to the sender of a received message. The immediate data holds the
+    /// sender's queue pair number. Its queue key is the same as this queue pair's.
     fn reply_to(&mut self, name: &str, wc: &Wc, port_num: u8, console: &mut Console) -> Result {
         let header = self.message.as_mut().map(|message| message.buffer().header()).unwrap_or_default();
         let reply = self.pd.create_ah_from_wc(port_num, wc, &header).and_then(|ah| {
@@ -110,8 +110,8 @@ impl Datagrams {
         load.post_sends(self.message.as_ref(), &mut self.qp, to, flags, console)
     }
 
-    /// Polls once. If the messages have no peer yet, sends them to the first sender, through device
-    /// port `replies`. If `replies` is `None`, they stay without a peer.
+    /// Polls once. If the messages have no peer yet, directs them to the first sender, through
+    /// device port `replies`. If `replies` is `None`, they stay without a peer.
     ///
     /// # Errors
     /// The same errors as [`Polls::poll`], or no address handle can be created. The failure has

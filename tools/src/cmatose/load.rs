@@ -119,7 +119,7 @@ impl Load {
         }
     }
 
-    /// Posts each message.
+    /// Posts a send for each message.
     ///
     /// # Errors
     /// The queue rejects a request, which has been reported.

@@ -277,7 +277,7 @@ impl Test<'_> {
         Ok(())
     }
 
-    /// Attaches the queue pair to the group, and sends future messages to the group.
+    /// Attaches the queue pair to the group and directs future messages to it.
     fn on_join(&mut self, at: usize, ud: &PeerUd) -> Result {
         let joined = self.attach(at, ud);
         self.connects_left -= 1;
@@ -289,7 +289,8 @@ impl Test<'_> {
         let Some(datagrams) = &mut node.datagrams else { return Ok(()) };
         let path = &ud.ah_attr;
         let gid = path.grh.unwrap_or_default().dgid;
-        // librdmacm attaches before it reports the event. If it cannot, it reports an error event.
+        // librdmacm attaches before it reports the event. If attaching fails, it reports an error
+        // event.
         if !self.options.send_only {
             if let Err(error) = datagrams.qp.attach_mcast(&gid, path.dlid) {
                 self.console.say("mckey: event: RDMA_CM_EVENT_MULTICAST_ERROR, error: -1\n");

@@ -9,14 +9,15 @@
 //! | [`load`] | an id's messages: memory, receives, sends, completions |
 //! | [`datagrams`] | an id's datagram queue pair, for `udaddy` and `mckey` |
 //!
-//! Invariant: a failed step returns the same number as C's program ([`Ret`]). The program prints it
-//! at the end, and its low byte is the exit status.
+//! Invariant: a failed step returns the same value as C's program ([`Ret`]). The program prints the
+//! value at the end, and its low byte is the exit status.
 //!
 //! # Differences from C's programs
-//! - A work request that completes with an error ends the run with `-EIO`: C's programs count it as
+//! - A work request that completes with an error ends the run with `-EIO`. C's programs count it as
 //!   a message.
-//! - `ucmatose` checks for events while it waits for messages and ends with the same error if a
-//!   peer is gone: C's waits forever. A datagram program cannot detect that its peer is gone.
+//! - `ucmatose` checks for events while it waits for messages, and ends with the same error if a
+//!   peer is gone. C's `ucmatose` waits forever. A datagram program cannot detect that its peer is
+//!   gone.
 //! - As in C, `udaddy` and `ucmatose` reject connection requests beyond `-c`.
 //!
 //! # References
@@ -39,7 +40,7 @@ use crate::ctext::{strtol, strtoul};
 use crate::getopt::{Getopt, Opt, Spec};
 use crate::{cm, getopt};
 
-/// The number that C's program returns from a failed step: −1 for a call whose errno has been
+/// The value that C's program returns from a failed step: −1 for a call whose errno has been
 /// reported, an errno, a negative errno, or an event's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ret(pub i32);

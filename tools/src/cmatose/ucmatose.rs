@@ -169,7 +169,7 @@ struct Parts {
     _pd: Pd,
 }
 
-/// The completion queues of a node.
+/// A node's completion queue: for sends or for receives.
 #[derive(Clone, Copy)]
 enum Which {
     Send,
@@ -257,7 +257,7 @@ impl Test<'_> {
             match transferred {
                 Ok(()) if options.migrate => self.migrate(None)?,
                 Ok(()) => {}
-                // The same errors as [`CmId::connect`], or the connection fails.
+                // After a failed transfer, this side ends all connections.
                 Err(_) => self.disconnect(),
             }
         }

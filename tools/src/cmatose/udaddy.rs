@@ -346,7 +346,7 @@ fn accept(id: &CmId, load: Load, console: &mut Console) -> Result<Datagrams> {
     Ok(datagrams)
 }
 
-/// All are zero, as in C, because datagrams do not use these numbers.
+/// The connection parameters. All are zero, as in C, because datagrams do not use them.
 const PARAM: ConnParam<'static> = ConnParam {
     private_data: &[],
     responder_resources: 0,

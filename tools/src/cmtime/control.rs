@@ -203,7 +203,7 @@ fn expect(stream: &mut TcpStream, step: u8) -> io::Result<()> {
     Err(io::Error::new(ErrorKind::InvalidData, text))
 }
 
-/// The controller's address from the point of view of a peer that tries to become the root.
+/// The outcome of binding to the controller's address.
 enum Bound {
     /// This peer has bound the address.
     Root(TcpListener),

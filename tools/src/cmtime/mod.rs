@@ -23,12 +23,12 @@
 //! # Differences from C's program
 //! - The `cmtime` of rdma-core 44 (Debian 12) is a different program without a control connection.
 //!   It does not interoperate with this one.
-//! - `-S` works: C's program allocates no connections for it and crashes. Between two of ours the
-//!   client waits for the server's socket.
+//! - `-S` works. C's program allocates no connections for this mode and crashes. If both peers run
+//!   our program, the client waits for the server's socket.
 //! - If a peer exits, its control connection fails with an error. C's program continues and waits
 //!   forever.
-//! - A request beyond the number of connections is rejected: C's program writes past its array.
-//! - The main thread sleeps until a step is complete, where C's polls.
+//! - A request beyond the number of connections is rejected. C's program writes past its array.
+//! - C's main thread polls until a step is complete. Ours sleeps.
 //!
 //! # References
 //! `cmtime(1)`

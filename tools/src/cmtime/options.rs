@@ -49,7 +49,7 @@ pub struct Options {
     pub connections: u32,
     /// This peer's side.
     pub role: Role,
-    /// The length of the pause that replaces each step of a queue pair.
+    /// The length of the pause that replaces each queue pair step.
     pub mimic: Option<Duration>,
     /// The number of threads.
     pub threads: i32,

@@ -131,7 +131,7 @@ fn now() -> u64 {
 /// A run's table.
 #[derive(Debug)]
 pub struct Table<'a, C> {
-    /// Whether there were queue pairs.
+    /// Whether the run used queue pairs.
     pub with_qps: bool,
     /// The number of threads.
     pub threads: i32,
@@ -152,7 +152,7 @@ impl<'a, C: Iterator<Item = &'a Times> + Clone> fmt::Display for Table<'a, C> {
             let (mut sum, mut max, mut min) = (0, 0, u64::from(u32::MAX));
             for (start, end) in self.conns.clone().map(|times| times.interval(step)) {
                 if start != 0 && end != 0 {
-                    // As in C, 32 bits.
+                    // As in C, the difference has 32 bits.
                     let diff = u64::from(end.wrapping_sub(start) as u32);
                     sum += diff;
                     max = max.max(diff);
@@ -163,7 +163,7 @@ impl<'a, C: Iterator<Item = &'a Times> + Clone> fmt::Display for Table<'a, C> {
                 min = 0;
             }
             if step == Step::FullConnect {
-                // The steps overlap.
+                // The sum has no meaning, because the steps overlap.
                 sum = 0;
             }
             let (start, end) = self.run.interval(step);

@@ -1,9 +1,9 @@
-//! [`WorkQueue`]: pending work.
+//! [`WorkQueue`]: pending work items.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Pieces of work, which any number of threads execute in order.
+/// A queue of work items, which any number of threads execute in order.
 #[derive(Debug)]
 pub struct WorkQueue<W> {
     state: Mutex<State<W>>,
@@ -13,8 +13,8 @@ pub struct WorkQueue<W> {
 #[derive(Debug)]
 struct State<W> {
     work: VecDeque<W>,
-    /// The number of waiting threads that have not been woken. Only these need a system call. A
-    /// thread that wakes spuriously is counted twice, and one system call too many is made.
+    /// The number of waiting threads that have not been woken. Only waking these needs a system
+    /// call. A thread that wakes spuriously is counted twice, which costs one extra system call.
     waiting: usize,
     is_stopped: bool,
 }
@@ -27,7 +27,7 @@ impl<W> Default for WorkQueue<W> {
 }
 
 impl<W> WorkQueue<W> {
-    /// Adds a piece of work.
+    /// Adds a work item.
     pub fn insert(&self, work: W) {
         let mut state = self.state();
         state.work.push_back(work);
@@ -39,7 +39,7 @@ impl<W> WorkQueue<W> {
         }
     }
 
-    /// Waits for a piece of work; returns `None` once the queue is stopped.
+    /// Waits for a work item; returns `None` once the queue is stopped.
     pub fn next(&self) -> Option<W> {
         let mut state = self.state();
         loop {

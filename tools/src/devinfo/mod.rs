@@ -91,13 +91,13 @@ fn command(mut getopt: Getopt, console: &mut Console) -> Result<Command, u8> {
                     console.say(Usage(&console.program().display().to_string()));
                     return Err(1);
                 }
-                // As in C, which passes the number on as a byte.
+                // As in C, the port number is truncated to a byte.
                 options.port = port as u8;
             }
             b'v' => options.verbose = true,
             JSON => options.as_json = true,
-            // The rest of the command line has no effect, valid or not, except for our extension.
-            // It may stand anywhere.
+            // The rest of the command line has no effect, valid or not, except for our extension,
+            // which may appear anywhere.
             _ => {
                 let mut rest = std::iter::from_fn(|| getopt.next());
                 let as_json = options.as_json || rest.any(|option| option.is_ok_and(|o| o.val == JSON));
@@ -312,7 +312,7 @@ impl View {
     }
 }
 
-/// C's -1.
+/// The exit status for C's -1.
 const FAILED: u8 = 255;
 
 #[cfg(test)]

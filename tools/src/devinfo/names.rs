@@ -105,7 +105,7 @@ pub fn phys_state(state: u8) -> &'static str {
     }
 }
 
-/// Returns the name of a scope of atomic operations.
+/// Returns the name of an atomic capability.
 pub fn atomic_cap(cap: AtomicCap) -> &'static str {
     match cap.0 {
         0 => "ATOMIC_NONE",

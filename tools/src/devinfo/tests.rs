@@ -11,7 +11,7 @@ use verbs::{
 use super::text::{DeviceText, GidText, PortDetails, PortText};
 use super::*;
 
-/// Returns rxe on Linux 6.1.
+/// Returns the attributes of rxe on Linux 6.1.
 fn rxe() -> DeviceAttrEx {
     let guid = Guid(0x5831_56ff_fe57_db7b);
     let cap_flags = DeviceCapFlags::from_bits_retain(0x0122_3c76);
@@ -158,7 +158,7 @@ fn rxe_of_linux_5_10_prints_as_c_printed_it() {
     assert_eq!(printed(&attr, &rxe_port(), &gids, true), include_str!("testdata/5.10-verbose.txt"));
 }
 
-/// Returns rxe on Linux 6.12.
+/// Returns the attributes of rxe and of its port on Linux 6.12.
 fn rxe_6_12(guid: Guid) -> (DeviceAttrEx, PortAttr) {
     let mut attr = rxe();
     attr.orig_attr.node_guid = guid;
@@ -193,7 +193,7 @@ fn rxe_of_linux_7_2_prints_as_c_printed_it_with_the_names_that_came_since() {
     assert_eq!(printed(&attr, &port, &gids, true), named);
 }
 
-/// Returns a device with every feature that rxe lacks.
+/// Returns the attributes of a device with every feature that rxe lacks.
 fn rich() -> DeviceAttrEx {
     let mut attr = rxe();
     attr.orig_attr.max_fmr = 3;

@@ -10,7 +10,7 @@ use verbs::{
 use super::names::{self, Bits, GidForm};
 use crate::ctext::Ntop;
 
-/// A device: the part that is always printed, and with `verbose` also the rest.
+/// A device's text: the part that is always printed and, with `verbose`, the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceText<'a> {
     /// The device's name.
@@ -58,8 +58,8 @@ fn transport(transport: TransportType) -> &'static str {
     transport.name().unwrap_or("invalid transport")
 }
 
-/// Prints the oldest part of the output. Numbers are `int`, as in C, and a driver can overflow
-/// them.
+/// Prints the oldest part of the output. As in C, numbers are `int`, which some drivers' values
+/// overflow.
 fn limits(f: &mut Formatter<'_>, attr: &DeviceAttr) -> Result {
     let cap_flags = attr.device_cap_flags.bits() as u32;
     writeln!(f, "\tmax_mr_size:\t\t\t0x{:x}", attr.max_mr_size)?;
@@ -203,7 +203,7 @@ fn cq_moderation(f: &mut Formatter<'_>, caps: &CqModerationCaps) -> Result {
     writeln!(f, "\t\tmax_cq_period:\t{} us\n", caps.max_cq_period)
 }
 
-/// A port: the part that is always printed, and with `verbose` also the rest.
+/// A port's text: the part that is always printed and, with `verbose`, the rest.
 #[derive(Clone, Copy, Debug)]
 pub struct PortText<'a> {
     /// The port's number, from 1.

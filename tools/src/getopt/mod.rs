@@ -83,7 +83,7 @@ pub struct Opt {
     pub arg: OsString,
 }
 
-/// An error in an option, as GNU's message. It consists of bytes, because it quotes the argument.
+/// An error in an option, with GNU's message as bytes, because it quotes the argument.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Misuse(pub Vec<u8>);
 
@@ -203,8 +203,8 @@ impl Getopt {
         Ok(Opt { val: option.val, arg })
     }
 
-    /// Finds the option with this name, or the only option that begins with it. The error lists all
-    /// options that begin with it.
+    /// Finds the option with this name, or the only option with this abbreviation. The error lists
+    /// all options with the abbreviation.
     fn find(&self, name: &[u8]) -> Result<Long, Vec<&'static str>> {
         if let Some(option) = self.spec.long.iter().find(|option| option.name.as_bytes() == name) {
             return Ok(*option);

@@ -5,7 +5,7 @@ use verbs::{Context, Gid, LinkLayer, PortAttr};
 use super::options::Options;
 use crate::console::Console;
 
-/// The reason for a port without a LID.
+/// The reason why a port has no LID.
 pub const NO_LID: &str = "no subnet manager has given the port one: is one running?";
 
 /// If the connection failed without `-g`, suggests a value for it, because every RoCE connection

@@ -15,7 +15,7 @@ pub struct Dest {
     pub qpn: u32,
     /// The PSN of the peer's first packet.
     pub psn: u32,
-    /// The GID of the peer's port; zero if it uses none.
+    /// The GID of the peer's port; zero if the peer uses no GID.
     pub gid: Gid,
 }
 
@@ -30,7 +30,7 @@ impl Dest {
     /// The placeholder for a missing address: all zeros.
     pub const NONE: Self = Self { lid: 0, qpn: 0, psn: 0, gid: Gid::ZERO };
 
-    /// Returns the message.
+    /// Encodes the address as a message.
     pub fn to_wire(self) -> [u8; WIRE_LEN] {
         let Self { lid, qpn, psn, gid } = self;
         let gid = u128::from_be_bytes(gid.0);
@@ -107,7 +107,7 @@ mod tests {
         for wire in [[0; WIRE_LEN], [b':'; WIRE_LEN], [b'0'; WIRE_LEN], [0xff; WIRE_LEN]] {
             assert_eq!(Dest::from_wire(&wire), None, "{wire:?}");
         }
-        // A peer that lost its zero byte, and a number with more than 24 bits.
+        // A message without its zero byte, and a number with more than 24 bits.
         assert_eq!(variant(WIRE_LEN - 1, b'0'), None);
         assert_eq!(Dest::from_wire(b"007:1000000:db74eb:00000000000000000000ffff0a090901\0"), None);
     }

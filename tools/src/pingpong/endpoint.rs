@@ -6,16 +6,17 @@
 //! each request, so this module posts raw requests.
 //!
 //! # Safety
-//! - The buffer is mapped once and never unmapped, so the device cannot reach freed memory: neither
-//!   when a queue pair cannot be destroyed nor when it is dropped with posted receives.
-//! - No reference to the buffer exists once the device knows it. It is a bare address. `--chk` and
-//!   `--verify` access its bytes one by one, volatile, so a peer that writes at the wrong time
-//!   corrupts only the message.
-//! - A message in device memory has elements whose addresses are offsets in that memory, not
-//!   addresses of this process. It is never posted inline, which would read this process's memory.
+//! - The buffer is mapped once and never unmapped, so the device cannot reach freed memory, even if
+//!   a queue pair cannot be destroyed or is dropped with posted receives.
+//! - No reference to the buffer exists once the device knows its address. This module keeps only a
+//!   bare pointer. `--chk` and `--verify` access the bytes one by one, volatile, so a peer that
+//!   writes at the wrong time corrupts only the message.
+//! - If the message is in device memory, the addresses in its elements are offsets in that memory,
+//!   not addresses of this process. Such a message is never posted inline, which would read this
+//!   process's memory.
 //! - Sends and receives overlap on purpose: the device may write a message while it still reads the
-//!   previous one from the same bytes. Both accesses are the device's and at worst corrupt the
-//!   message.
+//!   previous one from the same bytes. Only the device makes both accesses, which at worst corrupt
+//!   the message.
 //! - The top bit of every work request's `wr_id` is clear.
 
 #![allow(unsafe_code)]
@@ -136,9 +137,9 @@ pub struct Message {
     mr: Mr,
     /// The device memory that the region covers in place of the buffer.
     dm: Option<Dm>,
-    /// The header and the message.
+    /// The receive element: the header and the message.
     recv: Sge,
-    /// The message.
+    /// The send element: the message.
     send: Sge,
 }
 

@@ -2,8 +2,9 @@
 //!
 //! A side that waits for a message sends nothing, and a reliable connection with nothing to
 //! acknowledge detects nothing. C's programs therefore wait forever if the other side is killed
-//! while it has the message. Over datagrams and unreliable connections, they do so whenever it is
-//! killed. The kernel closes a process's TCP connection no matter how the process ends.
+//! while it has the message. With datagrams and unreliable connections, they wait forever whenever
+//! the other side is killed. The kernel closes a process's TCP connection no matter how the process
+//! ends.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -21,13 +22,15 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Returns the peer of a server whose client has sent "done". Offers to keep the connection.
+    /// Returns the client as the server's peer, once the client has sent "done". Offers to keep the
+    /// connection.
     pub(super) fn of_client(mut stream: TcpStream) -> Self {
         let keeps = stream.write_all(STAY).is_ok() && says_stay(&mut stream);
         Self::with(keeps.then_some(stream))
     }
 
-    /// Returns the peer of a client that has sent "done". C's client disconnects at this point.
+    /// Returns the server as the client's peer, once the client has sent "done". C's client
+    /// disconnects at this point.
     pub(super) fn of_server(mut stream: TcpStream) -> Self {
         let keeps = says_stay(&mut stream) && stream.write_all(STAY).is_ok();
         Self::with(keeps.then_some(stream))

@@ -19,8 +19,7 @@ use crate::ctext::Fixed2;
 struct Game<'a> {
     context: &'a Context,
     endpoint: &'a mut Endpoint<Rts>,
-    /// The work requests that must complete before the next send. There is one bit for each, by
-    /// queue pair.
+    /// The work requests that must complete before the next send: one bit for each, per queue pair.
     pending: Vec<u64>,
     /// The number of posted receives. As in C, it can become negative with `--rx-depth=0`.
     routs: i32,
@@ -203,7 +202,7 @@ impl Game<'_> {
         }
     }
 
-    /// Checks that the received message is the one that the peer sends before our next one.
+    /// Checks that the peer's message before our message `next` has arrived intact.
     #[cold]
     fn look_at_message(&mut self, next: u32) -> Result<(), Trouble> {
         let message = next.wrapping_sub(1);

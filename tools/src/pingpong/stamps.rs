@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The times between received messages, in cycles of the clock used for completion timestamps. The
-/// text is the same as in C. It is empty unless there were two messages.
+/// text is the same as in C, and empty unless there were two messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Stamps {
     /// The mask of valid timestamp bits. After the largest value, the clock wraps to 0.

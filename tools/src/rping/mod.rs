@@ -10,8 +10,8 @@
 //! | [`pings`] | the pings |
 //!
 //! A persistent server (`-P`) has a thread for each client. If a connection cannot be established,
-//! C's server exits, but ours ends only that connection. It serves [`CLIENTS`] clients at a time,
-//! and others wait.
+//! C's server exits, whereas ours ends only that connection. It serves [`CLIENTS`] clients at a
+//! time, while others wait.
 //!
 //! # References
 //! `rping(1)`
@@ -245,7 +245,7 @@ impl Session<'_> {
     }
 }
 
-/// The number of clients that may still start.
+/// The seats for clients that a server can serve at a time.
 struct Seats {
     free: Mutex<usize>,
     freed: Condvar,

@@ -162,7 +162,7 @@ const INVALID: i32 = 22;
 /// The length of the shortest data, with space for the longest ping number.
 const MIN_SIZE: usize = 23;
 
-/// The exclusive upper limit of the data's length.
+/// The exclusive upper limit on the data's length.
 const LIMIT: usize = 64 * 1024;
 
 const USAGE: &str = "\

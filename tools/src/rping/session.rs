@@ -113,7 +113,8 @@ pub struct Session<'a> {
     pub(super) state: State,
     /// The number of unconsumed posts.
     posts: usize,
-    /// Whether completions are still handled. As with C's thread, the first failure ends this.
+    /// Whether completions are still handled. As in C's thread, handling stops at the first
+    /// failure.
     completes: bool,
     /// The memory that the client announced last.
     pub(super) remote: RdmaInfo,

@@ -36,7 +36,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Reports the end of a step.
+    /// Reports a failed step, which ends the session.
     pub(super) fn failed(&mut self, what: &str, ret: i32) -> End {
         self.console.complain(format_args!("{what}: {ret}"));
         End::Failed(ret)

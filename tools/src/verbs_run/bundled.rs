@@ -15,7 +15,7 @@ use super::layout;
 use super::libraries::LIBRARIES;
 use super::python::{self, Surroundings};
 
-/// A library in a package, and our library for it.
+/// A library in a package, and our library that replaces it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bundled {
     path: PathBuf,

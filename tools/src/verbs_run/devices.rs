@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The first two folders keep the kernel's devices. The library in the program recognises its
-//! device's files and updates their counters ([`provider_soft::sysfs`]).
+//! devices' files and updates their counters ([`provider_soft::sysfs`]).
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -39,7 +39,7 @@ impl fmt::Display for Presented {
 /// Creates the folders that present devices.
 ///
 /// # Errors
-/// The folder that cannot be created.
+/// A folder cannot be created; the error names it.
 pub fn lay() -> Result<(), Refusal> {
     let _mask = Umask::set();
     let mut layout = Layout::default();
@@ -62,7 +62,7 @@ pub fn lay() -> Result<(), Refusal> {
 /// devices. Reports devices that cannot be created.
 ///
 /// # Errors
-/// The file that cannot be written.
+/// A file cannot be written.
 pub fn present(list: &OsStr, report: impl Fn(&Skipped)) -> Result<Vec<Presented>, Refusal> {
     let _mask = Umask::set();
     let failed = |error: io::Error| Refusal::new("the files of the soft devices cannot be written", &error);

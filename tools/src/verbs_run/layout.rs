@@ -3,7 +3,7 @@
 //! Nothing can be created in sysfs, and files created in `/dev` would appear on the whole machine.
 //! Such a folder is therefore replaced: a file system in memory covers it, and each of its entries
 //! is mounted there under its old name. Paths through these entries, such as the links in
-//! `/sys/class/net`, lead to the same place as before.
+//! `/sys/class/net`, still lead to the same targets.
 //!
 //! Entries that the kernel adds to a replaced folder later are not visible. Entries that it adds to
 //! subfolders are.
@@ -26,7 +26,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Makes a folder writable without an effect outside this mount namespace. It keeps the entries
+    /// Makes a folder writable without an effect outside this mount namespace. Keeps the entries
     /// for whose names `keeps` returns true.
     ///
     /// # Errors
@@ -130,9 +130,9 @@ fn is_terminal_maker(path: &Path) -> bool {
 }
 
 /// Creates `/dev/ptmx` in a folder. A mount of the file alone cannot create terminals, because the
-/// kernel looks for `pts` beside the file, in the file's original file system. It is therefore a
-/// new file. If this user may not create device files, it is a link to the old file in a mount of
-/// the whole folder.
+/// kernel looks for `pts` beside the file, in the file's original file system. The function
+/// therefore creates a new file. If this user may not create device files, it creates a link to the
+/// old file in a mount of the whole folder.
 fn put_terminal_maker(below: &Path, folder: &Path) -> io::Result<()> {
     let (to, mode) = (folder.join(TERMINAL_MAKER), Mode::from_bits_truncate(0o666));
     if mknod(&to, SFlag::S_IFCHR, mode, makedev(5, 2)).is_ok() {
@@ -141,7 +141,7 @@ fn put_terminal_maker(below: &Path, folder: &Path) -> io::Result<()> {
     let whole = folder.join(WHOLE);
     fs::create_dir(&whole)?;
     bind(below, &whole)?;
-    // The mount of the new folder above the old one, which was copied with it.
+    // Removes the new folder's mount, which the recursive mount has copied above the old folder.
     umount2(&whole, MntFlags::MNT_DETACH)?;
     symlink(Path::new(WHOLE).join(TERMINAL_MAKER), &to)
 }
@@ -152,7 +152,7 @@ const TERMINAL_MAKER: &str = "ptmx";
 /// The folder where the old folder is mounted.
 const WHOLE: &str = ".verbs-run";
 
-/// Mounts a file or folder at another place, including the mounts in it.
+/// Mounts a file or folder, including the mounts in it, at another path.
 ///
 /// # Errors
 /// Any errno from `mount(2)`.

@@ -27,8 +27,8 @@
 //! The namespace and all its mounts end with its last process. None of our processes remains, and
 //! nothing has to be cleaned up.
 //!
-//! Without a namespace, a private folder contains links with the names of the bundled copies. It
-//! remains while a process has the descriptor of its lock. A later process then removes it.
+//! Without a namespace, a private folder contains links with the names of the bundled copies. The
+//! folder stays while a process has its lock's descriptor open. A later process then removes it.
 //!
 //! # References
 //! `mount_namespaces(7)`, `user_namespaces(7)`, `ld.so(8)`
@@ -164,7 +164,7 @@ fn run(options: &Options, soft: Option<&OsStr>) -> u8 {
 }
 
 /// Uses another process to check whether this one may change its mounts. A step that fails after
-/// the user namespace exists would leave this process with the user `nobody`.
+/// the user namespace exists would leave this process running as the user `nobody`.
 fn may_change_mounts() -> Result<(), Refusal> {
     let mut command = Command::new("/proc/self/exe");
     command.args(["--check", "--no-soft"]).stdin(Stdio::null()).stdout(Stdio::null());

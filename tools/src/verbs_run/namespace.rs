@@ -49,8 +49,8 @@ const LOST: &str = "programs that look for RDMA devices in /sys/class/infiniband
 /// Moves this process to a new mount namespace. The process must have only one thread.
 ///
 /// # Errors
-/// The first step that the kernel rejects. Afterwards, the process may be in a user namespace
-/// without its user's number, so another process has to try this first.
+/// The kernel rejects a step. The process may then be in a user namespace without its user ID, so
+/// another process must try this first.
 pub fn enter() -> Result<(), Refusal> {
     let refused = |step: &'static str| move |errno: Errno| Refusal::new(step, &errno.into());
     match unshare(CloneFlags::CLONE_NEWNS) {
@@ -72,10 +72,10 @@ pub fn enter() -> Result<(), Refusal> {
     mount(None::<&str>, "/", None::<&str>, flags, None::<&str>).map_err(refused("the kernel refuses mounts"))
 }
 
-/// The settings of a machine to forbid namespaces.
+/// The machine's settings that can forbid namespaces.
 #[derive(Debug, Default)]
 struct Policy {
-    /// The mode of seccomp. It is 2 if a filter decides about system calls.
+    /// The seccomp mode; 2 if a filter restricts system calls.
     seccomp: Option<u32>,
     /// `user.max_user_namespaces`
     max_user_namespaces: Option<u32>,

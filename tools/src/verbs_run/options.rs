@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-/// The request of a command line.
+/// The action that a command line requests.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action {
     /// `--help`
@@ -108,7 +108,7 @@ Exit status: the command's own, or
 /// Parses the arguments after the program's name.
 ///
 /// # Errors
-/// The first error.
+/// The first error on the command line.
 pub fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Action, Misuse> {
     let (mut options, mut asks_for_soft) = (Options::default(), false);
     let mut arguments = arguments.peekable();

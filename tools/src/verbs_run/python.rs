@@ -34,7 +34,7 @@ impl Surroundings {
         found.map(|(_, value)| &**value).filter(|value| !value.is_empty())
     }
 
-    /// Returns the file for the name of a command.
+    /// Returns the file that a command name refers to.
     pub fn program(&self, name: &OsStr) -> Option<PathBuf> {
         if name.as_bytes().contains(&b'/') {
             return Some(name.into()).filter(|path: &PathBuf| is_program(path));

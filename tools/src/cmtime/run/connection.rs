@@ -276,8 +276,7 @@ impl Run {
         drop(id);
     }
 
-    /// Resolves the address or route again. Returns false if there was no retry left or the call
-    /// fails.
+    /// Resolves the address or route again. Returns false if no retries are left or the call fails.
     pub(in crate::cmtime) fn retry(&self, index: usize, step: Step) -> bool {
         let mut end = self.end(index);
         let left = end.retries;

@@ -49,7 +49,7 @@ pub struct Run {
     completed: [AtomicUsize; Step::COUNT],
     with_qps: AtomicBool,
     next_qpn: AtomicU32,
-    /// The pause that replaces each step of a queue pair, in microseconds, for a run without queue
+    /// The pause that replaces each queue pair step, in microseconds, for a run without queue
     /// pairs.
     pause: AtomicU64,
     verbs: Mutex<Option<Arc<Verbs>>>,
@@ -72,8 +72,8 @@ pub fn listen(channel: &EventChannel, source: Address, console: &mut Console) ->
     Ok(id)
 }
 
-/// Starts the threads. [`Run::stop`] ends the workers. The thread that runs `read` for the event
-/// channel is not returned, because it ends with the process.
+/// Starts the threads. [`Run::stop`] ends the workers. The event channel's thread, which runs
+/// `read`, is not returned, because it runs until the process ends.
 pub fn start(run: &Arc<Run>, read: fn(&Run)) -> Vec<JoinHandle<()>> {
     let reader = Arc::clone(run);
     thread::spawn(move || read(&reader));
@@ -181,7 +181,7 @@ impl Run {
         self.console().flush();
     }
 
-    /// Replaces each step of a queue pair with a pause, in microseconds.
+    /// Replaces each queue pair step with a pause, in microseconds.
     fn without_qps(&self, pause: u64) {
         self.with_qps.store(false, Ordering::Release);
         self.next_qpn.store(self.options.base_qpn, Ordering::Release);

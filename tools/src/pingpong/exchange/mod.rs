@@ -25,7 +25,7 @@ use super::peer::Peer;
 use crate::console::{Console, Failed, describe};
 
 /// The client's part: sends our addresses to the server and receives the server's addresses. If the
-/// other side expects more addresses than ours, sends zeros for them.
+/// server expects more addresses than we have, sends zeros for the missing ones.
 ///
 /// # Errors
 /// The host cannot be resolved, or the connection fails; the failure has been reported.
@@ -185,7 +185,7 @@ fn to_wire(program: Program, local: &[Dest]) -> Vec<u8> {
     all.take(program.addresses()).flat_map(Dest::to_wire).collect()
 }
 
-/// Parses received addresses. The error is the index of the first malformed one.
+/// Parses received addresses. The error is the index of the first malformed address.
 fn from_wire(wire: &[u8]) -> Result<Vec<Dest>, usize> {
     let (addresses, _) = wire.as_chunks::<WIRE_LEN>();
     addresses.iter().enumerate().map(|(index, wire)| Dest::from_wire(wire).ok_or(index)).collect()

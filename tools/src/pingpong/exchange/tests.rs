@@ -15,7 +15,7 @@ fn dest(qpn: u32) -> Dest {
     Dest { lid: 0, qpn, psn: 0xab_cdef, gid: Gid::from(Ipv4Addr::LOCALHOST) }
 }
 
-/// Runs `ask` against a server that runs `serve`. Returns its result and error messages.
+/// Runs `ask` against a server that runs `serve`. Returns `ask`'s result and the error messages.
 fn asked(serve: impl FnOnce(TcpStream) + Send + 'static) -> (Result<Dest, Failed>, String) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = listener.local_addr().expect("its number").port();
@@ -54,8 +54,7 @@ fn waited_on(port: u16, talk: impl FnOnce(TcpStream) + Send + 'static) -> (Resul
     })
 }
 
-/// Runs a closure that may block on a separate thread. The thread is abandoned if it takes too
-/// long.
+/// Runs a closure on a separate thread, which is abandoned if the closure takes too long.
 #[track_caller]
 fn in_time<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     const LIMIT: Duration = Duration::from_secs(60);
@@ -95,7 +94,7 @@ fn two_peers_learn_each_others_address() {
         let mut wire = [0; WIRE_LEN];
         stream.read_exact(&mut wire).expect("its address");
         assert_eq!(Dest::from_wire(&wire), Some(dest(0x11)));
-        // In pieces, as a network may deliver it.
+        // Sent in pieces, as a network may deliver it.
         let wire = dest(0x22).to_wire();
         stream.write_all(&wire[..7]).expect("a piece");
         stream.write_all(&wire[7..]).expect("the rest");

@@ -83,7 +83,7 @@ impl Options {
             port: 18515,
             ib_dev: None,
             ib_port: 1,
-            // In C too, the usage text of ibv_ud_pingpong says 2048.
+            // As in C, the usage text of ibv_ud_pingpong says 2048.
             size: if program == Program::Ud { 1024 } else { 4096 },
             mtu: Mtu::MTU_1024,
             num_qp: if program == Program::Srq { 16 } else { 1 },
@@ -197,7 +197,7 @@ impl Options {
             b'c' => self.validate = true,
             VERIFY => self.verify = true,
             b'j' => self.device_memory = true,
-            // There is only one way to post, and it is as fast as C's new one.
+            // Our only way to post is as fast as C's new one.
             b'N' => {}
             b'U' => self.cc_unprotected = true,
             _ => return None,
@@ -225,7 +225,7 @@ impl Options {
             // C's program waits forever.
             "num_qp must be at least 1"
         } else if num_qp >= MAX_QP {
-            // As in C, where the number in the message is too low by one.
+            // As in C, the number in the message is too low by one.
             return Some(format!("num_qp {} must be less than {}", num_qp as i32, MAX_QP - 1));
         } else {
             return None;

@@ -1,7 +1,7 @@
-//! The only description of the options: name, letter, supporting programs and usage text.
+//! The only table of options: name, letter, supporting programs and usage text.
 //!
-//! Options with different texts for different programs have a row for each text. The rows follow
-//! the order of C's usage texts and tables. This order shows in GNU's message about an ambiguous
+//! An option whose text differs between programs has a row for each text. The rows follow the order
+//! of C's usage texts and tables. This order shows in GNU's message about an ambiguous
 //! abbreviation.
 
 use std::fmt;

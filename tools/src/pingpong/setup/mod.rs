@@ -11,7 +11,7 @@ use super::endpoint::{Buffer, Endpoint, Message, QKEY, register_everything};
 use super::options::{Options, Program};
 use crate::console::{Console, Failed, complain_of_no_devices};
 
-/// The objects of a ping-pong, except for the endpoint. Its type changes when it is connected.
+/// The objects of a ping-pong, except the endpoint, whose type changes when it is connected.
 #[derive(Debug)]
 pub struct Setup {
     /// The device.

@@ -18,7 +18,7 @@ pub struct Address {
     pub send_qpn: u32,
     /// The PSN of the first packet from either queue pair.
     pub psn: u32,
-    /// The number of the peer's shared receive queue.
+    /// The GID of the peer's port; zero if the peer uses no GID.
     pub srqn: u32,
     /// The GID of the peer's port; zero if it uses none.
     pub gid: Gid,
@@ -29,7 +29,7 @@ pub struct Address {
 pub const WIRE_LEN: usize = 4 + 4 * (1 + 6) + 1 + 32 + 1;
 
 impl Address {
-    /// Returns the message.
+    /// Encodes the address as a message.
     pub fn to_wire(self) -> [u8; WIRE_LEN] {
         let Self { lid, gid, .. } = self;
         let [recv, send, psn, srqn] =
