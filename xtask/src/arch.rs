@@ -21,9 +21,9 @@ impl Arch {
     }
 }
 
-/// Returns the name that an option has for a value. Linux, QEMU and compilers use the same names
-/// for architectures, compilers for sanitizers, and the command lines of the model and of the
-/// suites for ports.
+/// Returns an option value's name. Linux, QEMU and compilers use the same architecture names,
+/// compilers the same sanitizer names, and the command lines of the model and of the suites the
+/// same port names.
 pub(crate) fn name_of(value: impl clap::ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

@@ -48,7 +48,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Returns the beginning of a command line, for errors that a hundred package names would hide.
+/// Returns the beginning of a command line, to keep a hundred package names out of errors.
 fn line(command: &Command) -> String {
     let program = command.get_program();
     let words = std::iter::once(program).chain(command.get_args().take(12)).map(OsStr::to_string_lossy);
@@ -102,15 +102,15 @@ impl Process {
         thread::spawn(move || {
             for line in output {
                 see(&line);
-                // Fails once nothing waits for the program any more. Reading continues, because the
-                // program must not block.
+                // Fails once the receiver is gone. Reading continues, because the program must not
+                // block.
                 let _ = sender.send(line);
             }
         });
         Ok(Process { name, child, lines })
     }
 
-    /// Starts a program whose output goes where the command says.
+    /// Starts a program whose output goes where `command` directs it.
     pub(crate) fn silent(name: &'static str, command: &mut Command) -> Result<Process> {
         let child = command.stdin(Stdio::null()).spawn();
         let child = child.with_context(|| format!("cannot run {}", command.get_program().display()))?;
@@ -141,7 +141,7 @@ impl Process {
         self.lines.iter().map(|line| line + "\n").collect()
     }
 
-    /// Waits until a condition is true that no event announces.
+    /// Waits until a condition that no event announces is true.
     pub(crate) fn wait_until(
         &mut self,
         deadline: Instant,

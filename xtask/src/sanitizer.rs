@@ -85,7 +85,7 @@ impl Sanitizer {
         command
             .env("CARGO_BUILD_TARGET", cargo::host_target())
             .env("CARGO_TARGET_DIR", self.directory()?)
-            // Shared by both sanitizers, because programs that builds run on the host are the same.
+            // Shared by both sanitizers, because programs that run during a build are the same.
             .env("CARGO_BUILD_BUILD_DIR", sanitizers()?.join("build"))
             // Checks take most of a run's time, and the optimiser takes most of a build's time.
             .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
@@ -119,7 +119,7 @@ impl Sanitizer {
         command.args(["build", "--quiet", "--release", "--package", package, "--bin", program]);
         command.arg("--no-default-features").arg("--features").arg(features.join(","));
         command
-            // Crates leave generating code to the program, which calls few of their functions.
+            // Crates leave code generation to the program, which calls few of their functions.
             .env("RUSTFLAGS", format!("{} -Zhint-mostly-unused", self.flags()))
             .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "2")
             .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")

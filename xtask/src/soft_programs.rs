@@ -44,7 +44,7 @@ struct Pair {
     server_may_fail: bool,
 }
 
-/// The way in which the two processes find each other.
+/// The way that the two processes find each other.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Listens {

@@ -2,7 +2,7 @@
 //!
 //! | part | what runs |
 //! |---|---|
-//! | `units` | unit tests of the libraries; tests of protocols, of queues on paper, of the API |
+//! | `units` | unit tests of the libraries; tests of protocols, of paper queues, of the API |
 //! | `sites` | the order of barriers in the built code (docs/barriers.md) |
 //! | `conformance` | some of the suites that need no kernel, on soft devices |
 //! | `programs` | the tools, and Debian's programs on our `libibverbs.so.1` ([`soft_programs`]) |
@@ -277,7 +277,7 @@ pub(crate) mod tests {
         command.status().expect("grep runs").success()
     }
 
-    /// Returns whether a conformance case's name begins like this: `conformance.TOPIC`, or
+    /// Returns whether a conformance case has a name with this beginning: `conformance.TOPIC`, or
     /// `conformance.TOPIC.NAME`, where NAME is a function in the topic's file.
     pub(crate) fn has_conformance_case(beginning: &str) -> bool {
         let name = beginning.trim_start_matches("conformance.");

@@ -189,8 +189,8 @@ impl<'a> Unit<'a> {
             format!("printf(\"{keyword} {name} %zu %zu\\n\", sizeof({this}), __alignof__({this}));\n");
         let mut nested: Vec<(&Tag, &String)> = Vec::new();
         for member in self.members(tag) {
-            // Skips members that macros add: __DECLARE_FLEX_ARRAY one without size, for C++, and
-            // RDMA_UAPI_PTR an integer beside the pointer. `__align` only aligns.
+            // Skips members that macros add: a C++ member without a size (__DECLARE_FLEX_ARRAY) and
+            // an integer beside the pointer (RDMA_UAPI_PTR). `__align` only aligns.
             let field = &member.name;
             if field.starts_with("__empty_") || field.ends_with("_data_u64") || field == "__align" {
                 continue;
@@ -226,7 +226,7 @@ impl Tag {
         if self.kind == Kind::Union { "union" } else { "struct" }
     }
 
-    /// Returns whether it is a member with this type, or an array of this type.
+    /// Returns whether this tag is a member with this type, or an array of this type.
     fn has_type(&self, of: &Tag) -> bool {
         self.typeref.rsplit(':').next().is_some_and(|name| name.starts_with(&of.name))
     }

@@ -25,7 +25,7 @@ pub(crate) struct Packages<'a> {
     pub(crate) arch: Arch,
     pub(crate) suites: &'a [&'a str],
     pub(crate) packages: &'a [&'a str],
-    /// The name prefixes of the packages to unpack; if empty, all, down to the C library.
+    /// The name prefixes of the packages to unpack; if empty, all packages, even the C library.
     pub(crate) only: &'a [&'a str],
 }
 
@@ -151,9 +151,9 @@ pub(crate) fn version(root: &Path, prefix: &str) -> Result<String> {
     version.map(str::to_owned).with_context(|| format!("no {prefix} in {}", root.display()))
 }
 
-/// Returns the address below which a Debian archive (`/debian`, `/debian-security`) lies, from the
-/// addresses from which apt would download lists. If only the other archive is named, this one is
-/// expected beside it. Requiring the archive's name at the end excludes third parties.
+/// Returns the base address of a Debian archive (`/debian`, `/debian-security`), found among the
+/// addresses of apt's lists. If only the other archive is named, this one is expected beside it.
+/// Requiring the archive's name at the end excludes third parties.
 fn mirror<'a>(lists: &'a str, archive: &str) -> Option<&'a str> {
     let addresses = || lists.lines().filter_map(|line| line.strip_prefix('\''));
     let above = |archive: &str| {

@@ -236,7 +236,7 @@ fn posted_receives(plan: &Plan) -> Result<Vec<Row>> {
 }
 
 /// Returns the number of instructions that a program executes in a function and its callees, per
-/// call. It must make `calls` calls.
+/// call. The program must make `calls` calls.
 fn instructions(program: &Path, args: &[&str], function: &str, calls: u32) -> Result<f64> {
     callgrind::count_in(Command::new("valgrind"), program, args, function, calls)
         .map_err(|why| anyhow!("cannot count the instructions of {}: {why}", program.display()))

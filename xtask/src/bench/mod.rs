@@ -16,7 +16,7 @@
 //! A ping-pong is between two of our programs, or between two of rdma-core's. The rows about soft
 //! come from provider-soft's benchmark, on both devices.
 //!
-//! Only ratios count: an emulated guest is slow, but equally slow for both. `cargo bench -p
+//! Only ratios count: an emulated guest is slow, but equally slow for both sides. `cargo bench -p
 //! provider-rxe` measures posting and polling alone, without a kernel.
 
 mod cmtime;

@@ -24,7 +24,7 @@ use crate::process::output;
 use crate::progress::say;
 use crate::{apt, cache, cargo};
 
-/// The Cargo profile for the libraries that programs get.
+/// The Cargo profile for the shipped libraries.
 pub(crate) const PROFILE: &str = "c-abi";
 
 /// The name of the static library that is linked into `libibverbs.so.1`.

@@ -133,7 +133,7 @@ fn is_public(name: &str) -> bool {
     let name = name.trim_start_matches('_');
     let name = name.strip_prefix("mult_to_").or_else(|| name.strip_prefix("mbps_to_")).unwrap_or(name);
     let is_prefixed = ["ibv_", "rdma_", "mlx5dv_", "efadv_"].iter().any(|prefix| name.starts_with(prefix));
-    // librdmacm's socket functions have the names of socket functions after an `r`.
+    // librdmacm's socket functions are named like the C library's, with a leading `r`.
     (is_prefixed || RDMACM.iter().flat_map(names).any(|known| known == name)) && !name.contains('@')
 }
 
@@ -160,7 +160,7 @@ fn bracketed<'a>(text: &'a str, tag: &'a str) -> impl Iterator<Item = &'a str> {
 }
 
 fn words(program: &str, arguments: &[&str], path: &Path) -> Result<String> {
-    // The words depend on the language.
+    // The output depends on the language.
     output(Command::new(program).args(arguments).arg(path).env("LC_ALL", "C"))
 }
 

@@ -121,11 +121,11 @@ pub(crate) fn check(target: &str, seconds: u64) -> Result<()> {
 /// Makes random calls to the public API on soft devices for `seconds`.
 ///
 /// # Errors
-/// No toolchain has the sanitizer, or the program cannot be built or run, or it failed. If it
-/// failed, the error contains the beginning of its report.
+/// No toolchain has the sanitizer, or the program cannot be built or run, or it failed. After a
+/// failure, the error contains the beginning of the program's report.
 pub(crate) fn api(seconds: u64, seed: Option<u64>, sanitizer: Option<Sanitizer>) -> Result<()> {
     const PROGRAM: &str = "api-fuzz";
-    /// The program first reports what failed, or a sanitizer where. Stacks follow.
+    /// The number of report lines in the error. A report begins with the failure; stacks follow.
     const REPORT: usize = 12;
     let program = match sanitizer {
         // Building the other tests and providers would take minutes.

@@ -338,7 +338,7 @@ fn host_tests_with(command: &mut Command, result: &mut StageResult, mut each: im
                 None => {}
             }
         } else if has_died(line) {
-            // Its remaining tests are in no count.
+            // The remaining tests of this program are not counted.
             result.fail(line.trim().to_owned());
         }
     });

@@ -71,7 +71,7 @@ impl StageResult {
         self.counts.passed += u64::from(self.must(outcome).is_some());
     }
 
-    /// Returns the value of a step without which no check runs. Its error counts as a failure.
+    /// Returns the result of a step that every check needs. Its error counts as a failure.
     pub(super) fn must<T>(&mut self, work: Result<T>) -> Option<T> {
         work.map_err(|error| self.fail(format!("{error:#}"))).ok()
     }

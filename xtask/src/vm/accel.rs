@@ -24,8 +24,8 @@ pub(crate) enum Accel {
     Tcg,
 }
 
-/// The emulated processor: the plain one, with random numbers for the kernel. Newer features, such
-/// as longer registers and protection of the kernel from itself, are slow to emulate.
+/// The emulated processor: the basic model, with random numbers for the kernel. Newer features,
+/// such as longer registers and protection of the kernel from itself, are slow to emulate.
 const EMULATED: &str = "qemu64,+rdrand,+rdseed";
 
 /// The emulated aarch64 processor. It has atomic instructions, which cost less than exclusive loads

@@ -30,7 +30,7 @@ pub(super) enum Verdict {
     /// Killed by a test, or by the status of a test program that crashed or took too long.
     Killed(String),
     Survived,
-    /// The mutant does not compile, which is an error in the list; with the compiler's output.
+    /// The mutant does not compile, so the list is wrong. The value is the compiler's output.
     Broken(String),
 }
 

@@ -50,7 +50,7 @@ struct Mutant {
     file: String,
     find: String,
     replace: String,
-    /// The reason the provider behaves the same with the mutant, if it does.
+    /// The reason why the provider behaves the same with the mutant, if it does.
     equivalent: Option<String>,
 }
 

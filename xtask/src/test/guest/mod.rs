@@ -49,8 +49,8 @@ pub(super) struct Guest {
     suites: Vec<String>,
 }
 
-/// The start of the reason for which a case is skipped if the program does not name its device's
-/// provider (`fabric::open_named` in verbs-tests).
+/// The start of the skip reason for cases that a program cannot run because it does not name its
+/// device's provider (`fabric::open_named` in verbs-tests).
 const UNNAMED: &str = "this program names no provider";
 
 impl Guest {
@@ -111,7 +111,7 @@ impl Guest {
         words
     }
 
-    /// Makes sure of the host packages and the QEMU that guests with the same device share.
+    /// Ensures that the host packages and the QEMU that guests with this device share are present.
     fn prepare_host(&self) -> anyhow::Result<()> {
         if self.arch == Arch::Aarch64 {
             apt::ensure_tools(&[apt::Tools::Vm])?;

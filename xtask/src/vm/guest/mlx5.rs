@@ -41,7 +41,7 @@ pub(super) fn set_up(port: Port, functions: u8, deadline: Instant) -> Result<()>
     Ok(())
 }
 
-/// A function, by its number.
+/// A function and its number.
 struct Function {
     number: u8,
     /// The function's directory below /sys.
