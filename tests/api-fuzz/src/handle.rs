@@ -63,7 +63,7 @@ macro_rules! from_states {
 
 from_states!(Reset Init Rtr Rts Sqd Errored);
 
-/// The reason memory was not posted, and the memory unless the queue still holds it.
+/// The reason why memory was not posted, and the memory unless the queue still holds it.
 #[derive(Debug)]
 pub(super) struct NotPosted<B> {
     pub(super) returned: Option<B>,
@@ -449,7 +449,7 @@ impl AnyQp {
         any!(AnyQp, self, handle => matches!(handle, Handle::Rts(_) | Handle::Sqd(_) | Handle::Errored(_)))
     }
 
-    /// Returns whether the queue pair is in RTS, and can therefore be split.
+    /// Returns whether the queue pair is in RTS and can therefore be split.
     pub(super) fn is_rts(&self) -> bool {
         any!(AnyQp, self, handle => matches!(handle, Handle::Rts(_)))
     }

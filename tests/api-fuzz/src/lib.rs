@@ -1,13 +1,13 @@
 //! [`Fuzz`]: random calls to the public API in safe code, legal and odd. Three threads make them,
 //! on RC, UC, UD and XRC queue pairs, on two devices or in two contexts of one device. Whatever
-//! safe code does, memory held by the program must not change, and no memory may be lost or
-//! returned twice.
+//! safe code does, memory held by the program must not change. No memory may be lost or returned
+//! twice.
 //!
 //! | file | content |
 //! |---|---|
 //! | [`handle`] | handles of any state and any provider as one type |
 //! | [`memory`] | expected contents of buffers, and messages that show whether they are complete |
-//! | [`memory`] | expected contents of buffers, and messages that show whether they are complete |
+//! | [`world`] | state shared by threads: devices, targets, objects passed between threads |
 //! | [`actor`] | a thread: its calls and checks |
 //! | [`tally`] | counts of each kind of call; each kind must be reached |
 //!
@@ -16,8 +16,8 @@
 //! ([`rounds`]).
 //!
 //! # What it does not prove
-//! A device's stray write is noticed only in checked memory: the program's buffers, and memory that
-//! a sanitizer watches. No sanitizer watches a device in the kernel.
+//! A device's stray write is noticed only in checked memory: the program's buffers and memory
+//! watched by a sanitizer. No sanitizer watches a device in the kernel.
 #![forbid(unsafe_code)]
 
 mod actor;

@@ -199,7 +199,7 @@ impl Frozen {
 pub(super) struct Plain {
     pub(super) bytes: PlainBytes,
     expected: Vec<u8>,
-    /// Whether it returned unchanged.
+    /// Whether the memory returned unchanged.
     is_whole: bool,
 }
 
@@ -300,7 +300,7 @@ impl Piece {
         }
     }
 
-    /// Returns the memory of a request that was rejected or never sent.
+    /// Returns the memory of a rejected or unsent request.
     fn unposted(self, memory: Memory) -> Mine {
         match (self.content, memory) {
             (Content::Owned(expected), Memory::Buf(buf)) => {
@@ -339,15 +339,15 @@ pub(super) enum Mine {
 pub(super) enum What {
     /// The buffers are only read.
     Out,
-    /// A message is received into them.
+    /// A message is received into the buffers.
     Recv {
         qp_type: QpType,
-        /// The only station that sends to this one, if known.
+        /// The only station that sends to this station, if known.
         from: Option<u32>,
     },
-    /// Exposed memory is read into them.
+    /// Exposed memory is read into the buffers.
     Read(Option<(Arc<Target>, u64)>),
-    /// Eight bytes are written into them.
+    /// Eight bytes are written into the buffers.
     Atomic,
 }
 
@@ -356,7 +356,7 @@ pub(super) enum What {
 pub(super) struct Posted {
     pub(super) what: What,
     pub(super) pieces: Vec<Piece>,
-    /// The unsignalled request before it, whose memory returns after this one's.
+    /// The preceding unsignalled request, whose memory returns after this request's memory.
     pub(super) before: Option<u64>,
 }
 
@@ -480,7 +480,7 @@ impl Posted {
         self.pieces.into_iter().zip(memory).map(|(piece, memory)| piece.returned(memory)).collect()
     }
 
-    /// Returns the memory of a request that was rejected or never sent.
+    /// Returns the memory of a rejected or unsent request.
     pub(super) fn into_unposted(self, memory: Vec<Memory>) -> Vec<Mine> {
         self.pieces.into_iter().zip(memory).map(|(piece, memory)| piece.unposted(memory)).collect()
     }
@@ -489,9 +489,9 @@ impl Posted {
 /// Requests with the memory returned for each.
 type Chain = Vec<(Posted, Vec<Memory>)>;
 
-/// Removes the requests that a completion ended from the records, starting with number `wr_id`, and
-/// pairs each with its returned memory. These are the completed request and the unsignalled
-/// requests before it.
+/// Removes from the records the requests that a completion ended, starting with `wr_id`, and pairs
+/// each with its returned memory. These are the completed request and the unsignalled requests
+/// before it.
 ///
 /// Also returns the number of an unsignalled request that did not return with the others. Another
 /// thread polled its own completion and holds its memory.
@@ -609,7 +609,7 @@ impl Target {
 #[derive(Debug)]
 pub(super) struct Region {
     exposed: Exposed,
-    /// Cloned into each request that has the memory in flight.
+    /// Cloned into each request with this memory in flight.
     flights: Arc<()>,
     pub(super) before: Held,
     pub(super) after: Held,

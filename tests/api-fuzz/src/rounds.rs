@@ -1,7 +1,7 @@
 //! [`Rounds`]: a fuzz run of any length, as rounds in separate processes.
 //!
-//! Memory leaked by a round is freed when its process ends. A round that crashes, or that a
-//! sanitizer stops, has failed, and its seed is reported.
+//! Memory leaked by a round is freed when its process ends. A round that crashes or is stopped by a
+//! sanitizer has failed. Its seed is reported.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -42,12 +42,12 @@ const REACH: Duration = Duration::from_secs(120);
 /// The prefix of output lines where a round's process prints the count of each kind.
 const COUNT: &str = "count: ";
 
-/// The kinds of calls that were reached last, to the precision of a round.
+/// The kinds of calls reached last, to the precision of a round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
-    /// The kinds that were still missing one round before all kinds were reached.
+    /// The kinds still missing one round before all kinds were reached.
     last: Vec<String>,
-    /// The time at the end of the round that reached them.
+    /// The time at the end of the round that reached these kinds.
     after: Option<Duration>,
 }
 
@@ -61,8 +61,7 @@ impl Reached {
         }
     }
 
-    /// Returns a line with these kinds, the time limit for a run of `duration`, and the rarest
-    /// kind.
+    /// Returns a line with these kinds, the time limit for a run of `duration` and the rarest kind.
     pub fn line(&self, counts: &BTreeMap<String, u64>, duration: Duration) -> String {
         /// The maximum number of kinds named in a line. Only the first round has a longer list.
         const NAMED: usize = 8;

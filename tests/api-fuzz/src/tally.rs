@@ -188,7 +188,7 @@ pub struct Tally {
     statuses: Vec<AtomicU64>,
 }
 
-/// The number of status counters. The last counts all statuses from there on.
+/// The number of status counters. The last one also counts all higher statuses.
 const STATUSES: usize = 32;
 
 impl Default for Tally {

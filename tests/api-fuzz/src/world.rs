@@ -1,5 +1,5 @@
-//! [`World`]: the state shared by the threads of a round: devices, targets of sends, and a market
-//! where objects change threads.
+//! [`World`]: the state shared by the threads of a round: devices, targets of sends, and objects on
+//! their way from one thread to another.
 //!
 //! Threads lock it rarely and never wait for it on the data path. A lock orders the actions of two
 //! threads, which would hide a race in the library from ThreadSanitizer.
@@ -49,15 +49,15 @@ pub(super) struct Station {
     pub(super) peer: Option<(usize, Option<u32>)>,
     /// Whether a request failed.
     pub(super) is_broken: bool,
-    /// Whether the queue holds memory under a number unknown to the program (after a failed
+    /// Whether the queue holds memory under a `wr_id` unknown to the program (after a failed
     /// doorbell).
     pub(super) has_unknown: bool,
     /// The requests still in the queue pair after a reset that does not end them. Their memory
     /// returns when the queue pair is dismantled.
     pub(super) kept: InFlight,
     /// The unsignalled requests before a completion whose memory was dropped half-way. The drop
-    /// released their memory, back to the last request that its own completion returned. Requests
-    /// before that one return with its completion or with the queue pair.
+    /// released their memory, back to the last request returned by its own completion. Earlier
+    /// requests return with that completion or with the queue pair.
     pub(super) dropped: InFlight,
 }
 
@@ -114,7 +114,7 @@ pub(super) struct World {
     pub(super) pds: Vec<Pd>,
     gids: Vec<GidEntry>,
     ports: Vec<Port>,
-    /// Completion queues to create queue pairs on. Other threads poll some of them, and some are
+    /// Completion queues to create queue pairs on. Other threads poll some of them; some are
     /// closed.
     handles: Mutex<Vec<(usize, AnyCqHandle)>>,
     /// Polled memory waiting for the threads that own its queue pairs.
@@ -269,7 +269,7 @@ impl World {
         locked(&self.datagram).clone()
     }
 
-    /// Gives an object to another thread, or returns it if the market is full or locked.
+    /// Offers an object to other threads. Returns the object if the market is full or locked.
     #[allow(clippy::result_large_err)]
     pub(super) fn put(&self, thing: Thing) -> Result<(), Thing> {
         match self.market.try_lock() {
@@ -371,7 +371,7 @@ impl World {
 }
 
 impl Station {
-    /// Returns the number of a request that was posted to the station's send or receive queue.
+    /// Returns the number of a request posted to the station's send or receive queue.
     pub(super) fn number_of(&self, is_recv: bool, wr_id: u64) -> Number {
         Number { context: self.context, cq: self.cqs[usize::from(is_recv)], wr_id }
     }

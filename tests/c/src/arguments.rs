@@ -53,7 +53,7 @@ impl fmt::Display for Device {
     }
 }
 
-/// A difference that was decided on.
+/// An intended difference from rdma-core.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The prefixes of the lines for the calls.
@@ -177,7 +177,7 @@ impl Row {
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let devices: Vec<_> = self.devices.iter().map(ToString::to_string).collect();
-        // Of an error, the table shows only the errno.
+        // For an error, the table shows only the errno.
         let result = |text: &'static str| match text {
             NO_ERRNO => "no errno".to_owned(),
             WITH_ERRNO => "`EINVAL` or `EOPNOTSUPP`".to_owned(),
@@ -212,8 +212,8 @@ pub fn calls(output: &str) -> impl Iterator<Item = (&str, &str)> {
     output.lines().filter_map(|line| line.split_once(": "))
 }
 
-/// Returns the differences between two outputs of the program. A call that is missing from an
-/// output has an empty result there.
+/// Returns the differences between two outputs of the program. A call missing from an output has an
+/// empty result there.
 #[must_use]
 pub fn differences<'a>(theirs: &'a str, ours: &'a str) -> Vec<Difference<'a>> {
     let of = |output: &'a str, call| calls(output).find(|(other, _)| *other == call);

@@ -4,7 +4,8 @@
 //! queue pair has left RTS by then (`do_complete`). A program that disconnects on the last
 //! completion may therefore leave its peer with a send that never completes. rxe repeats the send
 //! forever, or the peer receives the disconnection first and waits or crashes, with either library.
-//! A preloaded library keeps each program from disconnecting before the other one is ready to.
+//! A preloaded library keeps each program from disconnecting before the other one is ready to
+//! disconnect.
 
 use std::fs;
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ pub const LIBRARY: Program = Program {
 pub fn together(ends: [&mut Command; 2]) -> CaseResult<Pipe> {
     let library = compiled(&LIBRARY)?;
     let pipe = Pipe(std::env::temp_dir().join(format!("together-{}", std::process::id())));
-    // Left over by a killed process with the same number.
+    // A killed process with the same id may have left this pipe behind.
     let _ = fs::remove_file(&pipe.0);
     mkfifo(&pipe.0, Mode::S_IRUSR | Mode::S_IWUSR)?;
     for (end, how) in ends.into_iter().zip(["r", "w"]) {

@@ -1,4 +1,4 @@
-//! Test batches for UCX's benchmark, and checks of its output.
+//! Test batches for UCX's benchmark and checks of its output.
 
 use verbs_harness::process::Finished;
 use verbs_harness::runner::{CaseResult, fail};
@@ -6,7 +6,7 @@ use verbs_harness::runner::{CaseResult, fail};
 /// The number of operations in each test.
 const COUNT: &str = "20";
 
-/// A test's name, UCX's name for the test, and the message size.
+/// A test's name, UCX's name for the test and the message size.
 pub type Test = (&'static str, &'static str, &'static str);
 
 /// Returns the batch file for these tests, which the option `-b` reads.

@@ -1,8 +1,8 @@
 //! Counts the instructions of a function or a program with callgrind, for benches: the program runs
 //! itself under `valgrind`. The counts do not depend on the machine's speed or load.
 //!
-//! The crate gungraun needs a runner of the same version installed, and reports only totals of a
-//! benchmark. Our benches need the cost of one call without the harness, in C programs too.
+//! The crate gungraun needs a runner of the same version installed. It reports only a benchmark's
+//! totals. Our benches need the cost of one call without the harness, in C programs too.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,7 +23,7 @@ pub struct Cost {
 /// times.
 ///
 /// # Errors
-/// The reason counting failed: valgrind is missing, the program failed, or it did not call the
+/// Counting fails: valgrind is missing, the program fails, or the program does not call the
 /// function.
 pub fn count_instructions(symbol: &str, calls: u32) -> Result<f64, String> {
     count(symbol, calls).map(|cost| cost.instructions)
@@ -57,7 +57,7 @@ pub fn count_in(
 /// run.
 ///
 /// # Errors
-/// The reason counting failed: valgrind is missing, or the program failed.
+/// Counting fails: valgrind is missing, or the program fails.
 pub fn count_run(args: &[&str]) -> Result<f64, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let profile = profile(Command::new("valgrind"), &[], &program, args)?;
@@ -111,7 +111,7 @@ fn profile(mut valgrind: Command, options: &[&str], program: &Path, args: &[&str
     profile.map_err(|error| format!("callgrind wrote no profile: {error}"))
 }
 
-/// Returns the totals of a profile: all instructions, and the instructions that lock the bus.
+/// Returns the totals of a profile: all instructions and those that lock the bus.
 fn totals(profile: &str) -> Option<[f64; 2]> {
     let words =
         |name| profile.lines().find_map(|line: &str| line.strip_prefix(name)).map(str::split_whitespace);
@@ -125,8 +125,8 @@ fn totals(profile: &str) -> Option<[f64; 2]> {
     Some([sum("Ir")?, sum("Ge").unwrap_or(0.0)])
 }
 
-/// Returns the number of calls that a function and its callees made. A function is a number such as
-/// `(7)`, which its first mention explains: `(7) main`.
+/// Returns the number of calls that a function and its callees made. A profile refers to a function
+/// as `(7)` once it has named the function: `(7) main`.
 fn calls_below(profile: &str, symbol: &str) -> u32 {
     let number = |name: &str| name.split(' ').next().unwrap_or_default().to_owned();
     let (mut caller, mut callee) = (String::new(), String::new());

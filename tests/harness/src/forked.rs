@@ -27,7 +27,7 @@ use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, fork, s
 use crate::process::Finished;
 
 /// Runs a function in a child, which leads a new process group and has no input. Kills the group
-/// once the child ends or `limit` has passed. The function returns the child's exit status.
+/// once the child ends or `limit` has passed. `run` returns the child's exit status.
 ///
 /// # Errors
 /// This process has several threads; any errno from creating a child. The inner error is the output
@@ -83,7 +83,7 @@ impl Group {
     /// Kills the group and returns its output: the inner error if the child had not ended.
     ///
     /// # Errors
-    /// Any errno from waiting for the child or of reading its output.
+    /// Any errno from waiting for the child or from reading its output.
     pub fn finish(mut self) -> io::Result<Result<Finished, Finished>> {
         self.child.kill();
         let status = self.child.wait()?;
@@ -94,7 +94,7 @@ impl Group {
     }
 }
 
-/// Waits until any group's child has ended or its time limit has passed, and returns that group's
+/// Waits until any group's child has ended or its time limit has passed. Returns that group's
 /// index. Reads the output of all groups meanwhile.
 ///
 /// # Errors
@@ -147,7 +147,7 @@ fn alone() -> io::Result<()> {
 }
 
 /// The variable with the number of threads that an emulator adds to each process. QEMU's user
-/// emulation adds one, and starts it again in a child.
+/// emulation adds one thread and starts it again in a child.
 pub const EMULATOR_THREADS: &str = "VERBS_EMULATOR_THREADS";
 
 /// The exit status of a child that could not set up its descriptors.
@@ -162,7 +162,7 @@ struct Child {
 impl Child {
     fn new(pid: Pid) -> Self {
         // The child makes the same call. This call fails if the child has already executed another
-        // program, and has no effect if the child has ended.
+        // program. It has no effect if the child has ended.
         let _ = setpgid(pid, pid);
         Self { pid, is_reaped: Cell::new(false) }
     }
@@ -176,7 +176,7 @@ impl Child {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Kills the group. The child has not been reaped, so the group's number cannot be reused.
+    /// Kills the group. The child has not been reaped, so the group id cannot be reused.
     fn kill(&self) {
         // Fails if the whole group has ended.
         let _ = killpg(self.pid, Signal::SIGKILL);
@@ -188,7 +188,7 @@ impl Child {
                 Err(Errno::EINTR) => {}
                 Ok(WaitStatus::Exited(_, code)) => break code << 8,
                 Ok(WaitStatus::Signaled(_, signal, _)) => break signal as i32,
-                // Not requested: `waitpid` reports stopped and continued children only on request.
+                // `waitpid` reports stopped and continued children only on request.
                 Ok(other) => return Err(io::Error::other(format!("{other:?}"))),
                 Err(error) => return Err(error.into()),
             }
@@ -218,12 +218,12 @@ struct Output {
 }
 
 impl Output {
-    /// Returns the pipes that have not reached end of file.
+    /// Returns the pipes not yet at end of file.
     fn sources(&self) -> impl Iterator<Item = (usize, BorrowedFd<'_>)> {
         self.pipes.iter().enumerate().filter_map(|(which, pipe)| Some((which, pipe.as_ref()?.as_fd())))
     }
 
-    /// Reads from a pipe that is ready.
+    /// Reads from a ready pipe.
     fn read(&mut self, which: usize) -> io::Result<()> {
         let mut chunk = [0; 16 * 1024];
         let count = self.pipes[which].as_mut().map_or(Ok(0), |pipe| pipe.read(&mut chunk))?;

@@ -1,4 +1,4 @@
-//! The harness: cases, their processes, and the tools they start. It does not use our API, so every
+//! The harness: cases, their processes and the tools they start. It does not use our API, so every
 //! package's tests can use it.
 //!
 //! | module | content |

@@ -54,10 +54,11 @@ pub fn filled(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Checks that the bytes are the ones that [`fill`] writes.
+/// Checks that the bytes equal the output of [`fill`].
 ///
 /// # Errors
-/// The index of the first wrong byte and the number of wrong bytes.
+/// A byte is wrong. The error names the index of the first wrong byte and the number of wrong
+/// bytes.
 pub fn check(seed: u64, bytes: &[u8]) -> Result<(), String> {
     let wanted = filled(seed, bytes.len());
     if wanted == bytes {

@@ -107,8 +107,8 @@ impl Running {
         self.child.try_wait().ok().flatten().map(|status| status.success())
     }
 
-    /// Waits until the output so far satisfies `enough`. Returns whether it does before `limit`
-    /// passes and the command ends.
+    /// Waits until the output so far satisfies `enough`. Returns false if `limit` passes or the
+    /// command ends first.
     pub fn wait_for_output(&mut self, limit: Duration, enough: impl Fn(&str) -> bool) -> bool {
         let deadline = Instant::now() + limit;
         while !enough(&String::from_utf8_lossy(&self.seen)) {
@@ -156,7 +156,7 @@ fn pid_of(child: &Child) -> Pid {
 }
 
 /// Describes where each thread of a process waits: its state, the kernel function, the system call
-/// with its arguments, and the stack if the kernel shows it.
+/// with its arguments and the stack if the kernel shows it.
 fn waits_of(pid: Pid) -> String {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     threads

@@ -32,7 +32,7 @@ use crate::process::Finished;
 /// The result of a case.
 pub type CaseResult<T = ()> = Result<T, Stop>;
 
-/// The reason a case ended early. Every error converts into a failure, so `?` works in cases.
+/// The reason why a case ended early. Every error converts into a failure, so `?` works in cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The case failed.
@@ -145,7 +145,7 @@ macro_rules! cases {
 const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Whether a case uses our API with the provider erased or named. The end of the case's name shows
-/// it.
+/// the form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The provider is erased.
@@ -334,8 +334,8 @@ fn one_line(text: &str) -> String {
     }
 }
 
-/// Runs each case in a child process, several at the same time, and reports their results in the
-/// order in which they end.
+/// Runs each case in a child process, several at the same time. Reports their results in the order
+/// in which they end.
 fn run_all(cases: &[&Case], options: &Options, mut done: impl FnMut(&Case, Ended)) {
     let mut waiting = cases.iter();
     let (mut running, mut groups) = (Vec::new(), Vec::new());

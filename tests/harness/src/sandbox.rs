@@ -66,7 +66,7 @@ pub fn cover(directory: &Path) -> CaseResult {
     Ok(())
 }
 
-/// Bind-mounts a directory at a second place, with all mounts below it.
+/// Bind-mounts a directory at a second path, with all mounts below it.
 ///
 /// # Errors
 /// Any errno from `mount`.

@@ -20,7 +20,7 @@ pub const DEVICE: &str = "rxe0";
 
 /// The names of our versions of rdma-core's programs, in alphabetical order.
 ///
-/// The tests of rdma-tools compare this list with `src/bin/` and the documents, and `verbs-tests`
+/// The tests of rdma-tools compare this list with `src/bin/` and the documents. `verbs-tests`
 /// compares the suites with it. Because the list is here, the suites need not compile rdma-tools.
 pub const PROGRAMS: &[&str] = &[
     "cmtime",
@@ -111,7 +111,7 @@ impl Maker {
         let libraries = root.join("usr/lib/x86_64-linux-gnu");
         let mut paths = libraries.clone().into_os_string();
         paths.push(":");
-        // The providers, because libibverbs would first look in the system's directory.
+        // Adds the providers, because libibverbs would first look in the system's directory.
         paths.push(libraries.join("libibverbs"));
         let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
         command
@@ -250,7 +250,7 @@ impl PingPong {
         refuse: None,
     };
 
-    /// Runs the ping-pong to its end, checks the output of both ends, and returns the counts of
+    /// Runs the ping-pong to its end, checks the output of both ends and returns the counts of
     /// rejected commands.
     ///
     /// # Errors

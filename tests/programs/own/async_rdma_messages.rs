@@ -2,7 +2,7 @@
 //!
 //! `async_rdma_messages server|client ADDRESS:PORT`. The ends also exchange immediate data, because
 //! the crate's own test for it expects Soft-RoCE's completion flags. The server replies if the data
-//! is correct, and runs until it is killed.
+//! is correct. It runs until it is killed.
 
 use std::alloc::Layout;
 use std::io::{self, Write};

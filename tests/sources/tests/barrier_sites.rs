@@ -1,4 +1,4 @@
-//! Compares docs/barriers.md with the sources. Each place in a library that orders memory accesses
+//! Compares docs/barriers.md with the sources. Each barrier and each ordered access in a library
 //! must have a row with its file, its function and the order.
 //!
 //! | order | in the source |
@@ -7,13 +7,13 @@
 //! | an access, or a fence between processors | `Ordering::Acquire` and so on, unless relaxed |
 //! | an access to an index in shared memory | `.load_acquire()`, `.store_release(...)` |
 //!
-//! Tests are skipped: files and folders called `tests`, and a test module at the end of a file.
+//! The test skips files and folders called `tests`, and a test module at the end of a file.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// A place: the file, relative to the workspace root, the function, and the order.
+/// A site: the file, relative to the workspace root, the function and the order.
 type Site = (String, String, String);
 
 /// The libraries' sources.
@@ -57,7 +57,7 @@ fn files(folder: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Counts the places in a file's text.
+/// Counts the sites in a file's text.
 fn count_in_text(file: &str, text: &str, sites: &mut BTreeMap<Site, usize>) {
     let (mut function, mut condition) = ("", "");
     for line in text.lines() {
@@ -151,7 +151,7 @@ fn each_place_of_the_sources_is_in_a_row_of_the_page() {
     );
 }
 
-/// Returns the number of rows for places, and the rows with an empty cell or the wrong number of
+/// Returns the number of rows for sites, and the rows with an empty cell or the wrong number of
 /// cells. A table's header must have at least five cells.
 fn incomplete_rows(page: &str) -> (usize, Vec<&str>) {
     let (mut rows, mut incomplete, mut columns) = (0, Vec::new(), None);

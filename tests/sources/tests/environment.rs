@@ -1,4 +1,4 @@
-//! The libraries read the environment in one place, which returns nothing in a set-user-ID program.
+//! Only one file of the libraries reads the environment, and not in a set-user-ID program.
 
 use std::path::{Path, PathBuf};
 

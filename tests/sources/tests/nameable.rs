@@ -54,7 +54,7 @@ fn every_type_of_a_public_signature_can_be_named() {
     );
 }
 
-/// The types in public methods, fields and variants of nameable types, and in public functions of
+/// The types in public methods, fields and variants of nameable types and in public functions of
 /// `verbs`' modules.
 struct Signatures<'n> {
     nameable: &'n BTreeSet<String>,

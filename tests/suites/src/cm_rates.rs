@@ -29,10 +29,10 @@ static PAIRS: [Ends; 3] =
 /// A case that does not run for each pair of makers.
 type Run = fn() -> CaseResult;
 
-/// A tool's name, the flags for each of its cases, and the function that runs them.
+/// A tool's name, the flags for each of its cases and the function that runs them.
 type Tool = (&'static str, &'static [&'static [&'static str]], fn(&Ends, &[&str]) -> CaseResult);
 
-/// Flags that only these cases define: IPv6, link-local IPv6, and a client that binds to its
+/// Flags that only these cases define: IPv6, link-local IPv6 and a client that binds to its
 /// address.
 const OWN: [&str; 3] = ["-6", "-l", "-B"];
 
@@ -127,7 +127,7 @@ fn each_pair(
     })
 }
 
-/// A run's addresses, and the flags for both ends.
+/// A run's addresses, with the flags for both ends.
 struct Way<'a> {
     sides: Sides,
     flags: Vec<&'a str>,
@@ -169,7 +169,7 @@ fn ucmatose(ends: &Ends, flags: &[&str]) -> CaseResult {
     all_said(&ended, [server, client])
 }
 
-/// Runs both ends of a program, which take an address with different options.
+/// Runs both ends of a program whose ends use different options for an address.
 fn connected(tool: &str, [server, client]: &Ends, port: u16, way: &Way<'_>) -> CaseResult<[Finished; 2]> {
     let Way { sides, flags, of_client } = way;
     let mut serves = Running::start(server.tool(tool)?.args(["-b", &sides.server]).args(flags))?;
@@ -287,10 +287,10 @@ fn long_message() -> CaseResult {
 /// The receiver joins as a full member; only the sender gets `-o`.
 ///
 /// C's sender destroys its queue pair right after it has posted its messages. rxe on Linux 6.12 and
-/// 7.2 sends them in the background and drops the ones that are still queued. With rdma-core's
-/// programs on both sides on 7.2, no packet left in any of four runs (the device's `sent_pkts` did
-/// not change), so the receiver waits forever. On 6.1, all messages arrive. Our sender waits until
-/// its messages have left.
+/// 7.2 sends them in the background and drops those still queued. With rdma-core's programs on both
+/// sides on 7.2, no packet left in any of four runs (the device's `sent_pkts` did not change), so
+/// the receiver waits forever. On 6.1, all messages arrive. Our sender waits until its messages
+/// have left.
 fn mckey(ends: &Ends, flags: &[&str]) -> CaseResult {
     match to_group(ends, &Sides::for_family(Family::V4)?, flags)? {
         Some(ended) => all_said(&ended, lines_of_group(flags)),
@@ -389,7 +389,7 @@ fn cmtime([server, client]: &Ends, flags: &[&str]) -> CaseResult {
     }
     let connects = command(client, &sides.client, &control.to, "200000")?;
     ends.push(Running::start(&mut sides.at_client(connects))?);
-    // Starts with the client, because a listener keeps waiting for a client that has failed.
+    // Starts with the client, because a listener keeps waiting for a failed client.
     for end in ends.into_iter().rev() {
         let end = match end.finish(LIMIT)? {
             Ok(end) => end,

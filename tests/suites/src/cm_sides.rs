@@ -95,7 +95,7 @@ pub fn netdev() -> CaseResult<String> {
     Side { device: under_test().to_owned(), is_peer: false }.netdev()
 }
 
-/// A device, and its network interface's namespace.
+/// A device and its network interface's namespace.
 #[derive(Clone, Debug)]
 struct Side {
     device: String,

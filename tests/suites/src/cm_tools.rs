@@ -27,7 +27,7 @@ const V4: &str = "10.9.9.1";
 static PAIRS: [[Maker; 2]; 3] =
     [[Maker::Ours, Maker::Ours], [Maker::Ours, Maker::Theirs], [Maker::Theirs, Maker::Ours]];
 
-/// Ways to run `rping`: a name, the server's flags, and the client's flags. `CLIENT` stands for the
+/// Ways to run `rping`: a name, the server's flags and the client's flags. `CLIENT` stands for the
 /// client's address.
 const RPINGS: &[(&str, &[&str], &[&str])] = &[
     ("-V", &["-V"], &["-V"]),
@@ -239,17 +239,16 @@ fn rdma_xclient_by_ipv6([server, client]: [&Maker; 2], family: Family) -> CaseRe
     }
 }
 
-/// A connection between two XRC queue pairs, of which the server's has a shared receive queue.
+/// Connects two XRC queue pairs. The server's queue pair has a shared receive queue.
 fn rdma_xclient_by_xrc(ends: [&Maker; 2]) -> CaseResult {
     let sides = Sides::for_family(Family::V4)?;
     ends_well(["rdma_xserver", "rdma_xclient"], ends, &sides, &["-c", "x"], &["-c", "x", "-s", V4])
 }
 
-/// Checks that both programs end as they should.
+/// Checks that both programs end as expected.
 ///
-/// C's server disconnects as soon as it has its message. Its queue pair is then in the error state,
-/// in which rxe drops any acknowledgement that is still outstanding. The client's send never
-/// completes.
+/// C's server disconnects as soon as it has received its message. Its queue pair is then in the
+/// error state, where rxe drops any outstanding acknowledgement. The client's send never completes.
 fn ends_well(
     names: [&str; 2],
     ends: [&Maker; 2],
@@ -289,11 +288,11 @@ fn plain(line: &str) -> &str {
 
 /// Counts the requests that rxe repeats from a given moment on.
 ///
-/// When a queue pair goes to ERR, rxe drops any acknowledgement that is still outstanding
-/// (`do_complete`). The peer's queue pair then repeats its last request forever, because rxe does
-/// not honour librdmacm's limit of 7 retries (seen on 7.2). A program that waits for the completion
-/// hangs, with either library. Our tools do not load librdmacm, so the cases cannot make them
-/// disconnect [together](verbs_c_programs::together).
+/// rxe drops any outstanding acknowledgement when a queue pair goes to ERR (`do_complete`). The
+/// peer's queue pair then repeats its last request forever, because rxe does not honour librdmacm's
+/// limit of 7 retries (seen on 7.2). A program that waits for the completion hangs, with either
+/// library. Our tools do not load librdmacm, so the cases cannot make them disconnect
+/// [together](verbs_c_programs::together).
 struct Repetitions {
     before: u64,
 }

@@ -1,7 +1,7 @@
-//! `empty_root`: static builds of the tools, in a root that has only the tools, `/dev/infiniband`,
+//! `empty_root`: static builds of the tools, in a root with only the tools, `/dev/infiniband`,
 //! `/sys` and `/proc`.
 //!
-//! `VERBS_STATIC_DIR` is the folder with the glibc builds, and `VERBS_MUSL_DIR` the folder with the
+//! `VERBS_STATIC_DIR` is the folder with the glibc builds; `VERBS_MUSL_DIR` is the folder with the
 //! musl builds.
 
 use std::fs;

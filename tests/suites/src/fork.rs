@@ -6,9 +6,9 @@
 //! excludes the pages from forks.
 //!
 //! # Safety
-//! A case forks while its process has one thread. The child calls only functions that are safe
-//! after a fork (`read`, `setrlimit`, `_exit`) and reads memory that may be missing, which ends it.
-//! The environment is changed before a second thread exists.
+//! A case forks while its process has one thread. The child calls only functions safe after a fork
+//! (`read`, `setrlimit`, `_exit`) and reads memory that may be missing, which ends it. The
+//! environment is changed before a second thread exists.
 #![allow(unsafe_code)]
 
 use std::fs;

@@ -34,8 +34,8 @@ const FIRST_THAT_ENDS: (u32, u32) = (6, 0);
 /// Each such deregistration takes 50 s.
 const FIRST_THAT_WARNS: (u32, u32) = (6, 12);
 
-/// Functions with known warnings on 6.1. The first warns in about one run in a dozen, and the
-/// second warns about the reference count when the process ends.
+/// Functions with known warnings on 6.1. The first warns in about one run in a dozen. The second
+/// warns about the reference count when the process ends.
 const WARN: &str = "__rxe_cleanup refcount_warn_saturate";
 
 /// The time limit on a kernel with warnings. It allows for several deregistrations that take 50 s.
@@ -83,8 +83,8 @@ fn random_calls_change_no_buffer_that_the_program_holds() -> CaseResult {
         );
     }
     let _announced = Announced::new(WARN)?;
-    // When the process ends, the kernel closes the objects that the fuzz run forgot, and may then
-    // warn as well.
+    // When the process ends, the kernel closes the objects leaked by the fuzz run and may then warn
+    // as well.
     let run = || match rounds::in_this_process(under_test(), FOR, 1) {
         Ok(()) => 0,
         Err(Stop::Failed(why) | Stop::Skipped(why)) => {

@@ -235,8 +235,8 @@ fn misuses() -> impl Iterator<Item = Case> {
         "extra",
     ];
     let srq = srq.map(|line| one("ibv_srq_pingpong", line, NO_SERVER));
-    // rxe has no XRC. With a valid command line, the kernel rejects the call, and both makers'
-    // tools fail.
+    // rxe has no XRC. With a valid command line, the kernel rejects the call; both makers' tools
+    // fail.
     let xsrq = [
         "-x",
         "--nosuch",

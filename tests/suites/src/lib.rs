@@ -11,8 +11,8 @@
 //! | [`transition`] | the QP transition table matches the running kernel's table |
 //! | [`fork`] | the device keeps using the registered memory of a forking process |
 //! | [`negative`] | rejections, with their reasons |
-//! | [`listener`] | listeners and connectors, above connections by address |
-//! | [`cm_flags`], [`cm_tools`], [`cm_rates`] | our tools for such connections, with rdma-core's |
+//! | [`listener`] | listeners and connectors, built on connections by address |
+//! | [`cm_flags`], [`cm_tools`], [`cm_rates`] | connection tools, ours and rdma-core's |
 //! | [`soft`] | provider-soft and the kernel's rxe interoperate |
 //! | [`cm`] | connections by address |
 //! | [`lifecycle`] | dropped, forgotten, closed and killed objects, as the kernel sees them |
@@ -24,8 +24,8 @@
 //! `soft`, the default, is for host programs. `rxe`, `mlx5` or both are for guest programs, which
 //! also need the feature `guest`. `kernel` stands for all three.
 //!
-//! # Tests in other places
-//! | test | place |
+//! # Tests elsewhere
+//! | test | location |
 //! |---|---|
 //! | the harness: cases, processes, tools | `tests/harness` |
 //! | pairs, connected ids, peers | `tests/fixtures` |

@@ -4,8 +4,8 @@
 //! [`verbs_conformance::failures`].
 //!
 //! # Safety
-//! Cases build device lists that discovery did not return. Only the kernel's devices are opened,
-//! and the lists leave out the altered ones.
+//! Cases build device lists that discovery did not return. Only the kernel's devices are opened.
+//! The lists leave out the altered ones.
 #![allow(unsafe_code)]
 
 use std::fs;
@@ -88,7 +88,7 @@ fn error_of<T>(result: Result<T, Error>, what: &str) -> CaseResult<Error> {
     }
 }
 
-/// Checks that an error is `EINVAL` and names the limit that was exceeded.
+/// Checks that an error is `EINVAL` and names the exceeded limit.
 fn is_limit(error: &Error, name: &str, asked: u64) {
     match error.cause {
         Cause::Limit { name: told, asked: told_asked, min, max } => {
@@ -142,7 +142,7 @@ fn an_unknown_driver_is_skipped_with_the_reason() -> CaseResult {
     assert!(matches!(only_skipped(&list)?, SkipReason::NoProvider { driver_id: Some(id) } if id.0 == 4242));
     let text = error_of(list.first(), "a device without a provider")?.to_string();
     assert!(text.contains("no provider") && text.contains("4242") && text.contains(DEVICE), "{text}");
-    // Without a driver id, the name decides, and this name matches no provider.
+    // Without a driver id, the name decides. This name matches no provider.
     let list = list_if(|info| {
         info.driver_id = None;
         info.name = "ghost".to_owned();
@@ -171,7 +171,7 @@ fn without_netlink_sysfs_tells_of_the_same_device() -> CaseResult {
     let ([by_netlink], [by_sysfs]) = (&told.devices[..], &found.devices[..]) else {
         return fail(format_args!("{told:?}, {found:?}"));
     };
-    // The parts that only netlink reports are missing, and the rest is equal.
+    // The parts reported only by netlink are missing; the rest is equal.
     let expected = by_netlink.parts().map(|all| verbs::DeviceParts {
         index: None,
         driver_id: None,
@@ -229,7 +229,7 @@ fn a_node_without_permission_is_an_error_with_its_path() -> CaseResult {
 }
 
 fn a_node_of_another_device_is_not_used() -> CaseResult {
-    // No device has this number, and opening the node would fail with a different error.
+    // No device has this number. Opening the node would fail with a different error.
     own_node(0o666, 1)?;
     let error = error_of(verbs::devices()?.find(DEVICE)?.open(), "a node of another device")?;
     assert!(error.to_string().contains("/dev/"), "{error}");

@@ -74,7 +74,7 @@ fn from_state(qp_type: QpType, from: QpState) -> CaseResult {
     Ok(())
 }
 
-/// Returns the required mask with each of its attributes left out in turn, and with each forbidden
+/// Returns the required mask with each of its attributes left out in turn and with each forbidden
 /// attribute added in turn.
 fn wrong_masks(transition: &Transition) -> impl Iterator<Item = QpAttrMask> + '_ {
     let base = transition.required | QpAttrMask::STATE;

@@ -1,4 +1,4 @@
-//! A machine without RDMA: an empty device list is not an error, and the reason is reported.
+//! A machine without RDMA: an empty device list is not an error; the reason is reported.
 //!
 //! The guest runs the same checks on the tools.
 

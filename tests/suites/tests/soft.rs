@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     runner::main(&options, &cases)
 }
 
-/// Gives the case's soft device a separate address, and memory or UDP as its link.
+/// Gives the case's soft device a separate address, with memory or UDP as its link.
 fn at_own_address(case: Case) -> Case {
     let link = link(&case.name);
     case.after(move || {

@@ -109,8 +109,8 @@ fn fails_and_flushes(end: &mut End<verbs::Erased>, posted: u32, status: WcStatus
 fn a_peer_that_is_killed_is_told_by_retries_that_run_out_and_everything_is_flushed() {
     let run = || -> CaseResult {
         let address = free_address();
-        // The child becomes the responder in the first step and waits there for the message that
-        // memory was written.
+        // The child becomes the responder in the first step and waits there for the notification of
+        // a write to its memory.
         let child = Running::start(&mut peer(false, &address, &["--step", "rc_messages"]))?;
         let context = open();
         let mut session = Session::new(&context, None, true, Link::listen(address)?, 1)?;
@@ -126,8 +126,8 @@ fn a_peer_that_is_killed_is_told_by_retries_that_run_out_and_everything_is_flush
             end.qp.post_send_buf(write, SendFlags::empty(), session.buf(1, 50_000)?, ..)?;
         }
         child.kill();
-        // Some of these may have arrived. When the next ones are posted, the peer is certainly
-        // gone.
+        // Some of these writes may have arrived. When the next ones are posted, the peer is
+        // certainly gone.
         let killed = child.finish(LIMIT)?;
         assert!(killed.is_ok_and(|child| !child.status.success()), "it was killed");
         end.qp.post_send_buf(write, SendFlags::empty(), session.buf(1, 50_000)?, ..)?;
@@ -213,7 +213,7 @@ fn a_device_that_is_dropped_before_its_children_works_until_they_go_and_then_fre
         one.qp.post_send_buf(SendOp::Send, SendFlags::empty(), from, ..)?;
         one.wait_for(WcOpcode::SEND)?;
         other.wait_for(WcOpcode::RECV)?;
-        // Sends a message that has no receive, so it is in flight when everything is dropped.
+        // Sends a message without a receive, so it is in flight when everything is dropped.
         one.qp.post_send_buf(SendOp::Send, SendFlags::empty(), late, ..)?;
         drop(one);
         drop(other);

@@ -1,4 +1,4 @@
-//! Tests for the suites themselves: their parsers, and the cases named in their tables. The library
+//! Tests for the suites themselves: their parsers and the cases named in their tables. The library
 //! has no unit tests, because compiling it once more for them would take as long as for the
 //! programs.
 

@@ -11,7 +11,7 @@ use super::super::world::Station;
 use super::Actor;
 use super::post::{Op, into_any};
 
-/// A request for a batch.
+/// A request to post in a batch.
 struct Job {
     op: Op,
     flags: SendFlags,
@@ -119,7 +119,7 @@ impl Actor<'_> {
         let mut returned = returned.into_iter();
         let kind = match end {
             End::Ring if rang.is_some() => Kind::BatchRung,
-            // The queue holds the requests nevertheless.
+            // Despite the error, the queue holds the requests.
             End::Ring => Kind::RefusedOther,
             End::Abort => Kind::BatchAborted,
             End::Drop => Kind::BatchDropped,

@@ -1,5 +1,5 @@
-//! State changes of queue pairs: connections to each other or to an arbitrary number, resets, error
-//! states, and random modifications.
+//! State changes of queue pairs: connections to each other or to an arbitrary queue pair number,
+//! resets, error states and random modifications.
 #![forbid(unsafe_code)]
 
 use verbs::{AccessFlags, InitAttr, Mtu, QpAttr, QpAttrMask, QpCap, QpState, QpType, RtsAttr};
@@ -60,7 +60,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Connects a queue pair to an arbitrary number.
+    /// Connects a queue pair to an arbitrary queue pair number.
     pub(super) fn connect_to_anything(&mut self) -> CaseResult {
         let Some(one) = self.take_station(|_| true) else { return Ok(()) };
         let context = self.choices.below(self.world.contexts.len() as u64) as usize;

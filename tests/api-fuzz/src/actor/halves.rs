@@ -79,7 +79,7 @@ fn recv_side<P: Provider>(
     (half, side, poller)
 }
 
-/// Both halves, their records, and the queues they polled.
+/// Both halves, their records and the queues they polled.
 type BothDid<P> = (Halves<P>, [Side; 2], [Option<Poller>; 2]);
 
 /// Runs both halves in separate threads; returns `None` if one of the threads panicked.
@@ -157,8 +157,7 @@ impl Actor<'_> {
         Ok(Some(Job { op, flags, memory, range, is_odd, posted }))
     }
 
-    /// Tries to join halves of two queue pairs, posts through them, and restores the original
-    /// pairs.
+    /// Tries to join halves of two queue pairs, posts through them and restores the original pairs.
     pub(super) fn cross_halves(&mut self) -> CaseResult {
         let Some(one) = self.take_station(|one| one.qp.is_rts()) else { return Ok(()) };
         let context = one.context;
@@ -185,7 +184,7 @@ impl Actor<'_> {
             return fail("two halves of one queue pair are not joined");
         };
         (one.qp, other.qp) = (first, second);
-        // Both work as before.
+        // Both queue pairs work as before.
         for mut station in [one, other] {
             if let Some(Job { memory, range, is_odd, posted, .. }) = self.job(&station, false)? {
                 let result = into_any(station.qp.post_recv(memory, range));

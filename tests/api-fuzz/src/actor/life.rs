@@ -1,4 +1,4 @@
-//! Object lifecycles: creating, dropping, leaking, closing, naming, swapping, exposing, and trading
+//! Object lifecycles: creating, dropping, leaking, closing, naming, swapping, exposing and passing
 //! between threads.
 #![forbid(unsafe_code)]
 
@@ -400,7 +400,8 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Offers an object to other threads, or takes one that another thread offered.
+    /// Offers an object to other threads, or removes and keeps an object that another thread
+    /// offered.
     pub(super) fn trade(&mut self) -> CaseResult {
         if self.rarely(2) {
             let choice = self.choices.any();
@@ -486,7 +487,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Opens a device again, creates objects of every kind, and destroys them in random order.
+    /// Opens a device again, creates objects of every kind and destroys them in random order.
     pub(super) fn open_and_close(&mut self) -> CaseResult {
         let Some(at) = self.place(self.world.devices.len()) else { return Ok(()) };
         let context = self.world.devices[at].open()?;

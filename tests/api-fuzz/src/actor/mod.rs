@@ -1,4 +1,4 @@
-//! [`Actor`]: a thread, its objects, and its calls on them.
+//! [`Actor`]: a thread, its objects and its calls on them.
 //!
 //! | file | calls |
 //! |---|---|
@@ -15,7 +15,7 @@
 //! | [`windows`] | windows bound, revoked, dropped and leaked while a peer writes |
 //! | [`xrc`] | domains, and requests to shared receive queues, destroyed in different orders |
 //! | [`connect`] | queue pair states |
-//! | [`life`] | creating, dropping, leaking, closing, swapping, exposing, trading between threads |
+//! | [`life`] | creating, dropping, leaking, closing, swapping, exposing, passing between threads |
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -67,14 +67,14 @@ pub(super) struct Actor<'w> {
     regions: Vec<Region>,
     frozen: Vec<Frozen>,
     plain: Vec<Plain>,
-    /// Memory that this thread polled and whose queue pairs other threads own.
+    /// Memory that this thread polled for queue pairs of other threads.
     strays: Vec<Stray>,
-    /// Unsignalled requests that did not return with a later one.
+    /// Unsignalled requests that did not return with a later signalled request.
     left: Vec<Number>,
     /// Address handles, each with the indices of its context and of the destination's context.
     ahs: Vec<(usize, usize, Ah)>,
     channels: Vec<(usize, CompChannel)>,
-    /// The targets that all threads had published when this thread last read the list.
+    /// The published targets of all threads, as of this thread's last read of the list.
     targets: Vec<Arc<Target>>,
     datagram: Vec<(usize, u32)>,
 }
@@ -207,7 +207,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Keeps a buffer, and drops a random buffer if there are too many.
+    /// Keeps a buffer and drops a random buffer if there are too many.
     fn keep(&mut self, held: Held) -> CaseResult {
         self.held.push(held);
         if self.held.len() > HELD
@@ -220,7 +220,7 @@ impl<'w> Actor<'w> {
         Ok(())
     }
 
-    /// Keeps read-only memory, and drops a random share if there are too many.
+    /// Keeps read-only memory and drops a random share if there are too many.
     fn keep_frozen(&mut self, frozen: Frozen) -> CaseResult {
         frozen.check().map_err(Stop::Failed)?;
         self.frozen.push(frozen);
@@ -266,7 +266,7 @@ impl<'w> Actor<'w> {
     }
 }
 
-/// Checks the memory of objects, and destroys them in random order.
+/// Checks the memory of objects and destroys them in random order.
 pub(super) fn end_of_all(mut things: Vec<Thing>, choices: &mut Choices, tally: &Tally) -> CaseResult {
     while !things.is_empty() {
         let at = choices.below(things.len() as u64) as usize;

@@ -10,13 +10,13 @@ use super::super::tally::{Kind, Tally};
 use super::super::world::{InFlight, Number, Poller, Station, Stray};
 use super::Actor;
 
-/// The top bit of request numbers assigned by the library.
+/// The top bit of each `wr_id` that the library assigns.
 pub(super) const SAFE: u64 = 1 << 63;
 
-/// The `wr_id` of requests that are built but never posted.
+/// The `wr_id` of requests built but never posted.
 pub(super) const NEVER: u64 = 0x3bad_0dea_dbee_f5ed;
 
-/// The number of copied completions that a poller keeps, unused and used ones counted separately.
+/// The number of copied completions that a poller keeps, counted separately for used and unused.
 const REMEMBERED: usize = 32;
 
 impl Actor<'_> {
@@ -186,7 +186,8 @@ impl Actor<'_> {
             }
             (None, None) => Ok(()),
             (None, Some(_)) => {
-                // It may have returned with a later signalled request, polled by another thread.
+                // The memory may have returned with a later signalled request, polled by another
+                // thread.
                 self.collect()?;
                 match self.stations.iter().find(|one| one.posted.contains_key(&number)) {
                     Some(station) if !station.has_unknown => fail(format_args!(
@@ -199,7 +200,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Gives away memory polled for other threads' queue pairs, and collects memory that other
+    /// Gives away memory polled for other threads' queue pairs and collects memory that other
     /// threads polled for this thread's queue pairs.
     pub(super) fn collect(&mut self) -> CaseResult {
         self.world.give_strays(&mut self.strays);
@@ -207,10 +208,11 @@ impl Actor<'_> {
         let strays =
             self.world.take_strays(|number| stations.iter().any(|one| one.posted.contains_key(number)));
         for Stray { number, outcome, returned } in strays {
-            // The request may have been dropped together with another.
+            // The request may have been dropped together with another request.
             if let Some(at) = self.stations.iter().position(|one| one.posted.contains_key(&number)) {
                 self.tally.add(Kind::Collected);
-                // A request that remains may still be in transit from the thread that polled it.
+                // The memory of a remaining request may still be in transit from the polling
+                // thread.
                 let _ = self.accept(at, number, outcome, returned)?;
             }
         }
@@ -218,7 +220,7 @@ impl Actor<'_> {
     }
 
     /// Checks the memory returned for a request on a station, then keeps or drops it. Returns the
-    /// number of an unsignalled request whose memory did not return with it.
+    /// number of an unsignalled request whose memory did not return together with this memory.
     fn accept(
         &mut self,
         at: usize,

@@ -55,7 +55,7 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// Returns the kind that counts the operation.
+    /// Returns the kind under which the operation is counted.
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Send => Kind::PostSend,
@@ -516,7 +516,7 @@ impl Actor<'_> {
         self.targets.iter().filter(suits).cloned().collect()
     }
 
-    /// Returns a range of a buffer of `len` bytes: the whole, a part, or an odd one.
+    /// Returns a range of a buffer of `len` bytes: the whole buffer, a part, or an odd range.
     pub(super) fn range(&mut self, len: usize) -> AnyRange {
         let most = if self.rarely(3) { len } else { 1500 };
         self.range_of(len, most)
@@ -566,7 +566,7 @@ impl Actor<'_> {
     }
 }
 
-/// Returns the access needed by an operation, by its number in [`Actor::operation`].
+/// Returns the access that an operation needs, given its index in [`Actor::operation`].
 fn access_of(which: u64) -> RemoteAccess {
     match which {
         2 | 3 => RemoteAccess::WRITE,

@@ -129,7 +129,7 @@ impl Actor<'_> {
             let needs_memory = matches!(op, Op::Read { .. } | Op::Cas { .. } | Op::Faa { .. });
             let op = if needs_memory && !is_odd { Op::Send } else { op };
             let data = message(station.number, self.choices.any(), len);
-            // A request that is never posted never completes.
+            // An unposted request never completes.
             let wr_id = match is_posted {
                 true if is_odd && self.rarely(4) => SAFE | self.choices.any(),
                 true => self.choices.any() >> 1,

@@ -26,7 +26,7 @@ const DEPTH: u32 = 8;
 /// emulated guest.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Connected queue pairs, their shared receive queue, and the program's records.
+/// Connected queue pairs, their shared receive queue and the program's records.
 struct Shared {
     pd: Pd,
     srq: Srq,
@@ -34,9 +34,9 @@ struct Shared {
     receivers: Vec<Qp<Rts>>,
     send_cq: Cq,
     recv_cq: Cq,
-    /// The addresses of the receives that have not returned.
+    /// The addresses of the outstanding receives.
     posted: HashSet<u64>,
-    /// The seeds of messages that have not arrived.
+    /// The seeds of messages still to arrive.
     sent: Vec<u64>,
 }
 
@@ -125,7 +125,7 @@ impl Actor<'_> {
         let Shared { srq, senders, receivers, mut recv_cq, mut posted, .. } = shared;
         match self.choices.below(4) {
             0 => {
-                // The queue lives until its queue pairs are gone, and then drops its receives.
+                // The queue lives until its queue pairs are gone. It then drops its receives.
                 drop(srq);
                 drop((receivers, senders));
                 self.tally.add(Kind::SrqDrop);
@@ -201,7 +201,7 @@ impl Shared {
         fail("a send does not end")
     }
 
-    /// Waits for a message and compares it with the sent ones.
+    /// Waits for a message and compares it with the sent messages.
     fn receive(&mut self) -> CaseResult {
         let deadline = Instant::now() + PATIENCE;
         let completed = loop {

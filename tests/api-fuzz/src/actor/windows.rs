@@ -1,7 +1,7 @@
-//! Memory windows: access that a queue pair grants to its peer and revoked while the peer writes.
+//! Memory windows: access that a queue pair grants to its peer and revokes while the peer writes.
 //!
-//! The peer writes with a key while it is valid and after that. Once the program has the memory
-//! back as plain bytes, no byte may change.
+//! The peer writes with a key while the key is valid and afterwards. Once the program has the
+//! memory back as plain bytes, no byte may change.
 #![forbid(unsafe_code)]
 
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ struct Peer {
 }
 
 impl Actor<'_> {
-    /// Binds a window a few times and checks its memory once it is plain again.
+    /// Binds a window a few times and checks its memory once the memory is plain again.
     pub(super) fn windows(&mut self) -> CaseResult {
         let context = self.choices.below(self.world.contexts.len() as u64) as usize;
         let pd = self.world.pds[context].clone();

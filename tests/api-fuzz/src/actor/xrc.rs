@@ -59,9 +59,9 @@ struct Queue {
     srq: Srq,
     cq: Cq,
     number: u32,
-    /// The addresses of the receives that have not returned.
+    /// The addresses of the outstanding receives.
     posted: HashSet<u64>,
-    /// The seeds of messages that have not arrived.
+    /// The seeds of messages still to arrive.
     sent: Vec<u64>,
 }
 
@@ -159,7 +159,7 @@ impl Actor<'_> {
         Ok(Pair { initiator, cq, target })
     }
 
-    /// Destroys everything. Queues that are dismantled must return each receive exactly once.
+    /// Destroys everything. Dismantled queues must return each receive exactly once.
     fn end_domain(&mut self, domain: Domain) -> CaseResult {
         let Domain { xrcd, queues, pairs, .. } = domain;
         match self.choices.below(4) {
@@ -299,7 +299,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for a message and compares it with the sent ones.
+    /// Waits for a message and compares it with the sent messages.
     fn receive(&mut self) -> CaseResult {
         let deadline = Instant::now() + PATIENCE;
         let completed = loop {

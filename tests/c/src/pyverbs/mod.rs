@@ -1,5 +1,5 @@
-//! Runs rdma-core's Python test suite, as packaged by Debian, on a device, and returns the result
-//! of each test.
+//! Runs rdma-core's Python test suite, as packaged by Debian, on a device and returns the result of
+//! each test.
 //!
 //! `run.py` prints a line at the start and at the end of each test, so a crash loses the result of
 //! only one test.

@@ -49,7 +49,7 @@ pub struct Row {
     pub ours: &'static str,
     /// The guests that show the difference.
     pub guests: &'static str,
-    /// The reason the difference is correct.
+    /// The reason why the difference is correct.
     pub reason: &'static str,
 }
 
@@ -65,7 +65,7 @@ impl Row {
             && is_value(self.ours, ours)
     }
 
-    /// Returns whether the row applies to a guest, such as `6.1 ib`. Each entry of the list names a
+    /// Returns whether the row applies to a guest, such as `6.1 ib`. Each entry in `guests` names a
     /// part of a guest's name.
     pub fn is_for(&self, guest: &str) -> bool {
         self.guests
@@ -74,7 +74,7 @@ impl Row {
     }
 }
 
-/// Returns the differences that no row explains, and the rows that explain no difference.
+/// Returns the differences without a row and the rows without a difference.
 pub fn unexplained<'d, 'r>(
     differences: &'d [Difference],
     rows: &'r [Row],
@@ -171,7 +171,7 @@ fn merged<'a>(one: &[&'a str], other: &[&'a str]) -> Vec<&'a str> {
     one.iter().chain(alone).copied().collect()
 }
 
-/// Pairs commands with the same name, in order; the other commands stay alone. The traces of the
+/// Pairs commands with the same name, in order; the other commands stay unpaired. The traces of the
 /// device show the order of commands with different names.
 fn paired<'a>(theirs: &[&'a Normal], ours: &[&'a Normal]) -> Vec<(Option<&'a Normal>, Option<&'a Normal>)> {
     let mut left = ours.to_vec();

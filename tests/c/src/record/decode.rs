@@ -24,9 +24,9 @@ use super::{Ioctl, Map, RawAttr, Write};
 /// A command with named fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Command {
-    /// Its name.
+    /// The command's name.
     pub name: String,
-    /// The errno, if it failed.
+    /// The errno of a failed command.
     pub errno: Option<i64>,
     /// The fields sent.
     pub fields: Vec<(String, Value)>,
@@ -60,7 +60,7 @@ impl Command {
     }
 
     /// Adds the fields of a struct and returns the bytes after it. For a truncated struct, adds the
-    /// fields that are complete.
+    /// complete fields.
     fn structure<'a>(&mut self, prefix: &str, of: &str, bytes: &'a [u8]) -> &'a [u8] {
         for (name, value) in fields_of(of, bytes) {
             self.field(format!("{prefix}{name}"), value);
@@ -213,7 +213,7 @@ fn core_input(command: &mut Command, found: Option<&WriteCommand>, bytes: &[u8])
     let mut rest = command.structure("", found.input, bytes);
     match found.input {
         "ib_uverbs_create_flow" => {
-            // Specs. Each starts with its type (32 bits) and its length (16 bits).
+            // Flow specs. Each starts with its type (32 bits) and its length (16 bits).
             for place in 0.. {
                 let Some((&[a, b, c, d, low, high, ..], _)) = rest.split_first_chunk::<8>() else { break };
                 let (kind, size) = (u32::from_ne_bytes([a, b, c, d]), u16::from_ne_bytes([low, high]));
@@ -267,7 +267,7 @@ fn attribute(command: &mut Command, name: &str, attr: &RawAttr, value: Value) {
     command.number(format!("{name}.len"), attr.head.len);
 }
 
-/// Adds an attribute that the kernel fills.
+/// Adds an attribute that the kernel fills in.
 fn room(command: &mut Command, name: &str, attr: &RawAttr) {
     flags(command, name, attr);
     command.number(format!("{name}.len"), attr.head.len);
@@ -315,7 +315,7 @@ fn fields_of(of: &str, bytes: &[u8]) -> Vec<(String, Value)> {
     fields
 }
 
-/// Returns the bytes as a number if they have the length of one.
+/// Returns 1, 2, 4 or 8 bytes as a number; `None` for another length.
 fn number(bytes: &[u8]) -> Option<u64> {
     matches!(bytes.len(), 1 | 2 | 4 | 8).then(|| {
         let mut all = [0; 8];

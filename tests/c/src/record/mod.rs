@@ -2,10 +2,10 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | [`tracer`] | runs a program, and reads its calls from outside |
 //! | [`tracer`] | runs a program and records its calls from outside |
+//! | [`schema`] | names of objects, methods, attributes and fields, from the kernel's headers |
 //! | [`decode`] | decodes a call into a command with named fields |
-//! | [`decode`] | decodes a call into a command with named fields |
+//! | [`normal`] | commands in a form that does not depend on the run |
 //! | [`compare`] | the differences between two runs, and the table that explains them |
 //!
 //! A program marks its steps by writing `step NAME` to file descriptor -1. The write fails, but the
@@ -20,7 +20,7 @@ pub mod tracer;
 use uverbs_abi::rdma_user_ioctl_cmds::{IbUverbsAttr, IbUverbsIoctlHdr};
 use verbs_harness::process::Finished;
 
-/// A program's result, and its calls in order.
+/// A program's result and its calls, in order.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// The exit status and the output.

@@ -1,4 +1,5 @@
-//! Commands in a normal form for comparing two programs. Its numbers do not depend on the run.
+//! Commands in a normal form for comparing two programs. In this form, numbers do not depend on the
+//! run.
 //!
 //! | number | normal form |
 //! |---|---|
@@ -28,9 +29,9 @@ pub struct Step {
 /// A command in the normal form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Normal {
-    /// Its name.
+    /// The command's name.
     pub name: String,
-    /// The errno, if it failed.
+    /// The errno of a failed command.
     pub errno: Option<i64>,
     /// The fields.
     pub fields: BTreeMap<String, String>,
@@ -171,7 +172,8 @@ impl Names {
             "lkey" | "rkey" => self.name(Kind::Key, number),
             "qpn" | "srqn" => self.name(Kind::Queue, number),
             "uar_page_index" | "bfreg_index" | "UAR_INDEX" => self.name(Kind::Page, number),
-            // A doorbell record has a place within a cache line, and a queue starts at a page.
+            // A doorbell record has an offset within a cache line; a queue starts at a page
+            // boundary.
             "db_addr" => address(number, 64),
             "buf_addr" | "sq_buf_addr" => address(number, 4096),
             // The library's allocator chooses this address.

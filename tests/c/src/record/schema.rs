@@ -13,7 +13,7 @@ pub struct Method {
     pub object: &'static str,
     /// Name of the method's constant.
     pub method: &'static str,
-    /// The enums that name its attributes, the core's and the driver's.
+    /// The enums that name the method's attributes: the core's and the driver's.
     pub attrs: [&'static str; 2],
     /// The struct of the driver's input; empty if there is none.
     pub driver: &'static str,
@@ -22,11 +22,11 @@ pub struct Method {
 /// A command of the `write()` interface.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteCommand {
-    /// Name of the constant for its number.
+    /// Name of the constant for the command's number.
     pub name: &'static str,
-    /// The struct of its input.
+    /// The struct of the command's input.
     pub input: &'static str,
-    /// The struct of its reply; empty if there is none.
+    /// The struct of the command's reply; empty if there is none.
     pub reply: &'static str,
     /// The struct of the driver's input; empty if there is none.
     pub driver: &'static str,
@@ -57,8 +57,8 @@ impl Method {
     /// Returns the name of an attribute.
     pub fn attr(&self, id: u16) -> Option<&'static str> {
         let named = self.attrs.iter().find_map(|group| name_of(group, id.into()));
-        // The names from the enums come first, because the two below share their numbers with the
-        // driver.
+        // The names from the enums come first, because the driver uses the same numbers as the two
+        // names below.
         named.or(match id {
             UVERBS_ATTR_UHW_IN => Some("UVERBS_ATTR_UHW_IN"),
             UVERBS_ATTR_UHW_OUT => Some("UVERBS_ATTR_UHW_OUT"),
@@ -218,7 +218,7 @@ pub const COMMANDS: &[WriteCommand] = &[
     command("IB_USER_VERBS_EX_CMD_MODIFY_CQ", "ib_uverbs_ex_modify_cq", ""),
 ];
 
-/// Nested structs: the outer struct, the field, and the inner struct.
+/// Nested structs: the outer struct, the field and the inner struct.
 const NESTED: &[(&str, &str, &str)] = &[
     ("ib_uverbs_create_ah", "attr", "ib_uverbs_ah_attr"),
     ("ib_uverbs_ah_attr", "grh", "ib_uverbs_global_route"),
@@ -234,7 +234,7 @@ const NESTED: &[(&str, &str, &str)] = &[
 /// Attributes whose input is a struct, apart from the driver's attributes and write commands.
 const STRUCTS: &[(&str, &str)] = &[("UVERBS_ATTR_CREATE_QP_CAP", "ib_uverbs_qp_cap")];
 
-/// Attributes that the kernel fills although their names do not show it.
+/// Attributes that the kernel fills in although their names do not show it.
 const OUTPUTS: &[&str] = &[
     "UVERBS_ATTR_CORE_OUT",
     "UVERBS_ATTR_UHW_OUT",
@@ -249,7 +249,7 @@ const OUTPUTS: &[&str] = &[
     "MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT",
 ];
 
-/// Returns a method by its numbers.
+/// Returns a method by the numbers of its object and of the method itself.
 pub fn find_method(object: u16, id: u16) -> Option<&'static Method> {
     METHODS.iter().find(|one| number_of(one.object) == object.into() && number_of(one.method) == id.into())
 }
@@ -262,7 +262,7 @@ pub fn find_command(number: u32, is_extended: bool) -> Option<&'static WriteComm
     COMMANDS.iter().find(is_one)
 }
 
-/// Returns whether the kernel fills an attribute.
+/// Returns whether the kernel fills in an attribute.
 pub fn is_output(attr: &str) -> bool {
     attr.contains("_RESP_") || attr.ends_with("_RESP") || OUTPUTS.contains(&attr)
 }

@@ -1,8 +1,8 @@
 //! The tracer: runs a command under `ptrace(2)` and records its calls to uverbs.
 //!
 //! It relies on no library in the command. The kernel stops the command at the entry and at the
-//! exit of each system call, and the tracer reads the arguments and the memory they point to from
-//! the stopped process.
+//! exit of each system call. The tracer reads the arguments and the memory they point to from the
+//! stopped process.
 //!
 //! # Safety
 //! The child calls `ptrace(PTRACE_TRACEME)`, a system call without addresses, between fork and
@@ -173,7 +173,7 @@ impl SyscallInfo {
     const ENTRY: u8 = 1;
     const EXIT: u8 = 2;
 
-    /// Returns the reason a thread has stopped.
+    /// Returns the reason why a thread has stopped.
     fn from_thread(pid: Pid) -> Result<Self, Errno> {
         /// `PTRACE_GET_SYSCALL_INFO`
         const REQUEST: libc::c_long = 0x420e;

@@ -53,8 +53,8 @@ pub fn program() -> Vec<sock_filter> {
     ]
 }
 
-/// Returns a program that needs no supervisor: it rejects `ioctl(2)` with the request
-/// `RDMA_VERBS_IOCTL` with ENOTTY and passes everything else.
+/// Returns a program that needs no supervisor: it makes `ioctl(2)` with the request
+/// `RDMA_VERBS_IOCTL` fail with ENOTTY and passes everything else.
 pub fn without_ioctls() -> Vec<sock_filter> {
     vec![
         load(ARCH),

@@ -5,9 +5,8 @@
 //! | [`filter`] | the filter, a classic BPF program: selects system calls for the supervisor |
 //! | [`seccomp`] | the kernel's interface |
 //!
-//! The supervisor is the thread that called [`run`]. It decides on each selected call by [`Mode`],
-//! and counts the calls. All threads and processes that the work starts are under the filter as
-//! well.
+//! The supervisor is the thread calling [`run`]. It decides on each selected call by [`Mode`] and
+//! counts the calls. All threads and processes that the work starts are under the filter as well.
 
 pub mod filter;
 pub mod seccomp;
@@ -73,7 +72,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns the number of commands, other than doorbells, that were written to a uverbs device.
+    /// Returns the number of commands, other than doorbells, written to a uverbs device.
     pub fn writes(&self) -> u64 {
         self.written.values().sum()
     }

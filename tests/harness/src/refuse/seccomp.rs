@@ -18,7 +18,7 @@ use uverbs_abi::rdma_user_ioctl_cmds::RDMA_VERBS_IOCTL;
 /// Puts the calling thread, and everything it starts from now on, under `program`.
 ///
 /// # Errors
-/// Any errno from the system calls; notifications that are larger than the structures used here.
+/// Any errno from the system calls; notifications larger than the structures used here.
 pub fn install(program: &[sock_filter]) -> io::Result<Listener> {
     let mut sizes = libc::seccomp_notif_sizes { seccomp_notif: 0, seccomp_notif_resp: 0, seccomp_data: 0 };
     // SAFETY: the third argument points to a `struct seccomp_notif_sizes`, which the kernel fills.

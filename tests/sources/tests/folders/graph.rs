@@ -10,7 +10,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, ImplItemFn, Item, ItemMacro, ItemMod, ItemUse, Meta, UseTree, Visibility};
 
-/// Each file in a crate, and the files that it imports.
+/// Each file in a crate, with the files it imports.
 pub(super) type Graph = BTreeMap<String, BTreeSet<String>>;
 
 type Names = Vec<String>;

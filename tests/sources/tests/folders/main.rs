@@ -1,6 +1,6 @@
-//! The page of each crate lists its folders from top to bottom, and a folder imports only folders
-//! below it. Files import each other in cycles of at most three files, and folders beside each
-//! other import one way.
+//! The page of each crate lists its folders from top to bottom. A folder imports only folders below
+//! it. Files import each other in cycles of at most three files. Between folders beside each other,
+//! imports go in one direction.
 //!
 //! The order comes from the tables in the crate's `//!`. Modules in the same row are not ordered.
 //! Unit tests may import anything.
@@ -53,11 +53,11 @@ static GRAPHS: LazyLock<Vec<(&str, Graph)>> = LazyLock::new(|| {
 /// The maximum number of files in an import cycle.
 const MAX_CIRCLE: usize = 3;
 
-/// The import cycles that are larger: a crate, and a file in the cycle.
+/// The larger import cycles: a crate and a file in the cycle.
 const LARGER: &[(&str, &str)] = &[
-    // The structs of `verbs.h` name each other, and a context's operation table names most of them.
+    // The structs of `verbs.h` name each other. A context's operation table names most of them.
     ("c-abi", "abi/c/context.rs"),
-    // `Provider` names the traits of its objects, and their methods name `Provider`.
+    // `Provider` names the traits of its objects. Their methods name `Provider`.
     ("verbs-core", "provider/context.rs"),
 ];
 
@@ -180,7 +180,7 @@ fn ranks(page: &str, modules: &BTreeSet<String>) -> BTreeMap<String, usize> {
     ranks
 }
 
-/// Returns the name of the top-level module that contains a file.
+/// Returns the name of a file's top-level module.
 fn module(file: &str) -> &str {
     file.split('/').next().expect("a name").trim_end_matches(".rs")
 }

@@ -6,7 +6,7 @@
 //! Every other row is written by hand: a reason, a path, or `not yet`.
 //!
 //! `BLESS=1 cargo test -p verbs-sources --test libibverbs` generates the rows for aliases, `not
-//! yet` for names without a row, and the counts at the top. [`guides`] checks the tables of the
+//! yet` for names without a row and the counts at the top. [`guides`] checks the tables of the
 //! manual.
 
 mod guides;

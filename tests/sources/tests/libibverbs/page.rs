@@ -1,4 +1,4 @@
-//! docs/libibverbs.md: its rows, and the paths in them.
+//! docs/libibverbs.md: its rows and the paths in them.
 
 use std::collections::BTreeSet;
 use std::fs;

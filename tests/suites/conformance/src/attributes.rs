@@ -1,4 +1,4 @@
-//! Queue pair attributes: their limits, their effects, and queries.
+//! Queue pair attributes: their limits, their effects and queries.
 
 use std::time::{Duration, Instant};
 
@@ -183,8 +183,8 @@ pub(super) fn pair_from<P: Provider>(context: &Context<P>, shape: &Shape, psn: u
     ends(context, shape, rts, |remote| Remote { psn, ..remote })
 }
 
-/// Connects two queue pairs. `a` goes to RTS with these attributes. `b` connects to `a`'s number
-/// and PSN after `changed` has altered them.
+/// Connects two queue pairs. `a` goes to RTS with these attributes. `b` connects to `a`'s queue
+/// pair number and PSN after `changed` has altered them.
 fn ends<P: Provider>(
     context: &Context<P>,
     shape: &Shape,
@@ -462,8 +462,8 @@ const RNR_0_01_MS: u8 = 1;
 const RNR_81_92_MS: (u8, Duration) = (26, Duration::from_micros(81_920));
 
 /// Returns whether a time is long enough for this many waits. A kernel timer may end up to a jiffy
-/// early. After a standstill, a guest counts the missed jiffies all at once, so a timer that was
-/// set in between ends early by the length of the standstill.
+/// early. After a standstill, a guest counts the missed jiffies all at once, so a timer set in
+/// between ends early by the length of the standstill.
 fn has_waited(took: Duration, waits: u32, wait: Duration) -> bool {
     const JIFFY: Duration = Duration::from_millis(4);
     const STANDSTILL: Duration = Duration::from_millis(30);
@@ -604,7 +604,7 @@ fn the_longest_timeout_delays_nothing<P: Provider>(context: &Context<P>) -> Case
     Ok(())
 }
 
-/// Runs many reads and atomics at once, and checks their order and data.
+/// Runs many reads and atomics at once and checks their order and data.
 fn reads<P: Provider>(context: &Context<P>, max_rd_atomic: u8) -> CaseResult {
     let rts = RtsAttr { max_rd_atomic, ..Shape::default().rts };
     let mut pair = Pair::new(context, &Shape { rts, ..Shape::default() })?;
@@ -781,7 +781,7 @@ fn ece_is_what_both_sides_have<P: Provider>(context: &Context<P>) -> CaseResult 
         _ => return skip("the provider or the device has no options of connections"),
     };
     assert_eq!(b.query_ece()?, offer);
-    // The accepting side sets the peer's options and gets back the options that it supports too.
+    // The accepting side sets the peer's options and gets back only options that it also supports.
     let foreign = 1 << offer.options.trailing_ones();
     b.set_ece(&Ece { options: offer.options | foreign, ..offer })?;
     assert_eq!(b.query_ece()?, Ece { options: 0, ..offer }, "nothing is agreed on");

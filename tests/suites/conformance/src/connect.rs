@@ -1,4 +1,4 @@
-//! Connections by address: their data, and the information that each side gets.
+//! Connections by address: their data and the information for each side.
 //!
 //! Both sides run in the case's process, at the address of the device under test: the IPv4 address
 //! of a soft device or of a netdev, or the GID of an InfiniBand port. These cases have one form,

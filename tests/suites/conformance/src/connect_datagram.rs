@@ -1,4 +1,4 @@
-//! Datagram services by address, and multicast groups.
+//! Datagram services by address and multicast groups.
 
 use std::net::Ipv4Addr;
 
@@ -32,7 +32,7 @@ const REPLY: usize = 136;
 /// The bytes before a datagram in its receive buffer.
 const GRH: usize = 40;
 
-/// The statuses in a lookup reply: rejected by the listener, and no listener.
+/// The statuses in a lookup reply: rejected by the listener and no listener.
 const REFUSED: i32 = 2;
 const NO_SERVICE: i32 = 1;
 
@@ -115,7 +115,7 @@ fn a_lookup_beyond_the_backlog_is_refused() -> CaseResult {
     arrived(&server.channel)?;
     let second = looking_up(server.address)?;
     assert_eq!(expect(&second.channel, EventType::UNREACHABLE)?.status.0, REFUSED);
-    // Reading the request frees a place in the backlog.
+    // Reading the request frees a slot in the backlog.
     let (_waits, _) = server.request()?;
     let _third = looking_up(server.address)?;
     server.request()?;

@@ -1,4 +1,4 @@
-//! Connections by address: the end of connections and ids, and the resources that remain.
+//! Connections by address: the end of connections and ids; the remaining resources.
 
 use rdmacm::{Address, CmId, ConnParam, EventChannel, EventKind, EventType, IdKey, PortSpace, RejectReason};
 use verbs::state::Rts;
@@ -121,7 +121,7 @@ fn the_end_of_an_id_between_reply_and_connection_is_a_reject() -> CaseResult {
     Ok(())
 }
 
-/// The name of an id state, and a function that brings a new id into it.
+/// The name of an id state, with a function that brings a new id into this state.
 type State = (&'static str, fn(&EventChannel, CmId, Address) -> CaseResult<Box<dyn std::any::Any>>);
 
 /// The states where an id has a port, in order.

@@ -1,8 +1,7 @@
-//! Completion queues: sizes, overruns, flags, fields, and the order of completions.
+//! Completion queues: sizes, overruns, flags, fields and the order of completions.
 //!
 //! Most cases use a queue pair connected to itself ([`Loop`]). It receives its own messages. Once a
-//! send has completed, its receive's completion is therefore in the other queue, and no poll has
-//! touched it.
+//! send has completed, its receive's completion is therefore in the other queue, still unpolled.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -53,7 +52,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// A queue pair connected to itself, and its completion queues.
+/// A queue pair connected to itself, with its completion queues.
 #[derive(Debug)]
 pub(super) struct Loop<P: Provider> {
     pub(super) pd: Pd<P>,
@@ -87,7 +86,7 @@ pub(super) fn looped<P: Provider>(
     connect(context, qp, &SHAPE, own)
 }
 
-/// Returns memory for [`send_to_itself`]: 8 bytes to send, and 8 bytes to receive into.
+/// Returns memory for [`send_to_itself`]: 8 bytes to send and 8 bytes to receive into.
 pub(super) fn message_memory<P: Provider>(pd: &Pd<P>) -> CaseResult<Mr<P>> {
     Ok(Arena::new(pd, 16)?.into_mr())
 }
@@ -121,13 +120,12 @@ impl<P: Provider> Loop<P> {
         Ok(())
     }
 
-    /// Puts completions with these request numbers into the receives' completion queue.
+    /// Puts completions with these `wr_id`s into the receives' completion queue.
     pub(super) fn fill(&mut self, mut wr_ids: core::ops::Range<u64>) -> CaseResult {
         wr_ids.try_for_each(|wr_id| self.send(wr_id, SendFlags::empty()))
     }
 
-    /// Polls completions, by each way of polling in turn, and expects exactly these request
-    /// numbers.
+    /// Polls completions, with each way of polling in turn, and expects exactly these `wr_id`s.
     pub(super) fn expect(&mut self, wr_ids: core::ops::Range<u64>) -> CaseResult {
         let count = (wr_ids.end - wr_ids.start) as usize;
         let mut seen = Vec::new();
@@ -262,8 +260,7 @@ fn a_queue_serves_other_queue_pairs_after_an_overrun<P: Provider>(context: &Cont
         events.next_event().is_ok_and(|event| event.is_some_and(|e| e.event_type == AsyncEventType::CQ_ERR))
     })?;
     own.expect(0..own.recvs.cqe().into())?;
-    // Discards any completion of the lost receive, and any flushed requests of the first queue
-    // pair.
+    // Discards any completion of the lost receive and any flushed requests of the first queue pair.
     own.qp = looped(context, &own.pd, &own.sends, &own.recvs)?;
     while own.recvs.poll_one().is_some() || own.sends.poll_one().is_some() {}
     own.fill(100..104)?;

@@ -25,7 +25,7 @@ struct Two<P: Provider> {
     pd: verbs::Pd<P>,
     channel: CompChannel,
     cq: Cq<P>,
-    /// The queue pair that ends, and the queue pair that stays.
+    /// The queue pair that ends and the queue pair that stays.
     qps: [Qp<Rts, P>; 2],
     arena: Arena<P>,
 }
@@ -69,8 +69,8 @@ impl<P: Provider> Two<P> {
         }
     }
 
-    /// Interleaves the completions of both queue pairs: 1, 3, 5 and 7 belong to the first, 2, 4, 6
-    /// and 8 to the second.
+    /// Interleaves the completions of both queue pairs: 1, 3, 5 and 7 belong to the first queue
+    /// pair, 2, 4, 6 and 8 to the second.
     fn interleave(&mut self) -> CaseResult {
         for wr_id in 1..=8 {
             self.complete((wr_id as usize + 1) % 2, wr_id, (wr_id - 1) % 4 > 1)?;
@@ -98,8 +98,8 @@ fn poll<P: Provider>(cq: &mut Cq<P>, count: usize, as_array: bool) -> CaseResult
 /// Polls the completions of these requests in order. Returns whether the device also kept the
 /// completions of the queue pair that ended: 1, 3, 5 and 7.
 ///
-/// `Qp::dismantle` allows this on devices whose completions carry the request number. A ConnectX
-/// completion refers to a slot in the queue pair, so its provider must skip it.
+/// `Qp::dismantle` allows this on devices whose completions carry the `wr_id`. A ConnectX
+/// completion refers to a slot in the queue pair, so the provider must skip such a completion.
 fn expect<P: Provider>(cq: &mut Cq<P>, others: &[u64], as_array: bool) -> CaseResult<bool> {
     let mut left = Vec::new();
     for wr_id in others {
@@ -128,7 +128,7 @@ fn a_destroyed_queue_pair_takes_its_completions_along<P: Provider>(context: &Con
         let [gone, stays] = two.qps;
         gone.close()?;
         kept |= expect(&mut two.cq, &[2, 4, 6, 8], as_array)?;
-        // The completion queue serves a new queue pair together with the one that stayed.
+        // The completion queue serves a new queue pair together with the remaining one.
         let new = create_qp(&two.pd, &two.cq, &Shape::default())?;
         let own = Remote::from_qp(&new);
         two = Two { qps: [connect(context, new, &Shape::default(), own)?, stays], ..two };

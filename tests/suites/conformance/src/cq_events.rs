@@ -1,4 +1,4 @@
-//! Completion channels: events from armed queues, many queues on one channel, moderation, and the
+//! Completion channels: events from armed queues, many queues on one channel, moderation and the
 //! event loop that misses no wake-up.
 
 use std::collections::HashMap;
@@ -145,7 +145,7 @@ fn completions_that_were_there_and_the_next_one_raise_one_event<P: Provider>(
         assert_eq!(channel.next_event()?, None);
     }
     own.fill(3..4)?;
-    // Other devices raise the event at once, for the completions not yet polled, and raise only
+    // Other devices raise the event at once, for the completions not yet polled. They raise only
     // one.
     assert_eq!(next_event(&channel)?, own.recvs.id());
     own.expect(0..4)?;
@@ -546,7 +546,7 @@ fn no_wake_up_is_lost_when_another_thread_polls_the_same_queue<P: Provider>(
     let (channel, own) = with_channel(context)?;
     let Loop { mut qp, mut sends, recvs, memory, .. } = own;
     let (recvs, polled, stop) = (Mutex::new(recvs), AtomicU64::new(0), AtomicBool::new(false));
-    // The competitor's current round, and the last round that it has finished.
+    // The competitor's current round and its last finished round.
     let (round, rested) = (AtomicU64::new(0), AtomicU64::new(0));
     let drain = |arms: bool| -> CaseResult {
         let Ok(mut recvs) = recvs.lock() else { return fail("a thread panicked") };

@@ -1,4 +1,4 @@
-//! Resizing completion queues that are empty or hold completions.
+//! Resizing completion queues, empty or with completions.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;

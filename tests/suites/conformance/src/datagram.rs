@@ -1,4 +1,4 @@
-//! Unreliable datagrams, and multicast.
+//! Unreliable datagrams and multicast.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
@@ -117,7 +117,7 @@ fn ud_datagram_with_the_wrong_key_is_dropped<P: Provider>(context: &Context<P>) 
         wait_for(&mut pair.a.cq, 1, WcOpcode::SEND)?;
     }
     assert_eq!(imm(&wait_for(&mut pair.b.cq, 2, WcOpcode::RECV)?), Some(2));
-    // If its top bit is set, the sender's own queue key is used instead.
+    // If the top bit of a request's queue key is set, the sender's own queue key is used instead.
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 3, sge: &[arena.sge(8..256)] }])?;
     let to = ah.to(pair.b.qp.qp_num(), 1 << 31);
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::UdSendWithImm { to, imm_data: 3 }, &sge)])?;
@@ -425,7 +425,7 @@ fn ud_path_from_a_gid_that_does_not_exist_is_refused<P: Provider>(context: &Cont
         pd.create_ah(&AhAttr { grh, ..path(&gid) }).unwrap_err()
     };
     let empty = (0..len.min(256)).find(|index| table.iter().all(|entry| entry.gid_index != *index));
-    // The provider creates InfiniBand address handles without the kernel, and checks the index only
+    // The provider creates InfiniBand address handles without the kernel. It checks the index only
     // against the length of the table.
     if let Some(index) = empty.filter(|_| is_ethernet) {
         let error = from(index);
@@ -478,7 +478,7 @@ fn ud_queue_key_can_be_changed<P: Provider>(context: &Context<P>) -> CaseResult 
     net.receive(1, 48)?;
     net.pair.b.qp.modify(&QpAttr { qkey: 0x77, ..QpAttr::default() }, QpAttrMask::QKEY)?;
     assert_eq!(net.pair.b.qp.query(QpAttrMask::QKEY)?.0.qkey, 0x77);
-    // A datagram with the old key is dropped, and a datagram with the new key arrives.
+    // A datagram with the old key is dropped; a datagram with the new key arrives.
     net.send(1, 8)?;
     let to = net.ah.to(net.pair.b.qp.qp_num(), 0x77);
     send(&mut net.pair.a.qp, &mut net.pair.a.cq, to, 2, &[net.arena.sge(0..8)])?;
@@ -519,7 +519,7 @@ fn ud_reset_queue_pair_receives_again<P: Provider>(context: &Context<P>) -> Case
     Ok(())
 }
 
-/// A multicast group for this process's device, and the path to it.
+/// A multicast group for this process's device, with the path to it.
 struct Group {
     gid: Gid,
     /// The group's local id: 0 on Ethernet.

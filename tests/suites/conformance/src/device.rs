@@ -1,4 +1,4 @@
-//! An open device: its attributes, ports, GIDs and partition keys. A device that is opened twice.
+//! An open device: its attributes, ports, GIDs and partition keys. A device opened twice.
 
 use verbs::{Cause, Context, CqInit, Errno, Gid, GidType, LinkLayer, NodeType, PortState, Provider, QpType};
 use verbs_fixtures::both;

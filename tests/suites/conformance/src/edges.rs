@@ -207,7 +207,7 @@ fn an_event_channel_makes_an_edge_for_each_event_after_the_last_look() -> CaseRe
     EdgeLoop::around(&channel)?.follow(ROUNDS, make, || is_resolved(&channel))
 }
 
-/// Events that a moved id brings along cause no edge on a channel that has only kernel ids. A loop
+/// Events that a moved id brings along cause no edge on a channel with only kernel ids. A loop
 /// therefore reads the channel once after the move, as [`CmId::migrate`] requires.
 fn a_channel_that_is_read_after_a_move_of_ids_makes_an_edge_for_each_later_event() -> CaseResult {
     let (address, from, to) = (resolvable()?, EventChannel::new()?, EventChannel::new()?);

@@ -227,7 +227,7 @@ fn each_open_of_a_device_is_told_of_its_port<P: Provider>(context: &Context<P>, 
 }
 
 /// Waits until the port again has the GID that the cases use. On Ethernet, the GID belongs to an
-/// address, and the kernel removes it while the link is down.
+/// address. The kernel removes this GID while the link is down.
 fn gid_is_back<P: Provider>(context: &Context<P>) -> CaseResult {
     let of_address = is_ethernet(context)?;
     eventually("the port's GID is back", || {
@@ -283,8 +283,8 @@ fn a_second_address<P: Provider>(context: &Context<P>, name: &str) -> CaseResult
     Ok(())
 }
 
-/// A soft device's port has the GID for its interface's address, and is active while there is an
-/// address.
+/// A soft device's port has the GID for its interface's address. The port is active while there is
+/// an address.
 fn its_only_address<P: Provider>(context: &Context<P>, name: &str) -> CaseResult {
     let events = context.async_events()?;
     let before = context.gid_table()?;

@@ -48,8 +48,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Checks that the queue pair is in the error state and flushes requests that are posted from now
-/// on.
+/// Checks that the queue pair is in the error state and flushes requests posted from now on.
 ///
 /// The flush is not checked on Linux before 6.1: there, rxe's requester exits at once in this state
 /// (seen on 5.10) and does not wake the task that flushes. A separate case covers this.
@@ -72,7 +71,7 @@ fn a_wrong_remote_key_is_a_remote_access_error<P: Provider>(context: &Context<P>
             0 => SendOp::RdmaWrite { remote_addr, rkey: wrong },
             1 => SendOp::RdmaRead { remote_addr, rkey: wrong },
             2 => SendOp::AtomicFetchAndAdd { remote_addr, rkey: wrong, add: 1 },
-            // One byte beyond the end, and one byte before the start.
+            // One byte beyond the end; one byte before the start.
             3 => SendOp::RdmaWrite { remote_addr: remote_addr + 57, rkey },
             _ => SendOp::RdmaRead { remote_addr: remote_addr - 1, rkey },
         };
@@ -228,7 +227,7 @@ fn a_peer_that_is_gone_surfaces_as_a_status_and_then_flushes<P: Provider>(
     Ok(())
 }
 
-/// Checks every field of a failed completion: the status, the request, the queue pair, and the
+/// Checks every field of a failed completion: the status, the request, the queue pair and the
 /// vendor's code (set by ConnectX, 0 on other devices).
 fn a_failure_has_the_code_of_its_vendor<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut codes = Vec::new();
@@ -438,8 +437,7 @@ fn a_receive_that_may_not_be_written_fails_on_both_sides<P: Provider>(context: &
     Ok(())
 }
 
-/// Expects a receive to fail because of its memory: as a local error at b, and as a remote error at
-/// a.
+/// Expects a receive to fail because of its memory: as a local error at b and a remote error at a.
 fn both_fail<P: Provider>(pair: &mut Pair<P>) -> CaseResult {
     let (a, b) = (
         verbs_fixtures::fabric::wait_one(&mut pair.a.cq)?,

@@ -1,4 +1,4 @@
-//! Failed requests and the requests around them: successes, flushes, and their order.
+//! Failed requests and the requests around them: successes, flushes and their order.
 
 use verbs::{
     Context, Cq, CqInit, Provider, QpState, QpType, RecvWr, RtsAttr, SendFlags, SendOp, SendWr, Sge, Wc,
@@ -35,7 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Polls completions and returns each as (number, status).
+/// Polls completions and returns each as (`wr_id`, status).
 fn ends<P: Provider>(cq: &mut Cq<P>, count: usize) -> CaseResult<Vec<(u64, WcStatus)>> {
     Ok(wait(cq, count)?.iter().map(|wc| (wc.wr_id, wc.status)).collect())
 }

@@ -7,7 +7,7 @@
 //! | [`rc_lengths`] | reliable connections: lengths around the MTU, alignments, long messages |
 //! | [`rc_order`] | reliable connections: the order of requests, of data and of completions |
 //! | [`rc_queues`] | reliable connections: full queues, signalling, completion fields, batches |
-//! | [`connect`] | connections by address: their data, and the information that each side gets |
+//! | [`connect`] | connections by address: their data and the information for each side |
 //! | [`connect_datagram`] | datagram services by address, and multicast groups |
 //! | [`connect_end`] | the end of connections and of their ids |
 //! | [`connect_refuse`] | rejects, ports in use, rejected calls |

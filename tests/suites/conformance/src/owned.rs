@@ -108,7 +108,7 @@ fn memory_is_posted_while_it_is_exposed<P: Provider>(context: &Context<P>) -> Ca
     let share = next_completed(&mut pair.b.cq)?.returned.and_then(verbs::Returned::into_exposed);
     assert_eq!(share.map(|share| share.remote()), Some(into.remote()));
     drop(next_completed(&mut pair.a.cq)?);
-    // The sender reads its data back, into memory that is also exposed.
+    // The sender reads its data back, into memory exposed as well.
     let op = SendOp::RdmaRead { remote_addr: into.addr(), rkey: into.rkey() };
     pair.a.qp.post_send_buf(op, NONE, read.clone(), ..2000)?;
     drop(next_completed(&mut pair.a.cq)?);

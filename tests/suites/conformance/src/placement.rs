@@ -1,7 +1,7 @@
 //! Flushes and atomic writes: the memory placement extensions.
 //!
 //! Kernels before 6.2 have neither, so rxe must reject them when they are posted. One case checks
-//! this, and the others are skipped.
+//! this; the others are skipped.
 
 use verbs::{
     AccessFlags, Context, DeviceCapFlags, FlushPlacement, FlushSelectivity, PostReason, Provider, QpAttr,
@@ -206,7 +206,7 @@ fn a_flush_of_a_range_follows_the_writes_before_it<P: Provider>(context: &Contex
 fn a_flush_of_a_region_ignores_its_range<P: Provider>(context: &Context<P>) -> CaseResult {
     let mut pair = pair(context)?;
     let arena = Arena::with_access(&pair.pd, 64, ALL)?;
-    // rxe computes the number of packets from the length, and its peer limits that number.
+    // rxe computes the number of packets from the length; its peer limits that number.
     let long = if is_rxe()? { 1 << 30 } else { u32::MAX };
     for (wr_id, (remote_addr, length)) in [(arena.addr(), 64), (0, 0), (7, long)].into_iter().enumerate() {
         let op = flush(remote_addr, arena.rkey(), length, FlushSelectivity::MR);

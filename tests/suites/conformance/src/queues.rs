@@ -159,7 +159,7 @@ fn a_completion_queue_is_polled_in_pieces<P: Provider>(context: &Context<P>) -> 
     post_send(&mut pair.a.qp, &sends)?;
     wait(&mut pair.a.cq, 10)?;
     let mut seen = Vec::new();
-    // Polls by value, by reference, and by reference without reading a completion. Each call
+    // Polls by value, by reference, then by reference without reading a completion. Each call
     // consumes only the completions that it returns.
     fabric::eventually("ten completions", || {
         let mut wcs = [Wc::default(); 3];

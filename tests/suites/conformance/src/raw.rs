@@ -1,4 +1,4 @@
-//! Raw packets: frames, flow rules with counters, and work queues that share a queue pair's
+//! Raw packets: frames, flow rules with counters and work queues that share a queue pair's
 //! receives.
 //!
 //! A device does not deliver frames back to the context that sent them. The sender therefore opens
@@ -51,7 +51,7 @@ struct End<P: Provider> {
     mac: [u8; 6],
 }
 
-/// The length of a frame and of its place in the memory, in bytes, and the number of places.
+/// The length of a frame, the length of its slot in the memory and the number of slots.
 const LEN: usize = 128;
 const PLACE: usize = 256;
 const PLACES: usize = 64;
@@ -107,7 +107,7 @@ impl<P: Provider> End<P> {
         Ok(wq)
     }
 
-    /// Posts a receive into a place in the upper half of the memory.
+    /// Posts a receive into a slot in the upper half of the memory.
     fn receive(&self, qp: &mut Qp<Rts, P>, place: usize) -> CaseResult {
         let sge = [self.arena.sge(received_at(place)..received_at(place) + PLACE)];
         Ok(post_recv(qp, &[RecvWr { wr_id: place as u64, sge: &sge }])?)
@@ -118,7 +118,7 @@ impl<P: Provider> End<P> {
         self.arena.read(received_at(place)..received_at(place) + LEN)
     }
 
-    /// Sends a frame from a place in the memory and waits for the completion.
+    /// Sends a frame from a slot in the memory and waits for the completion.
     fn send(&mut self, qp: &mut Qp<Rts, P>, place: usize, frame: &[u8]) -> CaseResult {
         self.arena.write(place * PLACE, frame);
         let sge = [self.arena.sge(place * PLACE..place * PLACE + frame.len())];
@@ -400,7 +400,7 @@ fn a_rule_counts_frames_and_bytes<P: Provider>(context: &Context<P>) -> CaseResu
     // Devices may count the frame check sequence.
     assert!((COUNT * LEN..=COUNT * (LEN + 4)).contains(&(bytes as usize)), "{bytes} bytes");
     flow.close()?;
-    // Counters can be attached to the set again, and a rule can use it.
+    // Counters can be attached to the set again. A rule can then use the set.
     attach(CounterDescription::PACKETS, 2)?;
     let flow = one.context.create_flow(&own, counting(&one, &counters))?;
     flow.close()?;
@@ -428,7 +428,7 @@ fn hash() -> RxHashConf {
     }
 }
 
-/// Posts a work queue's receives into these places.
+/// Posts a work queue's receives into these slots.
 fn receive_by<P: Provider>(end: &End<P>, wq: &mut Wq<P>, places: core::ops::Range<usize>) -> CaseResult {
     for place in places {
         let sge = [end.arena.sge(received_at(place)..received_at(place) + PLACE)];
@@ -609,8 +609,8 @@ fn a_rate_limit_slows_frames_down_and_is_lifted<P: Provider>(context: &Context<P
     let error =
         own.modify_rate_limit(&RateLimit { rate_limit: caps.qp_rate_limit_max + 1, ..RateLimit::default() });
     assert_eq!(error.unwrap_err().errno, Errno::INVAL);
-    // Lifts the limit. With it, the device never takes less time. Without it, one of a few attempts
-    // takes less, however busy the machine is.
+    // Lifts the limit. With the limit, the device never takes less time. Without it, one of a few
+    // attempts takes less, however busy the machine is.
     own.modify_rate_limit(&RateLimit::default())?;
     for _ in 0..20 {
         if time(&mut own)? < least {

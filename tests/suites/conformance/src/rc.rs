@@ -37,8 +37,8 @@ fn rc_send_arrives_whole_whatever_its_length<P: Provider>(context: &Context<P>) 
 }
 
 fn rc_send_arrives_whole_with_every_mtu<P: Provider>(context: &Context<P>) -> CaseResult {
-    // MTUs that fit the link: a guest's veth pair carries Ethernet frames with 1500 bytes, and
-    // loopback carries more than the largest MTU.
+    // MTUs that fit the link: a guest's veth pair carries Ethernet frames with 1500 bytes; loopback
+    // carries more than the largest MTU.
     let active = context.query_port(PORT)?.active_mtu;
     let fit = [Mtu::MTU_256, Mtu::MTU_512, Mtu::MTU_1024, Mtu::MTU_2048, Mtu::MTU_4096];
     let fit = fit.into_iter().filter(|path_mtu| path_mtu.0 <= active.0);

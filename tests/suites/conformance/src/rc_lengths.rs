@@ -32,7 +32,7 @@ pub(super) fn cases() -> Vec<Case> {
 /// The byte that marks unchanged memory.
 const UNTOUCHED: u8 = 0xee;
 
-/// A pair, and memory for its requester and its responder, for messages of up to `len` bytes.
+/// A pair, with memory on both sides for messages of up to `len` bytes.
 struct Setup<P: Provider> {
     pair: Pair<P>,
     from: Arena<P>,
@@ -53,7 +53,8 @@ impl<P: Provider> Setup<P> {
         self.into.write(0, &vec![UNTOUCHED; self.len]);
     }
 
-    /// Checks that this part of the source is at `at` in the destination and nothing else changed.
+    /// Checks that this part of the source is at offset `at` in the destination, otherwise
+    /// unchanged.
     fn arrived(&self, seed: u32, part: Range<usize>, at: usize) {
         let mut expected = vec![UNTOUCHED; self.len];
         expected[at..at + part.len()].copy_from_slice(&pattern(seed, self.len)[part.clone()]);
@@ -62,7 +63,7 @@ impl<P: Provider> Setup<P> {
 }
 
 /// Calls `transfer` with each length around each path MTU, in both directions. `transfer` copies
-/// the first bytes of the source to the given place in the destination.
+/// the first bytes of the source to the given offset in the destination.
 fn around_each_mtu<P: Provider>(
     context: &Context<P>,
     transfer: impl Fn(&mut Setup<P>, usize, usize) -> CaseResult,
@@ -181,7 +182,7 @@ fn a_read_copies_between_addresses_of_any_alignment<P: Provider>(context: &Conte
     })
 }
 
-/// Checks that the first bytes of the source fill these parts of the destination in order, and that
+/// Checks that the first bytes of the source fill these parts of the destination in order and that
 /// nothing else was written.
 fn filled_in_order<P: Provider>(setup: &Setup<P>, seed: u32, parts: &[Range<usize>], len: usize) {
     let mut expected = vec![UNTOUCHED; setup.len];

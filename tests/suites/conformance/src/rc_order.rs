@@ -67,7 +67,7 @@ fn wait_in_order<P: Provider>(cq: &mut verbs::Cq<P>, expected: &[(u64, WcOpcode)
     Ok(())
 }
 
-/// A request, the opcode of its completion, and its local memory.
+/// A request, the opcode of its completion and its local memory.
 type Request<'a> = (SendOp<'a>, WcOpcode, &'a [Sge]);
 
 /// Posts requests on A, all signalled. They must complete in order, as must B's first `receives`
@@ -266,7 +266,7 @@ fn fenced_requests_hand_data_from_one_to_the_next<P: Provider>(context: &Context
     Ok(())
 }
 
-/// Mixes long reads with requests that are acknowledged at once.
+/// Mixes long reads with requests acknowledged at once.
 fn mixed_operations_complete_in_the_order_of_posting<P: Provider>(context: &Context<P>) -> CaseResult {
     const LEN: usize = 10_000;
     const ROUNDS: usize = 6;

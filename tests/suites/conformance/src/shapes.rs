@@ -1,4 +1,4 @@
-//! The shapes of requests: lists, inline data, lengths, batches, and borrowed memory.
+//! The shapes of requests: lists, inline data, lengths, batches and borrowed memory.
 
 use verbs::{
     AccessFlags, Context, PostBufReason, PostReason, Provider, QpCap, RecvWr, Returned, SendFlags, SendOp,

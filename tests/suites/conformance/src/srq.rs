@@ -1,5 +1,5 @@
 //! Shared receive queues: which queue pair uses a receive, in which order, the receives left over,
-//! events, and changes to the queue.
+//! events and changes to the queue.
 
 use verbs::{
     AsyncEvent, AsyncEventType, AsyncEvents, Cause, Context, Cq, CqInit, DeviceCapFlags, Element, Errno,
@@ -303,7 +303,8 @@ fn a_send_waits_until_the_shared_queue_has_a_receive<P: Provider>(context: &Cont
     let mut shared = Shared::new(context, 2)?;
     shared.send(0, 1, SendOp::Send, 8)?;
     shared.send(1, 2, SendOp::Send, 8)?;
-    // Nothing shows that a message waits. By now, both messages have most probably been put off.
+    // Nothing shows that a message waits. By now, the peer has most probably deferred both
+    // messages.
     assert!(is_empty(&mut shared.recv_cq));
     shared.post(5, 8)?;
     shared.post(6, 8)?;
@@ -396,7 +397,7 @@ fn a_shared_queue_that_is_full_refuses_receives<P: Provider>(context: &Context<P
     }
     let error = shared.post(99, 8).unwrap_err();
     assert_eq!((error.accepted, error.reason), (0, PostReason::QueueFull));
-    // A receive that was used leaves space for another.
+    // A used receive leaves space for another.
     shared.deliver(0)?;
     shared.post(99, 8)?;
     assert_eq!(shared.post(98, 8).unwrap_err().reason, PostReason::QueueFull);

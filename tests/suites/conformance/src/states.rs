@@ -1,4 +1,4 @@
-//! Queue pair states: the transitions, and the behaviour in each state.
+//! Queue pair states: the transitions and the behaviour in each state.
 
 use std::time::{Duration, Instant};
 
@@ -255,7 +255,7 @@ fn wrong_masks(qp_type: QpType, row: &Transition) -> Vec<(QpAttrMask, Cause)> {
     missing.chain(forbidden.map(|bit| (base | bit, cause(none, bit)))).collect()
 }
 
-/// Tries every transition from this state, with each invalid mask, with the required mask, and with
+/// Tries every transition from this state, with each invalid mask, with the required mask and with
 /// each optional attribute.
 fn from_state<P: Provider>(context: &Context<P>, qp_type: QpType, from: QpState) -> CaseResult {
     let mut free = Free::in_state(context, qp_type, from)?;

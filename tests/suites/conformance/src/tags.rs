@@ -1,4 +1,4 @@
-//! Tag matching: a shared receive queue's tag list, matching messages, and rendezvous.
+//! Tag matching: a shared receive queue's tag list, matching messages and rendezvous.
 
 use std::time::Instant;
 
@@ -39,7 +39,7 @@ pub(super) fn cases() -> Vec<Case> {
 const SIZE: usize = 1 << 14;
 /// The offset in the arena of sent messages.
 const SOURCE: usize = 1 << 13;
-/// The offset in the arena of the first receive. Each has 256 bytes.
+/// The offset in the arena of the first receive. Each receive has 256 bytes.
 const RECEIVES: usize = 3 << 12;
 
 const TM: TmCap = TmCap { max_num_tags: 7, max_ops: 8 };
@@ -222,7 +222,7 @@ fn tags_that_are_out_of_step_wait_for_the_count<P: Provider>(context: &Context<P
     (0..2).try_for_each(|wr_id| tags.receive(wr_id))?;
     tags.send(TmhOp::EAGER, 1, 8)?;
     wait_for(&mut tags.cq, 0, WcOpcode::TM_RECV)?;
-    // The program has not counted the message yet, and it may belong to this tag.
+    // The program has not counted the message yet; it may belong to this tag.
     let (_, wc) = tags.add(1, u64::MAX, 0, 64, 0)?;
     assert_eq!(wc.wc_flags, WcFlags::TM_SYNC_REQ);
     tags.send(TmhOp::EAGER, 1, 8)?;

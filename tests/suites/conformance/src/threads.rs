@@ -1,4 +1,4 @@
-//! Objects used in several threads: posters, pollers and halves, and destruction at the same time.
+//! Objects used in several threads: posters, pollers and halves; destruction at the same time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex, mpsc};
@@ -205,7 +205,7 @@ fn a_queue_pair_is_closed_in_another_thread<P: Provider>(context: &Context<P>) -
         qp.post_send_buf(SendOp::Send, SendFlags::empty(), filled(&pd, n, 64)?, ..)?;
         thread::scope(|scope| -> CaseResult {
             let closer = scope.spawn(move || -> CaseResult { Ok(qp.close()?) });
-            // Completions that are polled meanwhile are intact.
+            // Completions polled meanwhile are intact.
             for _ in 0..200 {
                 for completed in [sends.poll_one(), recvs.poll_one()].into_iter().flatten() {
                     let is_ok = completed.wc.status == WcStatus::SUCCESS;
@@ -524,7 +524,7 @@ fn each_asynchronous_event_goes_to_one_thread<P: Provider>(context: &Context<P>)
     let count = seen.len();
     seen.sort_unstable();
     seen.dedup();
-    // rxe raises an event for each lost completion, and each queue lost one.
+    // rxe raises an event for each lost completion; each queue lost one.
     assert_eq!((seen.len(), count), (QUEUES, QUEUES));
     Ok(())
 }

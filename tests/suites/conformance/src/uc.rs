@@ -1,4 +1,4 @@
-//! Unreliable connections: messages arrive complete or are lost, and the sender gets no error.
+//! Unreliable connections: messages arrive complete or are lost; the sender gets no error.
 
 use verbs::state::Errored;
 use verbs::{
@@ -228,7 +228,7 @@ fn uc_write_with_immediate_without_a_receive_is_lost<P: Provider>(context: &Cont
 }
 
 /// Posts a write that the receiver's keys do not permit. The sender gets no error, nothing is
-/// written, and the connection continues.
+/// written and the connection continues.
 fn vanishes<P: Provider>(pair: &mut Pair<P>, into: &Arena<P>, remote_addr: u64, rkey: u32) -> CaseResult {
     let from = Arena::new(&pair.pd, 16)?;
     from.write(0, &[0xff; 16]);

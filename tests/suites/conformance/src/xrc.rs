@@ -156,7 +156,7 @@ fn a_write_and_a_read_use_the_domain_of_the_shared_queue<P: Provider>(context: &
     fabric.request(fabric.number(1), &SendOp::RdmaRead { remote_addr, rkey }, 3000)?;
     wait_for(&mut fabric.send_cq, 1, WcOpcode::RDMA_READ)?;
     assert_eq!(fabric.arena.read(4096..7096), pattern(3, 3000));
-    // The key belongs to a different domain from the shared queue's.
+    // The key and the shared queue belong to different domains.
     let foreign = Arena::new(&fabric.context.alloc_pd()?, 64)?;
     let op = SendOp::RdmaRead { remote_addr: foreign.addr(), rkey: foreign.rkey() };
     fabric.request(fabric.number(0), &op, 64)?;
@@ -248,7 +248,7 @@ fn an_initiator_binds_windows_and_invalidates_their_keys<P: Provider>(context: &
     let invalidate_rkey = bind(&mut fabric, &second, second.rkey(), &info)?;
     post_send(&mut fabric.initiator, &[signalled(2, SendOp::LocalInv { invalidate_rkey }, &[])])?;
     wait_for(&mut fabric.send_cq, 2, WcOpcode::LOCAL_INV)?;
-    // A type 1 window serves the domain, including the target.
+    // A type 1 window gives access to every queue pair in the domain, including the target.
     let rkey = bind(&mut fabric, &first, first.rkey(), &info)?;
     let write = SendOp::RdmaWrite { remote_addr: memory.addr() + 8, rkey };
     fabric.request(fabric.number(0), &write, 8)?;

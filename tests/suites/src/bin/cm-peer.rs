@@ -9,7 +9,7 @@
 //!
 //! Prints `ok STEP` for each step and ends with `N steps`; exits with 0 on success. Both sides need
 //! the same options, except `--source`, `--dies` and `--outlives`. In the step `outlive`, one side
-//! kills itself in a given state of the connection, and the other side prints how it noticed.
+//! kills itself in a given state of the connection. The other side prints how it noticed.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;

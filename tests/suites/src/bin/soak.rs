@@ -1,8 +1,7 @@
 //! `soak [--seconds N] [--qps N] [--threads N] [--device NAME] [--no-fence] [--seed N]`: runs
-//! random traffic on many queue pairs of one device, and checks each operation and the resident
-//! set.
+//! random traffic on many queue pairs of one device. Checks each operation and the resident set.
 //!
-//! Without a device it creates soft0 for this process. Prints totals, and exits with 0 if no data
+//! Without a device it creates soft0 for this process. Prints totals and exits with 0 if no data
 //! was lost and memory did not grow.
 
 use std::process::ExitCode;

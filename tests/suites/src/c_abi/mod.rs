@@ -21,7 +21,7 @@ mod rdmacm;
 mod ucx;
 mod utils;
 
-// For `tests/units.rs`.
+// Exported for `tests/units.rs`.
 #[doc(hidden)]
 pub use self::program::unless_c_fails;
 #[doc(hidden)]

@@ -17,7 +17,7 @@ use super::program::SUITE;
 /// The time limit for a run, which takes about half a minute on one library.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Tests that expose a race in rxe: the name, the failure message, and the cause. They also fail on
+/// Tests that expose a race in rxe: the name, the failure message and the cause. They also fail on
 /// C's library, but in other runs.
 pub const RACES: &[(&str, &str, &str)] = &[(
     "test_cq.CQTest.test_resize_cq",

@@ -156,11 +156,11 @@ fn end_well(ended: &[Ended; 2], last_words: [&str; 2]) -> CaseResult {
     fail(format_args!("server {}; client {}", told(&ended[0]), told(&ended[1])))
 }
 
-/// Runs perftest with connections by address: one connection for its parameters, and one for the
+/// Runs perftest with connections by address: one connection for its parameters and one for the
 /// test.
 ///
-/// The client may connect for the test before the server listens again, on C's library as well. It
-/// is then rejected, retries, and crashes. The case is repeated only after that failure.
+/// The client may connect for the test before the server listens again, on C's library as well. The
+/// client is then rejected, retries and crashes. The case is repeated only after that failure.
 fn by_address(way: &Way, ends: [&Maker; 2]) -> CaseResult {
     const ATTEMPTS: usize = 3;
     let mut ended = Ok(());

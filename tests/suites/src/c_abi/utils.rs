@@ -1,4 +1,4 @@
-//! ibverbs-utils: ping-pongs with ends on either library, and equal output on both.
+//! ibverbs-utils: ping-pongs with ends on either library and equal output on both.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::program::{PAIRS, SUITE, program};
 
 const PACKAGE: &str = "ibverbs-utils";
 
-/// A program, the message size in bytes, the number of rounds, and flags for both ends.
+/// A program, the message size in bytes, the number of rounds and flags for both ends.
 type Way = (&'static str, u32, u32, &'static [&'static str]);
 
 /// Without `-e`, programs poll, which takes longer.
@@ -24,7 +24,7 @@ const WAYS: &[Way] = &[
     ("ibv_srq_pingpong", 4096, 50, &["-e", "-c", "-q", "3"]),
 ];
 
-/// A program and its arguments: correct use, features that the device lacks, and misuse.
+/// A program and its arguments: correct use, features missing in the device, misuse.
 const OUTPUTS: &[(&str, &[&str])] = &[
     ("ibv_devices", &[]),
     ("ibv_devinfo", &[]),

@@ -1,5 +1,5 @@
-//! Connections by IPv6 address, and queue pair options in messages. `conformance` covers IPv4 and
-//! the rest of the messages.
+//! Connections by IPv6 address; queue pair options in messages. `conformance` covers IPv4 and the
+//! rest of the messages.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Peers that are killed in every state of either side: `cm-peer`s on one device or on two.
+//! Peers killed in every state of either side: `cm-peer`s on one device or on two.
 //!
 //! The kernel ends the connections of a dying process and notifies the survivor at once. A soft
 //! device dies with its process. A survivor on a kernel device then detects the silence
@@ -47,7 +47,7 @@ pub(crate) struct Ended {
     line: String,
 }
 
-/// Runs a pair for each chosen state and side, all concurrently, and kills one peer in that state.
+/// Runs a pair for each chosen state and side, all concurrently. Kills one peer in that state.
 /// `make` returns the commands for the listener and the client, and the listener's TCP port.
 pub(crate) fn outlive(
     is_chosen: impl Fn(State) -> bool + Copy,
@@ -99,8 +99,8 @@ const ENDED: &str = "ended after ";
 
 /// Checks that no survivor had to wait for the protocol's timeout.
 pub(crate) fn are_told_at_once(ended: &[Ended]) -> CaseResult {
-    /// The time limit for a survivor that is notified at once. The protocol's timeout exceeds a
-    /// minute, and a busy machine needs a few seconds.
+    /// The time limit for a survivor notified at once. The protocol's timeout exceeds a minute; a
+    /// busy machine needs a few seconds.
     const AT_ONCE: f64 = 30.0;
     for Ended { name, line } in ended {
         let seconds = line.strip_prefix(ENDED).and_then(|rest| rest.split(' ').next());

@@ -1,4 +1,4 @@
-//! Lifecycles of ids, and the resources that they leave behind.
+//! Lifecycles of ids, and the resources left behind.
 
 use std::process::Command;
 use std::thread;
@@ -31,7 +31,7 @@ pub(super) fn of_interface() -> Vec<Case> {
     cases!(SUITE, ids_end_in_every_state_and_the_peer_learns_it)
 }
 
-/// Both sides of connections that are made one after another.
+/// Both sides of connections made one after another.
 struct World {
     server: Server,
     channel: EventChannel,
@@ -50,7 +50,7 @@ impl World {
         Ok(Self { server, channel, parts: [Parts::for_id(&id)?, Parts::for_id(&id)?] })
     }
 
-    /// Connects, sends a message, and ends the connection on one side.
+    /// Connects, sends a message and ends the connection on one side.
     fn round(&mut self, server_ends: bool) -> CaseResult {
         let Self { server, channel, parts: [connects, accepts] } = self;
         let id = channel.create_id(PortSpace::TCP)?;
@@ -128,7 +128,7 @@ fn ids_end_in_every_state_and_the_peer_learns_it() -> CaseResult {
     drop(server(PortSpace::TCP)?);
 
     let server = server(PortSpace::TCP)?;
-    // Resolving: an existing address, and a missing address.
+    // Resolving: an existing address, then a missing address.
     for to in [ip, NOBODY] {
         let id = channel.create_id(PortSpace::TCP)?;
         id.resolve_addr(None, (to, server.address.port()), RESOLVING)?;

@@ -13,8 +13,8 @@
 //! | [`threads`] | several threads that share a channel |
 //! | [`server`] | listeners on the device under test |
 //!
-//! The `connect` topics in the suite `conformance` cover InfiniBand ports, and every device that
-//! has an address.
+//! The `connect` topics in the suite `conformance` cover InfiniBand ports and every device with an
+//! address.
 //!
 //! The suite `soft_interop` connects soft devices with rxe.
 

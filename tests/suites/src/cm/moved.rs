@@ -1,6 +1,6 @@
 //! A bond that fails over to its other interface and takes the Ethernet address of that interface:
-//! each id on the bond gets one event. When the bond fails back, its address matches the ids again,
-//! and the kernel raises no event.
+//! each id on the bond gets one event. When the bond fails back, its address matches the ids again.
+//! The kernel then raises no event.
 //!
 //! This does not prove that connections survive. With both ends on one device, packets still carry
 //! the former Ethernet address, which rxe attributes to another machine.

@@ -62,7 +62,7 @@ fn requests_beyond_the_backlog_are_not_lost() -> CaseResult {
     const BACKLOG: usize = 2;
     let server = Server::new(at(here()?), PortSpace::TCP, BACKLOG as u32)?;
     let clients = (0..2 * BACKLOG).map(|_| Client::requesting(&server)).collect::<CaseResult<Vec<_>>>()?;
-    // The kernel drops requests beyond the backlog, and the peer repeats them after 4.3 s.
+    // The kernel drops requests beyond the backlog. The peer repeats them after 4.3 s.
     for _ in &clients {
         let (request, _) = server.request()?;
         request.reject(b"not today")?;

@@ -1,4 +1,4 @@
-//! An rxe device that is removed while ids use it, in every state.
+//! An rxe device removed while ids use it, in every state.
 //!
 //! Each id gets one event and can do nothing more. The removal waits until the process has closed
 //! the device, because rxe cannot be detached from its users.
@@ -64,7 +64,7 @@ fn ids_in_every_state_are_told_that_their_device_was_removed() -> CaseResult {
             are_told(&server.channel, &[(name, accepted), ("its listener", &server.listener)])?;
         }
         // The kernel raises no event for the id of an unaccepted request and ends it after the
-        // others. The id that sent the request was on the same device, and when it ends, the
+        // others. The id that sent the request was on the same device. When that id ends, the
         // request is rejected. The device may still deliver this reject.
         const GONE: &str = "the device of the id is gone";
         let depths = ConnParam { responder_resources: 1, initiator_depth: 1, ..ConnParam::default() };

@@ -87,8 +87,8 @@ fn two_threads_at_one_channel_serve_all_connections() -> CaseResult {
     Ok(())
 }
 
-/// In C, a channel can be closed while a thread reads from it. Here the reader shares ownership,
-/// and the last owner closes the channel.
+/// In C, a channel can be closed while a thread reads from it. Here the reader shares ownership;
+/// the last owner closes the channel.
 fn a_reader_that_waits_outlives_all_other_users_of_the_channel() -> CaseResult {
     let address = Server::new(at(here()?), PortSpace::TCP, 0)?.address;
     let channel = Arc::new(EventChannel::new()?);

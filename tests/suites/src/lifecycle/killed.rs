@@ -184,7 +184,7 @@ fn beside_theirs(tool: &str, makers: &(Maker, Maker)) -> CaseResult {
     }
     let held = resources()?;
     kill_it(dead)?;
-    // The killed program's objects are gone, and the other program's objects stay.
+    // The killed program's objects are gone; the other program's objects stay.
     let half = resources()?;
     assert!(baseline["qp"] < half["qp"] && half["qp"] < held["qp"], "{baseline:?} {half:?} {held:?}");
     kill_it(survivor)?;

@@ -8,7 +8,7 @@ pub(super) mod counts;
 mod killed;
 pub(super) mod unplug;
 
-// For `tests/units.rs`.
+// Exported for `tests/units.rs`.
 #[doc(hidden)]
 pub use self::counts::parse_resources;
 
@@ -136,11 +136,11 @@ impl<P: Provider> All<P> {
 }
 
 fn any_order_of_dropping_leaves_nothing<P: Provider>(context: &Context<P>) -> CaseResult {
-    // The context keeps resources that were opened with its first objects.
+    // The context keeps resources opened with its first objects.
     drop(All::new(context.clone())?);
     let (baseline, open) = (resources()?, fds()?);
     verbs::on_leak(|error| panic!("leaked: {error}"));
-    // Each kind is first once with each other kind second, then the rest forwards or backwards.
+    // Drops each pair of kinds first, then the other kinds forwards or backwards.
     for first in 0..KINDS {
         for second in (0..KINDS).filter(|kind| *kind != first) {
             for backwards in [false, true] {
@@ -167,7 +167,7 @@ fn closing_parents_before_children_is_refused_and_loses_nothing<P: Provider>(
     let baseline = resources()?;
     let mut all = All::new(context.clone())?;
     let gone = || Stop::Failed("it is not there".to_owned());
-    // While the queue pair lives, each close is rejected, returns its handle, and leaves the object
+    // While the queue pair lives, each close is rejected, returns its handle and leaves the object
     // usable.
     let pd = refused(all.pd.take().ok_or_else(gone)?.close(), "queue pairs")?;
     let mut cq = refused(all.cq.take().ok_or_else(gone)?.close(), "queue pairs")?;

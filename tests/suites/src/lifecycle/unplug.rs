@@ -1,4 +1,4 @@
-//! Devices that are removed while programs use them.
+//! Devices removed while programs use them.
 //!
 //! The kernel detaches a device from its users only where the driver can (`disassociate_ucontext`).
 //! mlx5 can. Only then does the kernel raise `DEVICE_FATAL` and fail later commands with `EIO`. rxe
@@ -61,7 +61,7 @@ pub(super) fn of_soft() -> Vec<Case> {
     )
 }
 
-/// The removed device's interface, and its peer.
+/// The removed device's interface and its peer.
 const LINK: [&str; 2] = ["unplug0", "unplug1"];
 
 /// The device on that interface. Other cases use another device.
@@ -157,11 +157,11 @@ struct Signals {
     events: Mutex<Vec<AsyncEventType>>,
 }
 
-/// The message streams: the transport of each, and whether its receives are shared.
+/// The message streams: the transport of each and whether its receives are shared.
 const STREAMS: [(QpType, bool); 3] = [(QpType::RC, false), (QpType::RC, true), (QpType::UD, false)];
 
-/// A model of several programs: message streams, a thread that waits for completions, and a thread
-/// that waits for events.
+/// A model of several programs: message streams, a thread waiting for completions, a thread waiting
+/// for events.
 struct Traffic {
     signals: Arc<Signals>,
     streams: Vec<JoinHandle<CaseResult<Option<WcStatus>>>>,
@@ -222,7 +222,7 @@ impl Traffic {
         self.signals.events.lock().map_or_else(|_| Vec::new(), |events| events.clone())
     }
 
-    /// Stops all threads. Returns the status that ended each stream, and the events.
+    /// Stops all threads. Returns the final status of each stream and the events.
     fn stop(self) -> CaseResult<(Vec<Option<WcStatus>>, Vec<AsyncEventType>)> {
         self.signals.stop.store(true, Ordering::Relaxed);
         let statuses = self.streams.into_iter().map(joined).collect::<CaseResult<Vec<_>>>()?;
@@ -371,7 +371,7 @@ fn a_deleted_device_serves_its_users_until_they_close_it() -> CaseResult {
     let traffic = Traffic::start(&context)?;
     let mut deleting = delete()?;
     cannot_be_opened(&device)?;
-    // The streams continue, and new objects can be made.
+    // The streams continue; new objects can be made.
     traffic.flows()?;
     let buf = context.alloc_pd()?.alloc_buf(64)?;
     assert_eq!(context.query_port(PORT)?.state, PortState::ACTIVE);
@@ -414,7 +414,7 @@ fn a_device_that_goes_with_its_interface_ends_requests_with_errors() -> CaseResu
     let device = spare(&interface)?;
     let context = device.open()?;
     let traffic = Traffic::start(&context)?;
-    // Deleting the interface waits for the device, and the device waits for its users.
+    // Deleting the interface waits for the device; the device waits for its users.
     let mut taking = Command::new("ip");
     let taking = Running::start(taking.args(["link", "del", LINK[0]]))?;
     leaves_the_list()?;
@@ -464,7 +464,7 @@ fn of_a_soft_device() -> CaseResult<Interface> {
     }
 }
 
-/// Creates a device all of whose packets need the interface, even those within this machine.
+/// Creates a device whose packets all need the interface, even those within this machine.
 fn on_the_interface(address: IpAddr) -> verbs::Result<Device> {
     verbs::soft::builder().shared_memory(false).bind(address)
 }
@@ -520,7 +520,7 @@ fn joined_up([near, far]: [&Context; 2], [a, b]: [Qp<Reset>; 2]) -> CaseResult<[
     Ok([a.connect(&near, &to_b, &attr)?, b.connect(&far, &to_a, &attr)?])
 }
 
-/// Two queue pairs on one device. One is a member of a multicast group, and the other sends to the
+/// Two queue pairs on one device. One is a member of a multicast group; the other sends to the
 /// group.
 struct Multicast {
     talker: Qp<Rts>,

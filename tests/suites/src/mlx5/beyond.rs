@@ -1,6 +1,6 @@
 //! `beyond`: this project's API for ConnectX features beyond verbs, with the provider named:
-//! options of completion queues and queue pairs, requests in the device's format, direct access,
-//! and the meaning of vendor errors.
+//! options of completion queues and queue pairs, requests in the device's format, direct access and
+//! the meaning of vendor errors.
 //!
 //! # Safety
 //! Requests in the device's format name an [`Arena`], like the raw requests of [`fabric`]. Queue
@@ -43,7 +43,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// A queue pair that is connected to itself, with a completion queue per direction.
+/// A queue pair connected to itself, with a completion queue per direction.
 struct Looped {
     context: Context<Mlx5>,
     pd: Pd<Mlx5>,
@@ -69,7 +69,7 @@ fn looped(cq: CqOptions, qp: QpOptions) -> CaseResult<Looped> {
     Ok(Looped { context, pd, sends, receives, qp })
 }
 
-/// Sends a message of `len` bytes from one place in the arena to another.
+/// Sends a message of `len` bytes from one offset in the arena to another.
 fn send(looped: &mut Looped, arena: &Arena<Mlx5>, len: usize) -> CaseResult {
     let data = pattern(len as u32, len);
     arena.write(0, &data);
@@ -226,7 +226,7 @@ fn raw() -> CaseResult {
         Ok(())
     };
 
-    // SAFETY: a write between places of an arena, addressed to this queue pair.
+    // SAFETY: a write between parts of an arena, addressed to this queue pair.
     unsafe { qp.post_raw(0, &request(0)) }?;
     arrived(&mut sends, 1)?;
 

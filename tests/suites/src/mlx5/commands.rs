@@ -105,7 +105,7 @@ pub(super) fn leave_what_was_there<P: Provider>(context: &Context<P>) -> CaseRes
     back_to(&faults.kernel)
 }
 
-/// Makes commands fail, and compares the objects before and after.
+/// Makes commands fail and compares the objects before and after.
 struct Faults {
     control: Control,
     /// The objects in the kernel at the start.

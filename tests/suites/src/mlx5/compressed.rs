@@ -2,7 +2,7 @@
 //!
 //! `tests/c/compressed/compressed.c` requests each form and size of compressed completions
 //! (`mlx5dv_create_cq`). It reads the memory of such queues under rdma-core's libmlx5 and under
-//! this project's library, and both runs must print the same. Under this project's library, which
+//! this project's library. Both runs must print the same. Under this project's library, which
 //! expands the completions, it also polls the queues: runs of every length, events, a resize, and a
 //! queue pair that ends while its completions are in the queue.
 //!

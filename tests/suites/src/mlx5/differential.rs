@@ -86,7 +86,7 @@ const SCATTER: &str = "MLX5_SCATTER_TO_CQE";
 /// Environment variables for a program.
 type Env = &'static [(&'static str, &'static str)];
 
-/// A program's arguments, and its environment.
+/// A program's arguments and environment.
 #[derive(Clone, Debug)]
 struct Script {
     words: String,

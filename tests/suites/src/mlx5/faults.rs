@@ -28,7 +28,7 @@ const SUITE: &str = "faults";
 
 const SCRIPT: &str = include_str!("faults.py");
 
-/// The time limit for the driver to detect a dead device: it polls every two seconds, and needs
+/// The time limit for the driver to detect a dead device: it polls every two seconds and needs
 /// several failed polls.
 const DYING: Duration = Duration::from_secs(100);
 
@@ -201,8 +201,8 @@ fn ping_pong(_: Setup) -> CaseResult {
         let mut tool = Maker::Theirs.tool("ibv_rc_pingpong")?;
         Ok(process::run(tool.args(["-d", &device(0), "-g", "0", "127.0.0.1"]), LIMIT)?)
     };
-    // Newer drivers create an internal queue pair with the first memory region, and the fault must
-    // not hit it.
+    // Newer drivers create an internal queue pair with the first memory region; the fault must not
+    // hit it.
     match run()? {
         Ok(end) if end.stderr.contains("Couldn't connect") => {}
         end => return fail(format_args!("before the fault: {end:?}")),

@@ -25,7 +25,7 @@ impl KernelLog {
     pub(super) fn lines(self) -> Vec<String> {
         let mut lines = Vec::new();
         let Some(mut log) = self.log else { return lines };
-        // A read returns one record, and this buffer is larger than the longest record.
+        // A read returns one record; this buffer is larger than the longest record.
         let mut record = vec![0; 16 << 10];
         loop {
             match log.read(&mut record) {

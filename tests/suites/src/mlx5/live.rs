@@ -1,5 +1,5 @@
 //! Programs that use this project's API while their device dies. Each has a connection with
-//! traffic, threads that wait, and objects of many kinds.
+//! traffic, waiting threads, and objects of many kinds.
 //!
 //! ```text
 //! Alive ── the device fails ──► Dying ── the kernel removes the device ──► Gone
@@ -12,8 +12,8 @@
 //! | waiter | an event of an armed completion queue | with `EIO`, when the device is gone |
 //! | watcher | asynchronous events | when the device is gone, if the kernel reports `EIO` |
 //!
-//! Afterwards, one program closes every object, and the other drops them. The kernel confirms that
-//! each is destroyed. No file descriptor or mapping of the device remains.
+//! Afterwards, one program closes every object; the other drops them. The kernel confirms that each
+//! is destroyed. No file descriptor or mapping of the device remains.
 
 use std::fs;
 use std::sync::Arc;
@@ -242,7 +242,7 @@ impl<P: Provider> Gone<P> {
         let Objects { window, windowed, sharing, srq, mw, arena, ah, cq, events, context } = objects;
         drop((events, clone));
         window.close()?;
-        // The requests never completed, and return with their queue pairs.
+        // The requests never completed. They return with their queue pairs.
         let returned = a.qp.dismantle()?.len() + b.qp.dismantle()?.len();
         assert!(returned <= 2, "{returned} pieces of memory of one message");
         sharing.close()?;
@@ -315,7 +315,7 @@ impl<P: Provider> Objects<P> {
 /// event stream nor raises another event.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Waits until the device fails, signals the failure, and collects events until the device is gone.
+/// Waits until the device fails, signals the failure and collects events until the device is gone.
 fn watch(
     events: &AsyncEvents,
     is_failing: &AtomicBool,

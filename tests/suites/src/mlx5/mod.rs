@@ -1,5 +1,5 @@
 //! Suites on mlx5 devices. rdma-core, perftest and pyverbs are independent of this project and run
-//! on the kernel's driver. They work on any mlx5 device, and check that the ConnectX model behaves
+//! on the kernel's driver. They work on any mlx5 device and check that the ConnectX model behaves
 //! like one.
 //!
 //! | suite | subject |
@@ -24,9 +24,9 @@
 //! | `c_abi` | most of the programs above again, on this project's library |
 //!
 //! After each case, the model's complaints and the kernel's messages are read. A complaint fails
-//! the case that caused it, and a failure includes the kernel's messages. A case that breaks a rule
-//! on purpose names the rule. With `--usual`, two guests share the suites, and the cases that a
-//! guest leaves out count as skipped ([`left_out`]).
+//! the case that caused it. A failure includes the kernel's messages. A case that breaks a rule on
+//! purpose names the rule. With `--usual`, two guests share the suites, and the cases that a guest
+//! leaves out count as skipped ([`left_out`]).
 
 pub mod attributes;
 pub mod beyond;
@@ -51,7 +51,7 @@ pub mod scattered;
 pub mod ucx;
 mod variables;
 
-// For `tests/units.rs`.
+// Exported for `tests/units.rs`.
 #[doc(hidden)]
 pub use self::kernel_log::line;
 #[doc(hidden)]
@@ -76,7 +76,7 @@ pub const PROGRAMS: [Program; 6] = [
     direct::PROGRAM,
 ];
 
-/// Returns all cases for a guest, in execution order. The last cases break the device, and the very
+/// Returns all cases for a guest, in execution order. The last cases break the device. The very
 /// last case removes it: under our library in a guest with Ethernet ports, and under C's library in
 /// the other guest.
 pub fn all(setup: Setup) -> Vec<Case> {
@@ -134,8 +134,8 @@ pub fn left_out(setup: Setup) -> Vec<(String, String)> {
     const FOR_ETHERNET: &[&str] =
         &["scattered", "c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.pyverbs", "c_abi.faults"];
     const FOR_INFINIBAND: &[&str] = &["differential", "registers", "compressed.conformance", "faults"];
-    /// Cases that take minutes on the model. Other cases also find resources that a round leaves
-    /// behind, and the results on C's library are known.
+    /// Cases that take minutes on the model. Other cases also find resources left behind by a
+    /// round. The results on C's library are known.
     const LONG: &[&str] = &[
         "lifecycle.a_thousand_rounds",
         "pingpong",

@@ -41,14 +41,14 @@ pub fn cases() -> Vec<Case> {
     .collect()
 }
 
-/// Returns the rule of the model that a case breaks on purpose, and whether it breaks it on every
-/// kernel.
+/// Returns the rule of the model that a case breaks on purpose and whether the case does so on
+/// every kernel.
 pub fn provoked(name: &str) -> Option<(&'static str, bool)> {
     let always = entry(PROVOKED, name).map(|rule| (rule, true));
     always.or_else(|| entry(LET_THROUGH, name).map(|rule| (rule, false)))
 }
 
-/// Returns the rule in the table entry that contains a case.
+/// Returns the rule in a case's table entry.
 fn entry(table: &[(&'static str, &[&str])], name: &str) -> Option<&'static str> {
     // Some cases run again in another suite.
     const SUITES: &[&str] = &["conformance.", "compressed.conformance.", "registers.", "scattered."];

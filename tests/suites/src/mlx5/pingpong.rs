@@ -121,7 +121,7 @@ impl Way {
     }
 
     /// Runs the programs of two makers between two functions. For makers and functions, the
-    /// server's comes first, and both may be the same.
+    /// server's comes first; both may be the same.
     pub(super) fn run(
         &self,
         setup: Setup,

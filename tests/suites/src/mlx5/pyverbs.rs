@@ -3,9 +3,9 @@
 //! the tests.
 //!
 //! A skipped test reports its reason, usually a feature that the device lacks. Each case requires a
-//! minimum number of passed tests, and names some tests that must pass. Tests that pass on C's
-//! library must pass on ours ([`verbs_c_programs::pyverbs::compare`]), unless they are [`REFUSED`].
-//! The few tests in [`IMPOSSIBLE`] fail on any device and count as skipped.
+//! minimum number of passed tests and names some required tests. Tests that pass on C's library
+//! must pass on ours ([`verbs_c_programs::pyverbs::compare`]), unless they are [`REFUSED`]. The few
+//! tests in [`IMPOSSIBLE`] fail on any device and count as skipped.
 //!
 //! If `VERBS_PYVERBS` names modules, such as `test_cq test_mr`, only their tests run.
 

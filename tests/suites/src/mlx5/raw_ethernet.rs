@@ -2,7 +2,7 @@
 //! `perftest`.
 //!
 //! The ends do not synchronise. The client sends its frames at once. Frames for which the server
-//! has no rule or no receive are lost, and both ends would then wait forever. The client therefore
+//! has no rule or no receive are lost. Both ends would then wait forever. The client therefore
 //! starts only once the server's receive queue in the model holds all receives, which perftest
 //! posts last.
 

@@ -1,5 +1,5 @@
 //! `rdmacm`: two functions with Ethernet ports, one of them in the network namespace `peer`. Tests
-//! IP between them, and connections by address with the programs of librdmacm and libfabric.
+//! IP between them and connections by address with the programs of librdmacm and libfabric.
 //!
 //! rdma_cm needs almost all features of an Ethernet port: frames for ARP, queue pair 1 for
 //! connection messages, and GIDs that follow the addresses of the netdev.
@@ -128,7 +128,7 @@ impl Side {
 fn ping(from: Side, size: &str) -> CaseResult {
     const COUNT: &str = "5";
     let to = from.other().address();
-    // busybox's default interval is a second, and it waits only for the last reply.
+    // busybox's default interval is a second; busybox waits only for the last reply.
     let ended =
         run(&mut from.command("busybox", &["ping", "-c", COUNT, "-i", "0.1", "-W", "10", "-s", size, &to])?)?;
     if !ended.status.success() || !ended.stdout.contains(" 0% packet loss") {

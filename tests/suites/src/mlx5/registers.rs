@@ -84,7 +84,7 @@ fn domains() -> CaseResult {
     Ok(())
 }
 
-/// Creates a queue pair in each domain, connected to itself, and sends through each in turn.
+/// Creates a queue pair in each domain, connected to itself. Sends through each in turn.
 fn talk(context: &Context<Erased>, pds: &[&Pd<Erased>]) -> CaseResult {
     const ROUNDS: u32 = 3;
     const LEN: usize = 24;

@@ -1,5 +1,5 @@
 //! `scattered`: this project's API with short data in completions (`MLX5_SCATTER_TO_CQE=1`). It
-//! runs the `conformance` topics that have short receives, reads and atomics.
+//! runs the `conformance` topics with short receives, reads and atomics.
 
 use verbs_harness::runner::{Case, skip};
 

@@ -12,7 +12,7 @@ use verbs_harness::tools::{LIMIT, Maker};
 use super::ends::{SUITE, finish_both};
 use super::wire::{Family, SOFT, Wire};
 
-/// A link MTU that is large enough for every path MTU.
+/// A link MTU large enough for every path MTU.
 const LARGE: u32 = 9000;
 /// The time limit for a case.
 const DEADLINE: Duration = Duration::from_secs(300);

@@ -11,7 +11,7 @@ use verbs_harness::tools::{LIMIT, Maker};
 use super::ends::{SUITE, finish_both};
 use super::wire::{Family, SOFT, Wire};
 
-/// A link MTU that is large enough for every path MTU.
+/// A link MTU large enough for every path MTU.
 const LINK_MTU: u32 = 9000;
 
 /// A way to run a ping-pong.

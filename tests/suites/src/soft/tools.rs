@@ -1,5 +1,5 @@
 //! Tools for connections by address, ours on soft and rdma-core's on rxe: over IPv6, over
-//! link-local IPv6, and over IPv4 with lost and duplicated packets. The cases belong to the suite
+//! link-local IPv6 and over IPv4 with lost and duplicated packets. The cases belong to the suite
 //! [`cm_flags`](crate::cm_flags).
 
 use std::fs;
@@ -14,7 +14,7 @@ use verbs_harness::tools::{LIMIT, Maker};
 
 use super::wire::{Family, Wire};
 
-/// A tool: its port, the kernel's number for its port space in hexadecimal, the server's flags, and
+/// A tool: its port, the kernel's number for its port space in hexadecimal, the server's flags and
 /// the client's flags. The last flag of each takes the address.
 struct Tool {
     name: &'static str,

@@ -76,7 +76,7 @@ impl Family {
 pub(super) struct Wire(());
 
 impl Wire {
-    /// Creates the namespace, the pair with links of this MTU, and rxe1. Waits for the addresses.
+    /// Creates the namespace, the pair with links of this MTU and rxe1. Waits for the addresses.
     ///
     /// # Errors
     /// One of these cannot be created.

@@ -26,7 +26,7 @@ use record::{Entry, Record};
 
 const NONE: SendFlags = SendFlags::empty();
 
-/// The number of borrowed pieces, their length, and the bytes between them.
+/// The number of borrowed pieces, their length and the bytes between them.
 const BOXES: usize = 8;
 const LEN: usize = 96;
 const GAP: usize = 32;

@@ -33,7 +33,7 @@ pub(super) struct Entry {
     /// The part of the borrowed memory written by the device.
     pub(super) writes: Option<Range<usize>>,
     pub(super) is_writable: bool,
-    /// The number of unsignalled requests before it, whose memory returns together with its memory.
+    /// The number of earlier unsignalled requests whose memory returns together with this memory.
     pub(super) chained: usize,
 }
 

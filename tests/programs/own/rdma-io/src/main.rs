@@ -1,7 +1,7 @@
 //! Two ends of an rdma-io connection, which compare all data.
 //!
 //! `rdma-io-program send-recv|credit-ring|read-ring` exchanges messages over one of its transports.
-//! `rdma-io-program one-sided` writes to the other end's memory, reads other bytes there, and adds
+//! `rdma-io-program one-sided` writes to the other end's memory, reads other bytes there and adds
 //! to a number there.
 
 use std::error::Error;
@@ -24,14 +24,14 @@ use rdma_io::wr::QpType;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// The number of bytes that the other end writes, and the number that it reads.
+/// The number of bytes written by the other end, equal to the number of bytes it reads.
 const MEMORY: usize = 64 * 1024;
 
 #[tokio::main]
 async fn main() -> Outcome {
     let listener = AsyncCmListener::bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     match std::env::args().nth(1).as_deref() {
-        // A ring holds 64 KiB, and the client reads only after it has written a whole message.
+        // A ring holds 64 KiB. The client reads only after it has written a whole message.
         Some("send-recv") => messages(listener, SendRecvConfig::stream(), 256 * 1024).await,
         Some("credit-ring") => messages(listener, CreditRingConfig::datagram(), 16 * 1024).await,
         Some("read-ring") => messages(listener, ReadRingConfig::datagram(), 16 * 1024).await,
@@ -142,7 +142,7 @@ fn queues(id: &CmId) -> Outcome<(AsyncQp, Arc<ProtectionDomain>)> {
     Ok((AsyncQp::new(qp, send_cq, recv_cq), pd))
 }
 
-/// Writes `MEMORY` bytes to the server, reads other bytes from it, and adds to the number after
+/// Writes `MEMORY` bytes to the server, reads other bytes from it and adds to the number after
 /// them.
 async fn one_sided(listener: AsyncCmListener) -> Outcome {
     let address = listener.local_addr().ok_or("the listener has no address")?;

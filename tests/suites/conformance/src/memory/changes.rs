@@ -70,7 +70,7 @@ fn mr_change_of_domain_moves_the_region<P: Provider>(context: &Context<P>) -> Ca
     let far = Arena::new(&old.pd, 8)?;
     refused(&mut old, write(mr.addr(), mr.rkey()), far.sge(0..8))?;
     assert_eq!(arena.read(0..8), pattern(1, 8));
-    // The region keeps its new domain in use, and no longer its old domain.
+    // The region keeps its new domain in use and no longer its old domain.
     let Pair { pd, a, b, .. } = old;
     drop((a, b));
     arena.close()?;

@@ -1,4 +1,4 @@
-//! Device memory: its size, copies, and regions in it.
+//! Device memory: its size, copies and regions in it.
 //!
 //! Lengths and offsets are multiples of 64 bytes, which every known device supports.
 

@@ -1,4 +1,4 @@
-//! Protection domains: access to their memory, the objects that keep them in use, parent domains,
+//! Protection domains: access to their memory, the objects that keep them in use, parent domains
 //! and imports.
 
 use std::collections::BTreeSet;

@@ -353,7 +353,7 @@ fn mr_overlapping_regions_are_bounded_by_their_own_keys<P: Provider>(context: &C
         allowed(&mut pair, write(mr.addr(), mr.rkey()), local.sge(0..64))?;
         assert_eq!(around.read(at..at + 64), pattern(seed, 64));
     }
-    // The common part was written twice, and the rest of the first region once.
+    // The common part was written twice and the rest of the first region once.
     assert_eq!(around.read(0..32), pattern(1, 64)[..32]);
     refused(&mut pair, write(first.addr() + 32, first.rkey()), local.sge(0..64))
 }

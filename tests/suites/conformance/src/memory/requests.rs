@@ -1,4 +1,4 @@
-//! Requests that use regions, and their results.
+//! Requests with regions, and their results.
 
 use verbs::{
     AccessFlags, Cause, Errno, Error, HandleError, Pd, Provider, RecvWr, SendOp, Sge, WcOpcode, WcStatus,
@@ -50,7 +50,7 @@ pub(super) fn allowed<P: Provider>(pair: &mut Pair<P>, op: SendOp<'_>, sge: Sge)
 }
 
 /// Checks that a peer's request is rejected because of its key or rights: the requester gets an
-/// error, and both queue pairs enter the error state.
+/// error; both queue pairs enter the error state.
 pub(super) fn refused<P: Provider>(pair: &mut Pair<P>, op: SendOp<'_>, sge: Sge) -> CaseResult {
     post_send(&mut pair.a.qp, &[signalled(1, op, &[sge])])?;
     wait_remote_access_error(&mut pair.a.cq, 1).map_err(|stop| stop.context(format_args!("{op:?}")))?;

@@ -1,4 +1,4 @@
-//! Memory windows: binds, rights, invalidations by either side, and revoked exposures.
+//! Memory windows: binds, rights, invalidations by either side and revoked exposures.
 //!
 //! In each case, end `b` binds a window and end `a` is its peer.
 
@@ -62,7 +62,7 @@ const NONE: SendFlags = SendFlags::empty();
 const READ_WRITE: AccessFlags = AccessFlags::REMOTE_READ.union(AccessFlags::REMOTE_WRITE);
 const BINDABLE: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::MW_BIND);
 
-/// Two ends, the peer's memory, and memory for windows.
+/// Two ends, the peer's memory and memory for windows.
 ///
 /// The windows are dropped first, because rxe waits for them when it destroys a queue pair.
 struct Fixture<P: Provider> {
@@ -484,7 +484,7 @@ fn the_key_of_a_region_is_not_invalidated<P: Provider>(context: &Context<P>) -> 
     fixture.peer_cannot_invalidate(rkey)
 }
 
-/// Connects two more queue pairs in a domain. Returns one end, its completion queue, and the other
+/// Connects two more queue pairs in a domain. Returns one end, its completion queue and the other
 /// end.
 fn another_pair<P: Provider>(context: &Context<P>, pd: &Pd<P>) -> CaseResult<(Rts<P>, Cq<P>, Rts<P>)> {
     let shape = Shape::default();
@@ -582,7 +582,7 @@ fn a_region_with_a_bound_window_stays<P: Provider>(context: &Context<P>) -> Case
     let mut fixture = Fixture::usual(context)?;
     let rkey = fixture.bound(MwType::TYPE_2, READ_WRITE)?;
     if is_mlx5()? {
-        // The driver releases the memory, and windows on it no longer give access.
+        // The driver releases the memory. Windows on it no longer give access.
         let Fixture { target, mut pair, local, windows } = fixture;
         let op = SendOp::RdmaWrite { remote_addr: target.addr() + 64, rkey };
         target.close()?;

@@ -138,7 +138,7 @@ fn exposed_memory_comes_back_when_no_window_is_bound<P: Provider>(context: &Cont
     let Safe { window, memory, pair } = safe;
     let buf: Buf = match memory.unexpose() {
         Ok(buf) if is_mlx5()? => {
-            // The driver releases the memory, and windows on it no longer give access.
+            // The driver releases the memory. Windows on it no longer give access.
             let mut pair = pair;
             pair.a.qp.post_send_inline(1, remote.write(), SendFlags::SIGNALED, b"too late")?;
             assert_eq!(wait_one(&mut pair.a.cq)?.status, WcStatus::REM_ACCESS_ERR);

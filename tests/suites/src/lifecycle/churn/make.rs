@@ -90,7 +90,7 @@ pub(super) const KINDS: [(Kind, u64); 28] = [
 /// The objects that one call makes: the requested object first, then its dependencies.
 type Made<P> = Result<Vec<Held<P>>, NotMade>;
 
-/// The reasons an object was not made.
+/// The reasons why an object was not made.
 pub(super) enum NotMade {
     /// A parent of this kind is missing in the context with this number.
     Needs(Kind, u32),
@@ -117,8 +117,8 @@ impl From<Stop> for NotMade {
 }
 
 impl<P: Provider> Churn<P> {
-    /// Makes an object of a random kind, or its parent if that is missing. Returns `false` if the
-    /// device rejects a kind that it lacks.
+    /// Makes an object of a random kind, or its parent if the parent is missing. Returns `false` if
+    /// the device rejects a kind that it lacks.
     ///
     /// # Errors
     /// The device rejects a kind that it must have, or makes a kind that it is listed to lack.
@@ -221,7 +221,7 @@ impl<P: Provider> Churn<P> {
         Ok(vec![Held { context, thing }])
     }
 
-    /// Returns the context with a number, or any context.
+    /// Returns the context with the given number, or any context.
     fn context(&mut self, of: Option<u32>) -> (u32, Context<P>) {
         let root = (ROOT, self.root.context.clone());
         if of == Some(ROOT) || (of.is_none() && self.choices.below(2) == 0) {
@@ -257,7 +257,7 @@ impl<P: Provider> Churn<P> {
         Ok((number, make(&pd)?))
     }
 
-    /// Returns a domain of the context with a number, or any domain.
+    /// Returns a domain of the context with the given number, or any domain.
     fn pd(&mut self, of: Option<u32>) -> Result<(u32, Pd<P>), NotMade> {
         let of = of.unwrap_or_else(|| self.context(None).0);
         Ok((of, self.pd_of(of)?))
@@ -347,7 +347,7 @@ impl<P: Provider> Churn<P> {
     }
 
     /// Allocates a parent domain in the context, if the context has a domain. Only the completion
-    /// queue will keep it alive.
+    /// queue will keep the parent domain alive.
     fn parent_of_pd(&mut self, of: u32) -> Result<Option<Pd<P>>, NotMade> {
         let Ok(pd) = self.pd_of(of) else { return Ok(None) };
         let parent = pd.alloc_parent_domain(&ParentDomainInit::default());
@@ -414,8 +414,8 @@ impl<P: Provider> Churn<P> {
             }
             Kind::MrOnDemand => arena.register(&pd, start..end, None, access | AccessFlags::ON_DEMAND)?,
             Kind::MrChanged => {
-                // Without this right, the kernel pins the pages only for reading, and rxe does not
-                // pin them again later.
+                // Without this right, the kernel pins the pages only for reading. rxe does not pin
+                // them again later.
                 let access = access | AccessFlags::LOCAL_WRITE;
                 let mut mr = arena.register(&pd, start..end, None, access)?;
                 let change = match &other {
@@ -563,7 +563,7 @@ impl<P: Provider> Churn<P> {
         Ok((of, Thing::QpInit(qp)))
     }
 
-    /// Makes a window that is bound to memory, together with its queue pair and its memory.
+    /// Makes a window bound to memory, together with its queue pair and its memory.
     fn bound_window(&mut self, of: Option<u32>) -> Made<P> {
         let (context, pd) = self.pd(of)?;
         let (_, open) = self.context(Some(context));
@@ -591,8 +591,8 @@ impl<P: Provider> Churn<P> {
 pub(super) struct Lacking(Vec<Kind>);
 
 impl Lacking {
-    /// Returns the kinds that the device lacks. They are known for rxe and soft devices, and
-    /// queried from ConnectX.
+    /// Returns the kinds that the device lacks. They are known for rxe and soft devices but queried
+    /// from ConnectX.
     pub(super) fn for_pd<P: Provider>(pd: &Pd<P>, attr: &DeviceAttrEx) -> CaseResult<Self> {
         let mut lacking = Vec::new();
         if is_mlx5()? {

@@ -9,9 +9,9 @@
 //! | [`refusal`] | rejected calls, which must leave nothing behind |
 //!
 //! A round makes or releases an object. A device must make exactly the kinds that it is not listed
-//! to lack. A seed determines everything: a run prints it, a failure names it, and [`SEED`] sets
-//! it. Four times, all objects are released in random order, and the counts must then return to
-//! their former values:
+//! to lack. A seed determines everything: a run prints it, a failure names it and [`SEED`] sets it.
+//! Four times, all objects are released in random order. The counts must then return to their
+//! former values:
 //!
 //! | counted | would show leaked |
 //! |---|---|
@@ -21,8 +21,8 @@
 //! | objects until a soft device is full | the engine's objects |
 //! | ids of new queues | the library's slots |
 //!
-//! `rdma resource` does not count the kernel's windows and address handles. If one is leaked, it
-//! still counts the protection domain, which cannot be deallocated then.
+//! `rdma resource` does not count the kernel's windows and address handles. If either is leaked,
+//! the protection domain cannot be deallocated and is still counted.
 //!
 //! # What it does not prove
 //! A leak of less than [`SLACK`] bytes in total goes unnoticed.
@@ -110,7 +110,7 @@ fn objects_of_every_kind_leave_nothing<P: Provider>(
     let mut churn = Churn::new(context, open, seed)?;
     let failed =
         |churn: &Churn<P>, stop: Stop| stop.context(format_args!("seed {seed}, round {}", churn.round));
-    // Resources that are opened or allocated only once stay.
+    // Resources opened or allocated only once stay.
     if is_mlx5()? {
         churn.take_registers()?;
     }
@@ -126,7 +126,7 @@ fn objects_of_every_kind_leave_nothing<P: Provider>(
     churn.close()
 }
 
-/// The process's resources, and its objects in the kernel.
+/// The process's resources and its objects in the kernel.
 #[derive(Debug)]
 struct Baseline {
     resources: Resources,
@@ -154,7 +154,7 @@ impl Baseline {
     }
 }
 
-/// Returns the number of file mappings, which are the device's queues and the program.
+/// Returns the number of file mappings: those of the device's queues and of the program.
 fn device_maps() -> CaseResult<usize> {
     Ok(fs::read_to_string("/proc/self/maps")?.lines().filter(|line| line.contains('/')).count())
 }
@@ -168,7 +168,7 @@ fn mapped_bytes() -> CaseResult<u64> {
     }
 }
 
-/// The existing objects, and the source of random choices.
+/// The existing objects, with the source of random choices.
 struct Churn<P: Provider> {
     choices: Choices,
     open: Open<P>,
@@ -180,7 +180,7 @@ struct Churn<P: Provider> {
     /// The number of objects made, by kind, and below it the number of rejected calls, by name.
     made: BTreeMap<Kind, u32>,
     refused: BTreeMap<String, u32>,
-    /// The number of closes that were rejected because other objects use the object.
+    /// The number of closes rejected because other objects use the object.
     in_use: u32,
     /// The highest slots of the root's completion queues, queue pairs and shared receive queues.
     slots: [Option<u32>; 3],
@@ -329,7 +329,7 @@ impl<P: Provider> Churn<P> {
         let attr = context.query_device()?;
         let cq = context.create_cq(&CqInit::new(16))?;
         let init = QpInit::new(QpType::UD, &cq);
-        // The root's domain takes one place.
+        // The root's domain is one of the domains.
         takes("protection domains", attr.max_pd - 1, || context.alloc_pd())?;
         takes("shared receive queues", attr.max_srq, || pd.create_srq(&SrqInit::new(1)))?;
         let mut qps = takes("queue pairs", attr.max_qp, || pd.create_qp(&init))?;

@@ -6,7 +6,7 @@ use verbs::{
     Provider, Qp, RecvHalf, SendHalf, Srq, Td, Window, Xrcd,
 };
 
-/// An object, and the number of its context.
+/// An object, with the number of its context.
 pub(super) struct Held<P: Provider> {
     pub(super) context: u32,
     pub(super) thing: Thing<P>,

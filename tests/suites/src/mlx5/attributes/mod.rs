@@ -1,6 +1,6 @@
 //! `differential.attributes`: compares the commands that rdma-core's libmlx5 and this project's
-//! library send to the kernel, in one boot. Each difference must be in the [table](table::ROWS),
-//! and each row of the table must have a difference.
+//! library send to the kernel, in one boot. Each difference must be in the [table](table::ROWS).
+//! Each row of the table must have a difference.
 //!
 //! `tests/c/differential/attributes.c` makes every libibverbs call that reaches the kernel, step by
 //! step. A [tracer] records its commands with either library.
