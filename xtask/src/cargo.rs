@@ -1,4 +1,4 @@
-//! Cargo calls: the workspace's root, its target directory, and builds.
+//! Cargo calls: the workspace's root, its target directory and builds.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,14 +13,14 @@ pub(crate) fn root() -> &'static Path {
     manifest.parent().unwrap_or(manifest)
 }
 
-/// Returns a cargo command that runs in the workspace's root.
+/// Returns a cargo command for the workspace's root.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).stdin(Stdio::null());
     command
 }
 
-/// Runs `cargo build` with these arguments, and returns the directory of the binaries.
+/// Runs `cargo build` with these arguments and returns the directory of the binaries.
 ///
 /// # Errors
 /// The build fails. Cargo has printed the reason to stderr.
@@ -51,7 +51,7 @@ pub(crate) fn profile_directory(profile: &str) -> Result<PathBuf> {
     Ok(target_directory()?.join(directory))
 }
 
-/// Builds a benchmark, and returns the program.
+/// Builds a benchmark and returns the program.
 ///
 /// # Errors
 /// The build fails. Cargo has printed the reason to stderr.

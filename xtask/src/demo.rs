@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Port 1 of the device that the programs use.
+/// Port 1 of the programs' device.
 struct Port {
     device: String,
     /// The GID index to pass, if the port needs one.
@@ -142,7 +142,7 @@ impl Port {
         command
     }
 
-    /// Shows a program's command line, and returns the command.
+    /// Shows a program's command line and returns the command.
     fn shown_command(&self, prompt: &str, program: &Path, arguments: &[&str]) -> Command {
         let prefix = if self.is_soft { "VERBS_SOFT=auto " } else { "" };
         let name = program.file_name().unwrap_or_default().display();
@@ -207,7 +207,7 @@ Next:
   cargo run --release --example kv           a key-value store over RDMA reads and writes
   cargo xtask run-c --soft -- ib_write_bw    an unmodified C program on this project's libibverbs.so.1";
 
-/// The message that the server returns.
+/// The message returned by the server.
 const MESSAGE: &str = "rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[]^_`abcdefghijklmnopqrstuvwxyz";
 
 /// Shows two programs that find each other by an address and a port.
@@ -241,7 +241,7 @@ fn pick_gid(table: &[(String, String)]) -> Option<usize> {
     (0..table.len()).filter(|index| is_present(&table[*index].1)).max_by_key(rank)
 }
 
-/// Returns the IPv4 address that a GID in sysfs maps.
+/// Returns the IPv4 address mapped by a GID in sysfs.
 fn address_of(gid: &str) -> Option<Ipv4Addr> {
     gid.trim().parse::<Ipv6Addr>().ok()?.to_ipv4_mapped()
 }

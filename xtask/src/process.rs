@@ -1,4 +1,4 @@
-//! Child processes: their output, their time limits, and ports for pairs of programs.
+//! Child processes: their output, their time limits and ports for pairs of programs.
 //!
 //! The crate `duct` waits with deadlines, and `process-wrap` ends groups of processes. Neither can
 //! wait for a line of output or a listening port, or make the kernel kill a program together with
@@ -23,7 +23,7 @@ const PERIOD: Duration = Duration::from_millis(10);
 /// a busy host.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs a program without input to its end, and returns its standard output.
+/// Runs a program without input to its end and returns its standard output.
 ///
 /// # Errors
 /// The program cannot be run, or fails. The error contains its output.
@@ -37,7 +37,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(stdout)
 }
 
-/// Runs a program without input to its end, and shows its output.
+/// Runs a program without input to its end and shows its output.
 ///
 /// # Errors
 /// The program cannot be run, or fails.
@@ -63,7 +63,7 @@ pub(crate) fn tied(program: &OsStr) -> Command {
     command
 }
 
-/// Starts a program without input, and returns it with the lines from both of its outputs.
+/// Starts a program without input and returns it with the lines from both of its outputs.
 pub(crate) fn spawn(command: &mut Command) -> Result<(Child, impl Iterator<Item = String> + use<>)> {
     let (output, end) = std::io::pipe()?;
     let child = command.stdin(Stdio::null()).stdout(end.try_clone()?).stderr(end).spawn();
@@ -82,7 +82,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a program without input, and collects its output. Errors call it `name`.
+    /// Starts a program without input and collects its output. Errors call it `name`.
     pub(crate) fn start(name: &'static str, command: &mut Command) -> Result<Process> {
         Process::with_each_line(name, command, |_| ())
     }
@@ -117,7 +117,7 @@ impl Process {
         Ok(Process { name, child, lines: mpsc::channel().1 })
     }
 
-    /// Returns the next line that the program prints.
+    /// Returns the program's next output line.
     pub(crate) fn line(&self, deadline: Instant) -> Result<String> {
         let left = deadline.saturating_duration_since(Instant::now());
         self.lines.recv_timeout(left).with_context(|| format!("the {} printed no line", self.name))
@@ -135,7 +135,7 @@ impl Process {
         let _ = self.child.wait();
     }
 
-    /// Kills the program and returns the lines that were not read yet.
+    /// Kills the program and returns the unread lines.
     pub(crate) fn end(mut self) -> String {
         self.kill();
         self.lines.iter().map(|line| line + "\n").collect()
@@ -169,7 +169,7 @@ impl Process {
         }
     }
 
-    /// Waits until the program has ended successfully, and returns its output. rdma-core's programs
+    /// Waits until the program has ended successfully and returns its output. rdma-core's programs
     /// report wrong data in a line, yet exit with 0.
     pub(crate) fn finish(mut self, deadline: Instant) -> Result<String> {
         let (name, status) = (self.name, self.wait(deadline)?);

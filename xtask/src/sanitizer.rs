@@ -1,13 +1,13 @@
-//! `cargo xtask sanitizer`: runs tests under a sanitizer, with a standard library that is
-//! instrumented as well. `cargo xtask fuzz --sanitizer` makes random calls.
+//! `cargo xtask sanitizer`: runs tests under a sanitizer, with an instrumented standard library.
+//! `cargo xtask fuzz --sanitizer` makes random calls.
 //!
 //! Only nightly toolchains have sanitizers. ThreadSanitizer must see the standard library's own
 //! accesses. Otherwise a lock in it would order nothing, and every dropped `Arc` would look like a
 //! race. AddressSanitizer would miss accesses inside the standard library, which is therefore built
 //! with the program ([`toolchain`]).
 //!
-//! Every run of all tests builds the program that makes random calls ([`Sanitizer::build`]). It
-//! contains only those functions of the standard library and of other crates that it calls.
+//! Every run of all tests builds the program that makes random calls ([`Sanitizer::build`]). The
+//! program contains only the functions that it calls from the standard library and other crates.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -94,7 +94,7 @@ impl Sanitizer {
         Ok(command)
     }
 
-    /// Returns the command that runs the tests of the libraries.
+    /// Returns the command for the tests of the libraries.
     ///
     /// # Errors
     /// The same errors as [`Sanitizer::cargo`].
@@ -108,8 +108,8 @@ impl Sanitizer {
         Ok(sanitizers()?.join(name_of(self)))
     }
 
-    /// Builds a package's program with the sanitizer and some of the package's features, and
-    /// returns the program's path. This takes a quarter of the time that it would take with
+    /// Builds a package's program with the sanitizer and some of the package's features. Returns
+    /// the program's path. This takes a quarter of the time that it would take with
     /// [`Sanitizer::cargo`]'s settings.
     ///
     /// # Errors

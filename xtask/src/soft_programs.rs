@@ -73,8 +73,8 @@ pub(crate) fn in_empty_root() -> impl Iterator<Item = &'static Program> {
     all().filter(|program| program.in_empty_root)
 }
 
-/// Runs programs with the commands that `command` makes from their names, and calls `each` with
-/// each program's name and result.
+/// Runs programs with the commands from `command` for their names. Calls `each` with each program's
+/// name and result.
 pub(crate) fn check(
     programs: impl Iterator<Item = &'static Program>,
     command: impl Fn(&str) -> Result<Command>,
@@ -87,7 +87,7 @@ pub(crate) fn check(
     }
 }
 
-/// Prints a program's result, and returns whether it succeeded.
+/// Prints a program's result and returns whether it succeeded.
 pub(crate) fn show(name: &str, result: Result<()>) -> bool {
     match &result {
         Ok(()) => println!("ok {name}"),

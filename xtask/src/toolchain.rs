@@ -36,8 +36,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The standard library's crates that are built with a program, in the form that cargo's
-/// `build-std` takes.
+/// The standard library's crates to build with a program, in the form of cargo's `build-std`.
 const STD: &str = "std,panic_abort";
 
 /// Returns the folder of the nightly toolchain.

@@ -1,10 +1,10 @@
-//! `cargo xtask run-c` with commands that every machine has.
+//! `cargo xtask run-c` with commands found on every machine.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs a command on libraries with the profile that the tests have already built.
+/// Runs a command on libraries with the profile already built by the tests.
 fn run_c(options: &[&str], command: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
     xtask.args(["run-c", "--profile", "dev"]).args(options).arg("--").args(command);

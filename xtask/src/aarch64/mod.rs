@@ -1,6 +1,6 @@
 //! `cargo xtask aarch64`: builds programs for aarch64 and runs them in QEMU's user emulation.
 //!
-//! | part | what runs |
+//! | part | content |
 //! |---|---|
 //! | `units` | unit tests of the libraries; tests of protocols, of paper queues, of the API |
 //! | `sites` | the order of barriers in the built code (docs/barriers.md) |
@@ -148,7 +148,7 @@ impl Part {
         units.chain(others.map(|NotRun { tests, why, .. }| (&**tests, &**why))).collect()
     }
 
-    /// Returns the command that runs the part's tests; `None` for the part `programs`.
+    /// Returns the command for the part's tests; `None` for the part `programs`.
     pub(crate) fn tests(self) -> Result<Option<Command>> {
         let mut command = command()?;
         match self {
@@ -224,13 +224,13 @@ pub(crate) fn check_programs(each: &mut dyn FnMut(&str, Result<()>)) -> Result<(
     Ok(())
 }
 
-/// The targets for [`build`] that make this program, which is process 1 in a guest.
+/// The [`build`] targets for this program, which is process 1 in a guest.
 pub(crate) const XTASK: &[&str] = &["--bin", "xtask", "--test", "soft"];
 
-/// The targets for [`build`] that make every program and library.
+/// The [`build`] targets for every program and library.
 pub(crate) const PROGRAMS: &[&str] = &["--bins", "--lib", "--test", "soft"];
 
-/// Builds the targets that these `cargo build` options name, and returns their folder.
+/// Builds the targets named by these `cargo build` options and returns their folder.
 pub(crate) fn build(targets: &[&str]) -> Result<PathBuf> {
     let mut command = command()?;
     command.args(["build", "--quiet"]).args(WORKSPACE).args(PROFILE).args(targets);

@@ -26,12 +26,12 @@ use crate::process::output;
 #[derive(Debug)]
 pub(super) struct Definition {
     pub(super) name: String,
-    /// The statements that print the definition; `None` for a macro with parameters or a typedef,
+    /// The statements for printing the definition; `None` for a macro with parameters or a typedef,
     /// which have no layout.
     pub(super) statements: Option<String>,
 }
 
-/// Headers that are compiled together.
+/// Headers compiled together.
 pub(super) struct Unit<'a> {
     pub(super) includes: &'a [&'a str],
     directories: &'a [&'a Path],
@@ -150,7 +150,7 @@ impl<'a> Unit<'a> {
         output(&mut gcc)
     }
 
-    /// Returns a type's members, or an enumeration's constants, and the types declared among them.
+    /// Returns a type's members or an enumeration's constants, with the types declared among them.
     fn inside(&self, of: &Tag) -> Vec<&Tag> {
         let outer = if of.scope.is_empty() { String::new() } else { format!("{}::", of.scope) };
         let scope = outer + &of.name;
@@ -171,7 +171,7 @@ impl<'a> Unit<'a> {
         members
     }
 
-    /// Returns the statements that print a type and the types inside it under a name.
+    /// Returns the statements for printing a type and the types inside it under a name.
     fn layout(&self, tag: &Tag, name: &str) -> String {
         self.layout_inside(&format!("{} {name}", tag.keyword()), "", tag, name)
     }
@@ -236,7 +236,7 @@ impl Tag {
     }
 }
 
-/// Returns the statement that prints a constant.
+/// Returns the statement for printing a constant.
 fn constant(prefix: &str, name: &str) -> String {
     format!("printf(\"{prefix} {name} %lld\\n\", (long long)({name}));\n")
 }

@@ -69,7 +69,7 @@ pub(crate) fn run() -> Result<ExitCode> {
 
 /// The headers to probe.
 struct Headers {
-    /// The directory that contains `rdma/` or `infiniband/`.
+    /// The directory with `rdma/` or `infiniband/`.
     include: PathBuf,
     /// The package and its version, for the second line of the files.
     origin: String,

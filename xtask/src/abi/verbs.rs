@@ -1,8 +1,8 @@
 //! c-abi's golden files: `infiniband/verbs.h` from several libibverbs releases, the path record in
 //! `infiniband/sa.h`, and librdmacm's `rdma/rdma_cma.h`.
 //!
-//! A program that was compiled against an old header runs on a new library. c-abi's types match the
-//! newest release, and are compared with older releases too.
+//! A program compiled against an old header runs on a new library. c-abi's types match the newest
+//! release and are compared with older releases too.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -37,7 +37,7 @@ pub(crate) enum Tools {
 }
 
 impl Tools {
-    /// Returns the list's programs and files, and the packages that contain them.
+    /// Returns the list's programs and files, each with the package that contains it.
     fn list(self) -> &'static BTreeMap<String, String> {
         static LISTS: LazyLock<BTreeMap<Tools, BTreeMap<String, String>>> =
             LazyLock::new(|| toml::from_str(include_str!("tools.toml")).expect("tables of names"));
@@ -54,7 +54,7 @@ pub(crate) fn libunwind() -> Option<PathBuf> {
     libraries.filter(|library| library.exists()).max()
 }
 
-/// Makes sure that every tool exists, and installs missing packages through apt-get if run as root.
+/// Ensures that every tool exists. As root, installs missing packages through apt-get.
 ///
 /// # Errors
 /// A package is missing and cannot be installed. The error names it.
@@ -90,7 +90,7 @@ pub(crate) fn ensure_tools(tools: &[Tools]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the packages of the tools that do not exist.
+/// Returns the packages of the missing tools.
 fn missing(tools: &[Tools]) -> Vec<&'static str> {
     let is_there = |program: &str| match program {
         "busybox" => static_busybox().is_some(),

@@ -40,7 +40,7 @@ pub(crate) const RDMA_CORE: Packages<'static> = Packages {
 };
 
 impl Packages<'_> {
-    /// Returns the folder with the unpacked packages, and downloads them if the cache lacks them.
+    /// Returns the folder with the unpacked packages and downloads them if the cache lacks them.
     pub(crate) fn root(&self) -> Result<PathBuf> {
         self.root_with(|_| Ok(()))
     }
@@ -76,7 +76,7 @@ impl Packages<'_> {
         self.name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '.', "-")
     }
 
-    /// Downloads the newest versions, and unpacks them below `root`.
+    /// Downloads the newest versions and unpacks them below `root`.
     pub(crate) fn fetch(&self, root: &Path) -> Result<()> {
         let name = self.name;
         say(&format!("{name}: reading the package lists of {}", self.suites.join(", ")));
@@ -118,7 +118,7 @@ impl Packages<'_> {
         Ok(fs::write(root.join("packages"), lines.collect::<String>())?)
     }
 
-    /// Makes the folder with apt's private state and the sources, and returns it.
+    /// Makes and returns the folder with apt's private state and the sources.
     fn state(&self) -> Result<PathBuf> {
         let dir = cache::dir()?.join("apt").join(format!("{}-{}", self.short(), self.arch.debian()));
         for folder in ["etc/apt/preferences.d", "var/lib/apt/lists/partial", "var/cache/apt/archives/partial"]

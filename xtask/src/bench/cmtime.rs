@@ -12,7 +12,7 @@ use super::guest::{LIMIT, Plan, on_device};
 use super::table::{Row, number};
 use crate::process::{Process, free_port, is_listening_beside, pair};
 
-/// The address of rxe0 in the guest, and the address of a soft device.
+/// The addresses of rxe0 in the guest and of a soft device.
 const RXE: &str = "10.9.9.1";
 const SOFT: &str = "127.0.0.1";
 

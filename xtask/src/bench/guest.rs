@@ -1,4 +1,4 @@
-//! The measurements that run in the guest.
+//! The measurements in the guest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::cmtime;
 use super::table::{self, ROUND_TRIP, Row, number};
 use crate::process::{Process, free_port, is_listening, output, pair};
 
-/// The programs to compare, and the numbers of runs and rounds.
+/// The programs to compare, with the numbers of runs and rounds.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub(super) struct Plan {
     /// The folder with the examples of our release builds. The tools are in its parent folder.
@@ -36,7 +36,7 @@ pub(super) struct Plan {
 const C_DEVINFO: &str = "/usr/bin/ibv_devinfo";
 const C_PINGPONG: &str = "/usr/bin/ibv_rc_pingpong";
 
-/// The limit for rows that are only there for comparison.
+/// The limit for rows shown only for comparison.
 const NONE: f64 = f64::INFINITY;
 
 /// The time limit for a server and its client.
@@ -48,7 +48,7 @@ pub(super) fn run(plan: &Plan) -> Result<usize> {
         (plan.ours.with_file_name("ibv_devinfo"), plan.ours.with_file_name("ibv_rc_pingpong"));
     let list_and_open = |side: &Path| instructions(&side.join("list_and_open"), &[], "main", 1);
     let with_one_driver = list_and_open(&plan.theirs)?;
-    // Restores the list of drivers, because guests keep those of other devices elsewhere.
+    // Restores the list of drivers, because guests keep other devices' drivers elsewhere.
     output(Command::new("sh").args(["-c", "cp /etc/libibverbs.others/* /etc/libibverbs.d"]))?;
     let [ours, theirs] = [list_and_open(&plan.ours)?, list_and_open(&plan.theirs)?];
     let mut rows = vec![
@@ -152,7 +152,7 @@ fn beside_pollers(plan: &Plan) -> Result<Vec<Row>> {
 /// interface in its [`NAMESPACE`]. rxe0 hands packets to itself without a network device. Both have
 /// the largest path MTU.
 fn beside_rxe(plan: &Plan) -> Result<Vec<Row>> {
-    /// The names of rows that provider-soft's benchmark prints.
+    /// The names of rows from provider-soft's benchmark.
     const NAMES: [&str; 4] = ["RC write, 8 B", "RC send, 8 B", "RC send, 8 B, events", "RC write, 64 KiB"];
     const BARE: &str = "bare UDP, 8 B";
     // rxe's path MTU follows from its interface's MTU.
@@ -188,7 +188,7 @@ fn beside_rxe(plan: &Plan) -> Result<Vec<Row>> {
     ])
 }
 
-/// Returns the pattern that matches the median in a line `| name | 1.234 | ...`.
+/// Returns the pattern for the median in a line `| name | 1.234 | ...`.
 fn median_of(name: &str) -> String {
     format!(r"\| {name} +\| +([\d.]+) ")
 }

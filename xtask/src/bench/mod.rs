@@ -33,7 +33,7 @@ use self::guest::Plan;
 pub(crate) use self::table::{ROUND_TRIP, number};
 use crate::{apt, c_abi, cache, cargo, process, vm};
 
-/// Compares this library's programs with rdma-core's in a guest, and prints a table.
+/// Compares this library's programs with rdma-core's in a guest and prints a table.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The guest's kernel: 5.10, 6.1, 6.12, 7.2, or a directory

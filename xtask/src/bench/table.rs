@@ -1,4 +1,4 @@
-//! The tables that the benchmark prints, and the numbers that it finds in programs' output.
+//! The benchmark's tables and the numbers found in programs' output.
 
 use anyhow::{Context as _, Result};
 use regex_lite::Regex;
@@ -9,7 +9,7 @@ pub(super) struct Row {
     ours: f64,
     theirs: f64,
     unit: &'static str,
-    /// The highest acceptable ratio; infinite for a row that is only there for comparison.
+    /// The highest acceptable ratio; infinite for a row shown only for comparison.
     target: f64,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn print(tables: &[(String, &str, Vec<Row>)]) -> usize {
     missed
 }
 
-/// Returns the number that a pattern's group matches in a text.
+/// Returns the number matched by a pattern's group in a text.
 pub(crate) fn number(text: &str, pattern: &str) -> Result<f64> {
     let found = Regex::new(pattern)?.captures(text).and_then(|groups| groups[1].parse().ok());
     found.with_context(|| format!("no {pattern:?} in\n{text}"))

@@ -27,7 +27,7 @@ use crate::{apt, cache, cargo};
 /// The Cargo profile for the shipped libraries.
 pub(crate) const PROFILE: &str = "c-abi";
 
-/// The name of the static library that is linked into `libibverbs.so.1`.
+/// The name of the static library linked into `libibverbs.so.1`.
 pub(crate) const ARCHIVE: &str = "libibverbs_c_image.a";
 
 /// The libraries, the image first.
@@ -46,8 +46,7 @@ pub(crate) fn build(profile: &str) -> Result<PathBuf> {
     Ok(out)
 }
 
-/// Links and checks libraries for aarch64 from a static library that is already built, and returns
-/// their folder.
+/// Links and checks libraries for aarch64 from an existing static library and returns their folder.
 pub(crate) fn link_for_aarch64(archive: &Path) -> Result<PathBuf> {
     let out = archive.with_file_name(PROFILE);
     Linking { binutils: Binutils::Aarch64, archive, out: &out, strip: false }.link()?;
@@ -65,11 +64,11 @@ pub(super) fn archive(profile: &str) -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// The libraries that contain only nodes.
+/// The libraries with only nodes.
 const FACADES: [(&str, &[Node]); 3] = [(LIBRARIES[1], RDMACM), (LIBRARIES[2], MLX5), (LIBRARIES[3], EFA)];
 
 /// Options for both kinds of library. A program cannot unload the libraries, because the image's
-/// threads and destructors would continue in memory that is gone.
+/// threads and destructors would continue in unmapped memory.
 const COMMON: &[&str] = &["-shared", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-Wl,-z,relro,-z,now"];
 
 /// Options for the image. Calls within the image are bound to its own functions, even if a program
@@ -101,7 +100,7 @@ impl Linking<'_> {
         fs::create_dir_all(&work).with_context(|| format!("cannot create {}", work.display()))?;
         let _lock = cache::lock_file(&work.join("lock"), || ())?;
         let record = work.join("record");
-        // Read first, so that a static library that changes meanwhile is linked the next time.
+        // Read first, so that a static library changed meanwhile is linked the next time.
         let inputs = self.inputs()?;
         let exist = LIBRARIES.iter().all(|name| self.out.join(name).exists());
         if exist && fs::read_to_string(&record).is_ok_and(|old| old == inputs) {
@@ -114,7 +113,7 @@ impl Linking<'_> {
         // The image comes first, because the facades need it.
         let image = self.cc(&work, LIBRARIES[0], &script::of_image(), &self.image_arguments())?;
         verify::image(self.binutils, &image)?;
-        // Programs that run on an older library keep using it.
+        // Running programs keep the older library.
         fs::rename(&image, self.out.join(LIBRARIES[0]))?;
         for (name, nodes) in FACADES {
             let facade = self.cc(&work, name, &script::of_facade(nodes), &self.facade_arguments())?;
@@ -128,7 +127,7 @@ impl Linking<'_> {
         matches!(self.binutils, Binutils::Native)
     }
 
-    /// Returns everything that the results depend on.
+    /// Returns everything the results depend on.
     fn inputs(&self) -> Result<String> {
         let mut text = format!("{:?}\n{:?}\n", self.image_arguments(), self.facade_arguments());
         text.push_str(&script::of_image());
@@ -139,7 +138,7 @@ impl Linking<'_> {
     fn image_arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = COMMON.iter().chain(IMAGE).map(Into::into).collect();
         arguments.extend(self.strip.then(|| "-Wl,--strip-all".into()));
-        // A thread that is cancelled in one of these functions would leave its locks held.
+        // A thread cancelled in one of these functions would leave its locks held.
         let replaced = POINTS.raw.iter().chain(&POINTS.guarded);
         arguments.extend(replaced.map(|name| format!("-Wl,--wrap={name}").into()));
         arguments.push("-Wl,--whole-archive".into());

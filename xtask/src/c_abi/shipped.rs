@@ -13,7 +13,7 @@ use super::run::static_launcher;
 use crate::process::output;
 use crate::{apt, cargo};
 
-/// The libraries, and the package that they come from.
+/// The libraries and their package.
 pub(crate) struct Shipped {
     pub(crate) libraries: PathBuf,
     /// The package; `None` without Debian's tools, so the libraries are not stripped.

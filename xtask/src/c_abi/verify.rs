@@ -15,7 +15,7 @@ use crate::process::output;
 const NEEDED: &[&str] =
     &["libc.so", "libm.so", "libgcc_s.so", "libpthread.so", "libdl.so", "librt.so", "libutil.so", "ld-linux"];
 
-/// The compiler that links, and the programs that inspect the result.
+/// The compiler for linking, with the programs for inspecting the result.
 #[derive(Clone, Copy)]
 pub(super) enum Binutils {
     Native,
@@ -79,7 +79,7 @@ fn cancellation_points(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Checks a library that has only nodes.
+/// Checks a library with only nodes.
 pub(super) fn facade(binutils: Binutils, path: &Path, expected: &[Node]) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     compare(&name, &BTreeSet::new(), &exported(binutils, path)?)?;

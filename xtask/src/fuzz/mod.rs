@@ -13,7 +13,7 @@
 //! address sanitizer.
 //!
 //! New inputs go to `target/fuzz/corpus`. The committed inputs are only read. An input that crashes
-//! a target is kept, and its path is printed.
+//! a target is kept and its path printed.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -48,7 +48,7 @@ pub(crate) struct Args {
 /// The fuzz targets.
 pub(crate) const TARGETS: [&str; 7] = ["packet", "responder", "ring", "cm", "ucma", "guest", API];
 
-/// The target that does not use libFuzzer.
+/// The target without libFuzzer.
 pub(crate) const API: &str = "api";
 
 /// Returns the folder of a target's workspace.
@@ -130,7 +130,7 @@ pub(crate) fn api(seconds: u64, seed: Option<u64>, sanitizer: Option<Sanitizer>)
     let program = match sanitizer {
         // Building the other tests and providers would take minutes.
         Some(sanitizer) => sanitizer.build("verbs-api-fuzz", PROGRAM, &["soft"])?,
-        // With debug assertions, and mostly built already.
+        // With debug assertions; mostly built already.
         None => cargo::build(&["--quiet", "--package", "verbs-api-fuzz", "--bin", PROGRAM])?.join(PROGRAM),
     };
     let mut command = Command::new(program);
@@ -153,7 +153,7 @@ pub(crate) fn api(seconds: u64, seed: Option<u64>, sanitizer: Option<Sanitizer>)
 
 /// Builds a workspace's targets for a run of `seconds`.
 fn build(workspace: &str, seconds: u64) -> Result<PathBuf> {
-    /// In a shorter run, optimised code does not make up for the time that the optimiser takes.
+    /// In a shorter run, optimised code does not make up for the optimiser's time.
     const OPTIMISED_FROM: u64 = 60;
     apt::ensure_tools(&[apt::Tools::Fuzz])?;
     let dir = cargo::target_directory()?.join("fuzz");

@@ -36,7 +36,7 @@ const TESTS: &str = "test --no-fail-fast -p uverbs-abi -p verbs-core -p roce -p 
                      -p verbs-fixtures -p verbs-c-programs -p verbs-api-fuzz -p verbs-tests \
                      --lib --test soft --test units --test soft_cm";
 
-/// Returns the command that runs the tests.
+/// Returns the command for the tests.
 ///
 /// # Errors
 /// The same errors as [`command`].
@@ -71,7 +71,7 @@ fn target() -> String {
     format!("{}-unknown-linux-musl", std::env::consts::ARCH)
 }
 
-/// Builds the tools, and returns their directory.
+/// Builds the tools and returns their directory.
 ///
 /// # Errors
 /// The same errors as [`command`]; the build fails, and cargo has printed the reason to stderr.
@@ -127,7 +127,7 @@ fn variable(target: &str, name: &str) -> String {
     format!("CARGO_TARGET_{}_{name}", target.to_uppercase().replace('-', "_"))
 }
 
-/// Returns a folder that contains LLVM's libunwind for the linker, but no glibc library.
+/// Returns a folder with LLVM's libunwind for the linker, but without glibc libraries.
 fn unwinder() -> Result<PathBuf> {
     let folder = cache::dir()?.join("musl");
     fs::create_dir_all(&folder)?;

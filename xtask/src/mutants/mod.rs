@@ -1,11 +1,10 @@
 //! `cargo xtask mutants`: finds mutants in a change that no test detects.
 //!
 //! cargo-mutants changes one place after another in a copy of the tree (another operator, a
-//! function that returns a default) and runs the package's own tests. A mutant that survives is a
-//! line that could be wrong without any test failing. `.cargo/mutants.toml` has the settings.
+//! function that returns a default) and runs the package's own tests. A surviving mutant marks a
+//! line whose errors no test detects. `.cargo/mutants.toml` has the settings.
 //!
-//! `cargo xtask mutants mlx5` itself tests mutants of the ConnectX provider that were chosen by
-//! hand ([`mlx5`]).
+//! `cargo xtask mutants mlx5` itself tests hand-chosen mutants of the ConnectX provider ([`mlx5`]).
 //!
 //! Invariant: the tree and its target directory stay unchanged. Copies and reports are below
 //! `target/mutants`.

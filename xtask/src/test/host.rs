@@ -162,7 +162,7 @@ pub(super) fn of_part(part: Part) -> (&'static [Stage], &'static [Stage]) {
     }
 }
 
-/// Runs stages one after another, and begins their tests' lines with `prefix`.
+/// Runs stages one after another and begins their tests' lines with `prefix`.
 pub(super) fn run(stages: &[Stage], prefix: &'static str) -> Vec<StageResult> {
     let one = |&(name, work): &Stage| {
         stage(name, |result| {
@@ -180,7 +180,7 @@ fn simulate(package: &str, variable: &str, seeds: &str, result: &mut StageResult
     host_tests(command.env(variable, seeds), result);
 }
 
-/// Runs each fuzz target that uses libFuzzer for `seconds`.
+/// Runs each libFuzzer target for `seconds`.
 fn fuzz_each(seconds: u64, result: &mut StageResult) {
     // If tools are missing, the targets are skipped. Otherwise each target must build and run.
     let tools = apt::ensure_tools(&[apt::Tools::Fuzz]);
@@ -198,7 +198,7 @@ fn random_calls(sanitizer: Sanitizer, seconds: u64, result: &mut StageResult) {
     }
 }
 
-/// Runs the libraries' tests under a sanitizer, and makes random calls.
+/// Runs the libraries' tests under a sanitizer and makes random calls.
 fn under_sanitizer(sanitizer: Sanitizer, result: &mut StageResult) {
     let name = format!("tests under the {} sanitizer", name_of(sanitizer));
     if let Some(mut command) = result.needs(&name, sanitizer.tests()) {
@@ -207,7 +207,7 @@ fn under_sanitizer(sanitizer: Sanitizer, result: &mut StageResult) {
     random_calls(sanitizer, LONG_SECONDS, result);
 }
 
-/// Records the number of mutants that the tests killed, and the problems of the others.
+/// Records the number of killed mutants and the problems of the others.
 fn mutants_are_killed(judged: Result<(u64, Vec<String>)>, result: &mut StageResult) {
     let Some((killed, problems)) = result.must(judged) else { return };
     result.counts.passed += killed;
@@ -319,7 +319,7 @@ fn host_tests(command: &mut Command, result: &mut StageResult) {
     host_tests_with(command, result, |_| {});
 }
 
-/// Runs a test command, and calls `each` with each line that it prints.
+/// Runs a test command and calls `each` with each output line.
 fn host_tests_with(command: &mut Command, result: &mut StageResult, mut each: impl FnMut(&str)) {
     let mut seen = Counts::default();
     let status = result.follow(command, |line, result| {

@@ -1,4 +1,4 @@
-//! The oldest compiler: `rust-version` in the workspace states the oldest version that was tried.
+//! The oldest compiler: `rust-version` in the workspace states the oldest version tried.
 //!
 //! A run with that version has tried it with every build. A run with a newer compiler checks the
 //! workspace with the stated version if rustup has it. In any case, clippy checks the versions of
@@ -32,7 +32,7 @@ pub(super) fn check(result: &mut StageResult) {
     let mut command = Command::new("rustup");
     command.args(["run", toolchain, "cargo", "check", "--workspace", "--quiet"]);
     command.args(["--target-dir", "target/msrv"]).current_dir(cargo::root());
-    // Removes variables that this run's toolchain sets.
+    // Removes variables set by this run's toolchain.
     command.env_remove("CARGO").env_remove("RUSTC").env_remove("RUSTUP_TOOLCHAIN");
     result.check(process::run(&mut command));
 }

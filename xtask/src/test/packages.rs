@@ -1,8 +1,8 @@
 //! Checks that each library can be packaged for a registry, with licenses and a description.
 //!
-//! Nothing is uploaded, and the packages are not built, because they contain the files that the
-//! other stages build. Cargo resolves the libraries that depend on each other from the packages
-//! that it makes at the same time.
+//! Nothing is uploaded, and the packages are not built, because they contain the files built by the
+//! other stages. Cargo resolves the libraries that depend on each other from the packages made at
+//! the same time.
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
@@ -10,20 +10,20 @@ use serde::Deserialize;
 use super::stage::StageResult;
 use crate::{cargo, process};
 
-/// The files that each package must contain.
+/// The files required in each package.
 const FILES: &[&str] = &["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md", "src/lib.rs"];
 
-/// The fields that each manifest must have, because a registry shows them.
+/// The fields required in each manifest, because a registry shows them.
 const FIELDS: &[&str] =
     &["description", "license", "repository", "documentation", "readme", "keywords", "categories"];
 
-/// The maximum number of keywords that the registry accepts.
+/// The maximum number of keywords accepted by the registry.
 const KEYWORDS: usize = 5;
 
 /// Checks each library's package: one result per library, and one for packaging them together.
 pub(super) fn check(result: &mut StageResult) {
     let Some(libraries) = result.must(libraries()) else { return };
-    // Offline, because cargo has the registry's index already, and the libraries are not in it.
+    // Offline, because cargo already has the registry's index, without these libraries.
     let options = ["package", "--allow-dirty", "--offline"];
     let mut together = cargo::command();
     together.args(options).args(["--no-verify", "--quiet"]);
@@ -37,7 +37,7 @@ pub(super) fn check(result: &mut StageResult) {
     result.check(process::run(&mut together));
 }
 
-/// A package in the workspace that can be published.
+/// A publishable package in the workspace.
 #[derive(Deserialize)]
 pub(super) struct Library {
     pub(super) name: String,
@@ -55,7 +55,7 @@ impl Library {
         features.map(|(name, _)| name.as_str()).filter(|name| *name != "default")
     }
 
-    /// Checks that the package has the fields and files that it needs.
+    /// Checks that the package has the required fields and files.
     fn problem(&self, files: &str) -> Result<()> {
         for name in FIELDS {
             let value = &self.manifest[name];

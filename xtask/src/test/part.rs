@@ -1,4 +1,4 @@
-//! The parts into which the checks that take too long for every commit are divided.
+//! The parts of the checks that take too long for every commit.
 
 /// Values of `--whole`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]

@@ -22,7 +22,7 @@ const COLUMNS: usize = 100;
 /// Words that begin a direct or indirect question, or that refer to the text before.
 const OPENINGS: &[&str] = &["What", "Who", "How", "Where", "Has", "Is", "Does", "May", "So"];
 
-/// Checks every Rust file that git knows or would know. Counts one result per file.
+/// Checks every Rust file that git does not ignore. Counts one result per file.
 pub(super) fn check(result: &mut StageResult) {
     for file in result.needs("comments", sources()).unwrap_or_default() {
         let check = || {
@@ -43,7 +43,7 @@ fn sources() -> Result<Vec<String>> {
     Ok(files.lines().filter(is_there).map(str::to_owned).collect())
 }
 
-/// Returns the rules that a file breaks, each with its line number.
+/// Returns the rules broken by a file, each with its line number.
 fn problems(source: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let (mut opens_paragraph, mut opens_comment) = (true, true);

@@ -28,7 +28,7 @@ impl Counts {
         Counts::found(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", line)
     }
 
-    /// Returns the numbers that a pattern's groups match, after ruling out most lines cheaply.
+    /// Returns the numbers matched by a pattern's groups, after ruling out most lines cheaply.
     fn found(pattern: &str, line: &str) -> Option<Counts> {
         if !line.contains(" passed") {
             return None;
@@ -76,7 +76,7 @@ impl StageResult {
         work.map_err(|error| self.fail(format!("{error:#}"))).ok()
     }
 
-    /// Returns a value that a check needs. If it is an error, the check is skipped.
+    /// Returns a value needed by a check. If it is an error, the check is skipped.
     pub(super) fn needs<T>(&mut self, check: &str, needed: Result<T>) -> Option<T> {
         needed.map_err(|error| self.skip(format!("{check}: {error:#}"))).ok()
     }

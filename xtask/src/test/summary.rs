@@ -1,4 +1,4 @@
-//! The end of a test run's output: skipped checks by reason, each stage, and each failure.
+//! The end of a test run's output: skipped checks by reason, each stage and each failure.
 //!
 //! Invariant: the failures come last, so that the end of the output always contains them.
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::stage::StageResult;
 
-/// The number of checks that are named per reason. The output above names each one.
+/// The number of checks named per reason. The output above names each one.
 const NAMED: usize = 4;
 
 /// Returns the lines of the summary.

@@ -54,7 +54,7 @@ pub(super) fn unpack(unpacker: &str, file: File) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// Returns the compressed kernel inside a bzImage, and the program that unpacks it.
+/// Returns the compressed kernel inside a bzImage, with the program for unpacking it.
 fn payload(image: &[u8]) -> Option<(&'static str, &[u8])> {
     let u32_at = |at: usize| Some(u32::from_le_bytes(image.get(at..at + 4)?.try_into().ok()?) as usize);
     let setup_sectors = if image.get(0x1f1)? == &0 { 4 } else { usize::from(image[0x1f1]) };

@@ -32,8 +32,8 @@ const MLX5: &str = "mlx5_ib";
 
 const INIT: &str = include_str!("init.sh");
 
-/// Returns the initramfs for a kernel and a device, and builds it if the cache has none. Its
-/// busybox is the host's, or comes from a folder with Debian's programs.
+/// Returns the initramfs for a kernel and a device. Builds it if the cache has none. Its busybox is
+/// the host's, or comes from a folder with Debian's programs.
 pub(crate) fn find_or_build(kernel: &Kernel, device: Device, debian: Option<&Path>) -> Result<PathBuf> {
     let busybox = match debian {
         Some(root) => root.join("usr/bin/busybox"),
@@ -71,7 +71,7 @@ pub(crate) fn find_or_build(kernel: &Kernel, device: Device, debian: Option<&Pat
     Ok(path)
 }
 
-/// Returns the name of the module that is in a file such as `ib_core.ko.xz`.
+/// Returns the name of the module in a file such as `ib_core.ko.xz`.
 fn name(module: &Path) -> String {
     let file = module.file_name().unwrap_or_default().to_string_lossy();
     file.split(".ko").next().unwrap_or_default().replace('-', "_")

@@ -1,5 +1,5 @@
 //! A guest's job as a file: the command, byte for byte, and the device that must exist when it
-//! starts. The host writes the file, and process 1 in the guest reads it.
+//! starts. The host writes the file; process 1 in the guest reads it.
 
 use std::ffi::OsString;
 
@@ -18,7 +18,7 @@ pub(crate) struct Job {
     pub(crate) modules: OsString,
     /// The device that must exist when the command starts.
     pub(crate) device: Device,
-    /// The port type, and the number of functions, of a ConnectX.
+    /// A ConnectX's port type and number of functions.
     pub(crate) port: Port,
     pub(crate) functions: u8,
     /// Whether the command's stdin is the host's stdin.
@@ -47,7 +47,7 @@ pub(crate) enum Port {
     Roce,
 }
 
-/// The serial port for a guest that injects ConnectX faults, and the model's socket for it.
+/// The serial port for injecting ConnectX faults from a guest, with the model's socket for it.
 pub(crate) const CONNECTX_PORT: &str = "connectx";
 
 /// The PCI slot of a ConnectX's first function. The next function takes the next slot, so that the

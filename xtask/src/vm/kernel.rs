@@ -56,18 +56,17 @@ impl std::fmt::Display for Choice {
     }
 }
 
-/// A kernel series, and the Debian suites that carry it.
+/// A kernel series and the Debian suites with it.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Series {
-    /// The name that the command line uses for the series.
+    /// The series' name on the command line.
     pub(crate) name: &'static str,
     suites: &'static [&'static str],
     /// The end of its metapackage's name, after the architecture.
     flavour: &'static str,
 }
 
-/// Every series that the project is tested on, oldest first. sid moves on, so 7.2 stands for any
-/// later version that sid carries.
+/// Every tested series, oldest first. sid moves on, so 7.2 stands for any later version in sid.
 pub(crate) static SERIES: [Series; 4] = [
     Series { name: "5.10", suites: &["bullseye", "bullseye-security"], flavour: "" },
     Series { name: "6.1", suites: &["bookworm", "bookworm-security"], flavour: "" },
@@ -90,12 +89,12 @@ pub(crate) struct Kernel {
     pub(crate) release: String,
     /// The compressed kernel image.
     pub(crate) image: PathBuf,
-    /// The directory that contains RELEASE/modules.dep.
+    /// The directory with RELEASE/modules.dep.
     pub(crate) modules: PathBuf,
 }
 
 impl Kernel {
-    /// Finds the chosen kernel, and downloads it if it is not in the cache.
+    /// Finds the chosen kernel and downloads it if it is not in the cache.
     pub(crate) fn find(choice: &Choice, arch: Arch) -> Result<Kernel> {
         let series = match choice {
             Choice::Series(series) => series,
@@ -114,7 +113,7 @@ impl Kernel {
         Ok(Kernel { version: apt::version(&root, "linux-image-")?, ..Kernel::in_directory(&root)? })
     }
 
-    /// Finds a kernel in a directory as `dpkg-deb -x` leaves it, and adds modules.dep, which
+    /// Finds a kernel in a directory as `dpkg-deb -x` leaves it and adds modules.dep, which
     /// packages lack.
     fn in_directory(root: &Path) -> Result<Kernel> {
         let modules = ["lib/modules", "usr/lib/modules"]
@@ -135,7 +134,7 @@ impl Kernel {
             .with_context(|| format!("{}: no vmlinuz-{release} in it", root.display()))?;
         if !modules.join(&release).join("modules.dep").exists() {
             let depmod = apt::find_program("depmod").context("depmod (package kmod) is missing")?;
-            // The folder that contains `lib/modules`.
+            // The folder with `lib/modules`.
             let base = modules.ancestors().nth(2).unwrap_or(root);
             output(Command::new(depmod).arg("-b").arg(base).arg(&release))?;
         }

@@ -135,7 +135,7 @@ fn names_drivers(console: &str) -> bool {
     ["infiniband", "rdma", "rxe", "mlx5"].iter().any(|name| console.contains(name))
 }
 
-/// The maximum number of times that a guest that does not come up is booted.
+/// The maximum number of boots for a guest that does not come up.
 const BOOTS: u32 = 3;
 
 /// The time limit for a boot that shows whether guests start under KVM.
@@ -167,7 +167,7 @@ impl Boot {
     }
 }
 
-/// Makes sure that there is a QEMU for a device.
+/// Ensures that QEMU is available for a device.
 pub(crate) fn ensure_qemu(device: Device) -> Result<()> {
     Release::find(Arch::X86_64, device).map(drop)
 }
@@ -230,8 +230,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let console = fs::read(run_dir.path.join(qemu::CONSOLE)).unwrap_or_default();
         let console = String::from_utf8_lossy(&console).into_owned();
         boots += 1;
-        // Process 1 has not sent anything, and no driver is named. Under emulation, about one boot
-        // in fifty was observed to die this way: a processor executes a breakpoint in code that the
+        // Process 1 has not sent anything; no driver is named. Under emulation, about one boot in
+        // fifty was observed to die this way: a processor executes a breakpoint in code that the
         // kernel has finished patching (7.2 with QEMU 7.2, "Oops: int3"). One boot in some hundred
         // hung after a second.
         match ended {
@@ -272,7 +272,7 @@ fn job(args: &Args, kernel: &Kernel) -> Result<Job> {
     })
 }
 
-/// Determines the exit status, and shows the details of a failure.
+/// Determines the exit status and shows the details of a failure.
 fn report(
     ended: Ended,
     console: &str,
@@ -321,8 +321,8 @@ fn report(
     status
 }
 
-/// Returns the command's environment: the variables that programs use to find other programs, and
-/// the variables that the caller chose.
+/// Returns the command's environment: variables for finding other programs and variables chosen by
+/// the caller.
 fn environment(chosen: &[String]) -> Vec<(OsString, OsString)> {
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");

@@ -1,4 +1,4 @@
-//! The QEMU process: its arguments, and the sockets that carry its serial ports.
+//! The QEMU process: its arguments and the sockets for its serial ports.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::process::Process;
 pub(crate) struct Machine<'a> {
     pub(crate) args: &'a Args,
     pub(crate) boot: &'a Boot,
-    /// The guest's directory, whose folder `job` the guest mounts, and in which a model listens.
+    /// The guest's directory. The guest mounts its folder `job`; a model listens in it.
     pub(crate) directory: &'a Path,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Streams {
     pub(crate) input: UnixStream,
 }
 
-/// The names of the serial ports that carry the streams, in order.
+/// The names of the streams' serial ports, in order.
 const PORTS: [&str; 4] = ["control", "out", "err", "in"];
 
 /// Starts a machine.
@@ -56,7 +56,7 @@ pub(crate) fn start(machine: &Machine<'_>) -> Result<(Process, Streams)> {
     Ok((qemu, Streams { control, out, err, input }))
 }
 
-/// Returns QEMU's arguments. The serial ports are descriptors that QEMU inherits.
+/// Returns QEMU's arguments. QEMU inherits the serial ports as descriptors.
 fn arguments(machine: &Machine<'_>, ports: [RawFd; 4]) -> Vec<OsString> {
     let Machine { args, boot, .. } = machine;
     let mut arguments: Vec<OsString> = Vec::new();
@@ -64,7 +64,7 @@ fn arguments(machine: &Machine<'_>, ports: [RawFd; 4]) -> Vec<OsString> {
     add(&boot.accel.arguments(args.arch));
     add(&["-m", &args.memory.to_string(), "-smp", &args.cpus.to_string()]);
     add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-    // A ConnectX needs PCI Express, and memory that the model can map.
+    // A ConnectX needs PCI Express and memory for the model to map.
     let has_model = args.device == Device::Mlx5;
     let memory = if has_model { ",memory-backend=memory" } else { "" };
     match args.arch {

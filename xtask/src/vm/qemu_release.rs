@@ -1,7 +1,7 @@
 //! The QEMU that runs a guest: the host's QEMU if it is new enough, otherwise Debian's from
 //! trixie-backports, which is downloaded like a kernel ([`super::kernel`]) and unpacked with all
-//! its dependencies. It runs with its own program interpreter and C library, and therefore does not
-//! depend on the host's libraries.
+//! its dependencies. It runs with its own program interpreter and C library, so it does not depend
+//! on the host's libraries.
 //!
 //! QEMU 10.1 is the first version with `vfio-user-pci`, which a ConnectX needs. aarch64 guests use
 //! the same version, because hosts rarely have a QEMU for them. QEMU 11 emulates processors in less
@@ -18,10 +18,10 @@ use crate::apt::Packages;
 use crate::arch::{Arch, name_of};
 use crate::process;
 
-/// A QEMU that can be run.
+/// A runnable QEMU.
 pub(crate) struct Release {
     program: PathBuf,
-    /// The arguments that precede QEMU's own arguments.
+    /// The arguments before QEMU's own arguments.
     arguments: Vec<OsString>,
     /// The directory with QEMU's modules, if it is not the built-in one.
     modules: Option<PathBuf>,
@@ -32,8 +32,8 @@ const FIRST: (u32, u32) = (10, 1);
 const SUITES: &[&str] = &["trixie", "trixie-backports"];
 
 impl Release {
-    /// Finds the QEMU for guests with an architecture and a device, and downloads it if the host's
-    /// is too old for them.
+    /// Finds the QEMU for guests with an architecture and a device. Downloads it if the host's is
+    /// too old for them.
     pub(crate) fn find(arch: Arch, device: Device) -> Result<Release> {
         let name = format!("qemu-system-{}", name_of(arch));
         let own = Release { program: name.clone().into(), arguments: Vec::new(), modules: None };
@@ -61,7 +61,7 @@ impl Release {
         Ok(Release::unpacked(&name, &root))
     }
 
-    /// Returns the QEMU that is unpacked below `root`, as `dpkg-deb -x` leaves it.
+    /// Returns the QEMU unpacked below `root`, as `dpkg-deb -x` leaves it.
     fn unpacked(name: &str, root: &Path) -> Release {
         let libraries = root.join("usr/lib/x86_64-linux-gnu");
         let mut arguments: Vec<OsString> = vec!["--library-path".into(), libraries.clone().into()];

@@ -11,7 +11,7 @@ use crate::cache;
 /// The number of guests whose files the cache keeps because they failed or were killed.
 const KEPT: usize = 20;
 
-/// The number of bytes that are kept from the end of a trace.
+/// The number of bytes kept from the end of a trace.
 const TRACE_KEPT: usize = 4 << 20;
 
 /// A guest's files. Dropping this value removes them unless they are kept.
@@ -21,7 +21,7 @@ pub(super) struct RunDir {
 }
 
 impl RunDir {
-    /// Makes an empty directory for this guest alone, and removes the oldest kept directories.
+    /// Makes an empty directory for this guest alone and removes the oldest kept directories.
     pub(super) fn new() -> Result<RunDir> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let home = cache::dir()?.join("run");

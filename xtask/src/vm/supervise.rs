@@ -102,7 +102,7 @@ pub(super) const BOOT_LIMIT: Duration = Duration::from_secs(180);
 const SILENCE_LIMIT: Duration = Duration::from_secs(90);
 /// The time limit for a guest to end after its processes were killed.
 const KILL_LIMIT: Duration = Duration::from_secs(30);
-/// The time limit for powering off. Drivers unload, and mlx5 destroys thousands of cached memory
+/// The time limit for powering off. Drivers unload, while mlx5 destroys thousands of cached memory
 /// keys, each with a command.
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(150);
 
@@ -184,7 +184,7 @@ fn verdict(line: &str) -> Option<Ended> {
     }
 }
 
-/// Returns the result for a guest that is given up in this phase.
+/// Returns the result for a guest given up in this phase.
 fn gave_up(phase: Phase, boot_limit: Duration) -> Ended {
     let [boot, silence, power_off] =
         [boot_limit, SILENCE_LIMIT, POWER_OFF_LIMIT].map(|limit| limit.as_secs());

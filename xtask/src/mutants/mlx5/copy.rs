@@ -6,7 +6,7 @@
 //! ```
 //!
 //! git writes a file only if it differs, so a mutant costs the build of one crate. An interrupted
-//! run leaves its mutant in the copy, and the next run makes git overwrite it.
+//! run leaves its mutant in the copy for the next run's git to overwrite.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

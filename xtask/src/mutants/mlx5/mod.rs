@@ -1,5 +1,4 @@
-//! `cargo xtask mutants mlx5`: mutants of the ConnectX provider that are chosen by hand and listed
-//! in `list.toml`.
+//! `cargo xtask mutants mlx5`: hand-chosen mutants of the ConnectX provider, listed in `list.toml`.
 //!
 //! Each affects the device or the program: a changed bit in an entry, a counter, a completion
 //! field. cargo-mutants makes none of these, because it changes only operators and results. The
@@ -36,7 +35,7 @@ pub(crate) struct Args {
     list: bool,
 }
 
-/// The folder with the files that mutants change.
+/// The folder with the mutated files.
 const SOURCES: &str = "provider-mlx5/src";
 
 /// A change to the provider that a test must detect.
@@ -44,7 +43,7 @@ const SOURCES: &str = "provider-mlx5/src";
 #[serde(deny_unknown_fields)]
 struct Mutant {
     name: String,
-    /// The kind of thing that the mutant changes.
+    /// The kind of change.
     kind: String,
     /// A file below [`SOURCES`].
     file: String,

@@ -1,4 +1,4 @@
-//! The lines of a guest's suites, and their counts.
+//! The lines of a guest's suites and their counts.
 
 use crate::test::stage::{Counts, StageResult};
 

@@ -24,7 +24,7 @@ struct Lists {
     whole: BTreeMap<String, Vec<Entry>>,
 }
 
-/// Cases, and the reason for leaving them out.
+/// Cases, with the reason for leaving them out.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Cases {

@@ -29,7 +29,7 @@ use crate::vm::connectx::Port;
 use crate::vm::kernel::Choice;
 use crate::{aarch64, apt, cargo, vm};
 
-/// A guest: its kernel, its device, and its suites.
+/// A guest: its kernel, device and suites.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Guest {
     arch: Arch,
@@ -122,7 +122,7 @@ impl Guest {
     }
 }
 
-/// A guest, and the reason it cannot run, if there is one.
+/// A guest, with the reason why it cannot run, if any.
 pub(super) type Prepared<'a> = (&'a Guest, Result<(), String>);
 
 /// Prepares everything that the guests need.
@@ -178,7 +178,7 @@ pub(super) fn stages(
         stage(&guest.stage(), |result| match (ready, programs) {
             (Err(why), _) if vm_required => result.fail(format!("no VM is available: {why}")),
             (Err(why), _) => result.skip(format!("no VM is available: {why}")),
-            // The build has failed, and the failure is counted there.
+            // The build's failure is counted there.
             (Ok(()), None) => result.skip("its programs could not be built"),
             (Ok(()), Some(programs)) => run(timeout, guest, programs, result),
         })

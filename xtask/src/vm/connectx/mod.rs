@@ -1,4 +1,4 @@
-//! The ConnectX model beside a guest: its command line, its process, and its verdict on the guest.
+//! The ConnectX model beside a guest: its command line, its process and its verdict on the guest.
 //!
 //! ```text
 //! connectx-model ── listens on function0, function1, connectx ──► QEMU connects ──► mlx5_core

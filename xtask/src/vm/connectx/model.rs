@@ -95,7 +95,7 @@ impl Model {
     }
 }
 
-/// Returns the last lines of an output in a form that can be appended to a message.
+/// Returns the last lines of an output in a form for appending to a message.
 fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().collect();
     let tail = lines[lines.len().saturating_sub(SHOWN)..].join("\n");

@@ -1,4 +1,4 @@
-//! The model's options on the command line, and its program.
+//! The model's command line options and program.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -75,7 +75,7 @@ impl Options {
         Ok(())
     }
 
-    /// Returns the model's program, and builds it if the command line names none.
+    /// Returns the model's program and builds it if the command line names none.
     pub(crate) fn program(&self) -> Result<PathBuf> {
         match &self.model {
             Some(program) => Ok(std::path::absolute(program)?),

@@ -9,9 +9,9 @@ pub(super) const SHOWN: usize = 40;
 /// The result of running a model.
 #[derive(PartialEq, Eq, Debug, Default)]
 pub(in crate::vm) struct Verdict {
-    /// The rules that the guest broke, one per line.
+    /// The rules broken by the guest, one per line.
     pub(in crate::vm) complaints: Vec<String>,
-    /// Observations that may be a fault or a program's choice, one per line. They fail no run.
+    /// Observations of a possible fault or a program's choice, one per line. They fail no run.
     pub(in crate::vm) notes: Vec<String>,
     /// The reason the model's result cannot be trusted, if there is one.
     pub(in crate::vm) problem: Option<String>,
@@ -74,7 +74,7 @@ mod tests {
         let rules = verdict("cq 5: overrun\n", 1);
         assert!(rules.is_failure(true) && !rules.is_failure(false));
         assert!(rules.text().contains("complained 1 times") && rules.text().contains("cq 5: overrun"));
-        // Statuses that do not match the complaints, and an end by a signal.
+        // Statuses contradicting the complaints, then an end by a signal.
         let killed = Verdict::new("", Ok(ExitStatus::from_raw(11)));
         for broken in [verdict("x\n", 0), verdict("", 1), verdict("", 2), killed] {
             assert!(broken.is_failure(true) && broken.is_failure(false), "{broken:?}");

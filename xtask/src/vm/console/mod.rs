@@ -1,4 +1,4 @@
-//! Finds kernel failures in the console, and the lines that show them.
+//! Finds kernel failures in the console and the lines that show them.
 //!
 //! A panic or an oops is a failure wherever it happens. `BUG:` and `WARNING:` reports count if
 //! their call trace passes through the infiniband drivers. Stock kernels also warn about an
@@ -15,8 +15,8 @@ use regex_lite::Regex;
 /// The number of console lines shown with a failure.
 const TAIL: usize = 40;
 
-/// The maximum number of report lines that are searched for a driver's name. A WARNING with
-/// registers and a trace is shorter.
+/// The maximum number of report lines searched for a driver's name. A WARNING with registers and a
+/// trace is shorter.
 const REPORT: usize = 120;
 
 /// The start of a line that names functions whose later warnings are known.
@@ -25,10 +25,10 @@ const KNOWN: &str = "verbs-tests: known warning of ";
 /// The line that ends the effect of [`KNOWN`].
 const KNOWN_END: &str = "verbs-tests: no known warning";
 
-/// A failure that a console shows.
+/// A failure shown in a console.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Failure {
-    /// The line that names the failure, without the time stamp.
+    /// The line with the failure, without the time stamp.
     pub(crate) headline: String,
     /// The report from its first line on, shortened if it is very long.
     pub(crate) report: String,
@@ -55,7 +55,7 @@ pub(crate) fn failure(console: &str) -> (Option<Failure>, usize) {
             warned += 1;
             continue;
         }
-        // "cut here" and similar lines precede the line that names the failure.
+        // "cut here" and similar lines precede the line with the failure.
         let first = if at > 0 && lines[at - 1].contains("cut here") { at - 1 } else { at };
         let report = lines[first..end.min(first + 2 * TAIL)].join("\n");
         return (Some(Failure { headline: line.to_owned(), report }), warned);

@@ -21,7 +21,7 @@ const BINDING: Duration = Duration::from_secs(10);
 /// The network namespace with the second function's netdev.
 const PEER: &str = "peer";
 
-/// Waits until every function is usable: its node, an active port, and the GID for its address.
+/// Waits until every function is usable: its node, an active port and the GID for its address.
 pub(super) fn set_up(port: Port, functions: u8, deadline: Instant) -> Result<()> {
     let control = wait_for_port(CONNECTX_PORT, deadline)?;
     std::os::unix::fs::symlink(control, "/dev/connectx").context("/dev/connectx")?;
@@ -59,8 +59,8 @@ impl Function {
         self.number + 1
     }
 
-    /// Returns the name of the only device that the function's driver made in a class, such as
-    /// `net` or `infiniband`.
+    /// Returns the name of the only device made by the function's driver in a class, such as `net`
+    /// or `infiniband`.
     fn child(&self, class: &str) -> Result<String> {
         let Ok(mut entries) = fs::read_dir(self.device.join(class)) else {
             ensure!(self.device.exists(), "there is no {}", self.device.display());

@@ -151,7 +151,7 @@ fn open_port(name: &str, deadline: Instant) -> Result<File> {
 }
 
 /// Returns the device node of the virtio serial port called `name`. Ports appear some time after
-/// their driver was loaded, and their names appear after their nodes.
+/// their driver was loaded. Their names appear after their nodes.
 fn wait_for_port(name: &str, deadline: Instant) -> Result<PathBuf> {
     let has_name = |port: &Path| fs::read_to_string(port.join("name")).is_ok_and(|n| n.trim_end() == name);
     wait_for(deadline, || {
@@ -220,7 +220,7 @@ fn run_command(job: &Job, input: Option<File>, out: File, err: File) -> String {
         });
     }
     let ended = reap_until(Pid::from_raw(child.id().cast_signed()));
-    // Kills processes that the command left behind, because they would keep the pipes open.
+    // Kills processes left behind by the command, because they would keep the pipes open.
     let _ = kill(Pid::from_raw(-1), Signal::SIGKILL);
     wait_for_pumps(&drained);
     ended
@@ -240,7 +240,7 @@ fn reap_until(pid: Pid) -> String {
     }
 }
 
-/// The number of writes that pumps have started but not finished.
+/// The number of unfinished writes by pumps.
 static WRITING: AtomicUsize = AtomicUsize::new(0);
 
 /// Copies bytes until either side ends.

@@ -14,7 +14,7 @@ const SET_UP: &str = "ip link add veth0 type veth peer name veth1 && ip link set
 /// The GID for the address.
 const GID: &str = "0000:0000:0000:0000:0000:ffff:0a09:0901";
 
-/// Makes rxe0 and waits until it is usable: its node, an active port, and the GID for its address.
+/// Makes rxe0 and waits until it is usable: its node, an active port and the GID for its address.
 pub(super) fn set_up(deadline: Instant) -> Result<()> {
     shell(SET_UP)?;
     let port = Path::new("/sys/class/infiniband/rxe0/ports/1");
