@@ -8,8 +8,8 @@ use crate::console::Console;
 /// The reason why a port has no LID.
 pub const NO_LID: &str = "no subnet manager has given the port one: is one running?";
 
-/// If the connection failed without `-g`, suggests a value for it, because every RoCE connection
-/// needs it.
+/// If the connection failed without `-g`, suggests a value for this option, because every RoCE
+/// connection needs one.
 pub fn advise_gid(context: &Context, port: &PortAttr, remote: Gid, options: &Options, console: &mut Console) {
     let missing = match options.gid_idx {
         None => "this side",
