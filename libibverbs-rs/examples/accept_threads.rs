@@ -25,7 +25,7 @@ fn connect(context: &Context, pd: &Pd, cq: &CqHandle, mut stream: TcpStream) -> 
     Ok(qp.connect(&port, &peer, &ConnectAttr::default())?)
 }
 
-/// Gives the poller a receive half for each connection.
+/// Accepts connections and sends the poller a receive half for each.
 fn accept(context: &Context, listener: TcpListener, cq: &CqHandle, poller: Sender<RecvHalf>) -> Result<()> {
     let pd = context.alloc_pd()?;
     for _ in 0..CLIENTS {
@@ -44,8 +44,8 @@ fn poll(mut cq: Cq, new: Receiver<RecvHalf>) -> Result<usize> {
     for _ in 0..CLIENTS * MESSAGES {
         let completed = cq.poll_within(PATIENCE)?.ok()?;
         bytes += completed.received();
-        // A completion may arrive before its queue pair is handed over. A closed queue pair never
-        // is.
+        // A completion may arrive before its queue pair is handed over. A closed queue pair is
+        // never handed over.
         while !halves.contains_key(&completed.qp_num) && cq.has_qp(completed.qp_num) {
             let half = new.recv()?;
             halves.insert(half.qp_num(), half);

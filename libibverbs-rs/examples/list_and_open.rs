@@ -1,4 +1,4 @@
-//! Lists the devices, opens and closes the first: `cargo xtask bench` counts its instructions.
+//! Lists the devices, then opens and closes the first; `cargo xtask bench` counts the instructions.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = verbs::devices()?.first()?;

@@ -44,7 +44,7 @@ fn run() -> Result<()> {
     }
 }
 
-/// Runs the same code with the provider hidden or named.
+/// Runs the example with the provider hidden or named.
 fn loopback<P: Provider>(context: &Context<P>) -> Result<()> {
     let pd = context.alloc_pd()?;
     let mut cqs = [context.create_cq(&CqInit::new(16))?, context.create_cq(&CqInit::new(16))?];

@@ -108,8 +108,8 @@ impl pd::Pd<Mlx5> {
     /// Describes the protection domain for [direct access](direct).
     ///
     /// # Errors
-    /// For an imported domain, any errno the kernel returns when its number is queried; other
-    /// domains never fail.
+    /// For an imported domain, any errno the kernel returns for the query of the domain's number;
+    /// other domains never fail.
     ///
     /// # References
     /// `mlx5dv_init_obj(3)`

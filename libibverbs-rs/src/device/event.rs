@@ -60,7 +60,7 @@ pub enum Element {
     Port(u8),
     /// The device as a whole.
     Device,
-    /// The object of an event type unknown to this library, as the kernel's number.
+    /// The kernel's identifier of the object, for an event type unknown to this library.
     Unknown(u64),
 }
 
@@ -156,7 +156,7 @@ impl AsyncEvents {
         })
     }
 
-    /// Returns the object that the kernel's number identifies; `None` if it was destroyed.
+    /// Returns the object with the kernel's identifier `raw`; `None` if it was destroyed.
     fn element(&self, event_type: AsyncEventType, raw: u64) -> Option<Element> {
         use AsyncEventType as E;
         match event_type {

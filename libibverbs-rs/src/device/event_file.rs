@@ -16,7 +16,7 @@ use verbs_core::{Cause, Errno, Result};
 
 use crate::handle::registry::Registry;
 
-/// Reads one record, which the kernel always returns whole. Returns whether there was one.
+/// Reads one record, which the kernel always returns whole. Returns whether a record was available.
 pub(crate) fn read_record(
     mut file: &File,
     record: &mut [u8],
@@ -40,7 +40,7 @@ pub(crate) fn read_record(
 }
 
 /// Calls `next` until it returns an event, and waits in between until the file is readable. `waits`
-/// is the device that raises the events, if the waiting thread can do its work.
+/// is the device that raises the events, if the waiting thread can do that device's work.
 pub(crate) fn wait<T>(
     file: &File,
     waits: Option<&Arc<dyn WaitOps>>,

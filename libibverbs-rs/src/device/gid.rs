@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use verbs_core::types::{Gid, GidEntry, GidType};
 
-/// The best entry so far of a port's GID table. Entries are offered in index order.
+/// The best GID table entry of a port so far. Entries are offered in index order.
 #[derive(Default)]
 pub(crate) struct Best(Option<GidEntry>);
 

@@ -1,7 +1,7 @@
 //! [`Registry`]: the state shared by all objects of one open device, and their ids in events.
 //!
-//! The `user_handle` of every object that raises events is an id of slot and generation, never a
-//! pointer: a late event or a made-up number finds no object. See [`verbs_core::slots`].
+//! The `user_handle` of every object that raises events is a slot number with a generation, never a
+//! pointer, so a late event or an invented id matches no object. See [`verbs_core::slots`].
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -90,7 +90,7 @@ impl PdId {
 /// A share of a parent object of any type.
 pub(crate) type Parent = Arc<dyn Any + Send + Sync>;
 
-/// The counter of read events, which some completion queues have
+/// A counter of read events, present for some completion queues
 /// ([`CqOps::event_counter`](verbs_core::provider::CqOps::event_counter)).
 type Counter = Option<Arc<AtomicU32>>;
 
@@ -160,7 +160,7 @@ impl Registry {
     }
 
     /// Checks that memory is available for the small allocations of a call that creates an object.
-    /// If these failed, they would abort the process.
+    /// If one of these failed, it would abort the process.
     ///
     /// # Errors
     /// `ENOMEM` with [`Cause::Allocation`].

@@ -6,7 +6,7 @@
 //! | file | content |
 //! |---|---|
 //! | `table` | the slots of one queue: the poster inserts and pollers remove, without a lock |
-//! | `routes` | map the number in a completion to its table; no number is assigned twice |
+//! | `routes` | map the `wr_id` in a completion to its table; no `wr_id` is assigned twice |
 //! | `entry` | the content of a slot |
 //! | `returned` | [`Returned`]: the memory that a completion returns |
 //! | `sync` | the real atomics, or the model checker's |
@@ -22,16 +22,16 @@
 //!    only for `accepted: 0` or after a rollback: nothing was queued [1, 19]. If the provider
 //!    panics, the memory stays in the table. Inline data is not in flight: plain reads copy it
 //!    during the call [2], so exposed memory cannot be posted inline.
-//! 2. *Out by completion.* Only polling takes a number out of the table: while a completion is
+//! 2. *Out by completion.* Only polling removes a `wr_id` from the table: while a completion is
 //!    lent, or after its copy was handed out, which marks the slot. A provider lends a completion
 //!    only when its request has ended [5]. This queue reports to the completion queue that lends
 //!    it, which lends only its own completions [7]: the poller's routes lead to the tables of that
 //!    completion queue. A [`Wc`](crate::Wc) filled in by the program finds a marked slot or none.
-//!    The completion belongs to *this* request: no other request had its number in the life of the
-//!    completion queue (`routes`), and the provider returns the number unchanged [6]. So neither a
+//!    The completion belongs to *this* request: no other request had its `wr_id` in the life of the
+//!    completion queue (`routes`), and the provider returns the `wr_id` unchanged [6]. So neither a
 //!    second look at the same completion nor a completion left behind by a destroyed queue pair can
 //!    name memory posted later. This argument does not need a request to complete only once. Raw
-//!    posting, which is unsafe, promises not to use these numbers, which have the top bit set.
+//!    posting, which is unsafe, promises not to use these `wr_id`s, which have the top bit set.
 //! 3. *Out behind a completion.* A request that is not signalled is linked to the next signalled
 //!    one and leaves the table with it, when both have ended [5].
 //! 4. *Out by the end of the queue.* A queue pair returns its memory only after `destroy` returned
@@ -54,19 +54,19 @@
 //! 8. *Nor through windows.* A window holds a share of its [`Exposed`] until the binding has ended:
 //!    see [`crate::memory::window`].
 //! 9. *Through a shared receive queue.* Its table is in the open device's directory, and every
-//!    completion queue of the device has a route there. A completion with a number of this
-//!    directory belongs to the receive with this number, for three reasons. The device's queues
+//!    completion queue of the device has a route there. A completion with a `wr_id` of this
+//!    directory belongs to the receive with this `wr_id`, for three reasons. The device's queues
 //!    lend only completions of requests posted to their own queues or to a shared receive queue of
-//!    the same device [7, 24]. Raw posting does not use these numbers. The directory assigns none
-//!    twice in the life of the open device, which outlives its completion queues. The queue pair
-//!    that takes the receive may belong to another protection domain, because the device uses the
-//!    keys in the shared receive queue's domain [24], where the memory is registered. A receive
+//!    the same device [7, 24]. Raw posting does not use these `wr_id`s. The directory assigns no
+//!    `wr_id` twice in the life of the open device, which outlives its completion queues. The queue
+//!    pair that takes the receive may belong to another protection domain, because the device uses
+//!    the keys in the shared receive queue's domain [24], where the memory is registered. A receive
 //!    taken by a queue pair that was then reset or destroyed has no completion: its memory stays in
 //!    the table, which is drained only after the shared receive queue was destroyed [25]. Neither
 //!    the end nor the reset of a queue pair takes anything out of this table. The queue pairs that
 //!    use the shared receive queue hold shares of it and are destroyed first. XRC targets hold
 //!    none; [25] covers the receives they took. A poster that needs a larger table adds one to the
-//!    directory. The old one keeps its place until the shared receive queue ends.
+//!    directory. The old table keeps its index until the shared receive queue ends.
 
 mod entry;
 mod returned;
@@ -108,7 +108,7 @@ impl InFlight {
     /// `directory`'s completion queue.
     ///
     /// # Errors
-    /// [`NoPlace`] if the completion queue has no place left for another queue.
+    /// [`NoPlace`] if the completion queue's directory is full.
     pub(crate) fn new(pd: PdId, directory: Arc<Directory>, max_wr: u32) -> Result<(Self, Poster), NoPlace> {
         let (table, posts) = Table::new(max_wr);
         let table = Arc::new(table);
@@ -168,10 +168,10 @@ pub(crate) struct Poster {
     posts: Posts,
     /// All tables of the queue, if it adds a table once one is full.
     grows: Option<Arc<Tables>>,
-    /// The next number, and the end of the reserved numbers.
+    /// The next `wr_id`, and the end of the reserved `wr_id`s.
     next: u64,
     end: u64,
-    /// The end of the numbers of this place in the directory.
+    /// The end of the `wr_id`s with the current directory index.
     place_end: u64,
     /// The last request since the last signalled one.
     unsignaled: Option<u64>,
@@ -179,13 +179,13 @@ pub(crate) struct Poster {
     scratch: Vec<Sge>,
 }
 
-/// A function that posts one request, given its number and its scatter/gather list.
+/// A function that posts one request, given its `wr_id` and its scatter/gather list.
 pub(crate) trait Post: FnOnce(u64, &[Sge]) -> Result<(), PostError> {}
 
 impl<F: FnOnce(u64, &[Sge]) -> Result<(), PostError>> Post for F {}
 
 impl Poster {
-    /// Inserts memory into the table under a new number and posts a range of it.
+    /// Inserts memory into the table under a new `wr_id` and posts a range of the memory.
     ///
     /// # Errors
     /// The memory, unless only the doorbell failed, and the reason.
@@ -209,7 +209,7 @@ impl Poster {
         )
     }
 
-    /// Posts any number of pieces of memory under one number, as [`post`](Self::post) does.
+    /// Posts any number of pieces of memory under one `wr_id`, as [`post`](Self::post) does.
     ///
     /// # Errors
     /// Same as [`post`](Self::post), with all pieces.
@@ -236,7 +236,7 @@ impl Poster {
         })
     }
 
-    /// Inserts a window into the table under a new number and posts its signalled request.
+    /// Inserts a window into the table under a new `wr_id` and posts its signalled request.
     ///
     /// # Errors
     /// The window, unless only the doorbell failed, and the reason.
@@ -320,13 +320,13 @@ impl Poster {
         }
     }
 
-    /// Inserts an entry under an unused number whose slot is free. Skips the numbers of taken
-    /// slots; there are none if requests complete and are reclaimed in posting order.
+    /// Inserts an entry under an unused `wr_id` whose slot is free. Skips the `wr_id`s of taken
+    /// slots; no slot is taken if requests complete and are reclaimed in posting order.
     ///
     /// # Errors
     /// The entry, and [`PostReason::NoMemory`] if an allocation fails, or
     /// [`PostBufReason::Unclaimed`] if all slots are taken and the table does not grow, or all
-    /// numbers are used up.
+    /// `wr_id`s are used up.
     #[inline]
     fn put(&mut self, entry: Entry) -> Result<u64, (Entry, PostBufReason)> {
         let entry = match self.put_here(entry) {
@@ -382,8 +382,8 @@ impl Poster {
         Err((entry, PostBufReason::Unclaimed))
     }
 
-    /// Reserves the next block of numbers, in another place of the directory if the numbers of the
-    /// current place are used up.
+    /// Reserves the next block of `wr_id`s, under another directory index once those of the current
+    /// index are used up.
     ///
     /// # Errors
     /// Same as [`put`](Self::put).
@@ -405,7 +405,7 @@ const fn no_memory(bytes: usize) -> PostBufReason {
     PostBufReason::Post(PostReason::NoMemory { bytes: bytes as u64 })
 }
 
-/// Returns the reason for a table that got no place in the directory.
+/// Returns the reason why a table got no directory index.
 fn no_place(reason: NoPlace) -> PostBufReason {
     match reason {
         NoPlace::Full => PostBufReason::Unclaimed,
@@ -413,7 +413,7 @@ fn no_place(reason: NoPlace) -> PostBufReason {
     }
 }
 
-/// The way a request uses its memory, and how the memory returns.
+/// A request's use of its memory, and how the memory returns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
     /// Whether the device writes the memory.
@@ -496,7 +496,7 @@ mod tests {
         (directory, in_flight, poster)
     }
 
-    /// Advances a poster until only two numbers of its place are left.
+    /// Advances a poster until only two `wr_id`s of its directory index remain.
     fn use_up(poster: &mut Poster) {
         poster.table.allocate().unwrap();
         (poster.next, poster.end) = (poster.place_end - 2, poster.place_end);
@@ -520,7 +520,7 @@ mod tests {
             assert!(routes.reclaim(*number, WcStatus::SUCCESS).is_none(), "{number:#x} twice");
         }
         drop((in_flight, poster));
-        // The used-up place stays empty; the other one continues.
+        // The used-up index stays empty; the other index continues.
         let (_next, mut poster) = InFlight::new(PdId::next(), directory, 4).unwrap();
         let next = put(&mut poster).unwrap();
         assert!(!numbers.contains(&next) && next > numbers[3], "{next:#x}");
@@ -600,7 +600,7 @@ mod tests {
             .unwrap();
         let mut refused: Vec<PostBufReason> = Vec::with_capacity(1010);
         refused.extend((0..1000).map(|_| first.put(entry()).unwrap_err().1));
-        // Fewer attempts, because each looks at every slot.
+        // Fewer attempts, because each examines every slot.
         refused.extend((0..10).map(|_| second.put(entry()).unwrap_err().1));
         let of_tables = [&empty, &full].map(|in_flight| lock(&in_flight.tables).len());
         setrlimit(Resource::RLIMIT_AS, soft, hard).unwrap();
@@ -609,7 +609,7 @@ mod tests {
             assert!(bytes > 16 << 20, "{bytes}");
         }
         assert_eq!(of_tables, [1, 1]);
-        // A third queue gets the next place.
+        // A third queue gets the next index.
         let (_in_flight, mut third) = new(4);
         assert_eq!(routes::place_end(third.next), routes::place_end(second.next) + (1 << 40));
         assert!(put(&mut third).is_some() && put(&mut second).is_some(), "there is memory again");

@@ -21,7 +21,7 @@ use crate::memory::window::Window;
 #[derive(Debug)]
 pub struct Returned {
     pieces: Pieces,
-    /// The table and the number of the next unsignalled request.
+    /// The table and the `wr_id` of the next unsignalled request.
     before: Option<(Arc<Table<Entry>>, u64)>,
 }
 
@@ -98,8 +98,8 @@ impl Drop for Returned {
 }
 
 impl Routes {
-    /// Removes and returns the memory of a request whose completion is lent. `status` is that
-    /// completion's.
+    /// Removes and returns the memory of a request whose completion is lent. `status` is the status
+    /// of that completion.
     #[inline]
     pub(crate) fn reclaim(&mut self, wr_id: u64, status: WcStatus) -> Option<Returned> {
         let mut returned = self.take(wr_id, Table::take)?;
@@ -120,7 +120,7 @@ impl Routes {
     #[inline]
     pub(crate) fn mark(&mut self, wr_id: u64) {
         if is_safe(wr_id) {
-            // A number in no table belongs to a destroyed queue pair, which has no slots.
+            // A `wr_id` in no table belongs to a destroyed queue pair, which has no slots.
             let _ = self.find(wr_id, |table| table.mark(wr_id).then_some(()));
         }
     }

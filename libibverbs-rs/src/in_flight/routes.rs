@@ -1,23 +1,24 @@
-//! [`Directory`] and [`Routes`]: the map from the number in a completion to the table of its queue.
+//! [`Directory`] and [`Routes`]: the map from the `wr_id` in a completion to the table of its
+//! queue.
 //!
 //! ```text
 //!   63   62   61       60     40 39                 0
 //!   ┌────┬────┬────────┬─────────┬──────────────────┐
-//!   │ 1  │ 0  │ shared │  index  │     sequence     │   the number of a safe request
+//!   │ 1  │ 0  │ shared │  index  │     sequence     │   the wr_id of a safe request
 //!   └────┴────┴────────┴─────────┴──────────────────┘
 //! ```
 //!
-//! The index is a place in a directory. Queue pairs' queues have places in their completion queue's
-//! directory. Receives of a shared receive queue complete in any completion queue of the open
-//! device, so shared receive queues have places in the device's directory instead, and their
-//! numbers have the bit `shared`. When a table leaves its place, the next table there continues
-//! with unused sequence numbers. A place without unused sequence numbers is never assigned again.
-//! So no number is assigned twice in the life of a directory, which lasts as long as its completion
-//! queue or open device. The device outlives all its completion queues.
+//! The index selects a directory entry. Queue pairs' queues have entries in their completion
+//! queue's directory. Receives of a shared receive queue complete in any completion queue of the
+//! open device, so shared receive queues have entries in the device's directory instead. Their
+//! `wr_id`s have the bit `shared`. When a table leaves its entry, the next table there continues
+//! with unused sequence numbers. An entry without unused sequence numbers is never assigned again.
+//! So no `wr_id` is assigned twice in the life of a directory, which lasts as long as its
+//! completion queue or open device. The device outlives all its completion queues.
 //!
 //! A lock guards a directory; it is taken to create and destroy queue pairs and shared receive
 //! queues. The poller keeps a copy. It reads the directory only if the copy has no table for a
-//! number and the directory has changed, which happens once per new queue.
+//! `wr_id` and the directory has changed, which happens once per new queue.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -38,30 +39,30 @@ pub(crate) struct Directory {
     /// [`SHARED`] for the directory of an open device, otherwise 0.
     kind: u64,
     places: Mutex<Places>,
-    /// The number of changes to the places.
+    /// The number of changes to the entries.
     version: AtomicU64,
-    /// The count of the windows the poller took out of the tables.
+    /// The number of windows that the poller removed from the tables.
     ticks: Arc<Ticks>,
 }
 
 #[derive(Debug, Default)]
 struct Places {
     places: Vec<Place>,
-    /// Places without a table that have sequence numbers left.
+    /// The indexes of entries without a table but with unused sequence numbers.
     free: Vec<u32>,
 }
 
 #[derive(Debug, Default)]
 struct Place {
     table: Option<SharedTable>,
-    /// The first sequence number that no table of this place has used.
+    /// The first sequence number not yet used by a table in this entry.
     next: u64,
 }
 
-/// The reason why a table gets no place in a directory.
+/// The reason why a directory has no entry for a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoPlace {
-    /// All places are taken.
+    /// All entries are taken.
     Full,
     /// An allocation failed.
     Memory {
@@ -97,7 +98,7 @@ impl Directory {
         Self { kind: SHARED, ..Self::default() }
     }
 
-    /// Assigns a free place to a table. Returns the first number that the table may use there.
+    /// Assigns a free entry to a table. Returns the first `wr_id` that the table may use there.
     ///
     /// # Errors
     /// [`NoPlace`].
@@ -123,7 +124,7 @@ impl Directory {
         Ok(first)
     }
 
-    /// Removes a table from its places.
+    /// Removes a table from its entries.
     pub(super) fn leave(&self, table: &SharedTable) {
         let indexes = core::mem::take(&mut *table.indexes.lock().unwrap_or_else(PoisonError::into_inner));
         let Some((last, used_up)) = indexes.split_last() else { return };
@@ -143,7 +144,7 @@ impl Directory {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the count of the windows the poller took out.
+    /// Returns the counter of windows that the poller removed.
     pub(crate) const fn ticks(&self) -> &Arc<Ticks> {
         &self.ticks
     }
@@ -169,7 +170,7 @@ struct Copied {
     routes: Vec<Route>,
 }
 
-/// The copy of one place.
+/// The copy of one directory entry.
 #[derive(Debug, Default)]
 struct Route {
     table: Option<SharedTable>,
@@ -202,8 +203,8 @@ impl Routes {
         &self.own.directory
     }
 
-    /// Calls `find` with the table of a number according to the copy. If that returns `None` and
-    /// the copy is outdated, refreshes the copy and calls `find` again.
+    /// Calls `find` with the copy's table for a `wr_id`. If `find` returns `None` and the copy is
+    /// outdated, refreshes the copy and calls `find` again.
     #[inline]
     pub(super) fn find<R>(&mut self, number: u64, find: impl Fn(&SharedTable) -> Option<R>) -> Option<R> {
         let copied = if number & SHARED == 0 { &mut self.own } else { &mut self.shared };
@@ -223,8 +224,8 @@ impl Copied {
         find(self.refresh(index)?)
     }
 
-    /// Copies one place of the directory if the directory has changed since the last copy. Returns
-    /// the table there; `None` if nothing has changed, or the place is empty.
+    /// Copies one directory entry if the directory has changed since the last copy. Returns its
+    /// table; `None` if nothing has changed, or the entry is empty.
     #[cold]
     fn refresh(&mut self, index: usize) -> Option<&SharedTable> {
         let version = self.directory.version.load(Ordering::Acquire);
@@ -247,37 +248,37 @@ impl Copied {
     }
 }
 
-/// Returns the end of the numbers of the place that a number belongs to.
+/// Returns the end of the `wr_id`s that share this `wr_id`'s directory index.
 pub(super) const fn place_end(number: u64) -> u64 {
     (number & !(SEQUENCES - 1)) + SEQUENCES
 }
 
-/// Returns whether a number has the form used for safe requests.
+/// Returns whether a `wr_id` has the form used for safe requests.
 #[inline]
 pub(crate) const fn is_safe(wr_id: u64) -> bool {
     wr_id & (FLAG | POLLED) == FLAG
 }
 
-/// Returns whether a number is reserved: raw requests may not use it.
+/// Returns whether a `wr_id` is reserved and may not be used by raw requests.
 #[inline]
 pub(crate) const fn is_reserved(wr_id: u64) -> bool {
     wr_id & FLAG != 0
 }
 
-/// Returns the first number of a place in a directory of this kind.
+/// Returns the first `wr_id` of an index in a directory of this kind.
 const fn base(kind: u64, index: u32) -> u64 {
     FLAG | kind | (index as u64) << SEQUENCE_BITS
 }
 
-/// The bit that is set in the number of every safe request and clear in every raw `wr_id`.
+/// The bit set in the `wr_id` of every safe request and clear in every raw `wr_id`.
 const FLAG: u64 = 1 << 63;
-/// The bit set in the number of a receive in a shared receive queue.
+/// The bit set in the `wr_id` of a receive in a shared receive queue.
 const SHARED: u64 = 1 << 61;
 /// The number of bits in a sequence number.
 const SEQUENCE_BITS: u32 = 40;
-/// The number of sequence numbers per place.
+/// The number of sequence numbers per directory entry.
 const SEQUENCES: u64 = 1 << SEQUENCE_BITS;
-/// The number of places that a directory can have.
+/// The maximum number of entries in a directory.
 const INDEXES: u32 = 1 << 21;
 
 #[cfg(all(test, not(loom)))]

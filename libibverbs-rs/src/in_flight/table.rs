@@ -1,11 +1,11 @@
-//! [`Table`]: the memory of one queue's requests. The poster inserts it and the poller takes it
-//! out.
+//! [`Table`]: the memory of one queue's requests. The poster inserts memory and the poller removes
+//! it.
 //!
 //! ```text
 //!              insert (poster)                 take (poller, or the end of the queue pair)
-//!    FREE ───────────────────────► number ─────────────────────────────► EMPTYING ───► FREE
+//!    FREE ───────────────────────► wr_id ──────────────────────────────► EMPTYING ───► FREE
 //!                                    │ mark (poller)                        ▲
-//!                                    └────────────► number | POLLED ────────┘ take_polled, take
+//!                                    └────────────► wr_id | POLLED ─────────┘ take_polled, take
 //! ```
 //!
 //! # Safety
@@ -14,12 +14,13 @@
 //! | state | owner |
 //! |---|---|
 //! | `FREE` | the poster; a table has one: [`Table::insert`] takes `&mut` of a [`Posts`] |
-//! | a number, `POLLED` or not | no thread; the entry is initialised |
+//! | a `wr_id`, `POLLED` or not | no thread; the entry is initialised |
 //! | `EMPTYING` | the thread whose compare-and-exchange set it |
 //!
-//! The poster stores a number with release ordering after it wrote the entry; the thread that takes
-//! the entry acquires with its exchange. That thread stores `FREE` with release ordering after it
-//! moved the entry out; the poster loads with acquire ordering before it writes the next entry.
+//! The poster stores a `wr_id` with release ordering after it wrote the entry; the thread that
+//! takes the entry acquires with its exchange. That thread stores `FREE` with release ordering
+//! after it moved the entry out; the poster loads with acquire ordering before it writes the next
+//! entry.
 //!
 //! Several pollers share the table of a shared receive queue: one for each completion queue where
 //! its receives complete. The exchange gives each entry to one of them. A poller that was lent a
@@ -38,13 +39,13 @@ use super::sync::atomic::{AtomicU64, Ordering};
 
 /// The table of one queue. `T` is the content of a slot.
 pub(super) struct Table<T> {
-    /// The slots: a power of two, or none before the first request. The lowest bits of a number
+    /// The slots: a power of two, or none before the first request. The lowest bits of a `wr_id`
     /// select its slot.
     slots: OnceLock<Box<[Slot<T>]>>,
     capacity: usize,
-    /// The end of the numbers reserved for the table.
+    /// The end of the `wr_id`s reserved for the table.
     reserved: AtomicU64,
-    /// The directory indexes whose numbers lead to this table; the last is in use.
+    /// The directory indexes whose `wr_id`s lead to this table; the last index is in use.
     pub(super) indexes: Mutex<Vec<u32>>,
 }
 
@@ -84,7 +85,7 @@ impl<T> Table<T> {
     /// Allocates the slots, unless they are allocated already.
     ///
     /// # Errors
-    /// Their size in bytes, if memory for them is lacking.
+    /// The size of the slots in bytes, if memory is lacking.
     pub(super) fn allocate(&self) -> Result<(), usize> {
         if self.slots.get().is_some() {
             return Ok(());
@@ -94,10 +95,10 @@ impl<T> Table<T> {
         self.slots.set(slots.into()).map_err(|_| size)
     }
 
-    /// Inserts an entry under a number.
+    /// Inserts an entry under a `wr_id`.
     ///
     /// # Errors
-    /// The entry, if the number's slot is taken, or the slots are not [allocated](Self::allocate).
+    /// The entry, if the `wr_id`'s slot is taken, or the slots are not [allocated](Self::allocate).
     #[inline]
     pub(super) fn insert(&self, _posts: &mut Posts, number: u64, entry: T) -> Result<(), T> {
         debug_assert!(number > EMPTYING && number & POLLED == 0);
@@ -112,20 +113,21 @@ impl<T> Table<T> {
         Ok(())
     }
 
-    /// Removes and returns the entry with a number, whether it is marked or not.
+    /// Removes and returns the entry with a `wr_id`, marked or not.
     #[inline]
     pub(super) fn take(&self, number: u64) -> Option<T> {
         let slot = self.slot(number)?;
         slot.empty(number).or_else(|| slot.empty(number | POLLED))
     }
 
-    /// Removes and returns the entry with a number that was [marked](Self::mark).
+    /// Removes and returns the entry with a [marked](Self::mark) `wr_id`.
     #[inline]
     pub(super) fn take_polled(&self, number: u64) -> Option<T> {
         self.slot(number)?.empty(number | POLLED)
     }
 
-    /// Marks a number whose completion was copied out. Returns whether the number is in the table.
+    /// Marks a `wr_id` whose completion was copied out. Returns whether the `wr_id` is in the
+    /// table.
     #[inline]
     pub(super) fn mark(&self, number: u64) -> bool {
         let Some(slot) = self.slot(number) else { return false };
@@ -142,12 +144,12 @@ impl<T> Table<T> {
         })
     }
 
-    /// Records that all numbers before `end` are reserved for the table.
+    /// Reserves all `wr_id`s below `end` for the table.
     pub(super) fn set_reserved(&self, end: u64) {
         self.reserved.store(end, Ordering::Relaxed);
     }
 
-    /// Returns the end of the reserved numbers.
+    /// Returns the end of the reserved `wr_id`s.
     pub(super) fn reserved(&self) -> u64 {
         self.reserved.load(Ordering::Relaxed)
     }
@@ -163,11 +165,11 @@ impl<T> Slot<T> {
         Self { state: AtomicU64::new(FREE), entry: UnsafeCell::new(MaybeUninit::uninit()) }
     }
 
-    /// Moves the entry out if the slot is in `state`, a state that holds a number.
+    /// Moves the entry out if the slot is in `state`, a state that holds a `wr_id`.
     #[inline]
     fn empty(&self, state: u64) -> Option<T> {
         self.state.compare_exchange(state, EMPTYING, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        // SAFETY: the slot held a number, so its entry is initialised; the exchange made this
+        // SAFETY: the slot held a `wr_id`, so its entry is initialised; the exchange made this
         // thread its only owner.
         let entry = self.entry.with_mut(|place| unsafe { (*place).assume_init_read() });
         self.state.store(FREE, Ordering::Release);
@@ -196,7 +198,7 @@ const FREE: u64 = 0;
 /// The state of a slot whose entry is being moved out.
 const EMPTYING: u64 = 1;
 /// The bit set in a slot's state from the copying of the completion until the entry is reclaimed.
-/// It is never set in a number.
+/// No `wr_id` has it set.
 pub(super) const POLLED: u64 = 1 << 62;
 
 /// Runs all interleavings of threads sharing a table. The model checker fails if two of them access
@@ -217,7 +219,7 @@ mod models {
         (Arc::new(table), posts)
     }
 
-    /// Inserts an entry that holds its number, once its slot is free.
+    /// Inserts an entry that holds its own `wr_id`, once its slot is free.
     fn insert(table: &Table<Box<u64>>, posts: &mut Posts, number: u64) {
         let mut entry = Box::new(number);
         while let Err(refused) = table.insert(posts, FIRST + number, entry) {
@@ -235,7 +237,7 @@ mod models {
         model.check(|| {
             let (table, mut posts) = table();
             let shared = Arc::clone(&table);
-            // Two numbers that share a slot.
+            // Two `wr_id`s that share a slot.
             let poster = thread::spawn(move || [0, 2].map(|number| insert(&shared, &mut posts, number)));
             for number in [0, 2] {
                 let entry = loop {
@@ -257,7 +259,7 @@ mod models {
             let (table, mut posts) = table();
             (0..2).for_each(|number| insert(&table, &mut posts, number));
             let shared = Arc::clone(&table);
-            // Each poller has its own completion and guesses the other's number.
+            // Each poller has its own completion and guesses the other poller's `wr_id`.
             let other = thread::spawn(move || {
                 assert_eq!(*shared.take(FIRST + 1).unwrap(), 1);
                 assert!(shared.take_polled(FIRST).is_none(), "its completion was not copied out");

@@ -11,7 +11,7 @@
 //!
 //! Invariant: the pieces of one allocation are disjoint, and each has exactly one owner. The owner
 //! of a `Buf` is the only code that reads or writes its bytes. While the device may access them,
-//! the `Buf` is inside a table in flight, a [`FrozenBuf`](crate::FrozenBuf) or an
+//! the `Buf` is inside a table of memory in flight, a [`FrozenBuf`](crate::FrozenBuf) or an
 //! [`Exposed`](crate::Exposed), where no code can reach it.
 //!
 //! # Safety
@@ -77,8 +77,8 @@ unsafe impl Send for Region {}
 // SAFETY: as above; shared access to a region reads only its numbers.
 unsafe impl Sync for Region {}
 
-/// A provider's memory region and its memory. The trait hides the provider, so all tables in flight
-/// have one type.
+/// A provider's memory region and its memory. The trait hides the provider, so all tables of memory
+/// in flight have one type.
 trait Registration: Send {
     /// Deregisters the region and returns the memory.
     #[allow(clippy::type_complexity)]
@@ -124,8 +124,8 @@ impl<P: Provider> Pd<P> {
     ///
     /// # Errors
     /// `ENOMEM`: with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is too small,
-    /// otherwise if the system has no memory or the device no region left; any other errno the
-    /// kernel returns.
+    /// otherwise if the system is out of memory or the device has no region left; any other errno
+    /// the kernel returns.
     ///
     /// # References
     /// `ibv_reg_mr(3)`, `ibv_alloc_buf(3)`
@@ -242,17 +242,17 @@ impl Buf {
         Ok(Self { region: Arc::new(region), offset: 0, len })
     }
 
-    /// Returns its length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether it has no bytes.
+    /// Returns whether the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns its address, as used by work requests.
+    /// Returns the address for work requests.
     pub fn addr(&self) -> u64 {
         self.start().as_ptr().expose_provenance() as u64
     }
@@ -277,7 +277,7 @@ impl Buf {
         tail
     }
 
-    /// Joins the piece that follows this one, which undoes [`split_off`](Self::split_off).
+    /// Appends the piece that follows this one, undoing [`split_off`](Self::split_off).
     ///
     /// # Errors
     /// The other piece, if it does not follow this one in the same allocation.

@@ -42,7 +42,7 @@ pub struct Dm<P: Provider = Erased> {
 }
 
 impl<P: Provider> Dm<P> {
-    /// Returns its length in bytes.
+    /// Returns the length in bytes.
     pub fn length(&self) -> u64 {
         self.raw().length()
     }
@@ -54,8 +54,8 @@ impl<P: Provider> Dm<P> {
         self.raw().handle()
     }
 
-    /// Copies bytes into it, starting at `offset`. ConnectX and soft devices copy only multiples of
-    /// 4 bytes.
+    /// Copies bytes into the device memory, starting at `offset`. ConnectX and soft devices copy
+    /// only multiples of 4 bytes.
     ///
     /// # Errors
     /// `EINVAL`: with [`Cause::Range`](crate::Cause::Range) for bytes outside the memory, or an
@@ -69,8 +69,8 @@ impl<P: Provider> Dm<P> {
         self.raw().copy_to(offset, bytes)
     }
 
-    /// Copies bytes out of it, starting at `offset`. ConnectX and soft devices copy only multiples
-    /// of 4 bytes.
+    /// Copies bytes out of the device memory, starting at `offset`. ConnectX and soft devices copy
+    /// only multiples of 4 bytes.
     ///
     /// # Errors
     /// Same as [`copy_to`](Self::copy_to).
@@ -182,9 +182,9 @@ impl<P: Provider> Context<P> {
     /// Allocates device memory. Soft devices zero it.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has no such memory (as rxe); `EINVAL` and `ENOMEM` for more than
-    /// [`max_dm_size`](crate::DeviceAttrEx::max_dm_size), or an unsupported alignment; any other
-    /// errno the kernel returns.
+    /// `EOPNOTSUPP` if the device has no such memory (such as rxe); `EINVAL` and `ENOMEM` for more
+    /// than [`max_dm_size`](crate::DeviceAttrEx::max_dm_size), or an unsupported alignment; any
+    /// other errno the kernel returns.
     ///
     /// # References
     /// `ibv_alloc_dm(3)`

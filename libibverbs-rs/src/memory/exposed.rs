@@ -33,7 +33,7 @@ use crate::memory::buffer::Buf;
 use crate::memory::remote::RemoteMr;
 
 bitflags! {
-    /// The accesses that peers have to exposed memory.
+    /// The rights of peers to access exposed memory.
     ///
     /// [`all`](Self::all) contains the rights of all devices; most devices reject some of them.
     /// [`Context::remote_access`](crate::Context::remote_access) returns the rights of one device.
@@ -103,8 +103,8 @@ struct Inner {
     registration: Mutex<Box<dyn Registration>>,
 }
 
-/// A provider's memory region over a buffer. The trait hides the provider, so all tables in flight
-/// have one type.
+/// A provider's memory region over a buffer. The trait hides the provider, so all tables of memory
+/// in flight have one type.
 trait Registration: Send {
     fn deregister(self: Box<Self>) -> Result<Buf, (Box<dyn Registration>, Error)>;
 }
@@ -179,7 +179,7 @@ impl Exposed {
         buf: Buf,
         access: RemoteAccess,
     ) -> Result<Self, HandleError<Buf>> {
-        // A region without remote rights is accessed by plain copies (number 13 of the contract),
+        // A region without remote rights is accessed by plain copies (promise 13 of the contract),
         // which would race with the copies here.
         let access = access & RemoteAccess::all();
         if access.is_empty() {
@@ -239,17 +239,17 @@ impl Exposed {
         RemoteMr { addr: self.addr(), length: self.len() as u64, rkey: self.rkey() }
     }
 
-    /// Returns its address for peers and work requests.
+    /// Returns the address for peers and work requests.
     pub fn addr(&self) -> u64 {
         self.inner.addr
     }
 
-    /// Returns its length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.inner.len
     }
 
-    /// Returns whether it has no bytes.
+    /// Returns whether the memory is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -285,9 +285,9 @@ impl Exposed {
     /// Returns the 8 bytes at `offset` as an atomic word in the machine's byte order; `None` if
     /// they are not aligned to 8 bytes or extend beyond the end.
     ///
-    /// RDMA atomics of a peer are atomic with respect to accesses of this process if the device
-    /// says so ([`DeviceAttr::atomic_cap`](crate::DeviceAttr::atomic_cap)). On soft devices they
-    /// always are, except in memory that the kernel accesses for the device: see [the
+    /// A peer's RDMA atomics are atomic with respect to accesses by this process if the device
+    /// guarantees it ([`DeviceAttr::atomic_cap`](crate::DeviceAttr::atomic_cap)). On soft devices
+    /// they always are, except in memory that the kernel accesses for the device: see [the
     /// guide](crate::guide::memory).
     ///
     /// ```no_run
@@ -334,8 +334,8 @@ impl Exposed {
     /// - `EINVAL` with [`Cause::Other`](crate::Cause::Other) for memory that peers can access with
     ///   its own key.
     /// - `EBUSY` with [`Cause::Other`](crate::Cause::Other) if the device may still write for an
-    ///   ended binding, as rxe may after a local revocation: `unexpose` ends that. A peer's
-    ///   invalidation has no such effect.
+    ///   ended binding, as rxe may after a local revocation: `unexpose` stops these writes. A
+    ///   peer's invalidation has no such effect.
     ///
     /// ```compile_fail,E0502
     /// # use verbs::{Exposed, Qp, Window, state::Rts};

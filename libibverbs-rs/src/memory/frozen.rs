@@ -74,7 +74,7 @@ impl FrozenBuf {
         Self { buf: Arc::new(buf), offset: 0, len }
     }
 
-    /// Returns its address for work requests.
+    /// Returns the address for work requests.
     pub fn addr(&self) -> u64 {
         self.buf.addr() + self.offset as u64
     }

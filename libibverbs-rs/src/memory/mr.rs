@@ -60,7 +60,7 @@ impl Parents {
 }
 
 impl<P: Provider> Pd<P> {
-    /// Registers memory of the caller, for raw posting with any scheme of ownership.
+    /// Registers memory of the caller, for raw posting with any ownership scheme.
     /// [`alloc_buf`](Self::alloc_buf) and [`register`](Self::register) are the safe alternatives.
     ///
     /// # Safety
@@ -310,13 +310,13 @@ impl<P: Provider> Mr<P> {
         self.handle.get().rkey()
     }
 
-    /// Returns its first address for work requests and peers: 0 with
+    /// Returns the first address for work requests and peers: 0 with
     /// [`ZERO_BASED`](AccessFlags::ZERO_BASED).
     pub fn addr(&self) -> u64 {
         if self.extent.access.contains(AccessFlags::ZERO_BASED) { 0 } else { self.extent.iova }
     }
 
-    /// Returns its length in bytes.
+    /// Returns the length in bytes.
     pub fn length(&self) -> usize {
         self.extent.length
     }
@@ -489,7 +489,7 @@ pub struct MrInit<'a, P: Provider = Erased> {
 }
 
 impl<'a, P: Provider> MrInit<'a, P> {
-    /// Describes `length` bytes of this process at `addr`.
+    /// Describes `length` bytes of process memory at `addr`.
     #[doc(alias = "IBV_REG_MR_MASK_ADDR")]
     pub fn new(addr: *mut u8, length: usize, access: AccessFlags) -> Self {
         Self { memory: MrMemory::Addr(addr), length, access, iova: None, dmah: None }
@@ -531,7 +531,7 @@ pub struct MrChange<'a, P: Provider = Erased> {
 }
 
 impl<'a, P: Provider> MrChange<'a, P> {
-    /// Describes no change.
+    /// Returns an empty change.
     pub const fn new() -> Self {
         Self { memory: None, iova: None, pd: None, access: None }
     }
@@ -543,7 +543,7 @@ impl<'a, P: Provider> MrChange<'a, P> {
         Self { memory: Some((addr, length)), ..self }
     }
 
-    /// Sets the address of the first byte of new memory in work requests.
+    /// Sets the address of the new memory's first byte in work requests.
     pub fn iova(self, iova: u64) -> Self {
         Self { iova: Some(iova), ..self }
     }

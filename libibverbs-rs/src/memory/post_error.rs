@@ -46,10 +46,10 @@ pub enum PostBufReason {
     InlineExposed,
     /// A window was posted instead of memory: [`Qp::post_bind`](crate::Qp::post_bind) binds it.
     NotMemory,
-    /// The memory was not exposed to windows:
-    /// [`Pd::expose_to_windows`](crate::Pd::expose_to_windows) does that.
+    /// The memory was not exposed to windows: call
+    /// [`Pd::expose_to_windows`](crate::Pd::expose_to_windows).
     NotForWindows,
-    /// The range to bind a window to has no bytes.
+    /// The range for the window is empty.
     EmptyWindow,
     /// The window has type 2 and is bound already: revoke the binding first.
     WindowBound,
@@ -71,7 +71,7 @@ pub enum PostBufReason {
 }
 
 impl PostBufReason {
-    /// Returns the errno that libibverbs returns.
+    /// Returns the errno that libibverbs returns for this reason.
     pub const fn errno(self) -> Errno {
         match self {
             Self::Post(reason) => reason.errno(),

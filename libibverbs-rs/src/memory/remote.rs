@@ -39,7 +39,7 @@ impl RemoteMr {
     /// The length of [`to_bytes`](Self::to_bytes) in bytes.
     pub const LEN: usize = 20;
 
-    /// Returns a part of the memory, by the offsets of its bytes.
+    /// Returns part of the memory, given by byte offsets.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Range`] if the range ends beyond the memory or before its own start.

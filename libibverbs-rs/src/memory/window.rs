@@ -29,18 +29,17 @@
 //! 4. *A peer's invalidation counts only after the bind.* Keys repeat after 256 binds, so a
 //!    completion may stem from an earlier binding with the same key. The completion of an earlier
 //!    invalidation precedes the bind's execution, and the bind's own completion follows it. Both
-//!    are in one completion queue, in this order [22]. [`Ticks`] counts the windows taken out by
-//!    its poller, so the number of an [`Invalidated`] shows whether it precedes the bind's
-//!    completion. The queue pair is compared, because the promise covers only the queue pair of the
-//!    binding.
+//!    are in one completion queue, in this order [22]. [`Ticks`] counts the windows removed by its
+//!    poller, so the count in an [`Invalidated`] shows whether it precedes the bind's completion.
+//!    The queue pair is compared, because the promise covers only the queue pair of the binding.
 //! 5. *The range does not matter.* Peers may reach the whole region instead of the bound range
 //!    [21]. But the region belongs to the [`Exposed`], whose bytes are accessed only as exposed
 //!    memory.
 //! 6. *Queue pairs deallocate the windows bound for them* before they are destroyed
 //!    ([`WithWindows`]), because a kernel may wait for the windows ([`Mw`](crate::Mw)). Windows
 //!    keep their shares until they are dropped. Under its lock, a window stores the queue pair of
-//!    its last bind, so no other queue pair deallocates it. Two threads that deallocate it take
-//!    turns: the second returns only after the first has.
+//!    its last bind, so no other queue pair deallocates it. Two threads that deallocate it are
+//!    serialised: the second returns only after the first has.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -169,18 +168,18 @@ pub struct Invalidated {
     tick: u64,
 }
 
-/// The number of windows taken out by the poller of one completion queue. A window is taken out
-/// with its completion, so the count dates completions of that queue.
+/// The number of windows removed by the poller of one completion queue. A window is removed with
+/// its completion, so the count orders completions of that queue.
 #[derive(Debug, Default)]
 pub(crate) struct Ticks(AtomicU64);
 
 impl Ticks {
-    /// Counts a window and returns the count.
+    /// Counts one more window and returns the new count.
     fn add(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns the number of windows taken out.
+    /// Returns the number of windows removed.
     fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -593,8 +592,8 @@ impl Cell {
             Ok(pd) => {
                 object.stage = Stage::Deallocated;
                 drop(object);
-                // The lock is released, because dropping a protection domain may call a hook of the
-                // program.
+                // The lock is released, because dropping a protection domain may call the program's
+                // hook.
                 drop(pd);
                 Ok(())
             }
@@ -624,8 +623,8 @@ impl Cell {
     }
 }
 
-/// A provider's window and its protection domain. The trait hides the provider, so all tables in
-/// flight have one type.
+/// A provider's window and its protection domain. The trait hides the provider, so all tables of
+/// memory in flight have one type.
 trait Deallocate: Send {
     /// Deallocates the window and returns its share of the protection domain.
     fn deallocate(self: Box<Self>) -> Result<Child, (Box<dyn Deallocate>, Error)>;

@@ -96,7 +96,7 @@ impl Default for InitAttr {
 /// pair.
 ///
 /// The type has no default: with a known sequence number such as 0, an attacker would need 16
-/// million times fewer packets until the queue pair accepts one. [`new`](Self::new) takes the
+/// million times fewer packets before the queue pair accepted one. [`new`](Self::new) takes the
 /// peer's values and sets the others to usual values:
 ///
 /// ```

@@ -46,8 +46,9 @@ impl<P: Provider> Pd<P> {
 }
 
 impl<P: Provider> Xrcd<P> {
-    /// Creates an XRC target ([`QpType::XRC_RECV`](crate::QpType::XRC_RECV)) in the state RESET. It
-    /// posts nothing: its peer's requests name the shared receive queue that supplies the receive.
+    /// Creates an XRC target ([`QpType::XRC_RECV`](crate::QpType::XRC_RECV)) in the state RESET. A
+    /// target posts nothing: its peer's requests name the shared receive queue that supplies the
+    /// receive.
     ///
     /// # Errors
     /// Any errno from the kernel or the system's random source; notably `EOPNOTSUPP` for a device
@@ -207,7 +208,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// Returns the handle of a provider's queue pair.
     ///
     /// # Errors
-    /// `ENOMEM` if a completion queue has no place left for another queue.
+    /// `ENOMEM` if a completion queue's directory is full.
     fn with(
         parts: QpParts<P>,
         registry: &Arc<Registry>,

@@ -338,8 +338,8 @@ impl Endpoint {
         Ok(endpoint.checked()?)
     }
 
-    /// Sends the endpoint to the peer at the other end of a stream and returns the peer's. Both
-    /// sides call this.
+    /// Sends the endpoint to the peer at the other end of a stream and returns the peer's endpoint.
+    /// Both sides must call this.
     ///
     /// ```no_run
     /// # use std::error::Error;

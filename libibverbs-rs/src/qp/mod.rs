@@ -145,7 +145,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get().qp_type()
     }
 
-    /// Returns its capacity.
+    /// Returns the queue pair's capacity.
     pub fn cap(&self) -> QpCap {
         self.core.get().cap()
     }
@@ -155,8 +155,8 @@ impl<S: State, P: Provider> Qp<S, P> {
         QpId(self.core.dependencies().entry.id)
     }
 
-    /// Queries the state, which differs from the type's once the device has moved the queue pair to
-    /// the error state.
+    /// Queries the actual state. It differs from the handle's type once the device has moved the
+    /// queue pair to the error state.
     ///
     /// # Errors
     /// Same as [`query`](Self::query).
@@ -201,7 +201,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         explain::numbers_fit(attr, mask)
             .map_err(|cause| self.error("modify_qp", Errno::INVAL).because(cause))?;
         let resets = mask.contains(QpAttrMask::STATE) && attr.qp_state == QpState::RESET;
-        // Drawn first, so a failure to draw leaves no queue pair in RESET with its old number.
+        // Drawn first, so a failed draw leaves no queue pair in RESET with its old sequence number.
         let psn = resets.then(|| draw_psn(&self.core.dependencies().registry, "modify_qp")).transpose()?;
         self.core.get_mut().modify(&mut self.send.queue, &mut self.recv.queue, attr, mask)?;
         if let Some(psn) = psn {
@@ -389,7 +389,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         &self.core.dependencies().registry
     }
 
-    /// Moves the queue pair with those of the step's attributes that the transition table requires.
+    /// Moves the queue pair, using only the step attributes required by the transition table.
     ///
     /// # Errors
     /// Same as [`modify_to`](Self::modify_to).

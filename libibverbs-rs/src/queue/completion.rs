@@ -42,7 +42,7 @@ impl<P: Provider> Drop for Completions<'_, P> {
 }
 
 /// A completion, read from the queue on demand. Only polling makes one, so it proves that its work
-/// request has ended: see numbers 5 to 7 of [`Provider`]'s contract.
+/// request has ended: see promises 5 to 7 of [`Provider`]'s contract.
 ///
 /// If [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num`, `vendor_err` and
 /// the timestamps are valid.

@@ -3,7 +3,7 @@
 //! | device | after [`SPIN`] |
 //! |---|---|
 //! | soft | does the device's work ([`WaitOps`]) and sleeps until there is a completion |
-//! | kernel | sleeps for [a part](PART) of the time that it has waited, again and again |
+//! | kernel | repeatedly sleeps for [a fraction](PART) of the time waited so far |
 //!
 //! A kernel completion queue wakes a thread only through an event, which other users of its channel
 //! would then miss. So the thread sleeps instead and finds a completion late, by at most a
@@ -28,13 +28,13 @@ pub(crate) struct Patience {
 /// The time that a thread spins: less than falling asleep and waking up would cost.
 const SPIN: Duration = Duration::from_micros(30);
 
-/// The number of polls between two readings of the clock.
+/// The number of polls between two clock readings.
 const POLLS_A_LOOK: u32 = 64;
 
 /// The time after which a thread starts to sleep if no completion can wake it.
 const LONG_SPIN: Duration = Duration::from_millis(1);
 
-/// A sleep is one part in this many of the time waited.
+/// The time waited so far divided by this is the length of the next sleep.
 const PART: u32 = 16;
 
 /// The longest sleep that a completion does not end.
@@ -51,8 +51,8 @@ impl Patience {
         if self.wait.is_some() { 1 } else { POLLS_A_LOOK }
     }
 
-    /// Waits a little after some polls without a result, until `deadline` at most. Returns false if
-    /// the deadline has passed.
+    /// Waits briefly after unsuccessful polls, at most until `deadline`. Returns false if the
+    /// deadline has passed.
     ///
     /// # Errors
     /// Any errno from `ppoll(2)`.

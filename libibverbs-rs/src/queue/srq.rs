@@ -309,13 +309,13 @@ impl<P: Provider> Srq<P> {
         self.core.get().attr().max_sge
     }
 
-    /// Posts receives, raw, for any scheme of ownership. One doorbell announces all of them.
+    /// Posts receives, raw, for any ownership scheme. One doorbell announces all of them.
     ///
     /// # Safety
     /// From this call until a request's completion was polled, or the shared receive queue was
-    /// destroyed, the device may write the memory of every SGE: no code frees or accesses it. Each
-    /// `wr_id` has its top bit clear, because the numbers with that bit set belong to safe
-    /// requests.
+    /// destroyed, the device may write the memory of every SGE: no code may free or access it. Each
+    /// `wr_id` must have its top bit clear, because a `wr_id` with that bit set belongs to a safe
+    /// request.
     ///
     /// # Errors
     /// The number of accepted requests, and the [`PostReason`](crate::PostReason) why the next one
@@ -338,7 +338,7 @@ impl<P: Provider> Srq<P> {
     /// Same as [`post_recv`](Self::post_recv), for the memory of each
     /// [`TmOp::Add`](crate::TmOp::Add): from this call until the completion of its message, or of
     /// the operation that removes the tag, was polled, or the shared receive queue was destroyed.
-    /// Each `wr_id` and `recv_wr_id` has its top bit clear.
+    /// Each `wr_id` and `recv_wr_id` must have its top bit clear.
     ///
     /// # Errors
     /// The number of accepted operations, and the [`PostReason`](crate::PostReason) why the next
@@ -358,9 +358,8 @@ impl<P: Provider> Srq<P> {
     /// ([`Completion::reclaim`](crate::Completion::reclaim),
     /// [`Cq::poll_one`](crate::Cq::poll_one)).
     ///
-    /// Returns the request's number, which is the `wr_id` of its completion. The first call
-    /// allocates the queue's table. Later calls allocate a larger table once taken or unreclaimed
-    /// receives fill it.
+    /// Returns the `wr_id` of the request and its completion. The first call allocates the queue's
+    /// table. Later calls allocate a larger table once taken or unreclaimed receives fill it.
     ///
     /// # Errors
     /// The memory and the reason; [`PostBufReason`](crate::PostBufReason) lists all of them.
@@ -398,7 +397,7 @@ impl<P: Provider> Srq<P> {
     /// Posts a receive without memory, for an empty message or for an RDMA write with immediate
     /// data, whose bytes go elsewhere. A message with bytes fails the receive.
     ///
-    /// Returns the request's number, the `wr_id` of its completion.
+    /// Returns the `wr_id` of the request and its completion.
     ///
     /// # Errors
     /// Same as [`post_recv_buf`](Self::post_recv_buf).
@@ -411,7 +410,7 @@ impl<P: Provider> Srq<P> {
     }
 
     /// Arms [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED), to be raised once,
-    /// when fewer than `limit` receives are left. 0 disarms it.
+    /// when fewer than `limit` receives are left. 0 disarms the event.
     ///
     /// # Errors
     /// Same as [`modify`](Self::modify).

@@ -110,7 +110,7 @@ impl<P: Provider> Wq<P> {
         WqId(self.shared.dependencies().entry.id)
     }
 
-    /// Returns the device's number of the queue.
+    /// Returns the device's number for the queue.
     pub fn wq_num(&self) -> u32 {
         self.shared.get().wq_num()
     }
@@ -130,8 +130,8 @@ impl<P: Provider> Wq<P> {
         self.shared.get().max_sge()
     }
 
-    /// Moves the queue to another state or changes its properties. It receives in the state
-    /// [`RDY`](WqState::RDY).
+    /// Moves the queue to another state or changes its properties. The queue receives only in the
+    /// state [`RDY`](WqState::RDY).
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EINVAL` for an invalid transition, and `EOPNOTSUPP`
@@ -148,9 +148,9 @@ impl<P: Provider> Wq<P> {
     ///
     /// # Safety
     /// From this call until a request's completion was polled, or the queue was destroyed, the
-    /// device may write the memory of every SGE: no code frees or accesses it. Only `Ok` from
+    /// device may write the memory of every SGE: no code may free or access it. Only `Ok` from
     /// [`close`](Self::close) proves the destruction, because a table keeps a dropped queue. No
-    /// `wr_id` has its top bit set.
+    /// `wr_id` may have its top bit set.
     ///
     /// # Errors
     /// The number of accepted requests, and the reason why the next was rejected. The device owns
@@ -312,7 +312,7 @@ impl<P: Provider> Context<P> {
 }
 
 impl<P: Provider> RwqIndTable<P> {
-    /// Returns the device's number of the table.
+    /// Returns the device's number for the table.
     pub fn ind_tbl_num(&self) -> u32 {
         self.shared.get().ind_tbl_num()
     }

@@ -168,7 +168,7 @@ pub struct FlowAction<P: Provider = Erased> {
 }
 
 impl<P: Provider> FlowAction<P> {
-    /// Changes those attributes of an ESP action that `attr` sets.
+    /// Changes the ESP action attributes set in `attr`.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for attributes that cannot change; any other errno the kernel returns.

@@ -93,7 +93,7 @@ fn a_copied_completion_returns_nothing_after_its_queue_pair_was_closed<P: Provid
     s.cq.poll_into(&mut wcs);
     assert_eq!(bytes(s.qp.dismantle().unwrap()), [1]);
     assert!(s.cq.reclaim(&wcs[0]).is_none());
-    // The next queue pair gets the same place in the completion queue.
+    // The next queue pair gets the same index in the completion queue's directory.
     s.qp = ready(&s.pd, &s.cq);
     s.send_byte(2, true);
     assert!(s.cq.reclaim(&wcs[0]).is_none());
@@ -253,7 +253,7 @@ fn a_completion_queue_for_sends_returns_no_memory_of_receives() {
     world.complete(qp.qp_num(), false, &[5]);
     let mut wcs = [Wc::default()];
     assert_eq!(recvs.poll_into(&mut wcs), 1);
-    // Both queues have a table in place 0, so the send and the receive share a number: the
+    // Both queues have a table at index 0, so the send and the receive share a `wr_id`: the
     // receive's completion must not return the send's memory.
     assert!(sends.reclaim(&wcs[0]).is_none());
     assert_eq!(bytes(recvs.reclaim(&wcs[0]).unwrap()), [6]);

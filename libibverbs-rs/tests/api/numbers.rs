@@ -1,4 +1,4 @@
-//! The numbers of safe requests: unique while a completion queue lives.
+//! The `wr_id`s of safe requests: unique while a completion queue lives.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use verbs::{CqInit, InitAttr, QpCap, QpInit, QpType, RtrAttr, RtsAttr, SendFlags
 
 #[test]
 fn queue_pairs_never_share_a_number_however_many_each_has_used() {
-    // More numbers than a table reserves at a time.
+    // More `wr_id`s than a table reserves at a time.
     const EACH: usize = (1 << 16) + 100;
     let (world, device) = crate::common::world("numbers");
     let context = device.open().unwrap();

@@ -159,7 +159,7 @@ fn a_completion_of_another_queue_gives_nothing_back_whatever_its_number<P: Provi
     let wr_id = s.send(buf);
     let mut forger = setup(&context);
     let wr = SendWr { wr_id, op: SendOp::Send, sge: &[], flags: SendFlags::SIGNALED };
-    // SAFETY: the request names no memory. Its number breaks the contract on purpose: the buffer
+    // SAFETY: the request names no memory. Its `wr_id` breaks the contract on purpose: the buffer
     // must stay in flight all the same.
     unsafe { forger.qp.post_send(&[wr]) }.unwrap();
     world.complete(forger.qp.qp_num(), false, b"");

@@ -60,7 +60,7 @@ fn two_opens_of_a_device_share_it() {
     let device = soft::auto().unwrap();
     let (hidden, named) = (device.open().unwrap(), device.clone().open_as::<Soft>().unwrap());
     assert_eq!(hidden.gid_table().unwrap(), named.gid_table().unwrap());
-    // Numbers are the device's, not the context's: no two of its queue pairs have the same.
+    // Queue pair numbers are unique per device, not only per context.
     let (one, other) = (End::new(&hidden), End::new(&device.open().unwrap()));
     assert_ne!(one.qp.qp_num(), other.qp.qp_num());
 }

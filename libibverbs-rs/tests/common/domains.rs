@@ -26,7 +26,7 @@ impl PaperDm {
         Self { handle: object(world, Kind::Dm), world: Arc::clone(world), bytes }
     }
 
-    /// Returns these bytes as a range of indexes.
+    /// Returns the index range of `len` bytes at `offset`.
     fn range(&self, verb: &'static str, offset: u64, len: usize) -> Result<std::ops::Range<usize>> {
         let length = self.length();
         match offset.checked_add(len as u64) {

@@ -2,9 +2,9 @@
 //! order of destruction.
 //!
 //! The [`World`] is both the kernel and the device: tests inspect live objects, complete requests
-//! and have it refuse calls. It accesses the memory of posted requests through their addresses, but
-//! only within registered regions, so memory released too early shows up as a missing region before
-//! it can crash the test.
+//! and make calls fail. It accesses the memory of posted requests through their addresses, but only
+//! within registered regions, so memory released too early shows up as a missing region before it
+//! can crash the test.
 //!
 //! # Safety
 //! The unsafe code here makes the provider's promises and accesses posted memory as the device
@@ -85,7 +85,7 @@ pub struct State {
     pub stall: Option<Kind>,
     /// The number of threads that wait for [`World::resume`].
     pub stalled: usize,
-    /// The number of events counted as read, by kind of object.
+    /// The number of events counted as read, per kind of object.
     pub events_read: HashMap<Kind, EventsRead>,
     /// Whether the device may continue writing after a RESET.
     pub forgets_late: bool,
@@ -162,7 +162,7 @@ pub enum AfterPost {
 #[derive(Debug)]
 pub struct Object {
     pub kind: Kind,
-    /// The objects that this object uses, which cannot be destroyed.
+    /// The objects used by this object, which therefore cannot be destroyed.
     pub uses: Vec<u32>,
     /// The user handle of an object that raises events, and below, the address and length of a
     /// region.
@@ -493,8 +493,8 @@ impl State {
         }
     }
 
-    /// Returns the address and length of each scatter/gather element of a request; each must lie in
-    /// a registered region.
+    /// Returns the address and length of each scatter/gather element of a request. Each element
+    /// must lie in a registered region.
     fn pieces(&self, request: &Request) -> Vec<(*mut u8, usize)> {
         let inside = |&(addr, len, lkey): &(u64, u32, u32)| {
             let mr =

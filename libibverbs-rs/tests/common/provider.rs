@@ -611,7 +611,7 @@ impl PaperContext {
         Ok(QpParts { qp: PaperQp { handle, num, attr: *attr, state: QpState::RESET }, sq, rq })
     }
 
-    /// Returns the lowest free number: numbers are reused.
+    /// Returns the lowest unused queue pair number; numbers are reused.
     fn free_number(&self) -> u32 {
         let state = self.world.state();
         let taken = |num: &u32| state.live.values().any(|object| object.qp_num == *num);

@@ -60,7 +60,7 @@ impl<P: Provider> Setup<P> {
         self.qp.post_send_buf_unsignaled(SendOp::Send, flags, buf, ..).unwrap()
     }
 
-    /// The next completion: its number, status and memory.
+    /// The next completion: its `wr_id`, status and memory.
     pub fn next(&mut self) -> (u64, WcStatus, Option<Returned>) {
         let mut completions = self.cq.poll();
         let mut completion = completions.next().expect("a completion");

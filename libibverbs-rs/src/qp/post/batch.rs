@@ -53,7 +53,7 @@ use crate::memory::{Memory, PostMemory};
 #[doc(alias = "ibv_qp_ex")]
 pub struct SendBatch<'q, P: Provider> {
     sender: &'q mut Sender<P>,
-    /// The numbers of the requests that hold memory.
+    /// The `wr_id`s of requests with memory.
     numbers: Vec<u64>,
     /// The number of requests in the batch.
     len: usize,

@@ -47,7 +47,7 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
     }
 
     /// Posts a send of a range of `memory`, as [`SendQueue::post_send_buf`] does. Returns the
-    /// request's number.
+    /// request's `wr_id`.
     ///
     /// # Errors
     /// The errors of [`SendQueue::post_send_buf`].
@@ -228,7 +228,7 @@ impl<S: CanPostRecv, P: Provider> Qp<S, P> {
     }
 
     /// Posts a receive into a range of the memory, as [`RecvQueue::post_recv_buf`] does. Returns
-    /// the request's number.
+    /// the request's `wr_id`.
     ///
     /// # Errors
     /// The errors of [`RecvQueue::post_recv_buf`].
@@ -285,7 +285,7 @@ impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
     }
 
     /// Posts a send of a range of the memory, as [`SendQueue::post_send_buf`] does. Returns the
-    /// request's number.
+    /// request's `wr_id`.
     ///
     /// # Errors
     /// The errors of [`SendQueue::post_send_buf`].
@@ -451,7 +451,7 @@ impl<S: CanPostRecv, P: Provider> RecvHalf<S, P> {
     }
 
     /// Posts a receive into a range of the memory, as [`RecvQueue::post_recv_buf`] does. Returns
-    /// the request's number.
+    /// the request's `wr_id`.
     ///
     /// # Errors
     /// The errors of [`RecvQueue::post_recv_buf`].

@@ -80,7 +80,7 @@ unsafe fn inline(
     let length = u32::try_from(data.len()).map_err(|_| PostBufReason::TooLong { len: data.len() })?;
     let sge = [Sge { addr: data.as_ptr().expose_provenance() as u64, length, lkey: 0 }];
     // The operation takes inline data, so the borrowed bytes are read only during the call [2]; the
-    // number is not reserved for this library.
+    // `wr_id` is not reserved for this library.
     let wr = SendWr { wr_id, op, sge: &sge, flags: flags | SendFlags::INLINE };
     post(&[wr]).map_err(|error| PostBufReason::Post(error.reason))
 }
@@ -108,7 +108,7 @@ unsafe fn inline_list(
         .map_err(|error| PostBufReason::Post(error.reason))
 }
 
-/// Checks whether safe code may post inline data with this number and operation.
+/// Checks whether safe code may post inline data with this `wr_id` and operation.
 #[inline]
 fn check_inline(wr_id: u64, op: &SendOp<'_>, flags: SendFlags) -> Result<(), PostBufReason> {
     if is_reserved(wr_id) {

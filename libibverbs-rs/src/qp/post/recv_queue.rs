@@ -31,13 +31,13 @@ impl<'q, P: Provider> RecvQueue<'q, P> {
         Self { receiver }
     }
 
-    /// Posts receives, raw, for any scheme of ownership. One doorbell announces all of them.
+    /// Posts receives, raw, for any ownership scheme. One doorbell announces all of them.
     ///
     /// # Safety
     /// From this call until a request's completion was polled (or the queue pair was destroyed, or
     /// reset where that [ends requests](crate::Qp::reset_ends_requests)), the device may write the
-    /// memory of every SGE: no code frees or accesses it. Each `wr_id` has its top bit clear,
-    /// because the numbers with that bit set belong to safe requests.
+    /// memory of every SGE: no code may free or access it. Each `wr_id` must have its top bit
+    /// clear, because a `wr_id` with that bit set belongs to a safe request.
     ///
     /// # Errors
     /// The number of accepted requests, and the [`PostReason`](crate::PostReason) why the next one
@@ -55,8 +55,8 @@ impl<'q, P: Provider> RecvQueue<'q, P> {
     /// Polling returns the memory ([`Completion::reclaim`](crate::Completion::reclaim),
     /// [`Cq::poll_one`](crate::Cq::poll_one)).
     ///
-    /// Returns the request's number, which is the `wr_id` of its completion. The first call on a
-    /// queue allocates its table.
+    /// Returns the `wr_id` of the request and its completion. The first call on a queue allocates
+    /// its table.
     ///
     /// # Errors
     /// The memory and the reason; [`PostBufReason`] lists all of them. Notably:
@@ -94,7 +94,7 @@ impl<'q, P: Provider> RecvQueue<'q, P> {
     /// Posts a receive without memory, for an empty message or for an RDMA write with immediate
     /// data, whose bytes go elsewhere. A message with bytes fails the receive.
     ///
-    /// Returns the request's number, the `wr_id` of its completion.
+    /// Returns the `wr_id` of the request and its completion.
     ///
     /// # Errors
     /// The errors of [`post_recv_buf`](Self::post_recv_buf).

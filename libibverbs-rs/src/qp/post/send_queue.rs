@@ -52,24 +52,25 @@ impl<'q, P: Provider> SendQueue<'q, P> {
         Self { sender, core }
     }
 
-    /// Posts sends, raw, for any scheme of ownership. One doorbell announces all of them.
+    /// Posts sends, raw, for any ownership scheme. One doorbell announces all of them.
     ///
     /// # Safety
     /// From this call until a request's completion was polled (or the queue pair was destroyed, or
     /// reset where that [ends requests](crate::Qp::reset_ends_requests)), the device reads the
-    /// memory of every SGE, and writes it for RDMA reads and atomics: no code frees it or accesses
-    /// it in conflict. An unsignalled request has ended when a later one of this queue has
-    /// completed. With [`SendFlags::INLINE`] every SGE is memory of this process: the call reads
-    /// the bytes at its address, and the caller may reuse it once the call returns. Each `wr_id`
-    /// has its top bit clear, because the numbers with that bit set belong to safe requests.
+    /// memory of every SGE, and writes it for RDMA reads and atomics: no code may free it or access
+    /// it in conflict. An unsignalled request has ended once a later request of this queue has
+    /// completed. With [`SendFlags::INLINE`] every SGE must be memory of this process: the call
+    /// reads the bytes at its address, and the caller may reuse the memory once the call returns.
+    /// Each `wr_id` must have its top bit clear, because a `wr_id` with that bit set belongs to a
+    /// safe request.
     ///
     /// A bind gives peers access to a region until the window is invalidated, deallocated, or bound
     /// to something else, and on some devices for a moment longer
     /// ([`MwOps::revocation_ends_access`](crate::provider::MwOps::revocation_ends_access)): the
     /// promise of [`Pd::reg_mr`](crate::Pd::reg_mr) holds for its memory as for remote rights. The
-    /// bind names no region of a [`Buf`](crate::Buf) or an [`Exposed`](crate::Exposed). Neither a
-    /// bind nor an invalidation names a key of a [`Window`](crate::Window). An invalidation names
-    /// the key of a window that is bound when it is executed, as
+    /// bind must not name a region of a [`Buf`](crate::Buf) or an [`Exposed`](crate::Exposed).
+    /// Neither a bind nor an invalidation may name a key of a [`Window`](crate::Window). An
+    /// invalidation must name the key of a window that is bound when the invalidation executes, as
     /// [`WrBatch::local_inv`](crate::WrBatch::local_inv) requires.
     ///
     /// # Errors
@@ -89,9 +90,8 @@ impl<'q, P: Provider> SendQueue<'q, P> {
     /// ([`Completion::reclaim`](crate::Completion::reclaim),
     /// [`Cq::poll_one`](crate::Cq::poll_one)).
     ///
-    /// Returns the request's number, which is the `wr_id` of its completion. The request is
-    /// signalled even without [`SendFlags::SIGNALED`]. The first call on a queue allocates its
-    /// table.
+    /// Returns the `wr_id` of the request and its completion. The request is signalled even without
+    /// [`SendFlags::SIGNALED`]. The first call on a queue allocates its table.
     ///
     /// # Errors
     /// The memory and the reason; [`PostBufReason`] lists all of them. Notably:
@@ -191,8 +191,8 @@ impl<'q, P: Provider> SendQueue<'q, P> {
     /// request is signalled; its completion returns the window
     /// ([`Completed::into_window`](crate::Completed::into_window)).
     ///
-    /// Returns the request's number, and the address, length and key for the peer. A window of type
-    /// 1 that is bound already is bound again.
+    /// Returns the request's `wr_id`, and the address, length and key for the peer. A window of
+    /// type 1 that is bound already is bound again.
     ///
     /// A bind rejected by the device completes with [`MW_BIND_ERR`](crate::WcStatus::MW_BIND_ERR)
     /// and moves the queue pair to the error state. rxe lets the peer access all of the exposed
@@ -395,9 +395,9 @@ impl SendQueue<'_, provider_mlx5::Mlx5> {
     ///
     /// # Safety
     /// Same as [`post_send`](Self::post_send), for all memory and keys that the segments name, and
-    /// `wr_id` has its top bit clear. The device can execute the request on this queue pair: the
-    /// queue pair number, length and operation in it are valid, and it changes no key that safe
-    /// code uses.
+    /// `wr_id` must have its top bit clear. The device must be able to execute the request on this
+    /// queue pair: its queue pair number, length and operation are valid, and it changes no key
+    /// that safe code uses.
     ///
     /// # Errors
     /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while the queue has no free space.
