@@ -1,4 +1,4 @@
-//! Environment variables of the libraries. All of them are read through this module.
+//! Environment variables of the libraries, all read through this module.
 //!
 //! A program with more rights than its caller (set-user-ID, set-group-ID, file capabilities) gets
 //! its environment from that caller, which could name files to write and addresses to listen on. In

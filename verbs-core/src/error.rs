@@ -265,7 +265,7 @@ pub enum Cause {
         what: &'static str,
     },
     /// The kernel has detached the device from this context, and every command fails with `EIO`:
-    /// the device was removed, or its driver has reset it. Open it again if it comes back.
+    /// the device was removed, or its driver has reset it. Reopen the device if it comes back.
     DeviceGone,
     /// The device executes no commands, not even a query of its port: it has failed, and its driver
     /// has given up on it or is about to reset it. The errno comes from the driver: `EIO`, and from
@@ -534,8 +534,8 @@ fn bits(name: &str, max: u64) -> Option<u32> {
     }
 }
 
-/// Returns whether an attribute selects one of the device's objects by number. Its errors then name
-/// the range.
+/// Returns whether an attribute selects one of the device's objects by number. Errors about such an
+/// attribute name the range.
 fn is_choice(name: &str) -> bool {
     ["port_num", "ah_attr.port_num", "comp_vector", "pkey_index", "pkey index"].contains(&name)
 }

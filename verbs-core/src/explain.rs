@@ -6,7 +6,7 @@
 //! exception is [`path_mtu`], which `modify_qp` calls first because rxe accepts invalid codes.
 //!
 //! [`numbers_fit`] is for a provider's callers. Devices truncate numbers to the width of their
-//! fields, so a program would see other numbers than it requested. The Rust API rejects such
+//! fields, so a program would see numbers that it did not request. The Rust API rejects such
 //! numbers.
 
 use crate::errno::Errno;

@@ -14,8 +14,8 @@
 //! | | [`slots`] | slot + generation ids, passed to the kernel as `user_handle` |
 //! | | [`fork`] | registered memory excluded from forks; locks that survive a fork |
 //! | | [`discovery`] | the RDMA devices of the system: netlink, then sysfs |
-//! | process | [`thread`] | threads of the libraries |
-//! | | [`room`] | a check for free memory before a call |
+//! | process | [`thread`] | threads started by the libraries |
+//! | | [`room`] | checks for available memory before a call |
 //! | | [`random`] | unguessable numbers |
 //! | | [`environment`] | environment variables, ignored in set-user-ID programs |
 //! | memory | [`exposed`] | access by this process to memory exposed to peers |

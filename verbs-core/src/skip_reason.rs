@@ -72,8 +72,7 @@ pub enum SkipReason {
         /// The errno from `open(2)` or `write(2)`; `EEXIST` if the file has other contents.
         errno: Errno,
     },
-    /// A provider was to create the device, but cannot use the folder in which it meets other
-    /// devices.
+    /// A provider was to create the device, but cannot use the folder for finding other devices.
     Folder {
         /// The folder.
         path: PathBuf,

@@ -1,4 +1,4 @@
-//! Threads of the libraries.
+//! Threads started by the libraries.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};

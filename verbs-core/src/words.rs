@@ -28,8 +28,8 @@ const FEW: usize = 4;
 /// Loads words from `from` into a slice.
 ///
 /// # Safety
-/// `from` is aligned to 8 bytes, and `8 * into.len()` initialised bytes are mapped there.
-/// Meanwhile, other threads access these bytes only as atomic words.
+/// `from` must be aligned to 8 bytes, with `8 * into.len()` initialised bytes mapped there.
+/// Meanwhile, other threads may access these bytes only as atomic words.
 #[inline]
 pub unsafe fn load_words(mut from: *mut u8, mut into: &mut [[u8; 8]]) {
     // SAFETY: `from` advances in step with `into`, so every word lies in the memory that the
@@ -55,8 +55,8 @@ pub unsafe fn load_words(mut from: *mut u8, mut into: &mut [[u8; 8]]) {
 /// Stores the words of a slice at `to`, in address order.
 ///
 /// # Safety
-/// `to` is aligned to 8 bytes, and `8 * from.len()` bytes are mapped there. Meanwhile, other
-/// threads access these bytes only as atomic words.
+/// `to` must be aligned to 8 bytes, with `8 * from.len()` bytes mapped there. Meanwhile, other
+/// threads may access these bytes only as atomic words.
 #[inline]
 pub unsafe fn store_words(mut to: *mut u8, mut from: &[[u8; 8]]) {
     // SAFETY: as in `load_words`.
@@ -79,8 +79,8 @@ pub unsafe fn store_words(mut to: *mut u8, mut from: &[[u8; 8]]) {
 }
 
 /// # Safety
-/// `at` is aligned to 8 bytes, and 8 initialised bytes are mapped there, which other threads access
-/// only as an atomic word.
+/// `at` must be aligned to 8 bytes, with 8 initialised bytes mapped there, which other threads may
+/// access only as an atomic word.
 #[inline(always)]
 unsafe fn load(at: *mut u8) -> [u8; 8] {
     // SAFETY: the caller's promise.

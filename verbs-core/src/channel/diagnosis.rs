@@ -11,7 +11,7 @@
 //! | anything else | an error | [`Cause::DeviceFailed`] |
 //! | anything else | success | [`Cause::CommandFailed`] for `EIO`, otherwise unknown |
 //!
-//! The kernel answers a GID query from its own table, so the query fails with `EIO` only when the
+//! The kernel serves a GID query from its own table, so the query fails with `EIO` only when the
 //! context has lost its device. A port query goes to the driver and needs the device. Kernels
 //! before 5.10 cannot query a GID: there, a device that is gone is reported as failed.
 //!
@@ -34,7 +34,7 @@ pub(super) const fn concerns(errno: Errno) -> bool {
     matches!(errno, Errno::IO | Errno::NOLINK | Errno::NXIO)
 }
 
-/// Returns the cause of such an error, which the kernel has just returned.
+/// Returns the cause of an error just returned by the kernel.
 pub(super) fn cause(uverbs: &Uverbs, errno: Errno) -> Cause {
     if matches!(queries::gid_entry(uverbs, PORT, 0), Err(Errno::IO)) {
         return Cause::DeviceGone;

@@ -37,8 +37,8 @@ fn open_either(usual: &Path, by_number: &Path, dev: DevNum, flags: OFlag) -> Res
 }
 
 fn open_checked(path: &Path, dev: DevNum, flags: OFlag) -> Result<OwnedFd, Errno> {
-    // Checked before opening, which has effects (a pipe waits, a watchdog starts), and after,
-    // because the file may have changed.
+    // Checked before opening, because opening has side effects (a pipe blocks, a watchdog starts),
+    // and again afterwards, because the file may have changed.
     check_number(&fs::metadata(path), dev)?;
     let file: File = OpenOptions::new()
         .read(true)
@@ -94,7 +94,7 @@ mod tests {
         let open = |path: &Path, dev| open_checked(path, dev, OFlag::O_NONBLOCK);
         let (plain, pipe) = (directory.0.join("plain"), directory.0.join("pipe"));
         fs::write(&plain, "").unwrap();
-        // A pipe without a writer would make an open for reading wait.
+        // Opening a pipe without a writer for reading would block.
         nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
         for path in [Path::new("/dev/null"), &plain, &pipe, &directory.0] {
             assert_eq!(open(path, UVERBS).unwrap_err(), Errno::NXIO, "{}", path.display());

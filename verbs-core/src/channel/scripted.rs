@@ -182,9 +182,9 @@ impl Scripted {
 pub enum Output<'a> {
     /// A buffer.
     Bytes(&'a mut [u8]),
-    /// An object's number.
+    /// An object's handle.
     Handle(&'a mut u32),
-    /// A descriptor.
+    /// A file descriptor.
     Fd(&'a mut i32),
 }
 

@@ -1,4 +1,4 @@
-//! [`Uverbs`]: a context's commands and the methods that its kernel turned out to support.
+//! [`Uverbs`]: a context's commands and the methods that its kernel was found to support.
 //!
 //! # Safety
 //! Its constructors are unsafe, because a `Uverbs` is the right to command a context. Replies from

@@ -111,7 +111,7 @@ impl SendChecks {
     }
 
     /// Returns the same checks for a device with flushes or atomic writes. Without this call, both
-    /// operations are rejected, because a device may not support their opcodes.
+    /// operations are rejected, because some devices do not support their opcodes.
     #[must_use]
     pub const fn with_placement(self, flush: bool, atomic_write: bool) -> Self {
         let flush = if flush { bit(OpKind::FLUSH) } else { 0 };

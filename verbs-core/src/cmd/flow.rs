@@ -113,7 +113,7 @@ pub fn create_flow_action_esp(
     Ok(handle)
 }
 
-/// Changes those attributes of an ESP flow action that are set in `attr`.
+/// Changes the ESP flow action attributes set in `attr`.
 ///
 /// # Errors
 /// The errors of [`create_flow_action_esp`].

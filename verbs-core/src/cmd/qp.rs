@@ -87,7 +87,7 @@ pub struct QpHandles {
 }
 
 impl QpHandles {
-    /// Returns those handles that the kernel accepts for a type of queue pair.
+    /// Returns the handles that the kernel accepts for a queue pair type.
     ///
     /// # References
     /// Linux `drivers/infiniband/core/uverbs_std_types_qp.c`
@@ -291,9 +291,9 @@ fn from_reply(reply: &IbUverbsCreateQpResp) -> QpInfo {
 /// # Errors
 /// `EINVAL` with [`Cause::Limit`] for GID indexes beyond 255, which do not fit the command, and
 /// with [`Cause::Mtu`] for an invalid path MTU: rxe accepts it, and its packets are then longer
-/// than any MTU. Any errno the kernel returns; [`crate::transition`] explains most `EINVAL`. For
-/// numbers with more bits than their field, such as packet sequence numbers, the kernel driver uses
-/// the lower bits or rejects the numbers ([`crate::explain::numbers_fit`]).
+/// than any MTU. Any errno the kernel returns; [`crate::transition`] explains most `EINVAL`. If a
+/// value, such as a packet sequence number, has more bits than its field, the kernel driver
+/// truncates or rejects it ([`crate::explain::numbers_fit`]).
 #[doc(alias = "ibv_modify_qp")]
 pub fn modify_qp(uverbs: &Uverbs, handle: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
     const VERB: &str = "modify_qp";

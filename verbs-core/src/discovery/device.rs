@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `dev`, `index` | the kernel's | `None` |
 //! | `ibdev_path`, `cdev_path` | in sysfs and `/dev` | empty, and never opened |
-//! | `driver_id` | `enum rdma_driver_id` | a number that no kernel driver uses |
+//! | `driver_id` | `enum rdma_driver_id` | an id that no kernel driver uses |
 //! | `own` | `None` | the provider's own value |
 
 use core::any::Any;
@@ -124,7 +124,7 @@ impl DeviceInfo {
     /// Creates a provider's own device, with one port and without a kernel driver.
     ///
     /// `driver_id` is the provider's own id ([`Driver::driver_id`](crate::provider::Driver)),
-    /// outside the kernel's numbers. The ABI version is 0, meaning none.
+    /// outside the kernel's range. The ABI version is 0, meaning none.
     pub fn brought(name: &str, driver_id: u32, node_guid: Guid, own: OwnDevice) -> Self {
         Self {
             name: name.into(),

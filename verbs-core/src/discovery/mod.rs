@@ -285,7 +285,7 @@ impl Search<'_> {
         Ok(Source::Sysfs)
     }
 
-    /// Adds the device that an entry of the class directory describes.
+    /// Adds the device described by a class directory entry.
     fn one_of_sysfs(&mut self, entry: &UverbsEntry) {
         let raw_name = match &entry.ibdev {
             Ok(raw_name) => raw_name,

@@ -32,9 +32,9 @@ static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 /// Replaces the page on kernels that cannot wipe it: only the handler notices forks.
 static KEPT: AtomicU32 = AtomicU32::new(CURRENT);
 
-/// The number is this process's own.
+/// The mark while the number is this process's own.
 const CURRENT: u32 = 1;
-/// A thread in the child is changing the number.
+/// The mark while a thread in the child is changing the number.
 const CHANGING: u32 = 2;
 
 /// The length of the mapping, which the kernel rounds up to a page.

@@ -91,7 +91,7 @@ impl<T> ForkLock<T> {
                     unsafe { self.value.get().write(ManuallyDrop::new(value())) };
                     return ForkGuard::new(self);
                 }
-                // Another thread of this process came first.
+                // Another thread of this process acquired the lock first.
                 Err(_) => {}
             }
         }

@@ -27,7 +27,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::generation::{generation, watch};
 use super::lock::{Lost, SPINS, sleep, wake};
 
-/// A value that several threads read at a time, or one thread writes.
+/// A value with either several concurrent readers or one writer.
 pub struct ForkRwLock<T> {
     word: AtomicU32,
     value: UnsafeCell<ManuallyDrop<T>>,

@@ -10,8 +10,8 @@
 //! Each step prefers IPv4. Among several IPv6 addresses, every call makes the same choice:
 //! temporary addresses (RFC 8981), which the kernel prefers for connections, are ignored.
 //!
-//! Routes in other tables are ignored. They belong to policies, such as those of a VPN, which come
-//! and go while programs run.
+//! Routes in other tables are ignored. They belong to policies, for example of a VPN, which may
+//! change while programs run.
 //!
 //! # References
 //! `rtnetlink(7)`

@@ -354,7 +354,7 @@ const EVERY_DEVICE: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC);
 
-/// The attributes that [`explain::numbers_of_device`] checks, and the short numbers that
+/// The attributes that [`explain::numbers_of_device`] checks, and the narrow fields that
 /// [`explain::numbers_fit`] checks.
 const OF_DEVICE: QpAttrMask = QpAttrMask::TIMEOUT
     .union(QpAttrMask::RETRY_CNT)

@@ -231,8 +231,8 @@ fn vlan(info: &[u8]) -> Result<Option<u16>, NetlinkError> {
     Ok(id)
 }
 
-/// Makes the kernel query a neighbour's Ethernet address by sending it a datagram and waits for the
-/// reply.
+/// Sends a datagram to a neighbour, so the kernel queries the neighbour's Ethernet address, and
+/// waits for the reply.
 fn solicit(
     lookup: &mut Lookup<'_>,
     source: IpAddr,
@@ -254,7 +254,8 @@ fn solicit(
                 return Err(Errno::HOSTUNREACH);
             }
             match changes.recv(&mut buffer) {
-                // Any neighbour has changed. Lost changes are covered by querying the table again.
+                // Some neighbour's entry has changed. Lost changes are covered by querying the
+                // table again.
                 Ok(_) | Err(Errno::NOBUFS) => {}
                 Err(Errno::TIMEDOUT) => break,
                 Err(errno) => return Err(errno),
@@ -323,7 +324,8 @@ impl Search {
         let mut buffer = [0; 4096];
         loop {
             match self.changes.recv(&mut buffer) {
-                // Any neighbour has changed. Lost changes are covered by querying the table again.
+                // Some neighbour's entry has changed. Lost changes are covered by querying the
+                // table again.
                 Ok(_) | Err(Errno::NOBUFS) => {}
                 Err(Errno::TIMEDOUT) => break,
                 Err(errno) => return Err(errno),

@@ -43,14 +43,14 @@ use crate::types::{
 #[doc(alias = "ibv_qp_ex")]
 #[must_use = "a batch that is dropped posts nothing"]
 pub struct WrBatch<'q, Q: SendQueue> {
-    /// The `wr_id` of the requests that follow. Numbers with the top bit set are reserved for safe
+    /// The `wr_id` of the requests that follow. A `wr_id` with the top bit set is reserved for safe
     /// posting.
     pub wr_id: u64,
     /// The flags of the requests that follow. Only [`Wr::set_inline_data`] sets
     /// [`INLINE`](SendFlags::INLINE).
     pub wr_flags: SendFlags,
     queue: &'q mut Q,
-    /// The number of the batch's requests in the queue.
+    /// The number of batch requests in the queue.
     len: usize,
     refused: Option<WrError>,
 }
@@ -232,9 +232,10 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     /// ```
     ///
     /// # Safety
-    /// When the device executes the request, the key belongs to a bound window of type 2 without
-    /// another owner. The kernel's rxe driver crashes on the key of an unbound window (the sources
-    /// of Linux 6.1 to 7.2 follow a null pointer), and a safe window's owner relies on its binding.
+    /// When the device executes the request, the key must belong to a bound window of type 2
+    /// without another owner. The kernel's rxe driver crashes on the key of an unbound window (the
+    /// sources of Linux 6.1 to 7.2 follow a null pointer), and a safe window's owner relies on its
+    /// binding.
     #[doc(alias = "ibv_wr_local_inv")]
     #[inline(always)]
     pub const unsafe fn local_inv(&mut self, invalidate_rkey: u32) -> Wr<'_, 'q, 'static, Q> {
@@ -245,7 +246,7 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     ///
     /// # Safety
     /// While the window is bound, peers may access the bytes with the window's rights: the bytes
-    /// stay mapped, and every other access to them tolerates that.
+    /// must stay mapped, and every other access to them must tolerate that.
     #[doc(alias = "ibv_wr_bind_mw")]
     #[inline(always)]
     pub const unsafe fn bind_mw<'a>(
@@ -289,14 +290,14 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     }
 
     /// Adds a request of a kind that only this provider has, such as one in the device's own
-    /// format. `post` puts it into the provider's queue under the given number,
+    /// format. `post` puts the request into the provider's queue under the given
     /// [`wr_id`](Self::wr_id). [`wr_flags`](Self::wr_flags) has no effect on the request. If an
     /// earlier request was rejected, `post` is not called.
     ///
     /// # Safety
-    /// `post` puts one request into the queue if it returns `Ok`, and no request if it returns an
-    /// error. It neither rings the doorbell nor moves the queue. The caller makes the promise of
-    /// [`SendQueue::post_one`] for the request.
+    /// `post` must put one request into the queue if it returns `Ok`, and no request if it returns
+    /// an error. It must neither ring the doorbell nor move the queue. The caller makes the promise
+    /// of [`SendQueue::post_one`] for the request.
     #[doc(alias = "mlx5dv_wr_raw_wqe")]
     pub unsafe fn put_raw(&mut self, post: impl FnOnce(&mut Q, u64) -> Result<(), PostReason>) {
         if self.refused.is_some() {
@@ -419,7 +420,7 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
         unsafe { self.put(list, SendFlags::INLINE) }
     }
 
-    /// Rejects numbers reserved for safe posting, if the caller makes no promise for the request.
+    /// Rejects a `wr_id` reserved for safe posting, if the caller makes no promise for the request.
     #[inline(always)]
     const fn is_of_reserved_number(&mut self) -> bool {
         self.batch.wr_id >> 63 != 0 && self.batch.refuse_number()

@@ -69,8 +69,8 @@ pub trait CqOps: Any + Debug + Send + Sync {
     }
 
     /// Returns the counter of the queue's events read from its channel; `None` if event requests
-    /// carry no number. The reader of an event increments it before passing the event on. A wrong
-    /// count delays or repeats events, and has no other effect.
+    /// carry no sequence number. The reader of an event increments it before passing the event on.
+    /// A wrong count delays or repeats events, and has no other effect.
     fn event_counter(&self) -> Option<Arc<AtomicU32>> {
         None
     }
@@ -151,13 +151,13 @@ macro_rules! for_each_completion_field {
             #[doc(alias = "ibv_wc_read_imm_data")]
             #[doc(alias = "ibv_wc_read_invalidated_rkey")]
             imm_data: u32;
-            /// Returns the number of the local queue pair.
+            /// Returns the local queue pair number.
             #[doc(alias = "ibv_wc_read_qp_num")]
             qp_num: u32;
             /// Returns the sender's queue pair number (UD).
             #[doc(alias = "ibv_wc_read_src_qp")]
             src_qp: u32;
-            /// Returns the flags that tell which optional fields are valid.
+            /// Returns the flags of the valid optional fields.
             #[doc(alias = "ibv_wc_read_wc_flags")]
             wc_flags: $crate::types::WcFlags;
             /// Returns the partition key's index.

@@ -134,7 +134,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     fn device(&self) -> &dyn DeviceOps;
 
     /// Returns the meaning of a failed completion's [`vendor_err`](crate::types::Wc::vendor_err);
-    /// `None` for a number without a public meaning.
+    /// `None` for a value without a public meaning.
     fn vendor_err_text(&self, vendor_err: u32) -> Option<&'static str> {
         let _ = vendor_err;
         None

@@ -34,8 +34,8 @@ pub type OpenedContext = Box<dyn ContextOps<Erased>>;
 pub struct Driver {
     /// The provider's name (`rxe`).
     pub name: &'static str,
-    /// The number of the provider's kernel driver (`enum rdma_driver_id`), or a number that no
-    /// kernel driver uses.
+    /// The id of the provider's kernel driver (`enum rdma_driver_id`), or an id that no kernel
+    /// driver uses.
     pub driver_id: u32,
     /// The oldest supported version of the kernel driver's ABI.
     pub min_abi: u32,
@@ -47,8 +47,8 @@ pub struct Driver {
     /// Returns the provider's own devices, which have no kernel driver, and the requested devices
     /// that cannot be created. A provider of kernel devices uses `Vec::new`.
     ///
-    /// Every device list calls it, so it returns the same devices each time ([`DeviceInfo::own`] is
-    /// equal), and only devices that the configuration requests.
+    /// Every device list calls this function, so it must return the same devices each time
+    /// ([`DeviceInfo::own`] is equal), and only devices requested by the configuration.
     pub devices: fn() -> Vec<Result<DeviceInfo, Skipped>>,
     /// Opens a device. For a provider's own device, each call returns another context of the same
     /// device.

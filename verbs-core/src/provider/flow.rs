@@ -21,7 +21,7 @@ pub trait FlowActionOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.
     fn handle(&self) -> u32;
 
-    /// Changes those attributes of an ESP action that are set in `attr`.
+    /// Changes the ESP action attributes set in `attr`.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for attributes that cannot change; any other errno the kernel returns.

@@ -19,7 +19,7 @@
 //! | `completion` | [`CqOps`], [`Completion`], [`Notifier`] | a completion queue | data |
 //! | `queue` | [`QpOps`] | a queue pair: its state | control |
 //! | `wait` | [`WaitOps`], [`Wait`] | a waiting thread that does its device's work | data |
-//! | `batch` | none: [`WrBatch`] | requests that are posted together or not at all | data |
+//! | `batch` | none: [`WrBatch`] | requests posted together or not at all | data |
 //! | `queue` | [`SendQueue`], [`RecvQueue`] | the queues of a queue pair, owned by posters | data |
 //!
 //! Required operations have no default body, so a new provider cannot omit one. Optional operations
@@ -124,7 +124,7 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///    SGE only if the SGE has the key of a region that covers them and belongs to the queue pair's
 ///    protection domain.
 /// 4. *Any [`Av`](crate::types::Av) is harmless,* whatever code created it: at worst, a datagram is
-///    sent to the wrong peer. The device accesses memory only as allowed by number 3.
+///    sent to the wrong peer. The device accesses memory only as allowed by promise 3.
 ///
 /// Completions:
 ///
@@ -133,9 +133,9 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///    polling thread. The same holds for the unsignalled sends before it in the same queue. The
 ///    device may still read the memory for a retransmission that the peer discards whatever its
 ///    contents.
-/// 6. *The number belongs to the request.* All 64 bits of a completion's
+/// 6. *The `wr_id` belongs to the request.* All 64 bits of a completion's
 ///    [`wr_id`](Completion::wr_id) are as they were posted, each time it is read. A completion
-///    queue never returns a number that was not posted to one of its queues.
+///    queue never returns a `wr_id` that was not posted to one of its queues.
 /// 7. *A queue lends its own completions.* Completions of sends arrive in the queue pair's
 ///    `send_cq`, completions of receives in its `recv_cq`, and none in another queue of this or
 ///    another device.
@@ -182,7 +182,7 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///
 /// 14. *The result of `destroy` is true.* `Ok` means that the object is known to be gone. `Err`
 ///     returns the same object, and all of these promises still hold for it. `destroy` does not
-///     unwind. Everything these numbers state about `destroy` holds for
+///     unwind. Everything these promises state about `destroy` holds for
 ///     [`destroy_counting_events`](Destroy::destroy_counting_events) too.
 /// 15. *Dropping is not destroying.* An object that is dropped, or lost in unwinding, releases
 ///     nothing that the device may still access; its keys and requests stay as they were.
@@ -231,7 +231,7 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///
 /// Shared receive queues:
 ///
-/// 24. *A receive of a shared receive queue belongs to the queue pair that takes it.* Numbers 1 to
+/// 24. *A receive of a shared receive queue belongs to the queue pair that takes it.* Promises 1 to
 ///     3 and 5 to 8 hold for it: it completes at most once, in the `recv_cq` of that queue pair, or
 ///     in the `cq` of a queue of the kind [`XRC`](crate::types::SrqType::XRC) or
 ///     [`TM`](crate::types::SrqType::TM). The device uses the keys of its elements in the
@@ -242,13 +242,13 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     receive posted to it, even if a queue pair has taken it, whether or not a completion was
 ///     polled. Everything the device wrote until then is visible to the calling thread.
 ///     [`SrqOps::modify`] ends no receive, even if it fails or unwinds. Its queue may be dropped
-///     before it is destroyed or afterwards, as number 20 permits for the queues of a queue pair.
+///     before it is destroyed or afterwards, as promise 20 permits for the queues of a queue pair.
 ///     The caller of `modify` passes the queue created with the shared receive queue. Another queue
 ///     of the same provider is rejected, or may accept other requests afterwards.
 ///
 /// Work queues:
 ///
-/// 26. *A work queue is a queue of receives without a queue pair.* Numbers 1 to 3, 5, 6 and 8 hold
+/// 26. *A work queue is a queue of receives without a queue pair.* Promises 1 to 3, 5, 6 and 8 hold
 ///     for its receives. Their completions arrive in the `cq` with which it was created, and in no
 ///     other queue of this or another device; their elements need keys of its protection domain.
 ///     After [`destroy`](Destroy::destroy) of the work queue returned `Ok`, the device does not
@@ -256,7 +256,7 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     Everything the device wrote until then is visible to the calling thread. [`WqOps::modify`]
 ///     ends no receive, even if it fails or unwinds: a receive dropped by a move to RESET has no
 ///     completion, and its memory belongs to the device until the work queue is destroyed. The work
-///     queue's queue may be dropped before it is destroyed or afterwards, as number 20 permits for
+///     queue's queue may be dropped before it is destroyed or afterwards, as promise 20 permits for
 ///     the queues of a queue pair. The caller of `modify` passes the queue created with the work
 ///     queue. Another queue of the same provider is rejected, or `modify` may change its limits and
 ///     drop its unpublished requests, but the device executes no request of either queue that has
@@ -264,7 +264,7 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///
 /// Safe code does not rely on handles, capacities, [`QpOps::state`], event records and their
 /// counts, or the results of queries: if these are wrong, results are wrong, but memory is safe. It
-/// relies on queue pair numbers only in number 22.
+/// relies on queue pair numbers only in promise 22.
 pub unsafe trait Provider: Sized + Debug + 'static {
     /// Whether resetting or destroying a queue pair needs [`CqOps::purge`]. If not, the caller may
     /// omit the purge while another thread polls the completion queue.

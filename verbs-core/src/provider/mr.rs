@@ -16,7 +16,7 @@ pub trait MrOps: Any + Debug + Send + Sync {
     /// Returns the local key, for work requests of this process.
     fn lkey(&self) -> u32;
 
-    /// Returns the remote key, for work requests of peers.
+    /// Returns the remote key, for peers' work requests.
     fn rkey(&self) -> u32;
 }
 

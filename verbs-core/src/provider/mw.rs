@@ -18,7 +18,7 @@ pub trait MwOps: Any + Debug + Send + Sync {
     /// Returns the window's type.
     fn mw_type(&self) -> MwType;
 
-    /// Returns whether number 23 of [`Provider`](super::Provider)'s contract holds for the window:
+    /// Returns whether promise 23 of [`Provider`](super::Provider)'s contract holds for the window:
     /// the end of a binding also ends all accesses through it.
     ///
     /// If false, an access already in progress may outlast the binding. Only deregistering the

@@ -114,7 +114,7 @@ pub trait QpOps: Any + Debug + Send + Sync {
     where
         Self: Sized;
 
-    /// Returns whether moving to RESET ends every request, like destruction (number 9 of
+    /// Returns whether moving to RESET ends every request, like destruction (promise 9 of
     /// [`Provider`]'s contract). The result is always the same for a queue pair.
     fn reset_ends_requests(&self) -> bool;
 
@@ -230,14 +230,14 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// The reason why the queue rejects the request; the queue is unchanged.
     unsafe fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason>;
 
-    /// Posts one common request on a short path. Returns whether it did so; if not, the queue is
-    /// unchanged, and [`post_one`](Self::post_one) accepts the request or returns the reason for
-    /// rejecting it.
+    /// Posts one common request on a short path. Returns whether the request was posted; if not,
+    /// the queue is unchanged, and [`post_one`](Self::post_one) accepts the request or returns the
+    /// reason for rejecting it.
     ///
-    /// `path` states which facts about the request the caller knows, and whether the doorbell
-    /// follows. It is a constant at each call and the method is inlined, so a caller pays only for
-    /// its own path. A caller that falls back to `post_one` in an out-of-line function becomes a
-    /// short function that keeps the request in registers.
+    /// `path` states what the caller knows about the request, and whether the doorbell follows. It
+    /// is a constant at each call and the method is inlined, so a caller pays only for its own
+    /// path. A caller that falls back to `post_one` in an out-of-line function becomes a short
+    /// function that keeps the request in registers.
     ///
     /// By default, this calls `post_one`, and posts no request [alone](FastPath::Alone).
     ///
@@ -273,17 +273,18 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// # Safety
     /// From the call until a request's completion was polled (or the queue pair was destroyed, or
     /// reset where that [ends requests](QpOps::reset_ends_requests)), the device reads the memory
-    /// of every SGE, and for RDMA reads and atomics writes it. No code frees it, or accesses it in
-    /// conflict. No `wr_id` has its top bit set: such numbers belong to safe posting, which returns
-    /// memory to the program when it polls one of them.
+    /// of every SGE, and for RDMA reads and atomics writes it. No code may free it, or access it in
+    /// conflict. No `wr_id` may have its top bit set: such a `wr_id` belongs to safe posting, which
+    /// returns memory to the program when the `wr_id` is polled.
     ///
-    /// With [`INLINE`](crate::types::SendFlags::INLINE), every SGE is memory of this process that
-    /// the call reads at its address; the caller may reuse it once the call returns. The first 18
-    /// bytes of a frame of a raw packet queue pair ([`QpType::RAW_PACKET`]) are such memory too,
-    /// with or without that flag, because some devices need a copy of the frame's header.
+    /// With [`INLINE`](crate::types::SendFlags::INLINE), every SGE must be memory of this process,
+    /// which the call reads at its address; the caller may reuse it once the call returns. The
+    /// first 18 bytes of a frame of a raw packet queue pair ([`QpType::RAW_PACKET`]) must be such
+    /// memory too, with or without that flag, because some devices need a copy of the frame's
+    /// header.
     ///
-    /// A bind or an invalidation names a key as [`WrBatch::bind_mw`](super::WrBatch::bind_mw) and
-    /// [`WrBatch::local_inv`](super::WrBatch::local_inv) require.
+    /// A bind or an invalidation must name a key as [`WrBatch::bind_mw`](super::WrBatch::bind_mw)
+    /// and [`WrBatch::local_inv`](super::WrBatch::local_inv) require.
     ///
     /// # Errors
     /// The number of accepted requests and the reason for rejecting the next. The device owns the
@@ -325,9 +326,9 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     /// # Safety
     /// From the call until a request's completion was polled (or the queue pair was destroyed, or
     /// reset where that [ends requests](QpOps::reset_ends_requests)), the device may write the
-    /// memory of every SGE. No code frees or accesses it. No `wr_id` has its top bit set: such
-    /// numbers belong to safe posting, which returns memory to the program when it polls one of
-    /// them.
+    /// memory of every SGE. No code may free or access it. No `wr_id` may have its top bit set:
+    /// such a `wr_id` belongs to safe posting, which returns memory to the program when the `wr_id`
+    /// is polled.
     ///
     /// # Errors
     /// The number of accepted requests and the reason for rejecting the next. The device owns the

@@ -57,8 +57,8 @@ pub enum QueueMemory {
 /// An allocator for the queues of objects created in a parent domain.
 ///
 /// # Safety
-/// Memory returned by [`alloc`](Self::alloc) has the requested size and alignment, is initialised,
-/// and is accessed by nothing else until it is [freed](Self::free).
+/// Memory returned by [`alloc`](Self::alloc) must have the requested size and alignment and be
+/// initialised. Nothing else may access it until it is [freed](Self::free).
 ///
 /// # References
 /// `ibv_alloc_parent_domain(3)`
@@ -71,6 +71,7 @@ pub unsafe trait QueueAllocator: Debug + Send + Sync {
     /// Frees memory returned by [`alloc`](Self::alloc).
     ///
     /// # Safety
-    /// The memory came from this allocator, has this resource type, and is no longer accessed.
+    /// The memory must come from this allocator, have this resource type, and no longer be
+    /// accessed.
     unsafe fn free(&self, memory: NonNull<u8>, resource_type: u64);
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// A device whose work a waiting thread can do.
 pub trait WaitOps: Debug + Send + Sync {
-    /// Begins a wait of the calling thread, for `awaited`.
+    /// Starts a wait for `awaited` by the calling thread.
     fn start(self: Arc<Self>, awaited: Awaited) -> Box<dyn Wait>;
 }
 
@@ -32,8 +32,8 @@ pub enum Awaited {
 ///                └─ Sleep ─► sleep until one of the files is readable, then again
 /// ```
 pub trait Wait: Debug + Send {
-    /// Makes progress on the device's behalf. Returns [`Next::Sleep`] only if the caller has looked
-    /// since the last change.
+    /// Makes progress on the device's behalf. Returns [`Next::Sleep`] only if the caller has
+    /// checked its wait since the last change.
     fn work(&mut self) -> Next;
 
     /// Returns the files to sleep on.
@@ -43,9 +43,9 @@ pub trait Wait: Debug + Send {
 /// The next step of a waiting thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Something has changed: the caller checks whether its wait has ended.
+    /// Something has changed: the caller must check whether its wait has ended.
     Look,
-    /// The caller sleeps.
+    /// Nothing has changed: the caller may sleep.
     Sleep,
 }
 

@@ -49,7 +49,7 @@ pub trait WqOps: Any + Debug + Send + Sync {
     fn max_sge(&self) -> u32;
 
     /// Moves the work queue to another state, or changes its properties. `queue` must be the queue
-    /// created with it. This ends no receive (number 26 of [`Provider`]).
+    /// created with it. This ends no receive (promise 26 of [`Provider`]).
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EINVAL` for a nonexistent transition. In that case,

@@ -9,7 +9,7 @@
 //! | function | orders | x86-64 | aarch64 |
 //! |---|---|---|---|
 //! | [`to_device`] | host writes before writes that notify the device | compiler | `dmb oshst` |
-//! | [`from_device`] | an ownership mark's read before its data's reads | compiler | `dmb oshld` |
+//! | [`from_device`] | reads of an ownership mark before its data | compiler | `dmb oshld` |
 //! | [`mmio_wc_start`] | host writes before write-combining MMIO stores | `sfence` | `dsb st` |
 //! | [`flush_wc`] | write-combining MMIO stores leave the processor | `sfence` | `dsb st` |
 //! | [`wc_read_start`] | reads before reads of write-combining MMIO | `lfence` | `dmb oshld` |

@@ -14,11 +14,11 @@
 //!
 //! | other end | created by | indices | full with |
 //! |---|---|---|---|
-//! | the kernel or a device | `new` | numbers of slots, in shared memory | all slots but one |
+//! | the kernel or a device | `new` | slot numbers, in shared memory | all slots but one |
 //! | another thread | `counting` | counts modulo 2³², in atomics | `capacity` values |
 //!
 //! The kernel determines the layout of a queue shared with it, and may write wrong indices there.
-//! Indices are masked after each load, so a wrong one can at worst cause a slot to be read too
+//! Indices are masked after each load, so a wrong index can at worst cause a slot to be read too
 //! early or twice, but never an access outside the ring. Threads of one process can choose any
 //! capacity, and use a count that does not repeat when the ring wraps.
 //!
@@ -135,7 +135,7 @@ impl<I: Index> Producer<I> {
     }
 
     /// Creates the producing end of a ring of up to `capacity` values. Its slots are counts, which
-    /// the caller maps to places in memory.
+    /// the caller maps to memory locations.
     pub fn counting(producer: I, consumer: I, capacity: u32) -> Self {
         Self::with(producer, consumer, u32::MAX, capacity)
     }
@@ -210,7 +210,7 @@ impl<I: Index> Producer<I> {
     }
 
     /// Changes the number of slots that can be filled at the same time in a
-    /// [counting](Self::counting) ring whose values have moved to other places.
+    /// [counting](Self::counting) ring whose values have moved elsewhere in memory.
     pub fn set_capacity(&mut self, capacity: u32) {
         self.capacity = capacity;
         self.update_limit();
@@ -235,8 +235,8 @@ impl<I: Index> Consumer<I> {
         Self::with(producer, consumer, mask)
     }
 
-    /// Creates the consuming end of a ring whose slots are counts, which the caller maps to places
-    /// in memory.
+    /// Creates the consuming end of a ring whose slots are counts, which the caller maps to memory
+    /// locations.
     pub fn counting(producer: I, consumer: I) -> Self {
         Self::with(producer, consumer, u32::MAX)
     }
@@ -288,8 +288,8 @@ impl<I: Index> Consumer<I> {
         self.index = slot & self.mask;
     }
 
-    /// Advances past the slot that [`next_slot`](Self::next_slot) returned. It has been read but is
-    /// not reusable yet.
+    /// Advances past the slot that [`next_slot`](Self::next_slot) returned. The slot has been read
+    /// but is not reusable yet.
     #[inline(always)]
     pub const fn advance(&mut self) {
         self.index = self.index.wrapping_add(1) & self.mask;

@@ -160,8 +160,8 @@ impl Region {
     /// Returns a region over memory that `owner` owns, for a queue.
     ///
     /// # Safety
-    /// As long as `owner` lives, the `len` bytes at `base` are readable, writable and initialised.
-    /// Only code that holds the region or a clone of it accesses them.
+    /// As long as `owner` lives, the `len` bytes at `base` must be readable, writable and
+    /// initialised. Only code that holds the region or a clone of it may access them.
     pub unsafe fn lent(base: NonNull<u8>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
         Self::over(base, len, Backing::Lent { _owner: owner })
     }
@@ -203,8 +203,8 @@ impl Region {
     /// Reads a value at `offset` bytes.
     ///
     /// # Safety
-    /// No other thread of this process writes the bytes meanwhile, which would be a data race. The
-    /// device or the kernel may write them; in that case, the value is unspecified.
+    /// No other thread of this process may write the bytes meanwhile: that would be a data race.
+    /// The device or the kernel may write them; in that case, the value is unspecified.
     ///
     /// # Panics
     /// If the value does not lie within the region or is not aligned. Offsets must come from the
@@ -220,8 +220,8 @@ impl Region {
     /// Writes a value at `offset` bytes.
     ///
     /// # Safety
-    /// No other thread of this process reads or writes the bytes meanwhile, and no reference to
-    /// them exists.
+    /// No other thread of this process may read or write the bytes meanwhile, and no reference to
+    /// them may exist.
     ///
     /// # Panics
     /// Same as [`read`](Self::read).

@@ -22,8 +22,7 @@ pub struct GlobalRoute {
 }
 
 impl GlobalRoute {
-    /// The hop limit of a route without an explicit one: the same as the time to live of the
-    /// kernel's own IP packets.
+    /// The default hop limit, equal to the time to live of the kernel's own IP packets.
     pub const HOP_LIMIT: u8 = 64;
 
     /// The mask of a flow label's bits.
@@ -197,7 +196,7 @@ impl fmt::Debug for Av {
     }
 }
 
-/// The destination of one datagram: the path, the queue pair there and its queue key.
+/// The destination of one datagram: the path, the peer's queue pair number and the queue key.
 #[derive(Clone, Copy, Debug)]
 pub struct UdAddr<'a> {
     /// The path, from an address handle.

@@ -16,7 +16,7 @@ open_enum! {
     }
 }
 
-/// A counter and its place among the values of its counters object.
+/// A counter and its index among the values of its counters object.
 ///
 /// # References
 /// `ibv_attach_counters_point_flow(3)`
@@ -25,7 +25,7 @@ open_enum! {
 pub struct CounterAttachAttr {
     /// The counted quantity.
     pub counter_desc: CounterDescription,
-    /// The index of its value among the values that are read.
+    /// The index of the counter's value among the values read.
     pub index: u32,
 }
 

@@ -20,7 +20,7 @@ pub struct CqInitAttr<'a> {
     /// The completion vector (interrupt) for events, below
     /// [`num_comp_vectors`](crate::provider::DeviceOps::num_comp_vectors).
     pub comp_vector: u32,
-    /// The number reported in this queue's events: a slot + generation id, never a pointer.
+    /// The id reported in this queue's events: slot + generation, never a pointer.
     pub user_handle: u64,
     /// The properties of the queue.
     pub flags: CqFlags,
@@ -52,7 +52,7 @@ bitflags! {
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct CqFlags: u32 {
         /// One thread polls the queue. Every provider accepts the flag and ignores it: polling
-        /// takes `&mut`, so there is no lock that the flag could remove.
+        /// takes `&mut`, so there is no lock to remove.
         #[doc(alias = "IBV_CREATE_CQ_ATTR_SINGLE_THREADED")]
         const SINGLE_THREADED = 1;
         /// A completion that does not fit is lost without an event, and the queue pair continues.
@@ -153,7 +153,7 @@ pub struct CqModeration {
 pub struct WcTmInfo {
     /// The tag of the message.
     pub tag: u64,
-    /// A number that the sender added.
+    /// A value added by the sender.
     #[doc(alias = "priv")]
     pub private: u32,
 }

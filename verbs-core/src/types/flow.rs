@@ -17,16 +17,16 @@ open_enum! {
     /// `ibv_create_flow(3)`
     #[doc(alias = "ibv_flow_attr_type")]
     pub enum FlowAttrType(u32) {
-        /// The rule takes packets that match all specifications.
+        /// The rule receives packets that match all specifications.
         #[doc(alias = "IBV_FLOW_ATTR_NORMAL")]
         NORMAL = 0, "normal";
-        /// The rule takes all packets that no other rule takes.
+        /// The rule receives all packets without another matching rule.
         #[doc(alias = "IBV_FLOW_ATTR_ALL_DEFAULT")]
         ALL_DEFAULT = 1, "all default";
-        /// The rule takes all multicast packets that no other rule takes.
+        /// The rule receives all multicast packets without another matching rule.
         #[doc(alias = "IBV_FLOW_ATTR_MC_DEFAULT")]
         MC_DEFAULT = 2, "multicast default";
-        /// The rule takes a copy of all packets at the port.
+        /// The rule receives a copy of all packets at the port.
         #[doc(alias = "IBV_FLOW_ATTR_SNIFFER")]
         SNIFFER = 3, "sniffer";
     }
@@ -52,7 +52,7 @@ bitflags! {
 }
 
 open_enum! {
-    /// The kernel's type number of a specification.
+    /// The kernel's type code for a specification.
     #[doc(alias = "ibv_flow_spec_type")]
     pub enum FlowSpecType(u32) {
         /// Ethernet.
@@ -343,7 +343,7 @@ pub enum FlowSpec<A = u32, C = u32> {
 }
 
 impl<A, C> FlowSpec<A, C> {
-    /// Returns the specification with its flow action and its counters named in another way.
+    /// Returns the specification with the names of its flow action and counters converted.
     ///
     /// # Errors
     /// The error from `action` or `counters`.
@@ -424,7 +424,7 @@ impl<A, C> FlowAttr<A, C> {
         self
     }
 
-    /// Returns the rule with its flow actions and its counters named in another way.
+    /// Returns the rule with the names of its flow actions and counters converted.
     ///
     /// # Errors
     /// The first error from `action` or `counters`.

@@ -10,10 +10,10 @@ open_enum! {
     /// `ibv_advise_mr(3)`, `enum ib_uverbs_advise_mr_advice` in `rdma/ib_user_ioctl_verbs.h`
     #[doc(alias = "ibv_advise_mr_advice")]
     pub enum Advice(u32) {
-        /// The device will read the pages soon. It faults them in now.
+        /// The device will read the pages soon and faults them in now.
         #[doc(alias = "IBV_ADVISE_MR_ADVICE_PREFETCH")]
         PREFETCH = 0, "prefetch";
-        /// The device will write the pages soon. It faults them in now, for writing.
+        /// The device will write the pages soon and faults them in for writing now.
         #[doc(alias = "IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE")]
         PREFETCH_WRITE = 1, "prefetch for writing";
         /// The pages are present already. The device looks up their addresses without faults.
@@ -78,7 +78,7 @@ pub struct DmahAttr {
     /// The CPU whose cache should receive the data. It must be in the calling thread's CPU mask.
     #[doc(alias = "IBV_DMAH_INIT_ATTR_MASK_CPU_ID")]
     pub cpu_id: Option<u32>,
-    /// The kind of memory that is accessed.
+    /// The kind of memory accessed.
     #[doc(alias = "IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE")]
     pub tph_mem_type: Option<TphMemType>,
     /// The processing hint for the accesses, from 0 to 3.

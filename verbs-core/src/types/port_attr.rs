@@ -76,7 +76,7 @@ impl Mtu {
 open_enum! {
     /// The link layer of a port.
     pub enum LinkLayer(u8) {
-        /// Not reported; it means InfiniBand, on kernels without the attribute.
+        /// Not reported; means InfiniBand on kernels without the attribute.
         #[doc(alias = "IBV_LINK_LAYER_UNSPECIFIED")]
         UNSPECIFIED = 0, "Unspecified";
         /// InfiniBand.

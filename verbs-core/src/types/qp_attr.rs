@@ -50,7 +50,7 @@ open_enum! {
         /// Ready to send.
         #[doc(alias = "IBV_QPS_RTS")]
         RTS = 3, "RTS";
-        /// The send queue drains.
+        /// The send queue is draining.
         #[doc(alias = "IBV_QPS_SQD")]
         SQD = 4, "SQD";
         /// The send queue is in error; the receive queue works (UC, UD).
@@ -194,7 +194,7 @@ pub struct QpInitAttr {
     pub cap: QpCap,
     /// Whether every send is signalled, regardless of its flags.
     pub sq_sig_all: bool,
-    /// The number reported in this queue pair's events: a slot + generation id, never a pointer.
+    /// The id reported in this queue pair's events: slot + generation, never a pointer.
     pub user_handle: u64,
 }
 

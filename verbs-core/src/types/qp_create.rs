@@ -28,7 +28,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// The operations that sends can have.
+    /// The operations that sends can request.
     ///
     /// # References
     /// `ibv_create_qp_ex(3)`

@@ -116,7 +116,7 @@ impl Rate {
         TABLE.iter().find(|row| row.0 == self).and_then(|row| row.2)
     }
 
-    /// Returns the rate with this multiple of 2.5 Gbit/s; `None` if there is no such rate.
+    /// Returns the rate equal to this multiple of 2.5 Gbit/s; `None` if there is no such rate.
     ///
     /// # References
     /// `mult_to_ibv_rate(3)`

@@ -38,8 +38,8 @@ pub struct SrqInitAttr {
     pub srq_limit: u32,
     /// The tag matching capacity; zero for other kinds of queue.
     pub tm: TmCap,
-    /// The number reported in this queue's events: a slot + generation id, never a pointer. The top
-    /// bit is clear, because a provider sets it for the events of a tag list's queue pair
+    /// The id reported in this queue's events: slot + generation, never a pointer. The top bit is
+    /// clear, because a provider sets it for the events of a tag list's queue pair
     /// ([`TAG_LIST`](crate::provider::TAG_LIST)).
     pub user_handle: u64,
 }

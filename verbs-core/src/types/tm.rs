@@ -14,7 +14,8 @@ bitflags! {
         /// The operation generates a completion.
         #[doc(alias = "IBV_OPS_SIGNALED")]
         const SIGNALED = 1;
-        /// The operation tells the device how many unexpected messages the program has seen.
+        /// The operation reports the number of unexpected messages seen by the program to the
+        /// device.
         #[doc(alias = "IBV_OPS_TM_SYNC")]
         const TM_SYNC = 1 << 1;
 
@@ -43,13 +44,13 @@ pub enum TmOp<'a> {
         /// The handle of the tag, set by the call that posts the operation.
         handle: u32,
     },
-    /// Removes the tag that an [`Add`](Self::Add) with this handle added.
+    /// Removes the tag with this handle, set by [`Add`](Self::Add).
     #[doc(alias = "IBV_WR_TAG_DEL")]
     Del {
         /// The handle.
         handle: u32,
     },
-    /// Tells the device how many unexpected messages the program has seen.
+    /// Reports the number of unexpected messages seen by the program to the device.
     #[doc(alias = "IBV_WR_TAG_SYNC")]
     Sync,
 }
@@ -67,7 +68,7 @@ pub struct OpsWr<'a> {
     pub op: TmOp<'a>,
     /// The options.
     pub flags: OpsFlags,
-    /// The number of unexpected messages that the program has seen; used with
+    /// The number of unexpected messages seen by the program; used with
     /// [`TM_SYNC`](OpsFlags::TM_SYNC).
     pub unexpected_cnt: u32,
 }
@@ -105,7 +106,7 @@ open_enum! {
 pub struct Tmh {
     /// The kind of message.
     pub opcode: TmhOp,
-    /// A number from the sender, which the device does not interpret.
+    /// A value from the sender, which the device does not interpret.
     pub app_ctx: u32,
     /// The tag.
     pub tag: u64,

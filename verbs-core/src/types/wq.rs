@@ -77,7 +77,7 @@ pub struct WqInitAttr {
     pub max_sge: u32,
     /// The properties of the queue.
     pub create_flags: WqFlags,
-    /// The number reported in this queue's events: a slot + generation id, never a pointer.
+    /// The id reported in this queue's events: slot + generation, never a pointer.
     pub user_handle: u64,
 }
 
@@ -160,7 +160,7 @@ bitflags! {
         /// The ESP security parameters index.
         #[doc(alias = "IBV_RX_HASH_IPSEC_SPI")]
         const IPSEC_SPI = 1 << 8;
-        /// The fields are those of the packet inside a tunnel, not of the outer packet.
+        /// The fields belong to the packet inside a tunnel, not to the outer packet.
         #[doc(alias = "IBV_RX_HASH_INNER")]
         const INNER = 1 << 31;
 

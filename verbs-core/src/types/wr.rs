@@ -244,7 +244,7 @@ impl SendOp<'_> {
 }
 
 open_enum! {
-    /// A kind of send operation: [`SendOp`] without its operands. The numbers are specific to this
+    /// A kind of send operation: [`SendOp`] without its operands. The values are specific to this
     /// library.
     #[doc(alias = "ibv_wr_opcode_str")]
     pub enum OpKind(u8) {
@@ -333,7 +333,7 @@ open_enum! {
 #[doc(alias = "ibv_send_wr")]
 #[derive(Clone, Copy, Debug)]
 pub struct SendWr<'a> {
-    /// The program's number, returned unchanged in the completion.
+    /// The program's identifier for the request, returned unchanged in the completion.
     pub wr_id: u64,
     /// The operation.
     pub op: SendOp<'a>,
@@ -348,7 +348,7 @@ pub struct SendWr<'a> {
 #[doc(alias = "ibv_recv_wr")]
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr<'a> {
-    /// The program's number, returned unchanged in the completion.
+    /// The program's identifier for the request, returned unchanged in the completion.
     pub wr_id: u64,
     /// The memory that a message is scattered to, in order.
     pub sge: &'a [Sge],
@@ -439,8 +439,8 @@ pub enum PostReason {
         /// The operation.
         op: OpKind,
     },
-    /// The operation does not take these flags: [`SendFlags::INLINE`] for an operation that writes
-    /// local memory, or a flag unsupported by the provider. (C: `EOPNOTSUPP`)
+    /// The operation does not accept these flags: [`SendFlags::INLINE`] for an operation that
+    /// writes local memory, or a flag unsupported by the provider. (C: `EOPNOTSUPP`)
     UnsupportedFlags {
         /// The operation.
         op: OpKind,

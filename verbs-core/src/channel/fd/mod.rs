@@ -28,8 +28,8 @@ use crate::room;
 /// The maximum number of attributes in a command of this crate.
 const MAX_ATTRS: usize = 24;
 
-/// The number of attributes that is enough for most commands, such as a request for an event. A
-/// short buffer takes fewer instructions to clear.
+/// The number of attributes sufficient for most commands, such as event requests. A short buffer
+/// takes fewer instructions to clear.
 const FEW_ATTRS: usize = 4;
 
 /// The value of a file descriptor attribute before the kernel fills it in: -1. The kernel ignores
@@ -51,7 +51,7 @@ pub(crate) struct FdChannel {
 }
 
 impl FdChannel {
-    /// Opens the device's file, which sysfs and the file's number prove to be uverbs.
+    /// Opens the device's file after proving with sysfs and its device number that it is uverbs.
     ///
     /// # Errors
     /// [`Cause::File`](crate::Cause::File) with the path and a hint;
@@ -76,8 +76,8 @@ impl FdChannel {
         Ok(())
     }
 
-    /// Takes ownership of an open file after checking with sysfs and the file's number that it
-    /// belongs to the device.
+    /// Takes ownership of an open file after checking with sysfs and the file's device number that
+    /// it belongs to the device.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).

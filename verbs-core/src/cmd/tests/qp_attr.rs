@@ -14,7 +14,7 @@ const ALT_DEST: usize = 32;
 const QP_HANDLE: usize = 64;
 const ATTR_MASK: usize = 68;
 
-/// An offset, and the bytes at it.
+/// An offset and the bytes there.
 type Bytes = (usize, Vec<u8>);
 
 const HANDLE: u32 = 0x5152_5354;

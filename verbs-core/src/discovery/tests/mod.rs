@@ -84,7 +84,7 @@ impl Drop for Files {
 
 /// A netlink that replies to each request with the datagrams prepared for it.
 ///
-/// A message with the sequence number 0 is sent with the request's number.
+/// A message with the sequence number 0 is sent with the request's sequence number.
 #[derive(Clone, Default)]
 struct Canned {
     replies: VecDeque<Vec<(u32, Vec<u8>)>>,
