@@ -103,7 +103,7 @@ impl<P: Provider> ProviderContext<P> {
     /// program leaked them.
     ///
     /// # Safety
-    /// The program no longer uses the objects.
+    /// The program must no longer use the objects.
     unsafe fn end_left(&self) {
         const VERB: &str = "close_device";
         if !self.live.is_own() {
@@ -129,7 +129,7 @@ impl<P: Provider> ProviderContext<P> {
 /// Creates the context of an opened device.
 ///
 /// # Safety
-/// `device` is in use. The context becomes another of its users.
+/// `device` must be in use. The context becomes another of its users.
 unsafe fn start(device: *mut ibv_device, opened: OpenedContext) -> *mut ibv_context {
     // As in rdma-core, programs may also issue kernel commands through the descriptor. SAFETY: the
     // program is a C program, and keeps the promises that C requires.
@@ -159,7 +159,7 @@ unsafe fn start(device: *mut ibv_device, opened: OpenedContext) -> *mut ibv_cont
 /// `ibv_open_device(3)`.
 ///
 /// # Safety
-/// `device` is a device from a list.
+/// `device` must be a device from a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     not_null_or_null!(device);
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
 /// `ibv_import_device(3)`. If the call succeeds, the context owns the descriptor.
 ///
 /// # Safety
-/// `cmd_fd` is an open file owned by the caller.
+/// `cmd_fd` must be an open file owned by the caller.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
     let refuse = |errno, reason| errno::fail_null(&errno::refused("import_device", errno, reason));
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn ibv_import_device(cmd_fd: c_int) -> *mut ibv_context {
 /// `ibv_close_device(3)`.
 ///
 /// # Safety
-/// `context` is open; neither it nor its objects are used afterwards.
+/// `context` must be open; neither it nor its objects may be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     not_null!(context);

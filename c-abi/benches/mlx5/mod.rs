@@ -164,7 +164,7 @@ unsafe extern "C" {
 /// Returns where a completion queue's ring is in memory.
 ///
 /// # Safety
-/// The queue is live.
+/// The queue must be live.
 unsafe fn ring(cq: *mut ibv_cq_ex) -> QueueDirect {
     // SAFETY: the caller's promise; zeroed integers and null pointers are valid.
     unsafe {

@@ -127,7 +127,7 @@ fn c_recvs(count: usize, sge: Sge) -> *mut ibv_recv_wr {
 /// Creates a C completion queue.
 ///
 /// # Safety
-/// The context is open.
+/// The context must be open.
 pub(crate) unsafe fn c_cq(context: *mut ibv_context, cqe: u32) -> *mut ibv_cq_ex {
     // SAFETY: the caller's promise; zeroed integers and null pointers are valid.
     unsafe {
@@ -142,7 +142,7 @@ pub(crate) unsafe fn c_cq(context: *mut ibv_context, cqe: u32) -> *mut ibv_cq_ex
 /// Creates a reliable queue pair in C that has the functions of `ibv_qp_ex`.
 ///
 /// # Safety
-/// The objects are live.
+/// The objects must be live.
 pub(crate) unsafe fn c_qp(
     context: *mut ibv_context,
     pd: *mut ibv_pd,
@@ -166,7 +166,7 @@ pub(crate) unsafe fn c_qp(
 /// Moves a C queue pair to a state, with the necessary attributes.
 ///
 /// # Safety
-/// The queue pair is live.
+/// The queue pair must be live.
 pub(crate) unsafe fn c_move(qp: *mut ibv_qp, attr: &ibv_qp_attr, to: ibv_qp_state) {
     let mask = match to {
         IBV_QPS_INIT => IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,

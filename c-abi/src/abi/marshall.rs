@@ -24,7 +24,7 @@ macro_rules! copy {
 /// Converts the attributes of an address handle.
 ///
 /// # Safety
-/// Each pointer is null or points to its struct; `dst` is written.
+/// Each pointer must be null or point to its struct; `dst` is written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(dst: *mut ibv_ah_attr, src: *const IbUverbsAhAttr) {
     if dst.is_null() || src.is_null() {
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn ibv_copy_ah_attr_from_kern(dst: *mut ibv_ah_attr, src: 
 /// Converts the attributes of a queue pair, except `qp_state` and `rate_limit`.
 ///
 /// # Safety
-/// Each pointer is null or points to its struct; `dst` is written.
+/// Each pointer must be null or point to its struct; `dst` is written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(dst: *mut ibv_qp_attr, src: *const IbUverbsQpAttr) {
     if dst.is_null() || src.is_null() {
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(dst: *mut ibv_qp_attr, src: 
 /// Converts a path record from the kernel's form.
 ///
 /// # Safety
-/// Each pointer is null or points to its struct; `dst` is written.
+/// Each pointer must be null or point to its struct; `dst` is written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(dst: *mut ibv_sa_path_rec, src: *const IbUserPathRec) {
     if dst.is_null() || src.is_null() {
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(dst: *mut ibv_sa_path_rec, 
 /// Converts a path record to the kernel's form.
 ///
 /// # Safety
-/// Each pointer is null or points to its struct; `dst` is written.
+/// Each pointer must be null or point to its struct; `dst` is written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_copy_path_rec_to_kern(dst: *mut IbUserPathRec, src: *const ibv_sa_path_rec) {
     if dst.is_null() || src.is_null() {

@@ -49,7 +49,7 @@ const SYSFS_PATH_MAX: usize = 256;
 /// without a trailing newline, which leaves no space for a terminator.
 ///
 /// # Safety
-/// `dir` and `file` are null or terminated strings, and `buf` has space for `size` bytes.
+/// `dir` and `file` must be null or terminated strings, and `buf` must have space for `size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_read_sysfs_file(
     dir: *const c_char,
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
 /// The errno from `open(2)` or `read(2)`.
 ///
 /// # Safety
-/// `buf` has space for `size` bytes.
+/// `buf` must have space for `size` bytes.
 unsafe fn read(dir: &CStr, file: &CStr, buf: *mut u8, size: usize) -> Result<Option<usize>, Errno> {
     let path = [dir.to_bytes(), b"/", file.to_bytes_with_nul()].concat();
     // SAFETY: the path is terminated.

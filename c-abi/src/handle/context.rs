@@ -124,7 +124,7 @@ impl Opened {
     /// Closes the device and frees the box.
     ///
     /// # Safety
-    /// `context` is open and not used afterwards.
+    /// `context` must be open and must not be used afterwards.
     pub(crate) unsafe fn free(context: *mut ibv_context) {
         // SAFETY: `boxed` created the box.
         drop(unsafe { Box::from_raw(outer(context)) });
@@ -134,7 +134,7 @@ impl Opened {
 /// Returns the [`Opened`] that contains a context.
 ///
 /// # Safety
-/// `context` is open.
+/// `context` must be open.
 const unsafe fn outer(context: *mut ibv_context) -> *mut Opened {
     // SAFETY: the context lies in an `Opened`, whose first field contains it.
     unsafe { context.byte_sub(offset_of!(verbs_context, context)).cast() }
@@ -145,7 +145,7 @@ const _: () = assert!(offset_of!(Opened, c) == 0);
 /// Returns the open device of a context, for [`verb!`].
 ///
 /// # Safety
-/// `context` is open.
+/// `context` must be open.
 pub(crate) unsafe fn provided<'a>(context: *mut ibv_context) -> &'a AnyProviderContext {
     // SAFETY: the caller passes an open context.
     unsafe { &(*outer(context)).provided }
@@ -154,7 +154,7 @@ pub(crate) unsafe fn provided<'a>(context: *mut ibv_context) -> &'a AnyProviderC
 /// Returns the context of any provider, with the provider hidden.
 ///
 /// # Safety
-/// `context` is open.
+/// `context` must be open.
 pub(crate) unsafe fn erased<'a>(context: *mut ibv_context) -> &'a dyn ContextOps<Erased> {
     // SAFETY: the caller passes an open context.
     unsafe { verb!(context, erased()) }
@@ -163,7 +163,7 @@ pub(crate) unsafe fn erased<'a>(context: *mut ibv_context) -> &'a dyn ContextOps
 /// Returns the device of a context, for queries.
 ///
 /// # Safety
-/// `context` is open.
+/// `context` must be open.
 pub(crate) unsafe fn device_ops<'a>(context: *mut ibv_context) -> &'a dyn DeviceOps {
     // SAFETY: the caller passes an open context.
     unsafe { erased(context) }.device()
@@ -172,7 +172,7 @@ pub(crate) unsafe fn device_ops<'a>(context: *mut ibv_context) -> &'a dyn Device
 /// Returns the provider's context of a ConnectX device.
 ///
 /// # Safety
-/// `context` is open.
+/// `context` must be open.
 pub(crate) unsafe fn mlx5<'a>(context: *mut ibv_context) -> Option<&'a provider_mlx5::Context> {
     // SAFETY: the caller passes an open context.
     match unsafe { provided(context) } {

@@ -76,7 +76,7 @@ impl<T> Loan<'_, T> {
     /// moved.
     ///
     /// # Safety
-    /// The loan outlives the reference.
+    /// The loan must outlive the reference.
     pub(crate) unsafe fn unbound<'b>(&self) -> &'b T {
         // SAFETY: the value is stored in the lock, which the loan holds, and not in the loan.
         unsafe { self.value.as_ref() }

@@ -139,7 +139,7 @@ impl<T> Spin<T> {
     /// Marks the value as ended and wakes the first waiting thread.
     ///
     /// # Safety
-    /// The caller holds the lock, and never releases it.
+    /// The caller must hold the lock, and never release it.
     pub(crate) unsafe fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
         self.wake_first();
@@ -197,7 +197,7 @@ impl<T> Spin<T> {
     /// Releases the lock.
     ///
     /// # Safety
-    /// The caller holds the lock, and no reference returned by [`get`](Self::get) is used
+    /// The caller must hold the lock, and no reference returned by [`get`](Self::get) may be used
     /// afterwards.
     #[inline(always)]
     pub(crate) unsafe fn unlock(&self) {
@@ -207,8 +207,8 @@ impl<T> Spin<T> {
     /// Returns the value for reading. The lock is held.
     ///
     /// # Safety
-    /// The caller holds the lock for the life of the reference, and no mutable reference is used
-    /// meanwhile.
+    /// The caller must hold the lock for the life of the reference, and no mutable reference may be
+    /// used meanwhile.
     pub(crate) unsafe fn get_shared(&self) -> &T {
         // SAFETY: the caller holds the lock, and no mutable reference is used.
         unsafe { &*self.value.get() }
@@ -217,7 +217,7 @@ impl<T> Spin<T> {
     /// Returns the value. The lock is held.
     ///
     /// # Safety
-    /// The caller holds the lock for the life of the reference, and has no other reference.
+    /// The caller must hold the lock for the life of the reference, and have no other reference.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn get(&self) -> &mut T {

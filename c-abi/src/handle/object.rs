@@ -50,7 +50,7 @@ pub(crate) trait HasContext {
     /// none.
     ///
     /// # Safety
-    /// `this` is a live object.
+    /// `this` must be a live object.
     unsafe fn context(this: *const Self) -> *mut ibv_context;
 }
 
@@ -101,7 +101,7 @@ has_context! {
 /// Returns the context that created an object, regardless of its public struct.
 ///
 /// # Safety
-/// `object` is a live object, of any provider.
+/// `object` must be a live object, of any provider.
 pub(crate) unsafe fn context_of<C>(object: *mut C) -> *mut ibv_context {
     // SAFETY: the origin has the same offset for all providers.
     unsafe { (*object.cast::<Object<C, ()>>()).origin }.context
@@ -126,7 +126,7 @@ impl<C: HasContext, T: 'static> Object<C, T> {
     /// `ENOENT` otherwise, as the kernel returns for a handle from another context.
     ///
     /// # Safety
-    /// `object` is a live object of the public type, of any provider.
+    /// `object` must be a live object of the public type, of any provider.
     pub(crate) unsafe fn own<'a>(object: *mut C, verb: &'static str) -> Result<&'a T, Error> {
         // SAFETY: the origin has the same offset for all providers. The provider's object is
         // accessed only if it has this type.
@@ -144,7 +144,7 @@ impl<C, T> Object<C, T> {
     /// Returns the provider's object.
     ///
     /// # Safety
-    /// `object` is a live object of this type.
+    /// `object` must be a live object of this type.
     pub(crate) unsafe fn inner<'a>(object: *mut C) -> &'a T {
         // SAFETY: the caller passes a live object; other threads have only shared access.
         unsafe { &(*object.cast::<Self>()).inner }
@@ -153,7 +153,7 @@ impl<C, T> Object<C, T> {
     /// Frees the box of an object whose parts were moved out.
     ///
     /// # Safety
-    /// `object` is an object of this type and is not used afterwards.
+    /// `object` must be an object of this type and must not be used afterwards.
     pub(crate) unsafe fn free(object: *mut C) {
         // SAFETY: `boxed` created the box; a `MaybeUninit` drops nothing.
         drop(unsafe { Box::from_raw(object.cast::<MaybeUninit<Self>>()) });
@@ -179,7 +179,7 @@ impl<C: HasContext, T: 'static> Object<C, Destroyable<T>> {
     /// Same as [`lend`](Self::lend).
     ///
     /// # Safety
-    /// `object` is null, or meets the conditions of [`own`](Self::own).
+    /// `object` must be null, or meet the conditions of [`own`](Self::own).
     pub(crate) unsafe fn lend_optional<'a>(
         object: *mut C,
         verb: &'static str,
@@ -193,7 +193,8 @@ impl<C: HasContext, T: Destroy + 'static> Object<C, Destroyable<T>> {
     /// Destroys and frees the object. If the provider fails, the object is unchanged.
     ///
     /// # Safety
-    /// `object` is a live object of this type, and no other thread uses it if the call succeeds.
+    /// `object` must be a live object of this type, and no other thread may use it if the call
+    /// succeeds.
     pub(crate) unsafe fn destroy(object: *mut C, verb: &'static str) -> c_int {
         // SAFETY: the caller's promise.
         unsafe { Self::destroy_then(object, verb, || {}) }
@@ -218,7 +219,7 @@ impl<C: HasContext, T: Destroy + 'static> Object<C, Destroyable<T>> {
 /// Destroys an object in place. After `Ok` its memory holds no value.
 ///
 /// # Safety
-/// `at` holds a value that no other code uses.
+/// `at` must hold a value that no other code uses.
 #[allow(clippy::result_large_err)]
 pub(crate) unsafe fn destroy_in_place<T, R>(
     at: NonNull<T>,
@@ -238,7 +239,7 @@ pub(crate) unsafe fn destroy_in_place<T, R>(
 /// Reads a field that the program may have changed.
 ///
 /// # Safety
-/// `at` points to a live object's field.
+/// `at` must point to a live object's field.
 pub(crate) unsafe fn public<T: Copy>(at: *const T) -> T {
     // SAFETY: the caller passes a live field.
     unsafe { ptr::read_volatile(at) }

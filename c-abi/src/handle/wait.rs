@@ -54,7 +54,7 @@ const NO_LIMIT: c_int = -1;
 /// Returns whether it read the whole record; otherwise `errno` is set.
 ///
 /// # Safety
-/// `record` is plain data and has the format of the descriptor's records.
+/// `record` must be plain data in the format of the descriptor's records.
 pub(crate) unsafe fn read_record<T>(fd: RawFd, record: &mut T) -> bool {
     // SAFETY: the buffer has the given length.
     let len = unsafe { cancellable_read(fd, (&raw mut *record).cast(), size_of::<T>()) };

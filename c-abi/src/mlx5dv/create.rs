@@ -89,8 +89,8 @@ fn entries(
 /// `mlx5dv_create_cq(3)`.
 ///
 /// # Safety
-/// `context` is open, `attr` points to attributes with live objects, and `mlx5_attr` is null or
-/// points to attributes.
+/// `context` must be open, `attr` must point to attributes with live objects, and `mlx5_attr` must
+/// be null or point to attributes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_create_cq(
     context: *mut ibv_context,
@@ -232,7 +232,7 @@ unsafe extern "C" fn mlx5dv_create_wq(
 /// `mlx5dv_alloc_dm(3)`: allocates the same memory as `ibv_alloc_dm(3)`.
 ///
 /// # Safety
-/// `context` is open; the attributes are valid.
+/// `context` must be open; the attributes must be valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_alloc_dm(
     context: *mut ibv_context,
@@ -257,7 +257,7 @@ unsafe extern "C" fn mlx5dv_alloc_dm(
 /// `mlx5dv_reg_dmabuf_mr(3)`: registers the same region as `ibv_reg_dmabuf_mr(3)`.
 ///
 /// # Safety
-/// `pd` is live.
+/// `pd` must be live.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_reg_dmabuf_mr(
     pd: *mut ibv_pd,

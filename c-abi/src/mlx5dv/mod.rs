@@ -49,7 +49,7 @@ const NOT_MLX5: &str = "the device is no ConnectX";
 /// `EOPNOTSUPP` for a device of another provider.
 ///
 /// # Safety
-/// `context` is open.
+/// `context` must be open.
 unsafe fn mlx5<'a>(context: *mut ibv_context, verb: &'static str) -> Result<&'a Context, Error> {
     // SAFETY: the caller's promise.
     unsafe { context::mlx5(context) }.ok_or_else(|| refused(verb, Errno::OPNOTSUPP, NOT_MLX5))
@@ -58,7 +58,7 @@ unsafe fn mlx5<'a>(context: *mut ibv_context, verb: &'static str) -> Result<&'a 
 /// `mlx5dv_is_supported(3)`.
 ///
 /// # Safety
-/// `device` is a device from a list.
+/// `device` must be a device from a list.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_is_supported(device: *mut ibv_device) -> bool {
     // SAFETY: the caller's promise.
@@ -68,7 +68,7 @@ unsafe extern "C" fn mlx5dv_is_supported(device: *mut ibv_device) -> bool {
 /// `mlx5dv_open_device(3)`.
 ///
 /// # Safety
-/// `device` is a device from a list; `attr` is null or points to attributes.
+/// `device` must be a device from a list; `attr` must be null or point to attributes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_open_device(
     device: *mut ibv_device,
@@ -99,7 +99,7 @@ unsafe extern "C" fn mlx5dv_open_device(
 /// `mlx5dv_query_device(3)`.
 ///
 /// # Safety
-/// `context` is open; `attrs` points to attributes with the fields named by its mask.
+/// `context` must be open; `attrs` must point to attributes with the fields named by its mask.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_query_device(context: *mut ibv_context, attrs: *mut mlx5dv_context) -> c_int {
     not_null!(context, attrs);
@@ -108,7 +108,7 @@ unsafe extern "C" fn mlx5dv_query_device(context: *mut ibv_context, attrs: *mut 
 }
 
 /// # Safety
-/// `out` points to attributes with the fields named by its mask.
+/// `out` must point to attributes with the fields named by its mask.
 unsafe fn describe(context: &Context, out: *mut mlx5dv_context) {
     let direct = context.direct();
     let queried = &direct.queried;
@@ -221,7 +221,7 @@ unsafe fn describe(context: &Context, out: *mut mlx5dv_context) {
 /// `mlx5dv_get_clock_info(3)`.
 ///
 /// # Safety
-/// `context` is open; `info` points to a struct.
+/// `context` must be open; `info` must point to a struct.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_get_clock_info(context: *mut ibv_context, info: *mut mlx5dv_clock_info) -> c_int {
     not_null!(context, info);
@@ -243,7 +243,7 @@ unsafe extern "C" fn mlx5dv_get_clock_info(context: *mut ibv_context, info: *mut
 /// Backs `mlx5dv_query_port(3)`, an inline function.
 ///
 /// # Safety
-/// `context` is open; `info` has `info_len` bytes.
+/// `context` must be open; `info` must have `info_len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _mlx5dv_query_port(
     context: *mut ibv_context,
@@ -268,7 +268,7 @@ unsafe extern "C" fn _mlx5dv_query_port(
 /// that got the path would register memory for it, which [`create`] rejects.
 ///
 /// # Safety
-/// `context` is open.
+/// `context` must be open.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_get_data_direct_sysfs_path(
     context: *mut ibv_context,
@@ -287,7 +287,7 @@ unsafe extern "C" fn mlx5dv_get_data_direct_sysfs_path(
 /// `mlx5dv_reserved_qpn_dealloc(3)`: always fails, because no number can be reserved.
 ///
 /// # Safety
-/// `context` is open.
+/// `context` must be open.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_reserved_qpn_dealloc(context: *mut ibv_context, _qpn: u32) -> c_int {
     const VERB: &str = "reserved_qpn_dealloc";
@@ -308,7 +308,7 @@ struct Uar {
 /// `mlx5dv_devx_alloc_uar(3)`.
 ///
 /// # Safety
-/// `context` is open.
+/// `context` must be open.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_devx_alloc_uar(context: *mut ibv_context, flags: u32) -> *mut mlx5dv_devx_uar {
     const VERB: &str = "devx_alloc_uar";
@@ -335,7 +335,7 @@ unsafe extern "C" fn mlx5dv_devx_alloc_uar(context: *mut ibv_context, flags: u32
 /// `mlx5dv_devx_free_uar(3)`.
 ///
 /// # Safety
-/// `uar` came from [`mlx5dv_devx_alloc_uar`] and is not used afterwards.
+/// `uar` must come from [`mlx5dv_devx_alloc_uar`] and must not be used afterwards.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_devx_free_uar(uar: *mut mlx5dv_devx_uar) {
     if !uar.is_null() {
@@ -348,7 +348,7 @@ unsafe extern "C" fn mlx5dv_devx_free_uar(uar: *mut mlx5dv_devx_uar) {
 /// DevX.
 ///
 /// # Safety
-/// `qp` is live.
+/// `qp` must be live.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_modify_qp_sched_elem(
     qp: *mut ibv_qp,

@@ -29,7 +29,7 @@ const VERB: &str = "init_obj";
 /// `mlx5dv_init_obj(3)`.
 ///
 /// # Safety
-/// For each kind named in `obj_type`, `obj` points to a live object and to a struct.
+/// For each kind named in `obj_type`, `obj` must point to a live object and to a struct.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_init_obj(obj: *mut mlx5dv_obj, obj_type: u64) -> c_int {
     // SAFETY: the caller's promise.
@@ -79,7 +79,7 @@ fn queue(queue: &QueueDirect) -> mlx5dv_qp_queue {
 }
 
 /// # Safety
-/// `in_` is a live queue pair of the provider; `out` points to a struct.
+/// `in_` must be a live queue pair of the provider; `out` must point to a struct.
 unsafe fn qp(in_: *mut ibv_qp, out: *mut mlx5dv_qp) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {
@@ -110,7 +110,7 @@ unsafe fn qp(in_: *mut ibv_qp, out: *mut mlx5dv_qp) -> Result<(), Error> {
 }
 
 /// # Safety
-/// `in_` is a live completion queue of the provider; `out` points to a struct.
+/// `in_` must be a live completion queue of the provider; `out` must point to a struct.
 unsafe fn cq(in_: *mut ibv_cq, out: *mut mlx5dv_cq) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {
@@ -130,7 +130,7 @@ unsafe fn cq(in_: *mut ibv_cq, out: *mut mlx5dv_cq) -> Result<(), Error> {
 }
 
 /// # Safety
-/// `in_` is a live shared receive queue of the provider; `out` points to a struct.
+/// `in_` must be a live shared receive queue of the provider; `out` must point to a struct.
 unsafe fn srq(in_: *mut ibv_srq, out: *mut mlx5dv_srq) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {
@@ -152,7 +152,7 @@ unsafe fn srq(in_: *mut ibv_srq, out: *mut mlx5dv_srq) -> Result<(), Error> {
 }
 
 /// # Safety
-/// `in_` is a live work queue of the provider; `out` points to a struct.
+/// `in_` must be a live work queue of the provider; `out` must point to a struct.
 unsafe fn rwq(in_: *mut ibv_wq, out: *mut mlx5dv_rwq) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {
@@ -169,7 +169,7 @@ unsafe fn rwq(in_: *mut ibv_wq, out: *mut mlx5dv_rwq) -> Result<(), Error> {
 }
 
 /// # Safety
-/// `in_` is live memory of the provider; `out` points to a struct.
+/// `in_` must be live memory of the provider; `out` must point to a struct.
 unsafe fn dm(in_: *mut ibv_dm, out: *mut mlx5dv_dm) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {
@@ -186,7 +186,7 @@ unsafe fn dm(in_: *mut ibv_dm, out: *mut mlx5dv_dm) -> Result<(), Error> {
 }
 
 /// # Safety
-/// `in_` is a live address handle of the provider; `out` points to a struct.
+/// `in_` must be a live address handle of the provider; `out` must point to a struct.
 unsafe fn ah(in_: *mut ibv_ah, out: *mut mlx5dv_ah) -> Result<(), Error> {
     // SAFETY: the caller's promise. The copy stays in place as long as the handle lives.
     unsafe {
@@ -199,7 +199,7 @@ unsafe fn ah(in_: *mut ibv_ah, out: *mut mlx5dv_ah) -> Result<(), Error> {
 }
 
 /// # Safety
-/// `in_` is a live domain of the provider; `out` points to a struct.
+/// `in_` must be a live domain of the provider; `out` must point to a struct.
 unsafe fn pd(in_: *mut ibv_pd, out: *mut mlx5dv_pd) -> Result<(), Error> {
     // SAFETY: the caller's promise.
     unsafe {

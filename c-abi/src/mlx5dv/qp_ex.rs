@@ -20,7 +20,7 @@ use crate::verbs::qp::wr::put_raw;
 /// Adds the operation `wr_raw_wqe` to a queue pair.
 ///
 /// # Safety
-/// `qp` is a live queue pair of the provider, not yet in use.
+/// `qp` must be a live queue pair of the provider, not yet in use.
 pub(super) unsafe fn add_raw(qp: *mut ibv_qp) {
     let qp: *mut ibv_qp_ex = qp.cast();
     // SAFETY: the caller's promise; absent functions are valid zeros.
@@ -34,8 +34,8 @@ pub(super) unsafe fn add_raw(qp: *mut ibv_qp) {
 /// `mlx5dv_wr_raw_wqe(3)`.
 ///
 /// # Safety
-/// `mqp` came from [`mlx5dv_qp_ex_from_ibv_qp_ex`] and is in a batch of this thread; `wqe` is a
-/// request with the length that it states, for an operation that the device may perform.
+/// `mqp` must come from [`mlx5dv_qp_ex_from_ibv_qp_ex`] and be in a batch of this thread; `wqe`
+/// must be a request of its stated length, for an operation that the device may perform.
 unsafe extern "C" fn raw_wqe(mqp: *mut mlx5dv_qp_ex, wqe: *const c_void) {
     // SAFETY: the caller's promise: the struct is the head of a `DvQpEx`.
     unsafe { put_raw((*mqp.cast::<DvQpEx>()).qp, wqe) }
@@ -45,7 +45,7 @@ unsafe extern "C" fn raw_wqe(mqp: *mut mlx5dv_qp_ex, wqe: *const c_void) {
 /// operations.
 ///
 /// # Safety
-/// `qp` is live.
+/// `qp` must be live.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_qp_ex_from_ibv_qp_ex(qp: *mut ibv_qp_ex) -> *mut mlx5dv_qp_ex {
     not_null_or_null!(qp);

@@ -24,7 +24,7 @@ use crate::abi::c::{RAI_DNS, RAI_SA, rdma_addrinfo, rdma_cm_id};
 /// Same as [`CmId::bind_addr`](rdmacm::CmId::bind_addr).
 ///
 /// # Safety
-/// `id` is live; `address` is as long as its family requires.
+/// `id` must be live; `address` must be as long as its family requires.
 pub(super) unsafe fn bind(id: *mut rdma_cm_id, address: *const sockaddr) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -38,7 +38,7 @@ pub(super) unsafe fn bind(id: *mut rdma_cm_id, address: *const sockaddr) -> Resu
 /// `rdma_bind_addr(3)`.
 ///
 /// # Safety
-/// `id` is live; `addr` is as long as its family requires.
+/// `id` must be live; `addr` must be as long as its family requires.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     given!(id);
@@ -50,8 +50,8 @@ pub(crate) unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut s
 /// `rdma_resolve_addr(3)`.
 ///
 /// # Safety
-/// `id` is live. Each address is as long as its family requires, except that `src_addr` may be
-/// null.
+/// `id` must be live. Each address must be as long as its family requires, except that `src_addr`
+/// may be null.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
@@ -95,7 +95,7 @@ pub(super) unsafe fn resolve(
 /// `rdma_resolve_route(3)`. The path comes from the connection manager; ibacm is not used.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
     given!(id);
@@ -110,7 +110,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_
 /// Same as [`CmId::resolve_route`](rdmacm::CmId::resolve_route) and [`complete_call`].
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 pub(super) unsafe fn resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -127,7 +127,7 @@ fn milliseconds(timeout: c_int) -> Duration {
 /// `rdma_listen(3)`.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     given!(id);
@@ -146,7 +146,7 @@ fn port(address: Option<Address>) -> u16 {
 /// `rdma_get_src_port(3)`: returns the port in network byte order.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
     if id.is_null() {
@@ -159,7 +159,7 @@ pub(crate) unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
 /// `rdma_get_dst_port(3)`: returns the port in network byte order.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
     if id.is_null() {
@@ -173,7 +173,7 @@ pub(crate) unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
 /// an event once the lookup is done.
 ///
 /// # Safety
-/// `id` is null or live; otherwise same as
+/// `id` must be null or live; otherwise same as
 /// [`rdma_getaddrinfo`](super::addrinfo::rdma_getaddrinfo).
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_resolve_addrinfo(

@@ -104,7 +104,7 @@ fn wishes(hints: &rdma_addrinfo) -> addrinfo {
 /// `ENOMEM`.
 ///
 /// # Safety
-/// `found` is a result of `getaddrinfo(3)`.
+/// `found` must be a result of `getaddrinfo(3)`.
 unsafe fn fill(info: &mut rdma_addrinfo, hints: Option<&rdma_addrinfo>, found: &addrinfo) -> Result {
     let hinted = |field: fn(&rdma_addrinfo) -> c_int| hints.map(field).filter(|value| *value != 0);
     info.ai_qp_type = hinted(|hints| hints.ai_qp_type).unwrap_or(match found.ai_socktype {
@@ -158,8 +158,8 @@ unsafe fn fill(info: &mut rdma_addrinfo, hints: Option<&rdma_addrinfo>, found: &
 /// error number for `gai_strerror(3)`. The route is left for an id to resolve.
 ///
 /// # Safety
-/// `node` and `service` are null or strings, `hints` is null or points to hints whose addresses
-/// have the stated lengths, and `res` points to a pointer.
+/// `node` and `service` must be null or strings, `hints` must be null or point to hints whose
+/// addresses have the stated lengths, and `res` must point to a pointer.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
     node: *const c_char,
@@ -274,7 +274,7 @@ unsafe fn look_up_into(
 /// Returns the bytes of an address passed by the program.
 ///
 /// # Safety
-/// `address` is null, or has `len` bytes.
+/// `address` must be null, or have `len` bytes.
 unsafe fn given_bytes<'a>(address: *const sockaddr, len: socklen_t) -> &'a [u8] {
     if address.is_null() {
         return &[];
@@ -286,7 +286,7 @@ unsafe fn given_bytes<'a>(address: *const sockaddr, len: socklen_t) -> &'a [u8] 
 /// `rdma_freeaddrinfo(3)`.
 ///
 /// # Safety
-/// `res` is null, or a result not used afterwards.
+/// `res` must be null, or a result not used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
     let mut next = res;
@@ -361,7 +361,7 @@ fn list_of(services: &[ServiceRecord], source: Option<Gid>) -> Result<*mut rdma_
 /// `EINVAL` without a service; `ENOENT` if no administrator knows the service.
 ///
 /// # Safety
-/// `service` is null or a string.
+/// `service` must be null or a string.
 unsafe fn services_of_any(service: *const c_char) -> Result<*mut rdma_addrinfo> {
     // SAFETY: the caller's promise.
     let service = unsafe { text_of(service) }?;
@@ -417,7 +417,7 @@ fn services_of(channel: &EventChannel, gid: Gid, service: Service<'_>) -> Result
 /// `EINVAL` for null and for text that is not UTF-8.
 ///
 /// # Safety
-/// `text` is null or a string.
+/// `text` must be null or a string.
 pub(super) unsafe fn text_of<'a>(text: *const c_char) -> Result<Service<'a>> {
     let refused = || refuse("resolve_service", Errno::INVAL, "the service is null or not UTF-8");
     if text.is_null() {
@@ -434,7 +434,7 @@ pub(super) unsafe fn text_of<'a>(text: *const c_char) -> Result<Service<'a>> {
 /// `rdma_resolve_addrinfo` may be called again.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -467,7 +467,7 @@ pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
 /// free.
 ///
 /// # Safety
-/// `id` is null or live; `info` is null or points to a pointer.
+/// `id` must be null or live; `info` must be null or point to a pointer.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_query_addrinfo(
     id: *mut rdma_cm_id,

@@ -191,7 +191,7 @@ pub(super) fn create() -> Result<*mut rdma_event_channel> {
 /// Returns a new reference to a channel.
 ///
 /// # Safety
-/// `channel` is live.
+/// `channel` must be live.
 pub(super) unsafe fn share(channel: *mut rdma_event_channel) -> Arc<Channel> {
     // SAFETY: the caller's promise.
     Arc::clone(unsafe { ChannelObject::inner(channel) })
@@ -209,7 +209,7 @@ pub(crate) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel 
 /// `rdma_destroy_event_channel(3)`. The channel's ids keep the parts of it that they need.
 ///
 /// # Safety
-/// `channel` is live and not used afterwards.
+/// `channel` must be live and must not be used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     if !channel.is_null() {

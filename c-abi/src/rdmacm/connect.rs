@@ -28,7 +28,7 @@ const ANY_INITIATOR: u8 = RDMA_MAX_INIT_DEPTH as u8;
 /// Returns private data as bytes; an empty slice for null.
 ///
 /// # Safety
-/// `data` is null, or has `len` bytes.
+/// `data` must be null, or have `len` bytes.
 unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
     if data.is_null() || len == 0 {
         return &[];
@@ -43,7 +43,7 @@ unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
 /// `EINVAL` for depths beyond the limits and for a connection without a queue pair.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 unsafe fn check(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -80,7 +80,7 @@ fn without_device() -> Errno {
 /// `EINVAL` for more private data than fits into a message; any error from `send`.
 ///
 /// # Safety
-/// `id` is live; private data has the stated length.
+/// `id` must be live; private data must have the stated length.
 unsafe fn send(
     id: *mut rdma_cm_id,
     param: Option<&rdma_conn_param>,
@@ -122,7 +122,7 @@ unsafe fn send(
 /// `rdma_connect(3)`.
 ///
 /// # Safety
-/// `id` is live; `param` is null or points to parameters.
+/// `id` must be live; `param` must be null or point to parameters.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     given!(id);
@@ -156,7 +156,7 @@ unsafe fn connect(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Resul
 /// `rdma_accept(3)`.
 ///
 /// # Safety
-/// `id` is live; `param` is null or points to parameters.
+/// `id` must be live; `param` must be null or point to parameters.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     given!(id);
@@ -210,7 +210,7 @@ unsafe fn accept(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result
 /// `rdma_establish(3)`: for a queue pair whose state the program changes itself.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     given!(id);
@@ -230,7 +230,7 @@ pub(crate) unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 /// `rdma_reject(3)`.
 ///
 /// # Safety
-/// `id` is live; `private_data` is null or has `private_data_len` bytes.
+/// `id` must be live; `private_data` must be null or have `private_data_len` bytes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_reject(
     id: *mut rdma_cm_id,
@@ -260,7 +260,7 @@ pub(crate) unsafe extern "C" fn rdma_reject_ece(
 /// `rdma_notify(3)`.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_uint) -> c_int {
     given!(id);
@@ -271,7 +271,7 @@ pub(crate) unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_uint) 
 /// `rdma_disconnect(3)`: first moves the queue pair to ERR.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     given!(id);
@@ -286,7 +286,7 @@ pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
 /// `rdma_init_qp_attr(3)`: returns the attributes for a move to the state `qp_state`.
 ///
 /// # Safety
-/// `id` is live; the other arguments point to attributes and to a mask.
+/// `id` must be live; the other arguments must point to attributes and to a mask.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
     id: *mut rdma_cm_id,
@@ -307,7 +307,7 @@ pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
 /// `rdma_set_local_ece(3)`: for a queue pair that the program created itself.
 ///
 /// # Safety
-/// `id` is null or live; `ece` is null or points to options.
+/// `id` must be null or live; `ece` must be null or point to options.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     given!(id, ece);

@@ -78,7 +78,7 @@ impl Entry {
     /// Any error from querying the device; in that case, the context is closed.
     ///
     /// # Safety
-    /// `context` is open.
+    /// `context` must be open.
     unsafe fn new(context: *mut ibv_context) -> Result<Self> {
         // SAFETY: the caller's promise.
         let attr = unsafe { device_ops(context) }.query_device().map_err(logged);
@@ -187,7 +187,7 @@ fn release(context: *mut ibv_context) {
 /// numbers.
 ///
 /// # Safety
-/// `num_devices` is null or points to an int.
+/// `num_devices` must be null or point to an int.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mut *mut ibv_context {
     let listed = list();
@@ -265,7 +265,7 @@ fn open_all(devices: &[*mut ibv_device]) -> Vec<*mut ibv_context> {
 /// `rdma_free_devices(3)`.
 ///
 /// # Safety
-/// `list` came from [`rdma_get_devices`] and is not used afterwards.
+/// `list` must come from [`rdma_get_devices`] and must not be used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
     // SAFETY: the caller's promise.

@@ -26,7 +26,7 @@ const TIMEOUT_MS: c_int = 2000;
 /// `rdma_create_ep(3)`.
 ///
 /// # Safety
-/// `id` points to a pointer, `res` to an address; `pd` and `attr` are null or live.
+/// `id` must point to a pointer and `res` to an address; `pd` and `attr` must be null or live.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_create_ep(
     id: *mut *mut rdma_cm_id,
@@ -116,7 +116,7 @@ unsafe fn resolve(id: *mut rdma_cm_id, info: &rdma_addrinfo) -> Result {
 /// `rdma_destroy_ep(3)`.
 ///
 /// # Safety
-/// `id` is live; neither it nor its objects are used afterwards.
+/// `id` must be live; neither it nor its objects may be used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     if id.is_null() {
@@ -137,7 +137,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
 /// `rdma_get_request(3)`: for a listener that uses no channel of the program.
 ///
 /// # Safety
-/// `listen` is live; `id` points to a pointer.
+/// `listen` must be live; `id` must point to a pointer.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
     given!(listen, id);
@@ -152,7 +152,7 @@ pub(crate) unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *m
 /// the event stays with the listener.
 ///
 /// # Safety
-/// `listen` is live.
+/// `listen` must be live.
 unsafe fn request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id> {
     // SAFETY: the caller's promise; the id of an unacknowledged event is live.
     unsafe {

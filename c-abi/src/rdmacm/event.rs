@@ -77,7 +77,7 @@ enum Param {
 /// Same as `Channel::next`.
 ///
 /// # Safety
-/// `channel` is live.
+/// `channel` must be live.
 pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event> {
     // SAFETY: the caller's promise.
     let mut channel = unsafe { channel::share(channel) };
@@ -97,7 +97,7 @@ impl Draft {
     /// Prepares an event. Returns `None` for an event that the program does not see.
     ///
     /// # Safety
-    /// The ids are live.
+    /// The ids must be live.
     unsafe fn from_claimed(claimed: Claimed) -> Option<Self> {
         let Claimed { id, event, kind, status, ece, param, .. } = claimed;
         let kind = match kind {
@@ -161,7 +161,7 @@ impl Draft {
     /// Prepares the id of a connection request. If that fails, the request is rejected.
     ///
     /// # Safety
-    /// The ids are live.
+    /// The ids must be live.
     unsafe fn of_request(
         listener: *mut rdma_cm_id,
         id: *mut rdma_cm_id,
@@ -197,7 +197,7 @@ impl Draft {
     /// Attaches the id's queue pair to a group.
     ///
     /// # Safety
-    /// The id is live.
+    /// The id must be live.
     unsafe fn join(&mut self, group: Arc<Group>, ud: PeerUd) {
         self.status = 0;
         // SAFETY: the caller's promise.
@@ -223,7 +223,7 @@ impl Draft {
 /// from [`CmId::establish`](rdmacm::CmId::establish). After an error, the queue pair is in ERR.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 unsafe fn respond(id: *mut rdma_cm_id, remote: Ece) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -255,7 +255,7 @@ unsafe fn respond(id: *mut rdma_cm_id, remote: Ece) -> Result {
 /// left the group.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 unsafe fn find(id: *mut rdma_cm_id, key: GroupKey) -> Option<Arc<Group>> {
     // SAFETY: the caller's promise.
     let groups = unsafe { private(id) }.groups();
@@ -270,7 +270,7 @@ unsafe fn find(id: *mut rdma_cm_id, key: GroupKey) -> Option<Arc<Group>> {
 /// Same as `ibv_attach_mcast(3)`.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 unsafe fn attach(id: *mut rdma_cm_id, group: &Group, ud: &PeerUd) -> Result {
     // SAFETY: the caller's promise.
     let qp = unsafe { (*id).qp };
@@ -354,7 +354,7 @@ pub(super) fn result_of(event: &rdma_cm_event) -> Result {
 /// `rdma_get_cm_event(3)`. A cancellation point.
 ///
 /// # Safety
-/// `channel` is live; `event` is null or points to a pointer.
+/// `channel` must be live; `event` must be null or point to a pointer.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
@@ -369,7 +369,7 @@ pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
 /// `rdma_ack_cm_event(3)`.
 ///
 /// # Safety
-/// `event` is null, or was read and has not been acknowledged.
+/// `event` must be null, or read and not yet acknowledged.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     given!(event);
@@ -385,7 +385,7 @@ pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> 
 /// `rdma_write_cm_event(3)`: accepts only events of the kind `RDMA_CM_EVENT_USER`.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_write_cm_event(
     id: *mut rdma_cm_id,

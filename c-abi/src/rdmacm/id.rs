@@ -166,7 +166,7 @@ pub(super) fn make(
 /// Allows the events of an id to reach the program.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 pub(super) unsafe fn enter(id: *mut rdma_cm_id) {
     // SAFETY: the caller's promise.
     ids().insert(unsafe { private(id) }.key, id.expose_provenance());
@@ -175,7 +175,7 @@ pub(super) unsafe fn enter(id: *mut rdma_cm_id) {
 /// Returns the private part of an id.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 pub(super) unsafe fn private<'a>(id: *mut rdma_cm_id) -> &'a Private {
     // SAFETY: the caller's promise.
     unsafe { IdObject::inner(id) }

@@ -26,7 +26,7 @@ use crate::abi::c::{rdma_cm_id, rdma_event_channel, rdma_port_space};
 /// Same as [`EventChannel::create_id_of`](rdmacm::EventChannel::create_id_of).
 ///
 /// # Safety
-/// `channel` is null or live.
+/// `channel` must be null or live.
 pub(super) unsafe fn create(
     channel: *mut rdma_event_channel,
     context: *mut c_void,
@@ -64,7 +64,7 @@ const fn port_space(space: rdma_port_space) -> PortSpace {
 /// Destroys an id, after waiting until its events are acknowledged.
 ///
 /// # Safety
-/// `id` is live and not used afterwards.
+/// `id` must be live and must not be used afterwards.
 pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
     // SAFETY: the id is live until its box is dropped.
     unsafe {
@@ -99,7 +99,7 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
 /// Acknowledges the event of a synchronous id's last call.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 pub(super) unsafe fn forget_event(id: *mut rdma_cm_id) {
     // SAFETY: the caller's promise; the event has not been acknowledged.
     unsafe {
@@ -116,7 +116,7 @@ pub(super) unsafe fn forget_event(id: *mut rdma_cm_id) {
 /// `EINVAL` for null if the id already has a private channel; any error from [`CmId::migrate`].
 ///
 /// # Safety
-/// `id` is live; `channel` is null or live.
+/// `id` must be live; `channel` must be null or live.
 pub(super) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -153,7 +153,7 @@ pub(super) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_chann
 /// `rdma_create_id(3)`. Without a channel, calls on the id wait for their events.
 ///
 /// # Safety
-/// `channel` is null or live; `id` points to a pointer.
+/// `channel` must be null or live; `id` must point to a pointer.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_create_id(
     channel: *mut rdma_event_channel,
@@ -171,7 +171,7 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
 /// `rdma_destroy_id(3)`.
 ///
 /// # Safety
-/// `id` is live and not used afterwards.
+/// `id` must be live and must not be used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     given!(id);
@@ -183,7 +183,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
 /// `rdma_migrate_id(3)`.
 ///
 /// # Safety
-/// `id` is live; `channel` is null or live.
+/// `id` must be live; `channel` must be null or live.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_migrate_id(
     id: *mut rdma_cm_id,
@@ -203,7 +203,7 @@ pub(crate) unsafe extern "C" fn rdma_migrate_id(
 /// reading events.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 pub(super) unsafe fn complete_call(id: *mut rdma_cm_id) -> Result {
     // SAFETY: the caller's promise.
     unsafe {

@@ -35,7 +35,7 @@ use crate::verbs::qp::ibv_detach_mcast;
 /// [`CmId::join_multicast`](rdmacm::CmId::join_multicast).
 ///
 /// # Safety
-/// `id` is live; `address` is as long as its family requires.
+/// `id` must be live; `address` must be as long as its family requires.
 unsafe fn join(
     id: *mut rdma_cm_id,
     address: *const sockaddr,
@@ -61,7 +61,7 @@ unsafe fn join(
 /// `rdma_join_multicast(3)`.
 ///
 /// # Safety
-/// `id` is live; `addr` is as long as its family requires.
+/// `id` must be live; `addr` must be as long as its family requires.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_join_multicast(
     id: *mut rdma_cm_id,
@@ -77,7 +77,8 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast(
 /// `rdma_join_multicast_ex(3)`.
 ///
 /// # Safety
-/// `id` is live; `attr` points to attributes with an address as long as its family requires.
+/// `id` must be live; `attr` must point to attributes with an address as long as its family
+/// requires.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
     id: *mut rdma_cm_id,
@@ -114,7 +115,7 @@ fn only_sends(attr: &rdma_cm_join_mc_attr_ex) -> Result<bool> {
 /// `rdma_leave_multicast(3)`: waits until the group's events are acknowledged.
 ///
 /// # Safety
-/// `id` is live; `addr` is as long as its family requires.
+/// `id` must be live; `addr` must be as long as its family requires.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     given!(id);

@@ -20,7 +20,7 @@ use crate::abi::c::{
 /// `rdma_set_option(3)`.
 ///
 /// # Safety
-/// `id` is live; `optval` has `optlen` bytes.
+/// `id` must be live; `optval` must have `optlen` bytes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_set_option(
     id: *mut rdma_cm_id,
@@ -43,7 +43,7 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
 /// any error from setting the option.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 pub(super) unsafe fn set(id: *mut rdma_cm_id, level: c_int, name: c_int, value: &[u8]) -> Result {
     // SAFETY: the caller's promise.
     let private = unsafe { private(id) };

@@ -39,7 +39,7 @@ use crate::verbs::srq::{create_srq_ex, ibv_destroy_srq};
 /// Same as `ibv_modify_qp(3)`.
 ///
 /// # Safety
-/// `qp` is live.
+/// `qp` must be live.
 unsafe fn modify(qp: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Result {
     let mut attr = qp_attr_to_c(attr);
     // SAFETY: the caller's promise.
@@ -52,7 +52,7 @@ unsafe fn modify(qp: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Result {
 /// The errors of [`CmId::init_qp_attr`](rdmacm::CmId::init_qp_attr) and of `ibv_modify_qp(3)`.
 ///
 /// # Safety
-/// `id` and `qp` are live.
+/// `id` and `qp` must be live.
 unsafe fn modify_as_told(
     id: *mut rdma_cm_id,
     qp: *mut ibv_qp,
@@ -75,7 +75,7 @@ unsafe fn modify_as_told(
 /// The errors of [`CmId::init_qp_attr`](rdmacm::CmId::init_qp_attr) and of `ibv_modify_qp(3)`.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 pub(super) unsafe fn modify_to_rts(id: *mut rdma_cm_id, depths: Option<(u8, u8)>) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -104,7 +104,7 @@ pub(super) unsafe fn modify_to_rts(id: *mut rdma_cm_id, depths: Option<(u8, u8)>
 /// Same as `ibv_modify_qp(3)`.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 pub(super) unsafe fn modify_to_error(id: *mut rdma_cm_id) -> Result {
     // SAFETY: the caller's promise.
     unsafe { modify_to(id, QpState::ERR) }
@@ -127,7 +127,7 @@ unsafe fn modify_to(id: *mut rdma_cm_id, qp_state: QpState) -> Result {
 /// `EINVAL` for an id without a device; the errors of `ibv_modify_qp(3)`.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 pub(super) unsafe fn shut_down(id: *mut rdma_cm_id) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -149,7 +149,7 @@ pub(super) unsafe fn shut_down(id: *mut rdma_cm_id) -> Result {
 /// Same as [`modify_to_rts`].
 ///
 /// # Safety
-/// `id` and `qp` are live.
+/// `id` and `qp` must be live.
 unsafe fn start(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -169,7 +169,7 @@ unsafe fn start(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result {
 /// Same as `ibv_query_ece(3)`.
 ///
 /// # Safety
-/// `qp` is live.
+/// `qp` must be live.
 pub(super) unsafe fn ece_of(qp: *mut ibv_qp) -> Result<Ece> {
     let mut ece = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
     // SAFETY: the caller's promise.
@@ -186,7 +186,7 @@ pub(super) unsafe fn ece_of(qp: *mut ibv_qp) -> Result<Ece> {
 /// Same as `ibv_set_ece(3)`.
 ///
 /// # Safety
-/// `qp` is live.
+/// `qp` must be live.
 pub(super) unsafe fn set_ece(qp: *mut ibv_qp, ece: Ece) -> Result {
     let mut ece = ibv_ece { vendor_id: ece.vendor_id, options: ece.options, comp_mask: 0 };
     // SAFETY: the caller's promise.
@@ -203,7 +203,7 @@ pub(super) unsafe fn set_ece(qp: *mut ibv_qp, ece: Ece) -> Result {
 /// The errors of [`ece_of`] and [`set_ece`].
 ///
 /// # Safety
-/// `id` and `qp` are live.
+/// `id` and `qp` must be live.
 unsafe fn negotiate(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -226,7 +226,7 @@ unsafe fn negotiate(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result {
 /// Any error from the verbs; in that case, the id has no completion queue.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 unsafe fn create_cqs(id: *mut rdma_cm_id, send: u32, recv: u32) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -251,7 +251,7 @@ unsafe fn create_cqs(id: *mut rdma_cm_id, send: u32, recv: u32) -> Result {
 /// Any error from the verbs.
 ///
 /// # Safety
-/// `id` is live; the other arguments point to its fields.
+/// `id` must be live; the other arguments must point to its fields.
 unsafe fn create_cq(
     id: *mut rdma_cm_id,
     size: u32,
@@ -273,7 +273,7 @@ unsafe fn create_cq(
 /// uses them.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -303,7 +303,7 @@ unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
 /// `EINVAL` for an id without a device; the errors of `ibv_open_xrcd(3)`.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 unsafe fn xrcd_of(id: *mut rdma_cm_id) -> Result<*mut ibv_xrcd> {
     // SAFETY: the caller's promise.
     unsafe { private(id) }
@@ -321,7 +321,7 @@ unsafe fn xrcd_of(id: *mut rdma_cm_id) -> Result<*mut ibv_xrcd> {
 /// device, and for a completion queue in addition to the id's own; any error from the verbs.
 ///
 /// # Safety
-/// `id` and the objects of `attr` are live.
+/// `id` and the objects of `attr` must be live.
 pub(super) unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -389,7 +389,7 @@ pub(super) unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex)
 /// Same as [`create`].
 ///
 /// # Safety
-/// Same as [`create`]; `pd` is null or live.
+/// Same as [`create`]; `pd` must be null or live.
 pub(super) unsafe fn create_plain(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
@@ -420,7 +420,7 @@ pub(super) unsafe fn create_plain(
 /// `rdma_create_qp(3)`.
 ///
 /// # Safety
-/// `id` and the objects of `attr` are live; `pd` is null or live.
+/// `id` and the objects of `attr` must be live; `pd` must be null or live.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_create_qp(
     id: *mut rdma_cm_id,
@@ -436,7 +436,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
 /// `rdma_create_qp_ex(3)`.
 ///
 /// # Safety
-/// `id` and the objects of `attr` are live.
+/// `id` and the objects of `attr` must be live.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
     id: *mut rdma_cm_id,
@@ -451,7 +451,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
 /// `rdma_destroy_qp(3)`.
 ///
 /// # Safety
-/// `id` is live; its queue pair is not used afterwards.
+/// `id` must be live; its queue pair must not be used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     if id.is_null() {
@@ -473,7 +473,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
 /// `EINVAL` for attributes without a type and for an id without a device; any error from the verbs.
 ///
 /// # Safety
-/// `id` and the objects of `attr` are live.
+/// `id` and the objects of `attr` must be live.
 unsafe fn create_srq(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -520,7 +520,7 @@ unsafe fn create_srq(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Re
 /// `rdma_create_srq(3)`.
 ///
 /// # Safety
-/// `id` is live; `pd` is null or live; `attr` points to attributes.
+/// `id` must be live; `pd` must be null or live; `attr` must point to attributes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_create_srq(
     id: *mut rdma_cm_id,
@@ -546,7 +546,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq(
 /// `rdma_create_srq_ex(3)`.
 ///
 /// # Safety
-/// `id` and the objects of `attr` are live.
+/// `id` and the objects of `attr` must be live.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
     id: *mut rdma_cm_id,
@@ -561,7 +561,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
 /// `rdma_destroy_srq(3)`.
 ///
 /// # Safety
-/// `id` is live; its shared receive queue is not used afterwards.
+/// `id` must be live; its shared receive queue must not be used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     if id.is_null() {

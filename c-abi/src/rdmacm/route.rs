@@ -23,7 +23,7 @@ pub(super) const IB_LEN: usize = 48;
 /// Returns the bytes of a C address; `None` for null and for an unknown family.
 ///
 /// # Safety
-/// `address` is null, or as long as its family requires.
+/// `address` must be null, or as long as its family requires.
 pub(super) unsafe fn bytes<'a>(address: *const sockaddr) -> Option<&'a [u8]> {
     if address.is_null() {
         return None;
@@ -63,7 +63,7 @@ pub(super) unsafe fn read(verb: &'static str, address: *const sockaddr) -> Resul
 /// Writes an address into the struct of an id.
 ///
 /// # Safety
-/// `to` has space for a `sockaddr_storage`.
+/// `to` must have space for a `sockaddr_storage`.
 pub(super) unsafe fn write(to: *mut sockaddr_storage, address: Option<Address>) {
     if let Some((bytes, len)) = address.and_then(|address| address.to_sockaddr()) {
         // SAFETY: the caller's promise; no address is longer.
@@ -77,7 +77,7 @@ pub(super) unsafe fn write(to: *mut sockaddr_storage, address: Option<Address>) 
 /// Any error from the queries or from opening the device.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 pub(super) unsafe fn copy_addresses(id: *mut rdma_cm_id) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -108,7 +108,7 @@ pub(super) unsafe fn copy_addresses(id: *mut rdma_cm_id) -> Result {
 /// Any error from the query.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 pub(super) unsafe fn copy_gids(id: *mut rdma_cm_id) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -125,7 +125,7 @@ pub(super) unsafe fn copy_gids(id: *mut rdma_cm_id) -> Result {
 /// Any error from the query; `ENOMEM`.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 pub(super) unsafe fn copy_paths(id: *mut rdma_cm_id) -> Result {
     // SAFETY: the caller's promise; the memory has space for that many records.
     unsafe {
@@ -180,7 +180,7 @@ fn record(path: &PathRecord) -> ibv_sa_path_rec {
 /// `ENODEV` for an id without a device; any error from the queries.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
     // SAFETY: the caller's promise.
     unsafe {
@@ -198,7 +198,7 @@ pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
 /// Any error from the queries.
 ///
 /// # Safety
-/// `id` is live.
+/// `id` must be live.
 pub(super) unsafe fn requested(id: *mut rdma_cm_id) -> Result {
     // SAFETY: the caller's promise.
     unsafe {

@@ -61,7 +61,7 @@ impl<P: Provider> ProviderContext<P> {
 /// `ibv_create_ah(3)`.
 ///
 /// # Safety
-/// `pd` is live; `attr` points to attributes.
+/// `pd` must be live; `attr` must point to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
     not_null_or_null!(pd, attr);
@@ -72,8 +72,8 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
 /// `ibv_create_ah_from_wc(3)`.
 ///
 /// # Safety
-/// `pd` is live, `wc` points to a completion, and `grh` points to the 40 bytes in front of the
-/// received data.
+/// `pd` must be live, `wc` must point to a completion, and `grh` must point to the 40 bytes in
+/// front of the received data.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah_from_wc(
     pd: *mut ibv_pd,
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
 /// `ibv_destroy_ah(3)`.
 ///
 /// # Safety
-/// `ah` is live and not used afterwards if the call succeeds.
+/// `ah` must be live and must not be used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     not_null!(ah);

@@ -24,7 +24,7 @@ use crate::verbs::event::with_mutex;
 /// Adds `change` to the number of completion queues that use a channel.
 ///
 /// # Safety
-/// `channel` is live.
+/// `channel` must be live.
 pub(crate) unsafe fn count(channel: *mut ibv_comp_channel, change: c_int) {
     // SAFETY: the channel and its context are live; the mutex guards the count.
     unsafe {
@@ -35,7 +35,7 @@ pub(crate) unsafe fn count(channel: *mut ibv_comp_channel, change: c_int) {
 /// `ibv_create_comp_channel(3)`.
 ///
 /// # Safety
-/// `context` is open.
+/// `context` must be open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     not_null_or_null!(context);
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *
 /// `ibv_destroy_comp_channel(3)`.
 ///
 /// # Safety
-/// `channel` is live and not used afterwards if the call succeeds.
+/// `channel` must be live and must not be used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     not_null!(channel);
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel
 /// `ibv_get_cq_event(3)`. A cancellation point.
 ///
 /// # Safety
-/// `channel` is live; `cq` and `cq_context` point to pointers.
+/// `channel` must be live; `cq` and `cq_context` must point to pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
@@ -105,7 +105,7 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
 /// `ibv_ack_cq_events(3)`.
 ///
 /// # Safety
-/// `cq` is live.
+/// `cq` must be live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, nevents: c_uint) {
     if cq.is_null() {

@@ -30,7 +30,7 @@ type CompCntrObject<P> = Object<ibv_comp_cntr, Destroyable<<P as Provider>::Comp
 /// Returns the provider's completion counter if the public struct still has the counter's handle.
 ///
 /// # Safety
-/// `cntr` is a live counter of the provider.
+/// `cntr` must be a live counter of the provider.
 unsafe fn comp_cntr<'a, P: Provider>(
     cntr: *mut ibv_comp_cntr,
     verb: &'static str,
@@ -145,7 +145,7 @@ impl<P: Provider> ProviderContext<P> {
 /// `ibv_create_counters(3)`.
 ///
 /// # Safety
-/// `context` is open; `attr` points to attributes.
+/// `context` must be open; `attr` must point to attributes.
 pub(crate) unsafe extern "C" fn create_counters(
     context: *mut ibv_context,
     attr: *mut ibv_counters_init_attr,
@@ -164,7 +164,7 @@ pub(crate) unsafe extern "C" fn create_counters(
 /// `ibv_destroy_counters(3)`.
 ///
 /// # Safety
-/// `counters` are live and not used afterwards if the call succeeds.
+/// `counters` must be live and must not be used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn destroy_counters(counters: *mut ibv_counters) -> c_int {
     not_null!(counters);
     // SAFETY: the counters are live.
@@ -174,7 +174,7 @@ pub(crate) unsafe extern "C" fn destroy_counters(counters: *mut ibv_counters) ->
 /// `ibv_attach_counters_point_flow(3)`.
 ///
 /// # Safety
-/// `counters` are live, `attr` points to attributes, and `flow` is null or live.
+/// `counters` must be live, `attr` must point to attributes, and `flow` must be null or live.
 pub(crate) unsafe extern "C" fn attach_counters_point_flow(
     counters: *mut ibv_counters,
     attr: *mut ibv_counter_attach_attr,
@@ -197,7 +197,7 @@ pub(crate) unsafe extern "C" fn attach_counters_point_flow(
 /// `ibv_read_counters(3)`.
 ///
 /// # Safety
-/// `counters` are live; `counters_value` has space for `ncounters` values.
+/// `counters` must be live; `counters_value` must have space for `ncounters` values.
 pub(crate) unsafe extern "C" fn read_counters(
     counters: *mut ibv_counters,
     counters_value: *mut u64,
@@ -232,7 +232,7 @@ pub(crate) unsafe extern "C" fn read_counters(
 /// `ibv_query_comp_cntr_caps(3)`: writes `caps_size` bytes, with zeros after the known fields.
 ///
 /// # Safety
-/// `context` is open; `caps` has space for `caps_size` bytes.
+/// `context` must be open; `caps` must have space for `caps_size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
     context: *mut ibv_context,
@@ -263,7 +263,7 @@ fn caps_to_c(caps: &CompCntrCaps) -> ibv_comp_cntr_caps {
 /// `ibv_create_comp_cntr(3)`.
 ///
 /// # Safety
-/// `context` is open; `cc_attr` points to attributes.
+/// `context` must be open; `cc_attr` must point to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_comp_cntr(
     context: *mut ibv_context,
@@ -284,7 +284,7 @@ pub unsafe extern "C" fn ibv_create_comp_cntr(
 /// `ibv_destroy_comp_cntr(3)`.
 ///
 /// # Safety
-/// `comp_cntr` is live and not used afterwards if the call succeeds.
+/// `comp_cntr` must be live and must not be used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_cntr(comp_cntr: *mut ibv_comp_cntr) -> c_int {
     not_null!(comp_cntr);
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn ibv_destroy_comp_cntr(comp_cntr: *mut ibv_comp_cntr) ->
 /// `ibv_set_comp_cntr(3)`.
 ///
 /// # Safety
-/// `comp_cntr` is live.
+/// `comp_cntr` must be live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_set_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value: u64) -> c_int {
     not_null!(comp_cntr);
@@ -306,7 +306,7 @@ pub unsafe extern "C" fn ibv_set_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value:
 /// `ibv_set_err_comp_cntr(3)`.
 ///
 /// # Safety
-/// `comp_cntr` is live.
+/// `comp_cntr` must be live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_set_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value: u64) -> c_int {
     not_null!(comp_cntr);
@@ -317,7 +317,7 @@ pub unsafe extern "C" fn ibv_set_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, va
 /// `ibv_inc_comp_cntr(3)`.
 ///
 /// # Safety
-/// `comp_cntr` is live.
+/// `comp_cntr` must be live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_inc_comp_cntr(comp_cntr: *mut ibv_comp_cntr, amount: u64) -> c_int {
     not_null!(comp_cntr);
@@ -328,7 +328,7 @@ pub unsafe extern "C" fn ibv_inc_comp_cntr(comp_cntr: *mut ibv_comp_cntr, amount
 /// `ibv_inc_err_comp_cntr(3)`.
 ///
 /// # Safety
-/// `comp_cntr` is live.
+/// `comp_cntr` must be live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_inc_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, amount: u64) -> c_int {
     not_null!(comp_cntr);
@@ -339,7 +339,7 @@ pub unsafe extern "C" fn ibv_inc_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, am
 /// `ibv_read_comp_cntr(3)`.
 ///
 /// # Safety
-/// `comp_cntr` is live; `value` points to a number.
+/// `comp_cntr` must be live; `value` must point to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_read_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value: *mut u64) -> c_int {
     // SAFETY: the caller's promise.
@@ -349,7 +349,7 @@ pub unsafe extern "C" fn ibv_read_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value
 /// `ibv_read_err_comp_cntr(3)`.
 ///
 /// # Safety
-/// `comp_cntr` is live; `value` points to a number.
+/// `comp_cntr` must be live; `value` must point to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_read_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value: *mut u64) -> c_int {
     // SAFETY: the caller's promise.
@@ -359,7 +359,7 @@ pub unsafe extern "C" fn ibv_read_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, v
 /// Reads one of the values of a completion counter.
 ///
 /// # Safety
-/// The counter is null or live; `value` is null or points to a number.
+/// The counter must be null or live; `value` must be null or point to a number.
 unsafe fn read_entry(comp_cntr: *mut ibv_comp_cntr, entry: CompCntrEntry, value: *mut u64) -> c_int {
     not_null!(comp_cntr, value);
     // SAFETY: the caller's promise.
@@ -371,7 +371,7 @@ unsafe fn read_entry(comp_cntr: *mut ibv_comp_cntr, entry: CompCntrEntry, value:
 /// `ibv_qp_attach_comp_cntr(3)`.
 ///
 /// # Safety
-/// `qp` and `comp_cntr` are live; `attr` points to attributes.
+/// `qp` and `comp_cntr` must be live; `attr` must point to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
     qp: *mut ibv_qp,

@@ -105,7 +105,7 @@ pub(crate) type CqObject<P> = Object<ibv_cq_ex, Cq<P>>;
 /// Returns the provider's completion queue.
 ///
 /// # Safety
-/// `cq` is a live queue of the provider.
+/// `cq` must be a live queue of the provider.
 pub(crate) unsafe fn from_raw<'a, P: Provider>(cq: *mut ibv_cq) -> &'a Cq<P> {
     // SAFETY: an `ibv_cq` is the head of an `ibv_cq_ex`.
     unsafe { CqObject::<P>::inner(cq.cast()) }
@@ -318,7 +318,8 @@ impl<P: Provider> ProviderContext<P> {
 /// `ibv_poll_cq(3)`.
 ///
 /// # Safety
-/// `cq` is a live queue of the provider, and `wc` has space for `num_entries` completions.
+/// `cq` must be a live queue of the provider, and `wc` must have space for `num_entries`
+/// completions.
 pub(crate) unsafe extern "C" fn poll<P: Provider>(
     cq: *mut ibv_cq,
     num_entries: c_int,
@@ -359,7 +360,7 @@ unsafe extern "C" fn poll_waiting<P: Provider>(
 /// Completions are lent and copied one by one, because most calls find only one or two.
 ///
 /// # Safety
-/// The caller holds the lock, and `wc` has space for `num_entries` completions.
+/// The caller must hold the lock, and `wc` must have space for `num_entries` completions.
 #[inline(always)]
 unsafe fn poll_locked<Q: CqOps>(queue: &Spin<Q>, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: the caller's promise. Both types of completions have the same layout, and consist of
@@ -381,7 +382,7 @@ unsafe fn poll_locked<Q: CqOps>(queue: &Spin<Q>, num_entries: c_int, wc: *mut ib
 /// `ibv_req_notify_cq(3)`.
 ///
 /// # Safety
-/// `cq` is a live queue of the provider.
+/// `cq` must be a live queue of the provider.
 pub(crate) unsafe extern "C" fn req_notify<P: Provider>(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the queue is live.
     code(unsafe { checked::<P>(cq, "req_notify_cq") }.and_then(|cq| cq.req_notify(solicited_only != 0)))
@@ -390,7 +391,7 @@ pub(crate) unsafe extern "C" fn req_notify<P: Provider>(cq: *mut ibv_cq, solicit
 /// `ibv_create_cq(3)`.
 ///
 /// # Safety
-/// `context` is open, `channel` is null or live.
+/// `context` must be open; `channel` must be null or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_cq(
     context: *mut ibv_context,
@@ -420,7 +421,7 @@ pub unsafe extern "C" fn ibv_create_cq(
 /// `ibv_resize_cq(3)`.
 ///
 /// # Safety
-/// `cq` is live.
+/// `cq` must be live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     not_null!(cq);
@@ -433,7 +434,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 /// `ibv_modify_cq(3)`.
 ///
 /// # Safety
-/// `cq` is live, and `attr` points to attributes.
+/// `cq` must be live, and `attr` must point to attributes.
 pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
     not_null!(cq, attr);
     // SAFETY: the caller's promise.
@@ -443,7 +444,7 @@ pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify
 /// `ibv_destroy_cq(3)`.
 ///
 /// # Safety
-/// `cq` is live, and not used afterwards if the call succeeds.
+/// `cq` must be live and must not be used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     not_null!(cq);

@@ -55,7 +55,7 @@ pub(crate) fn fill<P: Provider>(c: &mut ibv_cq_ex) {
 /// `ibv_create_cq_ex(3)`.
 ///
 /// # Safety
-/// `context` is open, and `attr` points to attributes with live objects.
+/// `context` must be open, and `attr` must point to attributes with live objects.
 pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
@@ -118,7 +118,7 @@ fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
 /// `start_poll`.
 ///
 /// # Safety
-/// `cq` is a live queue of the provider, and this thread holds its lock.
+/// `cq` must be a live queue of the provider, and this thread must hold its lock.
 #[inline(always)]
 unsafe fn advance<P: Provider>(cq: *mut ibv_cq_ex, is_first: bool) -> c_int {
     // SAFETY: the queue is live, and locked by this thread.
@@ -202,7 +202,7 @@ unsafe extern "C" fn end_poll<P: Provider>(cq: *mut ibv_cq_ex) {
 /// Returns the lent completion.
 ///
 /// # Safety
-/// `cq` is a live queue of the provider that lends a completion to this thread.
+/// `cq` must be a live queue of the provider that lends a completion to this thread.
 #[inline(always)]
 unsafe fn lent<P: Provider>(cq: *mut ibv_cq_ex) -> LentCompletion<P> {
     // SAFETY: a completion is lent, so the value is initialised.

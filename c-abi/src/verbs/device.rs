@@ -57,7 +57,7 @@ fn copy_text(to: &mut [c_char], text: &[u8]) {
 /// Returns the library's device behind a pointer from a list.
 ///
 /// # Safety
-/// `device` belongs to a list that has not been freed, or to an open context.
+/// `device` must belong to a list that has not been freed, or to an open context.
 pub(crate) unsafe fn known<'a>(device: *mut ibv_device) -> &'a Device {
     // SAFETY: the device is in use, so the table keeps it; this field never changes.
     unsafe { &(*device.cast::<Known>()).device }
@@ -114,7 +114,7 @@ fn own_paths(info: &DeviceInfo) -> Option<DevicePaths> {
 /// Returns whether a device in the table equals a device from another part of the process.
 ///
 /// # Safety
-/// `known` belongs to a list that has not been freed, or to an open context.
+/// `known` must belong to a list that has not been freed, or to an open context.
 pub(crate) unsafe fn is(known: *mut ibv_device, device: &Device) -> bool {
     // SAFETY: the caller's promise.
     let known = unsafe { self::known(known) };
@@ -126,7 +126,7 @@ pub(crate) unsafe fn is(known: *mut ibv_device, device: &Device) -> bool {
 /// Returns the name of a device's driver.
 ///
 /// # Safety
-/// `device` belongs to a list that has not been freed, or to an open context.
+/// `device` must belong to a list that has not been freed, or to an open context.
 pub(crate) unsafe fn driver_name(device: *mut ibv_device) -> &'static str {
     // SAFETY: the caller's promise.
     unsafe { known(device) }.driver().name
@@ -135,7 +135,7 @@ pub(crate) unsafe fn driver_name(device: *mut ibv_device) -> &'static str {
 /// Adds a user of a device.
 ///
 /// # Safety
-/// `device` is in use.
+/// `device` must be in use.
 pub(crate) unsafe fn hold(device: *mut ibv_device) {
     let _table = table();
     // SAFETY: the device is in use; the lock guards the count.
@@ -145,7 +145,7 @@ pub(crate) unsafe fn hold(device: *mut ibv_device) {
 /// Removes a user of a device. A device without users stays in the table until the next list.
 ///
 /// # Safety
-/// `device` is in use; this user is removed only once.
+/// `device` must be in use; this user must be removed only once.
 pub(crate) unsafe fn release(device: *mut ibv_device) {
     let _table = table();
     // SAFETY: as above.
@@ -214,7 +214,7 @@ pub(crate) fn list() -> Result<Vec<*mut ibv_device>, Error> {
 /// `ibv_get_device_list(3)`.
 ///
 /// # Safety
-/// `num_devices` is null or points to an int.
+/// `num_devices` must be null or point to an int.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_device {
     if !num_devices.is_null() {
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
 /// `ibv_free_device_list(3)`.
 ///
 /// # Safety
-/// `list` came from [`ibv_get_device_list`] and is not used afterwards.
+/// `list` must come from [`ibv_get_device_list`] and must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     // SAFETY: the caller's promise; each device of the list was counted.
@@ -262,7 +262,7 @@ pub(crate) fn list_to_c<T>(items: &[*mut T]) -> Option<*mut *mut T> {
 /// Releases each item of a C list and frees the list. Does nothing for null.
 ///
 /// # Safety
-/// `list` is null, or came from [`list_to_c`] and is not used afterwards.
+/// `list` must be null, or come from [`list_to_c`]; it must not be used afterwards.
 pub(crate) unsafe fn free_list<T>(list: *mut *mut T, release: impl Fn(*mut T)) {
     if list.is_null() {
         return;
@@ -281,7 +281,7 @@ pub(crate) unsafe fn free_list<T>(list: *mut *mut T, release: impl Fn(*mut T)) {
 /// `ibv_get_device_name(3)`.
 ///
 /// # Safety
-/// `device` is a device from a list.
+/// `device` must be a device from a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
     if device.is_null() {
@@ -294,7 +294,7 @@ pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const 
 /// `ibv_get_device_guid(3)`: returns the GUID in network byte order.
 ///
 /// # Safety
-/// `device` is a device from a list.
+/// `device` must be a device from a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     if device.is_null() {
@@ -308,7 +308,7 @@ pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
 /// `ibv_get_device_index(3)`: returns -1 if the kernel does not number devices.
 ///
 /// # Safety
-/// `device` is a device from a list.
+/// `device` must be a device from a list.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
     errno::not_null_or_minus_one!(device);

@@ -108,7 +108,7 @@ fn check_range(verb: &'static str, total: u64, offset: u64, length: usize) -> Re
 /// `ibv_memcpy_to_dm(3)`.
 ///
 /// # Safety
-/// `dm` is live memory of the provider; `host_addr` points to `length` bytes.
+/// `dm` must be live memory of the provider; `host_addr` must point to `length` bytes.
 unsafe extern "C" fn memcpy_to_dm<P: Provider>(
     dm: *mut ibv_dm,
     dm_offset: u64,
@@ -137,7 +137,7 @@ unsafe extern "C" fn memcpy_to_dm<P: Provider>(
 /// `ibv_memcpy_from_dm(3)`.
 ///
 /// # Safety
-/// `dm` is live memory of the provider; `host_addr` points to memory for `length` bytes.
+/// `dm` must be live memory of the provider; `host_addr` must point to memory for `length` bytes.
 unsafe extern "C" fn memcpy_from_dm<P: Provider>(
     host_addr: *mut c_void,
     dm: *mut ibv_dm,
@@ -170,7 +170,7 @@ unsafe extern "C" fn memcpy_from_dm<P: Provider>(
 /// `ibv_alloc_dm(3)`.
 ///
 /// # Safety
-/// `context` is open; `attr` points to attributes.
+/// `context` must be open; `attr` must point to attributes.
 pub(crate) unsafe extern "C" fn alloc_dm(
     context: *mut ibv_context,
     attr: *mut ibv_alloc_dm_attr,
@@ -191,7 +191,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
 /// `ibv_free_dm(3)`.
 ///
 /// # Safety
-/// `dm` is live and not used afterwards if the call succeeds.
+/// `dm` must be live and must not be used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     not_null!(dm);
     // SAFETY: the memory is live.
@@ -201,7 +201,7 @@ pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
 /// `ibv_reg_dm_mr(3)`.
 ///
 /// # Safety
-/// `pd` and `dm` are live.
+/// `pd` and `dm` must be live.
 pub(crate) unsafe extern "C" fn reg_dm_mr(
     pd: *mut ibv_pd,
     dm: *mut ibv_dm,
@@ -222,7 +222,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
 /// `ibv_import_dm(3)`.
 ///
 /// # Safety
-/// `context` is open.
+/// `context` must be open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, dm_handle: u32) -> *mut ibv_dm {
     not_null_or_null!(context);
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn ibv_import_dm(context: *mut ibv_context, dm_handle: u32
 /// `ibv_unimport_dm(3)`.
 ///
 /// # Safety
-/// `dm` was imported and is not used afterwards.
+/// `dm` must have been imported and must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
     if !dm.is_null() {
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
 /// `ibv_dm_export_dmabuf_fd(3)`: returns -1 on failure.
 ///
 /// # Safety
-/// `dm` is live.
+/// `dm` must be live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dm_export_dmabuf_fd(dm: *mut ibv_dm) -> c_int {
     not_null_or_minus_one!(dm);
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn ibv_dm_export_dmabuf_fd(dm: *mut ibv_dm) -> c_int {
 /// `ibv_alloc_dmah(3)`.
 ///
 /// # Safety
-/// `context` is open; `attr` points to attributes.
+/// `context` must be open; `attr` must point to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_dmah(
     context: *mut ibv_context,
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn ibv_alloc_dmah(
 /// `ibv_dealloc_dmah(3)`.
 ///
 /// # Safety
-/// `dmah` is live and not used afterwards if the call succeeds.
+/// `dmah` must be live and must not be used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_dmah(dmah: *mut ibv_dmah) -> c_int {
     not_null!(dmah);

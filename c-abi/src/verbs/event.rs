@@ -18,7 +18,7 @@ use crate::handle::wait::read_record;
 /// Calls `with` while holding an object's mutex.
 ///
 /// # Safety
-/// `mutex` is an initialised mutex that this thread does not hold.
+/// `mutex` must be initialised and not held by this thread.
 pub(crate) unsafe fn with_mutex<R>(mutex: *mut pthread_mutex_t, with: impl FnOnce() -> R) -> R {
     // SAFETY: the caller's promise.
     unsafe {
@@ -37,7 +37,7 @@ pub(crate) const fn is_acknowledged(completed: u32, read: u32) -> bool {
 /// Waits until `is_done` returns true. The function is called again after each acknowledged event.
 ///
 /// # Safety
-/// `mutex` and `cond` belong to one object and are initialised.
+/// `mutex` and `cond` must belong to one object and be initialised.
 pub(crate) unsafe fn wait_acknowledged(
     mutex: *mut pthread_mutex_t,
     cond: *mut pthread_cond_t,
@@ -66,7 +66,7 @@ enum Element {
 /// Returns the object that an event concerns.
 ///
 /// # Safety
-/// The event was read; its object is live.
+/// The event must have been read, and its object must be live.
 unsafe fn element(event: *const ibv_async_event) -> Element {
     // SAFETY: the caller's promise; every member of the union is an address or a number.
     unsafe {
@@ -83,7 +83,7 @@ unsafe fn element(event: *const ibv_async_event) -> Element {
 /// `ibv_get_async_event(3)`. A cancellation point.
 ///
 /// # Safety
-/// `context` is open; `event` points to an event.
+/// `context` must be open; `event` must point to an event.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
@@ -111,7 +111,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
 /// `ibv_ack_async_event(3)`.
 ///
 /// # Safety
-/// `event` was read and has not been acknowledged.
+/// `event` must have been read and not yet acknowledged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     /// Counts one event of an object while holding its mutex.

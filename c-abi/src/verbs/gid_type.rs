@@ -20,8 +20,8 @@ use crate::verbs::query;
 /// Writes the type of a GID: 0 for InfiniBand or RoCE v1, 1 for RoCE v2.
 ///
 /// # Safety
-/// Same as for rdma-core's `ibv_query_gid_type`: `context` is open; `gid_type` points to an
-/// `enum ibv_gid_type_sysfs`.
+/// Same as for rdma-core's `ibv_query_gid_type`: `context` must be open; `gid_type` must point to
+/// an `enum ibv_gid_type_sysfs`.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibverbs_c_query_gid_type(
     context: *mut ibv_context,

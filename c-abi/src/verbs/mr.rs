@@ -59,7 +59,7 @@ impl<P: Provider> ProviderContext<P> {
     /// Boxes a region. `memory` is the program memory that the region covers.
     ///
     /// # Safety
-    /// The domain is live.
+    /// The domain must be live.
     pub(crate) unsafe fn box_mr(
         &self,
         pd: *mut ibv_pd,
@@ -91,8 +91,8 @@ impl<P: Provider> ProviderContext<P> {
     /// `ibv_rereg_mr(3)`.
     ///
     /// # Safety
-    /// `mr` is the public struct of the region, and the new domain is null or live. The program
-    /// keeps new memory mapped.
+    /// `mr` must be the public struct of the region, and the new domain must be null or live. The
+    /// program must keep new memory mapped.
     unsafe fn rereg(
         &self,
         inner: &mut Mr<P>,
@@ -296,7 +296,7 @@ impl<P: Provider> ProviderContext<P> {
 /// `ibv_reg_mr_iova2`: backs the macros `ibv_reg_mr` and `ibv_reg_mr_iova`.
 ///
 /// # Safety
-/// `pd` is live; the memory stays mapped until the region is deregistered.
+/// `pd` must be live; the memory must stay mapped until the region is deregistered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr_iova2(
     pd: *mut ibv_pd,
@@ -345,7 +345,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
 /// `ibv_reg_dmabuf_mr(3)`.
 ///
 /// # Safety
-/// `pd` is live.
+/// `pd` must be live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
     pd: *mut ibv_pd,
@@ -377,7 +377,7 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
 /// `ibv_reg_mr_ex(3)`.
 ///
 /// # Safety
-/// `pd` and the objects of `attr` are live; the memory stays mapped until the region is
+/// `pd` and the objects of `attr` must be live; the memory must stay mapped until the region is
 /// deregistered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
@@ -389,7 +389,7 @@ pub unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_a
 /// Checks the mask of the attributes and resolves a buffer to its memory.
 ///
 /// # Safety
-/// The objects of `attr` are live.
+/// The objects of `attr` must be live.
 unsafe fn check_mr_init(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<ibv_mr_init_attr, Error> {
     const FILE: u64 = (IBV_REG_MR_MASK_FD | IBV_REG_MR_MASK_FD_OFFSET) as u64;
     const KNOWN: u64 = FILE
@@ -430,7 +430,7 @@ unsafe fn check_mr_init(pd: *mut ibv_pd, attr: &ibv_mr_init_attr) -> Result<ibv_
 /// `ibv_rereg_mr(3)`.
 ///
 /// # Safety
-/// `mr` is live and not used by another thread; new memory stays mapped.
+/// `mr` must be live and not used by another thread; new memory must stay mapped.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
@@ -463,7 +463,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 /// `ibv_dereg_mr(3)`.
 ///
 /// # Safety
-/// `mr` is live and not used afterwards if the call succeeds.
+/// `mr` must be live and must not be used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     not_null!(mr);
@@ -474,7 +474,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 /// `ibv_import_mr(3)`.
 ///
 /// # Safety
-/// `pd` is live.
+/// `pd` must be live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut ibv_mr {
     not_null_or_null!(pd);
@@ -485,7 +485,7 @@ pub unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, mr_handle: u32) -> *mut 
 /// `ibv_unimport_mr(3)`.
 ///
 /// # Safety
-/// `mr` was imported and is not used afterwards.
+/// `mr` must have been imported and must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
     if !mr.is_null() {
@@ -497,7 +497,7 @@ pub unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
 /// `ibv_alloc_null_mr(3)`.
 ///
 /// # Safety
-/// `pd` is live.
+/// `pd` must be live.
 pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
     not_null_or_null!(pd);
     // SAFETY: the domain is live.
@@ -507,7 +507,7 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
 /// `ibv_advise_mr(3)`.
 ///
 /// # Safety
-/// `pd` is live; `sg_list` has `num_sge` elements.
+/// `pd` must be live; `sg_list` must have `num_sge` elements.
 pub(crate) unsafe extern "C" fn advise_mr(
     pd: *mut ibv_pd,
     advice: c_uint,
@@ -537,7 +537,7 @@ struct Buf {
 /// `ibv_alloc_buf(3)`.
 ///
 /// # Safety
-/// `pd` is live; `buf` points to a pointer.
+/// `pd` must be live; `buf` must point to a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *mut ibv_buf) -> *mut c_void {
     not_null_or_null!(pd, buf);
@@ -557,7 +557,7 @@ pub unsafe extern "C" fn ibv_alloc_buf(pd: *mut ibv_pd, size: usize, buf: *mut *
 /// `ibv_free_buf(3)`.
 ///
 /// # Safety
-/// `buf` came from [`ibv_alloc_buf`] and neither it nor its memory is used afterwards.
+/// `buf` must come from [`ibv_alloc_buf`]; neither it nor its memory may be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
     if buf.is_null() {
@@ -574,7 +574,7 @@ pub unsafe extern "C" fn ibv_free_buf(buf: *mut ibv_buf) {
 /// in process memory, which has no dma-buf.
 ///
 /// # Safety
-/// `buf` is live.
+/// `buf` must be live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(_buf: *mut ibv_buf) -> c_int {
     fail(&refused("export_buf_dmabuf_fd", Errno::NODATA, "memory of the process has no dma-buf"));
@@ -584,7 +584,7 @@ pub unsafe extern "C" fn ibv_export_buf_dmabuf_fd(_buf: *mut ibv_buf) -> c_int {
 /// `ibv_reg_buf_mr(3)`.
 ///
 /// # Safety
-/// `pd` and `buf` are live; `buf` stays live until the region is deregistered.
+/// `pd` and `buf` must be live, and `buf` must stay live until the region is deregistered.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_buf_mr(
     pd: *mut ibv_pd,

@@ -53,7 +53,7 @@ impl<P: Provider> ProviderContext<P> {
 /// `ibv_alloc_mw(3)`.
 ///
 /// # Safety
-/// `pd` is live.
+/// `pd` must be live.
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, type_: c_uint) -> *mut ibv_mw {
     not_null_or_null!(pd);
     let mw_type = MwType(narrow(type_));
@@ -67,7 +67,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, type_: c_uint) -> *mut
 /// `ibv_dealloc_mw(3)`.
 ///
 /// # Safety
-/// `mw` is live and not used afterwards if the call succeeds.
+/// `mw` must be live and must not be used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     not_null!(mw);
     // SAFETY: the window is live.
@@ -79,7 +79,7 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
 /// previous key.
 ///
 /// # Safety
-/// `qp` and `mw` are live; `mw_bind` points to a bind whose region is null or live.
+/// `qp` and `mw` must be live; `mw_bind` must point to a bind whose region is null or live.
 pub(crate) unsafe extern "C" fn bind_mw(
     qp: *mut ibv_qp,
     mw: *mut ibv_mw,
@@ -117,7 +117,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
 /// except for the access rights.
 ///
 /// # Safety
-/// The region is null or live.
+/// The region must be null or live.
 unsafe fn check_bind(mw: &ibv_mw, info: &ibv_mw_bind_info) -> Result<(), Errno> {
     let rights = AccessFlags::from_bits_retain(info.mw_access_flags);
     let is_nowhere = info.mr.is_null() && (info.addr != 0 || info.length != 0);

@@ -56,7 +56,7 @@ type TdObject<P> = Object<ibv_td, Destroyable<<P as Provider>::Td>>;
 /// `ENOENT` for another context or handle. The kernel would find no domain either.
 ///
 /// # Safety
-/// `pd` is a live domain of the provider.
+/// `pd` must be a live domain of the provider.
 pub(crate) unsafe fn from_raw<'a, P: Provider>(
     pd: *mut ibv_pd,
     verb: &'static str,
@@ -194,7 +194,7 @@ unsafe impl QueueAllocator for Callbacks {
 /// `ibv_alloc_pd(3)`.
 ///
 /// # Safety
-/// `context` is open.
+/// `context` must be open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     not_null_or_null!(context);
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 /// `ibv_dealloc_pd(3)`.
 ///
 /// # Safety
-/// `pd` is live and not used afterwards if the call succeeds.
+/// `pd` must be live and must not be used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     not_null!(pd);
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 /// `ibv_import_pd(3)`.
 ///
 /// # Safety
-/// `context` is open.
+/// `context` must be open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, pd_handle: u32) -> *mut ibv_pd {
     not_null_or_null!(context);
@@ -227,7 +227,7 @@ pub unsafe extern "C" fn ibv_import_pd(context: *mut ibv_context, pd_handle: u32
 /// `ibv_unimport_pd(3)`.
 ///
 /// # Safety
-/// `pd` was imported and is not used afterwards.
+/// `pd` must have been imported and must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     if !pd.is_null() {
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
 /// `ibv_alloc_td(3)`.
 ///
 /// # Safety
-/// `context` is open; `attr` points to attributes.
+/// `context` must be open; `attr` must point to attributes.
 pub(crate) unsafe extern "C" fn alloc_td(
     context: *mut ibv_context,
     attr: *mut ibv_td_init_attr,
@@ -258,7 +258,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
 /// `ibv_dealloc_td(3)`.
 ///
 /// # Safety
-/// `td` is live and not used afterwards if the call succeeds.
+/// `td` must be live and must not be used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     not_null!(td);
     // SAFETY: the domain is live.
@@ -268,7 +268,7 @@ pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
 /// `ibv_alloc_parent_domain(3)`.
 ///
 /// # Safety
-/// `context` is open; `attr` points to attributes with live domains of the context.
+/// `context` must be open; `attr` must point to attributes with live domains of the context.
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     attr: *mut ibv_parent_domain_init_attr,

@@ -28,7 +28,7 @@ use crate::handle::context::{device_ops, erased};
 /// well.
 ///
 /// # Safety
-/// `to` points to `size` bytes; zeros are a valid value of the struct.
+/// `to` must point to `size` bytes, and zeros must be a valid value of the struct.
 unsafe fn write_sized<T>(to: *mut T, size: usize, write: impl FnOnce(*mut T)) {
     let mut all = MaybeUninit::<T>::zeroed();
     write(all.as_mut_ptr());
@@ -43,7 +43,7 @@ unsafe fn write_sized<T>(to: *mut T, size: usize, write: impl FnOnce(*mut T)) {
 /// Writes the attributes of a device.
 ///
 /// # Safety
-/// `to` points to a zeroed struct.
+/// `to` must point to a zeroed struct.
 unsafe fn write_device_attr(attr: &DeviceAttr, to: *mut ibv_device_attr) {
     /// Copies fields that have the same name.
     macro_rules! copy {
@@ -70,7 +70,7 @@ unsafe fn write_device_attr(attr: &DeviceAttr, to: *mut ibv_device_attr) {
 /// written in place, so the bytes of the struct stay initialised.
 ///
 /// # Safety
-/// `to` points to a zeroed struct.
+/// `to` must point to a zeroed struct.
 unsafe fn write_device_attr_ex(attr: &DeviceAttrEx, to: *mut ibv_device_attr_ex) {
     /// Writes each field of a struct.
     macro_rules! fill {
@@ -133,7 +133,7 @@ unsafe fn write_device_attr_ex(attr: &DeviceAttrEx, to: *mut ibv_device_attr_ex)
 /// `ibv_query_device(3)`.
 ///
 /// # Safety
-/// `context` is open; `device_attr` points to attributes.
+/// `context` must be open; `device_attr` must point to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
@@ -150,7 +150,8 @@ pub unsafe extern "C" fn ibv_query_device(
 /// `ibv_query_device_ex(3)`.
 ///
 /// # Safety
-/// `context` is open, `input` is null or points to input, and `attr` points to `attr_size` bytes.
+/// `context` must be open, `input` must be null or point to input, and `attr` must point to
+/// `attr_size` bytes.
 pub(crate) unsafe extern "C" fn query_device_ex(
     context: *mut ibv_context,
     input: *const ibv_query_device_ex_input,
@@ -179,7 +180,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
 /// Writes the attributes of a port.
 ///
 /// # Safety
-/// `to` points to a zeroed struct.
+/// `to` must point to a zeroed struct.
 unsafe fn write_port_attr(attr: &PortAttr, to: *mut ibv_port_attr) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -212,7 +213,7 @@ unsafe fn write_port_attr(attr: &PortAttr, to: *mut ibv_port_attr) {
 /// `ibv_query_port(3)`, with the size of the program's struct.
 ///
 /// # Safety
-/// `context` is open; `port_attr` points to `port_attr_len` bytes.
+/// `context` must be open; `port_attr` must point to `port_attr_len` bytes.
 pub(crate) unsafe extern "C" fn query_port(
     context: *mut ibv_context,
     port_num: u8,
@@ -232,7 +233,7 @@ pub(crate) unsafe extern "C" fn query_port(
 /// `flags`.
 ///
 /// # Safety
-/// `context` is open; `port_attr` points to attributes.
+/// `context` must be open; `port_attr` must point to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
@@ -246,7 +247,7 @@ pub unsafe extern "C" fn ibv_query_port(
 /// `ibv_query_port_speed(3)`.
 ///
 /// # Safety
-/// `context` is open; `port_speed` points to a number.
+/// `context` must be open; `port_speed` must point to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_port_speed(
     context: *mut ibv_context,
@@ -267,7 +268,7 @@ pub unsafe extern "C" fn ibv_query_port_speed(
 /// `ibv_query_rt_values_ex(3)`.
 ///
 /// # Safety
-/// `context` is open; `values` points to a struct.
+/// `context` must be open; `values` must point to a struct.
 pub(crate) unsafe extern "C" fn query_rt_values(
     context: *mut ibv_context,
     values: *mut ibv_values_ex,
@@ -308,7 +309,7 @@ fn gid_entry(device: &dyn DeviceOps, port_num: u32, index: u32) -> Result<Option
 /// `ibv_query_gid(3)`: an empty entry is written as zeros. Errors return -1.
 ///
 /// # Safety
-/// `context` is open; `gid` points to a GID.
+/// `context` must be open; `gid` must point to a GID.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_gid(
     context: *mut ibv_context,
@@ -337,7 +338,7 @@ pub unsafe extern "C" fn ibv_query_gid(
 /// `ENODATA`.
 ///
 /// # Safety
-/// `context` is open; `entry` points to `entry_size` bytes.
+/// `context` must be open; `entry` must point to `entry_size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _ibv_query_gid_ex(
     context: *mut ibv_context,
@@ -370,7 +371,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
 /// or a negative errno: `EINVAL` if not all entries fit.
 ///
 /// # Safety
-/// `context` is open; `entries` points to `max_entries` times `entry_size` bytes.
+/// `context` must be open; `entries` must point to `max_entries` times `entry_size` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _ibv_query_gid_table(
     context: *mut ibv_context,
@@ -414,7 +415,7 @@ fn table(device: &dyn DeviceOps, max_entries: usize) -> Result<Vec<GidEntry>, Er
 /// return -1.
 ///
 /// # Safety
-/// `context` is open; `gid_type` points to a number.
+/// `context` must be open; `gid_type` must point to a number.
 pub(crate) unsafe fn query_gid_type(
     context: *mut ibv_context,
     port_num: u8,
@@ -447,7 +448,7 @@ fn pkey(device: &dyn DeviceOps, port_num: u8, index: c_int) -> Result<u16, Error
 /// `ibv_query_pkey(3)`: errors return -1.
 ///
 /// # Safety
-/// `context` is open; `pkey` points to a number.
+/// `context` must be open; `pkey` must point to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_pkey(
     context: *mut ibv_context,
@@ -474,7 +475,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
 /// `ibv_get_pkey_index(3)`: returns -1 on error, or if the table lacks the key.
 ///
 /// # Safety
-/// `context` is open.
+/// `context` must be open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, port_num: u8, pkey: u16) -> c_int {
     not_null_or_minus_one!(context);

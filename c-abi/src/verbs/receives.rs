@@ -19,7 +19,7 @@ use crate::handle::lock::{Attempt, Spin};
 /// Returns the elements of a scatter/gather list.
 ///
 /// # Safety
-/// The list has that many elements, and lives as long as the result.
+/// The list must have that many elements, and live as long as the result.
 #[inline(always)]
 pub(crate) unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> &'a [Sge] {
     if count <= 0 || list.is_null() {
@@ -38,7 +38,7 @@ pub(crate) fn is_list(list: *const ibv_sge, count: c_int) -> bool {
 /// Stores the address of the rejected request, logs the reason, and returns its errno.
 ///
 /// # Safety
-/// `bad_wr` is null or points to a pointer.
+/// `bad_wr` must be null or point to a pointer.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn stop<W>(
@@ -92,8 +92,8 @@ pub(crate) const UNREADABLE: PostReason = PostReason::Doorbell(Errno::INVAL);
 /// Most lists have one receive, so the loop over more is out of line.
 ///
 /// # Safety
-/// The program's promise for each request; the list is not empty; `bad_wr` is null or points to a
-/// pointer.
+/// The program's promise must hold for each request; the list must not be empty; `bad_wr` must be
+/// null or point to a pointer.
 #[inline(always)]
 unsafe fn recv_list<Q: RecvQueue>(
     queue: &Spin<Q>,
@@ -150,7 +150,7 @@ unsafe fn recv_more<Q: RecvQueue>(
 /// Puts a C receive into a queue. For a list with one element, the compiler knows the length.
 ///
 /// # Safety
-/// The program's promise for the request.
+/// The program's promise must hold for the request.
 #[inline(always)]
 unsafe fn recv_one<Q: RecvQueue>(rq: &mut Q, wr: &ibv_recv_wr) -> Result<(), PostReason> {
     let wr_id = wr.wr_id;
@@ -167,7 +167,7 @@ unsafe fn recv_one<Q: RecvQueue>(rq: &mut Q, wr: &ibv_recv_wr) -> Result<(), Pos
 /// Puts a receive with any list into a queue.
 ///
 /// # Safety
-/// The program's promise for the request.
+/// The program's promise must hold for the request.
 #[inline(never)]
 unsafe fn recv_any<Q: RecvQueue>(rq: &mut Q, wr: &ibv_recv_wr) -> Result<(), PostReason> {
     if !is_list(wr.sg_list, wr.num_sge) {

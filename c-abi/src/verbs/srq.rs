@@ -71,7 +71,7 @@ pub(crate) struct Init {
 /// Returns the provider's queue if the public struct still has its handle.
 ///
 /// # Safety
-/// `srq` is a live queue of the provider.
+/// `srq` must be a live queue of the provider.
 pub(crate) unsafe fn checked<'a, P: Provider>(
     srq: *mut ibv_srq,
     verb: &'static str,
@@ -184,7 +184,7 @@ impl<P: Provider> ProviderContext<P> {
 /// `ibv_post_srq_recv(3)`.
 ///
 /// # Safety
-/// `srq` is a live queue of the provider; the list is as `ibv_post_srq_recv(3)` requires.
+/// `srq` must be a live queue of the provider; the list must be as `ibv_post_srq_recv(3)` requires.
 pub(crate) unsafe extern "C" fn post_recv<P: Provider>(
     srq: *mut ibv_srq,
     wr: *mut ibv_recv_wr,
@@ -197,7 +197,7 @@ pub(crate) unsafe extern "C" fn post_recv<P: Provider>(
 /// `ibv_post_srq_ops(3)`.
 ///
 /// # Safety
-/// `srq` is a live queue of the provider; the list is as `ibv_post_srq_ops(3)` requires.
+/// `srq` must be a live queue of the provider; the list must be as `ibv_post_srq_ops(3)` requires.
 pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
     srq: *mut ibv_srq,
     op: *mut ibv_ops_wr,
@@ -272,8 +272,8 @@ const OPS: usize = 16;
 /// Converts an operation on a tag list; `None` for an opcode that no release knows.
 ///
 /// # Safety
-/// The members used by the opcode are valid. For `IBV_WR_TAG_ADD`, the scatter/gather element stays
-/// valid as long as the operation is used.
+/// The members used by the opcode must be valid. For `IBV_WR_TAG_ADD`, the scatter/gather element
+/// must stay valid as long as the operation is used.
 unsafe fn op_from_c<'a>(wr: &ibv_ops_wr) -> Option<OpsWr<'a>> {
     let op = match wr.opcode {
         IBV_WR_TAG_ADD => TmOp::Add {
@@ -298,7 +298,7 @@ const INCOMPLETE: &str = "an unknown type, or the type needs members that are mi
 /// Creates a queue, and writes its capacity to the program's attributes.
 ///
 /// # Safety
-/// `context` is open; the objects of `init` are live.
+/// `context` must be open; the objects of `init` must be live.
 unsafe fn create(
     context: *mut ibv_context,
     init: Result<Init, Errno>,
@@ -318,7 +318,7 @@ unsafe fn create(
 /// `ibv_create_srq(3)`.
 ///
 /// # Safety
-/// `pd` is live; `init` points to attributes.
+/// `pd` must be live; `init` must point to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     not_null_or_null!(pd, init);
@@ -380,7 +380,7 @@ fn init_from_c(attr: &ibv_srq_init_attr_ex) -> Result<Init, Errno> {
 /// `ibv_create_srq_ex(3)`.
 ///
 /// # Safety
-/// `context` is open; the objects of `attr` are live.
+/// `context` must be open; the objects of `attr` must be live.
 pub(crate) unsafe extern "C" fn create_srq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
@@ -397,7 +397,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
 /// `ibv_get_srq_num(3)`.
 ///
 /// # Safety
-/// `srq` is live; `srq_num` points to a number.
+/// `srq` must be live; `srq_num` must point to a number.
 pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int {
     not_null!(srq, srq_num);
     // SAFETY: the caller's promise.
@@ -415,7 +415,7 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32
 /// `ibv_modify_srq(3)`.
 ///
 /// # Safety
-/// `srq` is live; `attr` points to attributes.
+/// `srq` must be live; `attr` must point to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
     not_null!(srq, attr);
@@ -430,7 +430,7 @@ pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_at
 /// `ibv_query_srq(3)`.
 ///
 /// # Safety
-/// `srq` is live; `attr` points to attributes.
+/// `srq` must be live; `attr` must point to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     not_null!(srq, attr);
@@ -446,7 +446,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
 /// `ibv_destroy_srq(3)`.
 ///
 /// # Safety
-/// `srq` is live and not used afterwards if the call succeeds.
+/// `srq` must be live and must not be used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     not_null!(srq);

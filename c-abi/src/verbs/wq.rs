@@ -55,7 +55,7 @@ impl<P: Provider> Wq<P> {
 /// Returns the provider's work queue if the public struct still has its handle.
 ///
 /// # Safety
-/// `wq` is a live queue of the provider.
+/// `wq` must be a live queue of the provider.
 pub(crate) unsafe fn from_raw<'a, P: Provider>(
     wq: *mut ibv_wq,
     verb: &'static str,
@@ -186,7 +186,7 @@ impl<P: Provider> ProviderContext<P> {
 /// `ibv_post_wq_recv`.
 ///
 /// # Safety
-/// `wq` is a live queue of the provider; the list is valid.
+/// `wq` must be a live queue of the provider; the list must be valid.
 unsafe extern "C" fn post_recv<P: Provider>(
     wq: *mut ibv_wq,
     recv_wr: *mut ibv_recv_wr,
@@ -200,7 +200,7 @@ unsafe extern "C" fn post_recv<P: Provider>(
 /// again.
 ///
 /// # Safety
-/// `context` is open; `attr` points to attributes with live objects.
+/// `context` must be open; `attr` must point to attributes with live objects.
 pub(crate) unsafe extern "C" fn create_wq(
     context: *mut ibv_context,
     attr: *mut ibv_wq_init_attr,
@@ -240,7 +240,7 @@ fn check_init(attr: &ibv_wq_init_attr) -> Result<(), Errno> {
 /// `ibv_modify_wq(3)`.
 ///
 /// # Safety
-/// `wq` is live; `attr` points to attributes.
+/// `wq` must be live; `attr` must point to attributes.
 pub(crate) unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c_int {
     not_null!(wq, attr);
     // SAFETY: the caller's promise.
@@ -276,7 +276,7 @@ fn attr_from_c(attr: &ibv_wq_attr) -> Result<WqAttr, Errno> {
 /// `ibv_destroy_wq(3)`: waits until the program has acknowledged the events it has read.
 ///
 /// # Safety
-/// `wq` is live and not used afterwards if the call succeeds.
+/// `wq` must be live and must not be used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
     not_null!(wq);
     // SAFETY: the queue is live.
@@ -286,7 +286,7 @@ pub(crate) unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
 /// `ibv_create_rwq_ind_table(3)`.
 ///
 /// # Safety
-/// `context` is open; `attr` points to attributes with the stated number of live queues.
+/// `context` must be open; `attr` must point to attributes with the stated number of live queues.
 pub(crate) unsafe extern "C" fn create_rwq_ind_table(
     context: *mut ibv_context,
     attr: *mut ibv_rwq_ind_table_init_attr,
@@ -307,7 +307,7 @@ pub(crate) unsafe extern "C" fn create_rwq_ind_table(
 /// kernel accepts.
 ///
 /// # Safety
-/// The queue array is null, or has the stated number of queues.
+/// The queue array must be null, or have the stated number of queues.
 unsafe fn entries(attr: &ibv_rwq_ind_table_init_attr) -> Result<&[*mut ibv_wq], Errno> {
     /// `IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE`.
     const MAX_LOG_SIZE: u32 = 13;
@@ -325,7 +325,7 @@ unsafe fn entries(attr: &ibv_rwq_ind_table_init_attr) -> Result<&[*mut ibv_wq], 
 /// `ibv_destroy_rwq_ind_table(3)`.
 ///
 /// # Safety
-/// `table` is live and not used afterwards if the call succeeds.
+/// `table` must be live and must not be used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_table) -> c_int {
     not_null!(table);
     // SAFETY: the table is live.

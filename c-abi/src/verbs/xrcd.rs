@@ -61,7 +61,7 @@ fn check(attr: &ibv_xrcd_init_attr) -> Result<c_int, Errno> {
 /// `ibv_open_xrcd(3)`.
 ///
 /// # Safety
-/// `context` is open; `attr` points to attributes.
+/// `context` must be open; `attr` must point to attributes.
 pub(crate) unsafe extern "C" fn open_xrcd(
     context: *mut ibv_context,
     attr: *mut ibv_xrcd_init_attr,
@@ -82,7 +82,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
 /// `ibv_close_xrcd(3)`.
 ///
 /// # Safety
-/// `xrcd` is live and not used afterwards if the call succeeds.
+/// `xrcd` must be live and must not be used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
     not_null!(xrcd);
     // SAFETY: the domain is live.

@@ -30,8 +30,8 @@ use crate::handle::context::device_ops;
 /// datagram's remaining hop limit. The flow label of an IPv4 datagram, which has none, is 0.
 ///
 /// # Safety
-/// `context` is null or open. The other arguments are null, or point to a completion, the 40 bytes
-/// in front of the datagram, and memory for the attributes.
+/// `context` must be null or open. The other arguments must be null, or point to a completion, the
+/// 40 bytes in front of the datagram, and memory for the attributes.
 ///
 /// # References
 /// `ibv_init_ah_from_wc(3)`
@@ -51,8 +51,8 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
 /// Implements [`ibv_init_ah_from_wc`] on the context's device.
 ///
 /// # Safety
-/// `wc` points to a completion and `ah_attr` to memory for the attributes; `grh` is null or points
-/// to 40 bytes.
+/// `wc` must point to a completion and `ah_attr` to memory for the attributes; `grh` must be null
+/// or point to 40 bytes.
 pub(crate) unsafe fn init_ah_from_wc(
     query: &dyn DeviceOps,
     port_num: u8,
@@ -142,8 +142,8 @@ fn route_back(
 /// that no interface has, and for a null pointer; `-EHOSTUNREACH` if no Ethernet address is found.
 ///
 /// # Safety
-/// `context` is null or open. The other arguments are null, or point to attributes, memory for 6
-/// bytes, and memory for the VLAN number.
+/// `context` must be null or open. The other arguments must be null, or point to attributes, memory
+/// for 6 bytes, and memory for the VLAN number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     context: *mut ibv_context,

@@ -107,8 +107,8 @@ impl<P: Provider> ProviderContext<P> {
 /// `ibv_create_flow(3)`.
 ///
 /// # Safety
-/// `qp` is live; `attr` points to a rule followed by the stated number of specifications, whose
-/// objects are live.
+/// `qp` must be live; `attr` must point to a rule followed by the stated number of specifications,
+/// whose objects are live.
 pub(crate) unsafe extern "C" fn create_flow(qp: *mut ibv_qp, attr: *mut ibv_flow_attr) -> *mut ibv_flow {
     not_null_or_null!(qp, attr);
     // SAFETY: the caller's promise.
@@ -122,7 +122,7 @@ pub(crate) unsafe extern "C" fn create_flow(qp: *mut ibv_qp, attr: *mut ibv_flow
 /// `ibv_destroy_flow(3)`.
 ///
 /// # Safety
-/// `flow` is live and not used afterwards if the call succeeds.
+/// `flow` must be live and must not be used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
     not_null!(flow);
     // SAFETY: the rule is live.
@@ -132,8 +132,8 @@ pub(crate) unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
 /// `ibv_create_flow_action_esp(3)`.
 ///
 /// # Safety
-/// `context` is open; `attr` points to attributes, whose pointers are null or point to as many
-/// bytes as the attributes state.
+/// `context` must be open; `attr` must point to attributes whose pointers are null or point to as
+/// many bytes as the attributes state.
 pub(crate) unsafe extern "C" fn create_flow_action_esp(
     context: *mut ibv_context,
     attr: *mut ibv_flow_action_esp_attr,
@@ -150,7 +150,7 @@ pub(crate) unsafe extern "C" fn create_flow_action_esp(
 /// `ibv_modify_flow_action_esp(3)`.
 ///
 /// # Safety
-/// `action` is live; `attr` is the same as for [`create_flow_action_esp`].
+/// `action` must be live; `attr` must be the same as for [`create_flow_action_esp`].
 pub(crate) unsafe extern "C" fn modify_flow_action_esp(
     action: *mut ibv_flow_action,
     attr: *mut ibv_flow_action_esp_attr,
@@ -167,7 +167,7 @@ pub(crate) unsafe extern "C" fn modify_flow_action_esp(
 /// `ibv_destroy_flow_action(3)`.
 ///
 /// # Safety
-/// `action` is live and not used afterwards if the call succeeds.
+/// `action` must be live and must not be used afterwards if the call succeeds.
 pub(crate) unsafe extern "C" fn destroy_flow_action(action: *mut ibv_flow_action) -> c_int {
     not_null!(action);
     // SAFETY: the action is live.

@@ -73,7 +73,7 @@ use crate::verbs::{cq, pd, srq};
 /// completions.
 ///
 /// # Safety
-/// `qp` and its completion queues are live.
+/// `qp` and its completion queues must be live.
 unsafe fn purge<P: Provider>(qp: *mut ibv_qp) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -122,7 +122,7 @@ const fn send_ops_of_type(qp_type: QpType) -> u64 {
 /// Converts the hash configuration in C's attributes.
 ///
 /// # Safety
-/// The key has the length stated in the attributes.
+/// The key must have the length stated in the attributes.
 unsafe fn rx_hash(conf: &ibv_rx_hash_conf) -> Result<RxHashConf, Errno> {
     if conf.rx_hash_key_len > 0 && conf.rx_hash_key.is_null() {
         return Err(Errno::INVAL);
@@ -485,7 +485,7 @@ type Extras<'a, P> = Option<(QpCreateAttr, Option<(Loan<'a, <P as Provider>::Rwq
 /// Converts the attributes that only some devices support.
 ///
 /// # Safety
-/// The objects in the attributes are live.
+/// The objects in the attributes must be live.
 unsafe fn extras<'a, P: Provider>(
     attr: &ibv_qp_init_attr_ex,
     send_ops: Option<QpSendOps>,
@@ -533,7 +533,7 @@ unsafe fn extras<'a, P: Provider>(
 /// `ibv_create_qp(3)`.
 ///
 /// # Safety
-/// `pd` and the objects of `attr` are live.
+/// `pd` and the objects of `attr` must be live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     not_null_or_null!(pd, attr);
@@ -562,7 +562,7 @@ pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_a
 /// `ibv_create_qp_ex(3)`.
 ///
 /// # Safety
-/// `context` is open; the objects of `attr` are live.
+/// `context` must be open; the objects of `attr` must be live.
 pub(crate) unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
@@ -602,7 +602,7 @@ pub(crate) unsafe fn create_qp_scattering(
 /// `ibv_open_qp(3)`.
 ///
 /// # Safety
-/// `context` is open; the domain in `attr` is live.
+/// `context` must be open; the domain in `attr` must be live.
 pub(crate) unsafe extern "C" fn open_qp(
     context: *mut ibv_context,
     attr: *mut ibv_qp_open_attr,
@@ -629,7 +629,7 @@ pub(crate) unsafe extern "C" fn open_qp(
 /// `ibv_qp_to_qp_ex(3)`: returns null for a queue pair created without `send_ops_flags`.
 ///
 /// # Safety
-/// `qp` is live.
+/// `qp` must be live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     let ex: *mut ibv_qp_ex = qp.cast();
@@ -640,7 +640,7 @@ pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 /// `ibv_modify_qp(3)`.
 ///
 /// # Safety
-/// `qp` is live; `attr` points to attributes.
+/// `qp` must be live; `attr` must point to attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     not_null!(qp, attr);
@@ -663,7 +663,7 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
 /// `ibv_query_qp(3)`.
 ///
 /// # Safety
-/// `qp` is live; the program passes memory for both kinds of attributes.
+/// `qp` must be live, and the program must pass memory for both kinds of attributes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
@@ -679,7 +679,7 @@ pub unsafe extern "C" fn ibv_query_qp(
 /// `ibv_modify_qp_rate_limit(3)`.
 ///
 /// # Safety
-/// `qp` is live; `attr` points to attributes.
+/// `qp` must be live; `attr` must point to attributes.
 pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_rate_limit_attr,
@@ -704,7 +704,7 @@ pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
 /// `ibv_attach_mcast(3)`.
 ///
 /// # Safety
-/// `qp` is live; `gid` points to a GID.
+/// `qp` must be live; `gid` must point to a GID.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
     not_null!(qp, gid);
@@ -727,7 +727,7 @@ pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
 /// `ibv_set_ece(3)`.
 ///
 /// # Safety
-/// `qp` is live; `ece` points to options.
+/// `qp` must be live; `ece` must point to options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     const VERB: &str = "set_ece";
@@ -750,7 +750,7 @@ pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_in
 /// `ibv_query_ece(3)`.
 ///
 /// # Safety
-/// `qp` is live; `ece` points to options.
+/// `qp` must be live; `ece` must point to options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     not_null!(qp, ece);
@@ -772,7 +772,7 @@ pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_
 /// `ibv_query_qp_data_in_order(3)`.
 ///
 /// # Safety
-/// `qp` is live.
+/// `qp` must be live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_qp_data_in_order(qp: *mut ibv_qp, op: c_uint, flags: u32) -> c_int {
     const RETURN_CAPS: u32 = IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS;
@@ -812,7 +812,7 @@ const fn op_kind(op: c_uint) -> Option<OpKind> {
 /// `ibv_destroy_qp(3)`.
 ///
 /// # Safety
-/// `qp` is live and not used afterwards if the call succeeds.
+/// `qp` must be live and must not be used afterwards if the call succeeds.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     not_null!(qp);

@@ -75,7 +75,7 @@ impl<P: Provider> Qp<P> {
 /// Returns the provider's queue pair if the public struct still has its handle.
 ///
 /// # Safety
-/// `qp` is a live queue pair of the provider.
+/// `qp` must be a live queue pair of the provider.
 pub(crate) unsafe fn checked<'a, P: Provider>(
     qp: *mut ibv_qp,
     verb: &'static str,

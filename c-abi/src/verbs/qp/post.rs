@@ -36,7 +36,7 @@ use crate::verbs::receives::{UNREADABLE, is_list, recv_locked, sges, stop, stop_
 /// window cannot grant, such as local write.
 ///
 /// # Safety
-/// The region is null or live.
+/// The region must be null or live.
 #[inline(always)]
 pub(crate) unsafe fn bind_info(info: &ibv_mw_bind_info) -> MwBindInfo {
     // SAFETY: the caller's promise.
@@ -85,7 +85,7 @@ pub(crate) fn errno_of<P: Provider>(call: Call, reason: PostReason) -> Errno {
 /// `ibv_post_send(3)`.
 ///
 /// # Safety
-/// `qp` is a live queue pair of the provider; the list is as `ibv_post_send(3)` requires.
+/// `qp` must be a live queue pair of the provider; the list must be as `ibv_post_send(3)` requires.
 pub(crate) unsafe extern "C" fn send<P: Provider>(
     qp: *mut ibv_qp,
     wr: *mut ibv_send_wr,
@@ -118,7 +118,7 @@ pub(crate) unsafe extern "C" fn send<P: Provider>(
 /// Returns whether the request was posted.
 ///
 /// # Safety
-/// The program's promise for the request; the queue pair is connected.
+/// The program's promise must hold for the request, and the queue pair must be connected.
 #[inline(always)]
 unsafe fn post_alone<P: Provider>(sq: &mut P::Sq, wr: &ibv_send_wr) -> bool {
     if wr.num_sge != 1 || wr.sg_list.is_null() {
@@ -140,8 +140,8 @@ unsafe fn post_alone<P: Provider>(sq: &mut P::Sq, wr: &ibv_send_wr) -> bool {
 /// Posts a list of requests, and rings the doorbell.
 ///
 /// # Safety
-/// The program's promise for each request; the list is not empty; `bad_wr` is null or points to a
-/// pointer.
+/// The program's promise must hold for each request; the list must not be empty; `bad_wr` must be
+/// null or point to a pointer.
 unsafe fn send_list<P: Provider>(
     sq: &mut P::Sq,
     addressing: Addressing,
@@ -177,7 +177,7 @@ unsafe fn send_list<P: Provider>(
 /// take a queue's fast path.
 ///
 /// # Safety
-/// The program's promise for the request.
+/// The program's promise must hold for the request.
 #[inline(always)]
 unsafe fn post_one<P: Provider>(
     sq: &mut P::Sq,
@@ -228,7 +228,7 @@ unsafe fn post_one<P: Provider>(
 /// Puts a C request of any kind into a queue.
 ///
 /// # Safety
-/// The program's promise for the request.
+/// The program's promise must hold for the request.
 #[inline(never)]
 unsafe fn post_any<P: Provider>(
     sq: &mut P::Sq,
@@ -360,7 +360,7 @@ pub(crate) fn cut_for_atomic(list: &[Sge]) -> Cow<'_, [Sge]> {
 /// `ibv_post_recv(3)`.
 ///
 /// # Safety
-/// `qp` is a live queue pair of the provider, and the list is as `ibv_post_recv(3)` requires.
+/// `qp` must be a live queue pair of the provider; the list must be as `ibv_post_recv(3)` requires.
 pub(crate) unsafe extern "C" fn recv<P: Provider>(
     qp: *mut ibv_qp,
     wr: *mut ibv_recv_wr,

@@ -31,7 +31,7 @@ macro_rules! operations {
         /// Replaces the operations of a queue pair, which other threads may be calling.
         ///
         /// # Safety
-        /// `qp` is live.
+        /// `qp` must be live.
         pub(super) unsafe fn fill(qp: *mut ibv_qp_ex) {
             // SAFETY: the struct is live, and a function pointer is one word. Each function has the
             // type of its field, as the constant below shows.

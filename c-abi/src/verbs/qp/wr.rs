@@ -84,9 +84,9 @@ impl<P: Provider> Copy for Building<'_, P> {}
 /// device.
 ///
 /// # Safety
-/// `qp` is a live queue pair of the provider, whose lock this thread holds unless the batch was
-/// rejected. `entry` has as many 16-byte units as its control segment states, and requests only
-/// operations that the device may execute.
+/// `qp` must be a live queue pair of the provider, and this thread must hold its lock unless the
+/// batch was rejected. `entry` must have as many 16-byte units as its control segment states, and
+/// request only operations that the device may execute.
 pub(crate) unsafe fn put_raw(qp: *mut ibv_qp_ex, entry: *const c_void) {
     // SAFETY: the caller's promise.
     unsafe {
@@ -107,7 +107,7 @@ pub(crate) unsafe fn put_raw(qp: *mut ibv_qp_ex, entry: *const c_void) {
 /// Returns the batch of a queue pair.
 ///
 /// # Safety
-/// `qp` is a live queue pair of the provider, whose lock this thread holds.
+/// `qp` must be a live queue pair of the provider, and this thread must hold its lock.
 #[inline(always)]
 const unsafe fn building<'a, P: Provider>(qp: *mut ibv_qp_ex) -> Building<'a, P> {
     Building { c: qp, _qp: PhantomData }
@@ -137,7 +137,7 @@ impl<'a, P: Provider> Building<'a, P> {
     /// Posts the requests in the queue (at least one) and releases the lock.
     ///
     /// # Safety
-    /// `start` acquired the lock, and the batch is not used afterwards.
+    /// `start` must have acquired the lock, and the batch must not be used afterwards.
     #[inline(always)]
     unsafe fn complete(self) -> c_int {
         let sq = &self.qp().sq;

@@ -41,8 +41,7 @@ pub(crate) type Rule = FlowAttr<*mut ibv_flow_action, *mut ibv_counters>;
 /// that no release knows; `EOPNOTSUPP` if a mask covers fields unknown to this library.
 ///
 /// # Safety
-/// The attributes are followed by the stated number of specifications, each of the size that it
-/// states.
+/// The stated number of specifications must follow the attributes, each of its stated size.
 pub(super) unsafe fn rule_from_c(attr: *const ibv_flow_attr) -> Result<Rule, Errno> {
     // SAFETY: the caller's promise.
     let (attr, mut at) = unsafe { (attr.read_unaligned(), attr.add(1).cast::<u8>()) };
@@ -80,7 +79,7 @@ struct Source {
 
 impl Source {
     /// # Safety
-    /// The specification is as large as it states.
+    /// The specification must be as large as it states.
     unsafe fn spec(&self, spec_type: u32) -> Result<Spec, Errno> {
         /// Converts the fields of a specification with a fixed size.
         macro_rules! fields {
