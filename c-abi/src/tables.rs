@@ -1,4 +1,4 @@
-//! Opening and closing devices, and filling the operation tables that programs use without a
+//! Opening and closing devices, and filling in the operation tables that programs use without a
 //! symbol.
 //!
 //! Control operations in the tables are the same for every provider. Data path operations are
@@ -30,7 +30,7 @@ use crate::verbs::qp::post;
 use crate::verbs::{counters, cq, cq_ex, dm, flow, mr, mw, pd, qp, query, srq, wq, xrcd};
 
 impl<P: Provider> ProviderContext<P> {
-    /// Fills the operation tables.
+    /// Fills in the operation tables.
     fn fill(&self, c: &mut verbs_context) {
         let ops = &mut c.context.ops;
         ops._compat_query_device = Some(query::ibv_query_device);

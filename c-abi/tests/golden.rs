@@ -18,7 +18,7 @@ const NEWEST: u32 = 65;
 /// The definitions of a library.
 #[derive(Clone, Copy)]
 struct Library {
-    /// The prefix of its golden files' names.
+    /// The prefix of the library's golden file names.
     stem: &'static str,
     /// The types and constants of this crate.
     layout: &'static [&'static [Item]],

@@ -48,8 +48,7 @@ pub(crate) fn batch<P: Measured>(
     black_box(batch.complete().unwrap());
 }
 
-/// Polls completions one by one and reads the request number, the status and four other fields of
-/// each.
+/// Polls completions one by one and reads the `wr_id`, the status and four other fields of each.
 #[inline(always)]
 pub(crate) fn lend<P: Measured>(w: &mut World<P>, count: usize) {
     for _ in 0..count {

@@ -161,7 +161,7 @@ unsafe extern "C" {
     fn mlx5dv_init_obj(obj: *mut mlx5dv_obj, obj_type: u64) -> c_int;
 }
 
-/// Returns where a completion queue's ring is in memory.
+/// Returns the memory location of a completion queue's ring.
 ///
 /// # Safety
 /// The queue must be live.

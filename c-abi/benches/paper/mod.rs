@@ -152,7 +152,7 @@ fn c_objects() -> ([PaperQueue; 3], PaperQueue, CObjects) {
     }
 }
 
-/// Expects that the next mapping maps this queue.
+/// Expects a mapping of this queue next.
 ///
 /// # Safety
 /// Same as [`PaperQueue::region`].

@@ -1,7 +1,7 @@
 //! Conversions between the kernel's connection management structs and verbs structs.
 //!
-//! A null pointer converts nothing. Fields that the kernel's struct lacks stay unchanged:
-//! `qp_state` and `rate_limit` of queue pair attributes.
+//! With a null pointer, the functions convert nothing. Fields that the kernel's struct lacks stay
+//! unchanged: `qp_state` and `rate_limit` of queue pair attributes.
 //!
 //! # Safety
 //! The functions are exported under names reserved by this library's version script. They access

@@ -175,7 +175,7 @@ impl Reserve {
         null_mut()
     }
 
-    /// Takes back a piece of the reserve; returns false for other memory.
+    /// Reclaims a piece of the reserve; returns false for other memory.
     #[inline]
     fn give_back(&self, piece: *mut u8, layout: Layout) -> bool {
         let Some(index) = self.index_of(piece) else { return false };
@@ -185,7 +185,7 @@ impl Reserve {
         true
     }
 
-    /// Returns the number of the unit at an address in the reserve.
+    /// Returns the index of the unit at an address in the reserve.
     #[inline]
     fn index_of(&self, piece: *mut u8) -> Option<usize> {
         let offset = piece.addr().wrapping_sub(self.memory.get().addr());

@@ -4,8 +4,8 @@
 //! instructions, so a thread that finds the lock taken spins first.
 //!
 //! A program may poll without pause, so the lock may be free only for moments. If spinning fails, a
-//! thread therefore *waits*: it counts itself as waiting and takes a number. Waiting threads take
-//! turns in the order of their numbers.
+//! thread therefore *waits*: it counts itself as waiting and draws a ticket number. Waiting threads
+//! acquire the lock in ticket order.
 //!
 //! ```text
 //!   a thread                          takes the lock
@@ -20,8 +20,8 @@
 //! processors, waiting threads sleep and leave their processors to other threads.
 //!
 //! Releasing the lock is only a store and wakes no thread, because waking would cost every post and
-//! every poll a barrier. The next thread that needs the lock, usually a poller, wakes the thread
-//! whose turn it is. The sleeping thread also wakes up by itself from time to time.
+//! every poll a barrier. The next thread that needs the lock, usually a poller, wakes the first
+//! waiting thread. A sleeping thread also wakes up by itself from time to time.
 //!
 //! A forked child has a copy of each lock, but not the threads that held it or waited for it. A
 //! taken lock contains the generation of its holder's process ([`verbs_core::fork::generation`]),
@@ -56,11 +56,11 @@ pub(crate) struct Spin<T> {
     /// The negated number of waiting threads, or [`SINGLE`]. One word holds both, so the common
     /// case costs one test. It is negative to differ from every generation ([`Attempt`]).
     waiting: AtomicI32,
-    /// The number for the next thread that waits.
+    /// The ticket number for the next thread to wait.
     next: AtomicU32,
-    /// The number whose turn it is.
+    /// The ticket number of the first waiting thread, if any.
     turn: AtomicU32,
-    /// [`ASLEEP`] while the thread whose turn it is sleeps.
+    /// [`ASLEEP`] while the first waiting thread sleeps.
     sleep: AtomicU32,
     /// The generation of the process whose threads wait, if any do.
     line: AtomicU32,
@@ -145,9 +145,9 @@ impl<T> Spin<T> {
         self.wake_first();
     }
 
-    /// Acquires the lock if it is free and no thread waits. Otherwise the caller calls
-    /// [`wait`](Self::wait). Queues that need no lock take that path too, which saves all other
-    /// queues a test.
+    /// Acquires the lock if it is free and no thread waits. Otherwise the caller must call
+    /// [`wait`](Self::wait). Queues without a lock take that path too, which saves all other queues
+    /// a test.
     #[inline(always)]
     pub(crate) fn attempt(&self) -> Attempt {
         match self.waiting.load(Ordering::Relaxed) {
@@ -171,7 +171,7 @@ impl<T> Spin<T> {
         }
     }
 
-    /// Acquires the lock if it is free. Returns whether it did so.
+    /// Acquires the lock if it is free. Returns whether the lock was acquired.
     fn take(&self) -> bool {
         let attempt = self.swap();
         if !attempt.has_lock() {
@@ -243,7 +243,7 @@ impl<T> Spin<T> {
             if self.is_hopeless() {
                 return false;
             } else if self.waiting.load(Ordering::Relaxed) < 0 {
-                // Other threads go first, because only a running thread can take its turn.
+                // Lets other threads run first, because only a running thread can acquire the lock.
                 self.wake_first();
                 if yields == YIELDS {
                     break;
@@ -262,7 +262,7 @@ impl<T> Spin<T> {
         self.wait_in_line(self.enter_line())
     }
 
-    /// Counts this thread as waiting, and returns its number.
+    /// Counts this thread as waiting, and returns its ticket number.
     fn enter_line(&self) -> u32 {
         // Any waiting thread belongs to this process: after a fork with waiting threads, the child
         // does not wait.
@@ -272,8 +272,8 @@ impl<T> Spin<T> {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Waits until it is this number's turn, and then for the lock. Returns false if no thread will
-    /// release it.
+    /// Waits until this ticket number is first, and then for the lock. Returns false if no thread
+    /// will release it.
     fn wait_in_line(&self, number: u32) -> bool {
         let mut spins = 0;
         loop {
@@ -327,7 +327,7 @@ impl<T> Spin<T> {
         }
     }
 
-    /// Wakes the thread whose turn it is, if it sleeps.
+    /// Wakes the first waiting thread, if it sleeps.
     fn wake_first(&self) {
         if self.sleep.load(Ordering::Relaxed) == ASLEEP && self.sleep.swap(0, Ordering::AcqRel) == ASLEEP {
             futex_wake(&self.sleep, ANY);
@@ -356,7 +356,7 @@ impl Attempt {
 
 /// Replaces the number of waiting threads if only one thread at a time uses the value.
 const SINGLE: i32 = i32::MIN;
-/// The next thread in turn is asleep.
+/// The first waiting thread is asleep.
 const ASLEEP: u32 = 1;
 /// The number of times that a thread checks the lock before it counts itself as waiting: a few
 /// microseconds.
@@ -365,15 +365,15 @@ const FEW_SPINS: u32 = 50;
 const YIELDS: u32 = 4;
 /// The number of times that a waiting thread checks the lock before it sleeps.
 const SPINS: u32 = 500;
-/// The first sleep of the thread whose turn it is, in nanoseconds. Each sleep is twice as long as
-/// the previous one, up to a limit.
+/// The first sleep of the first waiting thread, in nanoseconds. Each sleep is twice as long as the
+/// previous one, up to a limit.
 const FIRST_SLEEP: u32 = 20_000;
 const LAST_SLEEP: u32 = 1_000_000;
 
 /// All wake bits of a futex, which match any thread.
 pub(crate) const ANY: u32 = libc::FUTEX_BITSET_MATCH_ANY as u32;
 
-/// Returns the wake bit of the thread with this number, which few other threads share.
+/// Returns the wake bit of the thread with this ticket number, shared with few other threads.
 const fn bit_of(number: u32) -> u32 {
     1 << (number % 32)
 }

@@ -7,7 +7,7 @@
 //! | [`object`] | an object in C, together with the provider's object |
 //! | [`live_objects`] | the live objects of a context that give peers access |
 //! | [`destroyable`] | objects that threads may use while another thread destroys them |
-//! | [`lock`], [`thread`] | the lock of a queue, the calling thread's number |
+//! | [`lock`], [`thread`] | the lock of a queue, an identifier of the calling thread |
 //! | [`wait`] | the system calls that are cancellation points |
 
 pub(crate) mod cmd_fd;

@@ -1,4 +1,4 @@
-//! The calling thread's number.
+//! An identifier of the calling thread.
 //!
 //! # Safety
 //! The code reads registers and changes nothing.

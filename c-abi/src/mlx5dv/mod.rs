@@ -284,7 +284,7 @@ unsafe extern "C" fn mlx5dv_get_data_direct_sysfs_path(
     )
 }
 
-/// `mlx5dv_reserved_qpn_dealloc(3)`: always fails, because no number can be reserved.
+/// `mlx5dv_reserved_qpn_dealloc(3)`: always fails, because no queue pair number can be reserved.
 ///
 /// # Safety
 /// `context` must be open.

@@ -132,7 +132,7 @@ fn milliseconds(timeout: c_int) -> Duration {
 pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     given!(id);
     given_room!();
-    // The kernel treats a negative number as a large one.
+    // The kernel treats a negative backlog as a large one.
     let backlog = backlog as c_uint;
     // SAFETY: the caller's promise.
     status(unsafe { private(id).call(|cm| cm.listen(backlog)).and_then(|()| copy_addresses(id)) })

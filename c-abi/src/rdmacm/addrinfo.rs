@@ -1,6 +1,6 @@
 //! Looking up the addresses that an id binds or connects to, by host and service names.
 //!
-//! Names are resolved by `getaddrinfo(3)`. As in C, [`rdma_getaddrinfo`] returns its error numbers.
+//! Names are resolved by `getaddrinfo(3)`. As in C, [`rdma_getaddrinfo`] returns its error codes.
 //! The services of an InfiniBand subnet (`RAI_SA`) come from its subnet administrator, and are
 //! looked up through an id.
 //!
@@ -155,7 +155,7 @@ unsafe fn fill(info: &mut rdma_addrinfo, hints: Option<&rdma_addrinfo>, found: &
 }
 
 /// `rdma_getaddrinfo(3)`: returns the first address found. The result is 0, -1 with `errno`, or an
-/// error number for `gai_strerror(3)`. The route is left for an id to resolve.
+/// error code for `gai_strerror(3)`. The route is left for an id to resolve.
 ///
 /// # Safety
 /// `node` and `service` must be null or strings, `hints` must be null or point to hints whose
@@ -185,7 +185,7 @@ pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
 /// A failed lookup.
 pub(super) enum Failure {
     Errno(Errno),
-    /// An error number for `gai_strerror(3)`.
+    /// An error code for `gai_strerror(3)`.
     Names(c_int),
 }
 

@@ -80,9 +80,9 @@ impl Channel {
         if is_own { Ok(&self.events) } else { Err(of_parent(self.has_soft)) }
     }
 
-    /// Makes the descriptor readable if an id that moved to this channel brought events with it.
-    /// The kernel does not wake the channel for these events, and epoll rechecks its files only on
-    /// a wakeup or a modification.
+    /// Makes the descriptor readable if an id that moved to this channel has pending events. The
+    /// kernel does not wake the channel for these events, and epoll rechecks its files only on a
+    /// wakeup or a modification.
     ///
     /// # Errors
     /// Any errno from `epoll_ctl(2)`.
@@ -206,7 +206,7 @@ pub(crate) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel 
     })
 }
 
-/// `rdma_destroy_event_channel(3)`. The channel's ids keep the parts of it that they need.
+/// `rdma_destroy_event_channel(3)`. Parts of the channel that its ids need stay alive.
 ///
 /// # Safety
 /// `channel` must be live and must not be used afterwards.

@@ -193,7 +193,7 @@ unsafe fn accept(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result
         id::enter(id);
         let accepted = send(id, param, |param| private.call(|cm| cm.accept_with(param)));
         if let Err(errno) = accepted {
-            // The error to report is the accept's.
+            // The accept's error is reported.
             let _ = qp::modify_to_error(id);
             return Err(errno);
         }

@@ -183,8 +183,7 @@ fn release(context: *mut ibv_context) {
     }
 }
 
-/// `rdma_get_devices(3)`: returns the contexts that ids share, in the order of the devices'
-/// numbers.
+/// `rdma_get_devices(3)`: returns the contexts that ids share, in the order of device indexes.
 ///
 /// # Safety
 /// `num_devices` must be null or point to an int.
@@ -205,7 +204,7 @@ pub(crate) unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mu
     )
 }
 
-/// Opens all devices. Returns a null-terminated array of their contexts and their number.
+/// Opens all devices. Returns a null-terminated array of their contexts, and its length.
 ///
 /// # Errors
 /// `ENODEV` without a device.
@@ -216,7 +215,7 @@ fn list() -> Result<(*mut *mut ibv_context, usize)> {
     // SAFETY: the list has that many devices.
     let of_list = unsafe { core::slice::from_raw_parts(devices, found as usize) };
     let mut sorted = of_list.to_vec();
-    // SAFETY: the devices come from a list. As in rdma-core, devices without a number come first.
+    // SAFETY: the devices come from a list. As in rdma-core, devices without an index come first.
     sorted.sort_by_key(|device| unsafe {
         (ibv_get_device_index(*device), u64::from_be(ibv_get_device_guid(*device)))
     });

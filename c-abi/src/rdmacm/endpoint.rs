@@ -134,7 +134,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     }
 }
 
-/// `rdma_get_request(3)`: for a listener that uses no channel of the program.
+/// `rdma_get_request(3)`: for a listener without one of the program's channels.
 ///
 /// # Safety
 /// `listen` must be live; `id` must point to a pointer.

@@ -245,14 +245,14 @@ unsafe fn respond(id: *mut rdma_cm_id, remote: Ece) -> Result {
             .and_then(|()| qp::ece_of(own))
             .and_then(|Ece { options, .. }| private.set_local_ece(Ece { options, ..local }));
         told.inspect_err(|_| {
-            // The error to report is that of the move.
+            // The error of the move is reported.
             let _ = qp::modify_to_error(id);
         })
     }
 }
 
-/// Finds the membership of an event, and counts the event there. Returns `None` if the program has
-/// left the group.
+/// Finds an event's membership and counts the event there. Returns `None` if the program has left
+/// the group.
 ///
 /// # Safety
 /// `id` must be live.

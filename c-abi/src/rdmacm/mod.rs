@@ -26,8 +26,8 @@
 //! `rdmacm` it is an external queue pair: this module moves it, with the attributes from
 //! [`CmId::init_qp_attr`](rdmacm::CmId::init_qp_attr).
 //!
-//! An id that uses no channel of the program is synchronous: its calls wait for their event, which
-//! stays in `rdma_cm_id.event` until the next call.
+//! An id without one of the program's channels is synchronous: its calls wait for their event,
+//! which stays in `rdma_cm_id.event` until the next call.
 //!
 //! # Counting events
 //! As in rdma-core, the struct of an id lives until the program has acknowledged each of its

@@ -29,7 +29,7 @@ pub(crate) struct Ah<P: Provider> {
 pub(crate) type AhObject<P> = Object<ibv_ah, Ah<P>>;
 
 /// The handle in every address handle's public struct, because providers do not publish the
-/// kernel's number.
+/// kernel's handle.
 const HANDLE: u32 = 0;
 
 /// # Safety

@@ -30,7 +30,7 @@ use crate::handle::lock::Attempt;
 use crate::handle::thread;
 use crate::verbs::cq::{Cq, CqObject, Entries, Init, LentCompletion, NO_THREAD};
 
-/// Fills the functions of a queue.
+/// Fills in a queue's function pointers.
 pub(crate) fn fill<P: Provider>(c: &mut ibv_cq_ex) {
     c.start_poll = Some(start_poll::<P>);
     c.next_poll = Some(next_poll::<P>);
@@ -114,7 +114,7 @@ fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
     })
 }
 
-/// Borrows the next completion of a locked queue. `is_first` is true for the first one after
+/// Borrows the next completion of a locked queue. `is_first` is true for the first completion after
 /// `start_poll`.
 ///
 /// # Safety

@@ -305,7 +305,7 @@ pub unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     unsafe { known(device) }.guid().0.to_be()
 }
 
-/// `ibv_get_device_index(3)`: returns -1 if the kernel does not number devices.
+/// `ibv_get_device_index(3)`: returns -1 if the device has no kernel index.
 ///
 /// # Safety
 /// `device` must be a device from a list.

@@ -29,7 +29,7 @@ pub(crate) unsafe fn with_mutex<R>(mutex: *mut pthread_mutex_t, with: impl FnOnc
     }
 }
 
-/// Returns whether every event that was read has been acknowledged. Both numbers wrap around.
+/// Returns whether every event that was read has been acknowledged. Both counters wrap around.
 pub(crate) const fn is_acknowledged(completed: u32, read: u32) -> bool {
     completed.wrapping_sub(read) as i32 >= 0
 }

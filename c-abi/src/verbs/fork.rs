@@ -18,8 +18,8 @@ use verbs_core::types::{AccessFlags, ForkStatus};
 use crate::abi::c::{IBV_FORK_DISABLED, IBV_FORK_ENABLED, IBV_FORK_UNNEEDED, ibv_fork_status};
 use crate::abi::errno::{fail, refused};
 
-/// Protects registered memory from forks on kernels that do not. Returns 0; `EINVAL` if memory was
-/// registered without protection before; `ENOSYS` if the kernel cannot exclude pages.
+/// Protects registered memory from forks on kernels that do not protect it. Returns 0; `EINVAL` if
+/// memory was registered without protection before; `ENOSYS` if the kernel cannot exclude pages.
 ///
 /// # References
 /// `ibv_fork_init(3)`

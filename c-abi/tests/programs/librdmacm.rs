@@ -307,7 +307,7 @@ fn in_network(script: &str, program: &str, package: &str) -> CaseResult<Finished
         .map_err(|killed| Stop::Failed(format!("it did not end: {killed:?}")))
 }
 
-/// Checks that both ends succeeded and printed a line that begins like this.
+/// Checks that both ends succeeded and printed a line with this beginning.
 fn both_print(ended: &Finished, beginning: &str) -> CaseResult {
     let count = ended.stdout.lines().filter(|line| line.starts_with(beginning)).count();
     if ended.status.success() && count == 2 { Ok(()) } else { fail(format_args!("{ended:?}")) }

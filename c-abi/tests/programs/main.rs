@@ -13,7 +13,7 @@
 //! | [`pyverbs`] | rdma-core's tests for Python, compared with `pyverbs-soft.txt` |
 //! | [`librdmacm`] | rdmacm-utils and other programs that connect by address, without a kernel |
 //! | [`own`] | the programs in `tests/c`: plain, under valgrind and under AddressSanitizer |
-//! | [`set_user_id`] | one of these with root's rights, run by another user |
+//! | [`set_user_id`] | one of these programs with root's rights, run by another user |
 //! | [`symbols`] | all installed programs: the loader finds their symbols |
 //! | [`bindings`] | a Rust program that links the library |
 //! | [`ucx`] | UCX over verbs |

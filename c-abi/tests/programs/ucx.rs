@@ -90,7 +90,8 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Connects an endpoint to a listener and checks that rdmacm and the transport carry it.
+/// Connects an endpoint to a listener and checks that rdmacm and the transport carry the
+/// connection.
 fn connects_by_address(transport: &str, is_ipv6: bool) -> CaseResult {
     let info = library::installed("ucx_info", PACKAGE)?;
     let prepare = [DEV, PREPARE].concat();

@@ -97,7 +97,7 @@ c_types! {
         IBV_ADVISE_MR_FLAG_FLUSH = 1 << 0,
     }
 
-    /// The kind of memory that a DMA handle hints at.
+    /// The kind of memory named in a DMA handle's hints.
     pub enum ibv_tph_mem_type: c_uint {
         IBV_TPH_MEM_TYPE_VM = 0,
         IBV_TPH_MEM_TYPE_PM = 1,

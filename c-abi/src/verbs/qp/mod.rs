@@ -793,7 +793,7 @@ pub unsafe extern "C" fn ibv_query_qp_data_in_order(qp: *mut ibv_qp, op: c_uint,
     if flags & RETURN_CAPS != 0 { caps.bits() as c_int } else { caps.contains(DataInOrder::WHOLE_MSG).into() }
 }
 
-/// Converts C's number for an operation.
+/// Converts C's code for an operation.
 const fn op_kind(op: c_uint) -> Option<OpKind> {
     Some(match op {
         IBV_WR_RDMA_WRITE => OpKind::RDMA_WRITE,

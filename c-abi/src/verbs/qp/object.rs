@@ -96,7 +96,7 @@ pub(crate) struct DvQpEx {
     pub(crate) qp: *mut ibv_qp_ex,
 }
 
-/// The kind of address that a queue pair's requests have.
+/// The kind of address in a queue pair's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Addressing {
     /// The queue pair has a peer.

@@ -5,7 +5,7 @@
 //!
 //! # Safety
 //! See the crate documentation. The program keeps the memory of its requests as C requires, which
-//! is what [`SendQueue::post_send`] requires. Numbers may have the top bit set, because no safe
+//! is what [`SendQueue::post_send`] requires. A `wr_id` may have the top bit set, because no safe
 //! code posts to these queues.
 #![allow(unsafe_code)]
 
@@ -114,7 +114,7 @@ pub(crate) unsafe extern "C" fn send<P: Provider>(
     }
 }
 
-/// Posts a common request with a doorbell of its own, if it can; otherwise the queue is unchanged.
+/// Posts a common request with a separate doorbell, if possible; otherwise the queue is unchanged.
 /// Returns whether the request was posted.
 ///
 /// # Safety
@@ -172,8 +172,8 @@ unsafe fn send_list<P: Provider>(
 
 /// Puts a C request into a queue.
 ///
-/// Sends, writes and reads with one element each call [`SendQueue::post_fast`] from separate
-/// places, where the compiler knows the operation and the length of the list. Inline data does not
+/// Sends, writes and reads with one element each call [`SendQueue::post_fast`] from separate call
+/// sites, where the compiler knows the operation and the length of the list. Inline data does not
 /// take a queue's fast path.
 ///
 /// # Safety

@@ -31,7 +31,7 @@ use crate::verbs::qp::post::{Call, bind_info, cut_for_atomic, errno_of, send_fla
 use crate::verbs::qp::refused;
 use crate::verbs::receives::{refuse, refuse_with, sges};
 
-/// Fills in the functions of a queue pair.
+/// Fills in a queue pair's function pointers.
 pub(crate) fn fill<P: Provider>(c: &mut ibv_qp_ex, addressing: Addressing) {
     c.wr_atomic_cmp_swp = Some(atomic_cmp_swp::<P>);
     c.wr_atomic_fetch_add = Some(atomic_fetch_add::<P>);
@@ -80,8 +80,7 @@ impl<P: Provider> Clone for Building<'_, P> {
 
 impl<P: Provider> Copy for Building<'_, P> {}
 
-/// Appends a request that the program has built in the device's format to the queue of a ConnectX
-/// device.
+/// Appends a request, built by the program in the device's format, to a ConnectX send queue.
 ///
 /// # Safety
 /// `qp` must be a live queue pair of the provider, and this thread must hold its lock unless the
@@ -309,7 +308,7 @@ impl<'a, P: Provider> Building<'a, P> {
     }
 
     /// Puts the request into the queue with this operation, on the queue's fast path. Returns
-    /// whether it did so.
+    /// whether the request was queued.
     #[inline(always)]
     fn post_fast(mut self, op: SendOp<'_>, sge: Sge) -> bool {
         let Request { wr_id, flags, .. } = self.batch().request;
@@ -327,7 +326,7 @@ impl<'a, P: Provider> Building<'a, P> {
     }
 
     /// Puts a common request of a connected queue pair into the queue on its fast path, if the
-    /// request has this operation. Returns whether it did so.
+    /// request has this operation. Returns whether the request was queued.
     #[inline(always)]
     fn put_fast(mut self, state: State, sge: Sge) -> bool {
         let request = &self.batch().request;
@@ -349,7 +348,7 @@ impl<'a, P: Provider> Building<'a, P> {
     /// Puts a common request of a connected queue pair into the queue. Returns false for any other
     /// request.
     ///
-    /// Each operation calls [`post_one`](SendQueue::post_one) from a separate place, where the
+    /// Each operation calls [`post_one`](SendQueue::post_one) from a separate call site, where the
     /// compiler knows the operation. The caller knows the length of the list.
     #[inline(always)]
     fn put_common(mut self, list: &[Sge], flags: SendFlags) -> bool {
