@@ -53,7 +53,7 @@
 //! 2. Allocate a protection domain, a [`Pd`], and register memory in it: a [`Buf`].
 //! 3. Create a completion queue, a [`Cq`], and on it a queue pair, a [`Qp`]: a send queue and a
 //!    receive queue.
-//! 4. Exchange [`Endpoint`]s with the peer, and [`connect`](Qp::connect).
+//! 4. Exchange [`Endpoint`]s with the peer and [`connect`](Qp::connect).
 //! 5. Post sends and receives, and poll their completions.
 //!
 //! # Guide
@@ -98,7 +98,7 @@
 //! # Ownership
 //! Handles of devices and protection domains are cheap to clone. Each object keeps its parents
 //! alive, so a program may drop handles in any order. Dropping a handle destroys its object if the
-//! kernel permits it, and otherwise leaks the object ([`on_leak`]); `close` instead returns the
+//! kernel permits it and otherwise leaks the object ([`on_leak`]); `close` instead returns the
 //! reason and the handle ([`HandleError`]).
 //!
 //! Polling and posting take `&mut self`: exclusive access replaces the locks of libibverbs.
@@ -153,7 +153,7 @@
 //! | `steering` | rules that steer packets, counters |
 //! | `qp` | queue pairs: states as types, posting, batches, scopes, halves, endpoints |
 //! | `queue` | completion queues, their events, shared receive queues, XRC domains, work queues |
-//! | `in_flight` | the owner of posted memory, and **why safe posting is sound** |
+//! | `in_flight` | the owner of posted memory and **why safe posting is sound** |
 //! | `memory` | buffers, read-only and exposed memory, windows, raw regions, device memory |
 //! | `device` | the device list, an open device, its events, protection domains, address handles |
 //! | `handle` | **start here**: a kernel object, its dependencies, the order of release |

@@ -1,4 +1,4 @@
-//! Scopes, and the pages that a fork copies.
+//! Scopes and the pages that a fork copies.
 //!
 //! Fork protection applies to the whole process, so no other test shares this one.
 

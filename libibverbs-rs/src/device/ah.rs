@@ -53,7 +53,7 @@ impl<P: Provider> Ah<P> {
     /// destroy.
     ///
     /// # Errors
-    /// The handle, and any errno the kernel returns; notably `EBUSY` while the device still sends
+    /// The handle and any errno the kernel returns; notably `EBUSY` while the device still sends
     /// datagrams with it.
     ///
     /// # References

@@ -1,4 +1,4 @@
-//! Event files: reading records, and waiting for them.
+//! Event files: reading records and waiting for them.
 //!
 //! A thread that waits on a soft device also does the device's work meanwhile ([`WaitOps`]).
 
@@ -39,7 +39,7 @@ pub(crate) fn read_record(
     }
 }
 
-/// Calls `next` until it returns an event, and waits in between until the file is readable. `waits`
+/// Calls `next` until it returns an event and waits in between until the file is readable. `waits`
 /// is the device that raises the events, if the waiting thread can do that device's work.
 pub(crate) fn wait<T>(
     file: &File,

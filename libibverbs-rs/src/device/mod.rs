@@ -3,9 +3,9 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | [`context`] | an open device: its queries, and the parent of all its objects |
+//! | [`context`] | an open device: its queries; the parent of all its objects |
 //! | [`event`] | the asynchronous events of a device |
-//! | [`event_file`] | event files: reading records, and waiting for them |
+//! | [`event_file`] | event files: reading records and waiting for them |
 //! | [`pd`] | protection domains |
 //! | [`td`] | thread domains and parent domains |
 //! | [`ah`] | address handles |

@@ -10,7 +10,7 @@
 //! | [`completions`] | polling, waiting, the size of a completion queue |
 //! | [`events`] | asynchronous events of queues, ports and the device |
 //! | [`errors`] | failed calls, refused requests, failed requests |
-//! | [`threads`] | handles shared between threads, and handles owned by one |
+//! | [`threads`] | handles shared between threads and handles owned by one |
 //! | [`fork`] | child processes |
 //! | [`unplug`] | a device that breaks or is removed |
 //! | [`testing`] | programs under test, without hardware |

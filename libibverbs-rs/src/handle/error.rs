@@ -4,7 +4,7 @@ use core::fmt;
 
 use verbs_core::{Cause, Errno, Error};
 
-/// The error of a call that consumes a handle: the reason, and the unchanged handle.
+/// The error of a call that consumes a handle: the reason and the unchanged handle.
 ///
 /// It converts into [`Error`] and into [`std::io::Error`], so `?` works in functions returning
 /// these. The conversion drops the handle.

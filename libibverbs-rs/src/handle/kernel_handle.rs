@@ -60,7 +60,7 @@ impl<T: Destroy, D> KernelHandle<T, D> {
     /// Destroys the object and returns its dependencies.
     ///
     /// # Errors
-    /// The unchanged handle, and the errno of [`Destroy::destroy`]: the object may still exist.
+    /// The unchanged handle and the errno of [`Destroy::destroy`]: the object may still exist.
     #[allow(clippy::result_large_err)]
     pub(crate) fn close(mut self) -> Result<D, HandleError<Self>> {
         let Some((object, dependencies)) = self.0.take() else { gone() };

@@ -216,7 +216,7 @@ impl Registry {
         self.table(Kind::Cq).get(id).map(|_| CqId(id))
     }
 
-    /// Returns the completion queue that a read event identifies, and counts the event.
+    /// Counts a read event and returns its completion queue.
     pub(crate) fn cq_event(&self, raw: u64) -> Option<CqId> {
         let id = SlotId(raw);
         if let Some(counter) = self.table(Kind::Cq).get(id)? {

@@ -1,4 +1,4 @@
-//! [`SharedObject`]: a kernel object used by other objects, and the count of its users.
+//! [`SharedObject`]: a kernel object used by other objects and the count of its users.
 
 use std::sync::{Arc, Weak};
 

@@ -9,7 +9,7 @@ pub(super) enum Held {
     Many(Vec<Memory>),
 }
 
-/// The content of a slot: a request's memory, and the `wr_id` of the preceding unsignalled request.
+/// The content of a slot: a request's memory and the `wr_id` of the preceding unsignalled request.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) held: Held,

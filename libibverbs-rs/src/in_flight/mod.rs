@@ -168,7 +168,7 @@ pub(crate) struct Poster {
     posts: Posts,
     /// All tables of the queue, if it adds a table once one is full.
     grows: Option<Arc<Tables>>,
-    /// The next `wr_id`, and the end of the reserved `wr_id`s.
+    /// The next `wr_id` and the end of the reserved `wr_id`s.
     next: u64,
     end: u64,
     /// The end of the `wr_id`s with the current directory index.

@@ -290,7 +290,7 @@ impl Buf {
         Ok(())
     }
 
-    /// Deregisters and releases the allocation. Dropping its last piece does the same, and leaks
+    /// Deregisters and releases the allocation. Dropping its last piece does the same and leaks
     /// memory the kernel refuses to deregister.
     ///
     /// # Errors

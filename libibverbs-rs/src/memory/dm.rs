@@ -1,4 +1,4 @@
-//! [`Dm`] and [`Dmah`]: device memory, and hints for a device's memory accesses.
+//! [`Dm`] and [`Dmah`]: device memory and hints for a device's memory accesses.
 
 use std::os::fd::OwnedFd;
 

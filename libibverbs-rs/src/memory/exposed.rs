@@ -166,7 +166,7 @@ impl<P: Provider> Pd<P> {
     /// is registered once for all bindings.
     ///
     /// # Errors
-    /// The piece, and the errors of [`register`](Self::register).
+    /// The piece and the errors of [`register`](Self::register).
     #[doc(alias = "IBV_ACCESS_MW_BIND")]
     pub fn expose_to_windows(&self, buf: Buf) -> Result<Exposed, HandleError<Buf>> {
         Exposed::to_windows(self, buf)

@@ -2,7 +2,7 @@
 //! change one.
 //!
 //! # Safety
-//! The unsafe code here registers memory or changes a region, and relies on the caller's promise.
+//! The unsafe code here registers memory or changes a region and relies on the caller's promise.
 
 #![allow(unsafe_code)]
 
@@ -372,7 +372,7 @@ impl<P: Provider> Mr<P> {
     /// and new memory until the region is deregistered.
     ///
     /// # Errors
-    /// The reason, and the [state](RegionState) of the region:
+    /// The reason and the [state](RegionState) of the region:
     ///
     /// - `EOPNOTSUPP` if the device cannot change regions, or not in this way: rxe changes only the
     ///   domain and the rights, on kernels later than Linux 6.4.
@@ -427,7 +427,7 @@ impl<P: Provider> Mr<P> {
     /// deregister. An imported region is not deregistered.
     ///
     /// # Errors
-    /// The region, and any errno the kernel returns; notably `EBUSY` while memory windows are bound
+    /// The region and any errno the kernel returns; notably `EBUSY` while memory windows are bound
     /// to it, `EIO` if the device fails to destroy it, and on rxe `ETIMEDOUT` if the kernel gave up
     /// waiting for its own references to be released.
     ///

@@ -71,7 +71,7 @@ impl<P: Provider> Mw<P> {
     /// refuses to deallocate.
     ///
     /// # Errors
-    /// The window, and any errno the kernel returns; notably `EIO` if the device fails to destroy
+    /// The window and any errno the kernel returns; notably `EIO` if the device fails to destroy
     /// it.
     ///
     /// # References

@@ -342,7 +342,7 @@ impl Window {
     /// This revokes access on every queue pair and in every state.
     ///
     /// # Errors
-    /// The window, and any errno the kernel returns; notably `EIO` if the device fails to destroy
+    /// The window and any errno the kernel returns; notably `EIO` if the device fails to destroy
     /// it.
     ///
     /// # References

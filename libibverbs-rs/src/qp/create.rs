@@ -1,4 +1,4 @@
-//! Creating queue pairs, and opening XRC targets.
+//! Creating queue pairs and opening XRC targets.
 
 use core::marker::PhantomData;
 use std::sync::{Arc, Mutex};

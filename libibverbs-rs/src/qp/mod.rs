@@ -2,11 +2,11 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | [`state`] | the states as types, and what each permits |
+//! | [`state`] | the states as types and what each permits |
 //! | [`attr`] | the attributes of creation and of each step |
-//! | [`create`] | creating queue pairs, and opening XRC targets |
+//! | [`create`] | creating queue pairs and opening XRC targets |
 //! | [`control`] | the control object, kept alive by flow rules |
-//! | [`endpoint`] | [`Endpoint`](endpoint::Endpoint): a queue pair's address, and connecting |
+//! | [`endpoint`] | [`Endpoint`](endpoint::Endpoint): a queue pair's address and connecting |
 //! | [`modify`] | draining, resuming, pacing, connection options |
 //! | [`post`] | posting, raw and safe, and batches |
 //! | [`scope`] | borrowed memory, posted in a scope that ends its requests |
@@ -215,7 +215,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// [`STATE`](QpAttrMask::STATE) itself.
     ///
     /// # Errors
-    /// The queue pair, and an error as from [`modify`](Self::modify).
+    /// The queue pair and an error as from [`modify`](Self::modify).
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -251,7 +251,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// Moves the queue pair to the error state, where its requests complete as flushed.
     ///
     /// # Errors
-    /// The queue pair, and any errno the kernel returns; notably `EIO` once the device is gone.
+    /// The queue pair and any errno the kernel returns; notably `EIO` once the device is gone.
     ///
     /// # References
     /// `ibv_modify_qp(3)`

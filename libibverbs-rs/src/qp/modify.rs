@@ -42,8 +42,8 @@ impl<P: Provider> Qp<Rts, P> {
     /// ```
     ///
     /// # Errors
-    /// The queue pair, and any errno the kernel returns; notably `EINVAL` if the device has moved
-    /// it to the error state.
+    /// The queue pair and any errno the kernel returns; notably `EINVAL` if the device has moved it
+    /// to the error state.
     ///
     /// # References
     /// `ibv_modify_qp(3)`; IBTA volume 1, section 10.3.1.5
@@ -114,7 +114,7 @@ impl<P: Provider> Qp<Sqd, P> {
     /// Returns the queue pair to RTS, where it executes the waiting sends.
     ///
     /// # Errors
-    /// The queue pair, and any errno the kernel returns; notably `EINVAL` from rxe while the queue
+    /// The queue pair and any errno the kernel returns; notably `EINVAL` from rxe while the queue
     /// is not [drained](Self::is_drained).
     ///
     /// # References

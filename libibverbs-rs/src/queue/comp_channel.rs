@@ -160,7 +160,7 @@ impl CompChannel {
     /// queue is destroyed.
     ///
     /// # Errors
-    /// The channel, and `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while completion queues
+    /// The channel and `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while completion queues
     /// use it.
     ///
     /// # References

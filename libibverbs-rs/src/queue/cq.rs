@@ -463,8 +463,8 @@ impl<P: Provider> Cq<P> {
         queue.req_notify(solicited_only)
     }
 
-    /// Requests an event as [`req_notify`](Self::req_notify) does, and polls. An event loop built
-    /// from this call misses no completion.
+    /// Requests an event like [`req_notify`](Self::req_notify) and polls. An event loop built from
+    /// this call misses no completion.
     ///
     /// The result lends every completion that arrived before the request; a later one raises the
     /// event. So the program may wait once the result has lent `None`. In the opposite order, a

@@ -7,7 +7,7 @@
 //! | [`wq`] | work queues and RSS tables of them |
 //! | [`receiver`] | a receive queue and its table of memory in flight |
 //! | [`cq`] | completion queues: polling, waiting |
-//! | [`completion`] | a poll in progress, and completions lent or by value |
+//! | [`completion`] | a poll in progress and completions lent or by value |
 //! | [`patience`] | how a thread waits for a completion |
 //! | [`comp_channel`] | files that signal events of completion queues |
 

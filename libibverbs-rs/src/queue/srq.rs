@@ -318,7 +318,7 @@ impl<P: Provider> Srq<P> {
     /// request.
     ///
     /// # Errors
-    /// The number of accepted requests, and the [`PostReason`](crate::PostReason) why the next one
+    /// The number of accepted requests and the [`PostReason`](crate::PostReason) why the next one
     /// was rejected. The device owns the memory of the accepted requests.
     ///
     /// # References
@@ -341,8 +341,8 @@ impl<P: Provider> Srq<P> {
     /// Each `wr_id` and `recv_wr_id` must have its top bit clear.
     ///
     /// # Errors
-    /// The number of accepted operations, and the [`PostReason`](crate::PostReason) why the next
-    /// one was rejected: [`NoTagMatching`](crate::PostReason::NoTagMatching) (`EOPNOTSUPP`) from a
+    /// The number of accepted operations and the [`PostReason`](crate::PostReason) why the next one
+    /// was rejected: [`NoTagMatching`](crate::PostReason::NoTagMatching) (`EOPNOTSUPP`) from a
     /// queue without tag matching.
     ///
     /// # References

@@ -153,7 +153,7 @@ impl<P: Provider> Wq<P> {
     /// `wr_id` may have its top bit set.
     ///
     /// # Errors
-    /// The number of accepted requests, and the reason why the next was rejected. The device owns
+    /// The number of accepted requests and the reason why the next was rejected. The device owns
     /// the memory of the accepted requests.
     ///
     /// # References
@@ -221,7 +221,7 @@ pub struct RwqIndTable<P: Provider = Erased> {
     shared: SharedObject<P::RwqIndTable, Kept>,
 }
 
-/// The dependencies of a table: its work queues, and the open device.
+/// The dependencies of a table: its work queues and the open device.
 type Kept = (Vec<Child>, Child);
 
 /// The distribution of a queue pair's packets over a table of work queues (RSS), for

@@ -133,7 +133,7 @@ impl<P: Provider> Flow<P> {
     /// Destroys the rule. Dropping does the same and leaks a rule the kernel refuses to destroy.
     ///
     /// # Errors
-    /// The rule, and any errno the kernel returns.
+    /// The rule and any errno the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_flow(3)`

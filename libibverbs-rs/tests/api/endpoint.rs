@@ -1,4 +1,4 @@
-//! Endpoints as text and bytes, and connecting with them.
+//! Endpoints as text, as bytes and for connecting.
 
 use std::net::Ipv4Addr;
 

@@ -1,4 +1,4 @@
-//! Events: stale ids, and calls that wait or do not wait.
+//! Events: stale ids and calls that wait or do not wait.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;

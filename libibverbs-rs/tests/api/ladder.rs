@@ -1,4 +1,4 @@
-//! The states of a queue pair: the commands sent by each step, and the handle returned by a failed
+//! The states of a queue pair: the commands sent by each step and the handle returned by a failed
 //! step.
 
 use crate::common::World;

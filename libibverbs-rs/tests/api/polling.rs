@@ -1,4 +1,4 @@
-//! Polling: values and lent completions, and the return of slots to the device.
+//! Polling: completions by value, lent completions and the return of slots to the device.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Shared receive queues: the queue pair that completes a receive, and the return of its memory.
+//! Shared receive queues: the queue pair that completes a receive and the return of its memory.
 
 use std::sync::Arc;
 use std::thread;

@@ -36,7 +36,7 @@ assert_not_impl_any!(verbs::CompChannel: Clone);
 assert_not_impl_any!(verbs::SendHalf: Clone);
 assert_not_impl_any!(verbs::RecvHalf: Clone);
 assert_not_impl_any!(verbs::Returned: Clone);
-// A completion proves that a request has ended, and must not be copied out of its loop turn.
+// A completion proves that a request has ended and must not be copied out of its loop turn.
 assert_not_impl_any!(verbs::Completion<'static>: Clone);
 
 #[test]

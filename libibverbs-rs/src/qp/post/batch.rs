@@ -245,7 +245,7 @@ impl<P: Provider> fmt::Debug for SendBatch<'_, P> {
 /// Puts requests into a queue without ringing its doorbell.
 ///
 /// # Errors
-/// The number of requests put into the queue, and the reason why the next was rejected.
+/// The number of requests put into the queue and the reason why the next was rejected.
 ///
 /// # Safety
 /// Same as [`SendQueue::post_one`].

@@ -40,7 +40,7 @@ impl<'q, P: Provider> RecvQueue<'q, P> {
     /// clear, because a `wr_id` with that bit set belongs to a safe request.
     ///
     /// # Errors
-    /// The number of accepted requests, and the [`PostReason`](crate::PostReason) why the next one
+    /// The number of accepted requests and the [`PostReason`](crate::PostReason) why the next one
     /// was rejected. The device owns the memory of the accepted requests.
     ///
     /// # References

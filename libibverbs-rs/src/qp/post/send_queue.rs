@@ -74,7 +74,7 @@ impl<'q, P: Provider> SendQueue<'q, P> {
     /// [`WrBatch::local_inv`](crate::WrBatch::local_inv) requires.
     ///
     /// # Errors
-    /// The number of accepted requests, and the [`PostReason`](crate::PostReason) why the next one
+    /// The number of accepted requests and the [`PostReason`](crate::PostReason) why the next one
     /// was rejected. The device owns the memory of the accepted requests.
     ///
     /// # References

@@ -1,4 +1,4 @@
-//! The queue pairs of a scope: the handles passed to the closure, and their end.
+//! The queue pairs of a scope: the handles passed to the closure and their end.
 
 use core::fmt;
 use core::marker::PhantomData;
