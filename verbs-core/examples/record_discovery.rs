@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `# TEXT` | the kernel's release; the result of discovery |
 //! | `> HEX` | a datagram to the kernel |
-//! | `< PORT HEX` | a datagram, and the port that sent it |
+//! | `< PORT HEX` | a datagram and the port that sent it |
 //! | `! ERRNO` | the errno received instead of a datagram |
 //! | `= NAME GUID` | a device that rdma-core's `ibv_devices` listed, where it is installed |
 //!

@@ -6,7 +6,7 @@
 //! | part | module | contents |
 //! |---|---|---|
 //! | contract | [`kernel`] | the part of an open device shared by all providers of kernel devices |
-//! | | [`provider`] | **start here**: the contract of providers, and [`Erased`](provider::Erased) |
+//! | | [`provider`] | **start here**: the contract of providers and [`Erased`](provider::Erased) |
 //! | system calls | [`cmd`] | one function per kernel method |
 //! | | [`channel`] | commands to the kernel's uverbs, and a scripted double for tests |
 //! | | [`neighbour`] | the Ethernet address of a RoCE destination |

@@ -22,7 +22,7 @@ pub fn remains(len: usize) -> Result<(), Errno> {
     if len <= SMALL { Ok(()) } else { check(CALL) }
 }
 
-/// Checks that the allocator can provide `len` bytes in one piece, and frees them again.
+/// Checks that the allocator can provide `len` bytes in one piece and frees them again.
 ///
 /// This is for calls whose own allocations cannot report failure: without memory, the call is
 /// rejected before it changes anything. Other threads may take the memory meanwhile.

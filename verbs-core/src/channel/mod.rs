@@ -1,5 +1,4 @@
-//! The command channel to the kernel's uverbs, and the methods that the kernel was found to
-//! support.
+//! The command channel to the kernel's uverbs and the methods that the kernel was found to support.
 //!
 //! | type | contents |
 //! |---|---|

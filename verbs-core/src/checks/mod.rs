@@ -39,7 +39,7 @@ use crate::types::{
 pub const MAX_MESSAGE: u64 = 1 << 31;
 
 /// The bytes of local memory that an atomic needs. A device may move 8 bytes regardless of the
-/// list's length, and then report a wrong `byte_len`.
+/// list's length and then report a wrong `byte_len`.
 pub const ATOMIC_LENGTH: u64 = 8;
 
 /// A fault in a request that the device reports in the request's completion.

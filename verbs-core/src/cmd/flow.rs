@@ -253,7 +253,7 @@ struct EspValues {
     esn: Option<u32>,
     keymat: Option<IbUverbsFlowActionEspKeymatAesGcm>,
     replay: Option<(IbUverbsFlowActionEspReplay, Option<IbUverbsFlowActionEspReplayBmp>)>,
-    /// The link to the encapsulation header, and the header that it points to.
+    /// The link to the encapsulation header and the header that it points to.
     encap: Option<(IbUverbsFlowActionEspEncap, Box<[u8]>)>,
 }
 

@@ -40,7 +40,7 @@ pub struct WqInfo {
 /// go to `event_fd`.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EOPNOTSUPP` from a device without work queues, and
+/// Any errno the kernel returns; notably `EOPNOTSUPP` from a device without work queues and
 /// `EINVAL` for a size beyond the device's limits.
 #[doc(alias = "ibv_create_wq")]
 pub fn create_wq(

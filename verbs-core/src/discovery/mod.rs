@@ -318,7 +318,7 @@ impl Search<'_> {
         });
     }
 
-    /// Adds a device to the list if its file exists, and otherwise to the skipped devices.
+    /// Adds a device to the list if its file exists and otherwise to the skipped devices.
     fn list(&mut self, device: DeviceInfo) {
         match nix::sys::stat::stat(&device.cdev_path) {
             Ok(_) => self.devices.push(device),

@@ -78,7 +78,7 @@ impl NetlinkSocket {
         Self::of_protocol(SockProtocol::NetlinkRoute, PATIENCE)
     }
 
-    /// Opens a socket that receives a datagram for each change to a neighbour, and waits up to
+    /// Opens a socket that receives a datagram for each change to a neighbour and waits up to
     /// `patience` for one.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ impl<'w> Conversation<'w> {
         Self { wire, sequence_number: 0, buffer: Vec::new() }
     }
 
-    /// Requests one item with `attributes`, and passes the attributes of the reply to `parse`.
+    /// Requests one item with `attributes` and passes the attributes of the reply to `parse`.
     ///
     /// # Errors
     /// Any [`NetlinkError`], including an error from `parse`.
@@ -199,7 +199,7 @@ impl<'w> Conversation<'w> {
     }
 
     /// Requests one item whose reply has another message type, as in routing netlink. Sends
-    /// `payload`, and passes the payload of the reply to `parse`.
+    /// `payload` and passes the payload of the reply to `parse`.
     ///
     /// # Errors
     /// Any [`NetlinkError`], including an error from `parse`.
@@ -218,7 +218,7 @@ impl<'w> Conversation<'w> {
         result.ok_or(NetlinkError::Malformed("it is empty"))
     }
 
-    /// Requests all items, and passes the attributes of each to `parse`.
+    /// Requests all items and passes the attributes of each to `parse`.
     ///
     /// # Errors
     /// Any [`NetlinkError`], including an error from `parse`.
@@ -348,7 +348,7 @@ fn error_code(payload: &[u8]) -> Result<(), NetlinkError> {
     }
 }
 
-/// Iterates over the messages of a datagram, and returns an error for a truncated message.
+/// Iterates over the messages of a datagram and returns an error for a truncated message.
 struct Messages<'b>(&'b [u8]);
 
 impl<'b> Iterator for Messages<'b> {

@@ -1,6 +1,6 @@
 //! Parsers of the RDMA netlink attributes of devices. No system calls.
 //!
-//! Attributes that are missing or have the wrong size are `None`, and are read from sysfs instead.
+//! Attributes that are missing or have the wrong size are `None` and are read from sysfs instead.
 //! If an attribute is repeated, the last one counts, as in the kernel's own parser. Unknown
 //! attributes are ignored.
 

@@ -31,8 +31,7 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// Returns `/dev/infiniband`, and either `/sys` or the value of `SYSFS_PATH` in the
-    /// environment.
+    /// Returns `/dev/infiniband` and either `/sys` or the value of `SYSFS_PATH` in the environment.
     ///
     /// The variable is ignored in a program with more rights than its caller
     /// ([`environment`](crate::environment)).

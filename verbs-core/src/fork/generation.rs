@@ -10,7 +10,7 @@
 //!   _Fork(3)  ─► the child goes on ─► watch() changes the number
 //! ```
 //!
-//! [`generation`] alone costs one load, and returns the parent's number until that change.
+//! [`generation`] alone costs one load and returns the parent's number until that change.
 //!
 //! # Safety
 //! The page is mapped once and stays mapped. It holds one atomic. The handler touches atomics only.
@@ -55,7 +55,7 @@ pub fn current_generation() -> u32 {
     generation()
 }
 
-/// Ensures that forks change the [`generation`] in the child, and detects a fork that has not
+/// Ensures that forks change the [`generation`] in the child and detects a fork that has not
 /// changed it yet. Must be called before a holder is marked with the generation.
 #[inline]
 pub fn watch() {

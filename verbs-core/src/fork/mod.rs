@@ -202,7 +202,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Counts one region fewer, and includes pages that are no longer covered in forks again.
+    /// Counts one region fewer. Pages no longer covered are included in forks again.
     ///
     /// # Errors
     /// The errno of advice that fails; all other pages are included again.

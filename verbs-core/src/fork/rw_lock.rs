@@ -64,7 +64,7 @@ impl<T> ForkRwLock<T> {
         Self { word: AtomicU32::new(0), value: UnsafeCell::new(ManuallyDrop::new(value)) }
     }
 
-    /// Locks the value for reading. Waits for the writer, and behind threads that already sleep.
+    /// Locks the value for reading. Waits for the writer and behind threads that already sleep.
     ///
     /// # Errors
     /// [`Lost`] in a forked child, if another thread of its parent was writing at the fork.

@@ -1,4 +1,4 @@
-//! Scripted replies from routing netlink, and the replies from this host.
+//! Scripted replies from routing netlink and the replies from this host.
 
 use std::collections::VecDeque;
 

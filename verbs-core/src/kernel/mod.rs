@@ -184,7 +184,7 @@ impl KernelContext {
         })
     }
 
-    /// Returns the device's attributes, and the driver-specific attributes in `uhw`.
+    /// Returns the device's attributes and the driver-specific attributes in `uhw`.
     ///
     /// # Errors
     /// The errors of [`DeviceOps::query_device_ex`].

@@ -1,4 +1,4 @@
-//! Scripted replies from routing netlink, and this machine's replies about its loopback interface.
+//! Scripted replies from routing netlink and this machine's replies about its loopback interface.
 
 use std::collections::VecDeque;
 

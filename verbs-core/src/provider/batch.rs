@@ -97,7 +97,7 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     /// Posts all requests with one doorbell and returns the number of requests.
     ///
     /// # Errors
-    /// The first request that the queue rejected, and the reason; nothing was posted. Otherwise
+    /// The position of the first rejected request and the reason; nothing was posted. Otherwise
     /// [`PostReason::Doorbell`].
     #[doc(alias = "ibv_wr_complete")]
     #[inline(always)]

@@ -70,7 +70,7 @@ pub trait CqOps: Any + Debug + Send + Sync {
 
     /// Returns the counter of the queue's events read from its channel; `None` if event requests
     /// carry no sequence number. The reader of an event increments it before passing the event on.
-    /// A wrong count delays or repeats events, and has no other effect.
+    /// A wrong count delays or repeats events and has no other effect.
     fn event_counter(&self) -> Option<Arc<AtomicU32>> {
         None
     }

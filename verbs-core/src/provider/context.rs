@@ -358,7 +358,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         Err(unsupported(self.device(), "import_dm"))
     }
 
-    /// Creates a completion queue, and its handle for [`create_qp`](Self::create_qp).
+    /// Creates a completion queue and its handle for [`create_qp`](Self::create_qp).
     ///
     /// The queue may use memory from a parent domain's allocator, and be dedicated to the thread of
     /// its thread domain. The parent domain must be destroyed after the queue.

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use crate::error::Result;
 
-/// Device memory. The provider maps it, and copies with the access width and order that the device
+/// Device memory. The provider maps it and copies with the access width and order that the device
 /// requires.
 pub trait DmOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle.

@@ -97,7 +97,7 @@ pub enum RegionState {
     Unusable,
 }
 
-/// The error of a change to a memory region, and the resulting state.
+/// The error of a change to a memory region and the resulting state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReregError {
     /// The reason.

@@ -1,4 +1,4 @@
-//! Shared receive queues, and the XRC domains that some of them use.
+//! Shared receive queues and the XRC domains that some of them use.
 
 use core::any::Any;
 use core::fmt::Debug;

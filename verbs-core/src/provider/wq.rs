@@ -1,4 +1,4 @@
-//! Work queues, and the tables that let queue pairs share them.
+//! Work queues and the tables that let queue pairs share them.
 
 use core::any::Any;
 use core::fmt::Debug;

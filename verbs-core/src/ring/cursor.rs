@@ -17,7 +17,7 @@
 //! | the kernel or a device | `new` | slot numbers, in shared memory | all slots but one |
 //! | another thread | `counting` | counts modulo 2³², in atomics | `capacity` values |
 //!
-//! The kernel determines the layout of a queue shared with it, and may write wrong indices there.
+//! The kernel determines the layout of a queue shared with it and may write wrong indices there.
 //! Indices are masked after each load, so a wrong index can at worst cause a slot to be read too
 //! early or twice, but never an access outside the ring. Threads of one process can choose any
 //! capacity, and use a count that does not repeat when the ring wraps.

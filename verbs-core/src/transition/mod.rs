@@ -1,7 +1,7 @@
 //! The attributes of each queue pair transition: state × state × type → required and optional.
 //!
 //! [`check`] explains a bare `EINVAL` from the kernel; [`lookup`] and [`transitions`] expose the
-//! table, for code that builds masks or documents from it. The table itself is one page below, and
+//! table, for code that builds masks or documents from it. The table itself is one page below and
 //! reads like the table in the specification.
 //!
 //! It is the table of the kernel's RDMA core, used by nearly every InfiniBand and RoCE driver, plus

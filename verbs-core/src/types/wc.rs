@@ -89,7 +89,7 @@ open_enum! {
 }
 
 impl WcStatus {
-    /// Returns the usual reason for a failure, and its remedy; `None` for success and for a
+    /// Returns the usual reason for a failure and its remedy; `None` for success and for a
     /// self-explanatory status.
     pub const fn hint(self) -> Option<&'static str> {
         Some(match self {

@@ -95,7 +95,7 @@ pub struct WqAttr {
     /// The assumed current state; the kernel rejects the change if it differs.
     #[doc(alias = "IBV_WQ_ATTR_CURR_STATE")]
     pub curr_wq_state: Option<WqState>,
-    /// The new property values, and the mask of changed properties.
+    /// The new property values and the mask of changed properties.
     #[doc(alias = "IBV_WQ_ATTR_FLAGS")]
     pub flags: Option<WqFlagsChange>,
 }

@@ -7,7 +7,7 @@ use crate::types::{
     AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, QpAttr, QpAttrMask, QpCap, QpState, Rate,
 };
 
-/// The size of `struct ib_uverbs_modify_qp`, and the offsets of its alternate path and of the first
+/// The size of `struct ib_uverbs_modify_qp` and the offsets of its alternate path and of the first
 /// field after both paths.
 const SIZE: usize = 112;
 const ALT_DEST: usize = 32;

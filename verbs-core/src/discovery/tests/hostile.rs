@@ -232,6 +232,6 @@ fn whatever_the_bytes_nothing_panics_and_no_path_leaves_the_roots() {
         whole += usize::from(found.source == Source::Netlink);
         none += usize::from(found.netlink_error.is_some());
     }
-    // Both outcomes occur: some replies pass, and some do not.
+    // Both outcomes occur: some replies pass and some do not.
     assert!(whole > 100 && none > 100, "{whole} {none}");
 }

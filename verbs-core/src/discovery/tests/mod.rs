@@ -36,7 +36,7 @@ impl Files {
         Self { top, roots }
     }
 
-    /// Creates a `/dev/infiniband` with these files, and no sysfs.
+    /// Creates a `/dev/infiniband` with these files and no sysfs.
     fn nodes(names: &[&str]) -> Self {
         let files = Self::none();
         names.iter().for_each(|name| files.write(&format!("dev/{name}"), ""));

@@ -245,7 +245,7 @@ impl CqOps for ErasedCq {
         self.inner.0.wc_flags()
     }
 
-    /// Completions that were fetched are no longer in the provider's queue, and are not affected.
+    /// Completions that were fetched are no longer in the provider's queue and are not affected.
     fn resize(&mut self, cqe: u32) -> Result<()> {
         self.inner.0.resize(cqe)
     }
