@@ -16,7 +16,7 @@
 //! | [`symbols`], [`facade`] | the symbol table, and functions that fail on every device |
 //! | [`tables`] | open devices: their providers and operation tables |
 //! | [`verbs`] | one file per kind of object: its functions and its operations |
-//! | [`handle`] | the objects behind C's pointers, and their locks |
+//! | [`handle`] | the objects behind C's pointers and their locks |
 //! | [`abi`] | C's types, conversions, `errno`, functions without objects |
 //!
 //! An object in C is a box: the public struct, then the provider's object. A pointer that the

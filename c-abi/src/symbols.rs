@@ -17,7 +17,7 @@
 //!   distribution was linked before then.
 //! - `mlx5dv_init_obj` in `MLX5_1.0`, which `MLX5_1.2` replaced in 2017.
 //!
-//! The loader looks for a program's version nodes in the library it was linked with, and then finds
+//! The loader looks for a program's version nodes in the library it was linked with and then finds
 //! each symbol by name and node in any loaded library. `librdmacm.so.1`, `libmlx5.so.1` and
 //! `libefa.so.1` therefore contain only nodes, and the image defines their symbols.
 //!

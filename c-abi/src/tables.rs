@@ -1,4 +1,4 @@
-//! Opening and closing devices, and filling in the operation tables that programs use without a
+//! Opening and closing devices and filling in the operation tables that programs use without a
 //! symbol.
 //!
 //! Control operations in the tables are the same for every provider. Data path operations are

@@ -1,4 +1,4 @@
-//! [`Opened`]: an open device, and calls of verbs for its provider.
+//! [`Opened`]: an open device and calls of verbs for its provider.
 //!
 //! Control operations are methods of [`ProviderContext`], generic over the provider. [`verb!`]
 //! selects the context's provider and calls its method; the reasons are in

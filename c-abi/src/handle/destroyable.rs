@@ -50,8 +50,8 @@ impl<T> Exclusive<T> {
     }
 }
 
-/// Returns the lock if the attempt acquired it, and otherwise waits for it. Does not wait if
-/// another process created the lock, because the thread that would release it may not exist.
+/// Returns the lock if the attempt acquired it and otherwise waits for it. Does not wait if another
+/// process created the lock, because the thread that would release it may not exist.
 ///
 /// # Errors
 /// `ENODEV` in such a process, instead of waiting.

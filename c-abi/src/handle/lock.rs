@@ -139,7 +139,7 @@ impl<T> Spin<T> {
     /// Marks the value as ended and wakes the first waiting thread.
     ///
     /// # Safety
-    /// The caller must hold the lock, and never release it.
+    /// The caller must hold the lock and never release it.
     pub(crate) unsafe fn end(&self) {
         self.has_ended.store(true, Ordering::Release);
         self.wake_first();
@@ -217,7 +217,7 @@ impl<T> Spin<T> {
     /// Returns the value. The lock is held.
     ///
     /// # Safety
-    /// The caller must hold the lock for the life of the reference, and have no other reference.
+    /// The caller must hold the lock for the life of the reference and have no other reference.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn get(&self) -> &mut T {
@@ -262,7 +262,7 @@ impl<T> Spin<T> {
         self.wait_in_line(self.enter_line())
     }
 
-    /// Counts this thread as waiting, and returns its ticket number.
+    /// Counts this thread as waiting and returns its ticket number.
     fn enter_line(&self) -> u32 {
         // Any waiting thread belongs to this process: after a fork with waiting threads, the child
         // does not wait.
@@ -272,7 +272,7 @@ impl<T> Spin<T> {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Waits until this ticket number is first, and then for the lock. Returns false if no thread
+    /// Waits until this ticket number is first and then for the lock. Returns false if no thread
     /// will release it.
     fn wait_in_line(&self, number: u32) -> bool {
         let mut spins = 0;

@@ -1,8 +1,8 @@
-//! The handles that a program holds: objects behind C's pointers, and their locks.
+//! The handles that a program holds: objects behind C's pointers and their locks.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`context`] | an open device, and calls of verbs for its provider |
+//! | [`context`] | an open device and calls of verbs for its provider |
 //! | [`cmd_fd`] | the descriptor shown as `ibv_context.cmd_fd` |
 //! | [`object`] | an object in C, together with the provider's object |
 //! | [`live_objects`] | the live objects of a context that give peers access |

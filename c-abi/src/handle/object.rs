@@ -27,7 +27,7 @@ use crate::abi::c::{
 use crate::abi::errno::{code, refused};
 use crate::handle::destroyable::{Destroyable, Loan};
 
-/// An object in C: the public struct, and the provider's object behind it.
+/// An object in C: the public struct and the provider's object behind it.
 #[repr(C)]
 pub(crate) struct Object<C, T> {
     /// The public struct, which the program may write.
@@ -200,7 +200,7 @@ impl<C: HasContext, T: Destroy + 'static> Object<C, Destroyable<T>> {
         unsafe { Self::destroy_then(object, verb, || {}) }
     }
 
-    /// Destroys the object like [`destroy`](Self::destroy), and runs `then` before another object
+    /// Destroys the object like [`destroy`](Self::destroy) and runs `then` before another object
     /// can get the address.
     ///
     /// # Safety

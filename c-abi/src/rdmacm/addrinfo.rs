@@ -1,7 +1,7 @@
 //! Looking up the addresses that an id binds or connects to, by host and service names.
 //!
 //! Names are resolved by `getaddrinfo(3)`. As in C, [`rdma_getaddrinfo`] returns its error codes.
-//! The services of an InfiniBand subnet (`RAI_SA`) come from its subnet administrator, and are
+//! The services of an InfiniBand subnet (`RAI_SA`) come from its subnet administrator and are
 //! looked up through an id.
 //!
 //! # Safety

@@ -204,7 +204,7 @@ pub(crate) unsafe extern "C" fn rdma_get_devices(num_devices: *mut c_int) -> *mu
     )
 }
 
-/// Opens all devices. Returns a null-terminated array of their contexts, and its length.
+/// Opens all devices. Returns a null-terminated array of their contexts and its length.
 ///
 /// # Errors
 /// `ENODEV` without a device.

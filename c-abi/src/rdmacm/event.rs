@@ -216,7 +216,7 @@ impl Draft {
     }
 }
 
-/// Moves an id's queue pair to RTS after the peer's reply, and sends the confirmation.
+/// Moves an id's queue pair to RTS after the peer's reply and sends the confirmation.
 ///
 /// # Errors
 /// `EINVAL` for a reply with another vendor's options; any error from moving the queue pair, or
@@ -293,7 +293,7 @@ impl Param {
         }
     }
 
-    /// Converts the parameters to C's, and returns the memory that they point to.
+    /// Converts the parameters to C's and returns the memory that they point to.
     fn into_c(self) -> (rdma_cm_event_param, Box<[u8]>) {
         // SAFETY: zeroed integers and null pointers are valid.
         let mut param: rdma_cm_event_param = unsafe { core::mem::zeroed() };

@@ -1,4 +1,4 @@
-//! Ids: their struct, and the table of ids whose events are delivered.
+//! Ids: their struct and the table of ids whose events are delivered.
 //!
 //! ```text
 //!   create, accept ─► IDS ─► events are counted (claim) ─► the program acknowledges
@@ -10,7 +10,7 @@
 //!
 //! # Safety
 //! See [`rdmacm`](super). A pointer in [`IDS`] points to a live id: destroying an id first removes
-//! it from the table, and then waits until every counted event is acknowledged.
+//! it from the table and then waits until every counted event is acknowledged.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_void};

@@ -2,7 +2,7 @@
 //! synchronous id.
 //!
 //! # Safety
-//! See [`rdmacm`](super). Destroying an id first removes it from the table, and then waits until
+//! See [`rdmacm`](super). Destroying an id first removes it from the table and then waits until
 //! every counted event is acknowledged.
 #![allow(unsafe_code)]
 

@@ -71,7 +71,7 @@ fn logged(error: Error) -> Errno {
     error.errno
 }
 
-/// Logs why this library rejects a call, and returns the errno.
+/// Logs why this library rejects a call and returns the errno.
 #[cold]
 fn refuse(verb: &'static str, errno: Errno, reason: &'static str) -> Errno {
     logged(errno::refused(verb, errno, reason))
@@ -83,7 +83,7 @@ const NO_DEVICE: &str = "the id has no device";
 /// The reason for rejecting a null address or an address of an unknown family.
 const NO_ADDRESS: &str = "the address is null, or of an unknown family";
 
-/// Logs that memory is short, and returns `ENOMEM`.
+/// Logs that memory is short and returns `ENOMEM`.
 #[cold]
 fn no_memory(verb: &'static str) -> Errno {
     logged(errno::short_of_memory(verb))

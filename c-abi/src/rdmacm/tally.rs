@@ -1,4 +1,4 @@
-//! [`Tally`]: the number of events delivered to a program, and the number it has acknowledged.
+//! [`Tally`]: the number of events delivered to a program and the number it has acknowledged.
 //!
 //! Destroying an id and leaving a group wait until both numbers are equal. An event holds a
 //! reference to the tally, so its acknowledgement does not access freed memory.

@@ -3,7 +3,7 @@
 //! An event carries the address given when its completion queue was created.
 //!
 //! # Safety
-//! See the crate documentation. The kernel or the provider writes the address of a live queue, and
+//! See the crate documentation. The kernel or the provider writes the address of a live queue and
 //! removes unread events when the queue is destroyed.
 #![allow(unsafe_code)]
 

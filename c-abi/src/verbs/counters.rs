@@ -1,4 +1,4 @@
-//! Counters for flow rules, and completion counters.
+//! Counters for flow rules and completion counters.
 //!
 //! # Safety
 //! See the crate documentation.

@@ -1,4 +1,4 @@
-//! Completion queues, and completions in arrays.
+//! Completion queues and completions in arrays.
 //!
 //! # Safety
 //! See the crate documentation. The lock of a queue guards the provider's queue and the lent
@@ -76,7 +76,7 @@ impl<P: Provider> Cq<P> {
     }
 
     /// Calls `with` with the queue, locked. A thread that reads a lent completion already holds the
-    /// lock, and keeps it.
+    /// lock and keeps it.
     ///
     /// # Errors
     /// Same as [`Spin::why_not`]; any error from `with`.
@@ -355,7 +355,7 @@ unsafe extern "C" fn poll_waiting<P: Provider>(
     }
 }
 
-/// Polls a queue, and releases its lock.
+/// Polls a queue and releases its lock.
 ///
 /// Completions are lent and copied one by one, because most calls find only one or two.
 ///

@@ -5,7 +5,7 @@
 //! contexts that use it. An unplugged device is removed from the table once its count is zero.
 //!
 //! # Safety
-//! Device pointers come from [`ibv_get_device_list`], and are used only until the list is freed and
+//! Device pointers come from [`ibv_get_device_list`] and are used only until the list is freed and
 //! the contexts are closed. The table frees no device before that.
 #![allow(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Asynchronous events, and waiting for their acknowledgement before an object is destroyed.
+//! Asynchronous events and waiting for their acknowledgement before an object is destroyed.
 //!
 //! # Safety
 //! See the crate documentation. An event carries the address given when its object was created.

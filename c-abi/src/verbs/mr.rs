@@ -1,4 +1,4 @@
-//! Memory regions, and buffers to register.
+//! Memory regions and buffers to register.
 //!
 //! # Safety
 //! See the crate documentation. The program keeps registered memory mapped, as C requires.

@@ -71,7 +71,7 @@ pub(crate) unsafe fn stop_with<W>(
     refuse_with(verb, reason, errno)
 }
 
-/// Logs why a request was rejected, and returns the reason's errno.
+/// Logs why a request was rejected and returns the reason's errno.
 #[cold]
 pub(crate) fn refuse(verb: &'static str, reason: PostReason) -> c_int {
     refuse_with(verb, reason, reason.errno())
@@ -177,7 +177,7 @@ unsafe fn recv_any<Q: RecvQueue>(rq: &mut Q, wr: &ibv_recv_wr) -> Result<(), Pos
     unsafe { rq.post_one(&RecvWr { wr_id: wr.wr_id, sge: sges(wr.sg_list, wr.num_sge) }) }
 }
 
-/// Acquires a queue's lock, and posts a list of receives to the queue.
+/// Acquires a queue's lock and posts a list of receives to the queue.
 ///
 /// # Safety
 /// Same as [`recv_list`].

@@ -295,7 +295,7 @@ unsafe fn op_from_c<'a>(wr: &ibv_ops_wr) -> Option<OpsWr<'a>> {
 /// The reason for rejecting the attributes of a new queue.
 const INCOMPLETE: &str = "an unknown type, or the type needs members that are missing or null";
 
-/// Creates a queue, and writes its capacity to the program's attributes.
+/// Creates a queue and writes its capacity to the program's attributes.
 ///
 /// # Safety
 /// `context` must be open; the objects of `init` must be live.

@@ -124,7 +124,7 @@ pub fn table(context: *mut ibv_context) -> &'static verbs_context {
     unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast() }
 }
 
-/// Passes 1024 bytes with the value `ee` to `call`, and returns the bytes.
+/// Passes 1024 bytes with the value `ee` to `call` and returns the bytes.
 pub fn filled<T>(call: impl FnOnce(*mut T)) -> [u8; 1024] {
     #[repr(align(16))]
     struct Bytes([u8; 1024]);

@@ -281,7 +281,7 @@ impl Side {
         }
     }
 
-    /// Waits for a completion, and returns the request's `wr_id`.
+    /// Waits for a completion and returns the request's `wr_id`.
     unsafe fn completion(&self) -> u64 {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {

@@ -15,7 +15,7 @@ const SUITE: &str = "ibverbs-utils";
 const PACKAGE: &str = "ibverbs-utils";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A ping-pong, and the flags for both ends.
+/// A ping-pong and the flags for both ends.
 struct Way {
     /// `ibv_{transport}_pingpong`
     transport: &'static str,

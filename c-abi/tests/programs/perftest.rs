@@ -28,7 +28,7 @@ const SUITE: &str = "perftest";
 const PACKAGE: &str = "perftest";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A program, and its parameters.
+/// A program and its parameters.
 #[derive(Clone)]
 struct Way {
     tool: &'static str,

@@ -80,7 +80,7 @@ fn installed_programs_find_every_symbol_in_its_node() -> CaseResult {
     if file.is_some() { Ok(()) } else { skip("this machine has no program of libibverbs") }
 }
 
-/// Runs a command with the libraries, and returns its output and its warnings.
+/// Runs a command with the libraries and returns its output and its warnings.
 fn output(mut command: Command) -> CaseResult<(String, String)> {
     library::prepare(&mut command)?;
     match process::run(&mut command, LIMIT)? {

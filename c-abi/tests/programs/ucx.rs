@@ -23,7 +23,7 @@ const SUITE: &str = "ucx";
 const PACKAGE: &str = "ucx-utils";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Tests of `ucx_perftest`, and their message sizes.
+/// Tests of `ucx_perftest` and their message sizes.
 const TESTS: &[(&str, &str)] = &[
     ("tag_lat", "1024"),
     ("tag_bw", "65536"),

@@ -1,4 +1,4 @@
-//! Counters for flow rules, and completion counters.
+//! Counters for flow rules and completion counters.
 
 use core::ffi::c_uint;
 

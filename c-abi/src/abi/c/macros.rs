@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `pub struct ibv_pd { field: Type, .. }` | a `#[repr(C)]` struct with public fields |
 //! | `pub union ibv_gid { member: Type, .. }` | a `#[repr(C)]` union with public members |
-//! | `pub enum ibv_mtu: c_uint { IBV_MTU_256 = 1, .. }` | an alias of the type, and constants |
+//! | `pub enum ibv_mtu: c_uint { IBV_MTU_256 = 1, .. }` | an alias of the type and constants |
 //! | `pub consts define: c_int { NAME = 1, .. }` | constants |
 //!
 //! `consts anonymous` is for C enums without a name, and `consts define` for `#define`s. A C enum

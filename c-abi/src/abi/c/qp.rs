@@ -1,4 +1,4 @@
-//! Queue pairs, and the attributes for creating them.
+//! Queue pairs and the attributes for creating them.
 
 use core::ffi::{c_int, c_uint, c_void};
 

@@ -41,7 +41,7 @@ c_types! {
         add: ibv_ops_wr_add,
     }
 
-    /// A buffer, and the tags of the messages that it receives.
+    /// A buffer and the tags of the messages that it receives.
     pub struct ibv_ops_wr_add = "ibv_ops_wr.tm.add" {
         recv_wr_id: u64,
         sg_list: *mut ibv_sge,

@@ -1,4 +1,4 @@
-//! The route back to a datagram's sender, and the Ethernet address of a GID.
+//! The route back to a datagram's sender and the Ethernet address of a GID.
 //!
 //! # Safety
 //! See the crate documentation. Structs of the caller are accessed through raw pointers, because

@@ -20,7 +20,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    /// Drops the request, and returns the reason why the batch ended.
+    /// Drops the request and returns the reason why the batch ended.
     pub(super) fn end(&mut self) -> Option<PostReason> {
         self.request = Request::default();
         self.refused.take()

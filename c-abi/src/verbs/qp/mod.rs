@@ -217,7 +217,7 @@ fn as_mlx5<T: Any, U: Any>(object: Option<&T>) -> Result<Option<&U>, Error> {
 }
 
 impl<P: Provider> ProviderContext<P> {
-    /// Creates a queue pair, and sets whether its data may be placed in completions.
+    /// Creates a queue pair and sets whether its data may be placed in completions.
     ///
     /// # Errors
     /// `EOPNOTSUPP` on devices other than ConnectX.

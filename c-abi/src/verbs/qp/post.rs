@@ -137,7 +137,7 @@ unsafe fn post_alone<P: Provider>(sq: &mut P::Sq, wr: &ibv_send_wr) -> bool {
     unsafe { sq.post_fast(&wr, FastPath::Alone) }
 }
 
-/// Posts a list of requests, and rings the doorbell.
+/// Posts a list of requests and rings the doorbell.
 ///
 /// # Safety
 /// The program's promise must hold for each request; the list must not be empty; `bad_wr` must be

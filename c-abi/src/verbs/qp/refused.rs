@@ -23,7 +23,7 @@ extern "C" fn wr_complete(_: *mut ibv_qp_ex) -> c_int {
     refuse("wr_complete", PostReason::Doorbell(Errno::NODEV))
 }
 
-/// Defines operations without effect, and the function that stores them in a queue pair.
+/// Defines operations without effect and the function that stores them in a queue pair.
 macro_rules! operations {
     ($($name:ident($($type:ty),*);)*) => {
         $(extern "C" fn $name(_: *mut ibv_qp_ex $(, _: $type)*) {})*

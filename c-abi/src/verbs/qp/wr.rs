@@ -153,7 +153,7 @@ impl<'a, P: Provider> Building<'a, P> {
     }
 
     /// Starts a common request after the previous one. Operands without a meaning for the operation
-    /// are ignored. The compiler knows the operation, and stores only the operands that it has.
+    /// are ignored. The compiler knows the operation and stores only the operands that it has.
     #[inline(always)]
     fn begin_common(mut self, state: State, remote_addr: u64, rkey: u32, imm_data: u32) {
         if !self.batch().request.state.is_free() {

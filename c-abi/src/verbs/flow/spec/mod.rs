@@ -1,4 +1,4 @@
-//! Reading a flow rule: the attributes, and the list of specifications after them.
+//! Reading a flow rule: the attributes and the list of specifications after them.
 //!
 //! Each specification begins with its type and its size; the next specification follows after that
 //! many bytes. If the size differs from the struct of that type, the rule is rejected before
