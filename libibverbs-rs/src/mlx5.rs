@@ -53,8 +53,8 @@ pub struct CqOptions {
 #[doc(alias = "mlx5dv_qp_init_attr")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpOptions {
-    /// Whether completions may contain the data of short receives, reads and atomics. It has no
-    /// effect on a queue pair with [`QpInit::rss`].
+    /// Whether completions may contain the data of short receives, reads and atomics. Has no effect
+    /// on a queue pair with [`QpInit::rss`].
     #[doc(alias = "MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE")]
     #[doc(alias = "MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE")]
     pub scatter_to_cqe: ScatterToCqe,

@@ -74,8 +74,8 @@ pub fn auto() -> Result<Device> {
     builder().auto()
 }
 
-/// Returns the device that a connection manager found by address. Opening it fails with `ENODEV` if
-/// it is not a soft device of this process.
+/// Returns the device that a connection manager found by address. Opening the device fails with
+/// `ENODEV` unless it is a soft device of this process.
 pub fn device_of(info: DeviceInfo) -> Device {
     Device::brought::<Soft>(info)
 }

@@ -89,7 +89,7 @@ impl AsyncEvents {
         Ok(Self { file, registry, _context: context })
     }
 
-    /// Returns the next event; `None` if there is none now. It never waits, unlike
+    /// Returns the next event; `None` if no event is pending. Never waits, unlike
     /// [`wait`](Self::wait).
     ///
     /// Events of destroyed objects are skipped.
@@ -123,8 +123,8 @@ impl AsyncEvents {
         wait(&self.file, None, timeout, VERB, &self.registry, || self.next_event())
     }
 
-    /// Returns an iterator that waits for each event without limit. It ends only after returning an
-    /// error.
+    /// Returns an iterator that waits for each event without limit. The iterator ends only after
+    /// returning an error.
     ///
     /// ```no_run
     /// # fn f(context: verbs::Context) -> verbs::Result<()> {
@@ -138,7 +138,7 @@ impl AsyncEvents {
         self.until_error(|events| events.wait(None))
     }
 
-    /// Returns an iterator over the pending events. It never waits.
+    /// Returns an iterator over the pending events, which never waits.
     pub fn try_iter(&self) -> impl Iterator<Item = Result<AsyncEvent>> + '_ {
         self.until_error(Self::next_event)
     }
@@ -156,7 +156,7 @@ impl AsyncEvents {
         })
     }
 
-    /// Returns the object with the kernel's identifier `raw`; `None` if it was destroyed.
+    /// Returns the object with the kernel's identifier `raw`; `None` if the object was destroyed.
     fn element(&self, event_type: AsyncEventType, raw: u64) -> Option<Element> {
         use AsyncEventType as E;
         match event_type {

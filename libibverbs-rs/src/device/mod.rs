@@ -193,7 +193,7 @@ impl DeviceList {
         self.source
     }
 
-    /// Returns the reason why netlink did not list the devices; `None` if it did.
+    /// Returns the reason why netlink did not list the devices; `None` if netlink listed them.
     pub fn netlink_error(&self) -> Option<&NetlinkError> {
         self.netlink_error.as_ref()
     }
@@ -328,8 +328,8 @@ impl Device {
     /// Opens the device with its provider named, so that its objects need no indirect calls.
     ///
     /// # Errors
-    /// `ENODEV` with [`Cause::NoDevice`] for a device of another provider, or one whose ABI this
-    /// provider does not know; otherwise as [`open`](Self::open).
+    /// `ENODEV` with [`Cause::NoDevice`] for a device of another provider, or with an ABI unknown
+    /// to this provider; otherwise as [`open`](Self::open).
     #[doc(alias = "ibv_open_device")]
     pub fn open_as<P: NamedProvider>(&self) -> Result<Context<P>> {
         choose(&self.info, &[P::DRIVER]).map_err(|reason| {

@@ -6,8 +6,8 @@ use verbs_core::{Cause, Errno, Error};
 
 /// The error of a call that consumes a handle: the reason and the unchanged handle.
 ///
-/// It converts into [`Error`] and into [`std::io::Error`], so `?` works in functions returning
-/// these. The conversion drops the handle.
+/// Converts into [`Error`] and [`std::io::Error`], so `?` works in functions that return these. The
+/// conversion drops the handle.
 ///
 /// ```no_run
 /// fn retire(qp: verbs::Qp<verbs::state::Rts>) -> Result<(), verbs::Error> {

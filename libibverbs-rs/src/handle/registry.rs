@@ -160,7 +160,7 @@ impl Registry {
     }
 
     /// Checks that memory is available for the small allocations of a call that creates an object.
-    /// If one of these failed, it would abort the process.
+    /// A failed small allocation would abort the process.
     ///
     /// # Errors
     /// `ENOMEM` with [`Cause::Allocation`].

@@ -113,7 +113,7 @@ impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> SharedObject<
 }
 
 impl<T: Destroy, D> WeakObject<T, D> {
-    /// Returns the object; `None` if it is gone.
+    /// Returns the object; `None` if the object is gone.
     pub(crate) fn upgrade(&self) -> Option<SharedObject<T, D>> {
         self.0.upgrade().map(SharedObject)
     }

@@ -65,8 +65,8 @@ unsafe impl<T: Send> Send for Table<T> {}
 pub(super) struct Posts(());
 
 impl<T> Table<T> {
-    /// Returns a table and the right to insert into it. It holds more than `max_wr` requests, so it
-    /// is full only if completions were not reclaimed.
+    /// Returns a table and the right to insert into it. The table holds more than `max_wr`
+    /// requests, so it is full only if completions were not reclaimed.
     pub(super) fn new(max_wr: u32) -> (Self, Posts) {
         let table = Self {
             slots: OnceLock::new(),

@@ -119,7 +119,7 @@ impl<T: MrOps + Destroy, M: Send + 'static> Registration for KernelHandle<T, Reg
 impl<P: Provider> Pd<P> {
     /// Allocates zeroed, page-aligned memory registered for local use, for safe posting.
     ///
-    /// It is ordinary process memory, as from `ibv_alloc_buf`, except on mlx5 devices of
+    /// The memory is ordinary process memory, as from `ibv_alloc_buf`, except on mlx5 devices in
     /// confidential guests ([`CC_DMA_BOUNCE`](crate::DeviceCapFlags::CC_DMA_BOUNCE)).
     ///
     /// # Errors

@@ -152,7 +152,7 @@ impl<P: Provider> Context<P> {
 }
 
 impl<P: Provider> Pd<P> {
-    /// Lets peers access a piece of memory. They have the rights in both `access` and the queue
+    /// Lets peers access a piece of memory. Peers have the rights in both `access` and the queue
     /// pair's access flags.
     ///
     /// # Errors
@@ -264,7 +264,7 @@ impl Exposed {
         self.inner.lkey
     }
 
-    /// Copies bytes out, starting at `offset`. They can be torn.
+    /// Copies bytes out, starting at `offset`. The copy can be torn.
     ///
     /// # Panics
     /// If the bytes extend beyond the end.

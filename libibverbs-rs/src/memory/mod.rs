@@ -185,7 +185,7 @@ impl Registered for Memory {
 ///
 /// # Errors
 /// - [`PostBufReason::OutOfRange`] if the range lies outside the memory.
-/// - [`PostBufReason::TooLong`] if it is longer than 4 GiB - 1.
+/// - [`PostBufReason::TooLong`] if the range is longer than 4 GiB - 1.
 #[inline]
 pub(crate) fn element(
     range: impl RangeBounds<usize>,
@@ -223,7 +223,7 @@ mod sealed {
         ///
         /// # Errors
         /// - [`PostBufReason::OutOfRange`] if the range lies outside the memory.
-        /// - [`PostBufReason::TooLong`] if it is longer than 4 GiB - 1.
+        /// - [`PostBufReason::TooLong`] if the range is longer than 4 GiB - 1.
         fn sge(&self, range: impl RangeBounds<usize>) -> Result<Sge, PostBufReason>;
 
         /// Converts back from [`Memory`]; `None` for memory of another kind.

@@ -44,8 +44,8 @@ struct Extent<P: Provider> {
     access: AccessFlags,
 }
 
-/// The dependencies of a region. Its pages are included in forks again before the caller may unmap
-/// them.
+/// The dependencies of a region. The region's pages are included in forks again before the caller
+/// may unmap them.
 struct Parents {
     excluded: Vec<Excluded>,
     pd: Child,
@@ -305,7 +305,7 @@ impl<P: Provider> Mr<P> {
         self.handle.get().lkey()
     }
 
-    /// Returns the key for peers. It grants the remote rights of the region, if any.
+    /// Returns the key for peers, which grants the region's remote rights, if any.
     pub fn rkey(&self) -> u32 {
         self.handle.get().rkey()
     }

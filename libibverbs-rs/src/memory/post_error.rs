@@ -7,8 +7,8 @@ use verbs_core::{Cause, Errno, Error};
 
 /// The error of posting memory: the reason and the memory.
 ///
-/// It converts into [`Error`] and into [`std::io::Error`], so `?` works in functions returning
-/// these. The conversion releases the memory.
+/// Converts into [`Error`] and [`std::io::Error`], so `?` works in functions that return these. The
+/// conversion releases the memory.
 pub struct PostBufError<M> {
     /// The memory. `None` after [`PostReason::Doorbell`], because the request is in the queue
     /// nevertheless and its completion returns the memory.
@@ -63,7 +63,7 @@ pub enum PostBufReason {
     /// The table of memory in flight is full although the queue is not: polled completions were not
     /// reclaimed.
     Unclaimed,
-    /// The top bit of the `wr_id` is set, which is reserved for this library.
+    /// The `wr_id` has its top bit set: such values are reserved for this library.
     ReservedWrId {
         /// The rejected `wr_id`.
         wr_id: u64,

@@ -102,8 +102,8 @@ impl RemoteMr {
         SendOp::AtomicWrite { remote_addr: self.addr, rkey: self.rkey, data }
     }
 
-    /// Returns a flush of these bytes. It makes earlier writes from this queue pair visible or
-    /// persistent at the peer. It takes no local memory: see
+    /// Returns a flush of these bytes. The flush makes earlier writes from this queue pair visible
+    /// or persistent at the peer. It takes no local memory: see
     /// [`Qp::post_send_op`](crate::Qp::post_send_op).
     ///
     /// # Errors

@@ -140,8 +140,8 @@ impl RtrAttr {
         }
     }
 
-    /// Returns attributes without a peer, for a datagram queue pair (UD). Its step to RTR ignores
-    /// them.
+    /// Returns attributes without a peer, for a datagram queue pair (UD). The queue pair's step to
+    /// RTR ignores them.
     pub fn unconnected() -> Self {
         Self::new(AhAttr::default(), 0, 0)
     }

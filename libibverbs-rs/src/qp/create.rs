@@ -30,10 +30,10 @@ impl<P: Provider> Pd<P> {
     ///   `EINVAL` with the same cause for an unknown type number, and from some kernels.
     /// - `EINVAL` with [`Cause::Foreign`](crate::Cause::Foreign) for a completion queue, shared
     ///   receive queue or table of work queues of another open device, with
-    ///   [`Cause::Closed`](crate::Cause::Closed) if it is closed or dropped.
+    ///   [`Cause::Closed`](crate::Cause::Closed) for a closed or dropped object.
     /// - `EPERM` for a raw packet queue pair without `CAP_NET_RAW`.
     /// - `EOPNOTSUPP`, with the verb `create_qp_ex`, for attributes in [`QpInit::ex`] the device
-    ///   lacks, and for [`QpInit::rss`] if it has no tables of work queues.
+    ///   lacks, and for [`QpInit::rss`] on a device without tables of work queues.
     /// - Any other errno from the kernel or the system's random source; notably `ENOMEM`.
     ///
     /// # References

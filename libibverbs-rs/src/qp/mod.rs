@@ -132,10 +132,10 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// Returns the queue pair's first packet sequence number, 24 bits, unless [`RtsAttr::sq_psn`]
     /// sets another.
     ///
-    /// It is drawn from the system's random source when the queue pair is created and whenever
-    /// [`to_reset`](Self::to_reset), [`modify_to`](Self::modify_to) or [`modify`](Self::modify)
-    /// moves it to RESET. So only a program that has received the number can send acceptable
-    /// packets.
+    /// The number is drawn from the system's random source when the queue pair is created and
+    /// whenever [`to_reset`](Self::to_reset), [`modify_to`](Self::modify_to) or
+    /// [`modify`](Self::modify) moves it to RESET. So only a program that has received the number
+    /// can send acceptable packets.
     pub fn psn(&self) -> u32 {
         self.core.dependencies().psn
     }
@@ -267,9 +267,9 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get().reset_ends_requests()
     }
 
-    /// Attaches the queue pair to a multicast group. It receives the group's datagrams once it is
-    /// in INIT or a later state. `lid` is the group's local id on InfiniBand; Ethernet ports ignore
-    /// it. Attaching twice succeeds and changes nothing; destroying the queue pair detaches it.
+    /// Attaches the queue pair to a multicast group. The queue pair receives the group's datagrams
+    /// from INIT on. `lid` is the group's local id on InfiniBand; Ethernet ports ignore it.
+    /// Attaching twice succeeds and changes nothing; destroying the queue pair detaches it.
     ///
     /// A datagram to the group has a path to the group's address ([`AhAttr::new`]) and the
     /// destination [`UdAddr::MULTICAST_QPN`]. Each attached queue pair with the right Q_Key
@@ -321,8 +321,8 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// Detaches the queue pair from a multicast group attached with the same `gid` and `lid`.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::NotAttached`](crate::Cause::NotAttached) if it is not attached; any
-    /// other errno the kernel returns.
+    /// `EINVAL` with [`Cause::NotAttached`](crate::Cause::NotAttached) if the queue pair is not
+    /// attached; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_detach_mcast(3)`

@@ -121,7 +121,7 @@ impl CompChannel {
         Ok(Self { inner: Arc::new(Inner { file, waits, registry, _context: context }) })
     }
 
-    /// Returns the next event; `None` if there is none now. It never waits, unlike
+    /// Returns the next event; `None` if no event is pending. Never waits, unlike
     /// [`wait`](Self::wait).
     ///
     /// Events of destroyed queues are skipped. Several threads may call this at the same time; each

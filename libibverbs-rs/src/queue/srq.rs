@@ -331,8 +331,9 @@ impl<P: Provider> Srq<P> {
     }
 
     /// Posts operations on the tag list of a queue with tag matching
-    /// ([`Pd::create_tm_srq`](crate::Pd::create_tm_srq)), raw. They complete in the queue's
-    /// completion queue. Sets the `handle` of each accepted [`TmOp::Add`](crate::TmOp::Add).
+    /// ([`Pd::create_tm_srq`](crate::Pd::create_tm_srq)), raw. The operations complete in the
+    /// queue's completion queue. Sets the `handle` of each accepted
+    /// [`TmOp::Add`](crate::TmOp::Add).
     ///
     /// # Safety
     /// Same as [`post_recv`](Self::post_recv), for the memory of each

@@ -149,8 +149,8 @@ impl Counters<Erased> {
     }
 }
 
-/// A counter of completions: one value for successful ones and one for failed ones. It counts
-/// without a completion queue being polled.
+/// A counter of completions: one value for successes and one for failures. The counter counts even
+/// if no completion queue is polled.
 ///
 /// Queue pairs keep their counters alive: a dropped counter is destroyed after its last queue pair.
 /// Neither rxe nor soft devices have completion counters.

@@ -21,9 +21,9 @@ use crate::steering::counters::Counters;
 
 /// A rule that steers packets to a queue pair.
 ///
-/// It keeps its queue pair alive, because the kernel refuses to destroy a queue pair with rules: a
-/// dropped queue pair is destroyed after its last rule and keeps receiving until then. Neither rxe
-/// nor soft devices have flow rules.
+/// A rule keeps its queue pair alive, because the kernel refuses to destroy a queue pair with
+/// rules: a dropped queue pair is destroyed after its last rule and keeps receiving until then.
+/// Neither rxe nor soft devices have flow rules.
 ///
 /// # References
 /// `ibv_create_flow(3)`
