@@ -14,8 +14,8 @@ use std::ffi::OsString;
 
 use nix::errno::Errno;
 
-/// Returns the value of a variable, or `None` if it is unset or the program has more rights than
-/// its caller.
+/// Returns the value of a variable, or `None` if the variable is unset or the program has more
+/// rights than its caller.
 ///
 /// # References
 /// `secure_getenv(3)`, `getauxval(3)`.
@@ -24,7 +24,7 @@ pub fn variable_os(name: &str) -> Option<OsString> {
     is_trusted().then(|| env::var_os(name))?
 }
 
-/// Returns the value of a variable as [`variable_os`] does, or `None` if it is not UTF-8.
+/// Returns the value of a variable as [`variable_os`] does, or `None` if the value is not UTF-8.
 pub fn variable(name: &str) -> Option<String> {
     variable_os(name)?.into_string().ok()
 }

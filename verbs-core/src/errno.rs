@@ -30,7 +30,7 @@ impl Errno {
         Self::from_io(&std::io::Error::last_os_error())
     }
 
-    /// Returns the errno inside a [`std::io::Error`], or [`Errno::IO`] if it has none.
+    /// Returns the errno inside a [`std::io::Error`], or [`Errno::IO`] if the error has none.
     pub fn from_io(error: &std::io::Error) -> Self {
         error.raw_os_error().map_or(Self::IO, Self::from_raw)
     }

@@ -28,7 +28,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64};
 
 use crate::words::{load_words, store_words};
 
-/// The address and length of memory that peers may read and write. It borrows nothing.
+/// The address and length of memory that peers may read and write. Borrows nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct ExposedBytes {
     start: *mut u8,

@@ -1,7 +1,7 @@
 //! Copies aligned words to and from memory that other threads access at the same time.
 //!
 //! The functions behave like a loop of relaxed [`AtomicU64`] accesses in address order. Compilers
-//! do not merge the accesses of such a loop, so it takes nearly twice as long as the caches need.
+//! do not merge the accesses of such a loop, so it takes nearly twice as long as the caches allow.
 //! On x86-64, SSE2 therefore moves whole lines, 16 aligned bytes at a time. On processors with AVX,
 //! that is a single access. No other processor is known to tear one of the 8-byte halves, and only
 //! that would matter. Stores become visible in program order. To the compiler, the assembly is an
@@ -11,7 +11,7 @@
 //! instead, whose accesses it sees; `cargo xtask fuzz --sanitizer` passes this option.
 //!
 //! # Safety
-//! Each function documents what it requires of its address. It accesses no more bytes than the
+//! Each function documents its requirements on the address and accesses no more bytes than the
 //! slice has.
 //!
 //! # References

@@ -7,8 +7,8 @@
 //! producer's writes are visible, or a producer could fill a slot that is still being read, the
 //! model would report the race.
 //!
-//! It is built only with `RUSTFLAGS="--cfg loom"`, as `cargo xtask test` does, because the model
-//! checker builds C.
+//! The test is built only with `RUSTFLAGS="--cfg loom"`, as `cargo xtask test` does, because the
+//! model checker builds C.
 #![cfg(loom)]
 
 use std::sync::Arc;

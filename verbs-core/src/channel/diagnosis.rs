@@ -15,8 +15,8 @@
 //! context has lost its device. A port query goes to the driver and needs the device. Kernels
 //! before 5.10 cannot query a GID: there, a device that is gone is reported as failed.
 //!
-//! The result is for people. It proves nothing about whether the device accesses memory, and the
-//! state may change a moment later.
+//! The result is for human readers. It proves nothing about whether the device accesses memory, and
+//! the state may change a moment later.
 //!
 //! # References
 //! Linux `drivers/infiniband/core/uverbs_main.c` (`ib_uverbs_get_ucontext_file`),

@@ -108,8 +108,8 @@ pub trait Channel: fmt::Debug + Send + Sync {
     /// test plays the kernel.
     fn cmd_fd(&self) -> Option<Arc<OwnedFd>>;
 
-    /// Returns whether the commands go to a device that may fail. Its state is then queried after
-    /// an `EIO`.
+    /// Returns whether the commands go to a device that may fail. The device's state is then
+    /// queried after an `EIO`.
     fn is_device(&self) -> bool {
         false
     }
@@ -306,7 +306,7 @@ impl<'a> DriverAttrs<'a> {
 
 /// A command in the form of `write()`: a struct from `rdma/ib_user_verbs.h` and the driver's part.
 ///
-/// It is sent through the INVOKE_WRITE method if the kernel has it.
+/// Sent through the INVOKE_WRITE method if the kernel has that method.
 #[derive(Debug)]
 pub struct WriteCmd<'a> {
     /// `IB_USER_VERBS_CMD_*`.

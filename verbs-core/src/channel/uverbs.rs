@@ -1,7 +1,7 @@
 //! [`Uverbs`]: a context's commands and the methods that its kernel was found to support.
 //!
 //! # Safety
-//! Its constructors are unsafe, because a `Uverbs` is the right to command a context. Replies from
+//! The constructors are unsafe, because a `Uverbs` is the right to command a context. Replies from
 //! the device's file come from the kernel, as proven by [`FdChannel::open`]; for another channel,
 //! the caller of [`Uverbs::new`] guarantees this.
 #![allow(unsafe_code)]
@@ -144,7 +144,7 @@ impl Uverbs {
         self.event_fd.store(fd.as_raw_fd(), Ordering::Relaxed);
     }
 
-    /// Returns whether the descriptor is the one that the context keeps for its whole life.
+    /// Returns whether the context keeps this descriptor for its whole life.
     pub(crate) fn is_kept(&self, fd: RawFd) -> bool {
         self.event_fd.load(Ordering::Relaxed) == fd
             || self.channel.cmd_fd().is_some_and(|own| own.as_raw_fd() == fd)

@@ -25,7 +25,8 @@
 //! provider does the same for C programs: [`SendChecks::left_to_device`].
 //!
 //! [`SendChecks::is_plain`] and [`RecvChecks::is_plain`] are shortcuts for common requests, small
-//! enough to be inlined into the data path. They accept only requests that pass the full checks.
+//! enough to be inlined into the data path. The shortcuts accept only requests that pass the full
+//! checks.
 
 use crate::types::{
     AccessFlags, FlushPlacement, FlushSelectivity, OpKind, PostReason, QpCap, QpState, QpType, RecvWr,
@@ -154,9 +155,9 @@ impl SendChecks {
         self.leaves_faults = true;
     }
 
-    /// Returns the fault of a request that [`check`](Self::check) rejected for this reason, if it
-    /// is left to the device. In that case, the request has no other fault that the call would
-    /// report.
+    /// Returns the fault of a request that [`check`](Self::check) rejected for this reason, if the
+    /// fault is left to the device. In that case, the request has no other fault that the call
+    /// would report.
     ///
     /// An operation on windows stays rejected on a device without windows, because its kernel may
     /// give the opcode another meaning. librxe also rejects such a bind.

@@ -52,7 +52,7 @@ pub fn create_cq(
     create_cq_with(uverbs, attr, event_fd, DriverAttrs::none(), uhw)
 }
 
-/// Creates a completion queue like [`create_cq`], with the driver's attributes. They can be sent
+/// Creates a completion queue like [`create_cq`], with the driver's attributes, which can be sent
 /// only by ioctl.
 ///
 /// # Errors

@@ -56,7 +56,7 @@ pub fn query_gid_table(uverbs: &Uverbs) -> Result<Option<Vec<GidEntry>>> {
     Ok(Some(found))
 }
 
-/// Returns one entry of a port's GID table; `Ok(None)` if it is empty.
+/// Returns one entry of a port's GID table; `Ok(None)` if the entry is empty.
 ///
 /// # Errors
 /// `Err(None)` if the kernel lacks the method; otherwise any errno the kernel returns, notably
@@ -87,8 +87,8 @@ fn from_kernel(entry: &IbUverbsGidEntry) -> GidEntry {
     }
 }
 
-/// Returns one GID table entry from sysfs (`ports/P/gids/I` and related files); `Ok(None)` if it is
-/// empty.
+/// Returns one GID table entry from sysfs (`ports/P/gids/I` and related files); `Ok(None)` if the
+/// entry is empty.
 ///
 /// # Errors
 /// `ENOENT` outside the table, `EBADMSG` for text that is not a GID, or any other errno from

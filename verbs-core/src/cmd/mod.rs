@@ -2,7 +2,7 @@
 //! struct.
 //!
 //! The functions take and return values; handles are the kernel's numbers, valid on one open file.
-//! They are safe because a [`Uverbs`] stands for the right to command the context.
+//! The functions are safe because a [`Uverbs`] stands for the right to command the context.
 //!
 //! # Errors
 //! Every function returns the kernel's errno. Common to all are: `EIO` after the device was

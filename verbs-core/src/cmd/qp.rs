@@ -254,8 +254,8 @@ fn write_qp_ex(
     Ok(from_reply(&reply.base))
 }
 
-/// Opens the XRC target with this number in an XRC domain. Another context may have created it. Its
-/// asynchronous events reach this context too.
+/// Opens the XRC target with this number in an XRC domain. Another context may have created the
+/// target. The target's asynchronous events reach this context too.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for a number that belongs to no XRC target of the

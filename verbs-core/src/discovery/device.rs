@@ -215,8 +215,8 @@ impl DeviceInfo {
     /// Returns the bus's description of the device (`pci:v000015B3d00001017sv...`); `None` for a
     /// device without a bus, such as rxe.
     ///
-    /// It is read from sysfs on every call, because only drivers that match neither by id nor by
-    /// name need it.
+    /// Read from sysfs on every call, because only drivers that match neither by id nor by name
+    /// need it.
     pub fn modalias(&self) -> Option<String> {
         if self.ibdev_path.as_os_str().is_empty() {
             return None;

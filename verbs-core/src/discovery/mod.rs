@@ -72,7 +72,7 @@ pub struct Found {
     pub skipped: Vec<Skipped>,
     /// The source of the list.
     pub source: Source,
-    /// The reason why netlink did not list the devices; `None` if it did.
+    /// The reason why netlink did not list the devices; `None` if netlink listed them.
     pub netlink_error: Option<NetlinkError>,
 }
 

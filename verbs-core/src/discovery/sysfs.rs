@@ -104,7 +104,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, Errno> {
     Ok(content)
 }
 
-/// Reads a number from a file; `None` if it cannot be read or holds no number.
+/// Reads a number from a file; `None` if the file cannot be read or holds no number.
 pub(super) fn read_number(path: &Path) -> Option<u32> {
     parse_number(str::from_utf8(&read(path).ok()?).ok()?)
 }

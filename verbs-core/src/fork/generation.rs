@@ -86,7 +86,7 @@ fn renew() {
     }
 }
 
-/// Registers the handler and maps the page. If two threads do so at the same time, the second
+/// Registers the handler and maps the page. If two threads call this at the same time, the second
 /// handler finds the number changed.
 fn register() {
     // If memory is short, the next call tries again. SAFETY: the function stays in this program as

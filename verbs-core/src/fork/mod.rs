@@ -15,7 +15,7 @@
 //!
 //! # Safety
 //! `madvise` with `MADV_DONTFORK` or `MADV_DOFORK` changes the memory of forked children, but no
-//! byte or mapping of this process. It is called for pages that the caller registered, which stay
+//! byte or mapping of this process. `madvise` is called only for registered pages, which stay
 //! mapped until they are released.
 //!
 //! # References

@@ -42,8 +42,8 @@ const SLEEPERS: u32 = 1 << 15;
 const WRITER: u32 = 1 << 14;
 const READERS: u32 = WRITER - 1;
 
-/// Returns the generation of this process as stored in the word. It recurs after 65,536 nested
-/// forks, each made by the child of the previous fork.
+/// Returns the generation of this process as stored in the word. The stored generation recurs after
+/// 65,536 nested forks, each made by the child of the previous fork.
 fn own() -> u32 {
     generation() << 16
 }

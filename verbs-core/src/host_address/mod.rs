@@ -21,8 +21,8 @@ use std::net::IpAddr;
 use crate::discovery::netlink::{Conversation, NetlinkError, NetlinkSocket, Wire, each_attribute};
 use crate::errno::Errno;
 
-/// Returns this host's address for programs. Returns `None` if it has only loopback
-/// and link-local addresses, or its loopback interface is down.
+/// Returns this host's address for programs. Returns `None` if the host has only loopback and
+/// link-local addresses, or its loopback interface is down.
 ///
 /// # Errors
 /// Any errno from creating or using a netlink socket; `EPROTO` for a malformed reply.

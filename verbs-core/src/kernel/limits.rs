@@ -363,8 +363,8 @@ const OF_DEVICE: QpAttrMask = QpAttrMask::TIMEOUT
     .union(QpAttrMask::MAX_QP_RD_ATOMIC)
     .union(QpAttrMask::MAX_DEST_RD_ATOMIC);
 
-/// Returns the error with the limit as its cause, if it has no cause yet and the value is outside
-/// the limits.
+/// Returns the error with the limit as its cause, if the error has no cause yet and the value is
+/// outside the limits.
 fn limit(error: Error, name: &'static str, asked: u64, min: u64, max: u64) -> Error {
     match explain::within(name, asked, min, max) {
         Err(cause) if error.cause == Cause::Unknown => error.because(cause),

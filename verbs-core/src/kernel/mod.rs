@@ -7,8 +7,8 @@
 //!
 //! # Safety
 //! A [`KernelContext`] has the right to command its device ([`Uverbs`]). It uses the right for
-//! queries and for the objects above. Each object destroys only itself. It passes the right on only
-//! through [`KernelContext::uverbs`] and [`Kernel::new`], which are unsafe.
+//! queries and for the objects above. Each object destroys only itself. The context passes the
+//! right on only through [`KernelContext::uverbs`] and [`Kernel::new`], which are unsafe.
 
 mod flow;
 mod groups;

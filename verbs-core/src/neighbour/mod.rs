@@ -12,7 +12,8 @@
 //! ```
 //!
 //! The crate netlink-packet-route would replace the code that parses three messages here with
-//! 31,500 lines, which take 9 seconds of CPU time to compile. It does not cover RDMA netlink.
+//! 31,500 lines, which take 9 seconds of CPU time to compile. The crate does not cover RDMA
+//! netlink.
 //!
 //! # References
 //! `rtnetlink(7)`; RFC 1112, section 6.4; RFC 2464, sections 4 and 7

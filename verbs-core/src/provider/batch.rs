@@ -317,8 +317,8 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     }
 }
 
-/// Puts a request that the fast path rejected into the queue. It is not a method of the batch, so
-/// that the batch stays in registers.
+/// Puts a request that the fast path rejected into the queue. This is not a method of the batch, so
+/// the batch stays in registers.
 ///
 /// # Safety
 /// Same as [`SendQueue::post_send`].

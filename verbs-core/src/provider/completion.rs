@@ -24,7 +24,8 @@ pub trait CqOps: Any + Debug + Send + Sync {
 
     /// Lends the next completion, or returns `None` if the queue is empty.
     ///
-    /// Its slot returns to the device no later than the next call to [`end_poll`](Self::end_poll).
+    /// The completion's slot returns to the device no later than the next call to
+    /// [`end_poll`](Self::end_poll).
     fn next(&mut self) -> Option<Self::Completion<'_>>
     where
         Self: Sized;
@@ -81,7 +82,7 @@ pub trait CqOps: Any + Debug + Send + Sync {
     }
 
     /// Removes the unpolled completions of a queue pair that was reset or destroyed, if the
-    /// provider [does so](super::Provider::PURGES). The others stay in order.
+    /// provider [purges](super::Provider::PURGES). The others stay in order.
     ///
     /// The C library calls this for devices whose rdma-core driver removes such completions.
     /// provider-mlx5 skips them while it polls, without a call. With rxe they stay, as in

@@ -316,8 +316,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Returns a copy of the device file's descriptor, for another owner of the same context.
     ///
     /// # Safety
-    /// A descriptor is the right to command the context. Its recipients keep the promises listed at
-    /// [`Uverbs`](crate::channel::Uverbs#the-right-to-command).
+    /// A descriptor is the right to command the context. Recipients must keep the promises listed
+    /// at [`Uverbs`](crate::channel::Uverbs#the-right-to-command).
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a device without a file; any errno from `dup(2)`, notably `EMFILE`.

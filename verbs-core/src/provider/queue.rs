@@ -139,8 +139,8 @@ pub trait QpOps: Any + Debug + Send + Sync {
     /// `lid`.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::NotAttached`](crate::Cause::NotAttached) if it is not attached; any
-    /// other errno the kernel returns.
+    /// `EINVAL` with [`Cause::NotAttached`](crate::Cause::NotAttached) if the queue pair is not
+    /// attached; any other errno the kernel returns.
     fn detach_mcast(&mut self, gid: &Gid, lid: u16) -> Result<()>;
 
     /// Sets the queue pair's send rate, in RTS.
@@ -234,9 +234,9 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// the queue is unchanged, and [`post_one`](Self::post_one) accepts the request or returns the
     /// reason for rejecting it.
     ///
-    /// `path` states what the caller knows about the request, and whether the doorbell follows. It
-    /// is a constant at each call and the method is inlined, so a caller pays only for its own
-    /// path. A caller that falls back to `post_one` in an out-of-line function becomes a short
+    /// `path` states what the caller knows about the request, and whether the doorbell follows. The
+    /// argument is a constant at each call and the method is inlined, so a caller pays only for its
+    /// own path. A caller that falls back to `post_one` in an out-of-line function becomes a short
     /// function that keeps the request in registers.
     ///
     /// By default, this calls `post_one`, and posts no request [alone](FastPath::Alone).

@@ -22,7 +22,7 @@
 //! The first two are compiler fences on x86-64, which keeps loads from and stores to write-back
 //! memory in order. The kernel's `dma_wmb` and `dma_rmb` are the same. rdma-core's `lfence` also
 //! orders reads of write-combining memory, which the processor may execute early. Here,
-//! [`wc_read_start`] does so only where such memory exists, instead of once per completion. A
+//! [`wc_read_start`] orders them only where such memory exists, instead of once per completion. A
 //! program that maps write-combining memory itself, such as GPU memory, needs its own fence.
 //!
 //! On aarch64 the device is an observer in the outer shareable domain (`osh`). A *store* barrier
@@ -33,8 +33,8 @@
 //! docs/barriers.md lists the uses of these fences in the ConnectX provider, next to the fences in
 //! libmlx5 and the kernel's driver.
 //!
-//! On other architectures, each function is a full fence. It orders host memory; whether it also
-//! orders registers depends on the architecture (on RISC-V it does not). The ConnectX provider
+//! On other architectures, each function is a full fence. The fence orders host memory; whether it
+//! also orders registers depends on the architecture (on RISC-V it does not). The ConnectX provider
 //! opens no device there: see [`ORDERS_REGISTERS`].
 //!
 //! # Safety

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! Each end keeps its own index and publishes it with a release store. An end that reads the new
-//! index with acquire sees every access to the slots published before it. It reads the other end's
-//! index only when the cached value means "full" or "empty", so a busy ring moves few cache lines.
+//! index with acquire sees every access to the slots published before it. Each end reads the other
+//! end's index only when the cached value means "full" or "empty", so a busy ring moves few cache
+//! lines.
 //!
 //! | other end | created by | indices | full with |
 //! |---|---|---|---|
@@ -134,7 +135,7 @@ impl<I: Index> Producer<I> {
         Self::with(producer, consumer, mask, mask)
     }
 
-    /// Creates the producing end of a ring of up to `capacity` values. Its slots are counts, which
+    /// Creates the producing end of a ring of up to `capacity` values. The slots are counts, which
     /// the caller maps to memory locations.
     pub fn counting(producer: I, consumer: I, capacity: u32) -> Self {
         Self::with(producer, consumer, u32::MAX, capacity)
@@ -260,8 +261,8 @@ impl<I: Index> Consumer<I> {
     }
 
     /// Returns the next slots to empty, at most `wanted`: the first slot, the slot after the last,
-    /// and the number of slots. They may wrap around the end of the ring. Reads the other end's
-    /// index only once.
+    /// and the number of slots. The slots may wrap around the end of the ring. Reads the other
+    /// end's index only once.
     #[inline(always)]
     pub fn next_slots(&mut self, wanted: usize) -> (u32, u32, usize) {
         self.producer = self.other.load_acquire() & self.mask;

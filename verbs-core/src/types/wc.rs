@@ -305,8 +305,8 @@ impl Wc {
 /// A failed work request, as reported by its completion.
 ///
 /// `Display` writes a sentence with the usual reason for the status: `work request 7 of queue pair
-/// 0x11 of rxe0 failed: RNR retry counter exceeded: the peer posted no receive in time`. It
-/// converts into [`Error`](crate::Error) and [`std::io::Error`].
+/// 0x11 of rxe0 failed: RNR retry counter exceeded: the peer posted no receive in time`. Converts
+/// into [`Error`](crate::Error) and [`std::io::Error`].
 ///
 /// # References
 /// `ibv_poll_cq(3)`

@@ -356,7 +356,7 @@ pub struct RecvWr<'a> {
 
 /// The reason why a work request was rejected.
 ///
-/// It converts into [`Error`](crate::Error) and [`std::io::Error`].
+/// Converts into [`Error`](crate::Error) and [`std::io::Error`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostReason {
@@ -455,7 +455,7 @@ pub enum PostReason {
     },
     /// The address handle belongs to another provider.
     ForeignAv,
-    /// The top bit of the `wr_id` is set, which is reserved for safe code's requests.
+    /// The `wr_id` has its top bit set: such values are reserved for safe code's requests.
     ReservedWrId {
         /// The rejected `wr_id`.
         wr_id: u64,
@@ -574,7 +574,7 @@ impl std::error::Error for PostReason {}
 
 /// The error for a batch that the queue accepted only in part; C reports this with `bad_wr`.
 ///
-/// It converts into [`Error`](crate::Error) and [`std::io::Error`], which keep only the reason.
+/// Converts into [`Error`](crate::Error) and [`std::io::Error`], which keep only the reason.
 #[doc(alias = "bad_wr")]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PostError {

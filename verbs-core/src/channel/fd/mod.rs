@@ -155,8 +155,8 @@ impl<const N: usize> IoctlBuffer<N> {
         Self { header: IbUverbsIoctlHdr::default(), attrs: [IbUverbsAttr::default(); N] }
     }
 
-    /// Lays a command out for the ioctl. It works in place, because returning a buffer would copy
-    /// it.
+    /// Lays a command out for the ioctl, in place, because returning a buffer would copy the
+    /// buffer.
     ///
     /// # Errors
     /// `E2BIG` for more than `N` attributes, or more than 65535 bytes in one.
