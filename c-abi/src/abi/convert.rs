@@ -146,7 +146,7 @@ pub(crate) fn qp_attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
     }
 }
 
-/// Converts a C count; `None` if it is negative.
+/// Converts a C count; `None` for a negative count.
 pub(crate) fn count(number: c_int) -> Option<usize> {
     usize::try_from(number).ok()
 }

@@ -54,7 +54,7 @@ pub(crate) struct Spin<T> {
     /// Whether the value has ended. The lock then stays held, so only waiting threads read this.
     has_ended: AtomicBool,
     /// The negated number of waiting threads, or [`SINGLE`]. One word holds both, so the common
-    /// case costs one test. It is negative to differ from every generation ([`Attempt`]).
+    /// case costs one test. The count is negative to differ from every generation ([`Attempt`]).
     waiting: AtomicI32,
     /// The ticket number for the next thread to wait.
     next: AtomicU32,

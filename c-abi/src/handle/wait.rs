@@ -2,8 +2,8 @@
 //! in them.
 //!
 //! The linker replaces the C library's other cancellation points in `libibverbs.so.1`
-//! (`c-abi/image/src/cancellation.rs`). It leaves these alone: `read` and `poll` under their other
-//! names `__read` and `__poll`, and `pthread_testcancel`.
+//! (`c-abi/image/src/cancellation.rs`). The following calls stay unchanged: `read` and `poll` under
+//! their other names `__read` and `__poll`, and `pthread_testcancel`.
 //!
 //! Cancelling a thread does not run the destructors of its active calls. A wait therefore holds no
 //! lock, and the thread [keeps](keeping) each value that must be dropped when the thread ends.
@@ -134,8 +134,8 @@ fn is_nonblocking(fd: RawFd) -> bool {
     flags != -1 && flags & libc::O_NONBLOCK != 0
 }
 
-/// Returns whether calls continue after each of the program's signal handlers. A fault is caused by
-/// the running code, so it never interrupts a wait.
+/// Returns whether every signal handler of the program restarts interrupted calls. A fault is
+/// caused by the running code, so it never interrupts a wait.
 fn handlers_restart() -> bool {
     const FAULTS: [c_int; 7] =
         [libc::SIGABRT, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGSYS, libc::SIGTRAP];

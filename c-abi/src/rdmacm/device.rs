@@ -38,8 +38,8 @@ struct Entry {
     pd: *mut ibv_pd,
     xrcd: *mut ibv_xrcd,
     limits: Limits,
-    /// The process that opened the device. A forked child opens the device again, which has the
-    /// same name and GUID.
+    /// The process that opened the device. A forked child opens the device again, under the same
+    /// name and GUID.
     generation: u32,
     /// The number of ids that use the device, and of [`rdma_get_devices`] lists that contain it.
     users: usize,

@@ -196,7 +196,7 @@ pub(crate) unsafe extern "C" fn rdma_migrate_id(
 }
 
 /// Waits for the event of a call on a synchronous id. The event stays in the struct until the next
-/// call. It does nothing for other ids.
+/// call. Does nothing for other ids.
 ///
 /// # Errors
 /// `ECONNREFUSED` for a rejection, otherwise the errno in the event's status; any error from

@@ -87,7 +87,7 @@ impl Known {
 }
 
 /// Returns the files of a soft device, which `verbs-run` presents or which are in the folder of
-/// this process. Returns `None` if they cannot be created: the device works without them.
+/// this process. Returns `None` if the files cannot be created: the device works without them.
 fn own_paths(info: &DeviceInfo) -> Option<DevicePaths> {
     if let Some(presented) = sysfs::presented(info) {
         return Some(presented);

@@ -1,5 +1,6 @@
 //! A ping-pong between two queue pairs on one device, through libibverbs' C API: sends, receives,
-//! and polling. It contains the declarations it needs, as bindgen generates them from `verbs.h`.
+//! and polling. The file contains the declarations it needs, as bindgen generates them from
+//! `verbs.h`.
 //!
 //! # Safety
 //! The declarations match `verbs.h`. Objects are used only between creation and destruction, on one

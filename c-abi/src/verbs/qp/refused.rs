@@ -2,8 +2,8 @@
 //! not access the batch, and `ibv_wr_complete` returns `ENODEV`.
 //!
 //! A thread that forked between `ibv_wr_start` and `ibv_wr_complete` still has the batch in the
-//! child. It may be inside an operation while another thread of the child is rejected, so the
-//! rejection cannot be recorded in the batch. The operation table records it instead.
+//! child. That thread may be inside an operation while another thread of the child is rejected, so
+//! the rejection cannot be recorded in the batch. The operation table records it instead.
 //!
 //! # Safety
 //! The operations are function pointers in the program's struct, which other threads may read to

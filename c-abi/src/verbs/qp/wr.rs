@@ -63,8 +63,8 @@ pub(crate) fn fill<P: Provider>(c: &mut ibv_qp_ex, addressing: Addressing) {
     c.wr_flush = Some(flush::<P>);
 }
 
-/// A queue pair whose batch this thread is building. It is a single pointer, so out-of-line calls
-/// keep it in a register.
+/// A queue pair whose batch this thread is building. The struct is a single pointer, so out-of-line
+/// calls keep it in a register.
 #[repr(transparent)]
 struct Building<'a, P: Provider> {
     c: *mut ibv_qp_ex,
@@ -401,7 +401,7 @@ impl<'a, P: Provider> Building<'a, P> {
         }
     }
 
-    /// Returns the length of inline data; `None` if it cannot fit.
+    /// Returns the length of inline data; `None` for a length that cannot fit.
     #[inline(always)]
     fn inline_len(self, length: usize) -> Option<u32> {
         let max = self.qp().max_inline_data;
