@@ -114,9 +114,8 @@ impl Builder {
         Self(self.0.shared_memory(enabled))
     }
 
-    /// Sets a folder through which devices find each other for shared memory, in place of their
-    /// network namespace. Containers can share the folder. See
-    /// [`SoftBuilder::shared_memory_folder`].
+    /// Sets a folder where devices find each other for shared memory, in place of their network
+    /// namespace. Containers can share the folder. See [`SoftBuilder::shared_memory_folder`].
     pub fn shared_memory_folder(self, folder: impl Into<PathBuf>) -> Self {
         Self(self.0.shared_memory_folder(folder))
     }

@@ -160,7 +160,7 @@ impl<P: Provider> Context<P> {
     }
 
     /// Queries the effective speed of a port, in units of 100 Mbit/s. If the kernel does not report
-    /// it, the result is the number of lanes times the speed per lane.
+    /// the speed, the result is the number of lanes times the speed per lane.
     ///
     /// # Errors
     /// Same as [`query_port`](Self::query_port); `EOPNOTSUPP` for a width or a speed unknown to

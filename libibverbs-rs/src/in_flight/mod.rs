@@ -382,8 +382,8 @@ impl Poster {
         Err((entry, PostBufReason::Unclaimed))
     }
 
-    /// Reserves the next block of `wr_id`s, under another directory index once those of the current
-    /// index are used up.
+    /// Reserves the next block of `wr_id`s. Moves to another directory index once the current index
+    /// has no unused `wr_id`s.
     ///
     /// # Errors
     /// Same as [`put`](Self::put).

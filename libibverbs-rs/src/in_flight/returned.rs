@@ -15,9 +15,9 @@ use crate::memory::window::Window;
 
 /// The memory of an ended request and of the unsignalled requests before it.
 ///
-/// Owned, and can be sent to any thread. Iterates over the request's memory in the order of its
-/// list, then over the memory of preceding unsignalled sends, last posted first. Dropping it
-/// releases the remaining memory.
+/// Can be sent to any thread. Iterates over the request's memory in the order of its list, then
+/// over the memory of preceding unsignalled sends, last posted first. Dropping it releases the
+/// remaining memory.
 #[derive(Debug)]
 pub struct Returned {
     pieces: Pieces,

@@ -187,7 +187,7 @@ impl Routes {
         }
     }
 
-    /// Names the device, for the errors of completions.
+    /// Sets the device name for completion errors.
     pub(crate) fn named(self, device: &'static str) -> Self {
         Self { device, ..self }
     }

@@ -97,7 +97,7 @@ impl<P: Provider> Pd<P> {
         unsafe { self.reg_mr_iova(addr, length, addr.expose_provenance() as u64, access) }
     }
 
-    /// Registers memory as [`reg_mr`](Self::reg_mr) does. Work requests and peers address its first
+    /// Registers memory as [`reg_mr`](Self::reg_mr) does. Work requests and peers address the first
     /// byte as `iova`.
     ///
     /// # Safety
@@ -154,7 +154,7 @@ impl<P: Provider> Pd<P> {
     }
 
     /// Registers `length` bytes of a dma-buf, such as GPU memory, starting at `offset`. Work
-    /// requests and peers address its first byte as `iova`.
+    /// requests and peers address the first byte as `iova`.
     ///
     /// # Safety
     /// Same as [`reg_mr`](Self::reg_mr), for the bytes of the dma-buf.

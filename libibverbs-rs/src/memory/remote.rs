@@ -103,7 +103,7 @@ impl RemoteMr {
     }
 
     /// Returns a flush of these bytes. The flush makes earlier writes from this queue pair visible
-    /// or persistent at the peer. It takes no local memory: see
+    /// or persistent at the peer. The operation takes no local memory: see
     /// [`Qp::post_send_op`](crate::Qp::post_send_op).
     ///
     /// # Errors

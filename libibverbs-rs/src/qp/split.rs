@@ -31,7 +31,7 @@ use crate::queue::receiver::Receiver;
 /// # }
 /// ```
 ///
-/// It posts no receives:
+/// A send half posts no receives:
 ///
 /// ```compile_fail,E0599
 /// # fn f(mut send: verbs::SendHalf, buf: verbs::Buf) {
@@ -46,7 +46,7 @@ pub struct SendHalf<S: State = Rts, P: Provider = Erased> {
 
 /// The receive half of a queue pair, for a separate thread. Made by [`Qp::into_split`].
 ///
-/// It posts no sends:
+/// A receive half posts no sends:
 ///
 /// ```compile_fail,E0599
 /// # fn f(mut recv: verbs::RecvHalf, buf: verbs::Buf) {

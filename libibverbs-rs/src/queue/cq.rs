@@ -1,4 +1,5 @@
-//! [`Cq`]: the queue of completions of work requests; [`CqHandle`] names it to queue pairs.
+//! [`Cq`]: the queue of completions of work requests; [`CqHandle`]: a weak reference for creating
+//! queue pairs.
 //!
 //! A program may drop a completion queue before its queue pairs, but the kernel refuses to destroy
 //! the queue before them. So destruction is deferred: the dropped `Cq` leaves the provider's queue
@@ -466,8 +467,8 @@ impl<P: Provider> Cq<P> {
     /// Requests an event like [`req_notify`](Self::req_notify) and polls. An event loop built from
     /// this call misses no completion.
     ///
-    /// The result lends every completion that arrived before the request; a later one raises the
-    /// event. So the program may wait once the result has lent `None`. In the opposite order, a
+    /// The result lends every completion that arrived before the request; a later completion raises
+    /// the event. So the program may wait once the result has lent `None`. In the opposite order, a
     /// completion between the last poll and the request would wake no thread on rxe.
     ///
     /// ```no_run

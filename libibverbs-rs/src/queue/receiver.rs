@@ -1,5 +1,5 @@
 //! [`Receiver`]: a provider's receive queue and its table of memory in flight. Queue pairs, their
-//! receive halves and shared receive queues have one.
+//! receive halves and shared receive queues each have a receiver.
 //!
 //! # Safety
 //! The unsafe code here posts safely, justified in [`crate::in_flight`].

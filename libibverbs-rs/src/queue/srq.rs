@@ -1,4 +1,5 @@
-//! [`Srq`]: a receive queue shared by many queue pairs; [`SrqHandle`] names it to them.
+//! [`Srq`]: a receive queue shared by many queue pairs; [`SrqHandle`]: a weak reference for
+//! creating those queue pairs.
 //!
 //! ```text
 //! Srq ── recv, the queue and its table: the poster owns them

@@ -37,7 +37,7 @@ impl Setup {
         qp.connect(&self.port, &own, &ConnectAttr::default()).unwrap()
     }
 
-    /// Returns a sentence of this device with its name in place of `{}`.
+    /// Returns a sentence with this device's name in place of `{}`.
     fn of_device(&self, sentence: &str) -> String {
         sentence.replace("{}", self.context.device_name())
     }

@@ -164,8 +164,8 @@ pub struct Object {
     pub kind: Kind,
     /// The objects used by this object, which therefore cannot be destroyed.
     pub uses: Vec<u32>,
-    /// The user handle of an object that raises events, and below, the address and length of a
-    /// region.
+    /// The user handle of an object that raises events. The next two fields are the address and
+    /// length of a region.
     pub user_handle: u64,
     pub region: (u64, usize),
     pub channel: Option<File>,
