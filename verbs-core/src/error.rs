@@ -186,7 +186,7 @@ pub enum Cause {
         /// The attributes of the mask that the transition does not accept.
         forbidden: QpAttrMask,
     },
-    /// The maximum number of these objects that the device supports already exists.
+    /// The device's maximum number of these objects already exists.
     AllInUse {
         /// The objects, as a plural noun.
         what: &'static str,

@@ -277,8 +277,8 @@ impl<'a> Uhw<'a> {
 /// The attributes that a driver adds to a method.
 ///
 /// Methods whose definition in the kernel has `UVERBS_ATTR_UHW` take [`Uhw`]; a few of them also
-/// take driver attributes, after its two ids. In all other methods, the ids from
-/// `UVERBS_ID_DRIVER_NS` on belong to the driver, including the two used by `UVERBS_ATTR_UHW`.
+/// take driver attributes, after the two ids of `UVERBS_ATTR_UHW`. In all other methods, the ids
+/// from `UVERBS_ID_DRIVER_NS` on belong to the driver, including the two used by `UVERBS_ATTR_UHW`.
 ///
 /// Passing attributes is unsafe for the same reason as input in [`Uhw`].
 #[derive(Debug, Default)]

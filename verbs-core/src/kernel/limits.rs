@@ -336,8 +336,8 @@ impl KernelContext {
     }
 }
 
-/// Returns whether the kernel could not reach the destination of a path. `ETIMEDOUT` means that it
-/// waited in vain for the destination's Ethernet address.
+/// Returns whether the kernel could not reach the destination of a path. `ETIMEDOUT` means a vain
+/// wait for the destination's Ethernet address.
 fn is_unreachable(error: &Error) -> bool {
     error.cause == Cause::Unknown
         && matches!(error.errno, Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::TIMEDOUT)

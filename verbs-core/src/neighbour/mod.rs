@@ -317,7 +317,7 @@ impl Search {
         Ok(Some(Self { ifindex, neighbour, table, changes, probe, sent_at: Instant::now() }))
     }
 
-    /// Returns whether the neighbour has replied, without waiting.
+    /// Checks, without waiting, whether the neighbour has replied.
     ///
     /// # Errors
     /// Any errno from `recvmsg(2)`.

@@ -50,8 +50,8 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// [`query_device`](Self::query_device).
     fn query_port(&self, port_num: u8) -> Result<PortAttr>;
 
-    /// Queries the effective speed of a port, in 100 Mbit/s. If the kernel does not report it,
-    /// returns its width times the speed per lane.
+    /// Queries the effective speed of a port, in 100 Mbit/s. If the kernel does not report the
+    /// speed, returns the port's width times the speed per lane.
     ///
     /// # Errors
     /// The errors of [`query_port`](Self::query_port); `EOPNOTSUPP` for a width or a speed without
@@ -325,8 +325,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         Err(unsupported(self.device(), "export_device"))
     }
 
-    /// Returns the protection domain with this handle on the same open file. Destroying it destroys
-    /// nothing in the kernel.
+    /// Returns the protection domain with this handle on the same open file. Destroying the
+    /// returned object destroys nothing in the kernel.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the provider cannot import protection domains. An invalid handle causes
@@ -337,7 +337,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     }
 
     /// Returns the memory region with this handle on the same open file, and its attributes.
-    /// Destroying it destroys nothing in the kernel.
+    /// Destroying the returned region destroys nothing in the kernel.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the provider or the kernel cannot import regions; `ENOENT` for an invalid
@@ -347,8 +347,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         Err(unsupported(self.device(), "import_mr"))
     }
 
-    /// Returns the device memory with this handle on the same open file. Destroying it destroys
-    /// nothing in the kernel.
+    /// Returns the device memory with this handle on the same open file. Destroying the returned
+    /// object destroys nothing in the kernel.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the provider cannot import device memory; any other errno the kernel

@@ -234,10 +234,10 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// the queue is unchanged, and [`post_one`](Self::post_one) accepts the request or returns the
     /// reason for rejecting it.
     ///
-    /// `path` states what the caller knows about the request, and whether the doorbell follows. The
-    /// argument is a constant at each call and the method is inlined, so a caller pays only for its
-    /// own path. A caller that falls back to `post_one` in an out-of-line function becomes a short
-    /// function that keeps the request in registers.
+    /// `path` states the caller's knowledge about the request, and whether the doorbell follows.
+    /// The argument is a constant at each call and the method is inlined, so a caller pays only for
+    /// its own path. A caller that falls back to `post_one` in an out-of-line function becomes a
+    /// short function that keeps the request in registers.
     ///
     /// By default, this calls `post_one`, and posts no request [alone](FastPath::Alone).
     ///

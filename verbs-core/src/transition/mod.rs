@@ -4,7 +4,7 @@
 //! table, for code that builds masks or documents from it. The table itself is one page below and
 //! reads like the table in the specification.
 //!
-//! The table is that of the kernel's RDMA core, used by nearly every InfiniBand and RoCE driver,
+//! This is the table of the kernel's RDMA core, used by nearly every InfiniBand and RoCE driver,
 //! plus the changes that uverbs makes to a mask first. It does not cover:
 //! - **iWARP**: there, the connection manager moves the queue pair, with masks that would be wrong
 //!   here.

@@ -343,7 +343,7 @@ pub enum FlowSpec<A = u32, C = u32> {
 }
 
 impl<A, C> FlowSpec<A, C> {
-    /// Returns the specification with the names of its flow action and counters converted.
+    /// Converts the references to a flow action or counters in the specification.
     ///
     /// # Errors
     /// The error from `action` or `counters`.
@@ -424,7 +424,7 @@ impl<A, C> FlowAttr<A, C> {
         self
     }
 
-    /// Returns the rule with the names of its flow actions and counters converted.
+    /// Converts the references to flow actions and counters in the rule.
     ///
     /// # Errors
     /// The first error from `action` or `counters`.

@@ -76,8 +76,7 @@ impl FdChannel {
         Ok(())
     }
 
-    /// Takes ownership of an open file after checking with sysfs and the file's device number that
-    /// it belongs to the device.
+    /// Takes ownership of a device's open file, checked with sysfs and the file's device number.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).
