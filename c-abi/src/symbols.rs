@@ -46,9 +46,9 @@ pub struct Symbol {
 pub enum State {
     /// The function works as its man page says, on every device with the feature.
     Served,
-    /// The function lacks a part, for this reason.
+    /// The function lacks a part; the text says which and why.
     Partial(&'static str),
-    /// The function fails on every device, for this reason.
+    /// The function fails on every device; the text says why.
     Refused(&'static str),
 }
 

@@ -37,8 +37,8 @@ pub(crate) struct Libmlx5 {
 }
 
 impl Libmlx5 {
-    /// Returns the installed library. Without one, or without a C compiler and verbs.h, it prints
-    /// the reason instead.
+    /// Returns the installed library. Without the library, or without a C compiler and verbs.h,
+    /// prints the reason instead.
     ///
     /// # Errors
     /// The device's files could not be written, or the C program or valgrind failed although the

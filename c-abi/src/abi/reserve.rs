@@ -127,7 +127,7 @@ unsafe impl GlobalAlloc for Allocator {
     }
 }
 
-/// The units of memory and a record of which are in use. No call waits, so neither a cancelled
+/// The units of memory and a record of the units in use. No call waits, so neither a cancelled
 /// thread nor a concurrent fork can block other threads.
 struct Reserve {
     /// The number of units in use.

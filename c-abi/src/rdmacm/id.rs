@@ -134,8 +134,8 @@ pub(super) fn claim(event: Event, has_soft: bool) -> Option<Claimed> {
     Some(Claimed { id, tally, event: event_type, kind, status, ece, param: event.param })
 }
 
-/// Creates the struct of an id. It does not access the channel, because the program may have
-/// destroyed it while a thread waits for events on it.
+/// Creates the struct of an id without accessing the channel, because the program may have
+/// destroyed the channel while a thread waits there for events.
 pub(super) fn make(
     cm: CmId,
     channel: *mut rdma_event_channel,
