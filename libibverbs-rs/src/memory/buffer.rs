@@ -199,8 +199,8 @@ impl Buf {
     /// Registers `len` bytes at `base`, which `memory` owns.
     ///
     /// # Safety
-    /// The bytes stay mapped, initialised, and accessed only through the buffer, until `memory` is
-    /// used; with `LOCAL_WRITE` they are writable through `base`.
+    /// The bytes must stay mapped, initialised, and accessed only through the buffer, until
+    /// `memory` is used; with `LOCAL_WRITE` they must be writable through `base`.
     pub(crate) unsafe fn register_at<P: Provider, M: Send + 'static>(
         pd: &Pd<P>,
         memory: Box<M>,

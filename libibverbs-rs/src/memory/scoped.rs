@@ -157,7 +157,7 @@ impl ScopedBuf<'_> {
     /// Turns the token of an ended or never queued request back into its handle.
     ///
     /// # Safety
-    /// The token was made from such a handle with the same lifetime.
+    /// The token must have been made from such a handle with the same lifetime.
     pub(crate) unsafe fn from_memory(memory: ScopedMemory) -> Self {
         let ScopedMemory { addr, len, name, .. } = memory;
         // SAFETY: the caller passes the token made from this very reference, and no request uses

@@ -13,8 +13,8 @@ use memmap2::{Mmap, MmapMut};
 ///
 /// # Safety
 /// From the call of [`stable_mut_ptr`](Self::stable_mut_ptr) until the value is moved, used or
-/// dropped, the `stable_len()` bytes at that address stay mapped, initialised and writable, and are
-/// accessed only through that pointer. `stable_len` always returns the same number.
+/// dropped, the `stable_len()` bytes at that address must stay mapped, initialised and writable,
+/// and must be accessed only through that pointer. `stable_len` must always return the same number.
 pub unsafe trait StableMemory: Send + 'static {
     /// Returns the address of the first byte. The pointer is valid for reads and writes of all
     /// bytes.
@@ -28,8 +28,8 @@ pub unsafe trait StableMemory: Send + 'static {
 ///
 /// # Safety
 /// From the call of [`stable_ptr`](Self::stable_ptr) until the value is moved, used or dropped, the
-/// `stable_len()` bytes at that address stay mapped and initialised, and nothing writes them.
-/// `stable_len` always returns the same number.
+/// `stable_len()` bytes at that address must stay mapped and initialised, and nothing may write
+/// them. `stable_len` must always return the same number.
 pub unsafe trait StableBytes: Send + Sync + 'static {
     /// Returns the address of the first byte. The pointer is valid for reads of all bytes.
     fn stable_ptr(&self) -> *const u8;

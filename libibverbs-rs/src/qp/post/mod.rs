@@ -45,8 +45,8 @@ pub(crate) struct Sender<P: Provider> {
 /// code cannot post; otherwise as `post`.
 ///
 /// # Safety
-/// The memory that the elements cover is held until the request has ended, or was taken out of the
-/// queue again.
+/// The memory covered by the elements must be held until the request has ended, or was taken out of
+/// the queue again.
 #[inline(always)]
 unsafe fn post_held(
     wr_id: u64,
@@ -67,7 +67,7 @@ unsafe fn post_held(
 /// The errors of [`Qp::post_send_inline`](crate::Qp::post_send_inline).
 ///
 /// # Safety
-/// `post` posts, or puts into the queue, the one request it receives.
+/// `post` must post, or put into the queue, only the one request it receives.
 #[inline]
 unsafe fn inline(
     wr_id: u64,
