@@ -48,7 +48,7 @@ impl ExposedBytes {
     /// Describes `len` bytes, starting at `start`.
     ///
     /// # Safety
-    /// As long as the value or a copy of it is used, the bytes are mapped, initialised, and
+    /// As long as the value or a copy of it is used, the bytes must be mapped, initialised, and
     /// accessed by this process only through values made with the same `start` and `len`, or by
     /// code that no other access can overlap in time.
     pub unsafe fn new(start: *mut u8, len: usize) -> Self {

@@ -265,8 +265,8 @@ impl<'a> Uhw<'a> {
     /// Adds input for the driver, whose length is a multiple of 8 bytes.
     ///
     /// # Safety
-    /// As interpreted by the driver, the bytes let it write no memory of this process except memory
-    /// that the caller lends it for the duration of the command.
+    /// As interpreted by the driver, the bytes must let it write no memory of this process except
+    /// memory that the caller lends it for the duration of the command.
     #[must_use]
     #[allow(unsafe_code)]
     pub const unsafe fn with_input(self, input: &'a [u8]) -> Self {
@@ -293,9 +293,9 @@ impl<'a> DriverAttrs<'a> {
     /// Wraps attributes, which are sent in this order, after the core's attributes.
     ///
     /// # Safety
-    /// - Each id belongs to the driver: [`UVERBS_ID_DRIVER_NS`] or larger.
-    /// - As interpreted by the driver, the values let it write no memory of this process except
-    ///   memory that the caller lends it for the duration of the command.
+    /// - Each id must belong to the driver: [`UVERBS_ID_DRIVER_NS`] or larger.
+    /// - As interpreted by the driver, the values must let it write no memory of this process
+    ///   except memory that the caller lends it for the duration of the command.
     ///
     /// [`UVERBS_ID_DRIVER_NS`]: uverbs_abi::ib_user_ioctl_cmds::UVERBS_ID_DRIVER_NS
     #[allow(unsafe_code)]

@@ -58,11 +58,11 @@ impl Uverbs {
     /// kernel.
     ///
     /// # Safety
-    /// - The channel replies like the kernel, as far as safe code relies on it. A file descriptor
-    ///   in a reply has no other owner. Only the kernel's side writes memory that it maps. A
-    ///   completion appears there only when its work request has ended. A destroyed object no
-    ///   longer accesses memory.
-    /// - The caller keeps the promises listed at [`Uverbs`].
+    /// - The channel must reply like the kernel, as far as safe code relies on it. A file
+    ///   descriptor in a reply must have no other owner. Only the kernel's side may write memory
+    ///   that it maps. A completion must appear there only when its work request has ended. A
+    ///   destroyed object must no longer access memory.
+    /// - The caller must keep the promises listed at [`Uverbs`].
     pub unsafe fn new(channel: Box<dyn Channel>, driver_id: u32, device_name: &str) -> Self {
         Self {
             channel,
@@ -77,7 +77,7 @@ impl Uverbs {
     /// Opens a device's file. Each open file is a separate context.
     ///
     /// # Safety
-    /// The caller keeps the promises listed at [`Uverbs`] and interprets replies as those of the
+    /// The caller must keep the promises listed at [`Uverbs`] and interpret replies as those of the
     /// driver `driver_id`.
     ///
     /// # Errors
@@ -193,9 +193,9 @@ impl Uverbs {
     /// Calls a method in the driver's namespace, for that driver's provider.
     ///
     /// # Safety
-    /// The method belongs to the driver, and each attribute has the type that the method defines
-    /// for it. A number that the kernel interprets as an address names memory that the kernel may
-    /// access as the method does.
+    /// The method must belong to the driver, and each attribute must have the type that the method
+    /// defines for it. A number that the kernel interprets as an address must name memory that the
+    /// kernel may access as the method does.
     ///
     /// # Errors
     /// `EOPNOTSUPP` with [`Cause::KernelLacks`] and `what` if the kernel lacks the method;

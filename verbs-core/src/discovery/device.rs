@@ -77,8 +77,8 @@ impl DeviceInfo {
     /// the caller's own discovery, or for a test.
     ///
     /// # Safety
-    /// Either the kernel has an RDMA device with this name, number, driver and ABI version, or the
-    /// program opens the device only with providers that do not open its file.
+    /// Either the kernel must have an RDMA device with this name, number, driver and ABI version,
+    /// or the program must open the device only with providers that do not open its file.
     ///
     /// Opening the device compares its number and name with sysfs, but not driver and ABI version:
     /// a provider with the wrong driver would interpret that driver's replies as its own queues and

@@ -150,7 +150,7 @@ impl<T> ForkLock<T> {
     }
 
     /// # Safety
-    /// The caller holds the lock and no longer uses the value.
+    /// The caller must hold the lock and no longer use the value.
     #[inline]
     unsafe fn release(&self) {
         if self.word.swap(0, Ordering::Release) & SLEEPERS != 0 {

@@ -198,7 +198,7 @@ impl KernelContext {
     /// A provider uses a [`Kernel`] instead.
     ///
     /// # Safety
-    /// The caller uses the right to command as [`Uverbs`] requires.
+    /// The caller must use the right to command as [`Uverbs`] requires.
     #[allow(unsafe_code)]
     pub const unsafe fn uverbs(&self) -> &Uverbs {
         &self.uverbs

@@ -21,8 +21,8 @@ impl Kernel {
     /// Obtains the right to command a context.
     ///
     /// # Safety
-    /// The caller keeps the promises listed at [`Uverbs`] and passes the value and its clones only
-    /// to code that keeps these promises too.
+    /// The caller must keep the promises listed at [`Uverbs`] and pass the value and its clones
+    /// only to code that keeps these promises too.
     pub const unsafe fn new(context: Arc<KernelContext>) -> Self {
         Self(context)
     }

@@ -26,8 +26,9 @@ impl Doorbell {
     ///
     /// # Safety
     /// As long as the doorbell lives:
-    /// - no other code of this process accesses the register, not even through a second doorbell;
-    /// - the code that holds the doorbell rings it only with values for its owner's work requests.
+    /// - no other code of this process may access the register, not even through a second doorbell;
+    /// - the code that holds the doorbell must ring it only with values for its owner's work
+    ///   requests.
     ///
     /// # Panics
     /// If the register does not lie within the region or is not aligned to 8 bytes.

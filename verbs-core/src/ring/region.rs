@@ -79,11 +79,11 @@ impl Region {
     /// Maps `len` bytes of a device file, starting at `offset`, shared, for reading and writing.
     ///
     /// # Safety
-    /// - The kernel or the device offered these bytes to this process: they are a queue or
-    ///   registers, not memory that a Rust reference covers or that safe code can access in another
-    ///   way.
-    /// - The caller controls which code gets the region or a clone of it. No other code of this
-    ///   process accesses the mapped bytes.
+    /// - The kernel or the device must have offered these bytes to this process: they are a queue
+    ///   or registers, not memory that a Rust reference covers or that safe code can access in
+    ///   another way.
+    /// - The caller must control which code gets the region or a clone of it. No other code of this
+    ///   process may access the mapped bytes.
     ///
     /// # Errors
     /// Any errno `mmap(2)` returns; `EINVAL` for a length of zero.
@@ -251,11 +251,11 @@ impl Region {
     ///
     /// # Safety
     /// As long as the index lives:
-    /// - this process accesses the four bytes only through indices at this offset, not with
+    /// - this process must access the four bytes only through indices at this offset, not with
     ///   [`write`](Self::write) or a [`pointer`](Self::pointer);
-    /// - the code that holds the index publishes a slot only after filling it with valid addresses
-    ///   (or after reading the bytes that the other end may overwrite), because the other end
-    ///   follows the addresses in published slots.
+    /// - the code that holds the index must publish a slot only after filling it with valid
+    ///   addresses (or after reading the bytes that the other end may overwrite), because the other
+    ///   end follows the addresses in published slots.
     ///
     /// # Panics
     /// Same as [`read`](Self::read).

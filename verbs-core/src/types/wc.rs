@@ -203,8 +203,8 @@ open_enum! {
 }
 
 impl WcOpcode {
-    /// Returns whether the opcode belongs to the receive range, which starts at
-    /// [`RECV`](Self::RECV), like `opcode & IBV_WC_RECV` in C.
+    /// Returns whether the opcode has the bit of [`RECV`](Self::RECV), like `opcode & IBV_WC_RECV`
+    /// in C.
     pub const fn is_recv(self) -> bool {
         self.0 & Self::RECV.0 != 0
     }
