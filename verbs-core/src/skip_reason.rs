@@ -91,8 +91,8 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
-    /// Returns whether the program or its environment requested the device from a provider, so that
-    /// discovery did not find it.
+    /// Returns whether the program or its environment requested the device from a provider, instead
+    /// of discovery finding it.
     pub const fn was_asked_for(&self) -> bool {
         matches!(
             self,

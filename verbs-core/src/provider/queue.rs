@@ -172,8 +172,8 @@ pub trait QpOps: Any + Debug + Send + Sync {
         Err(lacks("query_ece"))
     }
 
-    /// Returns the device's write order for a message of this operation. Empty if it guarantees no
-    /// order.
+    /// Returns the device's write order for a message of this operation. Empty if the device
+    /// guarantees no order.
     fn data_in_order(&self, op: OpKind) -> DataInOrder {
         let _ = op;
         DataInOrder::empty()

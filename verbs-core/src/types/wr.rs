@@ -135,8 +135,8 @@ pub enum SendOp<'a> {
         /// The peer's key to invalidate.
         invalidate_rkey: u32,
     },
-    /// Invalidates a local key: peers then lose access through it (RC). It takes no scatter/gather
-    /// list.
+    /// Invalidates a local key: peers then lose access through it (RC). The operation takes no
+    /// scatter/gather list.
     ///
     /// Keys of bound windows of type 2 can be invalidated. Invalidating the key of an unbound
     /// window is an error on some devices and crashes the kernel's rxe driver (seen in the sources
@@ -147,7 +147,7 @@ pub enum SendOp<'a> {
         invalidate_rkey: u32,
     },
     /// Binds a memory window to part of a region (RC, UC). With length 0, it unbinds a window of
-    /// type 1. It takes no scatter/gather list.
+    /// type 1. The operation takes no scatter/gather list.
     #[doc(alias = "IBV_WR_BIND_MW")]
     BindMw {
         /// The window's type.
@@ -174,7 +174,7 @@ pub enum SendOp<'a> {
         /// Whether to flush the range or the whole region.
         selectivity: FlushSelectivity,
     },
-    /// Writes 8 bytes atomically (RC). It takes no scatter/gather list.
+    /// Writes 8 bytes atomically (RC). The operation takes no scatter/gather list.
     #[doc(alias = "IBV_WR_ATOMIC_WRITE")]
     AtomicWrite {
         /// The address of the 8 bytes, a multiple of 8.
