@@ -1,17 +1,16 @@
 //! Verbs in userspace: RoCEv2 over UDP and shared memory, without a kernel module or root.
 //!
 //! A device uses one IP address and UDP port 4791. Processes of one user share an address: each has
-//! its own device on it. Programs create devices with [`SoftDevice`]. The environment can too:
-//! `VERBS_SOFT=192.0.2.1,fd00::1`, or `VERBS_SOFT=auto` for a device that only programs of this
-//! host reach, adds `soft0`, `soft1`, ... to every device list. The wire protocol is RoCEv2,
-//! compatible with the kernel's rxe and with network cards. With `VERBS_SOFT_STRICT_PORTS=1`, or
-//! the same setting of [`SoftBuilder`], queue pairs accept packets from only one UDP source port of
-//! their peer. `VERBS_SOFT_CHECKED_MEMORY` selects the memory that may disappear while it is
-//! registered ([`CheckedMemory`]). `VERBS_SOFT_SHM=0` keeps packets within a machine on UDP
-//! ([`SoftBuilder::shared_memory`]), and `VERBS_SOFT_SHM=/folder` lets containers meet in a folder
-//! ([`SoftBuilder::shared_memory_folder`]). `VERBS_SOFT_FAULTS` injects [`Faults`] into sent
-//! packets, and `VERBS_SOFT_PCAP` names a file for copies of all packets
-//! ([`SoftBuilder::capture`]).
+//! its own device on it. Programs create devices with [`SoftDevice`]. The environment can also
+//! request them: `VERBS_SOFT=192.0.2.1,fd00::1`, or `VERBS_SOFT=auto` for a device that only
+//! programs of this host reach, adds `soft0`, `soft1`, ... to every device list. The wire protocol
+//! is RoCEv2, compatible with the kernel's rxe and with network cards. With
+//! `VERBS_SOFT_STRICT_PORTS=1`, or [`SoftBuilder::strict_ports`], queue pairs accept packets from
+//! only one UDP source port of their peer. `VERBS_SOFT_CHECKED_MEMORY` selects the registered
+//! memory that may disappear ([`CheckedMemory`]). `VERBS_SOFT_SHM=0` keeps packets within a machine
+//! on UDP ([`SoftBuilder::shared_memory`]), and `VERBS_SOFT_SHM=/folder` lets containers meet in a
+//! folder ([`SoftBuilder::shared_memory_folder`]). `VERBS_SOFT_FAULTS` injects [`Faults`] into sent
+//! packets, and `VERBS_SOFT_PCAP` names a capture file for all packets ([`SoftBuilder::capture`]).
 //!
 //! From top to bottom; a folder imports only folders below it:
 //!
@@ -32,9 +31,10 @@
 //!   post_send: checked, into the ring ─► pending set ─► lock ─► engine ─► packets ─► socket or shm
 //!   poll: socket or shm ─► packets ─► engine ─► retired, completed ─► ring ─► Wc
 //! ```
-//! Both run in the caller's thread if it gets the lock. Data is never copied into a queue, except
-//! for inline data: the engine reads it from the program's memory when it writes the packet, and
-//! again for a retransmission. Received data is copied from the socket's buffer to its destination.
+//! Both steps run in the caller's thread if it gets the lock. Data is never copied into a queue,
+//! except for inline data: the engine reads it from the program's memory when it writes the packet,
+//! and again for a retransmission. Received data is copied from the socket's buffer to its
+//! destination.
 //!
 //! # Time-outs
 //! The `timeout` of a reliable queue pair stands for *T* = 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, at least 1 ms.
@@ -53,9 +53,9 @@
 //! Device memory ([`Dm`]) is process memory reachable only by work requests, peers and explicit
 //! copies. On-demand paged regions may have missing pages, so the kernel makes every access to
 //! them, at the cost of a system call. An access that fails also fails its request, with
-//! `LOC_PROT_ERR` on the side of the memory and `REM_OP_ERR` on the peer's. The memory may be
+//! `LOC_PROT_ERR` on the memory's side and `REM_OP_ERR` on the peer's side. The memory may be
 //! mapped again afterwards. Atomics in such memory are atomic only among the device's accesses, not
-//! with respect to the processor's.
+//! with respect to processor accesses.
 //!
 //! # Threads, fork
 //! Objects may move between threads, as with any provider. A device belongs to the process that
@@ -63,8 +63,8 @@
 //! [`Cause::Forked`](verbs_core::Cause::Forked), posting fails with `ENODEV`, polling finds
 //! nothing, and dropping an object only closes file descriptors. Two calls still succeed there:
 //! queries of the device's attributes, and `alloc_dm`, whose memory the child can copy to and from
-//! but cannot register. The child can create its own devices. A new device list contains the ones
-//! requested by `VERBS_SOFT`.
+//! but cannot register. The child can create its own devices. Its device lists contain new devices
+//! for `VERBS_SOFT`.
 //!
 //! # Safety
 //! The implementation of [`Provider`] makes promises about the engine, argued at the impl.

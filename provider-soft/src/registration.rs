@@ -1,9 +1,9 @@
-//! [`SoftDevice`] and [`SoftBuilder`], which create devices; the registration of the provider
+//! [`SoftDevice`] and [`SoftBuilder`], which create devices, and the provider registration of
 //! [`Soft`].
 //!
 //! A device exists only on request. A program calls [`SoftDevice::bind`], [`SoftDevice::auto`] or a
-//! [`SoftBuilder`], or a user sets the environment variable `VERBS_SOFT`, and possibly other
-//! variables for its settings.
+//! [`SoftBuilder`], or a user sets the environment variable `VERBS_SOFT`. Other variables select
+//! settings.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv6Addr};
@@ -31,10 +31,10 @@ use crate::shm::place::{Folder, Place};
 /// A device in userspace: one IP address, UDP port 4791.
 ///
 /// Devices requested by `VERBS_SOFT` join every device list. A device created here is opened with
-/// [`Soft::open`](NamedProvider::open); `verbs::soft::{bind, auto}` create and open in one type.
-/// A process has at most one device on an address, which it keeps while the [`DeviceInfo`], a clone
-/// of it or an object created from it lives. Processes of one user share an address. Opening a
-/// `DeviceInfo` twice gives two contexts of one device.
+/// [`Soft::open`](NamedProvider::open); `verbs::soft::{bind, auto}` create and open a device in one
+/// call. A process has at most one device per address. The device lives as long as its
+/// [`DeviceInfo`], any clone of that, or any object created from it. Processes of one user share an
+/// address. Opening a `DeviceInfo` twice gives two contexts of one device.
 #[derive(Debug)]
 pub enum SoftDevice {}
 
@@ -43,8 +43,8 @@ impl SoftDevice {
     ///
     /// # Errors
     /// [`Cause::LeftOut`](verbs_core::Cause::LeftOut) with [`SkipReason::Address`]:
-    /// - `EADDRINUSE`: this process has a device on the address, or the port is taken by a process
-    ///   of another user, by one with [`auto`](Self::auto), or by the kernel's rdma_rxe.
+    /// - `EADDRINUSE`: this process already has a device on the address, or the port is taken by a
+    ///   process of another user, by an [`auto`](Self::auto) device, or by the kernel's rdma_rxe.
     /// - `EADDRNOTAVAIL`: the address does not belong to this machine.
     /// - `ETIMEDOUT`: no process that shares the address replies within 5 s.
     /// - `EUSERS`: 253 processes share the address.
@@ -53,14 +53,14 @@ impl SoftDevice {
         Self::builder().bind(address)
     }
 
-    /// Creates a device that only programs of this machine reach, in the same network namespace.
-    /// Devices of all its processes reach each other.
+    /// Creates a device reachable only from this machine and network namespace. All such devices
+    /// there can reach each other.
     ///
-    /// Its address is this machine's for programs: from the interface with the
-    /// default route or else another interface, and IPv4 rather than IPv6. Processes of one user
-    /// share it. A machine without such an address, and a second user, get an address of
-    /// 127.0.0.0/8, which processes of that user share. A process has one such device; each further
-    /// one has its own address of 127.0.0.0/8, and on a machine with IPv6 alone the second has ::1.
+    /// The device gets a host address: one on the interface with the default route if possible, and
+    /// IPv4 rather than IPv6. Processes of one user share this address. If the machine has no such
+    /// address or another user has the port there, the device gets an address in 127.0.0.0/8, which
+    /// processes of that user share. Each further device of a process has a separate address in
+    /// 127.0.0.0/8; on a machine with only IPv6, the second device has ::1.
     ///
     /// # Errors
     /// The errors of [`bind`](Self::bind): `EADDRINUSE` if the port is taken on every address of
@@ -74,8 +74,8 @@ impl SoftDevice {
         SoftBuilder::default()
     }
 
-    /// Creates the devices that another process would have with this value of `VERBS_SOFT`, to
-    /// describe them to it ([`sysfs`](crate::sysfs)). They have the same names if they are the
+    /// Creates the devices that another process would get from this `VERBS_SOFT` value, to describe
+    /// them to that process ([`sysfs`](crate::sysfs)). They have the same names if they are the
     /// first devices of this process.
     pub fn of_request(list: &str) -> Vec<Result<DeviceInfo, Skipped>> {
         asked_for(list, &Ok(SoftBuilder::default()))
@@ -97,14 +97,14 @@ pub struct SoftBuilder {
     capture: Option<PathBuf>,
 }
 
-/// The devices to exchange packets with through memory.
+/// The devices with which packets are exchanged through memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum SharedMemory {
     Off,
-    /// Those of the network namespace.
+    /// Devices in the same network namespace.
     #[default]
     Namespace,
-    /// Those that meet in a folder.
+    /// Devices that meet in a folder.
     Folder(PathBuf),
 }
 
@@ -115,14 +115,14 @@ impl SoftBuilder {
     /// RoCEv2 permits any source port. In this mode a queue pair records the port of the first
     /// packet accepted after it was connected: the expected request, or the response to a request
     /// it sent. It drops packets from other ports, counted by
-    /// [`Counters::unexpected_port`](crate::Counters::unexpected_port). It records the port again
-    /// after a reset or when its path is set. A sender that can forge the peer's address must then
-    /// also guess its port.
+    /// [`Counters::unexpected_port`](crate::Counters::unexpected_port). After a reset or a new
+    /// path, it records the port again. A sender that can forge the peer's address must then also
+    /// guess its port.
     ///
-    /// Peers with one source port for a queue pair, such as this provider, rxe and mlx5, keep
+    /// Peers with one source port per queue pair, such as this provider, rxe and mlx5, keep
     /// working. A peer whose port changes during a connection is no longer accepted; the connection
-    /// ends when its retries run out. Causes are an address translator that lost its state, a
-    /// driver switched to another port, or a network card spreading a queue pair over paths.
+    /// ends when its retries run out. A port changes when an address translator loses its state, a
+    /// driver switches to another port, or a network card spreads a queue pair over several paths.
     ///
     /// Datagram queue pairs have no peer and accept packets from every port.
     pub fn strict_ports(mut self, strict: bool) -> Self {
@@ -130,7 +130,7 @@ impl SoftBuilder {
         self
     }
 
-    /// Sets which registered memory may lose its pages. The default is memory of files.
+    /// Sets which registered memory may lose its pages. The default is file-backed memory.
     pub fn checked_memory(mut self, checked: CheckedMemory) -> Self {
         self.settings.checked_memory = checked;
         self
@@ -141,8 +141,8 @@ impl SoftBuilder {
     ///
     /// Both devices must have the setting, and belong to processes of one network namespace
     /// ([`shared_memory_folder`](Self::shared_memory_folder) is for containers). Otherwise their
-    /// packets use UDP. [`Counters::shm_sent`](crate::Counters::shm_sent) counts
-    /// the packets that travel through memory; tcpdump and netem see the others alone.
+    /// packets use UDP. [`Counters::shm_sent`](crate::Counters::shm_sent) counts the packets that
+    /// travel through memory; tcpdump and netem see only UDP packets.
     pub fn shared_memory(mut self, enabled: bool) -> Self {
         self.shared_memory = if enabled { SharedMemory::Namespace } else { SharedMemory::Off };
         self
@@ -151,35 +151,35 @@ impl SoftBuilder {
     /// Sets a folder in which devices of this user meet to exchange packets through shared memory,
     /// in place of their network namespace.
     ///
-    /// Containers that share the folder use it across their network namespaces, even without a
-    /// route between them; connections by address need one. Both devices must have the same folder,
-    /// and different addresses. It must belong to this user or root, and no other user may be able
-    /// to write to it unless it has the sticky bit. It contains a socket for each device.
+    /// Containers that share the folder exchange packets across network namespaces, even without a
+    /// route between them. Only connecting by address needs a route. Both devices must have the
+    /// same folder, and different addresses. The folder must belong to this user or root, and no
+    /// other user may be able to write to it unless it has the sticky bit. It contains a socket for
+    /// each device.
     pub fn shared_memory_folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.shared_memory = SharedMemory::Folder(folder.into());
         self
     }
 
-    /// Injects faults into the packets that the device sends. The default is none.
+    /// Injects faults into sent packets. By default there are none.
     pub fn faults(mut self, faults: Faults) -> Self {
         self.settings.faults = Some(Box::new(faults));
         self
     }
 
-    /// Writes copies of the packets that the device sends and receives to a pcap file, which
-    /// Wireshark and tcpdump read: as RoCE v2, with the direction of each packet. The default is
-    /// none.
+    /// Writes copies of all sent and received packets to a pcap file for Wireshark and tcpdump, as
+    /// RoCE v2 with the direction of each packet. Packets are not captured by default.
     ///
-    /// Packets are added to a file that has some, also at the same time by other devices and
-    /// processes. A new file is readable by its user alone. The capture ends when the file cannot
-    /// grow.
+    /// Packets are appended to an existing capture; other devices and processes may write to the
+    /// file at the same time. A new file is readable only by its user. The capture ends when the
+    /// file cannot grow.
     pub fn capture(mut self, file: impl Into<PathBuf>) -> Self {
         self.capture = Some(file.into());
         self
     }
 
-    /// Sets the interface of a link-local IPv6 address by its index, because several interfaces may
-    /// have the same address. The default, 0, is the first interface with the address.
+    /// Selects the interface of a link-local IPv6 address by its index, because several interfaces
+    /// may have the same address. The default, 0, is the first interface with the address.
     pub fn scope_id(mut self, index: u32) -> Self {
         self.scope_id = index;
         self
@@ -199,10 +199,11 @@ impl SoftBuilder {
         self.on_address(&own_name(), address).map_err(|skipped| skipped.into_error("bind"))
     }
 
-    /// Creates a device that only programs of this machine reach, as [`SoftDevice::auto`] does.
+    /// Creates a device reachable only from this machine, as [`SoftDevice::auto`] does.
     ///
     /// # Errors
-    /// The errors of [`SoftDevice::auto`], and of folder and file as for [`bind`](Self::bind).
+    /// The errors of [`SoftDevice::auto`], and the folder and capture errors of
+    /// [`bind`](Self::bind).
     pub fn auto(self) -> Result<DeviceInfo> {
         self.on_any(&own_name()).map_err(|skipped| skipped.into_error("bind"))
     }
@@ -328,13 +329,13 @@ fn open_erased(device: &DeviceInfo) -> Result<OpenedContext> {
     Soft::open(device).map(erase::<Soft>)
 }
 
-/// Creates the devices requested by `VERBS_SOFT`, once per process. A forked child cannot use its
-/// parent's devices and creates its own, which share the parent's addresses.
+/// Creates the devices requested by `VERBS_SOFT`, once in each process. A forked child cannot use
+/// its parent's devices and creates its own, which share the parent's addresses.
 pub(crate) fn from_environment() -> Vec<Result<DeviceInfo, Skipped>> {
     requested(<[_]>::to_vec)
 }
 
-/// Calls `each` with these devices.
+/// Calls `each` with the devices requested by `VERBS_SOFT`.
 pub(crate) fn requested<T>(each: impl FnOnce(&[Result<DeviceInfo, Skipped>]) -> T) -> T {
     static REQUESTED: ForkLock<Option<RequestedDevices>> = ForkLock::new(None);
     let mut asked = REQUESTED.lock_or(|| None);
@@ -353,10 +354,10 @@ pub(crate) fn requested<T>(each: impl FnOnce(&[Result<DeviceInfo, Skipped>]) -> 
     each(&asked.insert(RequestedDevices { process, mark, made }).made)
 }
 
-/// The devices created by a process for `VERBS_SOFT`.
+/// The devices that a process created for `VERBS_SOFT`.
 struct RequestedDevices {
     process: u32,
-    /// Avoids querying the process id, if the kernel supports the mark.
+    /// Makes querying the process ID unnecessary, if the kernel supports the mark.
     mark: Option<ForkMark>,
     made: Vec<Result<DeviceInfo, Skipped>>,
 }
@@ -394,7 +395,7 @@ fn asked_for(asked: &str, builder: &Result<SoftBuilder, SkipReason>) -> Vec<Resu
         .collect()
 }
 
-/// Returns an address and the interface index of a link-local one, or 0.
+/// Returns an address and its interface index if it is link-local, or else 0.
 fn address_and_scope(text: &str) -> Option<(IpAddr, u32)> {
     let Some((address, zone)) = text.split_once('%') else { return Some((text.parse().ok()?, 0)) };
     let address: Ipv6Addr = address.parse().ok().filter(Ipv6Addr::is_unicast_link_local)?;
@@ -418,8 +419,7 @@ fn next_name() -> String {
     format!("soft{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Returns an EUI-64 for an address, marked as locally administered, so it collides with no
-/// vendor's.
+/// Returns a locally administered EUI-64 for an address, which collides with no vendor's EUI-64.
 fn guid_of(address: IpAddr) -> Guid {
     match address {
         // ISATAP derives interface identifiers from IPv4 addresses in this way.
@@ -435,7 +435,7 @@ fn guid_of(address: IpAddr) -> Guid {
 /// Held from binding an address until the device is in the list of live ones.
 static BINDING: ForkLock<()> = ForkLock::new(());
 
-/// The number in the next device's name.
+/// The number for the next device's name.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// The environment variable that requests devices.

@@ -13,15 +13,15 @@
 //! ```
 //!
 //! `verbs-run` presents the files of its user's devices to a program at `/sys`, in a mount
-//! namespace: [`Tree::present`]. Processes in that namespace use these files if they have the
-//! presented device ([`presented`]). Otherwise they create a folder in `/sys/devices/soft`.
+//! namespace ([`Tree::present`]). Processes in that namespace use these files if they have the
+//! presented device ([`presented`]), and otherwise create a folder in `/sys/devices/soft`.
 //!
 //! The process removes its folder when it exits. If it is killed, the next process with a soft
 //! device removes the folder, because its lock is free. A forked child that still has the
 //! descriptor keeps its parent's folder from being removed.
 //!
 //! While packets arrive or leave, counter files are rewritten after a second. In presented files,
-//! each process adds its own packets.
+//! each process adds its own counts.
 //!
 //! # References
 //! linux `Documentation/ABI/stable/sysfs-class-infiniband`
@@ -59,8 +59,8 @@ pub struct Tree {
 /// The paths of a device.
 #[derive(Clone, Debug)]
 pub struct DevicePaths {
-    /// The name of its character device: `uverbs0`. This device file exists where devices are
-    /// presented.
+    /// The name of the character device, such as `uverbs0`. The device file exists where devices
+    /// are presented.
     pub dev_name: String,
     /// The folder of the character device.
     pub dev_path: PathBuf,
@@ -73,8 +73,8 @@ impl Tree {
     ///
     /// # Errors
     /// The errno of creating a folder or file. `ENOENT` if neither possible place is safe: owned by
-    /// this user, or owned by root with the sticky bit. `EFBIG` if the process may not write files
-    /// of 4 KiB.
+    /// this user, or owned by root with the sticky bit. `EFBIG` if the process may not write 4 KiB
+    /// files.
     pub fn create() -> Result<Self, Errno> {
         let places = [
             Some(PathBuf::from(SYS).join(DEVICES)),
@@ -123,8 +123,8 @@ impl Tree {
         Ok(Self { root: sys.to_owned(), next: free_number(sys), lock: None })
     }
 
-    /// Lets programs executed by this process inherit the lock. The folder stays while one of them
-    /// has the descriptor, whose number is above those that scripts use.
+    /// Lets programs executed by this process inherit the lock. The folder stays while any of them
+    /// has the descriptor, whose number is above the numbers used by scripts.
     ///
     /// # Errors
     /// Any errno of `fcntl(2)`.
@@ -310,7 +310,7 @@ impl Folder {
 }
 
 /// Returns whether only their owner can rename entries in a folder: this user owns the folder, or
-/// it is one such as `/tmp`. If root runs a program by `su`, its `XDG_RUNTIME_DIR` belongs to
+/// the folder is like `/tmp`. If root runs a program through `su`, `XDG_RUNTIME_DIR` belongs to
 /// another user.
 fn is_safe(place: &Path) -> bool {
     let Ok(of) = place.symlink_metadata() else { return false };
@@ -344,7 +344,7 @@ fn remove_ended(place: &Path) {
     }
 }
 
-/// Returns whether the process owning a folder has ended. A folder without a lock may be new.
+/// Returns whether the process owning a folder has ended. A folder without a lock file may be new.
 fn has_ended(root: &Path) -> bool {
     let age = root.metadata().and_then(|of| of.modified()).ok().and_then(|at| at.elapsed().ok());
     match File::open(root.join(LOCK)) {
@@ -369,7 +369,7 @@ fn groups<const LEN: usize>(bytes: [u8; LEN]) -> String {
 }
 
 /// Returns the machine's only memory node, or -1 if it has several or does not list them. UCCL
-/// ends at -1.
+/// fails if it is -1.
 fn numa_node() -> i32 {
     let online = fs::read_to_string("/sys/devices/system/node/online");
     if online.is_ok_and(|nodes| nodes.trim() == "0") { 0 } else { -1 }
@@ -402,14 +402,14 @@ const UVERBS_CLASS: &str = "class/infiniband_verbs";
 /// The ABI version of uverbs.
 const UVERBS_ABI: u32 = 6;
 
-/// The modes of folders: readable only by this user, or by everybody.
+/// The modes of folders: readable only by this user, or by all users.
 const OWN: u32 = 0o700;
 const EVERYBODY: u32 = 0o755;
 
 /// The prefix of the folder's name.
 const PREFIX: &str = "verbs-soft-";
 
-/// The file in the folder that the process locks.
+/// The name of the locked file in the folder.
 const LOCK: &str = "lock";
 
 /// The lowest number for the inherited descriptor.

@@ -40,7 +40,8 @@ const LINKS: &str = r#"
     exec "$0" "$@"
 "#;
 
-/// The tests. Each test gets its own namespace. The second element is whether it needs root.
+/// The tests. Each test gets its own namespace. The second element indicates whether the test needs
+/// root.
 const TESTS: [(&str, bool, fn()); 11] = [
     ("processes_have_the_device_of_the_default_route_and_find_it_again", false, default_route),
     ("without_a_default_route_it_has_the_first_interfaces_address", false, first_interface),
@@ -86,7 +87,8 @@ fn main() -> ExitCode {
         command.args([flags, "sh", "-c", LINKS]).arg(&this).arg(name).env_remove("VERBS_SOFT");
         match command.status() {
             Ok(status) if status.success() => passed += 1,
-            // `unshare` exits with 1 if the kernel refuses. A test that panics exits with 101.
+            // `unshare` exits with 1 if the kernel does not permit it. A test that panics exits
+            // with 101.
             Ok(status) if matches!(status.code(), Some(NO_LINK | 1)) => {
                 println!("skip auto.{name}: no network namespace with interfaces ({status})");
                 skipped += 1;
@@ -105,8 +107,8 @@ fn main() -> ExitCode {
     ExitCode::from(failed)
 }
 
-/// Describes the devices of `VERBS_SOFT`, or prints why there are none, and waits for the end of
-/// its input.
+/// Describes the devices requested by `VERBS_SOFT`, or prints why there are none. Then waits for
+/// the end of its input.
 fn member() -> ExitCode {
     let devices = verbs::devices().expect("a list");
     if devices.is_empty() {
@@ -338,8 +340,8 @@ fn outside() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Returns an invalid packet for a queue pair of a slot. With slot 0, it arrives at the socket for
-/// connection requests.
+/// Returns an invalid packet for a queue pair of the process with `slot`. With slot 0, it arrives
+/// at the socket for connection requests.
 fn payload(slot: u8) -> [u8; 64] {
     let mut bytes = [0; 64];
     bytes[5] = slot;
@@ -404,8 +406,8 @@ fn other_hosts() {
         let port = Port::from_device(&device).unwrap();
         let _gsi = port.take_gsi().expect("it reads requests");
         let slots = [0, port.slot()];
-        // The same packets do arrive at another port, except those that claim an IPv4 address of
-        // this host: the kernel itself drops them.
+        // The same packets do arrive at another port, except packets that claim an IPv4 address of
+        // this host, which the kernel itself drops.
         let open_port = UdpSocket::bind((own, 0)).unwrap();
         open_port.set_read_timeout(Some(common::PATIENCE)).unwrap();
         let number = open_port.local_addr().unwrap().port();

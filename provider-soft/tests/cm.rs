@@ -1,4 +1,5 @@
-//! Connection managers: management datagrams between devices, and finding devices by address.
+//! Connection managers: management datagrams between devices, and the search for devices by
+//! address.
 
 mod common;
 
@@ -30,8 +31,8 @@ const SHARED_MEMORY: bool = true;
 const TCP: u16 = 0x106;
 const GSI_QKEY: u32 = 0x8001_0000;
 
-/// Returns the port of a device with an address that no other process has. The first such device
-/// of a process would share its address.
+/// Returns the port of a device with an unshared address. A process's first such device would share
+/// its address.
 fn new_port() -> Port {
     static CREATING: Mutex<()> = Mutex::new(());
     let _creating = CREATING.lock();
@@ -40,7 +41,7 @@ fn new_port() -> Port {
     if port.slot() == 0 { port } else { Port::from_device(&SoftDevice::auto().unwrap()).unwrap() }
 }
 
-/// Returns the port of a device with an address requested by number.
+/// Returns the port of a device with an explicitly requested address.
 fn known_port() -> Port {
     static NEXT: AtomicU8 = AtomicU8::new(2);
     let last = (std::process::id() % 250) as u8 + 1;
@@ -374,7 +375,7 @@ fn a_listener_on_all_addresses_loses_none_to_another_one() {
         assert_eq!(refused, Errno::ADDRINUSE, "{first}, then {second}");
         assert!(is_taken(TCP, at(second)).unwrap() && is_taken(TCP, at(first)).unwrap());
         assert!(!is_taken(0x111, at(first)).unwrap(), "another port space");
-        // The clients that only looked are gone.
+        // The clients that only checked the name are gone.
         listening.reply(&mut SpareFd::new()).unwrap();
         drop(listening);
         assert!(ListenerName::bind(TCP, at(second), &[new_port()]).unwrap().is_some(), "{second} alone");
@@ -434,7 +435,7 @@ fn a_reply_with_the_token_of_another_name_is_not_kept_for_its_own() {
     listening.reply(&mut SpareFd::new()).unwrap();
     stream.read_to_end(&mut reply).unwrap();
 
-    // A process replies under its name with the reply of another name, which continues to exist.
+    // A process sends, under its own name, the reply of another name that still exists.
     let repeats = UnixListener::bind_addr(&name_on_all(number)).unwrap();
     let mut replies = ListenerCache::default();
     let to: SocketAddr = (Ipv4Addr::LOCALHOST, number).into();
@@ -502,7 +503,7 @@ fn a_name_is_taken_once_where_only_the_name_leads_to_the_device() {
     let first = ListenerName::bind(TCP, any, &[new_port()]).unwrap();
     assert!(first.is_some());
     assert_eq!(ListenerName::bind(TCP, any, &[new_port()]).unwrap_err(), Errno::ADDRINUSE);
-    // The address of a device requested by number is known without a name.
+    // An explicitly requested address is known without a name.
     let known = known_port();
     assert!(ListenerName::bind(TCP, any, from_ref(&known)).unwrap().is_none());
     drop(first);

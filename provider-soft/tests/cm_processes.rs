@@ -56,8 +56,8 @@ fn supervise() -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Returns the port of a device with an address that no other process has or knows. The first such
-/// device of a process would share its address.
+/// Returns the port of a device with an address that no other process has or knows. A process's
+/// first such device would share its address.
 fn own_port() -> Port {
     let _shared = SoftDevice::auto().unwrap();
     Port::from_device(&SoftDevice::auto().unwrap()).unwrap()
@@ -117,7 +117,7 @@ fn connect(port: u16) {
         };
         assert_eq!((received.mad, received.from.gid), ([last; MAD_LEN], route.destination.into()));
     }
-    // The listener has returned from its function.
+    // The listener's function has returned.
     wait(&[peer.as_fd()]);
     assert!(!replies.has_device(&peer));
 }

@@ -96,8 +96,8 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// Lists the devices of `VERBS_SOFT` and forks: the child opens its own device under the same name.
-/// Parent and child share an address, or each has its own.
+/// Lists the devices requested by `VERBS_SOFT` and forks. The child opens its own device under the
+/// same name. Parent and child share an address, or each has its own.
 fn list_and_fork() -> ExitCode {
     let open = || verbs::devices().and_then(|devices| devices.find("soft0")?.open());
     let place = |context: &verbs::Context| {
@@ -157,7 +157,7 @@ extern "C" fn worker_sleeps() {
     });
 }
 
-/// Returns the nanoseconds that a thread has run, as text (`proc_pid_schedstat(5)`).
+/// Returns the run time of a thread in nanoseconds, as text (`proc_pid_schedstat(5)`).
 fn run_time(thread: &str) -> String {
     let mut tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let is_it =

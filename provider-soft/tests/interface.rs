@@ -46,7 +46,8 @@ fn main() -> ExitCode {
         let status = Command::new("unshare").args([flags, "sh", "-c", LINK]).arg(&this).arg(name).status();
         match status {
             Ok(status) if status.success() => passed += 1,
-            // `unshare` exits with 1 if the kernel refuses. A test that panics exits with 101.
+            // `unshare` exits with 1 if the kernel does not permit it. A test that panics exits
+            // with 101.
             Ok(status) if matches!(status.code(), Some(NO_LINK | 1)) => {
                 println!("skip interface.{name}: no network namespace with an interface ({status})");
                 skipped += 1;

@@ -365,7 +365,7 @@ fn a_channel_takes_one_descriptor_and_gives_it_back() {
     const CHANNELS: usize = 1000;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard.min(soft.max(4096)), hard).unwrap();
-    // Other tests run in this process, so the differences must be far larger than theirs.
+    // Other tests run in this process, so the differences must be far larger than the other tests'.
     let count = || fs::read_dir("/proc/self/fd").unwrap().count();
     let context = open();
     let before = count();

@@ -50,8 +50,8 @@ fn every_packet_that_the_kernel_delivered_is_handled() {
     let mut posted = 0;
     let mut ended = 0;
     for round in 0..20 {
-        // In both directions at once, so requests, acknowledgements and gaps between them arrive in
-        // bursts.
+        // Messages travel in both directions at once, so requests, acknowledgements and gaps
+        // between them arrive in bursts.
         for (n, ((a, b), (from, into))) in pairs.iter_mut().zip(&arenas).enumerate() {
             let op = |to: &Arena| SendOp::RdmaWrite { remote_addr: to.addr(), rkey: to.rkey() };
             for i in 0..1 + (n + round) % WRITES {

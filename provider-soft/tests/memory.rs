@@ -196,7 +196,7 @@ fn checked_memory_that_the_program_protects_fails_requests_and_does_not_end_the_
     }
 }
 
-/// The variable set in a process for which the kernel refuses to access memory.
+/// The environment variable set in a process for which the kernel does not access memory.
 const REFUSED: &str = "SOFT_TEST_IS_REFUSED_ACCESSES";
 
 #[test]
@@ -289,7 +289,7 @@ fn filter(calls: &[libc::c_long], verdict: u32) {
 
 #[test]
 fn memory_that_the_kernel_cannot_access_is_not_registered() {
-    // Secret memory is rejected like a device's memory and needs no rights.
+    // Secret memory is rejected like device registers, and creating it needs no privileges.
     // SAFETY: the call takes a number and returns a new descriptor.
     let secret = unsafe { libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC) };
     let error = std::io::Error::last_os_error();
@@ -355,7 +355,7 @@ fn registering_a_gibibyte_reads_none_of_it() {
     assert!(resident.iter().all(|page| page & 1 == 0), "pages were touched");
 }
 
-/// The variable set in a process that is short of memory.
+/// The environment variable set in a process that is short of memory.
 const SHORT: &str = "SOFT_TEST_IS_SHORT_OF_MEMORY";
 
 #[test]
@@ -442,14 +442,14 @@ fn create_until_refused<T>(spare: usize, mut create: impl FnMut() -> Result<T, E
             Err(error) => break error,
         }
     };
-    // Destruction works even when creation does not.
+    // Destruction works even when creation fails.
     objects.clear();
     taken.clear();
     setrlimit(Resource::RLIMIT_AS, soft, hard).unwrap();
     refused
 }
 
-/// A number of objects for which there is not enough memory.
+/// More objects than fit into memory.
 const MOST: usize = 100_000;
 
 #[test]

@@ -1,5 +1,5 @@
 //! A queue pair's three objects, used through the contract alone: rolled-back requests are never
-//! sent. Queues and queue pair can be dropped in any order.
+//! sent. The three can be dropped in any order.
 //!
 //! # Safety
 //! Work requests are posted raw. None names memory: messages are identified by their immediate
@@ -50,7 +50,8 @@ impl<'a, P: Provider> Fixture<'a, P> {
         self.context.create_qp(&QpParents::new(&self.pd, &self.cq_handle, &self.cq_handle), &attr).unwrap()
     }
 
-    /// Connects a queue pair to another of this device, moves it to RTS, and posts its receives.
+    /// Connects a queue pair to another queue pair of this device, moves it to RTS, and posts its
+    /// receives.
     fn connect(&self, parts: &mut QpParts<P>, dest_qp_num: u32) {
         let grh = GlobalRoute { dgid: self.gid, hop_limit: 64, ..GlobalRoute::default() };
         let attr = QpAttr {
@@ -80,7 +81,7 @@ impl<'a, P: Provider> Fixture<'a, P> {
         [a, b]
     }
 
-    /// Polls until `count` messages have been sent and as many received. Returns the sends'
+    /// Polls until `count` messages have been sent and `count` received. Returns the sends'
     /// `wr_id`s and the receives' immediate data.
     fn pass(&mut self, count: usize) -> [Vec<u64>; 2] {
         let (mut sent, mut received) = (Vec::new(), Vec::new());

@@ -162,7 +162,8 @@ fn services() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Prints a line, receives a message for all processes of the address, and prints its first byte.
+/// Prints a line, receives a message for all processes at the address, and prints the message's
+/// first byte.
 fn mailbox() -> ExitCode {
     let device = SoftDevice::bind(ADDRESS).unwrap();
     let context: Context<Soft> = Context::from_raw(Soft::open(&device).unwrap());

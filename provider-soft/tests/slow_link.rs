@@ -38,7 +38,8 @@ fn main() -> ExitCode {
     let status = Command::new("unshare").args([flags, "sh", "-c", LINK]).arg(this).arg("attack").status();
     let (passed, failed, skipped) = match status {
         Ok(status) if status.success() => (1, 0, 0),
-        // `unshare` exits with 1 if the kernel refuses. A test that panics exits with 101.
+        // `unshare` exits with 1 if the kernel does not permit it. A test that panics exits with
+        // 101.
         Ok(status) if matches!(status.code(), Some(NO_LINK | 1)) => {
             println!("skip {NAME}: no network namespace with a slow link ({status})");
             (0, 0, 1)

@@ -16,8 +16,8 @@ const RESPONSE_RATE: u64 = 8000;
 #[test]
 fn a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again() {
     let Attack { waits, mut seen, victim, innocent, .. } = attack();
-    // Time bounds the responses to one peer, whichever thread had a processor. A turn may have
-    // taken its credit before the round trip but sent during it.
+    // Elapsed time limits the responses to one peer, whichever thread runs. A turn may have taken
+    // its credit before the round trip but sent during it.
     for (sent, wait) in &waits {
         let credit = WINDOW + TURN + RESPONSE_RATE * (wait.as_micros() as u64 + 1);
         assert!(*sent <= credit, "{sent} bytes within {wait:?}: credit is {credit}");
@@ -26,8 +26,8 @@ fn a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again() {
     seen.sort_unstable();
     let median = seen[ROUND_TRIPS / 2];
     println!("median {median}; longest {longest:?}; {victim:?}");
-    // The worker may use up its time slice between two polls and lose its processor while it holds
-    // the lock. Most round trips are therefore bounded, but not all.
+    // The worker may use up its time slice between two polls and be descheduled while it holds the
+    // lock. Most round trips are therefore bounded, but not all.
     assert!(median < 16 * TURN, "in half of the round trips {median} bytes of responses left or more");
     assert!(victim.turn_packets_max <= TURN_PACKETS, "{victim:?}");
     assert!(victim.turn_bytes_max <= TURN, "{victim:?}");

@@ -1,4 +1,4 @@
-//! Each control call, with few and with many live objects of its kind.
+//! The cost of each control call, with few and with many live objects of its kind.
 //!
 //! # Safety
 //! Regions are registered again with their own memory, which is leaked.
@@ -20,11 +20,12 @@ use crate::{Result, Table};
 const FEW: usize = 16;
 const MANY: (usize, f64) = (10_000, LIMIT);
 
-/// The limit for the ratio of costs. A cost that grows with the number of objects is many times as
-/// high with 10,000.
+/// The limit for the ratio of costs. A cost that grows with the number of objects is many times
+/// higher with 10,000 objects.
 const LIMIT: f64 = 2.0;
 
-/// The limit for channels. The kernel compares a name with 1/256 of all other names.
+/// The limit for channels. For each channel, the kernel compares its name with 1/256 of all other
+/// names.
 const CHANNEL_LIMIT: f64 = 4.0;
 
 /// The number of calls measured in a row.
@@ -35,7 +36,7 @@ const BUDGET: Duration = Duration::from_millis(100);
 
 /// Measures a call with few and with many live objects.
 ///
-/// `make` adds an object. `call` makes the call for one of the objects.
+/// `make` adds an object. `call` makes the call on one object.
 fn slope<T>(
     table: &mut Table,
     name: &str,
@@ -74,7 +75,7 @@ fn slope<T>(
     Ok(())
 }
 
-/// Measures the creation of an object together with the destruction of an older one.
+/// Measures creating an object together with destroying an older one.
 fn create<T>(table: &mut Table, name: &str, most: (usize, f64), make: impl Fn() -> Result<T>) -> Result<()> {
     slope(table, &format!("create and destroy {name}"), most, &make, |objects, at| {
         objects[at] = make()?;
@@ -147,7 +148,7 @@ fn changes(table: &mut Table, side: &Side) -> Result<()> {
     )?;
     let mr = || register(pd, 8);
     slope(table, "register memory again", MANY, mr, |mrs, at| {
-        // SAFETY: the memory stays the same.
+        // SAFETY: the change does not replace the memory.
         unsafe { mrs[at].rereg(&MrChange::new().pd(pd)) }?;
         Ok(())
     })?;

@@ -1,4 +1,4 @@
-//! Devices on loopback, and connected queue pairs with a message of 8 bytes.
+//! Devices on loopback, and connected queue pairs for 8-byte messages.
 //!
 //! # Safety
 //! Work requests are posted raw and name only memory that is leaked, has no references, and is
@@ -42,7 +42,7 @@ impl Side {
         Ok(self.pd.create_qp(&QpInit { cap, ..QpInit::new(QpType::RC, &self.cq) })?)
     }
 
-    /// Posts a send of 8 bytes.
+    /// Posts an 8-byte send.
     #[inline]
     pub(crate) fn send(&self, qp: &mut Qp<Rts, Soft>) -> Result<()> {
         let sge = [self.mr.sge(0..8)];
@@ -52,7 +52,7 @@ impl Side {
         Ok(())
     }
 
-    /// Posts a receive of 8 bytes.
+    /// Posts an 8-byte receive.
     #[inline]
     pub(crate) fn recv(&self, qp: &mut Qp<Rts, Soft>) -> Result<()> {
         let sge = [self.mr.sge(0..8)];
@@ -86,7 +86,7 @@ impl Side {
     }
 }
 
-/// Connects a queue pair to a peer's address.
+/// Connects a queue pair to a peer's endpoint.
 pub(crate) fn connect_to(side: &Side, qp: Qp<Reset, Soft>, peer: &Endpoint) -> Result<Qp<Rts, Soft>> {
     Ok(qp.connect(&side.port, peer, &ConnectAttr::default())?)
 }

@@ -62,7 +62,7 @@ fn raise_descriptors() -> Result<()> {
 
 /// A table of printed rows.
 struct Table {
-    /// Words in the names of the wanted rows; all rows are wanted if it is empty.
+    /// Words in the names of wanted rows. If the list is empty, all rows are wanted.
     wanted: Vec<String>,
     is_full: bool,
     is_met: bool,
@@ -73,7 +73,8 @@ impl Table {
         self.wanted.is_empty() || self.wanted.iter().any(|word| name.contains(word.as_str()))
     }
 
-    /// Prints a row: nanoseconds with few and with many objects, their ratio and its limit.
+    /// Prints a row: the nanoseconds with few and with many objects, their ratio, and the limit of
+    /// the ratio.
     fn row(&mut self, name: &str, few: f64, many: f64, ratio: f64, limit: Option<f64>) {
         let limit = limit.filter(|_| self.is_full);
         let is_met = limit.is_none_or(|limit| ratio <= limit);
@@ -84,7 +85,7 @@ impl Table {
     }
 }
 
-/// Returns the median.
+/// Returns the median of the values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

@@ -9,8 +9,8 @@ use verbs::state::Rts;
 use crate::ends::{PATIENCE, Side, connect};
 use crate::{Result, Table, median};
 
-/// The numbers of connections, and the limits of the cost relative to one connection. The target
-/// for 1,000 is 1.15.
+/// The numbers of connections, and for each the limit of the cost relative to one connection. The
+/// target for 1,000 connections is 1.15.
 const COUNTS: [(usize, f64); 4] = [(10, 1.15), (100, 1.15), (1000, 1.2), (10_000, 1.5)];
 
 /// The number of messages measured in a row.
@@ -38,7 +38,7 @@ impl World {
         Ok(Self { sides, pairs, next: 0 })
     }
 
-    /// Sends a message on the next connection and waits for both of its completions.
+    /// Sends a message on the next connection and waits for both completions.
     fn message(&mut self) -> Result<()> {
         let [one, other] = &mut self.sides;
         let [sender, receiver] = &mut self.pairs[self.next];

@@ -22,7 +22,7 @@ struct World {
     side: Side,
     qps: Vec<Qp<Rts, Soft>>,
     process: Peer,
-    /// The number of descriptors, and of bytes of private memory, per peer.
+    /// The descriptors, and the bytes of private memory, per peer.
     idle: [f64; 2],
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn measure(table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Runs the other process: one device for each peer. The first device returns messages, a block at
+/// Runs the other process, with one device per peer. The first device returns messages, a block at
 /// a time.
 pub(crate) fn serve(count: usize, is_shared: bool) -> Result<()> {
     let mut sides = (0..count).map(|_| Side::new(4, is_shared)).collect::<Result<Vec<_>>>()?;
@@ -92,7 +92,7 @@ pub(crate) fn serve(count: usize, is_shared: bool) -> Result<()> {
     let (side, qp) = (&mut sides[0], &mut qps[0]);
     side.recv(qp)?;
     exchange_with_parent("connected")?;
-    // Until this process is killed.
+    // Runs until this process is killed.
     loop {
         exchange_with_parent("go")?;
         for _ in 0..BLOCK {
@@ -121,7 +121,7 @@ fn parse(line: &str) -> Result<Vec<Endpoint>> {
     line.split_whitespace().map(endpoint).collect()
 }
 
-/// Returns this process's number of open descriptors and bytes of private memory.
+/// Returns this process's open descriptors and bytes of private memory.
 fn usage() -> Result<[f64; 2]> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).ok_or("no RssAnon")?;

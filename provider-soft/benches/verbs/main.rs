@@ -18,12 +18,12 @@
 //! | bare UDP | the same; sockets that poll or wait; datagrams of 15 x 4096 bytes (GSO, GRO) | |
 //! | TCP | messages of 1 MiB through one connection | payload per second |
 //!
-//! All lines run one after the other, `--runs` times. A ratio is the median of the runs' ratios,
-//! each between lines of the same turn. "Again" lines repeat a line, so their ratio shows how
-//! precise the others are. With `--check` a missed target is a failure. `--part N` does
-//! an `N`th of everything. `--device NAME` selects a device found by both processes under this
-//! name, such as rxe0 (soft0 with `VERBS_SOFT=auto`): four lines, without a comparison. Without
-//! `--bench` (as started by `cargo test`) it only shows that it works.
+//! All lines run in sequence, `--runs` times. A ratio is the median of the ratios of all runs, each
+//! between lines of the same run. "Again" lines repeat a line, so their ratio shows the precision
+//! of the other ratios. With `--check` a missed target is a failure. `--part N` does an `N`th of
+//! everything. `--device NAME` selects a device found by both processes under this name, such as
+//! rxe0 (soft0 with `VERBS_SOFT=auto`): four lines, without a comparison. Without `--bench` (as
+//! started by `cargo test`) it only shows that it works.
 #![deny(unsafe_code)]
 
 mod plain;
@@ -98,7 +98,7 @@ fn take(arguments: &mut Vec<String>, name: &str) -> bool {
     arguments.len() < before
 }
 
-/// Returns the word after an option.
+/// Removes an option and its value, and returns the value.
 fn take_value(arguments: &mut Vec<String>, name: &str) -> Result<Option<String>> {
     let Some(at) = arguments.iter().position(|argument| argument == name) else { return Ok(None) };
     let value = arguments.drain(at..arguments.len().min(at + 2)).nth(1);
@@ -134,9 +134,9 @@ struct Row {
     name: String,
     unit: &'static str,
     measure: Box<dyn Fn() -> Result<f64>>,
-    /// The line to compare this line with, and the target of their ratio.
+    /// The line to compare with, and the target for the ratio.
     beside: Option<(String, Target)>,
-    /// The highest value of a line with a target of its own.
+    /// The highest permitted value of a line whose target is not a ratio.
     limit: Option<f64>,
     values: Vec<f64>,
 }
@@ -190,7 +190,7 @@ fn rows_on(name: &str, size: &Size) -> Vec<Row> {
 fn rows(size: &Size) -> Vec<Row> {
     let Size { rounds, datagrams, messages, idle } = *size;
     let trip = |name: &str, what, form: Form| {
-        // The address that programs share has a longer route and a filter.
+        // The shared address has a longer route and a filter.
         let most = if form == Form::Addresses { 1.25 } else { 1.4 };
         let row = Row::new(name, "µs", move || rdma::measure(what, &form, rounds));
         row.beside(UDP, Target::AtMost(most))
@@ -254,7 +254,7 @@ fn rows(size: &Size) -> Vec<Row> {
     rows
 }
 
-/// Returns the rows of round trips beside programs that only compute.
+/// Returns the rows for round trips beside programs that only compute.
 fn beside_loops(loops: usize, rounds: u64) -> Vec<Row> {
     let loops_name = if loops == 1 { "1 loop".into() } else { format!("{loops} loops") };
     let blocking = format!("blocking UDP, {loops_name}");
@@ -289,7 +289,8 @@ fn beside_loops(loops: usize, rounds: u64) -> Vec<Row> {
     rows
 }
 
-/// Returns the rows of two connected processes: one waits for a completion and one does nothing.
+/// Returns the rows for two connected processes, one of which waits for a completion while the
+/// other does nothing.
 fn without_work(link: &str, form: Form, milliseconds: u64) -> Vec<Row> {
     let idle = Rc::new(Cell::new(f64::NAN));
     let idle_row = Row::new(&format!("idle device, {link}"), "µs/s", {

@@ -17,13 +17,12 @@ use crate::process::{EventPeer, Peer};
 use crate::rdma::{LONGEST, PATIENCE, microseconds};
 use crate::{MESSAGE, Result};
 
-/// The payload of one packet and the packets of one datagram: 16 would exceed the 65,507 bytes
+/// The payload bytes per packet, and the packets per datagram: 16 would exceed the 65,507 bytes
 /// allowed by UDP.
 const SEGMENT: usize = 4096;
 const SEGMENTS: usize = 15;
 const DATAGRAM: usize = SEGMENT * SEGMENTS;
-/// The number of datagrams for each acknowledgement. With fewer acknowledgements, the sender would
-/// wait.
+/// The number of datagrams per acknowledgement. With a larger number, the sender would wait.
 const ACK_EVERY: u64 = 2;
 /// The number of datagrams in flight. A larger number would not be faster, and would exceed the
 /// usual receive buffer of 425,984 bytes.
@@ -36,16 +35,16 @@ const TRUE_SIZE: u64 = 80 << 10;
 pub(crate) enum Layout {
     /// The longest datagrams.
     Full,
-    /// The datagrams of a message of 64 KiB on RoCE v2. FIRST is longer than the packets after it,
-    /// and only the last segment of a datagram may be shorter than the others, so FIRST leaves with
-    /// one MIDDLE.
+    /// The datagrams of a 64 KiB message on RoCE v2. The FIRST packet is longer than the packets
+    /// after it, and only the last segment of a datagram may be shorter than the others, so FIRST
+    /// leaves with one MIDDLE.
     Roce,
-    /// The same, with an ICRC computed for each packet at both ends. All other costs of RDMA are
-    /// missing.
+    /// Like `Roce`, with an ICRC computed for each packet at both ends, but without any other RDMA
+    /// cost.
     RoceIcrc,
 }
 
-/// BTH and ICRC.
+/// The bytes of BTH and ICRC in a packet.
 const AROUND: usize = 12 + 4;
 const RETH: usize = 16;
 /// `(bytes, segment)` of each datagram of [`Layout::Roce`].
@@ -70,12 +69,12 @@ impl Layout {
         if self == Self::Full { &[(DATAGRAM, SEGMENT)] } else { &ROCE }
     }
 
-    /// Returns the bytes of a message on the wire.
+    /// Returns the number of bytes that a message has on the wire.
     fn bytes(self) -> u64 {
         self.datagrams().iter().map(|(bytes, _)| *bytes as u64).sum()
     }
 
-    /// Returns the program's bytes in a message.
+    /// Returns the number of payload bytes in a message.
     fn payload(self) -> u64 {
         if self == Self::Full { DATAGRAM as u64 } else { 16 * SEGMENT as u64 }
     }
@@ -96,11 +95,11 @@ fn some_icrc() -> Icrc {
 /// The way both ends of a round trip use their sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trip {
-    /// The ends call until a datagram is there.
+    /// Both ends poll until a datagram arrives.
     Polled,
-    /// The same, with connected sockets.
+    /// Like `Polled`, with connected sockets.
     Connected,
-    /// The ends wait in the call, so each datagram wakes a process.
+    /// Both ends block in the call, so each datagram wakes a process.
     Blocking,
 }
 
@@ -133,13 +132,13 @@ fn udp() -> Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Calls until the call no longer fails with `WouldBlock`.
+/// Repeats a call until it no longer fails with `WouldBlock`.
 fn poll<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     poll_or(std::hint::spin_loop, call)
 }
 
-/// Calls as [`poll`] does but sometimes yields, because the other end may be waiting for this
-/// processor.
+/// Repeats a call as [`poll`] does but sometimes yields, because the other end may be waiting for
+/// this processor.
 fn poll_politely<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     poll_or(std::thread::yield_now, call)
 }
@@ -202,13 +201,13 @@ pub(crate) fn round_trips(rounds: usize, trip: Trip) -> Result<Vec<f64>> {
     Ok(microseconds(times))
 }
 
-/// Returns the median round trip of a byte in microseconds, by pipes. Both ends sleep.
+/// Returns the median round trip of a byte over pipes, in microseconds. Both ends sleep.
 pub(crate) fn pipes(rounds: usize) -> Result<f64> {
     let mut peer = Peer::start(&["pipes"])?;
     exchanges(rounds, || peer.exchange_byte())
 }
 
-/// Returns the median round trip of an event in microseconds, by eventfds. Both ends sleep.
+/// Returns the median round trip of an event over eventfds, in microseconds. Both ends sleep.
 pub(crate) fn eventfds(rounds: usize) -> Result<f64> {
     let peer = EventPeer::start()?;
     exchanges(rounds, || peer.exchange())
@@ -246,7 +245,7 @@ pub(crate) fn echo(there: SocketAddr, trip: Trip) -> Result<()> {
     }
 }
 
-/// Returns gigabytes per second, in datagrams split by the kernel.
+/// Returns the throughput in gigabytes per second, with datagrams split by the kernel.
 pub(crate) fn gso_throughput(messages: u64, layout: Layout) -> Result<f64> {
     let socket = udp()?;
     let _peer = Peer::start(&[layout.name(), &socket.local_addr()?.to_string()])?;
@@ -283,14 +282,14 @@ pub(crate) fn gso_throughput(messages: u64, layout: Layout) -> Result<f64> {
             start = Instant::now();
         }
     }
-    // The warm-up ended with an acknowledgement, within one step of the count.
+    // The warm-up ended with an acknowledgement, so its length is exact within one acknowledgement.
     Ok((messages * layout.payload()) as f64 / start.elapsed().as_secs_f64() / 1e9)
 }
 
 pub(crate) fn gso_receiver(there: SocketAddr, layout: Layout) -> Result<()> {
     let socket = udp()?;
     setsockopt(&socket, sockopt::UdpGroSegment, &true)?;
-    // As large as the system allows; the kernel also counts its overhead.
+    // As large as the system allows. The kernel also charges overhead to the buffer.
     setsockopt(&socket, sockopt::RcvBuf, &(4 << 20))?;
     let window = (getsockopt(&socket, sockopt::RcvBuf)? as u64 / TRUE_SIZE).clamp(1, WINDOW);
     socket.send_to(&window.to_ne_bytes(), there)?;
@@ -329,7 +328,7 @@ pub(crate) fn gso_receiver(there: SocketAddr, layout: Layout) -> Result<()> {
     }
 }
 
-/// Returns gigabytes per second through a TCP connection.
+/// Returns the throughput of a TCP connection in gigabytes per second.
 pub(crate) fn tcp_throughput(messages: usize) -> Result<f64> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let _peer = Peer::start(&["tcp", &listener.local_addr()?.to_string()])?;

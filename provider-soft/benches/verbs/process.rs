@@ -1,4 +1,4 @@
-//! The other process and the exchange of two lines with it.
+//! The other process and the exchange of lines with it.
 
 use std::env;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::Result;
 
-/// The other process. It ends when it is killed or makes no progress.
+/// The other process. It ends when killed, or if it makes no progress.
 pub(crate) struct Peer(Child);
 
 impl Peer {
@@ -26,7 +26,7 @@ impl Peer {
         Ok(Self(command.spawn()?))
     }
 
-    /// Sends the process a line and reads one.
+    /// Sends a line to the process and reads one line.
     pub(crate) fn exchange(&mut self, line: &str) -> Result<String> {
         let (Some(to), Some(from)) = (&mut self.0.stdin, &mut self.0.stdout) else {
             return Err("no pipes".into());
@@ -34,7 +34,7 @@ impl Peer {
         exchange(to, from, line)
     }
 
-    /// Sends the process a byte and waits for one.
+    /// Sends a byte to the process and waits for one byte.
     pub(crate) fn exchange_byte(&mut self) -> Result<()> {
         let (Some(to), Some(from)) = (&mut self.0.stdin, &mut self.0.stdout) else {
             return Err("no pipes".into());
@@ -44,7 +44,7 @@ impl Peer {
     }
 }
 
-/// A process that waits at an eventfd, and this one's end.
+/// A process that waits on an eventfd, and this process's end.
 pub(crate) struct EventPeer {
     to: EventFd,
     from: EventFd,
@@ -60,7 +60,7 @@ impl EventPeer {
         Ok(Self { to, from, _peer: peer })
     }
 
-    /// Sends the process an event and waits for one.
+    /// Sends an event to the process and waits for one event.
     pub(crate) fn exchange(&self) -> Result<()> {
         self.to.write(1)?;
         self.from.read()?;
@@ -68,7 +68,7 @@ impl EventPeer {
     }
 }
 
-/// The other process' end of [`EventPeer::exchange`], until the parent ends it.
+/// Runs the other process's side of [`EventPeer::exchange`] until the parent kills it.
 pub(crate) fn return_events() -> Result<()> {
     let (from, to) = (std::io::stdin(), std::io::stdout());
     let mut count = [0; 8];
@@ -78,7 +78,7 @@ pub(crate) fn return_events() -> Result<()> {
     }
 }
 
-/// Keeps a processor busy, until the parent ends this process or has ended.
+/// Keeps a processor busy, until the parent kills this process or ends.
 pub(crate) fn spin() {
     let parent = parent_id();
     while parent_id() == parent {
@@ -96,7 +96,7 @@ impl Drop for Peer {
     }
 }
 
-/// The other process' end of [`Peer::exchange`].
+/// Runs the other process's side of [`Peer::exchange`].
 pub(crate) fn exchange_with_parent(line: &str) -> Result<String> {
     exchange(&mut std::io::stdout(), &mut std::io::stdin(), line)
 }
@@ -106,7 +106,7 @@ pub(crate) fn read_line() -> Result<String> {
     line_from(&mut std::io::stdin())
 }
 
-/// The other process' end of [`Peer::exchange_byte`], until the parent ends it.
+/// Runs the other process's side of [`Peer::exchange_byte`] until the parent kills it.
 pub(crate) fn return_bytes() -> Result<()> {
     let (mut from, mut to) = (std::io::stdin().lock(), std::io::stdout().lock());
     loop {
@@ -123,7 +123,7 @@ fn exchange(to: &mut impl Write, from: &mut impl Read, line: &str) -> Result<Str
 }
 
 fn line_from(from: &mut impl Read) -> Result<String> {
-    // Not a byte beyond the line, because the rest belongs to the next call.
+    // Reads no byte beyond the line, because the rest belongs to the next call.
     let mut answer = Vec::new();
     loop {
         let mut byte = [0];

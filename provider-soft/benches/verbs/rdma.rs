@@ -36,15 +36,16 @@ pub(crate) enum What {
     Write,
     /// 8 bytes are sent back and forth; a completion shows that they arrived.
     Send,
-    /// The same, by programs that also wait for their own completion, as `ibv_rc_pingpong` does.
+    /// Like `Send`, but both ends also wait for their own completion, as `ibv_rc_pingpong` does.
     PingPong,
-    /// The same as `Send`, by programs waiting for an event of their armed queue.
+    /// Like `Send`, but both ends wait for an event of their armed queue.
     Event,
-    /// One message. Then this process waits for a completion, and the other one does nothing.
+    /// One message is sent. Then this process waits for a completion, and the other one does
+    /// nothing.
     Idle,
-    /// The same, by programs that sleep in `poll(2)` at the channel's descriptor.
+    /// Like `Event`, but both ends sleep in `poll(2)` on the channel's descriptor.
     Poll,
-    /// Messages are written one way, with this many in flight.
+    /// Messages are written one way, with `depth` messages in flight.
     Stream { length: usize, depth: usize },
 }
 
@@ -85,12 +86,12 @@ impl What {
     }
 }
 
-/// The devices: a soft device for each process, or one found by both under its name.
+/// The devices used: a soft device per process, or one device found by both under its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Over UDP, by the address that programs of one user share.
+    /// Over UDP, at the address that programs of one user share.
     Static,
-    /// The same.
+    /// Like `Static`, with the erased provider.
     Erased,
     /// Over UDP, between two loopback addresses, static.
     Addresses,
@@ -130,8 +131,8 @@ pub(crate) fn measure(what: What, form: &Form, count: u64) -> Result<f64> {
 }
 
 /// Measures as [`measure`] does and returns all round trips, the shortest first, or gigabytes per
-/// second. For [`What::Idle`]: the microseconds of processor time in `count` milliseconds, of this
-/// process and of the other.
+/// second. For [`What::Idle`], returns the processor time in microseconds that this process and the
+/// other one used in `count` milliseconds.
 pub(crate) fn measure_all(what: What, form: &Form, count: u64) -> Result<Vec<f64>> {
     let mut peer = Peer::start(&["verbs", &form.name(), &what.name()])?;
     match form {
@@ -161,7 +162,7 @@ fn soft(shared_memory: bool) -> Result<Device> {
     Ok(verbs::soft::builder().shared_memory(shared_memory).auto()?)
 }
 
-/// Returns a device on a loopback address chosen by the number of the leading process.
+/// Returns a device on a loopback address chosen by the leading process's ID.
 fn at_address(leader: u32, end: u8) -> Result<Device> {
     let [.., middle, low] = leader.to_be_bytes();
     let address = [127, 128 | middle, low, end].into();
@@ -182,7 +183,7 @@ fn lead<P: Provider>(context: Context<P>, what: What, count: u64, peer: &mut Pee
             let warm_up = count / 10;
             let mut times = Vec::with_capacity(count as usize);
             let (begun, mut rounds) = (Instant::now(), 0);
-            // A busy machine may need minutes for all of them.
+            // A busy machine may need minutes for all rounds.
             while rounds < warm_up + count && (rounds <= warm_up || begun.elapsed() < LONGEST) {
                 rounds += 1;
                 let start = Instant::now();
@@ -240,7 +241,7 @@ fn follow<P: Provider>(context: Context<P>, what: What) -> Result<()> {
     let theirs = exchange_with_parent(&mine)?;
     let mut end = end.connect(&theirs)?;
     exchange_with_parent("connected")?;
-    // Until this process is killed.
+    // Runs until this process is killed.
     for round in 1.. {
         match what {
             What::Write => {
@@ -282,7 +283,7 @@ struct End<P: Provider, S: verbs::state::State = Rts> {
     /// The number of sends posted and completed.
     posted: u64,
     ended: u64,
-    /// The number of messages received.
+    /// The number of messages received so far.
     came: u64,
     _pd: Pd<P>,
 }
@@ -379,7 +380,7 @@ impl<P: Provider> End<P> {
         self.post(SendOp::RdmaWrite { remote_addr: self.remote_addr, rkey: self.rkey }, 8, 8)
     }
 
-    /// Polls memory and queue until the peer has written a number.
+    /// Polls the memory and the queue until the peer has written `number`.
     #[inline]
     fn await_number(&mut self, number: u64) -> Result<()> {
         let mut patience = Patience::new();
@@ -400,7 +401,7 @@ impl<P: Provider> End<P> {
         self.post(SendOp::Send, 8, 8)
     }
 
-    /// Polls until a message has arrived and posts a receive for another one.
+    /// Polls until a message has arrived, and posts another receive.
     #[inline]
     fn await_message(&mut self) -> Result<()> {
         let (came, mut patience) = (self.came, Patience::new());
@@ -418,7 +419,7 @@ impl<P: Provider> End<P> {
         self.post_recv()
     }
 
-    /// Polls until all requests of this end have completed.
+    /// Polls until all requests posted by this end have completed.
     #[inline]
     fn await_own(&mut self) -> Result<()> {
         let mut patience = Patience::new();
@@ -430,7 +431,7 @@ impl<P: Provider> End<P> {
         Ok(())
     }
 
-    /// Returns whether an event has come in time.
+    /// Waits for an event, and returns whether it came in time.
     fn await_event(&self) -> Result<bool> {
         if self.what == What::Event {
             return Ok(self.channel.wait(Some(PATIENCE))?.is_some());
@@ -502,7 +503,7 @@ impl<P: Provider> End<P> {
     }
 }
 
-/// The step between two polls without a result. As with plain sockets, an end polls again at once
+/// The action between two polls without a result. As with plain sockets, an end polls again at once
 /// for latency, and sometimes yields for throughput.
 pub(crate) struct Patience {
     looks: u32,
@@ -582,13 +583,13 @@ pub(crate) fn shared_words(file: &File, count: usize) -> Result<&'static [Atomic
 
 const PORT: u8 = 1;
 
-/// The longest time without progress.
+/// The maximum time without progress.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The longest time of a measurement of round trips.
+/// The maximum duration of a round-trip measurement.
 pub(crate) const LONGEST: Duration = Duration::from_secs(6);
 const SEND: u64 = 1;
 const RECV: u64 = 2;
 
-/// Work requests in a queue.
+/// The number of work requests in a queue.
 const DEPTH: usize = 64;

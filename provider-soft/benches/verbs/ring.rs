@@ -1,9 +1,9 @@
-//! A bare ring in memory that two processes share, for one producer and one consumer: the reference
-//! of packets through memory.
+//! A bare ring in shared memory between two processes, for one producer and one consumer: the
+//! reference for packets through memory.
 //!
-//! Each message of 8 bytes has a cache line, with its number after the payload. The consumer polls
-//! the number, so a message moves one line. The consumer returns lines a quarter of a ring at a
-//! time.
+//! Each 8-byte message has its own cache line, with the message number after the payload. The
+//! consumer polls the number, so a message moves one line. The consumer returns lines a quarter of
+//! a ring at a time.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -16,11 +16,11 @@ use crate::Result;
 use crate::process::Peer;
 use crate::rdma::{Patience, What, microseconds, shared_words};
 
-/// Words of a cache line.
+/// The number of words in a cache line.
 const LINE: usize = 8;
-/// Messages in a ring.
+/// The number of messages in a ring.
 const SLOTS: usize = 64;
-/// A ring: its messages, and a line with the number of those that were consumed.
+/// The number of words in a ring: its messages, and a line with the number of consumed messages.
 const RING: usize = (SLOTS + 1) * LINE;
 
 /// One end of two rings, one for each direction.
@@ -28,7 +28,7 @@ struct End {
     out: &'static [AtomicU64],
     inward: &'static [AtomicU64],
     sent: u64,
-    /// The last number of consumed messages that was read.
+    /// The number of consumed messages, as last read.
     consumed: u64,
     received: u64,
 }

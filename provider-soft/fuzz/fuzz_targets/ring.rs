@@ -1,4 +1,4 @@
-//! Both ends of a ring, with arbitrary writes by the peer between their calls: see
+//! Fuzzes both ends of a ring, with arbitrary writes by the peer between calls; see
 //! `src/shm/ring/hostile.rs`.
 //!
 //! Run `cargo +nightly fuzz run ring` in the folder of the package `provider-soft`. The tests of

@@ -1,7 +1,8 @@
 //! [`Mailbox`] and [`Forwarder`]: connection requests between processes that share an address.
 //!
 //! Only the service id determines the listening process. The kernel does not know service ids: it
-//! delivers a request to any process with a connection manager. The receiving process forwards it:
+//! delivers a request to any process at the address that has a connection manager. The receiving
+//! process forwards it:
 //!
 //! ```text
 //!   listener:  listen at \0verbs-soft/cm/2/mad/10.0.0.1/0000000001061c06
@@ -9,10 +10,10 @@
 //! ```
 //!
 //! A name belongs to one process, so a service has one listener at an address. Each process also
-//! has a name with its slot, for messages that name no service. For example, a peer that gives up
-//! its request before the reply does not know the receiver's id. All processes receive such
-//! messages. Connections to services stay open for later requests. A request that does not fit into
-//! a connection's buffer is lost, as on a network; its sender repeats it.
+//! has a name with its slot, for messages without a service id. For example, a peer that gives up
+//! before the reply does not know the receiver's id. All processes receive such messages.
+//! Connections to services stay open for later requests. A request that does not fit into a
+//! connection's buffer is lost, as on a network; its sender repeats it.
 //!
 //! # Without free descriptors
 //! A process without a free descriptor closes its spare one ([`SpareFd`]) to accept a connection.
@@ -43,8 +44,8 @@ use crate::io::names::is_reached;
 use crate::io::owner::Owner;
 use crate::io::spare::SpareFd;
 
-/// Receives requests for a service, or other messages, forwarded by other processes. Dropping it
-/// frees the name.
+/// Receives requests for a service, or other messages, forwarded by other processes. Dropping the
+/// mailbox frees the name.
 ///
 /// Its descriptor is readable while requests may be waiting. Do not read from it.
 #[derive(Debug)]
@@ -161,7 +162,7 @@ impl AsFd for Mailbox {
 pub struct Forwarder {
     /// Connections by service.
     streams: BTreeMap<u64, OwnedFd>,
-    /// Lets the process forward requests when all its other descriptors are in use.
+    /// A spare descriptor, for forwarding requests when all others are in use.
     spare: SpareFd,
 }
 
@@ -183,7 +184,7 @@ impl Forwarder {
             if is_sent(stream, &bytes) {
                 return true;
             }
-            // This listener has ended. Another may have taken its place.
+            // This listener has ended. Another listener may have the name now.
             self.streams.remove(&service);
         }
         // Without a descriptor the request is lost, as on a network, because its process may exist.
@@ -237,7 +238,7 @@ impl Forwarder {
 fn is_forwarded(stream: &OwnedFd, name: &str, bytes: &[u8; LEN]) -> Option<bool> {
     match is_reached(stream, name) {
         Ok(true) if Owner::from_stream(stream).is_ok_and(Owner::is_own_user) => Some(is_sent(stream, bytes)),
-        // Its backlog of connections is full.
+        // The process's backlog of connections is full.
         Err(Errno::AGAIN) => Some(false),
         Ok(_) | Err(_) => None,
     }
@@ -249,8 +250,8 @@ fn packets() -> Result<OwnedFd, Errno> {
     Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
 }
 
-/// Returns whether the process at the other end still listens. A packet that does not fit into its
-/// buffer is lost.
+/// Returns whether the process at the other end still listens. A packet that does not fit into the
+/// receive buffer is lost.
 fn is_sent(stream: &OwnedFd, bytes: &[u8; LEN]) -> bool {
     let sent = send(stream.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
     matches!(sent, Ok(_) | Err(nix::errno::Errno::EAGAIN))

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The descriptor becomes readable when the lock is released, once for all MADs of a turn. The
-//! woken thread runs at once on another processor. If it were woken earlier, it would wait for the
+//! woken thread runs at once on another processor. If woken earlier, it would have to wait for the
 //! lock to send, while the holder still looks for packets. [`signal`](crate::sync::signal) proves
 //! that no MAD is lost.
 //!
@@ -40,8 +40,8 @@ pub const MAD_LEN: usize = engine::MAD_LEN;
 /// Dropping it closes queue pair 1.
 ///
 /// Packets for queue pair 1 are received if they belong to the default partition, carry the queue
-/// key 0x80010000 and exactly [`MAD_LEN`] bytes. Linux' rxe makes the same checks; its MAD layer
-/// sends this length. MADs may be lost, duplicated or forged, like all datagrams.
+/// key 0x80010000 and contain exactly [`MAD_LEN`] bytes. Linux's rxe makes the same checks; its MAD
+/// layer sends this length. MADs may be lost, duplicated or forged, like all datagrams.
 ///
 /// To wait, use `poll(2)` on [`as_fd`](AsFd::as_fd), which is readable until [`recv`](Self::recv)
 /// has returned `None`. The descriptor must not be read from or written to.
@@ -57,10 +57,10 @@ pub struct Gsi {
 pub struct MadAddress {
     /// The IP address.
     pub gid: Gid,
-    /// The queue pair: 1, unless a received MAD says otherwise.
+    /// The queue pair number: 1, unless a received MAD names another.
     pub qpn: u32,
-    /// The traffic class (TOS). In a received MAD it is set only while the device has a datagram
-    /// queue pair, and 0 otherwise.
+    /// The traffic class (TOS). In a received MAD it is 0 unless the device has a datagram queue
+    /// pair.
     pub traffic_class: u8,
     /// The hop limit of packets; 0 stands for the system default. It is always 0 in the address of
     /// a received MAD.
@@ -126,7 +126,7 @@ impl Gsi {
         Port { device: Arc::clone(&self.device) }
     }
 
-    /// Sends a MAD from the device's address. It leaves before the call returns, unless the
+    /// Sends a MAD from the device's address. The MAD leaves before the call returns, unless the
     /// socket is full.
     ///
     /// # Errors
@@ -139,7 +139,7 @@ impl Gsi {
     }
 
     /// Sends a MAD as [`send`](Self::send) does, from a function run by
-    /// [`at_exit`](super::at_exit), without waiting for a stuck thread.
+    /// [`at_exit`](super::at_exit), but does not wait long for the device's lock.
     ///
     /// # Errors
     /// The errors of [`send`](Self::send); `EBUSY` if the device's lock does not become free soon.
@@ -223,7 +223,7 @@ fn take_next(received: &mut Consumer<engine::ReceivedMad>) -> Option<ReceivedMad
 const TAKE: &str = "take_gsi";
 const SEND: &str = "send_mad";
 
-/// The ring's capacity in MADs: 2.6 MiB, whose pages are allocated on first use. A full ring drops
-/// MADs from all senders alike; lost requests are repeated only after seconds. At 20,000 MADs per
-/// second, the manager's thread may run 400 ms late.
+/// The ring's capacity: 8192 MADs, or 2.6 MiB, whose pages are allocated on first use. A full ring
+/// drops MADs from all senders alike, and lost requests are repeated only after seconds. At 20,000
+/// MADs per second, the manager's thread may run 400 ms late.
 const CAPACITY: u32 = 8192;

@@ -7,20 +7,18 @@
 //! ```
 //!
 //! Checking a listener takes one `send(2)` on a socket kept for it. A listener bound to the address
-//! is tried before one bound to all addresses, even if only the latter is cached. A listener of
-//! another user is compared again each time, because another listener may now be bound to all
-//! addresses.
+//! is tried before a listener bound to all addresses, even if only the latter is cached. A listener
+//! of another user is compared with that listener each time, because the latter may be new.
 //!
 //! # One request for all resolutions
 //! While a request to a listener is pending, further resolutions share it ([`Resolution::Shared`]).
 //! If the listener's process has the device at the destination, no resolution waits: the kernel
-//! names the processes of both, so the device is known to be the listener's. The reply arrives
-//! later.
+//! identifies both processes, so the device is known to be the listener's. The reply arrives later.
 //!
 //! # Ownership of names
 //! Any user may bind a name. The name of a running listener cannot be taken. A listener on all
-//! addresses also holds the name of the loopback address, unless a process has its device there.
-//! For the other addresses of 127.0.0.0/8 and for devices' addresses, the client compares users
+//! addresses also holds the name of the loopback address, unless a process has a device there. For
+//! the other addresses of 127.0.0.0/8 and for devices' addresses, the client compares users
 //! (`ListenerCache::is_preferred`).
 //!
 //! | listener on the address | listener on all addresses | chosen |
@@ -35,8 +33,8 @@
 //! A device at the loopback address may listen beside a listener of the same user on all addresses,
 //! under a second name that clients try first (`ListenerCache::is_beside`).
 //!
-//! The user of a listener on all addresses cannot be seen while its queue of clients is full. It
-//! then counts as the user that has the loopback name, if any, and otherwise as a third user.
+//! The user of a listener on all addresses cannot be seen while its queue of clients is full. That
+//! user is then taken to be the holder of the loopback name, if any, and otherwise a third user.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -54,7 +52,7 @@ use crate::io::address::{loopback_of, unspecified_of};
 use crate::io::names::{is_reached, stream};
 use crate::io::owner::Owner;
 
-/// A cache of listeners' replies. A connection manager uses one for all its resolutions.
+/// A cache of listeners' replies. A connection manager uses one cache for all resolutions.
 #[derive(Debug, Default)]
 pub struct ListenerCache {
     /// Replies by listener name.
@@ -81,8 +79,8 @@ pub enum Found {
     Pending(Lookup),
     /// A new listener, already being queried for another request or resolution.
     Shared(LookupId),
-    /// A program listens, but no device of this process reaches its devices. Holds the errno of
-    /// [`resolve`](super::resolve()).
+    /// A program listens, but no device of this process can reach the program's devices. Contains
+    /// the errno of [`resolve`](super::resolve()).
     Unreached(Errno),
     /// Nothing listens.
     NoListener,
@@ -199,15 +197,15 @@ impl ListenerCache {
     }
 
     /// Searches again for the listener at a destination on this machine, before a request is sent
-    /// to the resolved device at `remote`. Meanwhile the listening program may have ended and
-    /// another one taken its place. `source` is the address of the resolved port.
+    /// to the resolved device at `remote`. Meanwhile another program may have replaced the
+    /// listener. `source` is the address of the resolved port.
     ///
     /// A device of this process listens as long as its queue pair 1 is in use.
     ///
     /// # Errors
-    /// The errors of the request to the listener: `EAGAIN` while thousands of clients wait for it;
-    /// `EPERM` or `EACCES` if this process may not connect to its name; any other errno of
-    /// `socket(2)` and `connect(2)`, notably `EMFILE`.
+    /// The errors of the request to the listener: `EAGAIN` while thousands of clients wait for the
+    /// listener; `EPERM` or `EACCES` if this process may not connect to the listener's name; any
+    /// other errno of `socket(2)` and `connect(2)`, notably `EMFILE`.
     pub fn find(
         &mut self,
         space: u16,
@@ -250,7 +248,7 @@ impl ListenerCache {
             let seen = match (self.known(&name), self.background.get(&name)) {
                 (Some((reply, owner)), _) => Some((Seen::Known(reply), owner)),
                 (None, Some(lookup)) => lookup.owner().map(|owner| (Seen::AtDevice, owner)),
-                // The listener is unknown, or has ended and another may have taken its place.
+                // The listener is unknown, or has ended and may have been replaced.
                 (None, None) => None,
             };
             if let Some((seen, owner)) = seen {
@@ -358,8 +356,8 @@ impl ListenerCache {
         Ok(true)
     }
 
-    /// Returns whether the listener on an address takes precedence over one on all addresses. The
-    /// table at the head of this file lists the cases.
+    /// Returns whether the listener on an address takes precedence over a listener on all
+    /// addresses. The table at the head of this file lists the cases.
     ///
     /// # Errors
     /// The errors of [`find`](Self::find).
@@ -371,7 +369,8 @@ impl ListenerCache {
         let loopback = name(space, loopback_of(ip), port);
         let of_all = match self.owner(&name(space, unspecified_of(ip), port)) {
             Ok(None) => return Ok(true),
-            // Its client queue is full. A listener on all addresses holds this name, too.
+            // The listener's client queue is full. A listener on all addresses holds this name,
+            // too.
             Err(Errno::AGAIN) => self.visible_owner(&loopback)?,
             of_all => of_all?,
         };
@@ -384,7 +383,7 @@ impl ListenerCache {
         if self.has_process_device(listener, destination) {
             return Ok(true);
         }
-        // Elsewhere, a listener on the address itself has the device there.
+        // At other addresses, a listener on the address itself has the device there.
         let of_loopback = self.visible_owner(&loopback)?;
         let holds_both = of_loopback.zip(of_all).is_some_and(|(one, all)| one.is_user_of(all));
         Ok(ip.is_loopback() && !holds_both)
@@ -409,8 +408,8 @@ impl ListenerCache {
         self.connect(name)?.map(|stream| Owner::from_stream(&stream)).transpose()
     }
 
-    /// Returns whether a process still has the device by which it was found. Also returns true for
-    /// a process that cannot be inspected.
+    /// Returns whether a process still has the device that led to it. Also returns true for a
+    /// process that cannot be inspected.
     pub fn has_device(&mut self, process: &PeerProcess) -> bool {
         self.exists(&process.name, process.token)
     }

@@ -18,15 +18,15 @@
 //!
 //! # Threads
 //! Nothing here calls back. A received MAD goes into a bounded queue and makes the [`Gsi`]'s
-//! descriptor readable. A connection manager therefore needs only one thread per process. The
-//! thread waits for the descriptors of all devices and of its [`ListenerName`] and [`Lookup`]
-//! values, at most until its next deadline. The device's worker holds the lock of the data path;
+//! descriptor readable. One connection manager thread per process is therefore enough. The thread
+//! waits for the descriptors of all devices and of its [`ListenerName`] and [`Lookup`] values, at
+//! most until its next deadline. The device's worker holds the lock of the data path;
 //! acknowledgements wait for it. A state machine must not run there, nor in a thread that polls a
 //! completion queue and happens to receive the packet.
 //!
 //! # Addresses
 //! The address of a device is reachable like any IP address. Processes of the same user may share
-//! it; each service then belongs to one of them ([`Mailbox`]). Programs use three kinds of
+//! the address; each service then belongs to one process ([`Mailbox`]). Programs use three kinds of
 //! addresses that belong to no device:
 //!
 //! | a program | with | means |
@@ -35,14 +35,14 @@
 //! | listens on | a loopback address that no device has | any port of the process |
 //! | connects to | an address of this machine | the process that listens there |
 //!
-//! [`ports_of`] handles the first two. Programs connect to the third as `localhost` or by host
-//! name, but the `VERBS_SOFT=auto` devices of different users may have different addresses. A
+//! [`ports_of`] handles the first two rows. For the third, programs connect to `localhost` or the
+//! host name, but the `VERBS_SOFT=auto` devices of different users may have different addresses. A
 //! listener therefore takes a *name* for its port ([`ListenerName`]) and sends the addresses of its
-//! devices to clients that connect to this name. [`resolve`] does so for destinations on this
-//! machine.
+//! devices to clients that connect to this name. [`resolve`] connects to such names for
+//! destinations on this machine.
 //!
 //! A connection manager should take a name for each address of its listeners, including devices'
-//! addresses. Its peers then see that nothing listens any more, or that another program does
+//! addresses. Peers then detect that no program listens any more, or that another program does
 //! ([`ListenerCache::find`]). A device alone does not show this, because its program may have no
 //! connection manager.
 //!

@@ -11,7 +11,8 @@ use crate::device::{Device, limits};
 use crate::objects::soft::DRIVER_ID;
 use crate::registration;
 
-/// The only port of a soft device of this process. It keeps the device and its address alive.
+/// The only port of a soft device of this process. A value of this type keeps the device and its
+/// address alive.
 #[derive(Clone, Debug)]
 pub struct Port {
     pub(super) device: Arc<Device>,
@@ -20,7 +21,7 @@ pub struct Port {
 impl Port {
     /// The number of the port.
     pub const NUMBER: u8 = limits::PORT;
-    /// The index of its address in the GID table.
+    /// The index of the port's address in the GID table.
     pub const GID_INDEX: u32 = 0;
     /// The only partition key, at index 0: the default partition, full member.
     pub const PKEY: u16 = limits::PKEY;
@@ -35,7 +36,7 @@ impl Port {
 
     /// Returns the ports of all live devices of this process in order of creation: the devices
     /// requested by `VERBS_SOFT` and the devices created by the program. The first call creates the
-    /// former, unless listing devices has already done so.
+    /// requested devices, unless listing devices has already done so.
     pub fn all() -> Vec<Self> {
         registration::requested(|_| ());
         Device::live().into_iter().map(|device| Self { device }).collect()
@@ -88,7 +89,7 @@ impl Port {
     }
 
     /// Returns this process's slot at an address shared with other processes: the upper 8 bits of
-    /// its queue pair numbers. Communication ids must begin with it as well. Returns 0 if the
+    /// its queue pair numbers. Communication ids must have the same upper 8 bits. Returns 0 if the
     /// address belongs to this process alone.
     pub fn slot(&self) -> u8 {
         self.device.socket.slot()
@@ -104,7 +105,7 @@ impl Port {
         self.device.guid
     }
 
-    /// Returns whether the address was chosen for the device. Other processes may not know it.
+    /// Returns whether the address was chosen automatically. Other processes may not know it.
     pub fn is_auto(&self) -> bool {
         self.device.is_auto
     }
@@ -139,7 +140,7 @@ impl Port {
         self.device.socket.group_obstacle(group.to_canonical())
     }
 
-    /// Returns whether some part of this process uses the general services interface of the device.
+    /// Returns whether any part of this process uses the general services interface of the device.
     pub fn has_gsi(&self) -> bool {
         self.device.control("has_gsi", |core, _| Ok(core.sink.gsi.is_some())).unwrap_or(false)
     }

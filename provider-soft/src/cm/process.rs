@@ -1,7 +1,7 @@
 //! [`DeviceOwner`]: the process of a device of this machine, to detect its end.
 //!
-//! A killed process does not disconnect from its peers: its devices end with it, without a kernel
-//! to act for them. A connection manager therefore takes a name for each of its devices
+//! A killed process does not disconnect from its peers: its devices end with it, and no kernel acts
+//! for them. A connection manager therefore takes a name for each of its devices
 //! ([`ListenerName::of_device`](super::ListenerName::of_device)). Peers on this machine find the
 //! process through this name:
 //!
@@ -42,9 +42,9 @@ pub enum DeviceOwner {
     /// A process that has ended but whose child still holds its descriptors.
     Ended,
     /// No reliable information. The address belongs to no device, or to a device without a
-    /// connection manager. Or the process is this one, in another PID namespace, or of another user
-    /// (except root), which is not trusted. Or the kernel refuses: no descriptors are left, a
-    /// sandbox forbids it, or Linux is older than 5.3.
+    /// connection manager. Or the process is this one, is in another PID namespace, or belongs to
+    /// another, untrusted user (root is trusted). Or the process cannot be found: no descriptors
+    /// are left, a sandbox forbids it, or Linux is older than 5.3.
     Unknown,
 }
 
@@ -64,7 +64,7 @@ impl DeviceOwner {
         Self::find(&device_name(address, scope), slot).unwrap_or(Self::Unknown)
     }
 
-    /// Returns whether a process has a device with this address to itself, or cannot be inspected.
+    /// Returns whether a process has an unshared device with this address, or cannot be inspected.
     pub fn exists(address: IpAddr, scope: u32) -> bool {
         stream().and_then(|stream| is_reached(&stream, &device_name(address, scope))).unwrap_or(true)
     }
@@ -98,7 +98,8 @@ impl DeviceOwner {
         }
         match io::process(owner.pid) {
             Ok(file) => {
-                // The process ID differs in another namespace, and after a change of owner.
+                // The process ID is different in another namespace, and after the owner has
+                // changed.
                 let token = Token::of_process(owner.pid.cast_unsigned());
                 let looking = UnixDatagram::unbound().map_err(|error| Errno::from_io(&error))?;
                 let is_owner = token.is_seen(device, &looking);

@@ -1,4 +1,4 @@
-//! [`ListenerName`]: the names of listeners. They lead processes of one machine to the listeners'
+//! [`ListenerName`]: the names of listeners, which lead processes on one machine to the listeners'
 //! devices.
 //!
 //! A name is an abstract address of a Unix socket. It belongs to the network namespace, like IP
@@ -23,9 +23,9 @@
 //! The token's name contains the listener's name. Clients can learn the token of a listener under
 //! another name, but it proves nothing about this listener.
 //!
-//! Any process in the namespace can take a name, like a TCP port. A token's name is worthless once
-//! its listener has ended, because the sockets of clients stay with the listener's socket. Clients
-//! use only addresses of this machine from a reply, and connect to them with the checks of the
+//! Any process in the namespace can take a name, like a TCP port. Taking a token's name after its
+//! listener has ended is useless, because the sockets of clients stay with the listener's socket.
+//! From a reply, clients use only addresses of this machine, and connect with the checks of the
 //! protocol.
 //!
 //! # Two listeners at the loopback address
@@ -77,9 +77,9 @@ impl ListenerName {
     /// also accepts IPv4 has two names, one for `::` and one for `0.0.0.0`.
     ///
     /// Returns `None` if another process has the name of an unspecified address and clients do not
-    /// need it, because they connect to the addresses of `ports`, which were requested by number.
-    /// Two processes with separate devices may therefore listen on `0.0.0.0` and the same port,
-    /// like two machines.
+    /// need it, because they connect to the explicitly requested addresses of `ports`. Two
+    /// processes with separate devices may therefore listen on `0.0.0.0` and the same port, like
+    /// two machines.
     ///
     /// # Errors
     /// - `EADDRINUSE`: another listener of this machine has the name, or [stands for the address
@@ -119,8 +119,8 @@ impl ListenerName {
     /// receive this address's clients.
     ///
     /// Returns `None` if the name belongs to root, to this process's user or to a process with a
-    /// device at the loopback address, and clients of this listener need no name, because its
-    /// `ports` were requested by number.
+    /// device at the loopback address, and clients of this listener need no name, because the
+    /// addresses of its `ports` were requested explicitly.
     ///
     /// # Errors
     /// The errors of [`bind`](Self::bind); `EADDRINUSE` in all other cases. One such case is a
@@ -252,9 +252,9 @@ impl ListenerName {
     }
 }
 
-/// Returns whether any process has a listener on an address and port, or one that competes for the
-/// same clients: a listener on all addresses competes with each specific one; a listener on the
-/// loopback address competes with one on all addresses.
+/// Returns whether any process has a listener on an address and port, or a listener that competes
+/// for the same clients. A listener on all addresses competes with each listener on a specific
+/// address. A listener on the loopback address competes with a listener on all addresses.
 ///
 /// # Errors
 /// Any errno of `socket(2)`, notably `EMFILE`.
@@ -268,17 +268,17 @@ fn other_side(ip: IpAddr) -> IpAddr {
     if ip.is_unspecified() { loopback_of(ip) } else { unspecified_of(ip) }
 }
 
-/// Returns whether a listener has a name. That listener sees a client that disconnects at once.
+/// Returns whether a listener has a name. The listener gets a client that disconnects at once.
 fn exists(name: String) -> Result<bool, Errno> {
     match is_reached(&stream()?, &name) {
-        // Its client queue is full.
+        // The listener's client queue is full.
         Err(Errno::AGAIN) => Ok(true),
         reached => reached,
     }
 }
 
-/// Returns the process holding a name. Returns `None` if no process listens under it, or if its
-/// client queue is full.
+/// Returns the process holding a name. Returns `None` if no process listens under it, or if the
+/// process's client queue is full.
 ///
 /// # Errors
 /// Any errno of `socket(2)`, notably `EMFILE`.
@@ -326,7 +326,7 @@ fn errno(error: io::Error) -> Errno {
 pub(super) struct Token(pub(super) [u8; 8]);
 
 impl Token {
-    /// Draws the token of a new listener.
+    /// Draws a random token for a new listener.
     ///
     /// # Errors
     /// Any errno of `getrandom(2)`.
@@ -360,7 +360,8 @@ impl Token {
 pub(super) struct Watch(UnixDatagram);
 
 impl Watch {
-    /// Connects to the socket that has a token's name now. Returns `None` if there is none.
+    /// Connects to the socket that currently has a token's name. Returns `None` if no socket has
+    /// it.
     ///
     /// # Errors
     /// Any errno of `socket(2)`, notably `EMFILE`.
@@ -378,7 +379,7 @@ impl Watch {
     }
 }
 
-/// Encodes the reply with these addresses.
+/// Encodes a reply with these addresses.
 pub(super) fn reply_with(addresses: impl ExactSizeIterator<Item = IpAddr>, token: Token) -> Vec<u8> {
     core::iter::once(addresses.len() as u8).chain(addresses.flat_map(gid_of)).chain(token.0).collect()
 }

@@ -7,9 +7,9 @@
 //!   route to the destination ◄────── the destination itself             route to one of them
 //! ```
 //!
-//! The route is the kernel's choice: the port is the one with the kernel's source address or,
-//! failing that, with another address of the same interface. For a connection manager, a
-//! destination on the network is resolved once the kernel has the Ethernet address of the next hop
+//! The route is the kernel's choice: it takes the port with the kernel's source address or, failing
+//! that, a port with another address of the same interface. For a connection manager, a destination
+//! on the network is resolved once the kernel has the Ethernet address of the next hop
 //! ([`ListenerCache::resolve`]). A nonexistent host is thus noticed before a connection is
 //! requested. Packets do not need this step: they are UDP datagrams.
 
@@ -97,7 +97,7 @@ struct Listener {
 }
 
 /// Resolves the destination of a connection in a port space (0x106: TCP), from a given address of
-/// this machine or from any of them.
+/// this machine or from any.
 ///
 /// An unspecified destination means this machine. A destination on this machine without a listening
 /// process resolves to itself, and so does a destination on the network, whether or not a host
@@ -301,7 +301,7 @@ pub(super) fn route(
     };
     let port = match source {
         // A loopback address without a port stands for any port, as for a listener, when sending to
-        // this machine or to a group, which may have members on it.
+        // this machine or to a group, which may have members on this machine.
         Some(source) => at(source).or_else(|| {
             let any = ports.iter().filter(fits).min_by_key(|port| !port.address().is_loopback());
             any.filter(|_| source.is_loopback() && (is_local || to.is_multicast()))
@@ -324,7 +324,7 @@ pub(super) fn route(
 }
 
 /// Returns a port with another address of the interface that has `source`. The kernel chooses the
-/// first address of a subnet; a device may have any of them.
+/// first address of a subnet; a device may have any address of the subnet.
 fn beside(ports: &[Port], source: IpAddr) -> Option<&Port> {
     let others = Interface::addresses_beside(source).unwrap_or_default();
     others.iter().find_map(|other| ports.iter().find(|port| port.address() == *other))

@@ -1,9 +1,10 @@
-//! [`HeldAcks`]: decides when acknowledgements leave that are not urgent.
+//! [`HeldAcks`]: decides when acknowledgements that are not urgent leave.
 //!
-//! An acknowledgement behind a reply lengthens the round trip: the kernel handles a datagram of two
-//! segments, and both engines a second packet. A peer that sends its next request without having
-//! the acknowledgement does not need it yet, and one acknowledgement covers many requests. Another
-//! peer waits for it. Which kind a peer is only shows when an acknowledgement is held:
+//! An acknowledgement behind a reply lengthens the round trip: the kernel handles a datagram with
+//! two segments, and both engines handle a second packet. A peer that sends its next request
+//! without having the acknowledgement does not need it yet, and one acknowledgement covers many
+//! requests. Another peer may wait for it. The kind of peer shows only when an acknowledgement is
+//! held:
 //!
 //! ```text
 //!    joined: replies take acknowledgements along ───── after some replies ─────►┐
@@ -11,9 +12,9 @@
 //!      └── nothing arrived within HOLD: they leave ◄── held: replies leave without them
 //! ```
 //!
-//! While they are held, one in [`ACKS_AFTER`] requests is acknowledged behind its reply. Each
-//! failure doubles the number of replies before the next try; [`ACKS_AFTER`] requests without a
-//! failure reset it.
+//! While they are held, one in [`ACKS_AFTER`] requests is acknowledged together with its reply.
+//! Each failure doubles the number of replies before the next try; [`ACKS_AFTER`] requests without
+//! a failure reset it.
 
 use core::ops::RangeInclusive;
 
@@ -22,9 +23,10 @@ use roce::engine::Time;
 /// The acknowledgements owed to peers.
 #[derive(Debug)]
 pub(crate) struct HeldAcks {
-    /// The number of requests received since acknowledgements last left.
+    /// The number of requests received since acknowledgements were last sent.
     owed: u32,
-    /// The time when they leave, if a reply left without them and nothing has arrived since.
+    /// The time when acknowledgements must leave, if a reply left without them and nothing has
+    /// arrived since.
     held_until: Option<Time>,
     /// The number of replies that take acknowledgements along before the next try.
     joined: u32,
@@ -35,8 +37,8 @@ pub(crate) struct HeldAcks {
 /// The number of requests after which acknowledgements leave even if more keep arriving.
 const ACKS_AFTER: u32 = 16;
 
-/// The longest time in nanoseconds that acknowledgements are held behind a reply: some round trips
-/// between processes of a host.
+/// The longest time in nanoseconds that acknowledgements are held behind a reply: a few round trips
+/// between processes on one host.
 const HOLD: u64 = 32_000;
 
 /// The range of the number of replies before the next try.
@@ -56,7 +58,7 @@ impl HeldAcks {
         }
     }
 
-    /// Returns whether requests have arrived since acknowledgements last left.
+    /// Returns whether requests have arrived since acknowledgements were last sent.
     #[inline]
     pub(crate) const fn are_owed(&self) -> bool {
         self.owed > 0
@@ -117,7 +119,7 @@ mod tests {
         leaves
     }
 
-    /// Counts replies with acknowledgements until one leaves without.
+    /// Counts replies with acknowledgements until a reply leaves without them.
     fn joined(acks: &mut HeldAcks, now: Time) -> u32 {
         (0..).find(|_| !reply(acks, now)).expect("a try")
     }

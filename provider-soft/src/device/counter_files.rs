@@ -20,7 +20,7 @@ pub(crate) struct CounterFiles {
     files: Vec<(PathBuf, Value)>,
     written: Counters,
     at: Time,
-    /// Whether other processes add their packets to the same files.
+    /// Whether other processes add their counts to the same files.
     is_shared: bool,
 }
 
@@ -41,7 +41,7 @@ impl CounterFiles {
         Ok(Self { is_shared: false, ..Self::shared(port, kind) })
     }
 
-    /// Uses the files of a device shared by several processes. Each process adds its packets.
+    /// Uses the files of a device shared by several processes. Each process adds its counts.
     pub(crate) fn shared(port: &Path, kind: &Path) -> Self {
         let named = |folder: &Path, &(name, value): &Named| (folder.join(name), value);
         let files =
@@ -49,8 +49,8 @@ impl CounterFiles {
         Self { files, written: Counters::default(), at: Time(0), is_shared: true }
     }
 
-    /// Writes the counters if they have changed and some time has passed since the last write.
-    /// Returns the time of the next write if they have changed since the last one.
+    /// Writes the counters if they have changed and [`INTERVAL`] has passed since the last write.
+    /// If a later write is needed, returns its time.
     pub(crate) fn update(&mut self, now: Time, counters: impl Fn() -> Counters) -> Option<Time> {
         let counters = counters();
         if counters == self.written {

@@ -9,7 +9,7 @@ use crate::device::waiters::Waiters;
 /// The worker's view of the drivers, which handle packets while they wait.
 #[derive(Debug)]
 pub(crate) struct Drivers {
-    /// The number of ended waits at the last look; `since` is the time of that look.
+    /// The number of ended waits at the last look. `since` is the time of that look.
     ended: u32,
     since: Time,
     tick: u64,
@@ -27,7 +27,7 @@ impl Drivers {
         waiters.is_driven || waiters.ended != self.ended
     }
 
-    /// Leaves packets to the drivers, if there are any, by changing the worker's sleep.
+    /// Changes the worker's sleep so that drivers, if there are any, take the packets.
     pub(crate) fn leave_packets(&mut self, sleep: &mut Sleep, waiters: &Waiters, now: Time) {
         if self.is_ticking && now < self.since + self.tick {
             // Something else has woken the worker.
@@ -57,7 +57,7 @@ const FIRST_TICK: u64 = TICK / 5;
 mod tests {
     use super::*;
 
-    /// Returns the end of the worker's sleep, and whether it gets packets.
+    /// Returns the end of the worker's sleep, and whether the worker takes packets.
     fn sleep(drivers: &mut Drivers, waiters: &Waiters, now: u64) -> (Option<u64>, bool) {
         let mut sleep = Sleep { until: None, ..Sleep::AWAKE };
         drivers.leave_packets(&mut sleep, waiters, Time(now));

@@ -9,7 +9,7 @@ use crate::device::state::DeviceState;
 use crate::sync::ring::NoMemory;
 
 /// Destroys an object and returns the result of `destroy`. Does nothing in a forked child, because
-/// the object belongs to the parent.
+/// the object belongs to the parent process.
 ///
 /// # Errors
 /// The engine's [error](refusal); notably `EBUSY` while another object uses it.
@@ -50,7 +50,7 @@ pub(crate) fn foreign(device: &DeviceState, verb: &'static str, what: &'static s
 /// Checks a port number.
 ///
 /// # Errors
-/// `EINVAL` with [`Cause::Limit`] unless it is the only port.
+/// `EINVAL` with [`Cause::Limit`] unless `port_num` is the only port.
 pub(crate) fn check_port(device: &DeviceState, verb: &'static str, port_num: u8) -> Result<()> {
     let port = limits::PORT.into();
     within(device, verb, "port_num", port_num.into(), port, port)

@@ -3,8 +3,8 @@
 //! The program has a descriptor for reading records of a fixed size, like the kernel's completion
 //! channels and asynchronous files. For asynchronous events it is one end of a stream socket; a
 //! completion channel is a socket [connected to itself](crate::objects::comp_channel). Writing
-//! never blocks and never raises a signal. Records that do not fit are kept in order and written
-//! when the worker finds space again: no event is lost while the process has memory. Once the
+//! never blocks and never raises a signal. Records that do not fit are kept in order, and the
+//! worker writes them once there is space. No event is lost while the process has memory. Once the
 //! program has closed its end, records are dropped. When an object is destroyed, its unread records
 //! are removed, as in the kernel: if a program finds its end readable, reading an event does not
 //! block.
@@ -39,7 +39,7 @@ struct Record {
 pub(crate) enum Written {
     /// All records were written, or dropped because the program has closed its end.
     All,
-    /// Some records are kept.
+    /// Some records did not fit and are kept.
     Kept,
 }
 
@@ -68,7 +68,7 @@ impl EventPipe {
         let mut record = Record { bytes: [0; 16], len: bytes.len() };
         record.bytes[..bytes.len()].copy_from_slice(bytes);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        // The kernel, too, loses an event if it has no memory for it.
+        // The kernel also loses events when memory is short.
         if kept.try_reserve(1).is_ok() {
             kept.push_back(record);
         }
@@ -76,7 +76,7 @@ impl EventPipe {
     }
 
     /// Reads unread records through the reading end, drops those selected by `dropped`, and returns
-    /// the number dropped. A program reading at the same time gets the remaining records, but
+    /// the number dropped. A program reading at the same time still gets the other records, but
     /// perhaps out of order. Even then the number is exact, because the socket gives each record to
     /// only one reader. If memory is short, remaining records may be lost, like any record.
     pub(crate) fn take_back(

@@ -1,15 +1,16 @@
 //! Sends owed acknowledgements when the process exits, lets a connection manager disconnect, writes
 //! the last counters, and removes the process's files.
 //!
-//! Acknowledgements wait until they can leave at no extra cost (see
+//! Acknowledgements wait until they can leave at little extra cost (see
 //! [`crate::device::device_core`]). A program that takes its last message and exits, with its
-//! handles leaked or in a static, never reaches that point. Its peer would end with a retry error,
-//! while a network card would have acknowledged long ago. Owed acknowledgements are therefore sent
-//! from `atexit(3)`, which runs in `exit(3)` and on return from `main`. A process that aborts or is
-//! killed within 8 ms of its last message does not acknowledge it.
+//! handles leaked or stored in a static, never reaches that point. Its peer would end with a retry
+//! error, while a network card would have acknowledged long ago. Owed acknowledgements are
+//! therefore sent from `atexit(3)`, which runs in `exit(3)` and on return from `main`. A process
+//! that aborts or is killed within 8 ms of its last message does not acknowledge it.
 //!
 //! # Safety
-//! `atexit` gets a function without arguments that touches only a static and the devices in it.
+//! `atexit` gets a function without arguments that touches only statics and the devices stored
+//! there.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -30,8 +31,8 @@ pub(crate) fn remember(shared: &Arc<DeviceState>) {
     devices.push(Arc::downgrade(shared));
 }
 
-/// Registers a file or an empty folder to be removed when the process exits. The last one is
-/// removed first. In a forked child, files of the parent stay.
+/// Registers a file or an empty folder to be removed when the process exits. Removal is in reverse
+/// order of registration. In a forked child, files of the parent stay.
 pub(crate) fn remove(path: &Path) {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return };
     at_exit_of_process();
@@ -63,8 +64,8 @@ static FILES: ForkLock<Files> = ForkLock::new(Files::default());
 /// return from `main`, after devices have sent owed packets. Only the first registration counts.
 ///
 /// The function may run in a signal handler, above any call, and in a forked child. So it must not
-/// wait for a lock ([`Gsi::send_at_exit`](crate::cm::Gsi::send_at_exit)), nor take over anything
-/// owned by the parent.
+/// wait for a lock ([`Gsi::send_at_exit`](crate::cm::Gsi::send_at_exit)), nor use anything owned by
+/// the parent.
 pub fn at_exit(farewell: fn()) {
     let _ = FAREWELL.set(farewell);
 }
@@ -72,7 +73,8 @@ pub fn at_exit(farewell: fn()) {
 fn at_exit_of_process() {
     static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
     if !IS_REGISTERED.swap(true, Ordering::Relaxed) {
-        // If `atexit` has no room for one more function, the process exits as if it was killed.
+        // If `atexit` cannot register one more function, the process exits as if it had been
+        // killed.
         // SAFETY: the function stays in this program as long as this code does.
         unsafe { libc::atexit(settle) };
     }
@@ -85,7 +87,8 @@ extern "C" fn settle() {
             device.settle();
         }
     }
-    // After the acknowledgements: a peer that detects the end flushes unacknowledged requests.
+    // After the acknowledgements: a peer that sees the connection end flushes unacknowledged
+    // requests.
     if let Some(farewell) = FAREWELL.get() {
         farewell();
     }

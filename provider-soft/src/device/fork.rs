@@ -54,7 +54,7 @@ impl ForkMark {
         Ok(mark)
     }
 
-    /// Returns whether this process is a forked child of the mark's creator.
+    /// Returns whether this process was forked from the mark's creator.
     #[inline]
     pub fn is_gone(&self) -> bool {
         self.word().load(Ordering::Relaxed) == 0

@@ -37,13 +37,13 @@ pub(crate) const MAX_MCAST_QP_ATTACH: u32 = 256;
 pub(crate) const MAX_SRQ: u32 = 1 << 14;
 /// The maximum number of receives in one shared receive queue.
 pub(crate) const MAX_SRQ_WR: u32 = 1 << 14;
-/// The maximum number of elements in a shared receive, which is as many as the engine copies.
+/// The maximum number of elements in a shared receive: as many as the engine copies.
 pub(crate) const MAX_SRQ_SGE: u32 = 32;
 /// The total size of device memory in bytes, the same as on a ConnectX-5.
 pub(crate) const MAX_DM_SIZE: u64 = 256 << 10;
 /// The binary logarithm of the largest alignment of device memory in bytes.
 pub(crate) const MAX_DM_LOG_ALIGN: u32 = MAX_DM_SIZE.ilog2();
-/// The number of completion vectors: one thread raises all events.
+/// The number of completion vectors: one thread handles all events.
 pub(crate) const COMP_VECTORS: u32 = 1;
 /// The number of entries in the GID table.
 pub(crate) const GID_TABLE: u32 = 8;
@@ -56,21 +56,22 @@ pub(crate) const PKEY: u16 = 0xffff;
 pub(crate) const PORT: u8 = 1;
 /// The maximum length of a message in bytes.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
-/// The maximum number of elements in a work request's list, where inline data counts as elements.
+/// The maximum number of elements in a work request's list, including the elements that hold inline
+/// data.
 pub(crate) const MAX_LIST: usize = {
     let inline = inline_len(MAX_INLINE_DATA);
     if inline > MAX_SGE as usize { inline } else { MAX_SGE as usize }
 };
 
 /// The rate of read responses to one peer, in bytes per microsecond: twice that of a loopback
-/// stream, so credit never delays a peer that accepts its responses.
+/// stream, so credit never delays responses to a peer that accepts them.
 const RESPONSE_RATE: u32 = 8000;
 
 /// Returns the engine's configuration for a socket with a receive buffer of `rcvbuf` bytes. `slot`
 /// is the process's slot at the address, or 0 if the address is not shared.
 pub(crate) fn config(rcvbuf: usize, slot: u8, strict_ports: bool) -> Config {
-    // The peer's buffer is the limit; it is probably as large as this one. The kernel counts
-    // 4 KiB of packet as 8 KiB.
+    // The peer's buffer is the limit; it is probably as large as this one. The kernel charges 8 KiB
+    // for a 4 KiB packet.
     let window_bytes = u32::try_from(rcvbuf / 4).unwrap_or(u32::MAX).clamp(64 << 10, 512 << 10);
     Config {
         max_qp: MAX_QP,
@@ -99,7 +100,7 @@ pub(crate) fn exceeded(cap: &QpCap) -> Option<(&'static str, u32, u32)> {
     limits.into_iter().find(|(_, asked, max)| asked > max)
 }
 
-/// Returns the cause for a verb's failure when the device has no free number for the object.
+/// Returns the cause for a verb's failure when the device cannot hold another object of this kind.
 pub(crate) fn all_in_use(verb: &str) -> Cause {
     let (what, max) = match verb {
         "create_qp" => ("queue pairs", MAX_QP),
@@ -123,7 +124,7 @@ pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
         sys_image_guid: guid,
         max_mr_size: isize::MAX as u64,
         page_size_cap: 0xffff_f000,
-        // The same as rxe, because there is no OUI.
+        // The same value as in rxe, because there is no OUI.
         vendor_id: 0xff_ffff,
         vendor_part_id: 0,
         hw_ver: 0,
@@ -254,7 +255,8 @@ const CAPS: DeviceCapFlags = DeviceCapFlags::CURR_QP_STATE_MOD
     .union(DeviceCapFlags::XRC)
     .union(DeviceCapFlags::N_NOTIFY_CQ);
 
-/// Capabilities reported only by the extended query. Memory is not durable.
+/// Capabilities reported only by the extended query. Flushes to persistence are missing, because
+/// memory is not durable.
 const CAPS_EX: DeviceCapFlags = DeviceCapFlags::FLUSH_GLOBAL.union(DeviceCapFlags::ATOMIC_WRITE);
 
 /// The operations that the engine supports in on-demand paged memory: all except atomic writes.
@@ -272,7 +274,7 @@ const RC_ODP: OdpTransportCaps = UD_ODP
 const UD_ODP: OdpTransportCaps =
     OdpTransportCaps::SEND.union(OdpTransportCaps::RECV).union(OdpTransportCaps::SRQ_RECV);
 
-/// The code for 4.096 µs × 2¹¹ = 8 ms, the maximum time until the worker looks at the device.
+/// The code for 4.096 µs × 2¹¹ = 8 ms, the maximum time before the worker looks at the device.
 pub(crate) const ACK_DELAY: u8 = 11;
 
 // Values as encoded by the specification (IBTA volume 1, 14.2.5.6).

@@ -80,11 +80,12 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Creates a device on a socket. It exchanges packets in memory with devices of `place`.
+    /// Creates a device on a socket. The device exchanges packets through memory with devices found
+    /// by `place`.
     ///
     /// # Errors
     /// `ENOMEM`; the errno of a failed system call: notably `EMFILE`, and `EAGAIN` if the process
-    /// may start no more threads.
+    /// cannot start another thread.
     pub(crate) fn new(
         name: &str,
         socket: Socket,
@@ -100,7 +101,7 @@ impl Device {
         Self::start(name, shared, is_auto)
     }
 
-    /// Starts the worker of a new device. Out of line: its values would be on the stack while the
+    /// Starts the worker of a new device. Not inlined: its values would stay on the stack while the
     /// device is created.
     ///
     /// # Errors
@@ -113,7 +114,8 @@ impl Device {
         let device = Arc::new(Self { shared, worker: Mutex::default(), is_auto });
         let worker = thread::start(name, move || worker::run(&its))?;
         *device.worker.lock().unwrap_or_else(PoisonError::into_inner) = Some(worker);
-        // The thread may have used up the rest. Dropping the device ends it.
+        // Starting the thread may have used up the memory left. Dropping the device ends the
+        // thread.
         room::check(room::CALL)?;
         let mut devices = DEVICES.lock_or(Vec::new);
         devices.retain(|device| device.strong_count() > 0);
@@ -146,8 +148,8 @@ impl Drop for Device {
         let worker = self.worker.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if self.shared.is_forked() {
             // A child has no thread to join, so nothing drops the thread's reference. The child
-            // closes by hand the descriptors that keep the parent's address taken. Their numbers
-            // are not used afterwards, because no code can reach them any more.
+            // explicitly closes the descriptors that keep the parent's address in use. No code can
+            // reach these descriptors afterwards.
             core::mem::forget(worker);
             let fds =
                 [self.shared.socket.as_fd(), self.shared.alarm.as_fd(), self.shared.driver_alarm.as_fd()];
@@ -172,9 +174,9 @@ impl Drop for Device {
     }
 }
 
-/// Registers a function to run when the process has created a device and
+/// Registers a function that runs after the process has created a device, once
 /// [`Port::all`](crate::cm::Port::all) includes it. Only the first registration counts. The
-/// function runs in the thread creating the device, above calls of [`cm`](crate::cm), so it must
+/// function runs in the thread creating the device, inside calls of [`cm`](crate::cm), so it must
 /// neither wait for a lock nor call that module.
 pub fn at_new_port(notice: fn()) {
     let _ = NOTICE.set(notice);

@@ -1,7 +1,7 @@
 //! [`SystemRandom`]: draws queue pair numbers and memory keys from the kernel's random number
 //! generator.
 //!
-//! It keeps no state between draws, so a parent and a child share none after `fork(2)`.
+//! No state is kept between draws, so a parent and a child share no state after `fork(2)`.
 
 use roce::engine::Random;
 

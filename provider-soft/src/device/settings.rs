@@ -10,6 +10,6 @@ pub(crate) struct Settings {
     pub(crate) strict_ports: bool,
     /// The registered memory accessed by the kernel.
     pub(crate) checked_memory: CheckedMemory,
-    /// The faults of sent packets, if requested.
+    /// The faults to inject into sent packets, if requested.
     pub(crate) faults: Option<Box<Faults>>,
 }

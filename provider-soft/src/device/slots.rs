@@ -1,8 +1,7 @@
-//! [`Slots`], [`Numbers`]: objects by slot, and slots by the number that the engine gave the
-//! object.
+//! [`Slots`], [`Numbers`]: objects by slot, and slots by the engine's object number.
 //!
-//! Both grow with the largest number of objects so far, by doubling. Apart from that, the cost of
-//! an access, an addition and a removal does not depend on the number of objects.
+//! Both grow by doubling, with the largest object count so far. Apart from that, the cost of an
+//! access, an addition and a removal does not depend on the number of objects.
 
 use roce::engine::Refused;
 use verbs_core::room;

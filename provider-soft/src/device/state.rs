@@ -62,15 +62,15 @@ pub(crate) struct DeviceState {
     pub(crate) pending: PendingSet,
     /// The shared receive queues with new receives.
     pending_srqs: PendingSet,
-    /// The [slots](cq_slot) of completion queues with requests for events.
+    /// The [slots](cq_slot) of completion queues with event requests.
     pending_cqs: PendingSet,
     /// The registered memory accessed by the kernel.
     pub(crate) checked_memory: CheckedMemory,
     /// The unallocated device memory.
     pub(crate) dm: Arc<Budget>,
-    /// Counts polls of empty queues. The increments may race: a lost one does no harm.
+    /// Counts polls of empty queues. Increments may race; a lost increment does no harm.
     pub(crate) polls: AtomicU32,
-    /// The looks of polls in a row without a result; its increments may race as well.
+    /// The number of consecutive poll looks without a result. Its increments may race as well.
     idle_looks: AtomicU32,
     waiting: Waiting,
     mark: ForkMark,
@@ -83,9 +83,10 @@ pub(crate) struct DeviceState {
     /// The socket for connection requests, if a connection manager has used the device and its
     /// address is shared.
     pub(crate) requests: OnceLock<Arc<Socket>>,
-    /// A connection manager uses the device.
+    /// Whether a connection manager uses the device.
     has_gsi: AtomicBool,
-    /// The process exits: it leaves connection requests to the other processes of the address.
+    /// Whether the process is exiting and leaves connection requests to other processes at its
+    /// address.
     leaves_requests: AtomicBool,
     /// The counters as files, if a program looks for them.
     counter_files: Mutex<Option<CounterFiles>>,
@@ -95,9 +96,9 @@ pub(crate) struct DeviceState {
     /// Wakes the driver.
     pub(crate) driver_alarm: EventFd,
     pub(crate) stop: AtomicBool,
-    /// Reports changes of interfaces. `None` if the kernel refuses it.
+    /// Reports interface changes. `None` if the kernel does not permit it.
     pub(crate) link: Option<LinkWatch>,
-    /// The interfaces' properties, valid until the next change.
+    /// Interface properties, valid until the next change.
     interfaces: Mutex<KnownInterfaces>,
     /// Whether a report of a change was read, but the worker has not looked at the port since.
     link_changed: AtomicBool,
@@ -105,12 +106,12 @@ pub(crate) struct DeviceState {
     port: Mutex<PortLink>,
 }
 
-/// The properties of interfaces read since the last change of any.
+/// The interface properties read since the last change to any interface.
 #[derive(Debug, Default)]
 struct KnownInterfaces {
     /// The name and MTU of the device's interface, if it has one.
     own: Option<Option<(String, u32)>>,
-    /// The MTUs of interfaces with other addresses of this machine.
+    /// The MTUs of the interfaces that have other addresses of this machine.
     others: BTreeMap<IpAddr, Option<u32>>,
 }
 
@@ -168,7 +169,7 @@ impl DeviceState {
         }))
     }
 
-    /// Returns whether this process is a forked child of the device's creator.
+    /// Returns whether this process was forked from the device's creator.
     #[inline]
     pub(crate) fn is_forked(&self) -> bool {
         self.mark.is_gone()
@@ -195,7 +196,8 @@ impl DeviceState {
         Ok(())
     }
 
-    /// Announces work posted to the queue pair in this slot. This thread or the holder does it.
+    /// Announces work posted to the queue pair in this slot. This thread or the lock holder
+    /// executes it.
     #[inline]
     pub(crate) fn posted(&self, slot: usize) {
         self.pending.insert(slot);
@@ -213,7 +215,7 @@ impl DeviceState {
         }
     }
 
-    /// Announces a request for an event of a completion queue. Does not wait for the lock, because
+    /// Announces an event request for a completion queue. Does not wait for the lock, because
     /// constantly polling threads hold it nearly all the time.
     pub(crate) fn requested_event(&self, cq: CqId) {
         self.pending_cqs.insert(cq_slot(cq));
@@ -222,7 +224,7 @@ impl DeviceState {
         }
     }
 
-    /// Takes announced requests for events.
+    /// Takes announced event requests.
     #[inline]
     pub(crate) fn take_event_requests(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) {
         if !self.pending_cqs.is_empty() {
@@ -254,7 +256,7 @@ impl DeviceState {
                 self.idle_looks.store(0, Ordering::Relaxed);
                 return;
             }
-            // A look at memory is cheaper than one at the socket.
+            // A look at memory is cheaper than a look at the socket.
             Found::NothingInMemory => 1,
             Found::Nothing => LOOKS_AT_SOCKET,
         };
@@ -273,8 +275,8 @@ impl DeviceState {
         let Some(mut guard) = self.core.try_lock() else { return };
         let must_stay_awake = guard.acks_are_due() || guard.has_work_left();
         if let Some(peers) = self.peers.as_ref().filter(|_| !must_stay_awake) {
-            // From here on, a peer that sends through memory wakes this thread. It may have sent
-            // before.
+            // From here on, a peer that sends through memory wakes this thread. Packets may already
+            // be in a ring.
             peers.sleep.begin();
             guard.has_napped = true;
         }
@@ -299,8 +301,8 @@ impl DeviceState {
             self.end_nap(&mut guard);
         }
         let mut received = guard.receive(&self.socket);
-        // A look without a result must cost little more than its system call, so it does not read
-        // the clock.
+        // A look without a result must cost little more than its system call, so the clock is not
+        // read.
         let mut acks_are_due = !received && guard.acks_are_due();
         if !received && !acks_are_due && !guard.has_work_left() && !polls.is_multiple_of(IDLE_LOOKS) {
             let nothing = if guard.links.is_hot() { Found::NothingInMemory } else { Found::Nothing };
@@ -316,8 +318,8 @@ impl DeviceState {
             self.round(&mut guard, now, received, if acks_are_due { Acks::Now } else { Acks::Behind });
             // The poller may be waiting for the packets just handled, so it gets to run unless
             // there are certainly more. Checking for more costs a system call, as does sending
-            // acknowledgements, which the program's reply can carry. The last round receives
-            // nothing, because no later round would handle it.
+            // acknowledgements, which the program's reply can carry. The last round does not
+            // receive, because no later round would handle the packets.
             if !received || !guard.more() || rest == 0 || guard.spent.is_enough() {
                 break;
             }
@@ -343,8 +345,8 @@ impl DeviceState {
         if self.is_forked() {
             return;
         }
-        // Messages of the connection manager follow. One without a receiver's id would arrive here
-        // too, and end with this process before it is passed on.
+        // Messages of the connection manager follow. A message without a receiver id would also
+        // arrive here, and would be lost when this process ends.
         self.leave_requests();
         for _ in 0..PATIENCE {
             if let Some(mut guard) = self.core.try_lock() {
@@ -373,7 +375,7 @@ impl DeviceState {
     }
 
     /// Executes a control call as [`control`](Self::control) does, if the lock becomes free soon.
-    /// The process may be exiting in a signal handler, above a call that has the lock.
+    /// The process may be exiting in a signal handler that interrupted the lock holder.
     ///
     /// # Errors
     /// `EBUSY` if the lock does not become free; as [`control`](Self::control).
@@ -398,7 +400,8 @@ impl DeviceState {
         call: impl FnOnce(&mut DeviceCore, Time) -> Result<T>,
     ) -> Result<T> {
         let now = self.now();
-        // Owed acknowledgements leave before the call, which may destroy the queue pair owing them.
+        // Owed acknowledgements leave before the call, which may destroy the queue pair that owes
+        // them.
         guard.transmit(&self.socket, now, Acks::Alone);
         // The call may concern a queue whose event this thread has requested.
         self.take_event_requests(&mut guard, now);
@@ -438,13 +441,14 @@ impl DeviceState {
     fn pump(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) -> bool {
         let pending = guard.take_pending();
         if pending {
-            // Receives first: a send may be for a queue pair of this device that needs them.
+            // Receives go first, because a send may go to a queue pair of this device that needs
+            // them.
             if !self.pending_srqs.is_empty() {
                 guard.pump_srqs(&self.pending_srqs);
             }
             guard.pump(&self.pending, now);
-            // After the rings: a reply found in one was posted after its request for an event. That
-            // request is therefore visible here; the acknowledgements leave before the reply.
+            // After the rings: a reply found in a ring was posted after its event request. That
+            // request is therefore visible here, and the acknowledgements leave before the reply.
             self.take_event_requests(guard, now);
         }
         pending
@@ -460,8 +464,8 @@ impl DeviceState {
     /// Releases the lock, wakes the worker if it would sleep too long, and signals received MADs.
     ///
     /// A turn that has used up its share ends even with work pending: the next holder looks at the
-    /// rings. If a request for an event is pending, the worker must become the next holder, because
-    /// a program waiting for events does not poll.
+    /// rings. If an event request is pending, the worker must become the next holder, because a
+    /// program waiting for events does not poll.
     fn release(&self, mut guard: Guard<'_, DeviceCore>, now: Time) {
         let mut wake = false;
         let mut mads = None;
@@ -530,9 +534,10 @@ impl DeviceState {
         Ok(self.interface()?.map(|(_, mtu)| mtu))
     }
 
-    /// Returns the smaller MTU of two interfaces: the device's, and the one with another address of
-    /// this machine. Packets between both travel on the loopback interface, but each device rejects
-    /// path MTUs that its interface does not carry. All devices of one address have the same MTU.
+    /// Returns the smaller MTU of two interfaces: the device's interface and the interface with
+    /// another address of this machine. Packets between the two addresses travel on the loopback
+    /// interface, but each device rejects path MTUs that its interface does not carry. All devices
+    /// at one address have the same MTU.
     ///
     /// # Errors
     /// The errors of [`Socket::interface`].
@@ -571,17 +576,17 @@ impl DeviceState {
         }
     }
 
-    /// Calls `ask` with the known properties of interfaces.
+    /// Calls `ask` with the known interface properties.
     ///
-    /// The kernel reports a change before the causing call returns. Known properties are therefore
-    /// valid while no report waits. Checking this costs one system call.
+    /// The kernel reports a change before the call that caused it returns. Known properties are
+    /// therefore valid while no report is pending. Checking this costs one system call.
     fn with_interfaces<T>(&self, ask: impl FnOnce(&mut KnownInterfaces) -> T) -> T {
         let Some(link) = self.link.as_ref().filter(|_| !self.is_forked()) else {
             return ask(&mut KnownInterfaces::default());
         };
         let mut known = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
         if self.read_reports(link, &mut known) {
-            // The worker may have been asleep, with this report as its alarm.
+            // The worker relied on this report, now consumed, to wake it.
             self.wake();
         }
         ask(&mut known)
@@ -598,12 +603,12 @@ impl DeviceState {
         any
     }
 
-    /// Returns whether another thread has read a report of a change for the worker to handle.
+    /// Returns whether another thread has read a change report that the worker must handle.
     pub(crate) fn has_link_changed(&self) -> bool {
         self.link_changed.load(Ordering::Acquire)
     }
 
-    /// Raises the events of the port for changes since they were last raised.
+    /// Raises the port events for changes since the last events.
     pub(crate) fn follow_link(&self) {
         let Some(link) = &self.link else { return };
         self.read_reports(link, &mut self.interfaces.lock().unwrap_or_else(PoisonError::into_inner));
@@ -625,14 +630,14 @@ impl DeviceState {
         }
     }
 
-    /// Makes the worker also wait for packets of multicast groups from its next sleep on, and wakes
-    /// it.
+    /// Makes the worker also wait for multicast packets from its next sleep on, and wakes the
+    /// worker.
     pub(crate) fn watch_groups(&self, readable: Arc<Epoll>) {
         self.group_packets.get_or_init(|| readable);
         self.wake();
     }
 
-    /// Returns the socket for connection requests, which the calls with the device's lock read.
+    /// Returns the socket for connection requests. Calls holding the device's lock read it.
     ///
     /// # Errors
     /// As [`Socket::of_requests`].
@@ -651,27 +656,29 @@ impl DeviceState {
         self.wake();
     }
 
-    /// Leaves connection requests to the other processes of the address, because this one exits.
+    /// Leaves connection requests to the other processes at the address, because this process is
+    /// exiting.
     pub(crate) fn leave_requests(&self) {
         self.leaves_requests.store(true, Ordering::Release);
         self.wake();
     }
 
     /// Returns the socket for connection requests while a connection manager uses the device and
-    /// the process does not exit.
+    /// the process is not exiting.
     pub(crate) fn watched_requests(&self) -> Option<&Socket> {
         let is_read = self.has_gsi.load(Ordering::Acquire) && !self.leaves_requests.load(Ordering::Acquire);
         self.requests.get().filter(|_| is_read).map(AsRef::as_ref)
     }
 
-    /// Receives connection requests, unless the process exits, and returns whether there were any.
+    /// Receives connection requests, unless the process is exiting, and returns whether there were
+    /// any.
     fn receive_requests(&self, core: &mut DeviceCore) -> bool {
         !self.leaves_requests.load(Ordering::Acquire) && core.receive_requests(&self.socket)
     }
 
-    /// Handles connection requests. They are received first and handled last: earlier messages of
-    /// their senders, such as the end of the previous connection's handshake, are in the device's
-    /// socket by then.
+    /// Handles connection requests. They are received first and handled last: earlier messages from
+    /// the same senders, such as the end of a previous handshake, are in the device's socket by
+    /// then.
     pub(crate) fn handle_requests(&self) {
         let mut guard = self.core.lock();
         let received = self.receive_requests(&mut guard) | guard.receive(&self.socket);
@@ -690,8 +697,8 @@ impl DeviceState {
         self.choose_sender(gid, dest_qpn);
     }
 
-    /// Opens a connected socket for packets to a queue pair's peer, if its address belongs to this
-    /// host and they do not travel through memory.
+    /// Opens a connected socket for packets to a queue pair's peer, if the peer's address belongs
+    /// to this host and the packets do not travel through memory.
     fn choose_sender(&self, gid: Gid, dest_qpn: u32) {
         let is_here = self.is_of_this_host(address_of(gid));
         let mut guard = self.core.lock();
@@ -720,7 +727,7 @@ impl DeviceState {
         }
     }
 
-    /// Makes packets of the device to itself travel through memory.
+    /// Makes packets from the device to itself travel through memory.
     fn meet_itself(&self, core: &mut DeviceCore, own: PeerId) {
         if !core.links.has_own()
             && let Ok(link) = Link::own(own)
@@ -736,7 +743,7 @@ impl DeviceState {
         has_packets
     }
 
-    /// Attends to the connections to other devices.
+    /// Manages the connections to other devices.
     ///
     /// A peer rings the doorbell once for each sleep. A thread that reads a doorbell therefore
     /// wakes the others that sleep until a packet arrives.
@@ -762,8 +769,8 @@ impl DeviceState {
         }
     }
 
-    /// Attends to connections for the driver, which then handles packets with the lock held and
-    /// [wakes the worker](Self::wake_sleeping_worker).
+    /// Manages connections for the driver, which then handles packets with the lock held and [wakes
+    /// the worker](Self::wake_sleeping_worker).
     pub(crate) fn attend_peers_as_driver(&self) {
         if let Some(peers) = &self.peers {
             self.attend(peers, true);
@@ -778,15 +785,15 @@ impl DeviceState {
         }
     }
 
-    /// Attends to connections, and perhaps reads doorbells. Returns false if another thread does
-    /// so.
+    /// Manages connections, and reads doorbells if `reads_doorbells`. Returns `false` if another
+    /// thread is doing so.
     fn attend(&self, peers: &Peers, reads_doorbells: bool) -> bool {
         peers.attend(reads_doorbells, |change| {
             let mut guard = self.core.lock();
             match change {
                 Change::Begun(link) => guard.links.add(*link),
                 Change::Ended(number) => {
-                    // The peer has ended: it adds no packets, at least if it is honest.
+                    // The peer has ended, so it adds no packets, unless it is hostile.
                     for _ in 0..CAUGHT_UP {
                         let now = self.now();
                         let received = guard.receive(&self.socket);
@@ -796,7 +803,7 @@ impl DeviceState {
                         }
                     }
                     if let Some(peer) = guard.links.remove(number) {
-                        // Strict peers accept one port, so the socket is chosen for good.
+                        // Strict peers accept one port, so the choice of socket is final.
                         guard.outbox.connected.add(peer.gid, None);
                     }
                 }
@@ -812,8 +819,8 @@ impl DeviceState {
         self.wake();
     }
 
-    /// Writes the counters to files, if they have changed and a write is due. Returns the time of
-    /// the next write, if they have changed.
+    /// Writes the counters to files, if they have changed and a write is due. If a later write is
+    /// needed, returns its time.
     pub(crate) fn update_counter_files(&self) -> Option<Time> {
         if !self.has_counter_files.load(Ordering::Acquire) {
             return None;
@@ -822,8 +829,8 @@ impl DeviceState {
         files.as_mut()?.update(self.now(), || self.socket.counters())
     }
 
-    /// Writes the rest of the counters to files that outlive the process, if no other thread or
-    /// process writes them for long. Allocates nothing.
+    /// Writes the final counters to files that outlive the process, unless another thread or
+    /// process holds the files for long. Allocates nothing.
     pub(crate) fn finish_counter_files(&self) {
         if !self.has_counter_files.load(Ordering::Acquire) {
             return;
@@ -860,26 +867,27 @@ impl DeviceState {
     }
 }
 
-/// Receive calls that drain a full socket. Each takes 16 small datagrams or one coalesced one.
+/// The number of receive calls that drain a full socket. Each call takes 16 small datagrams or one
+/// coalesced datagram.
 const CAUGHT_UP: u32 = 1024;
 
 /// The number of attempts by an exiting process to get a lock.
 const PATIENCE: u32 = 1000;
 
-/// The maximum number of times that a poller receives packets before it looks at its queue.
+/// The maximum number of times that a poller receives packets before it checks its queue.
 const ROUNDS: u32 = 4;
 
 /// One in this many polls without packets checks everything, including the clock.
 const IDLE_LOOKS: u32 = 8;
 
-/// After this many looks in a row without a result, a poller gives its processor away. A ping-pong
+/// After this many looks in a row without a result, a poller gives up its processor. A ping-pong
 /// needs fewer.
 const MAX_IDLE_LOOKS: u32 = 256;
 
-/// The looks at memory that take as long as one at the socket.
+/// The number of looks at memory that take as long as one look at the socket.
 const LOOKS_AT_SOCKET: u32 = 8;
 
-/// A thread that attends to connections.
+/// A thread that manages connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attendant {
     Worker,
@@ -891,6 +899,6 @@ pub(crate) enum Attendant {
 pub(crate) enum Found {
     Packets,
     Nothing,
-    /// Nothing, without a look at the socket.
+    /// Nothing in memory; the socket was not checked.
     NothingInMemory,
 }

@@ -1,4 +1,5 @@
-//! [`Wait`]: a thread that sleeps until there is a completion, and works for its device meanwhile.
+//! [`Wait`]: a thread that sleeps until there is a completion and makes its device progress
+//! meanwhile.
 //!
 //! One of the waiting threads of a device is its *driver*. It sleeps at the socket and the
 //! doorbells, so a packet wakes it directly, and it handles the packet. The others are woken by the
@@ -10,9 +11,9 @@
 //!          (without a driver: worker)
 //! ```
 //!
-//! The worker does everything that is due at some time: it sends again, raises moderated events,
-//! connects to peers. It leaves packets to the driver ([`Taker::Waiter`]). A driver comes and goes
-//! with each message, and the worker does not wake each time:
+//! The worker does all timed work, such as retransmitting, raising moderated events and connecting
+//! to peers. It leaves packets to the driver ([`Taker::Waiter`]). A thread may become the driver
+//! anew for each message. The worker does not wake each time:
 //!
 //! | since the worker last looked | the worker sleeps |
 //! |---|---|
@@ -22,14 +23,15 @@
 //!
 //! A packet waits at most 1 ms while a program that has waited for events does other work.
 //!
-//! A driver that leaves makes another waiting thread the driver, if there is one.
+//! After the driver leaves, another waiting thread, if any, becomes the driver.
 //!
-//! Before it sleeps, a thread looks for packets for [`SPIN`], which is about the cost of a sleep.
+//! Before a thread sleeps, it looks for packets for [`SPIN`] nanoseconds, about the cost of a
+//! sleep.
 //!
-//! A thread that waits for a completion has a descriptor, at which others wake it. If the process
-//! has none left, the thread is parked instead, for [`NAP`] at a time, because its caller has a
-//! deadline. The driver then sleeps at the device's files alone, and a thread that waits for an
-//! event at the file of its channel.
+//! A thread that waits for a completion has a descriptor, through which others wake it. If no
+//! descriptor is free, the thread is parked instead, for [`NAP`] at a time, because its caller has
+//! a deadline. A driver then waits only on the device's files, and a thread waiting for an event
+//! only on its channel's file.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -46,7 +48,7 @@ use crate::device::state::{DeviceState, Found};
 use crate::device::waiters::{Waiter, Waker};
 use crate::sync::combining_lock::Guard;
 
-/// Nanoseconds during which a thread looks for packets before it sleeps.
+/// The time in nanoseconds for which a thread looks for packets before it sleeps.
 const SPIN: u64 = 20_000;
 
 /// The longest sleep of a thread without a descriptor.
@@ -58,21 +60,21 @@ impl WaitOps for Device {
     }
 }
 
-/// The wait of a thread.
+/// The state of a waiting thread.
 #[derive(Debug)]
 struct Wait {
     device: Arc<Device>,
     awaited: Awaited,
     is_driver: bool,
-    /// Whether it sleeps as the driver.
+    /// Whether the thread sleeps as the driver.
     is_asleep: bool,
-    /// The number of completions at the last [look](Next::Look) of the caller.
+    /// The number of completions at the caller's last [look](Next::Look).
     seen: u32,
-    /// Its number among the threads that others wake, and its file.
+    /// The number of the thread's [`Waiter`], and its file.
     waiter: Option<(u64, Option<Arc<EventFd>>)>,
 }
 
-/// The result of [`Wait::watch`]: where the thread sleeps.
+/// The place where a thread sleeps, returned by [`Wait::watch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bed {
     Files,
@@ -85,7 +87,7 @@ impl Wait {
         if !wait.device.is_forked() {
             let mut guard = wait.device.core.lock();
             wait.is_driver = !core::mem::replace(&mut guard.waiters.is_driven, true);
-            // The caller has not looked since.
+            // The caller has not looked since then.
             wait.seen = guard.sink.completed.wrapping_sub(1);
             wait.device.leave(guard, wait.device.now());
         }
@@ -138,7 +140,7 @@ impl Wait {
         core.waiters.others.iter_mut().find(|waiter| waiter.number == *number)
     }
 
-    /// Makes other threads wake this one. Returns where it sleeps until then.
+    /// Arranges for other threads to wake this one. Returns where it sleeps until then.
     fn watch(&mut self, core: &mut DeviceCore) -> Bed {
         let file = match self.waiter.as_ref() {
             Some((_, Some(file))) => Some(Arc::clone(file)),
@@ -195,7 +197,7 @@ impl WaitTrait for Wait {
         }
         let was_asleep = self.is_asleep;
         if was_asleep {
-            // Before the packets: a doorbell of a later packet stays.
+            // This precedes the packets, so the doorbell for a later packet stays set.
             device.attend_peers_as_driver();
         }
         if self.is_driver && !was_asleep && self.spins() {
@@ -222,8 +224,8 @@ impl WaitTrait for Wait {
             if self.is_driver {
                 (self.is_asleep, guard.waiters.is_asleep) = (true, true);
                 if let Some(peers) = &device.peers {
-                    // From here on, a peer that sends through memory wakes this thread. It may have
-                    // sent before.
+                    // From here on, a peer that sends through memory wakes this thread. Packets may
+                    // already be in a ring.
                     peers.sleep.begin();
                     if guard.links.has_packets() {
                         next = Next::Look;
@@ -274,7 +276,7 @@ impl Drop for Wait {
         }
         let mut must_wake = false;
         if !waiters.is_driven {
-            // A thread that was to be the driver may leave instead.
+            // If this thread was to become the driver, another thread must.
             if let Some(heir) = waiters.others.first_mut() {
                 heir.watches = false;
                 heir.waker.wake(&device.driver_alarm);

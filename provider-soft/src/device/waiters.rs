@@ -6,20 +6,20 @@ use std::thread::Thread;
 use nix::sys::eventfd::EventFd;
 use verbs_core::provider::Awaited;
 
-/// The waiting threads of a device, under its lock.
+/// The waiting threads of a device, guarded by the device's lock.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
-    /// Whether one of them is the driver.
+    /// Whether a waiting thread is the driver.
     pub(super) is_driven: bool,
     /// Whether the driver sleeps.
     pub(super) is_asleep: bool,
-    /// The number of waits of drivers that have ended.
+    /// The number of ended driver waits.
     pub(super) ended: u32,
     /// The threads that other threads wake.
     pub(super) others: Vec<Waiter>,
-    /// The number of completions when the waiters for completions were last woken.
+    /// The number of completions when threads waiting for completions were last woken.
     pub(super) told: u32,
-    /// The number of waiters so far.
+    /// The number of waiters created so far.
     pub(super) made: u64,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Waiter {
     pub(super) number: u64,
     pub(super) waker: Waker,
     pub(super) awaited: Awaited,
-    /// Whether it is to be woken by the next completion.
+    /// Whether the next completion wakes the thread.
     pub(super) watches: bool,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum Waker {
 }
 
 impl Waker {
-    /// Wakes the thread; a driver by its alarm.
+    /// Wakes the thread, through `driver_alarm` if it is the driver.
     pub(super) fn wake(&self, driver_alarm: &EventFd) {
         match self {
             Self::File(file) => {
@@ -61,7 +61,7 @@ impl Waker {
 }
 
 impl Waiters {
-    /// Returns whether the driver sleeps until a packet arrives.
+    /// Returns whether the driver is asleep, waiting for a packet.
     pub(crate) fn are_asleep(&self) -> bool {
         self.is_asleep
     }

@@ -2,9 +2,9 @@
 //!
 //! Spinning is the fastest way to wait while a thread has a processor to itself. After some polls
 //! without a result the thread yields, because the awaited message may come from a program that
-//! needs this processor. On a busy machine a yield lasts for another program's time slice: some
-//! milliseconds, which no packet cuts short. A yield longer than [`SLICE`] therefore shows that
-//! processors are short. For the next [`CROWDED`] nanoseconds the thread sleeps instead, until a
+//! needs this processor. On a busy machine a yield lasts for another program's time slice: several
+//! milliseconds, which no packet can shorten. A yield longer than [`SLICE`] therefore shows that
+//! the machine is busy. For the next [`CROWDED`] nanoseconds the thread sleeps instead, until a
 //! packet arrives or for [`NAP`] at most. The kernel's scheduler prefers threads that have slept.
 //!
 //! | the last yield | the program | the thread |
@@ -23,30 +23,30 @@ use roce::engine::Time;
 /// The recent yields of the threads that poll a device.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// The time until which processors are considered short.
+    /// The time until which the machine is considered busy.
     crowded_until: AtomicU64,
     /// The time when a thread last gave up its processor.
     last: AtomicU64,
 }
 
-/// The minimum length in nanoseconds of a yield during which another program must have run.
+/// The length of a yield, in nanoseconds, above which another program must have run.
 const SLICE: u64 = 20_000;
 
-/// The time in nanoseconds after a long yield during which processors count as short.
+/// The time in nanoseconds after a long yield during which the machine is considered busy.
 const CROWDED: u64 = 10_000_000;
 
 /// The maximum length of a sleep in nanoseconds. The kernel may add 50 µs.
 pub(crate) const NAP: u64 = 10_000;
 
-/// The maximum time in nanoseconds between two calls of a program that only polls.
+/// The maximum time in nanoseconds between two calls from a program that only polls.
 const APART: u64 = 100_000;
 
 /// The device whose poller last gave up its processor, as the address of its [`Waiting`].
 static LAST_DEVICE: AtomicUsize = AtomicUsize::new(0);
 
 impl Waiting {
-    /// Gives up the processor after some polls without a result: sleeps by `sleep`, or yields.
-    /// `now` reads the clock.
+    /// Gives up the processor after some polls without a result: sleeps by calling `sleep`, or
+    /// yields. `now` reads the clock.
     #[cold]
     pub(crate) fn give_way(&self, now: impl Fn() -> Time, sleep: impl FnOnce()) {
         let start = now().0;
@@ -88,8 +88,8 @@ mod tests {
             Self { waiting, now: Cell::new(CROWDED), readings: Cell::new(0), slept: Cell::new(false) }
         }
 
-        /// Gives up the processor at this time after the last call. Returns whether the thread
-        /// slept.
+        /// Makes the poller give up its processor, `after` nanoseconds after the last call. Returns
+        /// whether the thread slept.
         fn gives_way(&self, after: u64, yields: u64) -> bool {
             self.now.set(self.now.get() + after);
             self.readings.set(0);

@@ -7,24 +7,24 @@
 //! | polls | the alarm, or the end of polling |
 //! | waits, and works for the device ([`wait`]) | the alarm, a deadline, room to write |
 //!
-//! A change of an interface always wakes it ([`crate::io::link`]), as does a process that begins to
-//! share the address, and a connection request for a shared address ([`crate::io::share`]).
+//! Interface changes always wake it ([`crate::io::link`]), as do processes that start to share the
+//! address and connection requests for a shared address ([`crate::io::share`]).
 //!
 //! The worker checks every 1 to 8 ms whether polling continues, less often the longer it has
 //! lasted. Packets do not wake the worker while a program polls. A program may wait between two
 //! polls for a byte of its memory to change. It stalls if the packet changing the byte arrives
-//! after the poll. Once the worker has found such a stall, it works as for a program that does not
-//! poll, and then checks every 30 µs until [`Backoff`] ends this. Handling the packet and resting
-//! again would not help: the stalls would repeat with each message.
+//! after the poll. After such a stall, the worker works as if no program polled, and then checks
+//! every 30 µs until [`Backoff`] ends this. Handling the packet and resting again would not help:
+//! the stalls would repeat with each message.
 //!
-//! With the lock held, the worker stores the events that wake it in the device core. A thread that
+//! With the lock held, the worker stores in the device core the events that wake it. A thread that
 //! adds another event sees this with the lock held
 //! ([`DeviceCore::must_wake_worker`](crate::device::device_core::DeviceCore::must_wake_worker)) and
-//! sets the alarm, which stays set until the worker reads it. So no event is lost between the
-//! decision to sleep and the sleep.
+//! sets the alarm, which stays set until the worker reads it. No event is therefore lost between
+//! the decision to sleep and the sleep.
 //!
-//! When a turn has ended with work left, the worker sleeps until a time in the past: it lets other
-//! threads have the lock, then continues.
+//! If a turn ended with work left, the worker sleeps until a time in the past. It lets other
+//! threads acquire the lock and then continues.
 //!
 //! A program waiting for events also polls a few times for each event. Only more frequent polls
 //! count as polling.
@@ -60,9 +60,9 @@ pub(crate) fn run(shared: &DeviceState) {
     let mut drivers = Drivers::new();
     while !shared.stop.load(Ordering::Acquire) {
         pattern.count(polls(), shared.now());
-        // If work was left, this thread held the lock a moment ago.
+        // If work was left, this thread has just released the lock.
         shared.core.yield_to_waiters();
-        // A poller may hold the lock; a poll may take long.
+        // A poller may hold the lock for the duration of a long poll.
         let taken =
             if pattern.has_polled && !alarmed { shared.core.try_lock() } else { Some(shared.core.lock()) };
         let Some(mut guard) = taken else {
@@ -91,7 +91,7 @@ pub(crate) fn run(shared: &DeviceState) {
 /// The program's polling pattern.
 #[derive(Debug)]
 struct PollPattern {
-    /// The number of polls at the last full tick and its time.
+    /// The number of polls at the last full tick, followed by the time of that tick.
     polls: u32,
     since: Time,
     /// Whether the program polls often enough to drive the device.
@@ -129,8 +129,8 @@ fn wait_while_polled(shared: &DeviceState, rests: &mut Backoff) -> bool {
         }
         let (before, mut quiet) = (polls(), 0);
         while polls() == before {
-            // A polling program would have polled several times by now: it has stopped, unless a
-            // poll takes long.
+            // A polling program would have polled several times by now. This one has stopped,
+            // unless one poll takes long.
             if quiet >= PAUSE && shared.core.is_free() {
                 rests.glances = 0;
                 return false;
@@ -147,12 +147,12 @@ fn wait_while_polled(shared: &DeviceState, rests: &mut Backoff) -> bool {
     }
 }
 
-/// The times during which the worker does not work for a polling program.
+/// The rests of the worker while a program polls.
 #[derive(Debug)]
 struct Backoff {
     /// The duration of the next rest, in nanoseconds.
     tick: u64,
-    /// The number of glances before the next rest.
+    /// The number of short looks (glances) before the next rest.
     glances: u32,
 }
 
@@ -163,7 +163,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// Returns the time to rest before the next glance, if any.
+    /// Returns the duration of the next rest, or `None` if a glance comes first.
     fn next(&mut self) -> Option<u64> {
         if let Some(left) = self.glances.checked_sub(1) {
             self.glances = left;
@@ -225,8 +225,8 @@ fn look(
     (sleep, clogged)
 }
 
-/// Sleeps and returns whether the alarm was set. Raises the events of the port if its interface
-/// changed meanwhile.
+/// Sleeps and returns whether the alarm was set. Raises port events if its interface has changed
+/// meanwhile.
 fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
     let alarm = PollFd::new(shared.alarm.as_fd(), PollFlags::POLLIN);
     let mut few: [_; FEW] = core::array::from_fn(|_| alarm.clone());
@@ -252,7 +252,7 @@ fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool
         if let Some(groups) = shared.group_packets.get() {
             add(groups.0.as_fd(), readable);
         }
-        // A poller or a waiting thread has its doorbells to itself.
+        // While a poller or a waiting thread takes packets, it alone watches its doorbells.
         doorbells = shared.peers.as_ref().and_then(|peers| add(peers.doorbells(), readable));
     }
     let mut all = Vec::new();
@@ -266,11 +266,12 @@ fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool
     };
     let mut until = [sleep.until, shared.update_counter_files()].into_iter().flatten().min();
     if sleep.for_pipes > fds.len() - count {
-        // Without memory for the pipes, the worker looks at them after a tick.
+        // If memory for watching the pipes is short, the worker checks them after a tick.
         let soon = Time(shared.now().0 + TICK);
         until = Some(until.map_or(soon, |until| until.min(soon)));
     }
-    // From here on, a peer that sends through memory wakes this thread. It may have sent before.
+    // From here on, a peer that sends through memory wakes this thread. Packets may already be in a
+    // ring.
     let sleeps = shared.peers.as_ref().filter(|_| sleep.is_for_packets());
     if let Some(peers) = sleeps {
         peers.sleep.begin();
@@ -278,7 +279,7 @@ fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool
             until = Some(Time(0));
         }
     }
-    // Whatever ended the sleep, the worker looks at everything.
+    // Whatever ended the sleep, the worker checks everything.
     let _ = ppoll(fds, until.map(|until| timeout(shared.now(), until)), None);
     if let Some(peers) = sleeps {
         let guard = shared.core.lock();
@@ -324,16 +325,16 @@ const POLLING: u64 = 8;
 const TICK: u64 = 1_000_000;
 
 /// The worker's longest rest while a program polls; each is twice as long as the previous one.
-/// Waking may take the poller's processor: with a tick of 1 ms a ping-pong in an emulated guest
-/// took half as long again.
+/// Waking may take the poller's processor: with a tick of 1 ms, a ping-pong in an emulated guest
+/// took 1.5 times as long.
 const LONGEST_TICK: u64 = 8 * TICK;
 
-/// The time in nanoseconds within which a polling program polls at least once, unless one poll has
-/// much to do.
+/// The time in nanoseconds within which a polling program polls at least once, unless one poll
+/// takes long.
 const PAUSE: u64 = TICK / 5;
 
-/// The time in nanoseconds within which a program in a polling loop polls again, unless it lost its
-/// processor.
+/// The time in nanoseconds within which a program in a polling loop polls again, unless the
+/// scheduler preempted it.
 const GLANCE: u64 = 30_000;
 
 /// The time in nanoseconds that the kernel may add to a rest.

@@ -1,7 +1,7 @@
 //! Work requests on their way from the posting thread to the engine: plain values in a ring, each
 //! with a list.
 //!
-//! Inline data is stored in the list as well, 16 bytes in the place of an element.
+//! Inline data is also stored in the list, 16 bytes in each element.
 
 use roce::engine::{Payload, SendFlags, SendOp, Sge};
 
@@ -71,12 +71,12 @@ pub(crate) const fn inline_len(bytes: u32) -> usize {
     (bytes as usize).div_ceil(BYTES)
 }
 
-/// Returns the number of inline bytes that fit in place of elements.
+/// Returns the number of inline bytes that fit into this many elements.
 pub(crate) const fn element_bytes(elements: u32) -> u32 {
     elements.saturating_mul(BYTES as u32)
 }
 
-/// Stores 16 bytes in place of an element.
+/// Stores 16 inline bytes in an element.
 #[inline]
 pub(crate) fn pack(bytes: [u8; BYTES]) -> Sge {
     let (addr, rest) = bytes.split_at(8);
@@ -97,7 +97,7 @@ fn unpack(sge: &Sge) -> [u8; BYTES] {
     bytes
 }
 
-/// The number of inline bytes that fit in place of an element.
+/// The number of inline bytes that fit into an element.
 pub(crate) const BYTES: usize = 16;
 
 #[cfg(all(test, not(loom)))]

@@ -1,5 +1,5 @@
-//! [`Domains`]: the XRC domains of a device. It counts the users of each domain handle under the
-//! device's lock; the engine knows domains only by number.
+//! [`Domains`]: the XRC domains of a device. The users of each domain handle are counted under the
+//! device's lock. The engine knows only domain numbers.
 //!
 //! # References
 //! `ibv_open_xrcd(3)`; Linux `drivers/infiniband/core/uverbs_cmd.c` (`ib_uverbs_open_xrcd`,
@@ -26,7 +26,7 @@ pub(crate) struct XrcHandle {
 #[derive(Debug)]
 pub(crate) struct DomainFile {
     id: FileId,
-    /// Kept open: even if the file is deleted, no other file then gets its inode.
+    /// Kept open: even if the file is deleted, no other file can then get the same inode.
     _open: OwnedFd,
 }
 
@@ -57,8 +57,8 @@ pub(crate) struct Domains {
 
 #[derive(Debug)]
 struct Domain {
-    /// The protection domain of the domain's targets. Their requests use that of a shared receive
-    /// queue.
+    /// The protection domain of the domain's targets. The requests of targets use the protection
+    /// domain of a shared receive queue.
     pd: Pd,
     file: Option<DomainFile>,
     /// The number of shared receive queues and queue pairs created or opened with each handle.
@@ -71,7 +71,7 @@ impl Domains {
     ///
     /// # Errors
     /// The result of `failed` for the kernel's errno: `EINVAL` with `O_EXCL` for a file that has a
-    /// domain, `EAGAIN` without `O_CREAT` for a file that has none, `ENOMEM`. Any error of
+    /// domain, `EAGAIN` without `O_CREAT` for a file without a domain, `ENOMEM`. Any error of
     /// `alloc_pd`.
     pub(crate) fn open(
         &mut self,
@@ -107,8 +107,8 @@ impl Domains {
         Ok(XrcHandle { domain, number })
     }
 
-    /// Closes a handle. If it was the domain's last, returns the protection domain and the file of
-    /// the domain.
+    /// Closes a handle. If it was the domain's last handle, returns the protection domain and the
+    /// file of the domain.
     ///
     /// # Errors
     /// [`InUse`] while shared receive queues or queue pairs created with the handle exist.

@@ -1,12 +1,12 @@
 //! [`Backlog`]: measures whether the kernel's send queue has space for read responses.
 //!
-//! Credit ([`roce::engine::Config::response_rate`]) refills at one rate on every link. On a slower
-//! link the kernel's send queue grows until the socket's buffer is full; every packet waits behind
-//! it. Read responses therefore wait in the engine while the send queue holds more than a window;
-//! other packets do not.
+//! Credit ([`roce::engine::Config::response_rate`]) refills at the same rate on every link. On a
+//! slower link the kernel's send queue grows until the socket's buffer is full; every packet waits
+//! behind it. Read responses therefore wait in the engine while the send queue holds more than a
+//! window; other packets do not.
 //!
-//! The kernel reports the queue's length (`SIOCOUTQ`) at the cost of a system call, but does not
-//! notify when the queue has drained to some length. The length is therefore measured once per
+//! The kernel reports the queue's length (`SIOCOUTQ`) at the cost of a system call, but gives no
+//! notice when the queue has drained to some length. The length is therefore measured once per
 //! window of packets sent while read responses wait, and every [`HOLD`] nanoseconds while they are
 //! held.
 
@@ -57,6 +57,6 @@ impl Backlog {
 /// The cost of a packet in addition to its bytes from BTH to pad, as in the window of requests.
 const PACKET_COST: u64 = 768;
 
-/// The time between measurements in nanoseconds. Sending a 512 KiB window takes this time at
-/// 42 Gbit/s, so a slower link does not run dry.
+/// The time between measurements in nanoseconds. Sending a 512 KiB window takes this time at 42
+/// Gbit/s, so a slower link does not become idle.
 pub(crate) const HOLD: u64 = 100_000;

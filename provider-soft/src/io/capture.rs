@@ -2,7 +2,7 @@
 //!
 //! Sockets pass only payload, so the IP and UDP headers are written here, from a packet's addresses
 //! and the fields that the kernel reports. Other fields have the values of this host's own packets.
-//! A header of `tcpdump -i any` (`LINKTYPE_LINUX_SLL2`) precedes them; it says whether the packet
+//! A header of `tcpdump -i any` (`LINKTYPE_LINUX_SLL2`) precedes them; it shows whether the packet
 //! was sent or received.
 //!
 //! A packet to send is copied when it is first offered to the kernel, so its copy precedes any
@@ -75,8 +75,8 @@ const FILE_HEADER: [u8; 24] = {
 const USUAL_HOP_LIMIT: u8 = 64;
 
 impl Capture {
-    /// Opens a file, or creates it for this user alone, because packets contain data of programs.
-    /// Packets that other processes have written stay in the file.
+    /// Opens a file, or creates it for this user alone, because packets contain program data.
+    /// Packets already in the file stay there.
     ///
     /// # Errors
     /// `EEXIST` if the file has other contents; `EINVAL` for a pipe or device; any errno of

@@ -1,21 +1,21 @@
-//! [`Connected`]: sockets for packets to devices on this host, one for each address.
+//! [`Connected`]: sockets for packets to devices on this host, one per address.
 //!
-//! The kernel looks up the route of each datagram from an unconnected socket. It remembers the
-//! route of a connected one, which saves an eighth of a round trip over loopback. A connected
-//! socket on port 4791 would also receive all packets of its peer, including those for other
-//! processes of its address. These sockets therefore have other ports, as the packets of network
+//! The kernel looks up the route of each datagram from an unconnected socket. For a connected
+//! socket it remembers the route, which saves an eighth of a loopback round trip. A connected
+//! socket on port 4791 would also receive all packets of its peer, including packets for other
+//! processes at this address. These sockets therefore have other ports, as the packets of network
 //! cards do. They receive nothing, because peers send to port 4791.
 //!
 //! Three rules follow:
-//! - Packets to other hosts leave from port 4791. The kernel numbers the datagrams of a connected
-//!   IPv4 socket from a random number on (their identification). The ICRC covers this number, but
-//!   only receivers below a socket see it: network cards, and the kernel's rxe, which never
-//!   shares a network namespace with a soft device. The ICRC here is computed for 0.
+//! - Packets to other hosts leave from port 4791. The kernel starts the IPv4 identifications of a
+//!   connected socket's datagrams at a random value. The ICRC covers the identification, but only
+//!   receivers below the socket layer see it: network cards, and the kernel's rxe, which never
+//!   shares a network namespace with a soft device. The ICRC here assumes an identification of 0.
 //! - A strict peer accepts one source port for each queue pair. The socket for an address is
-//!   therefore chosen before the first packet by UDP, when a queue pair connects or a link ends,
-//!   and stays. It only ends when the address has moved to another host, where queue pairs do not
-//!   survive.
-//! - A full connected socket does not wake the worker, which tries again after a moment.
+//!   therefore chosen before the first UDP packet, when a queue pair connects or a link ends, and
+//!   does not change. It is closed only after the address has moved to another host, which queue
+//!   pairs do not survive.
+//! - A full connected socket does not wake the worker, which retries after a moment.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -47,12 +47,13 @@ pub(crate) struct Sender {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Index(u8);
 
-/// The maximum number of addresses. Packets to later ones leave from the device's socket.
+/// The maximum number of addresses. Packets to further addresses leave from the device's socket.
 const MAX: usize = 32;
 
 impl Connected {
     /// Returns whether the socket for an address must still be chosen. Call [`add`](Self::add)
-    /// next. An address that belongs to another host gets none, and loses one that it had.
+    /// next. If the address belongs to another host, it gets no socket, and an existing socket is
+    /// removed.
     pub(crate) fn begin(&mut self, remote: Gid, is_here: bool) -> bool {
         let entry = self.entries.iter_mut().find(|entry| entry.remote == remote);
         match entry {
@@ -64,7 +65,7 @@ impl Connected {
     }
 
     /// Makes packets to an address leave from a connected socket, or from the device's. Does
-    /// nothing if another thread was first.
+    /// nothing if another thread has already chosen.
     pub(crate) fn add(&mut self, remote: Gid, socket: Option<Sender>) {
         if self.begin(remote, true) {
             self.entries.push(Entry { remote, socket });
@@ -78,19 +79,19 @@ impl Connected {
         self.entries[index].socket.is_some().then_some(Index(index as u8))
     }
 
-    /// Returns the source port of packets, if they leave from a connected socket.
+    /// Returns the source port of the connected socket, if `index` names one.
     #[inline]
     pub(super) fn port(&self, index: Option<Index>) -> Option<u16> {
         Some(self.get(index?)?.port)
     }
 
-    /// Returns the socket, if packets leave from a connected one.
+    /// Returns the connected socket, if `index` names one.
     #[inline]
     pub(super) fn fd(&self, index: Option<Index>) -> Option<BorrowedFd<'_>> {
         Some(self.get(index?)?.fd.as_fd())
     }
 
-    /// Returns the bytes in the send queues.
+    /// Returns the number of bytes in the send queues.
     pub(super) fn unsent(&self) -> u64 {
         self.entries
             .iter()

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use roce::engine::DroppedDatagrams;
 
-/// A number with one writer at a time and any number of readers.
+/// A counter with one writer at a time and any number of readers.
 ///
 /// Two concurrent writers may lose an increment but do no other harm. An exact count is not worth a
 /// locked instruction per packet.
@@ -18,7 +18,7 @@ impl Count {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Raises the number to `n` if it is lower.
+    /// Raises the counter to `n` if it is lower.
     #[inline(always)]
     pub(crate) fn raise(&self, n: u64) {
         if n > self.0.load(Ordering::Relaxed) {
@@ -26,7 +26,7 @@ impl Count {
         }
     }
 
-    /// Stores a number counted elsewhere.
+    /// Stores a count made elsewhere.
     pub(crate) fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
     }
@@ -86,7 +86,7 @@ impl Counts {
 counters! {
     /// Packets accepted by the kernel. Packets through memory count in `shm_sent` instead.
     sent,
-    /// Bytes of these packets, from BTH to ICRC.
+    /// Bytes of the packets in `sent`, from BTH to ICRC.
     sent_bytes,
     /// System calls that sent at least one packet.
     sends,
@@ -105,26 +105,27 @@ counters! {
     no_buffer,
     /// Packets not sent for another reason.
     not_sent,
-    /// Datagrams of several packets that the device or route rejected (EIO), then sent one by one.
+    /// Datagrams of several packets rejected by the interface or route (EIO), whose packets were
+    /// then sent one by one.
     gso_refused,
     /// Valid packets received.
     received,
-    /// Bytes of these packets, from BTH to ICRC.
+    /// Bytes of the packets in `received`, from BTH to ICRC.
     received_bytes,
     /// System calls that received at least one packet.
     receives,
     /// Packets sent through memory to a process on this machine.
     shm_sent,
-    /// Bytes of these packets, from BTH to pad.
+    /// Bytes of the packets in `shm_sent`, from BTH to pad.
     shm_sent_bytes,
-    /// Packets not sent: the process has taken none from its full ring for 5 ms.
+    /// Packets not sent: the process has taken none from its full ring for 20 ms.
     shm_dropped,
     /// Times a sleeping process was woken because packets were sent to it through memory, or
-    /// because there was space for its own packets.
+    /// because its full ring had space again.
     shm_doorbells,
     /// Packets received through memory.
     shm_received,
-    /// Bytes of these packets, from BTH to pad.
+    /// Bytes of the packets in `shm_received`, from BTH to pad.
     shm_received_bytes,
     /// Packets whose ICRC is correct only for an IPv4 identification unusual for this kind of peer.
     other_id,
@@ -135,7 +136,7 @@ counters! {
     /// received.
     unexpected_port,
     /// Packets dropped: meant for another process that shares the address. The kernel had joined
-    /// them with packets for this process; it joins no more from then on.
+    /// them with packets for this process; from then on, it joins no more packets.
     unknown_slot,
     /// Packets dropped: shorter than BTH and ICRC, truncated, or without an IP source address.
     malformed,

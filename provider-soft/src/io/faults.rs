@@ -7,10 +7,10 @@
 //!                                    packets
 //! ```
 //!
-//! Each destination has a [`Cable`] of the simulated fabric, which decides the fate of each packet
-//! in turn. Its random numbers depend on the seed, the device's name, and how many destinations
-//! have already had a packet. The same packets thus have the same fates in each run, whatever the
-//! addresses.
+//! Each destination has a [`Cable`] from the simulated fabric, which decides the fate of each
+//! packet in turn. Its random numbers depend on the seed, the device's name, and how many
+//! destinations have already had a packet. The same packets thus have the same fates in each run,
+//! independent of the addresses.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -234,8 +234,8 @@ impl Injector {
         })
     }
 
-    /// Returns whether a packet is sent now, and if so, the bit that flips on its way. Other
-    /// packets are lost or leave later ([`release`](Self::release)).
+    /// Returns whether a packet is sent now, and if so, the bit to flip. Other packets are lost or
+    /// leave later ([`release`](Self::release)).
     pub(crate) fn judge(
         &mut self,
         now: Time,

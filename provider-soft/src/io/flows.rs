@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use roce::wire::ICRC_LEN;
 use roce::wire::icrc::{Flow, Icrc, compute};
 
-/// A direct-mapped cache, because the preparation of a state costs more than the CRC of a short
-/// packet.
+/// A direct-mapped cache, because preparing a state costs more than the CRC of a short packet.
 #[derive(Debug)]
 pub(crate) struct Flows {
     entries: Box<[Option<(Flow, Icrc)>; Flows::LEN]>,

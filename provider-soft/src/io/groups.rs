@@ -8,7 +8,8 @@
 //! this device.
 //!
 //! The membership and the route of datagrams to groups end with the interface. When the address
-//! moves to another interface, or to a new one of the same name, the device sets up both again.
+//! moves to another interface, or to a new interface of the same name, the device sets up both
+//! again.
 //!
 //! An interface without a route for `ff00::/8` carries no IPv6 multicast. The kernel adds one to
 //! each interface except loopback. Devices on loopback reject such groups
@@ -110,8 +111,8 @@ impl Groups {
         list.retain(|group| {
             let stays = stays(&group.gid);
             if !stays && let Some(readable) = readable {
-                // Closing alone would leave the socket in the epoll set while a forked child has it
-                // as well.
+                // Closing alone would leave the socket in the epoll set while a forked child also
+                // has it.
                 let _ = readable.delete(&group.socket);
             }
             stays

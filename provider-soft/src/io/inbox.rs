@@ -1,13 +1,13 @@
 //! Receiving: datagrams arrive in batches and are split into packets with a correct ICRC.
 //!
-//! The kernel may deliver many packets of one sender as one datagram (UDP GRO) and reports their
-//! length; the last may be shorter. A packet's place in its datagram is the IPv4 identification it
-//! most likely had (see [the module](super)).
+//! The kernel may deliver many packets from one sender as one datagram (UDP GRO). It reports their
+//! length; the last packet may be shorter. A packet's position in its datagram is the IPv4
+//! identification that the packet most likely had (see [the module](super)).
 //!
-//! A receive first takes one datagram: this call is the cheapest and suits a ping-pong. When
-//! several receives in a row find short datagrams, the next calls take as many as there are
-//! buffers. After short datagrams with pauses in between, it does not even take their ancillary
-//! data ([`PlainReceives`]).
+//! A receive first takes one datagram, with the cheapest call, which suits a ping-pong. After
+//! several receives in a row with short datagrams, the next calls take as many datagrams as there
+//! are buffers. After short datagrams with pauses in between, receives omit even the ancillary data
+//! ([`PlainReceives`]).
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -39,7 +39,7 @@ pub(crate) struct Received<'a> {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     slots: Box<[Slot]>,
-    /// Datagrams in the slots.
+    /// The number of datagrams in the slots.
     filled: usize,
     /// The slot of the datagram being split.
     current: usize,
@@ -55,7 +55,7 @@ pub(crate) struct Inbox {
     local: IpAddr,
     local_gid: Gid,
     port: u16,
-    /// The process's slot of the address, or 0 if the address is not shared.
+    /// The process's slot at the address, or 0 if the address is not shared.
     slot: u8,
 }
 
@@ -72,15 +72,15 @@ struct Datagram {
 }
 
 const SLOTS: usize = 16;
-/// The minimum length, in bytes, of datagrams that are received one at a time: the call is a small
-/// part of their cost, and the first slot stays in the cache.
+/// The minimum length, in bytes, of datagrams that are received one at a time. The call is a small
+/// part of their cost, and the first slot stays cached.
 const BULKY: usize = 8 << 10;
 /// The size of a slot: longer than any UDP datagram.
 const SLOT: usize = 64 << 10;
 const SHORTEST: usize = bth::LEN + ICRC_LEN;
 
 impl Inbox {
-    /// Returns an empty box of 1 MiB for this socket.
+    /// Returns an empty 1 MiB inbox for this socket.
     pub(crate) fn new(socket: &Socket) -> Self {
         Self { plain: PlainReceives::new(true), ..Self::with_size(socket, SLOTS, SLOT) }
     }
@@ -103,20 +103,20 @@ impl Inbox {
         }
     }
 
-    /// Takes datagrams from the socket, without waiting, and returns the number in the box.
+    /// Takes datagrams from the socket without waiting, and returns the number in the inbox.
     ///
-    /// Packets not yet taken out of the box stay there; no more are received until it is empty:
-    /// a batch left by an earlier caller is never overwritten.
+    /// Packets not yet taken out of the inbox stay there. No more packets are received until the
+    /// inbox is empty, so a batch left by an earlier caller is never overwritten.
     ///
     /// # Errors
-    /// Any errno of `recvmsg(2)` except `EAGAIN`, `EINTR` and errors of earlier sends, which return
-    /// 0.
+    /// Any errno of `recvmsg(2)` except `EAGAIN`, `EINTR` and errors from earlier sends. These make
+    /// the call return 0.
     #[inline]
     pub(crate) fn receive(&mut self, socket: &Socket) -> Result<usize, Errno> {
         self.receive_from(socket, socket.counts())
     }
 
-    /// Like [`receive`](Self::receive), but counts with the counters of another socket.
+    /// Like [`receive`](Self::receive), but uses the counters of another socket.
     ///
     /// # Errors
     /// The errors of [`receive`](Self::receive).
@@ -194,7 +194,7 @@ impl Inbox {
             };
             self.plain.judge(verdict, slot.len);
             if is_plain && verdict == Verdict::Bad {
-                // Several packets, or one that is damaged.
+                // The datagram has several packets, or a damaged one.
                 (self.datagram.is_plain, self.datagram.offset, self.datagram.position) = (false, 0, 0);
                 match first_packet(&icrc, packet, self.plain.found) {
                     Some(len) => {
@@ -234,8 +234,8 @@ impl Inbox {
             if self.slot != 0 && packet[5] != self.slot && packet[5] != 0 {
                 counts.unknown_slot.add(1);
                 if segment < slot.len {
-                    // The kernel has joined packets for several processes, as network cards receive
-                    // them. Their senders repeat them.
+                    // The kernel has joined packets for several processes, as received by a network
+                    // card. Their senders retransmit them.
                     socket.join_no_packets();
                 }
                 continue;
@@ -282,18 +282,18 @@ impl Inbox {
     }
 }
 
-/// Decides which receives do without ancillary data, that is, without the length of joined packets.
+/// Decides which receives omit ancillary data, which contains the length of joined packets.
 ///
 /// Such a receive costs less ([`sys::receive_plain`]). In a ping-pong of short messages most
-/// datagrams are single packets. If one is not, [`first_packet`] finds the length, because the
-/// ICRC of the first packet shows where it ends.
+/// datagrams are single packets. For other datagrams, [`first_packet`] finds the length, because
+/// its ICRC shows where the first packet ends.
 #[derive(Clone, Copy, Debug)]
 struct PlainReceives {
     /// The number of short datagrams in a row with exact ICRCs.
     short: u32,
-    /// The number after which receives are plain.
+    /// Receives are plain once `short` reaches this value.
     after: u32,
-    /// The length of the last first packet that was found.
+    /// The length found by the last search for a first packet.
     found: usize,
 }
 
@@ -312,7 +312,8 @@ impl PlainReceives {
     #[inline]
     fn judge(&mut self, verdict: Verdict, len: usize) {
         // By chance, one packet in 32,768 that ends elsewhere has a correct ICRC with another
-        // identification. Receives are therefore plain only while peers use the expected ones.
+        // identification. Receives are therefore plain only while peers use the expected
+        // identifications.
         let is_short = len <= SHORT && verdict == Verdict::Exact;
         self.short = if is_short { self.short.saturating_add(1).min(u32::MAX - 1) } else { 0 };
     }
@@ -325,7 +326,7 @@ impl PlainReceives {
         }
     }
 
-    /// Records a search without a result. A hostile peer may cause them, and they take long.
+    /// Records a search without a result. A hostile peer may cause such searches, which take long.
     fn failed(&mut self) {
         self.after = self.after.saturating_mul(2);
     }
@@ -337,8 +338,8 @@ const PLAIN_AFTER: u32 = 16;
 /// The maximum length of a short datagram, in bytes.
 const SHORT: usize = 256;
 
-/// Returns the length of the first packet in a datagram of several packets: a length with an exact
-/// ICRC at its end. Tries `likely` first.
+/// Returns the length of the first packet in a datagram with several packets. A packet of this
+/// length ends with an exact ICRC. Tries `likely` first.
 fn first_packet(icrc: &Icrc, datagram: &[u8], likely: usize) -> Option<usize> {
     let longest = datagram.len().saturating_sub(SHORTEST).min(MAX_PACKET_LEN);
     // Packets are padded to 4 bytes.
@@ -350,15 +351,17 @@ fn first_packet(icrc: &Icrc, datagram: &[u8], likely: usize) -> Option<usize> {
         .find(|len| is_exact(icrc, &datagram[..*len]))
 }
 
-/// Returns whether a packet has an exact ICRC. Costs less than [`Icrc::check`] if it has none.
+/// Returns whether a packet has an exact ICRC. Costs less than [`Icrc::check`] if the ICRC is not
+/// exact.
 #[inline]
 fn is_exact(icrc: &Icrc, packet: &[u8]) -> bool {
     let Some((covered, end)) = packet.split_last_chunk::<ICRC_LEN>() else { return false };
     compute(icrc.seed(0, true, packet.len()), covered) == u32::from_le_bytes(*end)
 }
 
-/// Returns the service level in completions of datagrams: the kind of their IP header, as reported
-/// by ConnectX on RoCE v2. UCX uses it to find the destination in the first 40 bytes of a receive.
+/// Returns the service level for datagram completions: the kind of IP header, as reported by
+/// ConnectX on RoCE v2. UCX uses this value to find the destination in the first 40 bytes of a
+/// receive.
 #[inline]
 pub(crate) fn service_level(remote: &Gid) -> u8 {
     const IPV6: u8 = 1;

@@ -203,12 +203,12 @@ impl PortLink {
             _ => None,
         };
         let gid = (self.has_gid != now.has_gid).then_some(AsyncEventType::GID_CHANGE);
-        // A port without its address is not active; an active port has its address.
+        // A port without its address is inactive, so an active port has its address.
         [gid, port].into_iter().flatten()
     }
 
-    /// Returns whether the address has moved to another interface, or has returned to one, at
-    /// `now`.
+    /// Returns whether the address has moved to another interface, or has returned to an interface,
+    /// in the state `now`.
     pub(crate) const fn has_moved(self, now: Self) -> bool {
         now.index != 0 && now.index != self.index
     }
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn without_a_change_there_is_nothing_to_read() {
-        // The namespace may be shared with programs that change interfaces: it is only certain that
+        // Programs in the same namespace may change interfaces, so the test only checks that
         // reading ends.
         if let Some(watch) = LinkWatch::open() {
             watch.has_changed();

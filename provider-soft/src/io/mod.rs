@@ -30,9 +30,9 @@
 //! | [`spare`] | a spare descriptor for use when all others are in use |
 //! | [`sys`] | the system calls: the only unsafe code here |
 //!
-//! Invariant: nothing is allocated after the socket and its boxes are created, except for a
-//! multicast group, in the call that joins the group, and for a connected socket, in the call that
-//! connects the queue pair.
+//! Invariant: nothing is allocated after the socket, its inbox and its outbox are created, except
+//! for a multicast group, in the call that joins the group, and for a connected socket, in the call
+//! that connects the queue pair.
 //!
 //! Invariant: a packet that is invalid or cannot be sent is counted and dropped, as if lost on
 //! a wire; the transport above retries. Only a full socket buffer holds packets back.
@@ -48,7 +48,8 @@
 //! On loopback the receiver gets all segments at once (GRO) or one by one, depending on its socket.
 //!
 //! The ICRC covers the identification, so the ICRC of a send's first packet is computed for 0, of
-//! the second packet for 1. The receiver infers the same from a packet's place in its datagram.
+//! the second packet for 1. The receiver infers the identification from a packet's position in its
+//! datagram.
 
 pub(crate) mod address;
 mod backlog;

@@ -1,4 +1,4 @@
-//! Clients of abstract names of Unix sockets. Processes of a machine find each other by them.
+//! Clients of abstract Unix socket names, by which processes on a machine find each other.
 //!
 //! # References
 //! `unix(7)` (abstract socket addresses)
@@ -22,16 +22,16 @@ pub(crate) fn stream() -> Result<OwnedFd, Errno> {
     Ok(socket(AddressFamily::Unix, SockType::Stream, flags, None)?)
 }
 
-/// Connects a client to a name. Returns whether a listener has it; otherwise the socket is
-/// unchanged.
+/// Connects a client to a name. Returns whether a process listens under the name. If not, the
+/// socket is unchanged.
 ///
 /// # Errors
-/// `EAGAIN`: thousands of clients wait for the listener's reply; any other errno of `connect(2)`.
+/// `EAGAIN`: thousands of clients wait to be accepted; any other errno of `connect(2)`.
 pub(crate) fn is_reached(client: &OwnedFd, name: &str) -> Result<bool, Errno> {
     is_connected(client, &UnixAddr::new_abstract(name.as_bytes())?)
 }
 
-/// Connects a client to an address. Returns whether a listener has it; otherwise the socket is
+/// Connects a client to an address. Returns whether a process listens there. If not, the socket is
 /// unchanged.
 ///
 /// # Errors

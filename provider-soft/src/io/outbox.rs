@@ -7,13 +7,13 @@
 //!                         to a                           to b
 //! ```
 //!
-//! A group is one datagram to the kernel, which splits it again (UDP GSO): packets to one
-//! destination with the same traffic class and hop limit. On this host the kernel gives the whole
-//! datagram to one process. Processes may share the destination ([`share`](super::share)), so the
-//! queue pairs in a group have the same slot. A management datagram has a group for itself. All
-//! packets in a group have the same length, except the last, which may be shorter. A packet's place
-//! in its group is its IPv4 identification (see [the module](super)). The ICRC covers it, so the
-//! ICRC is computed when the packet joins.
+//! A group is one datagram to the kernel, which splits it again (UDP GSO). It contains packets to
+//! one destination with the same traffic class and hop limit. On this host the kernel gives the
+//! whole datagram to one process. Processes may share the destination ([`share`](super::share)), so
+//! the queue pairs in a group have the same slot. A management datagram has a group for itself. All
+//! packets in a group have the same length, except the last, which may be shorter. A packet's
+//! position in its group is its IPv4 identification (see [the module](super)). The ICRC covers it,
+//! so the ICRC is computed when the packet joins.
 //!
 //! Lifecycle of a group: open (packets join) → closed (a packet did not fit) → sent whole; or, if
 //! the device rejects the datagram → split (all identifications 0, new ICRCs) → sent packet by
@@ -38,14 +38,14 @@ use super::flows::{Flows, seal};
 use super::socket::Socket;
 use super::sys::{self, Message};
 
-/// The outcome of flushing the box.
+/// The outcome of flushing the outbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Flush {
-    /// The box is empty.
+    /// The outbox is empty.
     Done,
     /// The socket's buffer is full: flush again when the socket is writable. Until then, more
-    /// packets may be put into the box.
+    /// packets may be added.
     Blocked,
 }
 
@@ -109,7 +109,7 @@ struct Group {
 /// The queue pair number of the general services interface, as bytes 5 to 7 of the BTH.
 pub(crate) const GSI: [u8; 3] = [0, 0, 1];
 
-/// The capacity of the box, in bytes and in datagrams.
+/// The capacity of the outbox in bytes; the next constant is in datagrams.
 const ARENA: usize = 256 << 10;
 const GROUPS: usize = 64;
 
@@ -121,7 +121,7 @@ const SEGMENTS: usize = 64;
 const DATAGRAM: usize = 65_507;
 
 impl Outbox {
-    /// Returns an empty box for this socket.
+    /// Returns an empty outbox for this socket.
     pub(crate) fn new(socket: &Socket) -> Self {
         Self::with_size(socket, ARENA, GROUPS)
     }
@@ -149,7 +149,7 @@ impl Outbox {
             }),
             control: Control::EMPTY,
         };
-        // Packets for a link leave by the socket only if the link has ended.
+        // Packets written for a link leave through the socket only if the link has ended.
         let arena = vec![0; bytes + MAX_LINK_PACKET_LEN - MAX_PACKET_LEN].into_boxed_slice();
         let first = (bth::LEN + arena.as_ptr() as usize).wrapping_neg() % 16;
         Self {
@@ -190,7 +190,7 @@ impl Outbox {
     }
 
     /// Returns the space for the next packet, from BTH to pad, enough for the longest packet.
-    /// Returns `None` if the box is full and must be flushed.
+    /// Returns `None` if the outbox is full and must be flushed.
     #[inline]
     pub(crate) fn space(&mut self) -> Option<&mut [u8]> {
         if self.pending.end == self.groups.len() {
@@ -262,18 +262,18 @@ impl Outbox {
         &self.arena[self.used..self.used + len]
     }
 
-    /// Adds a packet as [`push`](Self::push) does, but flips one of its bits on the way.
+    /// Adds a packet as [`push`](Self::push) does, but flips one of its bits.
     #[inline]
     pub(crate) fn push_damaged(&mut self, len: usize, path: &Path, flip: Option<usize>) {
         let start = self.used;
         self.push(len, path);
-        // A packet of the other address family is not in the box.
+        // A packet for the other address family was not added.
         if let Some(bit) = flip.filter(|_| self.used > start) {
             self.arena[start + bit / 8] ^= 1 << (bit % 8);
         }
     }
 
-    /// Sends as many of the packets in the box as the socket accepts.
+    /// Sends as many packets as the socket accepts.
     pub(crate) fn flush(&mut self, socket: &Socket) -> Flush {
         if self.wrong_family > 0 {
             socket.counts().unreachable.add(std::mem::take(&mut self.wrong_family));
@@ -336,7 +336,7 @@ impl Outbox {
         seal(&mut self.arena[at..group.end], group.icrc, index);
     }
 
-    /// Leaves the box in the state in which a full socket leaves it.
+    /// Puts the outbox into the state after a flush to a full socket.
     #[cfg(test)]
     pub(super) fn be_refused_for_now(&mut self) {
         self.groups[self.pending.clone()].iter_mut().for_each(Group::announce_segments);

@@ -43,18 +43,18 @@ impl Owner {
         self.uid == own && own != overflow_uid()
     }
 
-    /// Returns whether two names certainly belong to the same process.
+    /// Returns whether both owners are certainly the same process.
     pub(crate) fn is_process_of(self, other: Self) -> bool {
         self.pid > 0 && self == other
     }
 
-    /// Returns whether two names belong to the same user.
+    /// Returns whether both owners belong to the same user.
     pub(crate) fn is_user_of(self, other: Self) -> bool {
         self.uid == other.uid && self.uid != overflow_uid()
     }
 }
 
-/// Returns the user ID that stands for all users missing in this user namespace.
+/// Returns the user ID that stands for every user not mapped into this user namespace.
 ///
 /// # References
 /// `proc_sys_kernel(5)` (`overflowuid`)
@@ -66,7 +66,7 @@ fn overflow_uid() -> u32 {
     })
 }
 
-/// The kernel's default for this user ID (`DEFAULT_OVERFLOWUID`), if it cannot be read.
+/// The kernel's default for this user ID (`DEFAULT_OVERFLOWUID`), used if the ID cannot be read.
 const DEFAULT_OVERFLOW_UID: u32 = 65534;
 
 #[cfg(all(test, not(loom)))]

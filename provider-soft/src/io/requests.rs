@@ -1,7 +1,7 @@
 //! [`Requests`]: connection requests that arrive at an address shared by processes.
 //!
-//! All processes read one socket ([`share`](super::share)), so each packet reaches only one of
-//! them.
+//! All processes read the same socket ([`share`](super::share)), so each packet reaches only one
+//! process.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! [`Membership`]: processes of the same user that share an address.
 //!
-//! An address has one UDP port 4791, but MPI ranks or the workers of a server are many processes.
+//! An address has one UDP port 4791, but MPI ranks or a server's workers are separate processes.
 //! Each process has a *slot* at the address: a UDP socket, and the upper 8 bits of its queue pair
 //! numbers and communication ids. The kernel chooses the socket of each packet: the sockets form a
 //! group (`SO_REUSEPORT`), and a [`filter`] computes the index in the group from the packet's
@@ -15,15 +15,15 @@
 //! The slot is the index of the socket, combined (XOR) with a *mask* that the first process draws.
 //! A stranger therefore has to guess all 24 bits of a queue pair number.
 //!
-//! Socket 0 receives connection requests, whose process only the service id determines. It also
-//! receives messages without the receiver's id. Each process with a connection manager reads and
-//! forwards both kinds.
+//! Socket 0 receives connection requests, because only the service id determines their process, and
+//! messages without the receiver's id. Each process with a connection manager reads and forwards
+//! both.
 //!
 //! # When processes end
-//! The kernel numbers the sockets of a group in the order of `bind(2)`. When a socket is closed, it
-//! moves the last socket to that place. No socket of a group is therefore closed while a process
-//! uses the address: a *store*, which all processes have, keeps each socket open. The next process
-//! takes the slot of a process that has ended.
+//! The kernel numbers the sockets of a group in the order of `bind(2)`. When a socket is closed,
+//! the kernel moves the last socket to its index. Therefore no socket of a group is closed while
+//! any process uses the address: a *store* shared by all processes keeps each socket open. The next
+//! process takes the slot of a process that has ended.
 //!
 //! | abstract name of a Unix socket | held by | for |
 //! |---|---|---|
@@ -35,10 +35,10 @@
 //! address, the names belong to the network namespace.
 //!
 //! # Two kinds of groups
-//! The sockets of a group accept packets from the network, or packets from this host alone
-//! ([`Reach`]). An address has one group at a time, because the kernel would deliver packets from
-//! this host to any socket. The names for the second kind are `BASE/host/group` and
-//! `BASE/host/INDEX`.
+//! The sockets of a group accept packets from the network, or only packets from this host
+//! ([`Reach`]). An address has only one group at a time, because the kernel would deliver packets
+//! from this host to sockets of either group. The names for the second kind are `BASE/host/group`
+//! and `BASE/host/INDEX`.
 //!
 //! # References
 //! `socket(7)` (`SO_REUSEPORT`, `SO_ATTACH_REUSEPORT_CBPF`, `SO_PEEK_OFF`), `unix(7)`
@@ -72,7 +72,7 @@ pub(crate) struct Membership {
     requests: OwnedFd,
     /// The socket that holds the name of the index.
     claim: UnixDatagram,
-    /// Lets this process reply when all its other descriptors are in use.
+    /// A spare descriptor, for replying when all others are in use.
     spare: Mutex<SpareFd>,
     /// The common prefix of the names for the address.
     base: Box<str>,
@@ -80,7 +80,7 @@ pub(crate) struct Membership {
     pub(super) has_joined: AtomicBool,
 }
 
-/// The highest index of a socket.
+/// The highest socket index.
 const LAST: u8 = 254;
 
 /// The time limit for another process to join or to reply. A stopped process (for example, in a
@@ -90,7 +90,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The time within which an ending process has closed all its sockets.
 const ENDING: Duration = Duration::from_millis(500);
 
-/// The maximum number of processes admitted, and of packets dropped, in a row.
+/// The maximum number of processes admitted in a row. The next constant limits packets dropped in a
+/// row.
 const ADMITTED: usize = 64;
 const DISCARDED: usize = 1 << 16;
 
@@ -178,7 +179,7 @@ impl Membership {
         }
     }
 
-    /// Returns the descriptors that a forked child must close so that it does not keep the slot.
+    /// Returns the descriptors that a forked child must close to release the slot.
     pub(crate) fn files(&self) -> [BorrowedFd<'_>; 5] {
         let [push, get] = &self.store.ends;
         let requests = self.requests.as_fd();
@@ -199,7 +200,7 @@ pub(super) fn base_name(address: IpAddr, port: u16, scope: u32) -> String {
 }
 
 /// Returns the names that group sockets of a user's processes may have at a shared address. Only
-/// one of them is in use.
+/// one of the names is in use.
 pub(crate) fn group_names(uid: u32, address: IpAddr, port: u16, scope: u32) -> [String; 2] {
     let base = base_of(uid, address, port, scope);
     [Reach::Network, Reach::Host].map(|reach| names_of(&base, reach) + GROUP)
@@ -220,7 +221,7 @@ fn names_of(base: &str, reach: Reach) -> String {
 
 const GROUP: &str = "/group";
 
-/// The sockets of an address by index, as messages in a stream that are never removed.
+/// The sockets of an address by index, as messages in a stream, which are never removed.
 #[derive(Debug)]
 struct Store {
     /// The receiving end, then the sending end.
@@ -235,14 +236,14 @@ impl Store {
         Ok(Self { ends })
     }
 
-    /// Adds a socket after the others, together with the mask. Only the process that has the
-    /// [turn](Turn) may call this.
+    /// Adds a socket after the others, together with the mask. Only the process that holds the
+    /// [`Turn`] may call this.
     fn push(&self, mask: u8, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         sys::send_files(self.ends[0].as_fd(), &[mask], &[socket])
     }
 
     /// Returns the mask and a descriptor of the socket with an index, if it exists. Only the
-    /// process that has the [turn](Turn) may call this, because the offset belongs to the stream.
+    /// process that holds the [`Turn`] may call this, because the offset belongs to the stream.
     fn get(&self, index: u8) -> Result<Option<(u8, OwnedFd)>, Errno> {
         let end = self.ends[1].as_fd();
         sys::set_option(end, libc::SOL_SOCKET, libc::SO_PEEK_OFF, index.into())?;
@@ -288,8 +289,8 @@ fn begin(
     open: &impl Fn(bool) -> Result<OwnedFd, Errno>,
 ) -> Result<(UnixListener, Store), Errno> {
     // An ending process may close its sockets after its names. The kernel would number new sockets
-    // after these, and later move them. While such a socket exists, no other can have the port
-    // alone. The ending process allows its port to be shared; any other owner of the port does not.
+    // after these, and later move them. While such a socket exists, no other socket can have the
+    // port alone. The ending process allows sharing its port; any other owner of the port does not.
     let deadline = Instant::now() + ENDING;
     let requests = loop {
         match open(false) {
@@ -299,8 +300,8 @@ fn begin(
         }
         pause(deadline).map_err(|_| Errno::ADDRINUSE)?;
     };
-    // The socket that had the port alone is not closed: a child forked by another thread has a copy
-    // of it, at least until the child executes its program. From now on the socket is shared.
+    // The socket that had the port alone is not closed, because a child forked by another thread
+    // may have a copy, at least until it executes its program. From now on the socket is shared.
     sys::set_option(requests.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
     // The kernel forms the group when a second socket is bound to the port.
     let second = open(true)?;
@@ -335,7 +336,8 @@ fn abstract_name(name: &str) -> Result<UnixAddress, Errno> {
 
 /// Returns the program that computes the index of the socket for a packet. It uses the slot in the
 /// queue pair number, or in the communication id of a message for the general services interface,
-/// and otherwise returns 0. The kernel runs it on the UDP payload. A load beyond its end returns 0.
+/// and otherwise returns 0. The kernel runs it on the UDP payload. A load beyond the payload's end
+/// returns 0.
 fn filter(mask: u8) -> [sock_filter; 15] {
     use libc::{BPF_ABS, BPF_ALU, BPF_B, BPF_H, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_XOR};
     const ACCUMULATOR: u32 = 0x10;

@@ -67,8 +67,8 @@ impl Reach {
 /// overhead.
 const BUFFER: c_int = 8 << 20;
 
-/// The errors in a process that cannot find other processes, because a sandbox forbids abstract
-/// Unix sockets or the kernel has no filter for groups of sockets.
+/// The errors returned if a process cannot find other processes, because a sandbox forbids abstract
+/// Unix sockets or the kernel has no filters for socket groups.
 const CANNOT_SHARE: &[c_int] = &[
     libc::EPERM,
     libc::EACCES,
@@ -95,7 +95,7 @@ impl Socket {
     /// them; 0 means the first.
     ///
     /// Takes the whole port if processes cannot find each other, because a sandbox forbids abstract
-    /// Unix sockets or the kernel has no filter for groups of sockets.
+    /// Unix sockets or the kernel has no filters for socket groups.
     ///
     /// # Errors
     /// - `EADDRINUSE`: the port is taken by another user, by the kernel's rxe (`rdma_rxe`), or by a
@@ -108,15 +108,14 @@ impl Socket {
         Place::new(address, UDP_PORT, scope)?.bind_shared()
     }
 
-    /// Takes a share of UDP port 4791 at an address that all processes of this user choose alike:
-    /// the host's [address](host_address) for programs, for packets from this host alone. If the
-    /// host has no such address, or another user or program has the port there, it is the first
-    /// free address in a sequence in 127.0.0.0/8 that depends on the user.
+    /// Takes a share of UDP port 4791 at an address that all processes of this user choose: the
+    /// host's [preferred address](host_address), accepting packets only from this host. If the host
+    /// has no such address, or another user or program has the port there, it is the first free
+    /// address in a user-specific sequence in 127.0.0.0/8.
     ///
-    /// `own` are the addresses of the process's devices. If one of the addresses above is among
-    /// them, the new address is chosen as in [`auto_alone`](Self::auto_alone). On a host with only
-    /// IPv6, ::1 is tried before them, because addresses of different families cannot reach each
-    /// other.
+    /// `own` are the addresses of the process's devices. If they include one of the addresses
+    /// above, the new address is chosen as in [`auto_alone`](Self::auto_alone). On a host with only
+    /// IPv6, ::1 is tried first, because addresses of different families cannot reach each other.
     ///
     /// # Errors
     /// The errors of [`auto_alone`](Self::auto_alone).
@@ -134,7 +133,7 @@ impl Socket {
             let reach = if Some(address) == host { Reach::Host } else { Reach::Network };
             match Place::new(address, UDP_PORT, 0).and_then(|place| Place { reach, ..place }.bind_shared()) {
                 Ok(socket) => return Ok(socket),
-                // Another address would not help.
+                // Trying another address would not help.
                 Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS)) => {
                     return Err(errno);
                 }
@@ -200,7 +199,7 @@ impl Socket {
     }
 
     /// Opens a socket connected to the port of another device on this host. Returns `None` if the
-    /// device has an address of the other family, or if the kernel refuses, for example for lack of
+    /// device has an address of the other family, or if opening fails, for example for lack of
     /// descriptors.
     pub(crate) fn sender_to(&self, remote: Gid) -> Option<Sender> {
         let Self { address, port, scope, reach, .. } = *self;
@@ -214,14 +213,14 @@ impl Socket {
         Some(Sender { fd: socket, port })
     }
 
-    /// Makes datagrams to groups use the interface and the hop limit of other packets. Otherwise
+    /// Makes multicast datagrams use the same interface and hop limit as other packets. Otherwise
     /// they would leave by the default route, with a hop limit of 1.
     ///
     /// # Errors
     /// Any errno of `setsockopt(2)`.
     pub(crate) fn route_groups(&self) -> Result<(), Errno> {
         let Some(interface) = self.carrier() else {
-            // Without the interface no packet leaves, to a group or elsewhere.
+            // Without the interface no packet leaves, multicast or not.
             return Ok(());
         };
         let (fd, hops) = (self.fd.as_fd(), self.default_hop_limit.into());
@@ -267,8 +266,8 @@ impl Socket {
         })
     }
 
-    /// Returns a socket that receives datagrams sent to a group on the interface for this socket's
-    /// packets. Other sockets for the same group may receive them as well.
+    /// Returns a socket that receives datagrams sent to a group on the interface used for this
+    /// socket's packets. Other sockets for the same group may receive them as well.
     ///
     /// # Errors
     /// - `ENETUNREACH`: [`group_obstacle`](Self::group_obstacle) returns the reason.
@@ -356,7 +355,7 @@ impl Socket {
         gid_of(self.address)
     }
 
-    /// Returns the port used at both ends.
+    /// Returns the UDP port used at both ends.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -366,15 +365,15 @@ impl Socket {
         self.scope
     }
 
-    /// Returns whether the socket accepts packets from other hosts. If not, no packet from another
-    /// host arrives, whatever source it claims.
+    /// Returns whether the socket accepts packets from other hosts. If not, packets from other
+    /// hosts never arrive, whatever source they claim.
     pub(crate) fn reaches_network(&self) -> bool {
         self.reach == Reach::Network
     }
 
-    /// Returns the size of the receive buffer in bytes as charged by the kernel. A packet of up to
-    /// 44 bytes is charged 832, of 300 bytes 1280, of 1040 bytes 2304, of 4140 bytes 8448; 62,100
-    /// bytes joined by a sender on this host are charged 63,500 (measured on loopback, Linux 6.18).
+    /// Returns the size of the receive buffer in bytes as charged by the kernel. Measured charges
+    /// on loopback (Linux 6.18): 832 for up to 44 bytes, 1280 for 300, 2304 for 1040, 8448 for
+    /// 4140, and 63,500 for 62,100 bytes joined by a sender on this host.
     pub(crate) fn rcvbuf(&self) -> usize {
         self.rcvbuf
     }
@@ -385,12 +384,12 @@ impl Socket {
         sys::unsent(self.fd.as_fd())
     }
 
-    /// Returns the hop limit used for packets that do not set one.
+    /// Returns the default hop limit of packets.
     pub(crate) fn default_hop_limit(&self) -> u8 {
         self.default_hop_limit
     }
 
-    /// Returns whether the kernel accepts many packets as one datagram (UDP GSO, Linux 4.18).
+    /// Returns whether the kernel can split one datagram into many packets (UDP GSO, Linux 4.18).
     pub(crate) fn gso(&self) -> bool {
         self.gso
     }
@@ -425,7 +424,7 @@ impl Socket {
         }))
     }
 
-    /// Returns the index of the interface that carries packets.
+    /// Returns the index of the interface that carries packets, if one has the address.
     fn carrier(&self) -> Option<u32> {
         match self.reach {
             Reach::Network => interface_of(self.address, self.scope),
@@ -433,12 +432,12 @@ impl Socket {
         }
     }
 
-    /// Returns the name and MTU of the interface with another address of this machine.
+    /// Returns the name and MTU of the interface that has another address of this machine.
     ///
     /// # Errors
     /// The errors of [`interface`](Self::interface).
     pub(crate) fn interface_of(&self, address: IpAddr) -> Result<Option<(String, u32)>, Errno> {
-        // A link-local address is on this port's link.
+        // A link-local address is on the same link as this port.
         let is_of_link = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         self.interface_on(address, if is_of_link { self.scope } else { 0 })
     }
@@ -464,7 +463,7 @@ impl Socket {
     /// address, so the worker changes the other sockets too ([`Membership::join_no_packets`]).
     #[cold]
     pub(super) fn join_no_packets(&self) {
-        // Kernels without this option already do so.
+        // Kernels without this option never join packets.
         let _ = sys::set_option(self.fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0);
         if let Some(membership) = &self.membership {
             membership.has_joined.store(true, Ordering::Release);
@@ -485,8 +484,8 @@ impl Socket {
         self.capture = Some(capture);
     }
 
-    /// Copies a packet that travels through memory to the capture file. Writes the ICRC that it
-    /// would have as a datagram into its last 4 bytes.
+    /// Copies a packet that travels through memory to the capture file. Writes the ICRC of an
+    /// equivalent datagram into the packet's last 4 bytes.
     #[cold]
     pub(crate) fn capture_of_memory(
         &self,
@@ -526,8 +525,8 @@ struct Place {
 impl Place {
     fn new(address: IpAddr, port: u16, scope: u32) -> Result<Self, Errno> {
         let address = address.to_canonical();
-        // The ICRC covers a packet's destination address, which a wildcard or group address does
-        // not determine.
+        // The ICRC covers a packet's destination address, which cannot be known from a wildcard or
+        // group address.
         let stands_for_many = match address {
             IpAddr::V4(v4) => v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast(),
             IpAddr::V6(v6) => v6.is_unspecified() || v6.is_multicast(),
@@ -560,8 +559,8 @@ impl Place {
         let socket = self.sender()?;
         let fd = socket.as_fd();
         if address.is_ipv6() {
-            // RoCE v2 packets carry no UDP checksum (nor do rxe's), because they have the ICRC.
-            // Over IPv6 the kernel drops such packets unless the socket accepts them.
+            // RoCE v2 packets carry no UDP checksum (as with rxe), because they have an ICRC. Over
+            // IPv6 the kernel drops such packets unless the socket accepts them.
             sys::set_option(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
         }
         enlarge(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)?;
@@ -630,7 +629,7 @@ impl Place {
 }
 
 impl Reach {
-    /// Makes a socket drop packets from elsewhere, before it is bound.
+    /// Makes a socket that is not yet bound drop packets from other hosts.
     ///
     /// `SO_BINDTODEVICE` would not work. The kernel looks up the socket for a packet from this host
     /// by the interface that has the address. It also finds no route on the loopback interface to
@@ -666,8 +665,7 @@ impl AsFd for Socket {
     }
 }
 
-/// Raises a buffer size beyond the system's limit if allowed, and otherwise to the limit. Returns
-/// the new size.
+/// Raises a buffer size, beyond the system's limit if allowed. Returns the new size.
 fn enlarge(fd: BorrowedFd<'_>, force: c_int, usual: c_int) -> Result<usize, Errno> {
     if sys::set_option(fd, libc::SOL_SOCKET, force, BUFFER).is_err() {
         sys::set_option(fd, libc::SOL_SOCKET, usual, BUFFER)?;

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use verbs_core::Errno;
 
-/// A descriptor that the process can do without. Closing it temporarily lets a listener respond
-/// while all other descriptors are in use.
+/// A descriptor in reserve. Closing it temporarily lets a listener respond while all other
+/// descriptors are in use.
 #[derive(Debug, Default)]
 pub struct SpareFd(Option<OwnedFd>);
 
@@ -16,7 +16,7 @@ impl SpareFd {
         Self(EventFd::from_flags(EfdFlags::EFD_CLOEXEC).ok().map(OwnedFd::from))
     }
 
-    /// Returns whether the descriptor is closed because the last function took its place.
+    /// Returns whether the descriptor is closed because the last function used its number.
     pub(crate) fn is_lent(&self) -> bool {
         self.0.is_none()
     }
@@ -29,8 +29,8 @@ impl SpareFd {
     }
 
     /// Calls a function that opens a descriptor. If none is free, closes the spare one and calls
-    /// the function again. A later call reopens the spare one, once the caller has closed the
-    /// other.
+    /// the function again. A later call reopens the spare descriptor, once the caller has closed
+    /// the other one.
     ///
     /// # Errors
     /// The errors of the function.

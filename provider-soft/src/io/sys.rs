@@ -8,7 +8,7 @@
 //! within each function.
 //!
 //! Data path calls are made by number. In a program with threads, the C library's functions of
-//! these names are cancellation points, which adds a tenth to the cost of checking an empty socket.
+//! these names are cancellation points, which makes checking an empty socket 10 % more expensive.
 //! The crate rustix has neither `recvmmsg(2)` nor the ancillary data that is sent and received
 //! here.
 #![allow(unsafe_code)]
@@ -138,10 +138,10 @@ pub(super) fn option(fd: BorrowedFd<'_>, level: c_int, option: c_int) -> Result<
 }
 
 /// `ioctl(2)` with `SIOCOUTQ`: the number of bytes in the socket's send queue, as counted by the
-/// kernel, that the device has not yet taken. Returns 0 if the kernel does not report it.
+/// kernel, that the interface has not yet taken. Returns 0 if the kernel does not report it.
 pub(super) fn unsent(fd: BorrowedFd<'_>) -> u64 {
     let mut bytes: c_int = 0;
-    // The C library defines this number only as the terminals' `TIOCOUTQ`.
+    // The C library defines this number only under the terminal name `TIOCOUTQ`.
     // SAFETY: the kernel writes one `c_int` to `bytes`.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     check(result).ok().and_then(|_| u64::try_from(bytes).ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Packets from box to box, over loopback.
+//! Packets from outbox to inbox, over loopback.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use super::socket::Reach;
 use super::sys::{self, Message, Slot};
 use super::{Flush, Inbox, Outbox, Socket};
 
-/// Two addresses with one port.
+/// Returns sockets at two addresses with the same port.
 fn pair(net: u8) -> (Socket, Socket) {
     let here = Socket::bind_alone([127, 9, net, 1].into(), 0, 0).expect("a free port");
     let there = Socket::bind_alone([127, 9, net, 2].into(), here.port(), 0).expect("the same port beside it");
@@ -32,7 +32,7 @@ fn packet(len: usize, mark: usize) -> Vec<u8> {
     packet_to(SLOT, len, mark)
 }
 
-/// Returns such a packet for a queue pair whose number begins with `slot`.
+/// Returns a unique packet for a queue pair whose upper 8 number bits are `slot`.
 fn packet_to(slot: u8, len: usize, mark: usize) -> Vec<u8> {
     let byte = |at: usize| (at.wrapping_mul(31) + mark.wrapping_mul(7919) + len) as u8;
     (0..len).map(|at| if at == 5 { slot } else { byte(at) }).collect()
@@ -133,7 +133,7 @@ fn packets_for_another_slot_are_dropped_and_the_kernel_joins_no_more() {
     let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
     let path = path(&here, &there);
     let own = there.slot();
-    // As a network card joins them, whose driver does not know of slots.
+    // Joined as by a network card, whose driver does not know slots.
     let foreign = packet_to(own ^ 0xff, 280, 1);
     for bytes in [packet_to(own, 280, 0), packet_to(own, 280, 1)] {
         put(&mut outbox, &bytes, &path);
@@ -228,7 +228,7 @@ fn a_full_box_says_so_and_loses_nothing() {
     assert_eq!(outbox.flush(&here), Flush::Done);
     assert_eq!(take(&there, &mut inbox, sent.len()), sent);
 
-    // Each longer than the one before: none can join.
+    // Each packet is longer than the previous one, so none can join.
     for len in [20, 24, 28, 32] {
         put(&mut outbox, &packet(len, len), &path);
     }
@@ -348,8 +348,8 @@ fn a_datagram_that_the_device_refuses_leaves_packet_by_packet() {
         eprintln!("skipped: no UDP GSO here");
         return;
     }
-    // Without checksums the kernel refuses to split datagrams, as for devices that cannot compute
-    // them.
+    // Without checksums the kernel does not split datagrams, as if the device could not compute
+    // checksums.
     sys::set_option(here.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).expect("SO_NO_CHECK");
     let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
     let path = Path { hop_limit: 5, ..path(&here, &there) };
@@ -363,7 +363,7 @@ fn a_datagram_that_the_device_refuses_leaves_packet_by_packet() {
 
 #[test]
 fn what_the_kernel_and_network_cards_send_over_ipv6_has_no_udp_checksum_and_arrives() {
-    // Only IPv6 drops such datagrams, unless the socket accepts them.
+    // Only IPv6 drops datagrams without a checksum, unless the socket accepts them.
     let address = IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]);
     let Ok(there) = Socket::bind_alone(address, 0, 0) else {
         eprintln!("skipped: no IPv6 here");
@@ -411,7 +411,7 @@ fn the_receive_buffer_holds_what_it_says() {
     let (here, there) = pair(16);
     let to = Name::new(there.address(), there.port(), 0);
     let bytes = packet(4140, 0);
-    // The most the kernel counts for one packet.
+    // The kernel charges at most 9 KiB for one packet.
     let fit = there.rcvbuf() / (9 << 10);
     for _ in 0..fit {
         sys::send(here.as_fd(), &Message { to: &to, control: &Control::EMPTY, payload: &bytes })
@@ -435,7 +435,7 @@ fn a_remote_gid_is_its_address() {
     assert_eq!(address_of(here.gid()), here.address());
 }
 
-/// Sends short packets one by one, after which receives are plain.
+/// Sends short packets one by one until receives are plain.
 fn make_plain(outbox: &mut Outbox, inbox: &mut Inbox, (here, there): (&Socket, &Socket)) {
     for mark in 0..64 {
         let bytes = packet(28, mark);
@@ -446,7 +446,7 @@ fn make_plain(outbox: &mut Outbox, inbox: &mut Inbox, (here, there): (&Socket, &
     }
 }
 
-/// Two addresses with one port, whose sockets report no headers.
+/// Returns sockets at two addresses with the same port, which do not report headers.
 fn plain_pair(net: u8) -> (Socket, Socket) {
     let here = Socket::bind_alone([127, 9, net, 1].into(), 0, 0).expect("a free port");
     let there = Socket::bind_alone([127, 9, net, 2].into(), here.port(), 0).expect("the same port beside it");

@@ -1,9 +1,10 @@
-//! [`Turn`]: the right to join the processes at an address. Only one process has it at a time.
+//! [`Turn`]: a lock between processes, held by the one process that is joining the others at an
+//! address.
 //!
-//! It is a listener with an abstract name. Other processes connect to it and wait until it is
-//! closed. A child forked while a thread of its parent has the turn inherits the listener, which
+//! The lock is a listener with an abstract name. Other processes connect to it and wait until it is
+//! closed. A child forked while a thread of its parent holds the lock inherits the listener, which
 //! would keep the name until the child ends. [`HELD`] therefore lists the listeners. The child
-//! closes its copies before it takes a turn.
+//! closes its copies before it acquires the lock.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,7 @@ use verbs_core::fork::current_generation;
 
 use super::names::{is_own_user, pause, reach, wait};
 
-/// The turn to join the processes at an address. Dropping it ends the turn.
+/// The held lock. Dropping it releases the lock.
 #[derive(Debug)]
 pub(super) struct Turn {
     // Dropped first, so that the list names no closed descriptor.
@@ -26,11 +27,11 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// Waits for the turn.
+    /// Acquires the lock, waiting if necessary.
     ///
     /// # Errors
-    /// `ETIMEDOUT`; `EADDRINUSE` if another user has the name; any errno of `socket(2)`, `bind(2)`
-    /// and `connect(2)`.
+    /// `ETIMEDOUT` after the deadline; `EADDRINUSE` if another user has the name; any errno of
+    /// `socket(2)`, `bind(2)` and `connect(2)`.
     pub(super) fn take(base: &str, deadline: Instant) -> Result<Self, Errno> {
         close_inherited();
         let name = format!("{base}{NAME}");
@@ -52,20 +53,21 @@ impl Turn {
             match reach(&name, deadline)? {
                 Some(stream) if is_own_user(&stream) => wait(&stream, deadline)?,
                 Some(_) => return Err(Errno::ADDRINUSE),
-                // The other process has ended in between, or does not listen yet.
+                // The other process has ended meanwhile, or does not listen yet.
                 None => pause(deadline)?,
             }
         }
     }
 }
 
-/// The suffix of the name of a turn.
+/// The name suffix of the listener.
 const NAME: &str = "/join";
 
-/// The listeners of turns, each as the generation of its process and its descriptor; 0 if free.
+/// The listeners of held locks: the process generation and the descriptor of each, or 0 in a free
+/// slot.
 static HELD: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 
-/// A place in [`HELD`], or none if all places are taken.
+/// A slot in [`HELD`], or `None` if all slots are in use.
 #[derive(Debug)]
 struct Held(Option<&'static AtomicU64>);
 
@@ -87,8 +89,8 @@ impl Drop for Held {
     }
 }
 
-/// Closes the listeners inherited from a parent. A descriptor that the child has closed may have a
-/// new owner, so the name is compared first.
+/// Closes the listeners inherited from a parent. A descriptor number that the child has closed may
+/// be in use again, so the name is compared first.
 fn close_inherited() {
     let own = u64::from(current_generation());
     for place in &HELD {

@@ -20,18 +20,18 @@ use crate::memory::paged;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckedMemory {
-    /// No memory. Use it if mapped files are never truncated.
+    /// No memory. For programs whose mapped files are never truncated.
     None,
     /// File-backed memory. Any process with write access to the file can truncate it. If the kernel
-    /// refuses to access memory for the process, such memory is accessed like any other: otherwise
-    /// a program could not even register its static data, which is backed by a file.
+    /// does not access memory for the process, such memory is accessed like any other. Otherwise a
+    /// program could not even register its static data, which is file-backed.
     ///
     /// A file mapping that the kernel cannot access, such as a device's memory (a PCI BAR), cannot
     /// be registered (`EFAULT`).
     #[default]
     Files,
     /// All registered memory: the program may unmap or protect it while it is registered. If the
-    /// kernel refuses to access memory for the process, registration fails (`EOPNOTSUPP`).
+    /// kernel does not access memory for the process, registration fails (`EOPNOTSUPP`).
     All,
 }
 

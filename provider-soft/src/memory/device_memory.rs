@@ -36,7 +36,8 @@ unsafe impl Send for DeviceMemory {}
 unsafe impl Sync for DeviceMemory {}
 
 impl DeviceMemory {
-    /// Allocates zeroed memory. Returns `None` if the budget or the process has too little left.
+    /// Allocates zeroed memory. Returns `None` if the budget or the process has too little memory
+    /// left.
     pub(crate) fn new(length: u64, align: usize, budget: &Arc<Budget>) -> Option<Self> {
         let size = usize::try_from(length).ok()?.checked_next_multiple_of(WORD)?;
         let layout = Layout::from_size_align(size, align.max(WORD)).ok().filter(|_| length > 0)?;

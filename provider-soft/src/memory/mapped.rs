@@ -3,7 +3,7 @@
 //!
 //! A kernel driver pins the pages of a region and fails with `EFAULT` if a page is not mapped or
 //! lacks a right. Nothing is pinned here: an access to such a page would end the process with
-//! SIGSEGV once a packet needs it. Registration therefore compares the range with the process'
+//! SIGSEGV once a packet needs it. Registration therefore compares the range with the process's
 //! mappings:
 //!
 //! | mapping | access | result |
@@ -24,7 +24,7 @@
 //! pin it. If such memory were registered and checked, every request would fail. [`check`]
 //! therefore probes the first byte of each readable mapping.
 //!
-//! A processor can read writable memory, so `PROT_WRITE` alone is enough for a region with write
+//! Processors can read any writable memory, so `PROT_WRITE` alone is enough for a region with write
 //! rights.
 //!
 //! The mappings come from `/proc/thread-self/maps` (`/proc/self` is empty once the main thread has
@@ -204,11 +204,11 @@ fn device_of_memory(kind: MFdFlags) -> nix::Result<String> {
 }
 
 /// Returns whether the page at an address in a file mapping lies beyond the end of the file, where
-/// an access raises SIGBUS. If it does not, neither do the pages before it.
+/// an access raises SIGBUS. If this page is within the file, so are the pages before it.
 fn is_beyond_file(address: u64) -> bool {
     let size = page_size();
     let page = address as usize & !(size - 1);
-    // SAFETY: the call reads a page on the process' behalf and fails if it cannot; it changes no
+    // SAFETY: the call reads a page on the process's behalf and fails if it cannot; it changes no
     // byte and no mapping.
     let populated =
         unsafe { libc::madvise(core::ptr::without_provenance_mut(page), size, libc::MADV_POPULATE_READ) };
@@ -219,8 +219,8 @@ fn is_beyond_file(address: u64) -> bool {
 const MAPPED: &str = "mapped";
 const PINNABLE: &str = "accessible to the kernel: memory of devices and secret memory cannot be registered";
 
-/// Prefixes of the names of shared memory with an inode but without a descriptor, in one of the
-/// [kernel's internal](is_internal) file systems. No process can truncate such memory.
+/// Name prefixes of shared memory that has an inode but no descriptor, in one of the [kernel's
+/// internal](is_internal) file systems. No process can truncate such memory.
 const UNCUT: [&[u8]; 3] = [b"/dev/zero (deleted)", b"/anon_hugepage (deleted)", b"/SYSV"];
 
 #[cfg(all(test, not(loom)))]

@@ -2,8 +2,8 @@
 //!
 //! The program may unmap, protect and remap the memory of an on-demand paged region at any time,
 //! even between a check and the following access. An instruction accessing a missing page ends the
-//! process with SIGSEGV or SIGBUS. So the kernel makes all accesses, by `process_vm_readv(2)` and
-//! `process_vm_writev(2)` with the ID of the calling thread. The process ID would name the main
+//! process with SIGSEGV or SIGBUS. So the kernel makes all accesses, through `process_vm_readv(2)`
+//! and `process_vm_writev(2)` with the ID of the calling thread. The process ID would name the main
 //! thread, which may have ended. These calls fault pages in like the program's accesses, and fail
 //! with `EFAULT` instead of raising a signal. A failed write may have changed the pages before the
 //! missing page, as a device's write may.
@@ -14,16 +14,16 @@
 //! | a handler of SIGSEGV | it belongs to the program |
 //! | a second mapping | only shared memory can be mapped twice, not anonymous private memory |
 //!
-//! An access costs a system call per packet, instead of a copy; [`update`] costs two. It is atomic
-//! only among the accesses of one device, which its lock serialises, not with respect to the
-//! processor's atomics. This matches a device with `IBV_ATOMIC_HCA`.
+//! An access costs a system call per packet, instead of a copy; [`update`] costs two. Accesses are
+//! atomic only among the accesses of one device, serialised by its lock, not with respect to
+//! processor atomics. This matches a device with `IBV_ATOMIC_HCA`.
 //!
 //! While a thread of the program resolves a fault (`userfaultfd`), the device is blocked, and so
 //! are control calls made by that thread.
 //!
 //! # Safety
-//! The kernel checks every address passed for the region. The other side of each copy is a slice
-//! supplied by the caller.
+//! The kernel checks every address in the region. The other side of each copy is a slice supplied
+//! by the caller.
 //!
 //! # References
 //! `process_vm_readv(2)` (allowed on this process whatever its credentials, but refused by some
@@ -48,7 +48,7 @@ pub(crate) fn is_supported() -> bool {
 }
 
 /// Returns whether the kernel can read the byte at an address in a mapped page for this process.
-/// For a device's memory (a PCI BAR), the kernel refuses without accessing it.
+/// For a device's memory (a PCI BAR), the kernel fails without accessing it.
 pub(crate) fn can_read(address: u64) -> bool {
     read(address, &mut [0]).is_ok()
 }

@@ -17,8 +17,9 @@
 //!
 //! [`CheckedMemory`]: crate::CheckedMemory
 //!
-//! With remote rights, a peer chooses the time and place of an access. Without them, work requests
-//! choose these, and a piece belongs to the engine alone until its completion returns it.
+//! With remote rights, a peer chooses the time and address of an access. Without remote rights,
+//! work requests choose both, and the accessed bytes belong to the engine alone until the
+//! completion returns them.
 //!
 //! # Safety
 //! A [`Region`] comes from `reg_mr`, whose caller promised two things while the region is
@@ -39,7 +40,7 @@ use verbs_core::words::{load_words, store_words};
 use crate::memory::device_memory::DeviceMemory;
 use crate::memory::paged;
 
-/// A registered piece of this process' memory, or a null region.
+/// A registered piece of this process's memory, or a null region.
 #[derive(Debug)]
 pub(crate) struct Region {
     start: *mut u8,
@@ -66,26 +67,26 @@ enum AccessedBy {
 }
 
 // SAFETY: `start` blocked the auto impl. The rules for dereferencing it are the same on every
-// thread: see the module.
+// thread (see the module).
 unsafe impl Send for Region {}
 
 impl Region {
     /// Returns the region of `length` bytes at `start`. `is_exposed` means that peers may access
-    /// them.
+    /// the bytes.
     ///
     /// # Safety
     /// While the region is registered with an engine, the bytes are mapped, and all other accesses
     /// to them tolerate a device's.
     pub(crate) unsafe fn new(start: *mut u8, length: usize, is_exposed: bool) -> Self {
-        // SAFETY: used while the region is registered; other accesses tolerate a device's, or
-        // follow the same pattern.
+        // SAFETY: the value is used only while the region is registered; other accesses tolerate a
+        // device's, or follow the same pattern.
         let exposed = is_exposed.then(|| unsafe { ExposedBytes::new(start, length) });
         let access = exposed.map_or(AccessedBy::Own, AccessedBy::Peers);
         Self { start, length: length as u64, access }
     }
 
     /// Returns the region of `length` bytes at `start`, which need not be mapped, because the
-    /// kernel accesses them. `on_demand` means that the program registered them for on-demand
+    /// kernel accesses them. `on_demand` means that the program registered the bytes for on-demand
     /// paging.
     pub(crate) fn by_kernel(start: *mut u8, length: usize, on_demand: bool) -> Self {
         Self { start, length: length as u64, access: AccessedBy::Kernel { on_demand } }
@@ -241,7 +242,7 @@ impl Memory for ProcessMemory {
             .unwrap_or_else(|found| found))
     }
 
-    /// Fails on memory that the kernel accesses, which does not promise to copy 8 bytes at once.
+    /// Fails on memory accessed by the kernel, which does not promise to copy 8 bytes at once.
     fn atomic_write(&mut self, region: &Region, offset: u64, data: [u8; 8]) -> Result<(), Fault> {
         if matches!(region.access, AccessedBy::Nothing) {
             // Discarded, like other writes to a null region.
@@ -252,7 +253,7 @@ impl Memory for ProcessMemory {
     }
 
     /// Writes by this process become visible to the whole machine in order; a fence orders the
-    /// flush among them. Process memory is never known to be durable.
+    /// flush among these writes. Process memory is never known to be durable.
     fn flush(&mut self, _: &Region, _: u64, _: u64, persistent: bool) -> Result<(), Fault> {
         if persistent {
             return Err(Fault);

@@ -13,8 +13,8 @@ use crate::io::address::destination;
 use crate::objects::pd::Pd;
 use crate::objects::soft::DRIVER_ID;
 
-/// An address handle: a value in the program's memory, unknown to the device. It keeps its
-/// protection domain alive, as with kernel devices.
+/// An address handle: a value in the program's memory, unknown to the device. An address handle
+/// keeps its protection domain alive, as with kernel devices.
 #[derive(Debug)]
 pub struct Ah {
     av: Av,

@@ -2,7 +2,7 @@
 //!
 //! A channel is one descriptor: a datagram socket connected to itself. The program reads and polls
 //! it; completion queues write to a shared duplicate. Creating a channel always takes the same few
-//! system calls. No state is kept for it until a completion queue uses it.
+//! system calls. No state is kept for a channel until a completion queue uses it.
 //!
 //! ```text
 //!   create ──► socket, bound to key + number, connected to itself ──► the program's descriptor
@@ -28,7 +28,7 @@ use crate::device::event_pipe::EventPipe;
 /// The completion channels of an open device.
 #[derive(Debug)]
 pub(crate) struct CompChannels {
-    /// The prefix of the channels' names. It distinguishes them from other files.
+    /// The prefix of the channels' names. The prefix distinguishes channels from other files.
     key: String,
     /// The number of channels created so far.
     created: AtomicU64,
@@ -177,7 +177,7 @@ mod tests {
             let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)];
             poll(&mut fds, PollTimeout::ZERO).unwrap() == 1
         };
-        // The worker waits for free space, so it sleeps until the program reads.
+        // The worker waits for free space, so the worker sleeps until the program reads.
         assert!(!has_room(), "{count} events in the socket");
         for expected in 0..count {
             assert_eq!(read(&channel), Ok(expected));

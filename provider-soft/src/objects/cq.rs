@@ -2,13 +2,14 @@
 //! progress if the ring is empty.
 //!
 //! Requesting an event does not wait for the device's lock
-//! ([`event_requests`](crate::sync::event_requests)): a completion from before the request is in
-//! the ring; a later one raises the event. Therefore the order "request an event, poll until empty,
-//! wait" misses no completion. The order "poll until empty, request an event, wait" misses none
-//! either, as on a ConnectX: UCX relies on it.
+//! ([`event_requests`](crate::sync::event_requests)). A completion added before the request is in
+//! the ring; a later one raises the event. The order "request an event, poll until empty, wait"
+//! therefore misses no completion. Nor does "poll until empty, request an event, wait", as on a
+//! ConnectX; UCX relies on it.
 //!
-//! The queue is resized with the lock held: no completion comes in while unpolled ones move from
-//! the old ring to the new one. The count of completions continues, because requests compare it.
+//! The queue is resized with the lock held, so no completion arrives while unpolled ones move from
+//! the old ring to the new one. The completion counter continues, because event requests refer to
+//! it.
 
 use core::num::NonZeroU64;
 use std::sync::Arc;
@@ -33,8 +34,8 @@ pub struct Cq {
     name: CqHandle,
     cqe: u32,
     wc_flags: CqWcFlags,
-    /// The parent domain it was created in. It has no effect: the queue is allocated here;
-    /// polling takes no lock that a thread domain could save.
+    /// The parent domain of the queue. It has no effect: the queue is allocated here, and polling
+    /// takes no lock that a thread domain could save.
     _parent: Option<Arc<()>>,
 }
 
@@ -82,7 +83,7 @@ impl Cq {
         Ok((cq, name))
     }
 
-    /// Makes the device progress for an empty queue. Out of line: inlined, its registers would cost
+    /// Makes the device progress for an empty queue. Not inlined: saving its registers would cost
     /// callers that find a completion more than the call costs here.
     #[inline(never)]
     fn progress(&self) {
@@ -90,13 +91,12 @@ impl Cq {
     }
 }
 
-/// The fields available in completions. Both clocks are read when a completion is put into its
-/// queue.
+/// The available completion fields. Both clocks are read when a completion is put into its queue.
 const WC_FLAGS: CqWcFlags = CqWcFlags::STANDARD
     .union(CqWcFlags::COMPLETION_TIMESTAMP)
     .union(CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK);
 
-/// A handle of a completion queue, usable while another thread polls the queue.
+/// A completion queue handle, usable while another thread polls the queue.
 #[derive(Clone, Debug)]
 pub struct CqHandle {
     device: Arc<Device>,
@@ -106,7 +106,7 @@ pub struct CqHandle {
 }
 
 impl CqHandle {
-    /// Returns the engine's id of the queue.
+    /// Returns the queue's id in the engine.
     ///
     /// # Errors
     /// [`Cause::Foreign`](verbs_core::Cause::Foreign) for a queue of another device.

@@ -1,6 +1,6 @@
 //! [`Dm`]: device memory.
 //!
-//! A soft device has no separate memory, so it lends process memory reachable only by work
+//! A soft device has no separate memory. Its device memory is process memory reachable only by work
 //! requests, peers and explicit copies:
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Copies are limited to multiples of 4 bytes, as on ConnectX, so programs that work here also work
-//! there.
+//! on ConnectX.
 //!
 //! # References
 //! `ibv_alloc_dm(3)`; rdma-core's `providers/mlx5/verbs.c` (`mlx5_access_dm`, the multiples of 4)
@@ -31,14 +31,14 @@ pub struct Dm {
     device: Arc<Device>,
     handle: u32,
     memory: Arc<DeviceMemory>,
-    /// Whether a forked child of the device's process allocated it. A child's own allocations are
-    /// real, but its parent's exist there only as copies.
+    /// Whether a forked child of the device's process allocated the memory. A child's own
+    /// allocations are real, but its parent's allocations exist there only as copies.
     is_of_child: bool,
 }
 
 impl Dm {
-    /// Allocates zeroed device memory. A forked child can allocate and copy it, as with a kernel
-    /// device, but cannot register it.
+    /// Allocates zeroed device memory. As with a kernel device, a forked child can allocate device
+    /// memory and copy it, but cannot register it.
     ///
     /// # Errors
     /// - `EINVAL` with [`Cause::Limit`] for a length of 0, or a length or alignment above the

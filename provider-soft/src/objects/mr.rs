@@ -41,7 +41,7 @@ enum Covers {
     Nothing,
 }
 
-/// The memory of a region and the rights on it.
+/// The memory of a region and its access rights.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
     /// The exposed address of the first byte.
@@ -53,12 +53,13 @@ struct Memory {
     /// Whether pages may disappear, in which case the kernel accesses them.
     by_kernel: bool,
     /// Whether the memory is file-backed and unchecked. [`CheckedMemory::Files`] would check it,
-    /// but the kernel refuses to access memory for this process.
+    /// but the kernel does not access memory for this process.
     is_unchecked_file: bool,
 }
 
 impl Memory {
-    /// Checks the rights, the length and the mapping of the range. Decides how it is accessed.
+    /// Checks the rights, the length and the mapping of the range, and selects the way to access
+    /// it.
     ///
     /// # Errors
     /// The errors of [`Mr::register`].
@@ -113,8 +114,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Returns whether the kernel would pin zero pages: none lies between the address, rounded down
-    /// to a page, and the end, rounded up (0 if beyond the last address).
+    /// Returns whether the kernel would pin zero pages: no page lies between the address, rounded
+    /// down to a page, and the end, rounded up (0 if beyond the last address).
     ///
     /// # References
     /// The kernel's drivers/infiniband/core/umem.c, `ib_umem_get`
@@ -160,7 +161,7 @@ impl Memory {
 
 impl Mr {
     /// Returns whether the region has file-backed memory that [`CheckedMemory::Files`] would check,
-    /// but the kernel refuses to access memory for this process. Truncating the file then ends the
+    /// but the kernel does not access memory for this process. Truncating the file then ends the
     /// process.
     pub fn is_unchecked_file(&self) -> bool {
         matches!(self.memory, Covers::Process(memory) if memory.is_unchecked_file)
@@ -195,8 +196,8 @@ impl Mr {
         memory.check(device, VERB)?;
         let attr =
             MemoryAttr { pd, iova: memory.start(), length: length as u64, access: memory.engine_access() };
-        // SAFETY: the caller's promise holds while the region is registered, and it is registered
-        // until `destroy`.
+        // SAFETY: the caller's promise holds while the region is registered, that is, until
+        // `destroy`.
         let region = unsafe { memory.region() };
         let key = device.control(VERB, |core, _| {
             core.engine.reg_mr(&attr, region).map_err(|refused| refusal(device, VERB, refused))
@@ -300,9 +301,9 @@ impl Mr {
         Ok(())
     }
 
-    /// Creates a null region, which covers every address. It works in all protection domains and
-    /// keeps none alive. Its remote key is 0, never used by another region. As on ConnectX, peers
-    /// using its local key read zeros; their writes are discarded.
+    /// Creates a null region, which covers every address. The region works in all protection
+    /// domains and keeps none alive. Its remote key is 0, which no other region has. As on
+    /// ConnectX, peers that use the local key read zeros, and their writes are discarded.
     ///
     /// # Errors
     /// `EINVAL` for a protection domain of another device; `ENOMEM` if the device has no more
@@ -449,7 +450,7 @@ const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE
     .union(AccessFlags::MW_BIND)
     .union(AccessFlags::FLUSH_GLOBAL);
 
-/// Bit set for an on-demand paged region, not used by the engine.
+/// The access right of on-demand paged regions, which the engine does not use.
 const PAGED: AccessFlags = AccessFlags::ON_DEMAND;
 
 /// The rights that allow writing memory.
@@ -457,7 +458,7 @@ const WRITES: AccessFlags =
     AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
 
 /// The supported access rights, with the same bits in verbs and in the engine. Flushing to
-/// persistence is missing, because process memory is never known to be durable.
+/// persistence is unsupported, because process memory is never known to be durable.
 const SUPPORTED: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_WRITE)
     .union(AccessFlags::REMOTE_READ)

@@ -1,4 +1,4 @@
-//! [`Pd`]: a protection domain, or a parent domain of one.
+//! [`Pd`]: a protection domain, or a parent domain over one.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::device::Device;
 use crate::device::error::{destroyed, foreign, refusal};
 use crate::objects::soft::Soft;
 
-/// A protection domain, or a parent domain, which stands for its protection domain.
+/// A protection domain, or a parent domain, which acts as its protection domain.
 #[derive(Debug)]
 pub struct Pd {
     device: Arc<Device>,
@@ -44,8 +44,8 @@ impl Pd {
         Self { device: Arc::clone(device), pd, users, cqs, ahs, parent_domain }
     }
 
-    /// Allocates a parent domain. Only this crate allocates queues, so allocators are rejected. A
-    /// soft device is part of the process and needs no memory shared with a host.
+    /// Allocates a parent domain. Allocators are rejected, because only this crate allocates
+    /// queues. A soft device is part of the process and needs no memory shared with a host.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for an allocator; `EINVAL` for a domain of another device; `ENODEV` in a forked
@@ -67,7 +67,7 @@ impl Pd {
     /// Returns a share of this parent domain for a completion queue of this device.
     ///
     /// # Errors
-    /// `EINVAL`: with [`Cause::Foreign`] for a domain of another device; also for a domain that is
+    /// `EINVAL`, with [`Cause::Foreign`] for a domain of another device; also for a domain that is
     /// not a parent domain.
     pub(crate) fn for_cq(&self, device: &Arc<Device>, verb: &'static str) -> Result<Arc<()>> {
         self.id_on(device, verb)?;

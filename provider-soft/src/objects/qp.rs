@@ -7,7 +7,7 @@
 //! | RTS, SQD, SQE, ERR | open | open |
 //!
 //! Automatic path migration and packet pacing are rejected (`EOPNOTSUPP`), because nothing here
-//! implements them. Every other attribute takes effect and is returned by queries. If a number has
+//! implements them. Every other attribute takes effect and is returned by queries. If a value has
 //! more bits than its field, only the lower bits count, as on ConnectX devices.
 //!
 //! # References
@@ -47,7 +47,7 @@ pub struct Qp {
     state: QpState,
     /// The last values set for attributes that the engine does not use.
     given: QpAttr,
-    /// The XRC domain of a target and the number of this handle.
+    /// The XRC domain handle of an XRC target.
     xrc: Option<XrcHandle>,
     sharer: u32,
 }
@@ -76,7 +76,7 @@ impl Qp {
                 return Err(error.because(Cause::QpType { qp_type }));
             }
         };
-        // The objects required for each type are those the kernel requires.
+        // Each type requires the same objects as in the kernel.
         let (is_target, receives) =
             (service == Service::XrcTarget, !matches!(service, Service::XrcTarget | Service::XrcInitiator));
         let xrc =
@@ -254,7 +254,7 @@ impl QpOps for Qp {
         if mask.contains(QpAttrMask::AV | QpAttrMask::DEST_QPN)
             && let Ok(path) = path(&device, VERB, &attr.ah_attr)
         {
-            // Done before the first packet, and without the lock.
+            // Must precede the first packet, and runs without the lock.
             device.meet(path.remote, attr.dest_qp_num);
         }
         device.control(VERB, |core, now| {
@@ -461,7 +461,8 @@ fn change(device: &DeviceState, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrC
     Ok(change)
 }
 
-/// Returns why the device lacks an attribute that the transition table allows, or `None`.
+/// Returns the reason why the device does not support an attribute that the transition table
+/// allows, if any.
 fn lacking(attr: &QpAttr, mask: QpAttrMask) -> Option<&'static str> {
     let migrates = mask.contains(QpAttrMask::PATH_MIG_STATE) && attr.path_mig_state != MigState::MIGRATED;
     if mask.contains(QpAttrMask::ALT_PATH) || migrates {

@@ -1,8 +1,8 @@
 //! [`Rq`]: the receive queue of a queue pair.
 //!
 //! # Safety
-//! The caller that posts makes promises about the memory named by a request. Nothing here accesses
-//! it.
+//! The posting caller makes promises about the memory named by a request. Nothing here accesses
+//! this memory.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Rq {
     checks: RecvChecks,
 }
 
-/// The place where posted receives are announced.
+/// The slot announced for posted receives.
 #[derive(Clone, Copy, Debug)]
 enum Slot {
     Qp(usize),
@@ -80,7 +80,7 @@ impl RecvQueue for Rq {
 
     #[inline]
     fn ring(&mut self) {
-        // Requests may have been added before the fork.
+        // Requests may have been added to the ring before the fork.
         if self.device.is_forked() {
             return;
         }

@@ -5,5 +5,5 @@
 pub enum Soft {}
 
 /// The driver id. The kernel assigns small numbers; this number spells `soft`. Address vectors
-/// carry it too.
+/// contain it as well.
 pub(crate) const DRIVER_ID: u32 = 0x736f_6674;

@@ -1,8 +1,8 @@
 //! [`Sq`]: the send queue of a queue pair.
 //!
 //! Posting finds every defect of a work request ([`verbs_core::checks`]) before the request is in
-//! the ring. The engine reads it later, perhaps on another thread, and can no longer return an
-//! error.
+//! the ring. The engine reads the request later, perhaps on another thread, when an error can no
+//! longer be returned.
 //!
 //! # Safety
 //! The caller that posts makes promises about the memory named by a request. Nothing here accesses
@@ -36,8 +36,8 @@ pub struct Sq {
 }
 
 impl Sq {
-    /// Creates a send queue. With `max_datagram`, its messages are datagrams of at most this many
-    /// bytes.
+    /// Creates a send queue. With `max_datagram`, its messages are datagrams of at most
+    /// `max_datagram` bytes.
     pub(crate) fn new(
         device: &Arc<Device>,
         ring: Producer<SendWqe>,
@@ -98,7 +98,7 @@ impl Sq {
         }
     }
 
-    /// Posts a request, without its data, whose fault the device is to report.
+    /// Posts a faulty request without its data, for the device to report.
     #[cold]
     fn post_faulty(&mut self, wr: &SendWr<'_>, reason: PostReason) -> Result<(), PostReason> {
         let status = match self.checks.left_to_device(wr, reason)? {
@@ -179,7 +179,7 @@ impl SendQueue for Sq {
 
     #[inline]
     fn ring(&mut self) -> Result<(), Errno> {
-        // Requests may have been added before the fork.
+        // Requests may have been added to the ring before the fork.
         if self.device.is_forked() {
             return Err(Errno::NODEV);
         }
@@ -197,7 +197,7 @@ impl SendQueue for Sq {
     }
 }
 
-/// Returns the operation that the completion of a faulty request reports.
+/// Returns the opcode reported by the completion of a faulty request.
 fn opcode(op: &Op<'_>) -> Opcode {
     match op.kind() {
         OpKind::RDMA_WRITE | OpKind::RDMA_WRITE_WITH_IMM => Opcode::Write,
@@ -211,7 +211,7 @@ fn opcode(op: &Op<'_>) -> Opcode {
     }
 }
 
-/// Converts the flags that the engine supports to its form.
+/// Converts the supported flags to the engine's form.
 #[inline(always)]
 const fn flags(flags: Flags) -> SendFlags {
     SendFlags {

@@ -1,6 +1,6 @@
 //! [`Srq`]: a shared receive queue of the engine. Its queue is a ring read by the engine.
 //!
-//! A receive leaves the engine's queue when a message begins. This frees its slot of the ring, so
+//! A receive leaves the engine's queue when a message begins. This frees its slot in the ring, so
 //! the ring and the engine's queue together never exceed the queue's size.
 //!
 //! # Safety

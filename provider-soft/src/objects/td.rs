@@ -1,7 +1,7 @@
 //! [`Td`]: a thread domain.
 //!
-//! Posting and polling take no lock here, so a thread domain changes nothing. It exists so that
-//! programs that use one keep working.
+//! Posting and polling take no lock here, so a thread domain changes nothing. The type exists so
+//! that programs using thread domains keep working.
 
 use std::sync::Arc;
 

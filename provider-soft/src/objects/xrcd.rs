@@ -1,7 +1,7 @@
 //! [`Xrcd`]: an XRC domain. Contexts of this process share the domain that a device has for a file.
 //!
 //! As in the kernel, a handle can be closed only after the queues created with it, whatever other
-//! handles the domain has ([`xrc_domains`](crate::device::xrc_domains)).
+//! handles exist for the domain ([`xrc_domains`](crate::device::xrc_domains)).
 //!
 //! # References
 //! `ibv_open_xrcd(3)`; IBTA volume 1, annex A14; Linux `drivers/infiniband/core/uverbs_cmd.c`
@@ -39,7 +39,8 @@ impl Xrcd {
         Ok(Self { device: Arc::clone(device), handle })
     }
 
-    /// Returns the handle and its domain's number in the engine, if it belongs to this device.
+    /// Returns the handle and its domain's number in the engine, if the handle belongs to this
+    /// device.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Foreign`] for an XRC domain of another device.

@@ -5,14 +5,14 @@
 //!   engine ◄── take ◄── the peer's ring ◄── scan
 //! ```
 //!
-//! The packets of a queue pair must not overtake each other when a link begins. A sender's earlier
-//! packets are in the socket of their receiver by then, because the kernel delivers packets of this
+//! The packets of a queue pair must not overtake each other when a link begins. By then, a sender's
+//! earlier packets are in the receiver's socket, because the kernel delivers packets within this
 //! host at once. Before the first packet of a link is taken, the socket is therefore emptied
 //! ([`Scan::NeedsSocket`]).
 //!
 //! # Many peers
-//! Looking at a ring loads a line that the peer's processor writes. With more than [`FEW`] links, a
-//! look therefore visits only some of them:
+//! Looking at a ring loads a cache line that the peer's processor writes. With more than [`FEW`]
+//! links, a look therefore visits only some of them:
 //!
 //! | links | are visited |
 //! |---|---|
@@ -20,20 +20,19 @@
 //! | all others, [`IN_TURN`] at a time | within about [`SOCKET_LOOKS`] looks, as the socket is |
 //! | all | before a sleep ([`Links::has_packets`]), and by the first look after it |
 //!
-//! A program that waits for a reply has just sent, so the link is among those used last. If a
-//! program polls so rarely that all links take longer than [`TURN`], one in [`CLOCK_LOOKS`] looks
-//! visits all.
+//! A program that waits for a reply has just sent, so its link is among the links used last. If
+//! polls are so rare that visiting all links takes longer than [`TURN`], one in [`CLOCK_LOOKS`]
+//! looks visits all.
 //!
-//! No wake-up is lost. The protocol of [`sleep`](super::sleep) is about all rings together, and
-//! needs the receiver to look at all of them after it has marked itself as asleep. `has_packets`
-//! does this. If it finds a packet, the sleep ends at once; otherwise a doorbell ends it. Either
-//! way, the next look visits all links. While the device is not marked as asleep, its threads look
-//! again and again, and come to each ring.
+//! No wake-up is lost. The protocol of [`sleep`](super::sleep) covers all rings together. After a
+//! receiver has marked itself as asleep, it must look at all of them. `has_packets` does this. If
+//! it finds a packet, the sleep ends at once; otherwise a doorbell ends it. Either way, the next
+//! look visits all links. While the device is awake, its threads keep looking and reach every ring.
 //!
 //! # A full ring
-//! A peer that does not take its packets delays those to others, as a full socket does, but only
-//! for [`HOLD`]. After that its packets are dropped, as those for a full socket are, until it takes
-//! some.
+//! A peer that does not take its packets delays packets to others, as a full socket does, but only
+//! for [`HOLD`] nanoseconds. Then packets to this peer are dropped until it takes some, as with a
+//! full socket.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -57,17 +56,17 @@ use crate::io::{Direction, Socket, send_files};
 #[derive(Debug)]
 pub(crate) struct Link {
     id: PeerId,
-    /// The number of the connection.
+    /// The connection number.
     number: u64,
     /// `None` if the device is its own peer.
     connection: Option<Connection>,
     producer: Producer,
     consumer: Consumer,
-    /// The peer's sleep at the last doorbell.
+    /// The number of the peer's sleep at the last doorbell.
     rung: u32,
     /// Whether a doorbell is due because packets were sent or taken.
     has_sent: bool,
-    /// Whether no packet has been taken from it yet.
+    /// Whether no packet has been taken from the link yet.
     is_new: bool,
     /// The number of packets that may be taken.
     ready: u32,
@@ -75,9 +74,9 @@ pub(crate) struct Link {
     full_since: Option<Time>,
     /// Whether packets are dropped because the peer takes none.
     is_stalled: bool,
-    /// Whether it is one of those used last.
+    /// Whether the link is one of those used last.
     is_recent: bool,
-    /// The number of looks when it was last used.
+    /// The value of [`Links::scans`] when the link was last used.
     used: u32,
 }
 
@@ -92,7 +91,7 @@ struct Connection {
 #[derive(Debug)]
 pub(crate) struct Links {
     links: Vec<Link>,
-    /// The index of the device's link to itself.
+    /// The index of the device's link to itself, if it has one.
     own: Option<usize>,
     /// The latest link of each peer.
     by_id: BTreeMap<PeerId, u16>,
@@ -102,11 +101,11 @@ pub(crate) struct Links {
     sent: Vec<u16>,
     /// The links used last, at most [`RECENT`].
     recent: Vec<u16>,
-    /// The next of all links to be visited in turn.
+    /// The index of the next link to visit in turn.
     turn: usize,
     /// Whether the next look visits all links.
     visits_all: bool,
-    /// The time when all links had been visited.
+    /// The time when all links had last been visited.
     visited: Instant,
     /// The number of scans.
     scans: u32,
@@ -118,25 +117,25 @@ pub(crate) struct Links {
     next_lookup: Time,
     /// Whether the last packets came through memory rather than the socket.
     is_hot: bool,
-    /// The number of looks since the socket was looked at.
+    /// The number of looks since the last look at the socket.
     looks: u32,
-    /// The number of looks at the socket that a new link has waited for.
+    /// The number of socket looks that a new link has waited for.
     drained: u32,
     /// Whether packets were left in a ring after the last scan.
     more: bool,
-    /// Whether a link has no room.
+    /// Whether a link without room blocks sending.
     is_blocked: bool,
-    /// The number of links whose own ring has all its memory.
+    /// The number of links whose own ring has grown to full size.
     large: usize,
-    /// A received packet.
+    /// A buffer for a received packet.
     packet: Box<[u8]>,
 }
 
-/// The way to a destination.
+/// The route to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Route {
     id: PeerId,
-    /// The index of its link, or `None` for the socket.
+    /// The index of the destination's link, or `None` for the socket.
     link: Option<u16>,
     /// The time when a destination without a link is looked up again.
     until: Time,
@@ -152,16 +151,16 @@ pub(crate) enum Scan {
     NeedsSocket,
 }
 
-/// A link has a packet that must wait until the socket is empty.
+/// The error returned when a link has a packet that must wait until the socket is empty.
 #[derive(Clone, Copy, Debug)]
 struct NeedsSocket;
 
-/// The number of the connection that a device's link to itself does not have.
+/// The connection number of a device's link to itself, which has no connection.
 const OWN: u64 = u64::MAX;
 
 /// The longest time, in nanoseconds, that a full ring delays packets to other peers. On a busy
-/// machine a receiver may have no processor for several slices. Unreliable connections lose the
-/// packets that are dropped after this time.
+/// machine a receiver may be descheduled for several time slices. Unreliable connections lose
+/// packets dropped after this time.
 const HOLD: u64 = 20_000_000;
 
 /// The time in nanoseconds after which a destination without a link is looked up again.
@@ -170,8 +169,8 @@ const LOOKUP: u64 = 1_000_000_000;
 /// The time in nanoseconds between look-ups. A program may send to thousands of hosts.
 const LOOKUP_PAUSE: u64 = 1_000_000;
 
-/// The looks at the socket after which it holds no packet from before a link began, even if others
-/// keep arriving: it has no room for more.
+/// The number of socket looks after which the socket holds no packet from before a link began, even
+/// if more keep arriving: it cannot hold more.
 const DRAINED: u32 = 1024;
 
 /// The maximum number of packets of a link that become ready at once.
@@ -183,16 +182,16 @@ const SOCKET_LOOKS: u32 = 128;
 /// The number of links that each look visits, if there are more than [`FEW`].
 const RECENT: usize = 16;
 
-/// The number of other links that each look visits.
+/// The number of other links visited by each look.
 const IN_TURN: usize = 8;
 
-/// Up to this number of links, each look visits all.
+/// Up to this number of links, each look visits all of them.
 const FEW: usize = RECENT + IN_TURN;
 
 /// The time after which a look visits all links, because looks are rare.
 const TURN: Duration = Duration::from_micros(50);
 
-/// The maximum number of links whose own ring grows: memory of a segment cannot be given back.
+/// The maximum number of links whose own ring grows: segment memory cannot be returned.
 const LARGE: usize = 16;
 
 /// One in this many looks reads the clock, for [`TURN`].
@@ -253,7 +252,7 @@ impl Link {
         }
     }
 
-    /// Wakes the peer, if it sleeps and was not woken from this sleep.
+    /// Wakes the peer if it sleeps, unless a doorbell for this sleep was already sent.
     #[inline]
     fn ring(&mut self, counts: &Counts) {
         if let Some(connection) = &self.connection
@@ -283,7 +282,7 @@ impl Link {
         recovers
     }
 
-    /// Ends the connection because the peer breaks the rules; the worker sees its end.
+    /// Ends the connection because the peer breaks the rules; the worker detects that it has ended.
     #[cold]
     fn close(&mut self) {
         self.ready = 0;
@@ -346,13 +345,13 @@ impl Links {
         self.drained = 0;
     }
 
-    /// Returns whether packets of the device to itself wait. No doorbell announces them.
+    /// Returns whether packets from the device to itself wait. No doorbell announces them.
     #[inline]
     pub(crate) fn has_own_packets(&self) -> bool {
         self.own.is_some_and(|own| !self.links[own].consumer.is_empty())
     }
 
-    /// Removes a link and returns its peer. Its packets were taken before.
+    /// Removes a link and returns its peer. The caller has already taken the link's packets.
     pub(crate) fn remove(&mut self, number: u64) -> Option<PeerId> {
         let at = self.links.iter().position(|link| link.number == number)?;
         let id = self.links.remove(at).id;
@@ -365,7 +364,7 @@ impl Links {
         Some(id)
     }
 
-    /// Lists the links whose places have changed.
+    /// Rebuilds the lists of link indices, which have changed.
     fn list(&mut self) {
         let Self { links, found, sent, recent, .. } = self;
         let all = || (0_u16..).zip(links.iter());
@@ -446,13 +445,13 @@ impl Links {
         link.map(usize::from)
     }
 
-    /// Returns whether packets to a destination travel through memory.
+    /// Returns whether packets to a destination have a link.
     pub(crate) fn leads_to(&self, gid: Gid, slot: u8) -> bool {
         self.link_of(PeerId { gid, slot }).is_some()
     }
 
-    /// Returns the link to a destination, without a look at the cache. The latest, if the peer has
-    /// begun anew. All queue pairs of an address that is not shared belong to one device.
+    /// Returns the link to a destination, without using the cache: the latest link, if the peer has
+    /// restarted. All queue pairs of an unshared address belong to one device.
     fn link_of(&self, id: PeerId) -> Option<u16> {
         [id, PeerId { slot: 0, ..id }].iter().filter_map(|id| self.by_id.get(id)).max().copied()
     }
@@ -479,7 +478,7 @@ impl Links {
         }
     }
 
-    /// Returns whether a look must visit all of many links.
+    /// Returns whether a look must visit all links although there are many.
     #[inline]
     fn visits_all(&mut self) -> bool {
         if self.scans.is_multiple_of(CLOCK_LOOKS) {
@@ -491,7 +490,7 @@ impl Links {
         self.visits_all
     }
 
-    /// Visits the links with known packets, those used last, and some others.
+    /// Visits the links with known packets, the links used last, and some others.
     fn visit_some(&mut self) -> Result<(), NeedsSocket> {
         for list in [0, 1] {
             let mut next = 0;
@@ -510,7 +509,7 @@ impl Links {
         Ok(())
     }
 
-    /// Counts the packets of a link.
+    /// Counts the packets that wait in a link.
     #[inline]
     fn visit(&mut self, at: u16) -> Result<(), NeedsSocket> {
         let link = &mut self.links[usize::from(at)];
@@ -519,7 +518,7 @@ impl Links {
         }
         if link.is_new && self.drained < DRAINED {
             self.drained += 1;
-            // It has a packet, which the next look must find.
+            // The link has a packet, which the next look must find.
             self.use_link(at);
             return Err(NeedsSocket);
         }
@@ -537,7 +536,7 @@ impl Links {
         Ok(())
     }
 
-    /// Ends the connection of a link because the peer breaks the rules.
+    /// Ends a link's connection because the peer breaks the rules.
     #[cold]
     fn close(&mut self, at: u16) {
         self.links[usize::from(at)].close();
@@ -581,15 +580,15 @@ impl Links {
         self.more
     }
 
-    /// Returns whether packets wait in any ring, before a sleep. The next look finds them, or those
-    /// that end the sleep.
+    /// Returns whether packets wait in any ring, before a sleep. The next look finds these packets,
+    /// or the packets that end the sleep.
     pub(crate) fn has_packets(&mut self) -> bool {
         self.visits_all = true;
         self.links.iter().any(|link| link.ready > 0 || !link.consumer.is_empty())
     }
 
-    /// Calls `each` with the packets that were ready at the last scan, from BTH to the place of the
-    /// ICRC, and the peer, traffic class and hop limit of each.
+    /// Calls `each` with the packets that were ready at the last scan, from BTH to the ICRC's
+    /// space, with the peer and [`Record`] of each.
     #[inline]
     pub(crate) fn take(&mut self, socket: &Socket, mut each: impl FnMut(&Gid, Record, &[u8])) {
         let counts = socket.counts();
@@ -634,8 +633,8 @@ impl Links {
         (link.full_since.is_none() || link.recovers()).then(|| link.producer.space())
     }
 
-    /// Sends a packet, from BTH to pad, through a link. Drops it if the link has no room, which
-    /// happens to packets that do not wait: acknowledgements, and those for a stalled link.
+    /// Sends a packet, from BTH to pad, through a link. Drops the packet if the link has no room.
+    /// This happens to packets that do not wait: acknowledgements and packets for a stalled link.
     pub(crate) fn push(&mut self, link: usize, packet: &[u8], path: &Path, now: Time, socket: &Socket) {
         let producer = &mut self.links[link].producer;
         if producer.has_room_for(packet.len()) == Ok(true) {
@@ -686,7 +685,7 @@ impl Links {
         }
     }
 
-    /// Returns whether no packet may be sent because a link has no room.
+    /// Returns whether no packet may be sent because a link without room blocks sending.
     #[inline]
     pub(crate) fn is_blocked(&mut self, now: Time) -> bool {
         self.is_blocked && self.is_still_blocked(now)
@@ -744,7 +743,7 @@ impl Route {
 mod tests {
     use super::*;
 
-    /// Links whose peers are this process: a packet that is put into one arrives in the same one.
+    /// Links whose peers are this process: a packet put into a link arrives in the same link.
     fn links(count: u8) -> Links {
         let mut links = Links::default();
         for slot in 1..=count {
@@ -756,12 +755,12 @@ mod tests {
         links
     }
 
-    /// Puts a packet into a link as a peer does.
+    /// Puts a packet into a link, as a peer does.
     fn arrive(links: &mut Links, at: usize) {
         links.links[at].producer.copy_in(&[at as u8; 64], 0, 64);
     }
 
-    /// Returns the first bytes of the packets that were found.
+    /// Returns the first byte of each packet found.
     fn take(links: &mut Links, socket: &Socket) -> Vec<usize> {
         let mut taken = Vec::new();
         links.take(socket, |_, _, packet| taken.push(packet[0].into()));
@@ -803,7 +802,7 @@ mod tests {
     #[test]
     fn a_bounded_number_of_links_grows_and_the_end_of_one_makes_room_for_another() {
         let (mut links, socket) = (links(COUNT), Socket::auto_alone().unwrap());
-        // Sends 1 MiB at once, as far as there is room.
+        // Sends up to 1 MiB at once, as much as fits.
         let stream = |links: &mut Links, at| {
             for _ in 0..256 {
                 links.push(at, &[7; 4096], &Path::default(), Time(0), &socket);
@@ -822,7 +821,8 @@ mod tests {
     #[test]
     fn the_first_look_after_the_one_before_a_sleep_visits_all_links() {
         let (mut links, socket) = (links(COUNT), Socket::auto_alone().unwrap());
-        // The doorbell of the first packet has ended the sleep; the others are seen before it.
+        // Each sleep starts after `has_packets` found nothing. The first look after it must find
+        // the packet.
         assert!(!links.has_packets());
         for at in (0..COUNT.into()).rev() {
             arrive(&mut links, at);

@@ -28,8 +28,8 @@
 //! ```
 //!
 //! # Layout of a segment
-//! A segment has 2 MiB. Its first 64 KiB always have memory. Numbers are in the processor's byte
-//! order.
+//! A segment is 2 MiB long. Its first 64 KiB always have memory. Integers are in the processor's
+//! byte order.
 //!
 //! | offset | bytes | content |
 //! |---|---|---|
@@ -53,34 +53,35 @@
 //! ```
 //!
 //! The first record is at offset 0 of the ring. The next one follows, or is at offset 0 again if
-//! the record ends its lap. The longest record fits at each of these places, so no record wraps.
+//! the record ends its lap. The longest record fits at each of these offsets, so no record wraps.
 //! Positions count the bytes of records since the start. The producer alone decides where a lap
 //! ends ([`ring`]): in the window, or in a stream behind it, up to the end of the ring.
 //!
 //! # Memory
 //! A ring grows to its whole length once, when its packets become a stream, and never shrinks. At
-//! most 16 links of a device grow, so they cost up to 32 MiB. The owner gets the memory by one
-//! system call, with an error if memory is short; the ring then keeps its window. Before a consumer
-//! reads behind the window, it checks by another one that all pages exist. Otherwise a read would
-//! add pages, or raise SIGBUS. It keeps the descriptor of the peer's segment until this check.
+//! most 16 rings of a device grow, which costs up to 32 MiB. The owner allocates the memory with
+//! one system call. If this fails because memory is short, the ring keeps its window. Before a
+//! consumer reads behind the window, it checks with another system call that all pages exist.
+//! Otherwise a read would add pages, or raise SIGBUS. The consumer keeps the descriptor of the
+//! peer's segment until this check.
 //!
 //! # Protocol
 //! A header of 0 is an unpublished record. The producer writes a packet, then 0 to the header of
 //! the *following* record, and finally the header of this record. The consumer therefore polls one
 //! word, in the same cache line as a short packet. The ends share no tail index.
 //!
-//! The producer needs free memory for a longest record and 2048 bytes behind it. These are for
-//! acknowledgements that a process owes before it ends, and for the header behind a record. It
-//! reads `consumed` only if the last value read shows too little, and at the end of each window.
-//! The consumer stores `consumed` each time it has consumed another quarter of the window. This
-//! suffices: when the ring is empty, less than a quarter is consumed and not yet stored. The other
-//! three quarters are more than the producer needs.
+//! The producer needs free memory for a longest record and 2048 bytes behind it. The 2048 bytes are
+//! for acknowledgements that a process owes before it ends, and for the header behind a record. The
+//! producer reads `consumed` only if the last value read shows too little, and at the end of each
+//! window. The consumer stores `consumed` each time it has consumed another quarter of the window.
+//! This suffices: when the ring is empty, less than a quarter is consumed and not yet stored. The
+//! other three quarters are more than the producer needs.
 //!
 //! A producer without room may poll [`has_room`](ring::Producer::has_room), or set `waits` with
 //! [`request_room`](ring::Producer::request_room) and sleep. Then
-//! [`advance`](ring::Consumer::advance) returns that the peer wants a doorbell. At this time, more
-//! than a quarter of the window is not yet consumed. The consumer therefore stores `consumed` at
-//! least once more, and the doorbell comes.
+//! [`advance`](ring::Consumer::advance) reports to the consumer that a doorbell is wanted. At this
+//! time, more than a quarter of the window is still unconsumed. The consumer therefore stores
+//! `consumed` at least once more, and the doorbell comes.
 //!
 //! # Memory order
 //! | end | steps in this order |
@@ -88,7 +89,7 @@
 //! | producer | stores packet and next header, **releases**, stores header |
 //! | consumer | loads header, **acquires**, reads packet and next header |
 //!
-//! The consumer sees the whole packet. It never takes old bytes of a packet for the next header.
+//! The consumer sees the whole packet. It never mistakes old packet bytes for the next header.
 //!
 //! | end | steps in this order |
 //! |---|---|
@@ -102,8 +103,8 @@
 //! | producer | stores `waits`, **fence**, loads `consumed` |
 //! | consumer | stores `consumed`, **fence**, loads `waits` |
 //!
-//! Both fences are sequentially consistent, so one is first: the producer sees the room, or the
-//! consumer sees `waits`. The fences of [`sleep`] work in the same way.
+//! Both fences are sequentially consistent, so one comes first: either the producer sees the free
+//! space, or the consumer sees `waits`. The fences of [`sleep`] work in the same way.
 //!
 //! The model checker tries the interleavings of each table (`models` in [`ring`] and [`sleep`]).
 //! Loads of the peer's memory acquire by a relaxed load and a fence, because Rust guarantees only
@@ -114,19 +115,18 @@
 //! the descriptor can map it for reading only, and no process can resize it or remove pages. A peer
 //! therefore cannot change a packet that this process writes, and cannot cause a SIGBUS.
 //!
-//! The peer may change its own segment at any time, to any value. Hence all reads of it are
-//! relaxed atomic words, copied once and then checked. A wrong header, a record outside the ring or
-//! its memory, or a wrong `consumed` is
-//! [`Broken`](ring::Broken); the caller then closes the link. No value makes a call loop, wait or
-//! panic. Bytes of a packet may change until they are copied, so a caller copies headers first and
-//! parses the copy. If a peer stores a wrong `consumed` that is in range, packets to this peer are
-//! lost.
+//! The peer may change its own segment at any time, to any value. Hence it is read only as relaxed
+//! atomic words, copied once and then checked. An invalid header, a record outside the ring or its
+//! memory, or an invalid `consumed` returns [`Broken`](ring::Broken); the caller then closes the
+//! link. No value makes a call loop, wait or panic. Packet bytes may change until they are copied,
+//! so a caller copies headers first and parses the copy. If a peer stores a wrong `consumed` that
+//! is in range, packets to this peer are lost.
 //!
 //! # Fork
-//! A child inherits the mappings. It could write the own segment, but its device is marked as
-//! forked and makes no call (`device/fork.rs`). Both mappings stay included in forks: a segment
+//! A child inherits the mappings. It could write the parent's segment, but its device is marked as
+//! forked and makes no calls (`device/fork.rs`). Both mappings stay included in forks: a segment
 //! dropped in the child then unmaps the child's own copy. With `MADV_DONTFORK`, the child could
-//! have a later mapping at this address, and would unmap that.
+//! have a later mapping at this address, which the drop would unmap.
 //!
 //! # References
 //! `memfd_create(2)`, `fcntl(2)` (file sealing), `unix(7)` (`SCM_RIGHTS`)

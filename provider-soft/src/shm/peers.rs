@@ -1,12 +1,12 @@
 //! [`Peers`]: finds the devices of this user on this machine and exchanges memory with them.
 //!
 //! Each device listens under an abstract name, which contains the user, the address and the
-//! device's slot of it ([`crate::io::share`]), or 0 if processes do not share the address. With a
-//! folder, it listens at a socket in this folder instead ([`place`](super::place)). A device
-//! that is about to send packets to another one connects to the other's name. Both sides exchange
-//! one message with two files: a ring and the page that says whether the device sleeps. The
-//! connection stays. It carries doorbells, single bytes that wake the other side, and its end is
-//! the end of the peer.
+//! device's slot at the address ([`crate::io::share`]), or 0 if processes do not share the address.
+//! With a folder, it listens at a socket in this folder instead ([`place`](super::place)). A device
+//! that is about to send packets to another one connects to the other's name. Each side sends one
+//! message with two files: a ring and the page that shows whether the device sleeps. The connection
+//! stays open. It carries doorbells, single bytes that wake the other side, and its end shows that
+//! the peer has ended.
 //!
 //! ```text
 //!   meet ──► Connecting ── reply ──► Up ──► the peer has ended
@@ -14,26 +14,27 @@
 //!                 └─ closed ─► -     └── Accepted ◄── a connection to the own name
 //! ```
 //!
-//! Whatever fails here leaves packets on UDP. A destination is looked up again after a second
+//! After any failure here, packets use UDP. A destination is looked up again after a second
 //! ([`Links`](super::links::Links)).
 //!
 //! Two devices may connect to each other at the same time. The connection made by the device with
 //! the smaller identity stays: this device replies with [`PRECEDENCE`] to the other connection, and
-//! the other device accepts this one although it has made its own. If none comes soon, because the
-//! device has ended meanwhile, the other one connects again. A device that has no room for a
-//! connection closes it without a reply, and packets use UDP at once.
+//! the other device accepts the connection of the first although it has made its own. If no
+//! connection arrives soon, because the first device has ended, the other one connects again. A
+//! device that cannot accept more connections closes it without a reply, and packets use UDP at
+//! once.
 //!
 //! # Trust
 //! Both sides check the other's user (`SO_PEERCRED`), so memory is exchanged only with processes of
-//! this user. They also belong to the same network namespace, as abstract names do, or have the
-//! same folder. The message of a connecting process is not proof of its address. Any process of
-//! this user could take the address itself. Connections without a message are few: the oldest makes
-//! way for the next one.
+//! this user. They are also in the same network namespace, because abstract names are per
+//! namespace, or use the same folder. The message of a connecting process is not proof of its
+//! address. Any process of this user could take the address itself. The number of connections
+//! without a message is limited: a new one replaces the oldest.
 //!
-//! The worker accepts, receives messages and installs links, or a poller that is woken first. It
-//! does so without waiting for the peer. A stopped peer delays callers of [`Peers::meet`] until
-//! [`PATIENCE`] after the connection to it was made. Later callers do not wait, nor do other
-//! threads.
+//! The worker, or a poller that is woken first, accepts connections, receives messages and installs
+//! links. It never waits for a peer. A stopped peer delays callers of [`Peers::meet`] until
+//! [`PATIENCE`] has passed since its connection was made. Later callers and other threads do not
+//! wait.
 //!
 //! # References
 //! `unix(7)` (`SCM_RIGHTS`, `SO_PEERCRED`, abstract names), `memfd_create(2)`
@@ -59,20 +60,20 @@ use crate::io::owner::Owner;
 use crate::io::spare::SpareFd;
 use crate::io::{Socket, accept, effective_user, receive_files, send_files};
 
-/// A device of this machine: its address, and its slot of the address or 0 if it shares it with no
-/// process.
+/// A device of this machine: its address, and its slot at the address, or 0 if the address is not
+/// shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PeerId {
     pub(crate) gid: Gid,
     pub(crate) slot: u8,
 }
 
-/// The devices that this one exchanges packets with through memory.
+/// The devices with which this device exchanges packets through memory.
 #[derive(Debug)]
 pub(crate) struct Peers {
     own: PeerId,
     place: Place,
-    /// The interface of link-local addresses.
+    /// The interface index of link-local addresses.
     scope: u32,
     port: u16,
     listener: OwnedFd,
@@ -86,7 +87,8 @@ pub(crate) struct Peers {
     table: Mutex<Table>,
     /// Signalled when a connection is no longer [`Status::Connecting`].
     settled: Condvar,
-    /// Held by the thread that attends to connections, so that a link begins before it ends.
+    /// Held by the thread that manages connections, so that a link's start is handled before its
+    /// end.
     attending: Mutex<()>,
 }
 
@@ -94,13 +96,13 @@ pub(crate) struct Peers {
 struct Table {
     connections: BTreeMap<u64, Connection>,
     status: BTreeMap<PeerId, Status>,
-    /// The number of connections made so far.
+    /// The number of connections so far.
     made: u64,
-    /// Lets the listener accept, and so refuse, while all other descriptors are in use.
+    /// A spare descriptor, for accepting and closing a connection while all others are in use.
     spare: SpareFd,
     /// The devices to connect to.
     wanted: Vec<PeerId>,
-    /// Whether the listener is not watched, because no descriptor was free for a connection.
+    /// Whether the listener is unwatched, because no descriptor was free for a connection.
     is_deaf: bool,
 }
 
@@ -117,14 +119,14 @@ enum Connection {
 enum Status {
     /// This device has connected, and callers wait until this time.
     Connecting(Instant),
-    /// The peer has made a connection with precedence, which arrives until the first time. Callers
-    /// wait until the second.
+    /// The peer has made a connection with precedence, which should arrive before the first time.
+    /// Callers wait until the second time.
     Expected(Instant, Instant),
     /// Packets travel through the memory of this connection.
     Up(u64),
 }
 
-/// A change of the links for the holder of the device's lock.
+/// A change to the links, to be made with the device's lock held.
 #[derive(Debug)]
 pub(crate) enum Change {
     Begun(Box<Link>),
@@ -135,24 +137,24 @@ pub(crate) enum Change {
 /// The longest wait for a peer's reply.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The time within which a connection with precedence arrives.
+/// The time within which a connection with precedence must arrive.
 const ARRIVAL: Duration = Duration::from_millis(500);
 
 /// The maximum number of connections. Further peers use UDP.
 pub(super) const MAX_PEERS: usize = 1024;
 
-/// The maximum number of connections without a message. Devices send theirs at once.
+/// The maximum number of connections without a message. Devices send their messages at once.
 const MAX_SILENT: usize = 64;
 
-/// The number of the listener among the connections.
+/// The listener's number in the table of connections.
 const LISTENER: u64 = 0;
 
 /// The connections handled in one turn of the worker.
 const BATCH: usize = 16;
 
 impl Peers {
-    /// Begins to listen for other devices. Returns `None` if this is impossible: a sandbox forbids
-    /// Unix sockets or memory files.
+    /// Starts to listen for other devices. Returns `None` on failure, for example if a sandbox
+    /// forbids Unix sockets or memory files.
     #[inline(never)]
     pub(crate) fn listen(place: Place, socket: &Socket) -> Option<Box<Self>> {
         let own = PeerId { gid: socket.gid(), slot: socket.slot() };
@@ -185,8 +187,8 @@ impl Peers {
         })
     }
 
-    /// Connects to the device of a queue pair with this address and upper 8 bits of its number, if
-    /// it belongs to this user and machine. Waits until packets to it can travel through memory, or
+    /// Connects to the device whose queue pairs have this address and upper 8 number bits, if it
+    /// belongs to this user and machine. Waits until packets to it can travel through memory, or
     /// until it is certain that they cannot.
     pub(crate) fn meet(&self, gid: Gid, slot: u8) {
         let mut table = self.table();
@@ -200,18 +202,18 @@ impl Peers {
         }
     }
 
-    /// Returns the identity of this device, if the queue pairs with this address and upper 8 bits
-    /// of their numbers are its own.
+    /// Returns the identity of this device, if it owns the queue pairs with this address and these
+    /// upper 8 number bits.
     pub(crate) fn own_id(&self, gid: Gid, slot: u8) -> Option<PeerId> {
         Some(self.own).filter(|own| gid == own.gid && (slot == own.slot || own.slot == 0))
     }
 
-    /// Returns a device that this one is connected to, or connects to now.
+    /// Returns the device if this device is connected to it or is connecting.
     fn find(&self, table: &mut Table, gid: Gid, slot: u8) -> Option<PeerId> {
         if self.own_id(gid, slot).is_some() {
             return None;
         }
-        // All queue pairs of an address that is not shared belong to one device.
+        // All queue pairs of an unshared address belong to one device.
         let ids = [PeerId { gid, slot }, PeerId { gid, slot: 0 }];
         let ids = &ids[..if slot == 0 { 1 } else { 2 }];
         for id in ids {
@@ -225,7 +227,7 @@ impl Peers {
                     if table.connections.get(number).is_some_and(Connection::is_alive) {
                         return Some(*id);
                     }
-                    // The device has ended, and another may have its place.
+                    // The device has ended, and another device may have its name.
                     table.status.remove(id);
                 }
                 None => {}
@@ -242,9 +244,9 @@ impl Peers {
         }
     }
 
-    /// Attends to connections: makes those that are wanted, accepts others, and passes links that
-    /// have begun or ended to `change`. Reads doorbells, unless they are left to a sleeping thread.
-    /// Returns false if another thread is attending to connections; then it does nothing.
+    /// Manages connections: makes wanted connections, accepts others, and passes started and ended
+    /// links to `change`. Reads doorbells, unless they are left to a sleeping thread. Returns
+    /// `false` and does nothing if another thread is managing connections.
     pub(crate) fn attend(&self, reads_doorbells: bool, mut change: impl FnMut(Change)) -> bool {
         let Ok(_attending) = self.attending.try_lock() else { return false };
         if self.table().is_deaf {
@@ -272,10 +274,10 @@ impl Peers {
         self.doorbells.0.as_fd()
     }
 
-    /// Connects to a device and sends the own message.
+    /// Connects to a device and sends this device's message.
     ///
     /// # Errors
-    /// The device belongs to another user or machine; any errno of the system calls.
+    /// An error if the device belongs to another user or machine; any errno of the system calls.
     fn connect(&self, table: &mut Table, id: PeerId) -> Result<(), Errno> {
         if self.is_full(table) {
             return Err(Errno::USERS);
@@ -295,13 +297,13 @@ impl Peers {
         Ok(())
     }
 
-    /// Accepts a connection of another device.
+    /// Accepts a connection from another device.
     fn accept(&self) {
         let mut table = self.table();
         let accepted = table.spare.lend(|| accept(self.listener.as_fd()));
         let is_deaf = !matches!(accepted, Ok(_) | Err(Errno::AGAIN | Errno::INTR));
         if table.is_deaf != is_deaf {
-            // The listener stays readable. It is looked at again when something else happens.
+            // The listener stays readable. It is checked again when something else happens.
             let interest = if is_deaf { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
             let is_changed = self.news.modify(&self.listener, &mut EpollEvent::new(interest, LISTENER));
             table.is_deaf = is_deaf && is_changed.is_ok();
@@ -383,23 +385,22 @@ impl Peers {
         }
     }
 
-    /// Returns whether a connection to a device, made by this one, has precedence over the
-    /// device's.
+    /// Returns whether this device's connection to another device has precedence over the other's.
     fn has_precedence(&self, table: &Table, id: PeerId) -> bool {
         let mut made = table
             .connections
             .values()
             .filter(|connection| matches!(connection, Connection::Connecting(_, its, _) if *its == id));
-        // Not to a device that has ended, and that this one has succeeded.
+        // A connection to a dead device does not count: the device now connecting has replaced it.
         self.own < id && made.any(Connection::is_alive)
     }
 
-    /// Returns whether further peers use UDP.
+    /// Returns whether the maximum is reached, so further peers use UDP.
     fn is_full(&self, table: &Table) -> bool {
         table.count(|connection| !connection.is_silent()) >= self.most
     }
 
-    /// Begins to use a connection.
+    /// Starts to use a connection.
     fn begin(
         &self,
         mut table: MutexGuard<'_, Table>,
@@ -418,7 +419,7 @@ impl Peers {
         }
         let (producer, consumer) = super::ring::ends(segment, its);
         let socket = Arc::new(socket);
-        // An own attempt has lost.
+        // This device's own attempt has lost.
         table
             .connections
             .retain(|_, connection| !matches!(connection, Connection::Connecting(_, its, _) if *its == id));
@@ -437,7 +438,7 @@ impl Peers {
         Ok(table.made)
     }
 
-    /// Sends the own message.
+    /// Sends this device's message.
     fn send_message(&self, socket: BorrowedFd<'_>, segment: &OwnSegment) -> Result<(), Errno> {
         let mut bytes = [0; MESSAGE];
         bytes[..4].copy_from_slice(&VERSION);
@@ -451,13 +452,13 @@ impl Peers {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the own name from the folder before the process ends. Allocates nothing.
+    /// Removes this device's name from the folder before the process ends. Allocates nothing.
     pub(crate) fn leave_place(&self) {
         self.place.leave();
     }
 
-    /// Calls `each` with the descriptors that a forked child must close so as not to keep the name,
-    /// as far as no other thread uses the table.
+    /// Calls `each` with the descriptors that a forked child must close to release the name. Omits
+    /// connections if another thread uses the table.
     pub(crate) fn for_each_file(&self, mut each: impl FnMut(BorrowedFd<'_>)) {
         each(self.listener.as_fd());
         each(self.news.0.as_fd());
@@ -491,21 +492,21 @@ impl Connection {
         }
     }
 
-    /// Returns whether the message of the connecting peer is expected.
+    /// Returns whether the connecting peer has not yet sent its message.
     fn is_silent(&self) -> bool {
         matches!(self, Self::Accepted(_))
     }
 
-    /// Returns whether the other end is open.
+    /// Returns whether the other end of the connection is open.
     fn is_alive(&self) -> bool {
         use nix::errno::Errno::{EAGAIN, EINTR};
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-        // A peer that ends with doorbells unread resets the connection.
+        // A peer that ends with unread doorbells resets the connection.
         matches!(recv(self.socket().as_raw_fd(), &mut [0], flags), Ok(1..) | Err(EAGAIN | EINTR))
     }
 }
 
-/// Takes doorbells from a connection and returns whether the other end is open.
+/// Reads all doorbells from a connection and returns whether the other end is open.
 fn drain(socket: &OwnedFd) -> bool {
     let mut bytes = [0; 64];
     for _ in 0..BATCH {
@@ -577,7 +578,7 @@ pub(super) fn name(id: PeerId, scope: u32, port: u16) -> String {
     format!("verbs-soft/link/3/{}/{address}%{scope}/{port}/{}", effective_user(), id.slot)
 }
 
-/// Returns a socket for connections.
+/// Returns a Unix socket for connections.
 pub(super) fn stream() -> Result<OwnedFd, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
@@ -587,19 +588,19 @@ pub(super) fn stream() -> Result<OwnedFd, Errno> {
 mod tests {
     use super::*;
 
-    /// Listens for devices at the addresses 127.250.x.y of this process.
+    /// Listens at one of this process's addresses 127.250.x.y.
     fn listen_at(slot: u8, most: usize) -> Peers {
         let [.., high, low] = std::process::id().to_be_bytes();
         let own = PeerId { gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 250, high, low], slot };
         Peers { most, ..Peers::try_listen(Place::Namespace, own, 0, 4791).unwrap() }
     }
 
-    /// Lets the first device meet the second one. Returns the links that begin, of each of them.
+    /// Lets the first device meet the second one. Returns the links started by each of them.
     fn meet(one: &Peers, other: &Peers) -> [Vec<Link>; 2] {
         let mut begun = [Vec::new(), Vec::new()];
         std::thread::scope(|scope| {
             let met = scope.spawn(|| one.meet(other.own.gid, other.own.slot));
-            // A late connection still has to be accepted, to be read and to be replied to.
+            // A late connection must still be accepted, read and replied to.
             let mut rest = 4;
             while rest > 0 {
                 rest -= u32::from(met.is_finished());
@@ -626,7 +627,7 @@ mod tests {
         assert_eq!([counts(&third), counts(&fourth)], [[0, 0]; 2]);
         // It does not wait for a connection that never comes.
         assert!(others[3].table().status.is_empty());
-        // A peer makes room for another one when it ends.
+        // When a peer ends, another one can connect.
         drop((first, others));
         crowded.attend(true, |_| {});
         let another = listen_at(7, MAX_PEERS);

@@ -1,30 +1,31 @@
 //! [`Place`]: where devices find each other: the abstract names of a network namespace, or sockets
 //! in a [`Folder`].
 //!
-//! Containers have network namespaces of their own, and so no common abstract name. They can share
-//! a folder. Its names contain address, port and slot:
+//! Containers have separate network namespaces, so they share no abstract names. They can share a
+//! folder. File names contain address, port and slot:
 //!
 //! ```text
 //!   FOLDER/verbs-soft-3-10.0.0.2-4791-17
 //! ```
 //!
-//! The number of a user is missing because containers may count users differently. So is the
-//! interface of a link-local address, whose number belongs to a network namespace.
+//! Names omit the user ID, because containers may map user IDs differently. They also omit the
+//! interface of a link-local address, because interface indices are per network namespace.
 //!
 //! # Equal addresses
-//! Two namespaces may have equal addresses. The slots of a shared address are drawn, so most such
-//! devices still have different names. If a living device has the name, the next one uses UDP.
+//! Two namespaces may have equal addresses. The slots of a shared address are random, so most such
+//! devices still have different names. If a live device already has the name, the next device uses
+//! UDP.
 //!
 //! # Names of dead processes
-//! A killed process leaves its name, to which connections are refused. A device listens under
-//! another name first and then renames its socket, which replaces such a name at once. It removes
-//! its name at its end, unless another socket has replaced it.
+//! A killed process leaves its socket file, and connections to it are refused. A device first
+//! listens under another name and then renames its socket, which atomically replaces such a file.
+//! When the device ends, it removes its file, unless another socket has replaced it.
 //!
 //! # Trust
 //! A connection proves the peer's user in any case ([`peers`](super::peers)). A process that can
-//! change the folder could only remove names or exchange them, and a device refuses a peer with
-//! another identity than its name. The folder must nevertheless belong to this user or root, and
-//! without the sticky bit no other user may write to it.
+//! change the folder could only remove or swap names. A device rejects a peer whose identity does
+//! not match its name. The folder must nevertheless belong to this user or root, and without the
+//! sticky bit no other user may write to it.
 //!
 //! A forked child drops no [`Folder`] of a device (`device/mod.rs`), so the parent's name stays.
 //!
@@ -47,7 +48,7 @@ use crate::io::address::address_of;
 use crate::io::effective_user;
 use crate::io::names::{is_connected, pause};
 
-/// A place where devices find each other.
+/// The way devices find each other.
 #[derive(Debug)]
 pub(crate) enum Place {
     /// The abstract names of the network namespace.
@@ -59,15 +60,15 @@ pub(crate) enum Place {
 #[derive(Debug)]
 pub(crate) struct Folder {
     directory: OwnedFd,
-    /// The name of this device and its socket file.
+    /// This device's file name, and the identity of its socket file.
     own: Option<(CString, FileId)>,
 }
 
-/// The device and the inode of a file.
+/// The identity of a file: its device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId(libc::dev_t, libc::ino_t);
 
-/// The time within which a process that ends has closed its files.
+/// The time within which an ending process closes its files.
 const ENDING: Duration = Duration::from_millis(500);
 
 impl Place {
@@ -104,7 +105,7 @@ impl Place {
     /// Returns the address of a device's socket.
     ///
     /// # Errors
-    /// `ENAMETOOLONG`, which no name reaches.
+    /// `ENAMETOOLONG`, which no name here causes.
     pub(super) fn address(&self, id: PeerId, scope: u32, port: u16) -> Result<UnixAddr, Errno> {
         Ok(match self {
             Self::Namespace => UnixAddr::new_abstract(super::peers::name(id, scope, port).as_bytes())?,
@@ -112,7 +113,7 @@ impl Place {
         })
     }
 
-    /// Removes the own name from the folder before the process ends. Allocates nothing.
+    /// Removes this device's name from the folder before the process ends. Allocates nothing.
     pub(super) fn leave(&self) {
         if let Self::Folder(folder) = self {
             folder.leave();
@@ -124,8 +125,8 @@ impl Folder {
     /// Opens a folder.
     ///
     /// # Errors
-    /// - `EPERM`: it belongs to another user than this one and root, or others can write to it and
-    ///   it has no sticky bit.
+    /// - `EPERM`: it belongs neither to this user nor to root, or others can write to it and it has
+    ///   no sticky bit.
     /// - `EACCES`, `EROFS`: this process cannot create files in it.
     /// - any other errno of `open(2)`, notably `ENOENT` and `ENOTDIR`.
     pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
@@ -141,7 +142,7 @@ impl Folder {
         Ok(Self { directory, own: None })
     }
 
-    /// Returns a socket that listens under a name, which it takes from a dead process.
+    /// Returns a socket that listens under a name, replacing the file of a dead process.
     fn listen(&mut self, name: &str) -> Result<OwnedFd, Errno> {
         let listener = stream()?;
         let first = format!("{name}-{:08x}", verbs_core::random::draw()?);
@@ -164,13 +165,13 @@ impl Folder {
         }
     }
 
-    /// Returns the address of a name: through the descriptor, because paths are longer than
-    /// addresses can be.
+    /// Returns the address of a name, relative to the folder's descriptor, because a whole path may
+    /// be too long for an address.
     fn address(&self, name: &str) -> nix::Result<UnixAddr> {
         UnixAddr::new(format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd()).as_str())
     }
 
-    /// Returns the socket file with a name, if there is one.
+    /// Returns the identity of the socket file with a name, if it exists.
     fn file<P: ?Sized + nix::NixPath>(&self, name: &P) -> nix::Result<Option<FileId>> {
         match fstatat(&self.directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) if SFlag::from_bits_truncate(stat.st_mode).contains(SFlag::S_IFSOCK) => {

@@ -1,15 +1,15 @@
-//! [`OwnSegment`], [`PeerSegment`]: the memory of a link, in files without a name.
+//! [`OwnSegment`], [`PeerSegment`]: the memory of a link, in unnamed files.
 //!
 //! ```text
 //!   owner   create ─► map for writing ─► write pages ─► seal ─► send the descriptor, close it
 //!   peer                                 receive the descriptor ─► check seals ─► map for reading
 //! ```
 //!
-//! The same holds for the page of [`sleep`](super::sleep), which has only a header.
+//! The page of [`sleep`](super::sleep) works in the same way, but has only a header.
 //!
-//! The file of a segment is sparse. Its first [`SMALL_LEN`] bytes have pages from the beginning.
-//! The owner adds the others when its packets become a stream ([`Outgoing::grow`]). The peer checks
-//! that no page is missing before it reads there ([`Incoming::extend`]).
+//! The file of a segment is sparse. Its first [`SMALL_LEN`] bytes have pages from the start. The
+//! owner adds the other pages when its packets become a stream ([`Outgoing::grow`]). The peer
+//! checks that no page is missing before it reads there ([`Incoming::extend`]).
 //!
 //! # Safety
 //! A [`Mapping`] is a new shared mapping of a memory file, at an address of the kernel's choice. It
@@ -92,12 +92,12 @@ impl OwnSegment {
 #[derive(Debug)]
 pub(crate) struct OutRing {
     memory: Own,
-    /// The length of the part that has pages.
+    /// The length of the ring's part that has pages.
     len: usize,
 }
 
 impl OutRing {
-    /// Returns the space for a packet of the record at `at`.
+    /// Returns the space for the packet in the record at offset `at`.
     ///
     /// # Panics
     /// Panics if the longest record does not fit there: a defect of the caller.
@@ -149,7 +149,7 @@ impl Progress for ConsumedWord {
     }
 }
 
-/// The other process's half of a link's memory.
+/// The peer process's half of a link's memory.
 #[derive(Debug)]
 pub(crate) struct PeerSegment {
     memory: Peer,
@@ -213,25 +213,25 @@ pub(super) struct Word(usize);
 const MAGIC: Word = Word(0);
 const CONSUMED: Word = Word(128);
 const WAITS: Word = Word(256);
-/// In the page of [`sleep`](super::sleep).
+/// The sleep counter in the page of [`sleep`](super::sleep).
 pub(super) const SLEEPS: Word = Word(128);
 
-/// Memory that only this process writes.
+/// Memory written only by this process.
 #[derive(Clone, Debug)]
 pub(super) struct Own {
     mapping: Arc<Mapping>,
 }
 
 impl Own {
-    /// Creates a sealed file of zeros with a number for its layout, and with pages for its first
-    /// bytes. Returns its descriptor.
+    /// Creates a sealed file of zeros with a magic number, and allocates pages for its first bytes.
+    /// Returns its descriptor.
     pub(super) fn create(len: usize, with_pages: usize, magic: u64) -> Result<(OwnedFd, Self), Errno> {
         // Beyond the limit, the kernel sends a signal (`SIGXFSZ`).
         if getrlimit(Resource::RLIMIT_FSIZE).is_ok_and(|(limit, _)| limit < len as u64) {
             return Err(Errno::from_raw(libc::EFBIG));
         }
         let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-        // The flag exists since Linux 6.3, and later kernels can be set to require it.
+        // The flag exists since Linux 6.3, and a sysctl can make kernels require it.
         let file = match memfd_create(NAME, flags | NOEXEC_SEAL) {
             Err(nix::Error::EINVAL) => memfd_create(NAME, flags),
             other => other,
@@ -263,17 +263,17 @@ impl Own {
         unsafe { AtomicU64::from_ptr(self.mapping.base.as_ptr().add(word.0).cast()) }
     }
 
-    /// Returns an address of the ring. `at` is at most the ring's length.
+    /// Returns the address of offset `at` in the ring. `at` must not exceed the ring's length.
     #[inline]
     fn ring(&self, at: usize) -> *mut u8 {
         self.mapping.base.as_ptr().wrapping_add(HEADER_LEN + at)
     }
 }
 
-/// Memory that only another process writes.
+/// Memory written only by another process.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
-    /// The part that has pages.
+    /// The part of the memory that has pages.
     bytes: ExposedBytes,
     mapping: Arc<Mapping>,
 }
@@ -294,8 +294,8 @@ impl Peer {
         if !SealFlag::from_bits_retain(seals).contains(SEALS) {
             return Err(Errno::INVAL);
         }
-        // By these seals, size and pages stay as they are. Huge pages could be missing, so the file
-        // must not have any: it is of tmpfs.
+        // The seals keep the size and the pages unchanged. Huge pages could be missing, so the file
+        // must be on tmpfs, not hugetlbfs.
         let (stat, fs) = (fstat(file).map_err(errno)?, fstatfs(file).map_err(errno)?);
         let is_whole = stat.st_size == len as i64 && has_pages(file, with_pages);
         if !is_whole || fs.filesystem_type() != TMPFS_MAGIC {
@@ -348,8 +348,8 @@ impl Mapping {
         Ok(Self { base, len })
     }
 
-    /// Adds the missing pages of a part. Returns `false` if memory is short, or if the kernel
-    /// cannot do it without a signal (before Linux 5.14).
+    /// Adds the missing pages of a range. Returns `false` if memory is short, or if the kernel
+    /// cannot report this without a signal (before Linux 5.14).
     fn populate(&self, start: usize, end: usize) -> bool {
         assert!(start <= end && end <= self.len);
         let (base, len) = (self.base.as_ptr().wrapping_add(start).cast(), end - start);
@@ -375,7 +375,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Returns whether no page of a file's first bytes is missing.
+/// Returns whether all pages of a file's first `len` bytes exist.
 fn has_pages(file: BorrowedFd<'_>, len: usize) -> bool {
     lseek(file, 0, Whence::SeekHole).is_ok_and(|hole| hole >= len as libc::off_t)
 }
@@ -400,7 +400,7 @@ const PAGE: usize = 4096;
 /// The length of a segment.
 const SEGMENT_LEN: usize = 2 << 20;
 
-/// The length of the part that always has pages. It consists of whole pages of any size up to it.
+/// The length of the part that always has pages. It is a multiple of every page size up to 64 KiB.
 const SMALL_LEN: usize = 64 << 10;
 
 const HEADER_LEN: usize = 4096;
@@ -415,15 +415,16 @@ const SHAPE: Shape = Shape::new(WINDOW_LEN, RING_LEN, LONGEST_PACKET, RESERVE);
 /// The length of the longest packet in a ring.
 const LONGEST_PACKET: usize = MAX_LINK_PACKET_LEN;
 
-/// The bytes kept free for acknowledgements behind the data of a process that ends: 31 of them.
+/// The bytes kept free for up to 31 acknowledgements behind the data of a process that ends.
 const RESERVE: usize = 32 * 64;
 
-/// The last byte is the version of the layout.
+/// The magic number of a segment. The last byte is the layout version.
 const SEGMENT_MAGIC: u64 = u64::from_be_bytes(*b"vrbring\x02");
 
 #[cfg(any(fuzzing, all(test, not(loom))))]
 impl OwnSegment {
-    /// Returns a second way to write the segment, for a hostile owner. The segment has no ends.
+    /// Returns a hostile owner, which can also write the segment. The segment has no producer or
+    /// consumer.
     pub(super) fn hostile(&self) -> HostileOwner {
         HostileOwner(self.memory.clone())
     }
@@ -440,7 +441,7 @@ impl HostileOwner {
         self.0.word(CONSUMED).store(value, Ordering::Relaxed);
     }
 
-    /// Stores a word of the segment. The offset is reduced to one in bounds.
+    /// Stores a word of the segment. The offset is reduced to one within bounds.
     pub(super) fn store(&self, offset: usize, value: u64) {
         let offset = (offset % SEGMENT_LEN) & !7;
         // SAFETY: an aligned word of the mapping. Other code of this process has no way to it,
@@ -454,7 +455,7 @@ impl HostileOwner {
         self.store(HEADER_LEN + at, header);
     }
 
-    /// Adds the missing pages.
+    /// Adds the segment's missing pages.
     pub(super) fn grow(&self) {
         assert!(self.0.mapping.populate(SMALL_LEN, SEGMENT_LEN));
     }
@@ -513,7 +514,7 @@ mod tests {
         assert_eq!((removed, Errno::last()), (-1, Errno::PERM));
     }
 
-    /// Creates a file like a segment, with differences.
+    /// Creates a file like a segment, but with this length, page range, magic number and seals.
     fn forged(len: usize, pages: Range<usize>, magic: u64, seals: SealFlag) -> OwnedFd {
         let file = memfd_create("forged", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).unwrap();
         ftruncate(&file, len as i64).unwrap();

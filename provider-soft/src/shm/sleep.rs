@@ -9,9 +9,9 @@
 //!   sender     push ─► fence ─► odd? ─► rings the doorbell, once for each odd value
 //! ```
 //!
-//! One of the two fences is first. If it is the receiver's, the sender sees the odd counter.
-//! Otherwise the receiver sees the packet. The doorbell is a byte on a Unix socket that stays
-//! readable until the receiver reads it, so it may arrive before the receiver waits.
+//! One of the two fences comes first. If the receiver's fence does, the sender sees the odd
+//! counter. Otherwise the receiver sees the packet. The doorbell is a byte on a Unix socket that
+//! stays readable until the receiver reads it, so it may arrive before the receiver waits.
 //!
 //! Several threads of a device may sleep at the same time: the worker, a thread in a
 //! [wait](crate::device::wait), and briefly a poller. Each sleep has a new number, because the
@@ -77,8 +77,8 @@ impl PeerSleep {
     }
 
     /// Returns a number for the peer's current sleep, or `None` if the peer is awake. One doorbell
-    /// is enough for each number. Called once after any number of packets was pushed; it contains
-    /// the fence.
+    /// is enough for each number. Call it once after pushing any number of packets; the call
+    /// includes the fence.
     #[inline]
     pub(crate) fn epoch_if_asleep(&self) -> Option<u32> {
         epoch_if_asleep(|| self.memory.word(SLEEPS))
@@ -100,8 +100,8 @@ fn begin(counter: &impl Counter) {
 fn end(counter: &impl Counter) {
     let epoch = counter.load();
     if is_odd(epoch) {
-        // A failure means that another thread has ended this sleep, or begun one that it will end
-        // itself.
+        // A failure means that another thread has ended this sleep, or started a sleep that it will
+        // end itself.
         let _ = counter.replace(epoch, epoch.wrapping_add(1));
     }
 }
@@ -118,12 +118,12 @@ fn is_odd(epoch: u64) -> bool {
     epoch & 1 != 0
 }
 
-/// A counter in this process's memory: an atomic, or the model checker's. Fences order its
-/// accesses.
+/// A counter in this process's memory: an atomic of the processor or of the model checker. Fences
+/// order its accesses.
 trait Counter {
     fn load(&self) -> u64;
 
-    /// Replaces a number, unless another thread has already replaced it.
+    /// Replaces the value `old`, unless another thread has already replaced it.
     fn replace(&self, old: u64, new: u64) -> bool;
 }
 
@@ -141,7 +141,7 @@ impl Counter for AtomicU64 {
 
 const PAGE_LEN: usize = 4096;
 
-/// The magic number of a page. The last byte is the version of the layout.
+/// The magic number of a page. The last byte is the layout version.
 const PAGE_MAGIC: u64 = u64::from_be_bytes(*b"vrbslep\x01");
 
 #[cfg(all(test, not(loom)))]
@@ -270,14 +270,14 @@ mod models {
     }
 
     /// Returns whether a waiting thread can lose its wake-up while the worker's sleep ends.
-    /// `end_worker` ends that sleep and receives whether the other thread sleeps.
+    /// `end_worker` ends that sleep; its argument indicates whether the other thread sleeps.
     fn is_lost_beside_the_worker(end_worker: impl Fn(&Device, bool) + Copy + Send + Sync + 'static) -> bool {
         use std::sync::atomic::AtomicBool;
         let lost = std::sync::Arc::new(AtomicBool::new(false));
         let found = std::sync::Arc::clone(&lost);
         check(move || {
             let device = Device::new();
-            // The device's lock, which guards whether the other thread sleeps.
+            // The device's lock, which guards the flag "the other thread sleeps".
             let lock = Arc::new(loom::sync::Mutex::new(false));
             begin(&device.sleeps);
             let (its, guard) = (Arc::clone(&device), Arc::clone(&lock));

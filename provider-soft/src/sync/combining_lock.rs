@@ -30,11 +30,11 @@
 //! holder must ensure that another thread will acquire the lock. A thread announcing work after the
 //! release acquires the lock itself.
 //!
-//! A poller takes the lock if it is free and otherwise returns, because the holder receives anyway.
-//! Control calls wait for the lock: they spin, then yield. A holder never makes a blocking system
-//! call. To keep fast pollers from starving control calls, a poller yields once before taking the
-//! lock while another thread waits. It does not reserve the lock for the waiting thread, which may
-//! have no processor at the moment: all other threads would wait for it.
+//! A poller takes the lock if it is free and otherwise returns, because the holder receives packets
+//! anyway. Control calls wait for the lock: they spin, then yield. A holder never makes a blocking
+//! system call. To keep fast pollers from starving control calls, a poller yields once before
+//! taking the lock while another thread waits. The lock is not reserved for the waiting thread,
+//! because that thread may be descheduled, and all other threads would wait for it.
 //!
 //! # Safety
 //! The value is reached only through a [`Guard`]. A guard exists only between a successful change
@@ -111,7 +111,7 @@ impl<T> CombiningLock<T> {
         guard
     }
 
-    /// Tries to change the word from not HELD to HELD, keeping PENDING.
+    /// Tries to set HELD in the word, keeping PENDING.
     #[inline]
     fn acquire(&self) -> Option<Guard<'_, T>> {
         let seen = self.word.load(Ordering::Relaxed);
@@ -157,8 +157,8 @@ impl<T> Guard<'_, T> {
 }
 
 impl<T> Guard<'_, T> {
-    /// Releases the lock even if work was announced, and returns whether it was. The next holder
-    /// finds the work; the caller must ensure that there is a next holder.
+    /// Releases the lock even if work was announced, and returns whether work was announced. The
+    /// next holder finds the work; the caller must ensure that there is a next holder.
     #[inline]
     pub(crate) fn release(self) -> bool {
         let before = self.lock.word.fetch_and(!HELD, Ordering::AcqRel);
@@ -271,7 +271,7 @@ mod models {
         fn work(&self, mut guard: Guard<'_, u32>) {
             loop {
                 if guard.take_pending() {
-                    // Relaxed: the word and the set alone must make it visible.
+                    // Relaxed, because the word and the set alone must make the work visible.
                     self.pending.take(|slot| *guard += self.posted[slot].swap(0, Ordering::Relaxed));
                 }
                 match guard.try_release() {
@@ -324,7 +324,7 @@ mod models {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || shared.post(0))
             };
-            // A holder that has used up its share, with or without work pending.
+            // A holder releases the lock with its share used up, with or without pending work.
             if let Some(guard) = shared.found.try_lock() {
                 guard.release();
             }

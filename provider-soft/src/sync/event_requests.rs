@@ -7,10 +7,11 @@
 //! them. A request therefore carries two numbers:
 //!
 //! - the number of completions that do not count for it: those [freed](Published) or announced by
-//!   an event before the request. All others count, whether or not they have been polled since.
-//! - the number of events raised by the queue before it. If the queue has raised another event
-//!   since, the request is settled: it was made while an earlier request was pending, so both share
-//!   the event.
+//!   an event before the request. All other completions count, whether or not they have been polled
+//!   since.
+//! - the number of events raised by the queue before the request. If the queue has raised another
+//!   event since, the request is settled: it was made while an earlier request was pending, so both
+//!   share the event.
 //!
 //! ```text
 //!   raised   count       the holder takes the request, and
@@ -47,8 +48,8 @@ pub(crate) struct EventRequests {
     solicited: AtomicU64,
     /// The request for all completions: 0, or a [`Request`].
     next: AtomicU64,
-    /// In the upper half, the number of events raised by the queue; in the lower half, the number
-    /// of completions published before the last event. Only the lock holder changes it.
+    /// The number of events raised by the queue (upper half), and the number of completions
+    /// published before the last event (lower half). Only the lock holder changes this word.
     raised: AtomicU64,
 }
 
@@ -72,7 +73,7 @@ impl EventRequests {
         let (raised, announced) = events(self.raised.load(Ordering::Acquire));
         let freed = published.freed();
         let count = published.count();
-        // The later of the two numbers: both are at most `count`.
+        // Uses the later of the two numbers; both are at most `count`.
         let left = count.wrapping_sub(freed).min(count.wrapping_sub(announced));
         self.note(armed, Request { raised, count: count.wrapping_sub(left) });
     }
@@ -117,8 +118,8 @@ impl Request {
         count.wrapping_sub(self.count)
     }
 
-    /// Returns whether this request replaces another of its kind, because that one is settled or
-    /// later.
+    /// Returns whether this request replaces another of its kind, because the other request is
+    /// settled or later.
     fn replaces(self, other: Self) -> bool {
         match difference(self.raised << 1, other.raised << 1).cmp(&0) {
             Less => false,
@@ -264,7 +265,7 @@ mod models {
         pending: PendingSet,
         /// The number of packets received. Each packet completes a work request.
         arrived: AtomicU32,
-        /// The number of events, and the channel, which keeps an event until it is read.
+        /// The number of events; then the channel, which keeps an event until it is read.
         events: AtomicU32,
         channel: loom::sync::Notify,
     }
@@ -479,7 +480,7 @@ mod models {
             let events = queue.events();
             assert!(events <= 1, "two events for one completion");
             queue.arrive();
-            // The first completion came before both requests, or raised the event.
+            // The first completion preceded both requests, or raised the event.
             assert!(queue.events() >= 1, "both requests are lost");
             assert_eq!(drain(&mut consumer), 2);
         });

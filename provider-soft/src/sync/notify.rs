@@ -7,9 +7,9 @@
 //!    └──────────── the n-th completion, or the time: raises ◄─────┘
 //! ```
 //!
-//! Without moderation n is 1. Only the holder of the device's lock makes changes. If a request is
-//! taken late, [`event_requests`](crate::sync::event_requests) decides which completions count for
-//! it.
+//! Without moderation, n is 1. Only the holder of the device's lock changes the state. If a request
+//! is taken late, [`event_requests`](crate::sync::event_requests) decides which completions count
+//! for it.
 
 use roce::engine::Time;
 use verbs_core::types::CqModeration;
@@ -33,7 +33,7 @@ pub(crate) struct Notify {
 pub(crate) enum Armed {
     /// No completions.
     Not,
-    /// Failed completions, and completions marked by their sender.
+    /// Failed completions, and completions whose sender solicited an event.
     Solicited,
     /// All completions.
     Next,
@@ -49,7 +49,7 @@ impl Notify {
         self.armed != Armed::Not
     }
 
-    /// Returns whether the queue is already armed for all completions of such a request.
+    /// Returns whether the queue is already armed for all completions that `armed` includes.
     pub(crate) fn includes(&self, armed: Armed) -> bool {
         self.armed >= armed
     }
@@ -60,7 +60,7 @@ impl Notify {
     }
 
     /// Arms the queue and returns whether it was not armed before. A queue armed for all
-    /// completions stays so even if solicited completions are requested as well.
+    /// completions stays armed for all, even if solicited completions are requested as well.
     pub(crate) fn arm(&mut self, armed: Armed) -> bool {
         let is_new = !self.is_armed();
         if self.armed != Armed::Next {
@@ -78,7 +78,7 @@ impl Notify {
     }
 
     /// Counts a completion and returns whether it raises the event, which disarms the queue. `now`
-    /// is called only for the first of several completions.
+    /// is called only for the first of several completions that raise one event.
     #[inline]
     pub(crate) fn completed(&mut self, solicited: bool, now: impl FnOnce() -> Time) -> bool {
         let counts = match self.armed {

@@ -1,7 +1,7 @@
 //! [`PendingSet`]: the queue pairs, or the shared receive queues, whose rings hold work requests
 //! not yet taken by the engine.
 //!
-//! Each of them has one lower bit; each group of four words of lower bits has one upper bit, so
+//! Each queue has one lower bit, and each group of four words of lower bits has one upper bit, so
 //! looking at an empty set reads one word. An inserting thread sets the lower bit first and then
 //! the upper bit with release. A taking thread reads and clears the upper bits with acquire and
 //! then the lower bits, so a taken upper bit never hides a lower bit. It skips zero words: a lower
@@ -11,7 +11,7 @@
 
 use crate::sync::primitives::atomic::{AtomicU64, Ordering};
 
-/// A set of small numbers, one for each queue pair or shared receive queue, with one bit each.
+/// A set of slots, with one bit for each queue pair or shared receive queue.
 #[derive(Debug)]
 pub(crate) struct PendingSet {
     upper: AtomicU64,

@@ -2,7 +2,7 @@
 //! of scatter/gather elements.
 //!
 //! All three kinds of queues of a device are such rings. The indices are cursors of
-//! [`verbs_core::ring`], as in rings shared with the kernel. They count values; a value's place is
+//! [`verbs_core::ring`], as in rings shared with the kernel. They count values; a value's slot is
 //! its count modulo the ring's size:
 //!
 //! ```text
@@ -25,11 +25,11 @@
 //! The producer alone stores `tail`, the consumer alone `head`. Each stores with release after its
 //! last access to the slots it hands over, and the other reads with acquire before its first
 //! ([`Index`]). A ring has one [`Producer`] and one [`Consumer`], both changed only through `&mut`.
-//! The producer touches only slots from `tail` to `head + capacity`, which its cursor returns, the
-//! consumer only slots from `head` to `tail`: no slot belongs to both. Every slot touched by the
-//! consumer has been completely written. [`replace`], which has both ends, writes the slots of the
-//! new ring below `tail`. List places hold a value from the start, so reading a list too far gives
-//! old elements, but never uninitialised memory.
+//! The producer touches only slots from `tail` to `head + capacity`, which its cursor returns. The
+//! consumer touches only slots from `head` to `tail`. No slot belongs to both. Every slot touched
+//! by the consumer has been completely written. [`replace`], which has both ends, writes the slots
+//! of the new ring below `tail`. List elements are initialised from the start, so reading beyond a
+//! list returns old elements, but never uninitialised memory.
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;
@@ -149,7 +149,7 @@ fn ends<T>(
     )
 }
 
-/// The slots for a new ring, still without ends, for [`replace`].
+/// The slots of a new ring that has no ends yet, for [`replace`].
 pub(crate) struct Spare<T> {
     ring: Arc<Ring<T>>,
     capacity: u32,
@@ -274,7 +274,7 @@ impl<T: Copy> Producer<T> {
 /// The end that removes values.
 pub(crate) struct Consumer<T> {
     ring: Arc<Ring<T>>,
-    /// The cursor's index follows the last value read; `head` follows the last value freed.
+    /// The cursor's index is after the last value read; `head` is after the last value freed.
     cursor: cursor::Consumer<SharedCount>,
     published: Published,
     head: u32,
@@ -323,7 +323,7 @@ impl<T: Copy> Consumer<T> {
         let len = len(&value).min(list.len()).min(self.ring.stride);
         let places = &self.ring.lists[slot * self.ring.stride..][..len];
         for (sge, place) in list.iter_mut().zip(places) {
-            // SAFETY: the place belongs to the slot, which is from `head` to `tail` and so not
+            // SAFETY: the element belongs to the slot, which is from `head` to `tail` and so not
             // touched by the producer; it was initialised with the ring, even if no element was put
             // there.
             *sge = place.with(|at| unsafe { *at });
@@ -331,7 +331,7 @@ impl<T: Copy> Consumer<T> {
         Some((value, len))
     }
 
-    /// Returns the oldest `count` read slots to the producer.
+    /// Gives the oldest `count` read slots back to the producer.
     #[inline]
     pub(crate) fn free(&mut self, count: u32) {
         let in_use = self.cursor.index().wrapping_sub(self.head);
@@ -339,7 +339,7 @@ impl<T: Copy> Consumer<T> {
         self.cursor.publish_to(self.head);
     }
 
-    /// Returns all read slots to the producer.
+    /// Gives all read slots back to the producer.
     #[inline]
     pub(crate) fn free_all(&mut self) {
         if self.head != self.cursor.index() {
@@ -348,8 +348,8 @@ impl<T: Copy> Consumer<T> {
         }
     }
 
-    /// Drops the unread values rejected by `keep`. The others stay in order. Values already read
-    /// are freed.
+    /// Drops the unread values rejected by `keep`. The remaining values stay in order. Values
+    /// already read are freed.
     pub(crate) fn retain(&mut self, keep: impl Fn(&T) -> bool) {
         let slot = |index: u32| &self.ring.slots[(index & self.ring.mask) as usize];
         let (next, tail, _) = self.cursor.next_slots(usize::MAX);
@@ -371,7 +371,7 @@ impl<T: Copy> Consumer<T> {
         self.free_all();
     }
 
-    /// Drops all published values and returns their slots.
+    /// Drops all published values and gives their slots back.
     pub(crate) fn clear(&mut self) {
         let (_, tail, _) = self.cursor.next_slots(usize::MAX);
         self.cursor.advance_to(tail);
@@ -527,7 +527,7 @@ mod tests {
 
     #[test]
     fn the_last_values_are_rolled_back_and_those_before_them_stay() {
-        // Around the slots and across the wrap-around of the indices.
+        // The values wrap around the slots, and the indices wrap around 2³².
         for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
             let (mut writer, mut reader) = ring_from(start, 4, 0);
             for n in 0..4 {
@@ -586,7 +586,7 @@ mod tests {
 
     #[test]
     fn values_that_were_not_read_stay_in_order_and_counts_go_on_in_a_ring_that_replaces_another() {
-        // Around the slots and across the wrap-around of the indices.
+        // The values wrap around the slots, and the indices wrap around 2³².
         for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
             for read in 0..=4 {
                 let (mut writer, mut reader) = ring_from(start, 4, 0);

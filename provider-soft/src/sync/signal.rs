@@ -7,12 +7,12 @@
 //! ```
 //!
 //! A sender that finds `is_set` true does nothing more: the receiver has yet to set it to false,
-//! acquire the sender's publications and look again. A sender that finds it false writes. The
+//! acquire the sender's publications and look again. A sender that finds `is_set` false writes. The
 //! receiver does not consume this write before its second look, because it reads the descriptor
 //! before it sets `is_set` to false. In the other order, the receiver would consume the write for a
 //! MAD already received and leave `is_set` true: no sender would ever write again.
 //!
-//! The second look may have found only the first of several MADs, hence the `set` after it.
+//! The second look may find only the first of several MADs, so a `set` follows it.
 //!
 //! Invariant: while a MAD waits and no sender is between publishing it and its write, the receiver
 //! is in [`Signal::take`], or the descriptor is readable.
@@ -120,7 +120,7 @@ mod models {
                 received += 1;
             }
             sender.join().unwrap();
-            // A receiver waiting for the descriptor gets the remaining MADs.
+            // A receiver that waits for the descriptor must get the remaining MADs.
             while signal.readable.load(Ordering::Relaxed) {
                 while take(&signal, &mut consumer).is_some() {
                     received += 1;

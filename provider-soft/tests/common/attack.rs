@@ -67,7 +67,7 @@ pub struct Attack {
     /// For each round trip, the number of bytes sent by the victim, and the duration.
     pub waits: Vec<(u64, Duration)>,
     /// The bytes sent by the victim during each round trip, counting at most a turn between two
-    /// polls, because the program may have had no processor between them.
+    /// polls, because the program may have been descheduled between them.
     pub seen: Vec<u64>,
     /// The duration of the attack.
     pub lasted: Duration,
@@ -110,7 +110,7 @@ pub fn attack() -> Attack {
         recv(&mut a.qp, n, &[at_a.sge(0..8)]);
         recv(&mut b.qp, n, &[at_b.sge(0..8)]);
         send(&mut b.qp, n + 1000, SendOp::Send, &[at_b.sge(8..16)]);
-        // Back and forth: each side has one receive and one send.
+        // Each side completes one receive and one send.
         let (mut left, mut answered) = (4, false);
         let (mut latest, mut sent_at_polls) = (before, 0);
         while left > 0 {

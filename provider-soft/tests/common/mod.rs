@@ -3,8 +3,8 @@
 //! # Safety
 //! The tests post raw requests, because the safe interface does not allow many of the tested cases.
 //! The requests name only memory of an [`Arena`], which is never freed, has no references and is
-//! accessed by atomic bytes. A test reads bytes only after a packet that the device sent after
-//! them. ThreadSanitizer does not see this order, so it would report plain reads as races.
+//! accessed by atomic bytes. A test reads bytes only after a later packet from the device.
+//! ThreadSanitizer does not see this order, so it would report plain reads as races.
 #![allow(unsafe_code)]
 // Each test program uses only some of these items.
 #![allow(dead_code, unreachable_pub)]
@@ -95,7 +95,7 @@ impl Shape {
     }
 }
 
-/// One end of a connection and the objects it was created from.
+/// One end of a connection and the objects it depends on.
 #[derive(Debug)]
 pub struct End<S: verbs::state::State = Rts> {
     pub qp: Qp<S, Soft>,

@@ -1,5 +1,5 @@
-//! Destroying an object returns the number of its events that the program has read, through the
-//! contract: every event that was read counts, and no other.
+//! Destroying an object returns the number of its events that the program has read. Every event
+//! that was read counts, and no other.
 //!
 //! # Safety
 //! Work requests are posted raw and name no memory.
@@ -161,7 +161,7 @@ fn raise_drained<P: Provider>(parts: &mut QpParts<P>) {
     move_to::<P>(parts, &QpAttr { qp_state: QpState::RTS, ..QpAttr::default() }, QpAttrMask::empty());
 }
 
-/// Waits until a number of records can be read.
+/// Waits until `count` records can be read.
 fn wait_for(fd: BorrowedFd<'_>, count: usize, len: usize) {
     let start = Instant::now();
     let mut bytes = [0; 1024];

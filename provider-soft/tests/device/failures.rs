@@ -115,7 +115,7 @@ fn a_peer_that_is_destroyed_with_traffic_in_flight_is_a_retry_error() {
     for n in 0..8 {
         // The peer cannot acknowledge this send or a later request, because it has posted no
         // receive. Requests are therefore in flight when the peer is destroyed, even if this thread
-        // first waits long for a processor.
+        // is descheduled for long.
         let op = if n == UNMATCHED { SendOp::Send } else { write };
         send(&mut a.qp, n, op, &[local.sge(0..1 << 16)]);
     }
@@ -130,9 +130,9 @@ fn a_peer_that_is_destroyed_with_traffic_in_flight_is_a_retry_error() {
 
 #[test]
 fn a_peer_that_is_destroyed_right_after_its_last_receive_has_acknowledged_it() {
-    // Much longer than either thread waits for a processor on a busy machine: a sender that gives
-    // up before its peer has run would prove nothing. Without the acknowledgement it still gives
-    // up.
+    // Much longer than either thread is descheduled on a busy machine, because a sender that gives
+    // up before its peer has run would prove nothing. Without the acknowledgement, the sender still
+    // gives up.
     let rts = RtsAttr { timeout: 16, retry_cnt: 2, ..RtsAttr::default() };
     let shape = Shape { rts, ..Shape::default() };
     let (a_context, b_context) = (open(), open());
@@ -169,7 +169,7 @@ fn a_queue_pair_is_destroyed_or_reset_with_traffic_in_flight_and_is_forgotten() 
     let before = a.cq.poll_into(&mut [verbs::Wc::default(); 64]);
     assert!(before <= 8);
     assert_eq!(a.cq.poll_into(&mut [verbs::Wc::default(); 64]), 0);
-    // It works again, from the start of its rings.
+    // The queue pair works again, from the start of its rings.
     let mut c = End::new(&device, &Shape::default());
     let mut qp = crate::common::connect(qp, &Shape::default(), gid(&device), Remote::from_qp(&c.qp));
     let mut c_qp = crate::common::connect(c.qp, &Shape::default(), gid(&device), Remote::from_qp(&qp));
@@ -269,13 +269,15 @@ fn a_completion_queue_that_overflows_raises_an_event_and_breaks_its_queue_pair()
     let (mut a, mut b) = pair(&Shape { cqe: 4, cap, ..Shape::default() });
     let events = b.context.async_events().unwrap();
     let (from, into) = (Arena::new(&a.pd, 8), Arena::new(&b.pd, 8));
-    // Many more receives than fit: flushed requests do not fit either, but raise no further events.
+    // Many more receives than fit into the completion queue. Flushed requests do not fit either,
+    // but raise no further events.
     for n in 0..32 {
         recv(&mut b.qp, n, &[into.sge(0..8)]);
     }
     for n in 0..5 {
         send(&mut a.qp, n, SendOp::Send, &[from.sge(0..8)]);
-        // The fifth send may end either way. The overflowing queue is b's, which no thread polls.
+        // The fifth send may end either way. The overflowing queue belongs to `b`, which no thread
+        // polls.
         wait(&mut a.cq, 1);
     }
     let mut seen = Vec::new();

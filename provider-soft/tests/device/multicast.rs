@@ -83,7 +83,8 @@ fn a_queue_pair_that_left_or_ended_receives_nothing_of_the_group() {
     recv(&mut b.qp, 1, &[arena.sge(0..48)]);
     send_to(&mut a, group, UdAddr::MULTICAST_QPN, 1);
     wait_ok(&mut b.cq, 1);
-    // Its device has left the group: a datagram to the group would arrive before this datagram.
+    // The queue pair's device has left the group. Otherwise the datagram to the group would arrive
+    // before this datagram.
     send_to(&mut a, gid(&leaves.context), leaves.qp.qp_num(), 2);
     assert_eq!(wait_ok(&mut leaves.cq, 9).imm_data, 2);
     // The membership ends with its only member, so only the other device's group is left.

@@ -42,8 +42,8 @@ impl Pages {
         unsafe { pd.reg_mr(self.0.as_ptr(), LEN, access) }.unwrap()
     }
 
-    /// Removes the pages from `page` on. Their addresses stay reserved, so that other threads do
-    /// not get them.
+    /// Removes the pages from `page` on. Their addresses stay reserved, so other mappings cannot
+    /// get them.
     fn unmap(&self, page: usize) {
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED | MapFlags::MAP_NORESERVE;
         let (addr, len) = (NonZeroUsize::new(self.addr() + page * PAGE), LEN - page * PAGE);

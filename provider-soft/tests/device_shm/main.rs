@@ -1,5 +1,5 @@
 //! The tests of `device` with packets through memory instead of UDP, except tests that inject or
-//! count packets of the socket.
+//! count socket packets.
 #![allow(missing_docs)]
 
 #[path = "../common/mod.rs"]

@@ -48,7 +48,7 @@ pub(crate) const INVALID_RINGS: [&str; 6] = [
     "records beyond the end",
 ];
 
-/// A process with such connections.
+/// A process that makes such connections.
 #[derive(Debug)]
 pub(crate) struct Hostile(Peer);
 
@@ -140,7 +140,7 @@ fn attack(what: &str, name: &str, number: u32) -> OwnedFd {
     let rights = if fds.is_empty() { &[][..] } else { &rights[..] };
     let bytes = [IoSlice::new(&bytes)];
     match sendmsg::<()>(socket.as_raw_fd(), &bytes, rights, MsgFlags::MSG_NOSIGNAL, None) {
-        // A device without free descriptors closes the connection before this.
+        // A device without free descriptors has already closed the connection.
         Ok(_) | Err(nix::Error::EPIPE | nix::Error::ECONNRESET) => {}
         Err(error) => panic!("{error}"),
     }
@@ -185,8 +185,8 @@ const PAGE_MAGIC: [u8; 8] = *b"vrbslep\x01";
 const SEALS: SealFlag =
     SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_FUTURE_WRITE);
 
-/// Accepts one connection at an address that is not shared, and closes it as a device does that has
-/// made another one.
+/// Accepts one connection at an unshared address, and closes it, as a device does that has made the
+/// other connection itself.
 pub(crate) fn reject_one(address: IpAddr) -> JoinHandle<()> {
     let listener = stream();
     let name = format!("verbs-soft/link/3/{}/{address}%0/4791/0", geteuid());

@@ -1,4 +1,5 @@
-//! Packets through memory between processes: ends, stops, sleeps, forks and attacks of the peer.
+//! Packets through memory between processes: with a peer that ends, stops, sleeps, forks or
+//! attacks.
 //!
 //! | module | content |
 //! |---|---|
@@ -105,7 +106,7 @@ fn above() -> IpAddr {
     own_address(52)
 }
 
-/// A timeout code that is soon over: 4 ms, with three retries.
+/// A short timeout code: 4 ms, with three retries.
 const SOON: u8 = 10;
 
 /// No timer: a lost packet stays lost.
@@ -130,7 +131,7 @@ fn killed() {
             let mut peer = Peer::start(address);
             let mut end = node.queue(QpType::RC, SOON, true);
             let place = peer.queue(QpType::RC, SOON, true);
-            // Less the pipe that the process prints to.
+            // Excludes the pipe to which the process prints.
             let Files { descriptors, mappings } = files();
             let before = Files { descriptors: descriptors - 1, mappings };
             peer.connect(&end.place());
@@ -169,8 +170,8 @@ fn killed() {
     }
 }
 
-/// A process with precedence rejects this device's connection in favour of the one it makes, and
-/// ends before it makes one.
+/// A process with precedence rejects this device's connection, then ends before it makes the
+/// connection that was to replace it.
 fn killed_meeting() {
     let node = Node::bind(own());
     let mut queue = node.queue(QpType::RC, SOON, true);
@@ -254,8 +255,8 @@ fn all_ways() {
     assert_memory_alone(&node, &mut peer);
 }
 
-/// Two threads wait at one device. A thread's completion may be added by the other one, which is
-/// woken by the packet.
+/// Two threads wait at one device. A packet may wake one thread, which then adds the other thread's
+/// completion.
 fn threads_asleep() {
     let node = Node::bind(own());
     let [mut one, mut other] = [below(), above()].map(Peer::start);
@@ -300,7 +301,7 @@ fn without_descriptors() {
     assert_memory_alone(&node, &mut other);
 }
 
-/// Neither the waiting thread nor the worker wakes without a reason.
+/// Checks that neither the waiting thread nor the worker wakes without a reason.
 fn sleeps_through() {
     let node = Node::bind(own());
     let mut datagrams = node.queue(QpType::UD, NEVER, true);
@@ -323,7 +324,7 @@ fn assert_sleeps(queue: &mut Queue) {
     assert!(woken < 30, "a completion channel: woken {woken} times");
 }
 
-/// Exchanges messages of a queue pair without timers. `beside`: in each process, another thread
+/// Exchanges messages on a queue pair without timers. If `beside`, another thread in each process
 /// polls another queue of the device in bursts.
 fn asleep(count: u64, own: How, its: How, beside: bool) {
     let node = Node::bind(self::own());
@@ -374,7 +375,7 @@ impl Folder {
         Self(path)
     }
 
-    /// Returns the number of sockets.
+    /// Returns the number of sockets in the folder.
     fn sockets(&self) -> usize {
         std::fs::read_dir(&self.0).unwrap().count()
     }
@@ -392,7 +393,7 @@ fn has_namespaces() -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Processes with one address follow each other. Those that are killed leave their sockets.
+/// Processes with the same address follow each other. Killed processes leave their sockets.
 fn namespaces() {
     let folder = Folder::new(0o700);
     let node = Node::in_folder(own(), &folder.0);
@@ -404,7 +405,7 @@ fn namespaces() {
             end.ping_pong(&mut peer, 1000, How::Sleep, How::Descriptor);
             assert_memory_alone(&node, &mut peer);
             if round == 2 {
-                // The process exits by itself, and so removes its socket.
+                // The process exits by itself, so it removes its socket.
                 let sockets = folder.sockets();
                 peer.finish();
                 assert_eq!(folder.sockets(), sockets - 1);
@@ -489,7 +490,7 @@ fn flood() {
     end.ping_pong(&mut peer, 10, How::Sleep, How::Sleep);
     let before = files();
     let hostile = hostile::Hostile::start("silent", &peer::name(own(), &end.place()), 2000);
-    // Most of the connections still wait to be accepted.
+    // Most connections still wait to be accepted.
     eventually("the device is idle again", || time_used(&mut end) < IDLE);
     end.ping_pong(&mut peer, 100, How::Sleep, How::Sleep);
     assert!(files().descriptors < before.descriptors + 100, "{:?}", files());
@@ -511,7 +512,8 @@ fn assert_idle(queue: &mut Queue) {
 
 /// Returns the processor time that the process uses in 200 ms without an event.
 fn time_used(queue: &mut Queue) -> Duration {
-    // The first events may belong to completions that a poll has already found, or to late ones.
+    // The first events may belong to completions that a poll has already found, or to late
+    // completions.
     for _ in 0..10 {
         let before = cpu_time();
         if !queue.wait_for_event(Duration::from_millis(200)) {
@@ -547,7 +549,7 @@ fn full() {
     let mut datagrams = node.queue(QpType::UD, NEVER, true);
     datagrams.aim(&place);
     peer.execute("fill");
-    // Each time, the device has refused connections, and the program takes the last descriptor.
+    // In each round, the device refuses connections and the program takes the last descriptor.
     for round in 0..4 {
         let hostile = hostile::Hostile::start("short message", &name, 3);
         let received = peer.counters().received;
@@ -573,7 +575,7 @@ fn changes_to_memory() {
     });
     let mut end = node.queue(QpType::RC, SOON, true);
     let place = peer.queue(QpType::RC, SOON, true);
-    // Without a descriptor for the link, both begin on UDP.
+    // Without a descriptor for the link, both start on UDP.
     peer.execute("fill");
     peer.connect(&end.place());
     end.connect(&place);
@@ -605,7 +607,8 @@ fn crossing(is_shared: bool) {
             assert_eq!((counters.sent, counters.received), (0, 0), "round {round}: {counters:?}");
         }
         for (peer, before) in [&mut left, &mut right].into_iter().zip(before) {
-            // The connection and the peer's segment; both segments and the peer's page.
+            // Descriptors: the connection and the peer's segment. Mappings: both segments and the
+            // peer's page.
             let one = Files { descriptors: before.descriptors + 2, mappings: before.mappings + 3 };
             let mut now = peer.files();
             eventually("one link is left", || {

@@ -1,4 +1,4 @@
-//! [`Node`] and [`Queue`], used by both sides; [`Peer`]: a process with both that executes
+//! [`Node`] and [`Queue`], used on both sides; [`Peer`]: a process with both, which executes
 //! commands.
 
 use std::collections::VecDeque;
@@ -32,11 +32,11 @@ use crate::common::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     Poll,
-    /// Waits for the events of the armed queue, and works for the device meanwhile.
+    /// Waits for the events of the armed queue, and makes the device progress meanwhile.
     Sleep,
     /// Waits for the events of the armed queue by `poll(2)`, as event loops do.
     Descriptor,
-    /// Waits for completions without events, and works for the device meanwhile.
+    /// Waits for completions without events, and makes the device progress meanwhile.
     Within,
 }
 
@@ -77,14 +77,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// The descriptors of a process and its mappings of links.
+/// The numbers of a process's descriptors and link mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Files {
     pub(crate) descriptors: usize,
     pub(crate) mappings: usize,
 }
 
-/// Returns the files of this process.
+/// Returns the numbers for this process.
 pub(crate) fn files() -> Files {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mappings = maps.lines().filter(|line| line.contains("memfd:verbs-soft")).count();
@@ -108,24 +108,24 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::from_micros(micros.cast_unsigned())
 }
 
-/// Returns how often threads of this process have gone to sleep.
+/// Returns the number of times that threads of this process have gone to sleep.
 pub(crate) fn sleeps() -> i64 {
     getrusage(UsageWho::RUSAGE_SELF).unwrap().voluntary_context_switches()
 }
 
-/// Returns the abstract name of the device of a queue pair.
+/// Returns the abstract name of a queue pair's device.
 pub(crate) fn name(address: IpAddr, place: &Place) -> String {
     format!("verbs-soft/link/3/{}/{address}%0/4791/{}", geteuid(), place.remote.qp_num >> 16)
 }
 
-/// A device.
+/// An open device and its objects.
 #[derive(Debug)]
 pub(crate) struct Node {
     context: Context<Soft>,
 }
 
 impl Node {
-    /// Opens the device of `VERBS_SOFT`, or else one at an address.
+    /// Opens the device requested by `VERBS_SOFT`, or else a device at `address`.
     pub(crate) fn bind(address: IpAddr) -> Self {
         let context = if std::env::var_os("VERBS_SOFT").is_some() {
             verbs::devices().unwrap().find("soft0").unwrap().open_as::<Soft>().unwrap()
@@ -155,7 +155,7 @@ impl Node {
         Queue { reset, rts, arena, shape, gid, ah: None, wcs: VecDeque::new(), armed: false, sends: 0 }
     }
 
-    /// Connects a new queue pair to a new one of a process.
+    /// Connects a new queue pair to a new queue pair in a process.
     pub(crate) fn meet(&self, peer: &mut Peer, timeout: u8) -> Queue {
         let mut queue = self.queue(QpType::RC, timeout, true);
         let place = peer.queue(QpType::RC, timeout, true);
@@ -207,7 +207,7 @@ pub(crate) struct Queue {
     /// Completions not returned yet.
     wcs: VecDeque<Wc>,
     armed: bool,
-    /// The number of sends without a completion.
+    /// The number of sends that have not completed.
     sends: u32,
 }
 
@@ -221,7 +221,7 @@ impl Queue {
         Place { gid: self.gid, remote, addr: self.arena.addr(), rkey: self.arena.rkey() }
     }
 
-    /// Connects it, and posts receives.
+    /// Connects the queue pair and posts receives.
     pub(crate) fn connect(&mut self, place: &Place) {
         let end = self.reset.take().expect("it is not connected");
         let remote = if self.shape.qp_type == QpType::UD { NO_PEER } else { place.remote };
@@ -232,7 +232,7 @@ impl Queue {
         self.rts = Some(end);
     }
 
-    /// Connects a datagram queue pair, which sends to this place.
+    /// Makes a datagram queue pair ready to send to `place`.
     pub(crate) fn aim(&mut self, place: &Place) {
         self.connect(place);
         let ah = self.end().pd.create_ah(&path(place.gid)).unwrap();
@@ -280,7 +280,7 @@ impl Queue {
         }
     }
 
-    /// Waits for a completion that does not come.
+    /// Waits for a completion that must not arrive.
     pub(crate) fn wait_in_vain(&mut self, timeout: Duration) {
         let error = self.end().cq.poll_within(timeout).map(|_| ()).expect_err("there is none");
         assert_eq!(error.errno, verbs::Errno::TIMEDOUT);
@@ -298,7 +298,7 @@ impl Queue {
         event
     }
 
-    /// Posts a write of the first bytes of the arena into the peer's memory.
+    /// Posts a write of the arena's first bytes to the peer's memory.
     pub(crate) fn write(&mut self, wr_id: u64, place: &Place, len: usize) {
         let sge = [self.arena.sge(0..len)];
         let op = SendOp::RdmaWrite { remote_addr: place.addr, rkey: place.rkey };
@@ -314,7 +314,7 @@ impl Queue {
         assert_eq!(self.next(How::Poll).status, WcStatus::SUCCESS);
     }
 
-    /// Sends a message with a number at its begin and end.
+    /// Sends a message with a number at both ends.
     fn send_number(&mut self, number: u64, how: How) {
         while self.sends >= 16 {
             let wc = self.next(how);
@@ -394,7 +394,7 @@ fn recv_range(number: u64) -> core::ops::Range<usize> {
     start..start + 2048
 }
 
-/// Counters of a process.
+/// The packet counters of a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packets {
     pub(crate) shm_sent: u64,
@@ -495,7 +495,7 @@ impl Peer {
         Files { descriptors: descriptors.parse().unwrap(), mappings: mappings.parse().unwrap() }
     }
 
-    /// Returns the processor time that the process uses while it waits for nothing.
+    /// Returns the processor time used by the process while it is idle.
     pub(crate) fn idle(&mut self) -> Duration {
         Duration::from_micros(self.ask("idle").parse().expect("microseconds"))
     }
@@ -524,7 +524,7 @@ impl Peer {
 }
 
 /// Returns a command for a new network namespace. A user namespace makes an unprivileged process
-/// root of it.
+/// root there.
 pub(crate) fn unshare() -> Command {
     let mut command = Command::new("unshare");
     command.arg(if geteuid().is_root() { "-n" } else { "-rn" });
@@ -561,7 +561,8 @@ pub(crate) fn run() -> ExitCode {
                 let queue = its.queue(qp_type, timeout.parse().unwrap(), *events == "true");
                 println!("{}", queue.place());
                 queues.push(queue);
-                // The one of the last test stays, because a datagram queue pair may be second.
+                // The previous test's queue stays, because a test's datagram queue pair may be its
+                // second queue.
                 if queues.len() > 2 {
                     queues.remove(0);
                 }

@@ -1,5 +1,5 @@
-//! [`DeviceCore`]: the state under a device's lock: the engine, the sink of its results, packets in
-//! and out.
+//! [`DeviceCore`]: the state under a device's lock: the engine, the sink for its results, and
+//! packet input and output.
 //!
 //! ```text
 //!   rings of work requests ──► pump ──►┌────────┐──► EngineSink: completions, events
@@ -9,7 +9,7 @@
 //!
 //! Order matters in one place: packets are taken from the socket *before* the rings are read, and
 //! handled afterwards. A peer may send as soon as the program has announced a receive to it. When
-//! its message arrives here, the engine must already have this receive.
+//! the peer's message arrives here, the engine must already have this receive.
 //!
 //! Acknowledgements wait until they can leave at little extra cost: behind the next data, when no
 //! more packets arrive, or after some requests ([`HeldAcks`]).
@@ -17,15 +17,15 @@
 //! # Length of a turn
 //! A turn is one hold of the device's lock. It sends at most [`TURN_PACKETS`] or [`TURN_BYTES`],
 //! not counting acknowledgements owed before a control call. After `TURN_PACKETS` received packets
-//! it takes no more from the socket (one receive brings at most 16 datagrams). The rest is left to
-//! the next holder: a polling thread, or the worker, which does not sleep while work is left
-//! ([`DeviceCore::next_wakeup`]).
+//! it takes no more from the socket (one receive brings at most 16 datagrams). The remaining work
+//! is left to the next lock holder: a polling thread, or the worker, which does not sleep while
+//! work is left ([`DeviceCore::next_wakeup`]).
 //!
 //! The engine decides which packet leaves first; [`roce::engine`] bounds the packets sent ahead of
 //! a waiting packet. Together these limits give a guarantee. Whatever peers send, a request on a
 //! device without other requests leaves in the turn during which it is posted, or in the next one.
 //! Other requests of the same device go before it, at most [`Config::burst`] packets of each queue
-//! pair. After every 64 of those, refusals, acknowledgements and responses to peers get their
+//! pair. After every 64 such packets, NAKs, acknowledgements and responses to peers get their
 //! share.
 
 use std::sync::Arc;
@@ -61,7 +61,7 @@ pub(crate) struct DeviceCore {
     pub(crate) engine: Engine<ProcessMemory>,
     pub(crate) sink: EngineSink,
     pub(crate) domains: Domains,
-    // The next two are in boxes, because a new device is on its creator's stack.
+    // The next two fields are boxed, because a new device is on its creator's stack.
     inbox: Box<Inbox>,
     pub(crate) outbox: Box<Outbox>,
     /// The peers whose packets travel through memory.
@@ -78,7 +78,7 @@ pub(crate) struct DeviceCore {
     backlog: Backlog,
     /// Acknowledgements that are not urgent.
     acks: HeldAcks,
-    /// The part of its share used by the current turn.
+    /// The part of the turn's share used so far.
     pub(crate) spent: Spent,
     /// Whether the last transmit used up the turn's share before all packets were sent.
     left: bool,
@@ -128,9 +128,9 @@ pub(crate) enum AttachError {
 pub(crate) struct Sleep {
     /// The time when the worker wakes without an event.
     pub(crate) until: Option<Time>,
-    /// The thread that takes packets meanwhile.
+    /// The thread that takes packets while the worker sleeps.
     pub(crate) packets: Taker,
-    /// Whether the worker wakes when the socket takes packets again.
+    /// Whether the worker wakes when the socket accepts packets again.
     pub(crate) for_room: bool,
     /// The number of pipes that wake the worker when one of them has room again.
     pub(crate) for_pipes: usize,
@@ -204,7 +204,7 @@ impl DeviceCore {
         }
     }
 
-    /// Takes posted work requests out of their rings.
+    /// Removes posted work requests from their rings.
     pub(crate) fn pump(&mut self, pending: &PendingSet, now: Time) {
         pending.take(|slot| self.pump_one(slot, now));
     }
@@ -228,8 +228,7 @@ impl DeviceCore {
     }
 
     /// Attaches a queue pair to a multicast group. The device joins the group with its first
-    /// member. Returns a descriptor that is readable while a packet waits for a member of any
-    /// group.
+    /// member. Returns a descriptor that is readable while a packet waits for any group.
     ///
     /// # Errors
     /// The errno of joining, or the engine's rejection.
@@ -262,23 +261,23 @@ impl DeviceCore {
     /// Moves the multicast groups and their route to the interface that now has the device's
     /// address.
     pub(crate) fn move_groups(&mut self, socket: &Socket) {
-        // Without the interface, packets have no way out; this runs again when it returns.
+        // Without the interface, packets cannot leave. This code runs again once it returns.
         let _ = socket.route_groups();
         self.groups.rejoin(socket);
     }
 
-    /// Takes receives out of the rings of shared receive queues.
+    /// Removes receives from the rings of shared receive queues.
     pub(crate) fn pump_srqs(&mut self, pending: &PendingSet) {
         pending.take(|slot| self.pump_srq(slot));
     }
 
-    /// Takes receives out of the ring of the shared receive queue in a slot.
+    /// Removes receives from the ring of the shared receive queue in a slot.
     pub(crate) fn pump_srq(&mut self, slot: usize) {
         let Self { engine, sink, list, .. } = self;
         while let Some((srq, wqe, len)) = sink.next_srq_recv(slot, &mut list[..]) {
             let wr = RecvWr { wr_id: wqe.wr_id, sges: &list[..len] };
-            // Posting performs all checks of the engine; the engine's queue is as large as a
-            // ring: the engine rejects no receive.
+            // Posting performs all checks of the engine, and the engine's queue is as large as a
+            // ring, so the engine rejects no receive.
             let posted = engine.post_srq_recv(srq, &wr);
             debug_assert_eq!(posted, Ok(()));
         }
@@ -299,7 +298,7 @@ impl DeviceCore {
         if received {
             self.links.socket_had_packets();
         } else if scan == Scan::NeedsSocket {
-            // Nothing that was sent before a link's first packet is left.
+            // No packet sent before a link's first packet is left in the socket.
             self.links.socket_is_empty();
             return self.links.scan() == Scan::Packets;
         }
@@ -309,7 +308,7 @@ impl DeviceCore {
     /// Takes packets from the socket.
     #[inline]
     fn receive_from(&mut self, socket: &Socket) -> bool {
-        // Other errors than "nothing" concern packets sent earlier, such as a missing route.
+        // Other errors concern packets sent earlier, such as a missing route.
         let received = self.inbox.receive(socket).is_ok_and(|count| count > 0);
         received | (!self.groups.is_empty() && self.groups.receive(socket))
     }
@@ -440,7 +439,7 @@ impl DeviceCore {
         }
         let mut has_sent = false;
         if self.blocked {
-            // A link without room is given up even while the socket has none.
+            // A link without room is given up even while the socket is also full.
             self.links.is_blocked(now);
         }
         while !self.blocked {
@@ -448,7 +447,7 @@ impl DeviceCore {
                 self.left = true;
                 break;
             }
-            // Acknowledgements owed before a call have their own room.
+            // Acknowledgements owed before a call have reserved space.
             if urgency != Urgency::Owed && self.links.is_blocked(now) {
                 break;
             }
@@ -516,7 +515,7 @@ impl DeviceCore {
     /// Returns whether acknowledgements leave behind the packets just sent.
     #[inline]
     fn joins_acks(&mut self, now: Time) -> bool {
-        // Another thread than a poller would have to wake once more.
+        // Any thread other than a poller would have to wake once more.
         self.sleep.packets != Taker::Poller || self.acks.join(now)
     }
 
@@ -561,7 +560,7 @@ impl DeviceCore {
     /// Returns when a thread must look at the device even if no packet arrives.
     #[inline]
     fn next_wakeup(&self, now: Time) -> Option<Time> {
-        // The socket is not readable for packets in the inbox, nor for packets still to be sent.
+        // Packets in the inbox or still to be sent do not make the socket readable.
         if self.left || !self.inbox.is_empty() || self.links.more() || self.links.has_own_packets() {
             return Some(Time(0));
         }
@@ -601,9 +600,9 @@ struct Places<'a> {
     outbox: &'a mut [u8],
     links: &'a mut Links,
     now: Time,
-    /// Whether packets leave as they are written.
+    /// Whether packets leave without changes by an injector.
     is_direct: bool,
-    /// The place of the last packet.
+    /// The memory of the last packet.
     place: Place,
 }
 
@@ -618,7 +617,7 @@ impl Space for Places<'_> {
     #[inline]
     fn space(&mut self, path: &Path, dest_qp: u32) -> &mut [u8] {
         self.place = Place::Outbox;
-        // Any process of an address may get a management datagram.
+        // Any process at an address may get a management datagram.
         if self.is_direct
             && dest_qp != GSI_QPN
             && let Some(link) = self.links.route(&path.remote, (dest_qp >> 16) as u8, self.now)
@@ -631,8 +630,8 @@ impl Space for Places<'_> {
     }
 }
 
-/// Sends the packet in the outbox's space: through memory, if there is a link to its destination,
-/// otherwise by the socket. Returns whether it went through memory.
+/// Sends the packet in the outbox's space: through memory if there is a link to its destination,
+/// and otherwise through the socket. Returns whether it went through memory.
 #[inline]
 fn push(
     outbox: &mut Outbox,
@@ -645,7 +644,7 @@ fn push(
 ) -> bool {
     let packet = outbox.written(len);
     let [slot, middle, low] = [5, 6, 7].map(|at| packet[at]);
-    // Any process of an address may get a management datagram.
+    // Any process at an address may get a management datagram.
     let is_mad = [slot, middle, low] == GSI;
     let Some(link) = links.route(&path.remote, slot, now).filter(|_| !is_mad) else {
         outbox.push_damaged(len, path, flip);
@@ -699,8 +698,8 @@ fn refuse(sink: &mut EngineSink, qpn: Qpn, wr_id: u64, opcode: Opcode) {
 /// turn receives no more.
 pub(crate) const TURN_PACKETS: u32 = 128;
 
-/// The bytes after which a turn sends no more packets, sent in about 0.2 ms: as large as the
-/// largest window, so as not to split a stream of requests.
+/// The number of bytes after which a turn sends no more packets: as large as the largest window, so
+/// as not to split a stream of requests. Sending them takes about 0.2 ms.
 pub(crate) const TURN_BYTES: usize = 512 << 10;
 
 /// The time in nanoseconds after which a full connected socket is tried again.

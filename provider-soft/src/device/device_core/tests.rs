@@ -115,7 +115,7 @@ fn remote(last: u8) -> Gid {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, last]
 }
 
-/// Returns the cost in credit of the sent packets.
+/// Returns the credit cost of the sent packets.
 fn cost(counters: &Counters) -> u64 {
     counters.sent_bytes + counters.sent * (PACKET_COST - ICRC_LEN as u64)
 }
@@ -144,7 +144,7 @@ fn responses_wait_while_the_send_queue_holds_a_window_and_nothing_else_does() {
         window
     };
     let first = victim.transmit(NOW, full);
-    // Long enough to earn a window of credit.
+    // Late enough to have earned a window of credit.
     let later = NOW + 1_000_000;
     asked.set(0);
     victim.core.expire(later);

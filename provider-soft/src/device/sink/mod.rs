@@ -38,9 +38,9 @@ pub(crate) struct EngineSink {
     armed: u32,
     /// The pipe for asynchronous events of each open of the device, used for port events.
     contexts: Vec<Weak<EventPipe>>,
-    /// The general services interface, while it is taken.
+    /// The receiver of MADs, while a connection manager holds the general services interface.
     pub(crate) gsi: Option<GsiEnd>,
-    /// The completion queues whose events wait for more completions, and some that no longer do.
+    /// The completion queues whose events wait for more completions; some may no longer wait.
     moderated: Vec<u32>,
     /// The earliest time at which a moderated event is due, or an earlier time.
     moderated_until: Option<Time>,
@@ -63,7 +63,7 @@ pub(crate) struct CqEnd {
     /// The pending requests for the queue's events.
     pub(crate) requests: Arc<EventRequests>,
     /// The count of completions up to the last solicited or failed one, modulo 2³². After 2³² more
-    /// completions, that one may look new and raise a spurious event.
+    /// completions, that completion may look new and raise a spurious event.
     pub(crate) solicited: u32,
     /// The optional completion fields of the queue.
     pub(crate) wc_flags: CqWcFlags,
@@ -360,7 +360,7 @@ impl EngineSink {
                 cq.users -= 1;
             }
         }
-        // There is only one: the other handles were removed before.
+        // There is only one handle, because the others were removed before.
         let mut read = EventsRead::default();
         for sharer in &end.sharers {
             read = self.end_of_sharer(sharer);
@@ -480,8 +480,8 @@ impl EngineSink {
     }
 
     fn clog(&mut self, pipe: &Arc<EventPipe>) {
-        // Each pipe has a place, unless its object is gone. A pipe without a place writes its
-        // events with the next event.
+        // The list has space for each pipe, unless the pipe's object is gone. A pipe without space
+        // writes its kept events with the next event.
         if !self.clogged.iter().any(|other| Arc::ptr_eq(other, pipe)) && self.clogged.try_reserve(1).is_ok() {
             self.clogged.push(Arc::clone(pipe));
         }
@@ -542,7 +542,7 @@ pub(crate) fn cq_slot(cq: CqId) -> usize {
     cq.0 as usize % PendingSet::MAX
 }
 
-/// The error that the object is in use.
+/// The error returned for an object in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InUse;
 

@@ -50,8 +50,8 @@ fn each_handle_of_a_shared_queue_pair_has_counts_of_its_own() {
     assert_eq!(sink.remove_qp(qpn), events(0), "there is no such queue pair");
 }
 
-/// A completion queue for 4 completions. Event requests are made as by threads that do not wait for
-/// the device's lock.
+/// A completion queue for 4 completions. Event requests are made without waiting for the device's
+/// lock.
 struct Requested {
     sink: EngineSink,
     cq: CqId,
@@ -69,7 +69,7 @@ impl Requested {
         Self { sink, cq, consumer, requests, channel }
     }
 
-    /// Makes a request, not yet taken by the holder.
+    /// Makes a request, which the lock holder has not yet taken.
     fn request(&self, armed: Armed) {
         self.requests.add(armed, &self.consumer.published());
     }
@@ -153,7 +153,8 @@ fn an_unpolled_completion_without_an_event_raises_one_at_a_request() {
         queue.request(armed);
         queue.complete(true);
         assert!(!queue.take() && queue.events() == 1);
-        // It arrives before the request, but after the event and last poll of the first completion.
+        // This completion arrives before the request, but after the event and the last poll for the
+        // first completion.
         assert!(queue.poll());
         queue.complete(true);
         queue.request(armed);
@@ -170,7 +171,7 @@ fn a_completion_between_a_request_and_its_turn_raises_the_event_polled_or_not() 
         queue.request(Armed::Next);
         queue.complete(false);
         assert!(!is_polled || queue.poll());
-        // The older request stays.
+        // The older request stays pending.
         queue.request(Armed::Next);
         assert_eq!(queue.events(), 0);
         assert!(!queue.take() && queue.events() == 1, "polled: {is_polled}");
@@ -213,7 +214,7 @@ fn solicited_completions_alone_count_for_a_request_of_them() {
         assert!(!queue.take() && queue.events() == 1, "{behind} others came behind it");
         while queue.poll() {}
     }
-    // A later request for all completions does not hide it.
+    // A later request for all completions does not hide this request.
     queue.request(Armed::Solicited);
     queue.complete(true);
     queue.request(Armed::Next);

@@ -1,6 +1,7 @@
-//! [`run`]: a script of calls to both ends, and of arbitrary writes by the peer in between.
+//! [`run`]: a script of calls to both ends, with arbitrary writes by the peer in between.
 //!
-//! Tests run random scripts, and the fuzz target `ring` in `provider-soft/fuzz` runs any bytes.
+//! Tests run random scripts, and the fuzz target `ring` in `provider-soft/fuzz` runs arbitrary
+//! bytes.
 
 use super::*;
 
@@ -47,7 +48,7 @@ pub fn run(script: &[u8]) {
     }
 }
 
-/// Looks at the current record twice, and copies a part of it.
+/// Looks at the current record twice, and copies a part of the packet.
 fn look(consumer: &mut Consumer, from: usize, len: usize) {
     let record = consumer.peek();
     if let Ok(Some(Record { len, .. })) = record {
@@ -58,7 +59,7 @@ fn look(consumer: &mut Consumer, from: usize, len: usize) {
     assert_eq!(consumer.copy(from, &mut vec![0; len]), from + len <= end);
 }
 
-/// Fills the ring, with packets of a length that the number selects.
+/// Fills the ring with packets whose length depends on `number`.
 fn send(producer: &mut Producer, number: usize, now: Time) {
     let packet = [0x5a; SHAPE.longest_packet];
     let len = bth::LEN + number % (SHAPE.longest_packet - bth::LEN + 1);
@@ -73,23 +74,24 @@ fn send(producer: &mut Producer, number: usize, now: Time) {
 }
 
 const SHAPE: Shape = OutRing::SHAPE;
-/// More than the longest packet.
+/// A length above the longest packet.
 const TOO_LONG: usize = SHAPE.longest_packet + 300;
 
-/// The first byte of a step, and the operands that follow it: numbers have 8 bytes.
+/// The first byte of each kind of step. Each comment lists the operands that follow; numbers have 8
+/// bytes.
 pub(super) mod step {
-    /// An offset of the peer's segment, and a word for it.
+    /// An offset in the peer's segment, and the word to store there.
     pub(crate) const STORE: u8 = 0;
-    /// The header of the current record.
+    /// The header to store in the current record.
     pub(crate) const HEADER: u8 = 1;
     /// A length, and a byte: the hop limit, which ends the lap if it is a multiple of 8.
     pub(crate) const RECORD: u8 = 2;
     /// An offset and a length to copy.
     pub(crate) const LOOK: u8 = 3;
     pub(crate) const ADVANCE: u8 = 4;
-    /// The peer's progress.
+    /// The peer's progress to store.
     pub(crate) const CONSUMED: u8 = 5;
-    /// The bytes that the peer has not consumed.
+    /// The number of bytes that the peer has not consumed.
     pub(crate) const PROGRESS: u8 = 6;
     pub(crate) const GROW: u8 = 7;
     /// A number that selects the length of packets, and the time.
@@ -106,7 +108,7 @@ impl Script<'_> {
         Some(*first)
     }
 
-    /// Returns the next 8 bytes as a number; zeros follow the end.
+    /// Returns the next 8 bytes as a number, with zeros beyond the end.
     fn number(&mut self) -> u64 {
         u64::from_le_bytes(core::array::from_fn(|_| self.byte().unwrap_or_default()))
     }

@@ -15,9 +15,9 @@
 //! ```
 //!
 //! # Laps
-//! A lap begins at offset 0 of the ring and ends where the producer likes. A lap that is over
-//! blocks the next one until the consumer has read it. The producer therefore needs the end of the
-//! last lap alone:
+//! A lap begins at offset 0 of the ring and ends wherever the producer chooses. A complete lap
+//! blocks the end of the next one until the consumer has read it. The producer therefore needs only
+//! the end of the last lap:
 //!
 //! ```text
 //!   the consumer is in the same lap               the consumer is in the last lap
@@ -29,13 +29,12 @@
 //!   the lap may end                               the lap cannot end
 //! ```
 //!
-//! A lap is as long as the window of 60 KiB while packets are few, so its lines stay in the caches
-//! of both processors. In a stream that is a disadvantage: the producer overwrites lines that the
-//! other processor has just read, and waits for each of them. A lap of a stream therefore goes on
-//! behind the window. At the end of each 60 KiB, the producer compares the time that they took with
-//! [`FAST`].
+//! A lap is as long as the window of 60 KiB while packets are few, so its lines stay cached on both
+//! processors. In a stream this is a disadvantage: the producer overwrites lines that the other
+//! processor has just read, and waits for each of them. In a stream, a lap therefore continues
+//! behind the window. After every 60 KiB, the producer compares the time taken with [`FAST`].
 //!
-//! Both ends are generic over the memory, so that the model checker runs the same code over plain
+//! Both ends are generic over the memory, so the model checker can run the same code over plain
 //! words.
 
 use core::fmt;
@@ -53,7 +52,7 @@ pub(crate) fn ends(own: OwnSegment, peer: PeerSegment) -> (Producer, Consumer) {
     (Producer::new(ring, peer.header_only()), Consumer::new(peer, consumed))
 }
 
-/// The end of this process's ring: it puts packets in.
+/// The sending end of a ring, which puts packets in.
 #[derive(Debug)]
 pub(crate) struct Producer<O = OutRing, P = PeerSegment> {
     ring: O,
@@ -62,20 +61,20 @@ pub(crate) struct Producer<O = OutRing, P = PeerSegment> {
     at: usize,
     /// The offset where the last lap ended.
     last_end: usize,
-    /// The offset where this lap ends, unless it is a part of a stream. The longest record at `at`
-    /// ends before.
+    /// The offset where this lap ends, unless it is a part of a stream. A longest record at `at`
+    /// ends before it.
     stop: usize,
     /// The length of the part of the ring that may be used.
     end: usize,
-    /// Whether memory for the other part was refused.
+    /// Whether allocating memory for the other part failed.
     is_refused: bool,
-    /// The time when the current window was begun.
+    /// The time when the current window started.
     began: Time,
     /// The number of windows in a row that were filled fast.
     fast: u8,
     /// The position of the next record.
     position: u64,
-    /// The last value read of the peer's `consumed`.
+    /// The last value read from the peer's `consumed`.
     consumed: u64,
     /// The last value stored in `waits`.
     waits: bool,
@@ -100,7 +99,7 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         }
     }
 
-    /// Returns whether the ring has all its memory.
+    /// Returns whether the ring has grown to full size.
     #[inline]
     pub(crate) fn is_large(&self) -> bool {
         self.end == O::SHAPE.area
@@ -115,8 +114,8 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         if self.fits() { Ok(true) } else { self.look() }
     }
 
-    /// Returns whether a packet of this length fits into all free memory, including the part that
-    /// is kept free for short packets.
+    /// Returns whether a packet of this length fits into all free memory, including the reserve for
+    /// short packets.
     ///
     /// # Errors
     /// The errors of [`has_room`](Self::has_room).
@@ -140,14 +139,14 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
             self.waits = true;
             self.ring.store_waits(true);
             // Either the consumer sees `waits` after its next store of `consumed`, or that store is
-            // seen below: see the head of `shm`.
+            // seen below (see the head of `shm`).
             fence(Ordering::SeqCst);
         }
         self.look()
     }
 
-    /// Publishes the packet written into the space of the next record. In a stream the ring may get
-    /// all its memory, if the caller allows it.
+    /// Publishes the packet written into the space of the next record. In a stream the ring may
+    /// grow to full size if `may_grow`.
     ///
     /// # Panics
     /// Panics if the ring has no room ([`has_room_for`](Self::has_room_for)), or for a length below
@@ -168,7 +167,7 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         self.position = self.position.wrapping_add(record_len(len) as u64);
     }
 
-    /// Returns whether the lap ends with the record that ends here, with which a window is full.
+    /// Returns whether the lap ends with the record ending at `end`, which fills a window.
     /// Otherwise the lap gets another window.
     #[cold]
     fn ends_lap(&mut self, end: usize, now: Time, may_grow: bool) -> bool {
@@ -179,7 +178,7 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
             self.is_refused = !self.ring.grow();
             self.end = if self.is_refused { O::SHAPE.window } else { O::SHAPE.area };
         }
-        // The next caller that needs room reports a wrong progress.
+        // The next caller that needs room reports invalid progress.
         let _ = self.look();
         let may_go_on = end + O::SHAPE.longest_record() <= self.end;
         let may_end = matches!(self.tail(), Tail::InThisLap(tail) if tail >= O::SHAPE.reserve);
@@ -190,8 +189,8 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         true
     }
 
-    /// Returns whether the longest record and the reserve behind it are free, by the last value
-    /// read of `consumed`.
+    /// Returns whether the longest record and the reserve behind it are free, according to the last
+    /// value read from `consumed`.
     #[inline]
     fn fits(&self) -> bool {
         self.is_free(O::SHAPE.longest_packet, O::SHAPE.reserve)
@@ -203,8 +202,8 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         self.is_free(len, LINE)
     }
 
-    /// Returns whether the record of a packet is free, and this number of bytes for the records
-    /// behind it. The longest record behind each of them must be within the ring.
+    /// Returns whether there is space for a packet's record, and `behind` more bytes for later
+    /// records. A longest record behind each of these must be within the ring.
     #[inline]
     fn is_free(&self, len: usize, behind: usize) -> bool {
         let end = self.at + record_len(len);
@@ -216,7 +215,7 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         }
     }
 
-    /// Returns the place of the consumer, by the last value read of `consumed`.
+    /// Returns the consumer's position, according to the last value read from `consumed`.
     #[inline]
     fn tail(&self) -> Tail {
         let unread = self.unconsumed(self.consumed) as usize;
@@ -251,9 +250,9 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
 }
 
 impl<P: Incoming> Producer<OutRing, P> {
-    /// Returns the space of the next packet, as long as the longest one. Its content is arbitrary.
-    /// Writing it before there is [room](Self::has_room) damages packets that the peer has not
-    /// read.
+    /// Returns the space for the next packet, as long as the longest packet. Its content is
+    /// arbitrary. Writing it before there is [room](Self::has_room) damages packets that the peer
+    /// has not read.
     #[inline]
     pub(crate) fn space(&mut self) -> &mut [u8] {
         self.ring.space(self.at)
@@ -270,7 +269,7 @@ impl<P: Incoming> Producer<OutRing, P> {
         self.push(record, Time(0), false);
     }
 
-    /// The same, with a ring that may grow.
+    /// Copies a packet in, as [`copy_in`](Self::copy_in) does, with a ring that may grow.
     #[cfg(any(fuzzing, all(test, not(loom))))]
     pub(crate) fn copy_in_at(&mut self, now: Time, packet: &[u8]) {
         self.write_in(packet);
@@ -285,14 +284,14 @@ impl<P: Incoming> Producer<OutRing, P> {
     }
 }
 
-/// The offset of the first byte that the consumer has not read, and its lap.
+/// The offset of the first byte not yet read by the consumer, and its lap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tail {
     InThisLap(usize),
     InLastLap(usize),
 }
 
-/// The end of the peer's ring: it takes packets out.
+/// The receiving end of a ring, which takes packets out.
 #[derive(Debug)]
 pub(crate) struct Consumer<P = PeerSegment, C = ConsumedWord> {
     peer: P,
@@ -305,7 +304,7 @@ pub(crate) struct Consumer<P = PeerSegment, C = ConsumedWord> {
     published: u64,
     /// The length of the part of the ring that may be read.
     end: usize,
-    /// The current record, once it was seen, and the offset of the next one.
+    /// The current record, once seen, and the offset of the next record.
     current: Option<(Record, usize)>,
 }
 
@@ -350,7 +349,7 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
             if header == UNPUBLISHED {
                 break;
             }
-            // The header behind the record was written before its own.
+            // The header behind the record was written before the record's own header.
             fence(Ordering::Acquire);
             (_, at) = self.parse(at, header)?;
             count += 1;
@@ -358,7 +357,7 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
         Ok(count)
     }
 
-    /// Returns the record at an offset, and the offset of the next one.
+    /// Returns the record at an offset, and the offset of the next record.
     #[inline]
     fn parse(&mut self, at: usize, header: u64) -> Result<(Record, usize), Broken> {
         let (record, ends_lap) = Record::parse(header, P::SHAPE)?;
@@ -374,7 +373,7 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
         }
     }
 
-    /// Returns whether the peer's ring has all its memory, so that all of it may be read.
+    /// Returns whether the peer's ring has grown to full size, so all of it may be read.
     #[cold]
     fn extend(&mut self) -> bool {
         let is_whole = self.end < P::SHAPE.area && self.peer.extend();
@@ -384,8 +383,9 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
         is_whole
     }
 
-    /// Copies bytes of the current packet. Returns `false` if they are not within it, or if there
-    /// is no [current record](Self::peek). The peer may change the bytes until they are copied.
+    /// Copies bytes of the current packet. Returns `false` if the range is not within the packet,
+    /// or if there is no [current record](Self::peek). The peer may change the bytes until they are
+    /// copied.
     #[inline]
     #[must_use]
     pub(crate) fn copy(&self, from: usize, into: &mut [u8]) -> bool {
@@ -405,13 +405,13 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
         self.position.wrapping_sub(self.published) >= P::SHAPE.unpublished() && self.publish()
     }
 
-    /// Makes the progress visible to the peer. Returns whether it waits for room.
+    /// Makes the progress visible to the peer. Returns whether the peer waits for room.
     #[cold]
     fn publish(&mut self) -> bool {
         self.progress.store_consumed(self.position);
         self.published = self.position;
-        // Either the producer sees `consumed` after it has set `waits`, or `waits` is seen below:
-        // see the head of `shm`.
+        // Either the producer sees `consumed` after setting `waits`, or `waits` is seen below (see
+        // the head of `shm`).
         fence(Ordering::SeqCst);
         self.peer.waits()
     }
@@ -451,8 +451,8 @@ impl Record {
     }
 }
 
-/// The peer has written a value that no producer or consumer writes. The link cannot be used any
-/// more.
+/// The error returned if the peer has written a value that no producer or consumer writes. The link
+/// can no longer be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
 
@@ -472,7 +472,7 @@ pub(crate) trait Outgoing {
     /// Stores whether the producer wants a doorbell.
     fn store_waits(&mut self, waits: bool);
 
-    /// Adds the memory behind the window. Returns `false` if it is short.
+    /// Adds the memory behind the window. Returns `false` if memory is short.
     fn grow(&mut self) -> bool;
 }
 
@@ -486,13 +486,13 @@ pub(crate) trait Progress {
 pub(crate) trait Incoming {
     const SHAPE: Shape;
 
-    /// Returns whether the memory behind the window exists, and then gives access to it.
+    /// Gives access to the memory behind the window if it exists, and returns whether it does.
     fn extend(&mut self) -> bool;
 
     /// Loads the header of the record at an offset of the ring.
     fn header(&self, at: usize) -> u64;
 
-    /// Copies bytes from an offset of the ring on. Returns `false` if they are out of bounds.
+    /// Copies bytes starting at an offset in the ring. Returns `false` if they are out of bounds.
     fn read(&self, at: usize, into: &mut [u8]) -> bool;
 
     /// Loads the position of the peer's consumer.
@@ -502,15 +502,15 @@ pub(crate) trait Incoming {
     fn waits(&self) -> bool;
 }
 
-/// The sizes of a ring and of its longest packet, in bytes.
+/// The sizes of a ring and its longest packet, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// The part that is used unless packets are a stream.
+    /// The size of the part used unless packets are a stream.
     window: usize,
-    /// The whole ring.
+    /// The size of the whole ring.
     area: usize,
     longest_packet: usize,
-    /// Kept free for short packets, at least the header of a record.
+    /// The size of the reserve for short packets, at least a record header.
     reserve: usize,
 }
 
@@ -525,7 +525,7 @@ impl Shape {
         record_len(self.longest_packet)
     }
 
-    /// Returns the number of consumed bytes that make the consumer publish them.
+    /// Returns the number of consumed bytes at which the consumer publishes its progress.
     #[inline]
     const fn unpublished(self) -> u64 {
         self.window as u64 / 4
@@ -538,7 +538,7 @@ impl Shape {
 
     /// Returns whether the producer of an empty ring has room at any offset, although the consumer
     /// has not published its last progress. In both cases of [`Tail`], less than two longest
-    /// records of the window cannot be used: the next one, and the part where none fits any more.
+    /// records of the window are unusable: the next record, and the part too short for another one.
     pub(crate) const fn has_room_when_empty(self) -> bool {
         let needed = 2 * self.longest_record() + self.reserve - LINE;
         self.window.is_multiple_of(LINE)
@@ -549,19 +549,19 @@ impl Shape {
     }
 }
 
-/// Returns the length of a record with a packet.
+/// Returns the length of the record for a packet.
 #[inline]
 const fn record_len(packet_len: usize) -> usize {
     (PACKET + packet_len).next_multiple_of(LINE)
 }
 
-/// The time in nanoseconds in which a stream fills a kibibyte: it has at least 1 GB/s.
+/// The time in nanoseconds in which a stream fills 1 KiB. A stream has at least 1 GB/s.
 const FAST: u64 = 1000;
 
-/// The number of windows in a row that a stream fills in this time before the ring grows.
+/// The number of windows in a row that a stream fills at the rate [`FAST`] before the ring grows.
 const STREAM: u8 = 4;
 
-/// The unit of records in bytes.
+/// The unit of record lengths, in bytes.
 const LINE: usize = 64;
 
 /// The offset of the packet in its record. The payload behind a BTH is at 32.
@@ -572,7 +572,7 @@ const _: () = assert!(PACKET + bth::LEN == 32);
 /// The header of a record that the producer has not published.
 const UNPUBLISHED: u64 = 0;
 
-/// The bit of a header that marks the last record of a lap.
+/// The header bit that marks the last record of a lap.
 const ENDS_LAP: u64 = 1 << 49;
 
 #[cfg(any(fuzzing, all(test, not(loom))))]

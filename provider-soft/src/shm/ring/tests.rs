@@ -11,7 +11,7 @@ use crate::shm::segment::HostileOwner;
 const SHAPE: Shape = OutRing::SHAPE;
 const LONGEST: usize = SHAPE.longest_packet;
 
-/// Returns the ends of two processes.
+/// Returns both ends of a link in two processes.
 fn link() -> [(Producer, Consumer); 2] {
     let (a, b) = (OwnSegment::new().unwrap(), OwnSegment::new().unwrap());
     let [of_a, of_b] = [&a, &b].map(map);
@@ -91,7 +91,7 @@ fn an_empty_ring_has_room_for_the_longest_packet_at_every_offset() {
 }
 
 /// Exchanges longest packets until the producer begins another lap. Returns the end of the last
-/// one.
+/// lap.
 fn finish_lap(producer: &mut Producer, consumer: &mut Consumer, clock: &mut Time, step: u64) -> usize {
     loop {
         *clock = *clock + step;
@@ -103,7 +103,7 @@ fn finish_lap(producer: &mut Producer, consumer: &mut Consumer, clock: &mut Time
     }
 }
 
-/// The time between longest packets of a stream, and of a slow sender.
+/// The time between longest packets in a stream; the next constant is for a slow sender.
 const AT_ONCE: u64 = 1000;
 const SLOWLY: u64 = 30_000;
 
@@ -205,7 +205,7 @@ fn a_ring_without_room_for_long_packets_takes_the_acknowledgements_of_a_process_
     }
 }
 
-/// Fills a ring with longest packets, which begin behind some short ones, then with short ones.
+/// Fills a ring with some short packets, then with longest packets, then with short ones.
 fn fill_with_acknowledgements(
     (mut producer, mut consumer): (Producer, Consumer),
     (mut clock, pace): (Time, u64),
@@ -319,7 +319,8 @@ fn an_impossible_header_breaks_the_link() {
     }
 }
 
-/// Stores headers of records with 4000 bytes, from offset 0 on. Returns their number and the end.
+/// Stores headers for packets of 4000 bytes, starting at offset 0. Returns their number and the
+/// end.
 fn store_records(peer: &HostileOwner, until: usize) -> (u32, usize) {
     let step = record_len(4000);
     let count = until.div_ceil(step);

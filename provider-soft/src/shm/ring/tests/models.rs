@@ -1,4 +1,4 @@
-//! Models of the ring over plain words: every interleaving of a producer and a consumer.
+//! Models of the ring over plain words, for every interleaving of a producer and a consumer.
 //!
 //! # Safety
 //! The packets are plain words in cells of the model checker, which reports racing accesses. This
@@ -93,7 +93,7 @@ type Out<const LINES: usize, const AREA: usize, const LONGEST: usize> =
 type In<const LINES: usize, const AREA: usize, const LONGEST: usize> =
     Consumer<Shared<LINES, AREA, LONGEST>, Shared<LINES, AREA, LONGEST>>;
 
-/// Returns the ends of a ring from one process to another.
+/// Returns both ends of a ring from one process to another.
 fn link<const LINES: usize, const AREA: usize, const LONGEST: usize>()
 -> (Out<LINES, AREA, LONGEST>, In<LINES, AREA, LONGEST>) {
     let (sender, receiver) = (Memory::new(), Memory::new());
@@ -152,9 +152,9 @@ fn a_consumer_sees_whole_packets_in_order_and_no_old_bytes_as_records() {
     });
 }
 
-/// Runs a producer that has filled the ring, waits for space and then pushes some more packets.
-/// The consumer removes only the packets of the full ring, and rings the doorbell when it should.
-/// `fast` is the number of windows that the producer has already filled fast.
+/// Runs a producer that has filled the ring, waits for space and then pushes some more packets. The
+/// consumer removes only the packets of the full ring, and rings the doorbell when required. `fast`
+/// is the number of windows that the producer has already filled fast.
 fn wait_for_room<const LINES: usize, const AREA: usize, const LONGEST: usize>(
     lens: &'static [usize],
     fast: u8,
@@ -216,7 +216,7 @@ fn a_lap_behind_a_longer_one_overwrites_no_unread_packet() {
     check(|| {
         let (mut out, mut end) = link::<6, 9, 108>();
         out.fast = STREAM;
-        // The first lap has two packets more than the window. Both ends are still in the first lap.
+        // The first lap has two more packets than the window. Both ends are still in the first lap.
         for value in 1..=4 {
             assert!(out.has_room().unwrap());
             put(&mut out, 108, value);

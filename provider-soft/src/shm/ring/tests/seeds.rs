@@ -1,5 +1,5 @@
-//! The seeds of the fuzz target `ring`: what an honest peer writes, and single wrong values. These
-//! tests also run its whole corpus.
+//! The seeds of the fuzz target `ring`: the writes of an honest peer, and single invalid values.
+//! These tests also run the whole corpus.
 //!
 //! To rewrite the seeds after an intended change: `PROVIDER_SOFT_WRITE_SEEDS=1 cargo test -p
 //! provider-soft --lib seeds`.
@@ -13,7 +13,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/ring")
 }
 
-/// Returns a step with its numbers.
+/// Returns the bytes of a step with its numbers.
 fn with(step: u8, numbers: &[u64]) -> Vec<u8> {
     [vec![step], numbers.iter().flat_map(|number| number.to_le_bytes()).collect()].concat()
 }
@@ -26,7 +26,7 @@ fn record(len: u64, ends_lap: bool) -> Vec<u8> {
 
 fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     const LONG: u64 = 16_000;
-    // An even number of a longest packet.
+    // An even number that selects long packets.
     let send = |time| with(step::SEND, &[LONG, time]);
     let all_consumed = with(step::PROGRESS, &[0]);
     let stream: Vec<_> =
