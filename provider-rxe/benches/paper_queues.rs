@@ -6,10 +6,10 @@
 //!   cargo bench -p provider-rxe -- --check    no timing; fails beyond a limit in instructions
 //! ```
 //!
-//! callgrind counts instructions: the program runs itself under `valgrind` once per case. It counts
-//! the instructions inside the measured function and its callees, minus an empty function's. The
-//! counts do not depend on the machine's speed or load. Without valgrind, the table reports that
-//! they are missing, and `--check` fails.
+//! callgrind counts instructions: the program runs itself under `valgrind` once per case. The
+//! counts include the measured function and its callees, minus those of an empty function, and do
+//! not depend on the machine's speed or load. Without valgrind, the table has no counts, and
+//! `--check` fails.
 //!
 //! Work requests are built before the measurement, like the list in C. They are opaque to the
 //! compiler at the call. The exception is the form `constant`: the measured function builds the
@@ -44,7 +44,7 @@ const TIMED: Duration = Duration::from_millis(200);
 /// Maximum number of instructions added to an operation by erasure.
 const ERASURE: f64 = 30.0;
 
-/// Send, receive, shared receive and completion queues, static and erased, over queues shared by
+/// Send, receive, shared receive and completion queues, static and erased, over memory shared by
 /// both sides.
 struct World {
     sq: Sq,

@@ -47,8 +47,8 @@ impl Ah {
         match av {
             Ok(av) => Ok(Self { context: context.clone(), handle, av }),
             Err(error) => {
-                // The missing path is the error to report. If the handle cannot be destroyed, it
-                // ends with the context.
+                // The missing path is the error to report. If the handle cannot be destroyed,
+                // closing the context destroys it.
                 let _ = cmd::ah::destroy_ah(uverbs, handle);
                 Err(error)
             }

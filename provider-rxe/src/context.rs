@@ -52,11 +52,11 @@ impl Context {
     }
 
     /// Returns the device's capabilities, notably for binding windows (Linux 6.1), flushes and
-    /// atomic writes (Linux 6.2). A kernel without one of these does not know the opcode, so such
-    /// requests are rejected before posting.
+    /// atomic writes (Linux 6.2). A kernel without one of these capabilities does not know the
+    /// opcode, so such requests are rejected before posting.
     pub(crate) fn caps(&self) -> DeviceCapFlags {
         self.caps.get_or_init(|| {
-            // A kernel without the query is too old to have them.
+            // A kernel without the query is too old for these capabilities.
             self.kernel.query_device_ex().map_or(DeviceCapFlags::empty(), |attr| attr.device_cap_flags_ex)
         })
     }

@@ -1,13 +1,13 @@
-//! The completion queue. The kernel fills it. Polling makes no system call; requesting an event
-//! makes one.
+//! The completion queue. The kernel fills it. Polling makes no system call. Requesting an event
+//! makes one system call.
 //!
 //! A completion is lent: each field is read from the queue when its method is called. Its slot
 //! returns to the kernel after the loan, with [`end_poll`](CqOps::end_poll) or the next call of
 //! [`next`](CqOps::next).
 //!
-//! The kernel resizes a queue by making another one and copying the completions behind the
-//! published index into it. So all slots are returned before the command. After the command, the
-//! old queue is no longer read, because its completions are in the new one.
+//! To resize a queue, the kernel creates another queue and copies the completions behind the
+//! published index into it. All slots are therefore returned before the command. After the command,
+//! the old queue is no longer read, because its completions are in the new one.
 //!
 //! # Safety
 //! An entry is transmuted into a [`Wc`]: both have the same integer fields at the same offsets, as
@@ -89,8 +89,8 @@ impl Cq {
                 Ok((cq, CqHandle(info.handle)))
             }
             Err(error) => {
-                // The mapping's error is the one to report. If the queue cannot be destroyed, it
-                // ends with the context.
+                // The mapping's error is the one to report. If the queue cannot be destroyed,
+                // closing the context destroys it.
                 let _ = cmd::cq::destroy_cq(uverbs, info.handle);
                 Err(error)
             }
@@ -174,8 +174,8 @@ impl CqOps for Cq {
         Ok(())
     }
 
-    /// Sends the command and lets the kernel decide, although the driver has no such method in any
-    /// kernel whose sources were read.
+    /// Sends the command and lets the kernel decide, although no rxe driver whose sources were read
+    /// has this method.
     fn modify(&self, moderation: CqModeration) -> Result<()> {
         cmd::cq::modify_cq(self.context.uverbs(), self.handle, moderation)
     }
@@ -252,7 +252,7 @@ macro_rules! completion {
 
 for_each_completion_field!(completion);
 
-/// Returns the entry as a [`Wc`], without [translating](translate) it.
+/// Returns the entry as a [`Wc`], not [translated](translate).
 #[inline(always)]
 fn as_it_is(entry: &Entry<'_, IbUverbsWc>) -> Wc {
     const { SAME_LAYOUT };

@@ -30,8 +30,8 @@ use zerocopy::{Immutable, IntoBytes};
 pub(crate) struct Kick {
     fd: Arc<OwnedFd>,
     request: Request,
-    /// The kernel's reply, a count of unposted work requests. It is always zero, because the
-    /// command names none.
+    /// The kernel's reply, a count of unposted work requests. The count is always zero, because the
+    /// command names no requests.
     _response: Box<AtomicU32>,
 }
 
@@ -64,14 +64,14 @@ impl Kick {
         Self { fd, request, _response: response }
     }
 
-    /// Kicks after a whole batch was accepted. An error counts all of it as accepted.
+    /// Kicks after a whole batch was accepted. An error counts the whole batch as accepted.
     #[inline(never)]
     pub(crate) fn kick_for(&self, accepted: usize) -> Result<(), PostError> {
         self.kick().map_err(|errno| PostError { accepted, reason: PostReason::Doorbell(errno) })
     }
 
-    /// Makes the system call. Out of line, because its registers would cost the caller more than
-    /// the call costs here.
+    /// Makes the system call. Not inlined, because saving its registers would cost the caller more
+    /// than the call costs here.
     #[inline(never)]
     pub(crate) fn kick(&self) -> Result<(), Errno> {
         loop {

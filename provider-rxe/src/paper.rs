@@ -87,7 +87,8 @@ impl PaperQueue {
     /// Reads a value at any offset of the queue, in bytes.
     pub fn peek<T: FromBytes>(&self, offset: usize) -> T {
         // SAFETY: clones of this queue are on this thread. Other code has the memory from `region`
-        // or from a `PaperDevice`, whose callers promised that no two threads use it at a time.
+        // or from a `PaperDevice`, whose callers promised that no two threads use it at the same
+        // time.
         unsafe { self.region.read(offset) }
     }
 
@@ -123,7 +124,7 @@ impl PaperQueue {
         (self.index(PRODUCER).load_acquire(), self.index(CONSUMER).load_acquire())
     }
 
-    /// Sets the producer's and the consumer's index, to any values.
+    /// Sets the producer's and the consumer's indices to any values.
     pub fn set_indices(&self, producer: u32, consumer: u32) {
         self.index(PRODUCER).store_release(producer);
         self.index(CONSUMER).store_release(consumer);
@@ -146,7 +147,7 @@ impl PaperQueue {
         (DATA..DATA + (self.mask as usize + 1) * self.stride).for_each(|at| self.poke(at, byte));
     }
 
-    /// Removes and returns the next element, with the bytes behind it.
+    /// Removes and returns the next element and the bytes behind it.
     pub fn take<W: FromBytes>(&self) -> Option<(W, Vec<u8>)> {
         let (producer, consumer) = self.indices();
         if self.count() == 0 {
@@ -518,8 +519,8 @@ impl PaperDevice {
     /// Expects the next mapping to cover `len` bytes at `offset` and replies with a queue's memory.
     pub fn expect_map_of(&self, offset: u64, len: usize, queue: &PaperQueue) {
         // SAFETY: the region goes to this device's context, and the caller of `new` promised that
-        // one thread at a time uses both ends of its queues. A paper device accesses no memory that
-        // a queue names.
+        // only one thread at a time uses both ends of its queues. A paper device accesses no memory
+        // named by a queue.
         let region = unsafe { queue.region() };
         self.script.expect_map(offset, len, region);
     }

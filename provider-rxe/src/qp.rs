@@ -110,8 +110,8 @@ impl Qp {
             })
         })?;
         Self::map(context, attr, &info, &reply, handles.srq.is_some(), caps).inspect_err(|_| {
-            // The mapping's error is the one to report. If the queue pair cannot be destroyed, it
-            // ends with the context.
+            // The mapping's error is the one to report. If the queue pair cannot be destroyed,
+            // closing the context destroys it.
             let _ = cmd::qp::destroy_qp(uverbs, info.handle);
         })
     }
@@ -127,7 +127,7 @@ impl Qp {
         let uverbs = context.uverbs();
         let cap = if is_shared { QpCap { max_recv_sge: 0, ..info.cap } } else { info.cap };
         let rq = if is_shared {
-            // The kernel makes no receive queue and leaves its part of the reply empty.
+            // The kernel creates no receive queue and leaves that part of the reply empty.
             Rq::none()
         } else {
             // SAFETY: the kernel has just created the queue, and its reply describes it.

@@ -204,7 +204,7 @@ impl<W> ProducerEnd<W> {
         self.cursor.resync();
     }
 
-    /// Returns the number of filled slots not yet emptied by the kernel.
+    /// Returns the number of filled slots that the kernel has not yet emptied.
     pub(crate) fn outstanding(&mut self) -> u32 {
         self.cursor.outstanding()
     }
@@ -307,8 +307,8 @@ impl<W> ConsumerEnd<W> {
         Self { queue, cursor, _element: PhantomData }
     }
 
-    /// Returns the next element, or `None` if the queue is empty. It belongs to this process until
-    /// it is [given back](Self::give_back).
+    /// Returns the next element, or `None` if the queue is empty. The element belongs to this
+    /// process until it is [given back](Self::give_back).
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Entry<'_, W>> {
         let index = self.cursor.next_slot()?;
@@ -316,8 +316,8 @@ impl<W> ConsumerEnd<W> {
         Some(Entry { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData })
     }
 
-    /// Copies elements into `places`, in order, until the places are full or the queue is empty.
-    /// The slots go back to the kernel. Returns the filled places.
+    /// Copies elements into `places`, in order, until `places` is full or the queue is empty, and
+    /// gives the slots back to the kernel. Returns the filled part of `places`.
     #[inline(always)]
     pub(crate) fn take<'p, T>(
         &mut self,

@@ -37,7 +37,7 @@ impl Rq {
         Self { end, checks: RecvChecks::new(cap) }
     }
 
-    /// Creates the queue of a shared receive queue, which has no state.
+    /// Creates the queue of a shared receive queue, which has no queue pair state.
     pub(crate) fn of_srq(queue: Queue, max_sge: u32) -> Self {
         let cap = QpCap { max_recv_sge: max_sge, ..QpCap::default() };
         Self { checks: RecvChecks::of_srq(max_sge), ..Self::new(queue, &cap) }
@@ -49,7 +49,7 @@ impl Rq {
         Self { end: ProducerEnd::new(queue), checks: RecvChecks::of_shared() }
     }
 
-    /// Creates the always full queue of a shared receive queue whose mapping was lost.
+    /// Creates an always full queue, for a shared receive queue whose mapping was lost.
     pub(crate) fn full(max_sge: u32) -> Self {
         Self { checks: RecvChecks::of_srq(max_sge), ..Self::none() }
     }
@@ -98,7 +98,7 @@ impl Rq {
     }
 
     /// Posts the rest of a batch, whose first `accepted` requests are in the queue, and publishes
-    /// all.
+    /// all of them.
     #[inline(never)]
     fn post_rest(&mut self, wrs: &[RecvWr<'_>], mut accepted: usize) -> Result<(), PostError> {
         let mut result = Ok(());
@@ -114,7 +114,7 @@ impl Rq {
     }
 
     /// Posts a request that does not take the fast path, or returns the reason why it is rejected.
-    /// Out of line, to keep the fast path small.
+    /// Not inlined, to keep the fast path small.
     #[inline(never)]
     fn post_any(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
         let length = self.checks.check(wr)?;

@@ -9,8 +9,8 @@
 //! The sources of these four releases were read. A kernel between two of them is treated as the
 //! older one.
 //!
-//! A task holds a reference while it works on one packet, and copies at most one packet under it.
-//! Therefore, if the kernel does not wait, an RCU grace period after the command suffices on
+//! A task holds a reference while it works on one packet, and copies at most one packet during that
+//! time. Therefore, if the kernel does not wait, an RCU grace period after the command suffices on
 //! kernels without preemption. It waits for every softirq, which processes tasklets and received
 //! packets. It also waits for every thread in the kernel, such as a poster running tasks inline for
 //! loopback. On preemptible kernels (`PREEMPT` in `uname -v`) a grace period does not wait for such
@@ -39,7 +39,7 @@ use verbs_core::fork::ForkLock;
 /// busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
 
-/// The wait required once the kernel has confirmed a command.
+/// The wait required after the kernel has confirmed a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     /// None: the kernel has waited.

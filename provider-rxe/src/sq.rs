@@ -59,7 +59,7 @@ impl Sq {
         let flushes = caps.intersects(FLUSHES);
         let writes_atomically = caps.contains(DeviceCapFlags::ATOMIC_WRITE);
         let mut checks = SendChecks::new(qp_type, cap).with_placement(flushes, writes_atomically);
-        // Linux 5.10 has no windows, but its `LOCAL_INV` invalidates any process's region without
+        // Linux 5.10 has no windows, but its `LOCAL_INV` invalidates regions of any process without
         // checking the key (`rxe_requester`).
         if caps.contains(DeviceCapFlags::MEM_WINDOW) {
             checks = checks.with_windows();
@@ -87,8 +87,8 @@ impl Sq {
         }
     }
 
-    /// Makes the kernel start the requests that waited in SQD; returning to RTS alone does not. If
-    /// the system call fails, the next doorbell reports that.
+    /// Makes the kernel start the requests that waited in SQD, because returning to RTS alone does
+    /// not. If the system call fails, the next doorbell reports that.
     pub(crate) fn start_waiting(&self) {
         if let Some(kick) = &self.kick {
             let _ = kick.kick();
@@ -145,7 +145,8 @@ impl Sq {
     /// operation on a key, inline data, a list of other than one SGE), or returns the reason why it
     /// is rejected.
     ///
-    /// Out of line, because its registers would cost the fast path more than the call costs here.
+    /// Not inlined, because saving its registers would cost the fast path more than the call costs
+    /// here.
     ///
     /// # Safety
     /// Same as [`SendQueue::post_one`].
@@ -378,7 +379,7 @@ fn path(av: &Av) -> Result<Path<'_>, PostReason> {
 /// up the slot size, from the 208 bytes of an element to 256.
 fn list_len(cap: &QpCap) -> usize {
     let list = (cap.max_send_sge as usize).saturating_mul(size_of::<Sge>());
-    // At least a flush's element, or the bytes of an atomic write.
+    // At least one element for a flush, or the bytes of an atomic write.
     list.max(cap.max_inline_data as usize).max(size_of::<Sge>()).max(ATOMIC_WRITE as usize)
 }
 

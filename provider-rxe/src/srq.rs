@@ -4,10 +4,10 @@
 //! A receive leaves the queue when a message begins: the kernel copies the entry into the queue
 //! pair and completes it in the queue pair's completion queue.
 //!
-//! Resizing replaces the queue. The kernel copies the entries into a new one and stores its mapping
-//! at an address in the command. Kernels up to 6.12 do not survive a change that fails after its
-//! first checks: they release the queue and keep using it (`rxe_srq_from_attr`). So [`Srq::modify`]
-//! itself rejects a size too small for the queued receives.
+//! Resizing replaces the queue. The kernel copies the entries into a new queue and stores the new
+//! queue's mapping at an address in the command. Kernels up to 6.12 do not survive a change that
+//! fails after its first checks: they release the queue and keep using it (`rxe_srq_from_attr`). So
+//! [`Srq::modify`] itself rejects a size too small for the queued receives.
 //!
 //! # Safety
 //! The queue is mapped once from the reply to the command that created it and once from the reply
@@ -77,8 +77,8 @@ impl Srq {
                 handle: info.handle,
             },
             Err(error) => {
-                // The mapping's error is the one to report. If the queue cannot be destroyed, it
-                // ends with the context.
+                // The mapping's error is the one to report. If the queue cannot be destroyed,
+                // closing the context destroys it.
                 let _ = cmd::srq::destroy_srq(uverbs, info.handle);
                 return Err(error);
             }

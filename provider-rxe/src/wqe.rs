@@ -9,11 +9,11 @@
 //!   208  gather list, or inline data
 //! ```
 //!
-//! A slot still holds the bytes of its last use. These blocks contain every field that any kernel
-//! since 5.10 reads before writing it. Of the 120 bytes between `Head` and `Progress`, only those
-//! used by the opcode are written. `status` and `state` matter in particular: the kernel's
-//! completer treats a status other than 0 as an error of the work request, and the requester starts
-//! only an entry in the state 0 ("posted").
+//! A slot still holds the bytes of its previous use. These blocks contain every field that any
+//! kernel since 5.10 reads before writing it. Of the 120 bytes between `Head` and `Progress`, only
+//! the bytes used by the opcode are written. `status` and `state` matter in particular: the
+//! kernel's completer treats a status other than 0 as an error of the work request, and the
+//! requester starts only an entry in the state 0 ("posted").
 //!
 //! # References
 //! `rdma/rdma_user_rxe.h`; Linux `drivers/infiniband/sw/rxe/rxe_req.c`, `rxe_comp.c`
@@ -60,8 +60,8 @@ struct UdHead {
     ah_num: u32,
 }
 
-/// The initial values of an entry's fields that the kernel updates. The kernel sets `ssn` itself if
-/// needed.
+/// The initial values of the fields that the kernel updates in an entry. The kernel sets `ssn`
+/// itself if needed.
 #[derive(Clone, Copy, FromZeros, IntoBytes, Immutable)]
 #[repr(C)]
 struct Progress {
@@ -108,8 +108,8 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// Returns whether operations of this kind are plain: not datagrams, atomics, operations on
-    /// keys, or kinds unknown to this provider.
+    /// Returns whether operations of this kind are plain, that is, not datagrams, atomics,
+    /// operations on keys, or kinds unknown to this provider.
     #[inline(always)]
     pub(crate) const fn is(kind: OpKind) -> bool {
         matches!(
@@ -306,7 +306,7 @@ pub(crate) fn put_flush(slot: &mut Slot<'_, RxeSendWqe>, wr: &SendWr<'_>, flush:
     });
 }
 
-/// Same as [`put_plain`], for an atomic write. Its bytes take the place of the list.
+/// Same as [`put_plain`], for an atomic write. The written bytes replace the list.
 pub(crate) fn put_atomic_write(
     slot: &mut Slot<'_, RxeSendWqe>,
     wr: &SendWr<'_>,

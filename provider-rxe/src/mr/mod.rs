@@ -37,8 +37,8 @@ pub(crate) use self::paged::Paged;
 #[derive(Debug)]
 pub struct Mr {
     context: Kernel,
-    /// Whether the region has remote rights, so that the responder of any queue pair of the domain
-    /// may access it.
+    /// Whether the region has remote rights, so the responder of any queue pair in the domain may
+    /// access it.
     is_exposed: bool,
     /// The set of live on-demand paged regions, if this region is one of them.
     paged: Option<Arc<Paged>>,
@@ -52,7 +52,7 @@ enum MrState {
     Abandoned(RegionIds),
 }
 
-/// The handle and keys of a region that the kernel no longer has.
+/// The handle and keys of a region that no longer exists in the kernel.
 #[derive(Clone, Copy, Debug)]
 struct RegionIds {
     handle: u32,

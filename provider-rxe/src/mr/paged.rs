@@ -1,4 +1,5 @@
-//! The on-demand paged regions of a context, the only ones the kernel may be advised about.
+//! The on-demand paged regions of a context, the only regions about which the kernel may be
+//! advised.
 //!
 //! `rxe_ib_advise_mr` treats every element's region as on-demand paged (seen on 7.2). If the region
 //! is pinned, the kernel reads pointers beyond the end of a smaller structure and crashes.
@@ -21,8 +22,8 @@ use verbs_core::{Cause, Errno, Error};
 pub(crate) struct Paged(ForkRwLock<BTreeSet<u32>>);
 
 impl Paged {
-    /// Adds a region. In a forked child whose parent was changing the set, the kernel is never
-    /// advised about the region.
+    /// Adds a region. In a forked child whose parent was changing the set, the region is not added,
+    /// so the kernel never gets advice about it.
     pub(super) fn insert(&self, lkey: u32) {
         if let Ok(mut paged) = self.0.write() {
             paged.insert(lkey);

@@ -86,7 +86,7 @@ fn a_kernel_that_gave_up_waiting_is_never_trusted() {
                  (see its log) (ETIMEDOUT)"
             );
             assert_eq!((mr.handle(), mr.lkey(), mr.rkey()), (8, 0x101, 0x102));
-            // No command is sent again, because the handle may be another object's by now.
+            // No command is sent again, because the handle may now belong to another object.
             (mr, error) = mr.destroy().unwrap_err();
         }
     }

@@ -88,7 +88,7 @@ fn of_group(command: u32, reply: Reply) -> Expect {
 fn a_queue_pair_leaves_its_groups_before_it_is_destroyed() {
     let mut fixture = Fixture::of_type(QpType::UD);
     let (attach, detach) = (30, 31);
-    // The kernel would refuse to destroy a queue pair in a group. Attaching twice counts once.
+    // The kernel would refuse to destroy a queue pair in a group. Attaching twice counts as once.
     fixture.device.script.expect([
         of_group(attach, Reply::ok()),
         of_group(attach, Reply::ok()),

@@ -3,7 +3,7 @@
 //!
 //! # Safety
 //! Posting is unsafe because a device reads and writes the memory named by work requests. A paper
-//! device accesses none. Posted inline data is in a slice that lives across the call.
+//! device accesses no such memory. Posted inline data is in a slice that lives across the call.
 #![allow(unsafe_code)]
 
 mod asked;

@@ -216,7 +216,7 @@ fn slots_too_small_for_the_longest_list_are_refused() {
         let device = crate::device();
         let cq = device.create_cq(16);
         if !fits {
-            // The creation is expected first: queued by `create_qp_over`.
+            // The creation is expected first, and is queued by `create_qp_over`.
             let (sq, rq) = (PaperQueue::new(16, sq_stride), PaperQueue::new(16, rq_stride));
             let reply = RxeCreateQpResp {
                 rq_mi: PaperDevice::mminfo(PaperDevice::RQ_OFFSET, &rq),
@@ -311,8 +311,8 @@ fn an_address_handle_is_a_number_or_a_path_by_kernel() {
     device.script.expect([Expect::command("ioctl 6.0: 0x0 handle 9", Reply::ok())]);
     ah.destroy().map_err(|(_, error)| error).unwrap();
 
-    // No number: the provider writes the path from the GID table, returned by this kernel with one
-    // command.
+    // The reply has no number, so the provider writes the path from the GID table, which this
+    // kernel returns with one command.
     let attr = AhAttr {
         grh: Some(GlobalRoute { dgid: Gid([9; 16]), sgid_index: 1, ..GlobalRoute::default() }),
         port_num: 1,
@@ -334,7 +334,7 @@ fn an_address_handle_is_a_number_or_a_path_by_kernel() {
     assert_eq!((bytes.len(), bytes[0], bytes[1]), (88, 1, 2));
     assert_eq!(bytes[8..24], [9; 16], "the destination");
 
-    // A source outside the table: the kernel's handle is destroyed again.
+    // The source is outside the table, so the kernel's handle is destroyed again.
     let grh = GlobalRoute { sgid_index: 5, ..attr.grh.unwrap() };
     device.script.expect([created(), table(), Expect::command("ioctl 6.0: 0x0 handle 9", Reply::ok())]);
     let error = device.context.create_ah(&device.pd, &AhAttr { grh: Some(grh), ..attr }).unwrap_err();

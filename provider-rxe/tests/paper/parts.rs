@@ -78,7 +78,8 @@ fn queues_outlive_their_queue_pair() {
         let Fixture { device, qp: PaperQp { parts, sq: kernel_sq, rq: kernel_rq, .. }, .. } =
             Fixture::of_type(QpType::RC);
         let QpParts { qp, mut sq, mut rq } = parts;
-        // Queued before the destruction, rung after it: only the destroy command is expected.
+        // The request is queued before the destruction and rung after it. Only the destroy command
+        // is expected.
         // SAFETY: a paper device accesses no memory named by work requests.
         unsafe { sq.post_one(&plain(SendOp::Send, &[sge(1)])) }.unwrap();
         if erased {

@@ -189,7 +189,7 @@ fn after_a_change_of_the_size_without_a_mapping_the_queue_accepts_nothing() {
     post(&mut queue, 1, 1).unwrap();
     let limits = IbUverbsQueryDeviceResp { max_srq_wr: 100, ..Default::default() };
     let told = || Expect::anything(Reply::outputs([limits.as_bytes()]));
-    // A kernel that does not return the new queue's mapping.
+    // This kernel does not return the new queue's mapping.
     device.script.expect([told(), Expect::anything(Reply::ok())]);
     let attr = SrqAttr { max_wr: 20, ..SrqAttr::default() };
     let error = srq.modify(&mut queue, &attr, SrqAttrMask::MAX_WR).unwrap_err();

@@ -23,7 +23,7 @@ fn receives_are_taken_from_init_on_and_sends_from_rts_on() {
         let op = if qp_type == QpType::UD { SendOp::UdSend { to } } else { SendOp::Send };
         let path = [QpState::RESET, QpState::INIT, QpState::RTR, QpState::RTS, QpState::ERR, QpState::RESET];
         for state in path {
-            // One step at a time; `move_to` would make all steps.
+            // Makes one transition at a time, because `move_to` would make all.
             match state {
                 QpState::RTR | QpState::RTS => step(&mut fixture, state),
                 _ => fixture.device.move_to(&mut fixture.qp, state),
@@ -70,8 +70,8 @@ fn after_a_reset_both_ends_agree_again() {
             fixture.send(&[SendWr { wr_id: n, ..plain(SendOp::Send, &one) }]).unwrap();
             fixture.recv(&[RecvWr { wr_id: n, sge: &one }]).unwrap();
         }
-        // Queued but not published: dropped with the rest. SAFETY: a paper device accesses no
-        // memory named by work requests.
+        // Queued but not published: dropped with the rest.
+        // SAFETY: a paper device accesses no memory named by work requests.
         let _ = unsafe { fixture.qp.parts.sq.post_one(&plain(SendOp::Send, &one)) };
         if cycle % 2 == 0 {
             fixture.device.move_to(&mut fixture.qp, QpState::ERR);
