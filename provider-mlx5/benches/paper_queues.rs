@@ -6,13 +6,12 @@
 //!   cargo bench -p provider-mlx5 -- --sites    fails if a barrier is not where it belongs
 //! ```
 //!
-//! The last two columns are per call: atomic read-modify-writes, allowed only for shared receive
-//! queues, and function calls, forbidden in the form `constant`.
+//! The last two columns count atomic read-modify-writes and function calls per call. Atomics are
+//! allowed only for shared receive queues; calls are forbidden in the form `constant`.
 //!
-//! callgrind counts instructions: the program runs itself under `valgrind`, once per case. It
-//! counts the instructions inside the measured function, including all callees, less the cost of an
-//! empty function. Doorbells are stores into plain memory. The caller checks whether posting
-//! succeeded.
+//! callgrind counts instructions: the program runs itself under `valgrind`, once per case. The
+//! counts include the measured function and its callees, minus those of an empty function.
+//! Doorbells are stores into plain memory. The caller checks whether posting succeeded.
 //!
 //! Work requests are built before the measurement, like C's list, and are unknown to the compiler
 //! at the call. The exception is the form `constant`: the measured function builds the request
@@ -129,7 +128,7 @@ impl Case {
 
     /// Returns the exceeded limit, if any.
     fn excess(&self, instructions: f64, cost: Cost) -> Option<&'static str> {
-        // Receives from a shared receive queue end in any order, on any thread that polls.
+        // Receives from a shared receive queue end in any order, on any polling thread.
         let is_shared = self.operation.contains("srq") || self.operation.contains("shared");
         if instructions > self.limit {
             Some("  over the limit")

@@ -29,7 +29,7 @@ use zerocopy::IntoBytes;
 pub(crate) struct UarInfo {
     /// The page's handle.
     pub(crate) handle: u32,
-    /// The offset of the device file for mapping it.
+    /// The offset in the device file for mapping the page.
     pub(crate) mmap_offset: u64,
     /// The number of bytes to map.
     pub(crate) length: u32,

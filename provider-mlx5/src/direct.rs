@@ -1,6 +1,5 @@
-//! Direct access: the addresses of an object's queues and registers,, for programs that fill
-//! entries and ring doorbells themselves. Corresponds to `mlx5dv_init_obj` and
-//! `mlx5dv_query_device`.
+//! Direct access: the addresses of an object's queues and registers, for programs that fill entries
+//! and ring doorbells themselves. Corresponds to `mlx5dv_init_obj` and `mlx5dv_query_device`.
 //!
 //! | object | described by |
 //! |---|---|
@@ -52,7 +51,7 @@ impl QueueDirect {
     }
 }
 
-/// A doorbell register of a send queue.
+/// The doorbell register of a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegisterDirect {

@@ -20,7 +20,7 @@ pub(crate) fn is_true_in_child(run: impl FnOnce() -> bool) -> bool {
             let is_true = catch_unwind(AssertUnwindSafe(run)).unwrap_or(false);
             libc::_exit(i32::from(!is_true));
         }
-        // Its captures would be dropped with the lock held.
+        // The captures must not be dropped while the lock is held.
         core::mem::forget(run);
         let mut status = 0;
         assert_eq!(libc::waitpid(child, &raw mut status, 0), child);

@@ -101,10 +101,10 @@ pub use queue::srq::SrqQueue;
 // - 5: the device writes a completion after it has ended the request, and its owner bit last;
 //   `barrier::from_device` orders the reads behind it. It writes received data before the
 //   completion, as PCI orders writes. Of compressed completions it writes the title last.
-// - 6: the number comes from the slot of the request, whose place the completion names. A slot is
-//   written before its request is published and rewritten only after its end (3). A completion of a
-//   queue pair that was reset or destroyed is skipped, so its place is not looked up in the slots
-//   of another life (`queue::cq::shared_cq`).
+// - 6: the number comes from the slot of the request, whose position the completion names. A slot
+//   is written before its request is published and rewritten only after its end (3). A completion
+//   of a queue pair that was reset or destroyed is skipped, so its position is not looked up in the
+//   slots of another life (`queue::cq::shared_cq`).
 // - 7: the completion queues are those in the command that created the queue pair.
 // - 8: the device writes one completion per request; the poller moves past each entry once. A block
 //   of compressed completions becomes as many entries before the poller passes its title. A resize

@@ -17,9 +17,9 @@
 //! | others | normal pages |
 //!
 //! # Safety
-//! Memory goes back to its allocator once neither this process nor the device uses it. That is not
-//! before the kernel has confirmed the destruction of the object. If this is never confirmed, the
-//! object's memory never goes back.
+//! Memory goes back to its allocator once neither this process nor the device uses it. This is
+//! never before the kernel has confirmed the destruction of the object. Without that confirmation,
+//! the object's memory never goes back.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -98,7 +98,7 @@ impl Pages {
     }
 }
 
-/// Memory from a program's allocator. It is freed when this value is dropped, unless the device has
+/// Memory from a program's allocator. Dropping this value frees the memory, unless the device uses
 /// it.
 pub(crate) struct AllocatorMemory {
     allocator: Allocator,
@@ -179,12 +179,12 @@ impl QueueMemory {
     }
 
     /// Allocates memory for an object's queues, from a parent domain's allocator or else in the
-    /// pages the environment selects. Also checks that the process has `records` bytes left, which
-    /// the caller needs for the queue's records once the object exists.
+    /// pages the environment selects. Also checks that the process can allocate `records` more
+    /// bytes, which the caller needs for the queue's records once the object exists.
     ///
     /// # Errors
-    /// Same as [`new`](Self::new); `ENOMEM` if the allocator has no memory, or the process has too
-    /// little for the records.
+    /// Same as [`new`](Self::new); `ENOMEM` if the allocator has no memory, or the process cannot
+    /// allocate the records.
     pub(crate) fn for_object(
         allocator: Option<&Allocator>,
         kind: Resource,

@@ -12,8 +12,8 @@
 //! of the queue, between segments or inside inline data. Its size, `ds`, counts 16-byte units.
 //!
 //! # Safety
-//! The functions store at places in a queue that their callers have reserved. The device does not
-//! read them before the doorbell record covers the entry.
+//! The functions store into units of a queue that their callers have reserved. The device does not
+//! read these units before the doorbell record covers the entry.
 //!
 //! # References
 //! rdma-core `providers/mlx5/wqe.h`, `mlx5dv.h`; Linux `include/linux/mlx5/qp.h`
@@ -229,7 +229,7 @@ pub(crate) unsafe fn store_inline(at: NonNull<u8>, from: *const u8, length: u32)
     inline_units(length)
 }
 
-/// Copies 1 to 48 bytes without a call. Copies overlap where their sizes do not add up to the
+/// Copies 1 to 48 bytes without a call. The copies overlap if their sizes do not add up to the
 /// length.
 ///
 /// # Safety
@@ -263,7 +263,7 @@ unsafe fn copy_short(from: *const u8, to: NonNull<u8>, length: usize) {
 /// Copies a number from byte `offset` of `from` to byte `offset` of `to`.
 ///
 /// # Safety
-/// The bytes of the number are readable and writable there, and the two places do not overlap.
+/// The bytes of the number are readable and writable there, and the two ranges do not overlap.
 #[inline(always)]
 unsafe fn copy_at<T>(from: *const u8, to: NonNull<u8>, offset: usize) {
     // SAFETY: the caller's promise.

@@ -160,8 +160,8 @@ impl Arch {
         if self == Self::Aarch64 && is_there() { CROSS } else { "objdump" }
     }
 
-    /// Returns a word without its first letter if that is a request field that only looks like a
-    /// record: more stores follow, and then the real record.
+    /// Returns a word without its first letter if that letter stands for a request field that only
+    /// looks like a record, because more stores and then the real record follow.
     fn without_fields(self, word: String) -> String {
         match word.strip_prefix("Rs") {
             Some(rest) if self == Self::X86_64 && rest.contains('R') => rest.to_owned(),
@@ -219,7 +219,7 @@ fn words(arch: Arch, code: &[Instruction], with_stores: bool) -> BTreeSet<String
             let next = place + if let Some(Letter::Block(len)) = letter { len } else { 1 };
             reached.extend(place..next);
             match letter {
-                // Fields of an entry that was already handed over.
+                // The entry has already been handed over.
                 Some(Letter::Owner(of)) if word.ends_with('U') && of == base => {}
                 Some(Letter::UserIndex(_)) if word.ends_with('U') => {}
                 Some(Letter::Owner(of)) => {
@@ -273,7 +273,7 @@ enum Letter {
     UserIndex(String),
 }
 
-/// Returns the letter for the instruction at a position; `base` is the base address of the last
+/// Returns the letter for the instruction at index `place`; `base` is the base address of the last
 /// owner read.
 fn letter(arch: Arch, code: &[Instruction], place: usize, base: &str) -> Option<Letter> {
     let one = &code[place];
@@ -298,8 +298,8 @@ fn letter(arch: Arch, code: &[Instruction], place: usize, base: &str) -> Option<
             if let Some(of) = at(from, 63).filter(|_| from.contains("BYTE PTR")) {
                 return Some(Letter::Owner(of));
             }
-            // At first the base may be the sum of two registers, which later is in the first of
-            // them.
+            // At first the base may be the sum of two registers, whose first one later holds the
+            // sum.
             if from.starts_with("DWORD PTR")
                 && let Some(of) = at(from, 32)
                 && (of == base || base.starts_with(&format!("{of}+")))

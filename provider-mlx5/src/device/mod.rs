@@ -16,9 +16,9 @@
 //! the driver does not know are 0, which stands for its behaviour before the field existed. No
 //! object of this provider needs DevX, so the context is opened without it.
 //!
-//! `MLX5_DYN_UAR=0` in the environment requests registers with the context even from a driver of
-//! Linux 5.8 or newer. Such a context cannot be imported, and the numbers of its registers in the
-//! device are unknown (`mlx5dv_devx_alloc_uar`).
+//! `MLX5_DYN_UAR=0` in the environment requests registers with the context even on Linux 5.8 or
+//! newer. Such a context cannot be imported, and the numbers of its registers in the device are
+//! unknown (`mlx5dv_devx_alloc_uar`).
 //!
 //! # Safety
 //! The command's input contains no addresses.
@@ -261,7 +261,7 @@ impl Device {
         self.error(verb, lost.into()).because(Cause::Other { reason: reason.into() })
     }
 
-    /// Takes a user index, which completions will contain.
+    /// Allocates a user index, which completions will contain.
     ///
     /// # Errors
     /// Same as [`UserIndices::take`].
@@ -332,7 +332,7 @@ impl Device {
         commands.contains(Mlx5UserCmdsSuppUhw::MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE)
     }
 
-    /// Returns the properties of a port; `None` for a nonexistent port.
+    /// Returns the properties of a port; `None` if the port does not exist.
     ///
     /// # Errors
     /// Any errno the kernel returns for the port queries.

@@ -1,7 +1,7 @@
 //! [`Regions`]: a context's memory regions, found by local key.
 //!
-//! The process itself copies data that comes with a completion, and for that data the device has
-//! compared no key. So the poller performs the device's checks: it looks up the region by the
+//! The process itself copies data that comes with a completion. For such data the device has
+//! checked no key, so the poller performs the device's checks: it looks up the region by the
 //! element's key, and compares the protection domain, the range and the rights. It also locates the
 //! bytes, which are at the element's address only if the region was registered with that address.
 //!
@@ -115,7 +115,7 @@ impl Regions {
         Ok(self.by_key.write()?.remove(&lkey))
     }
 
-    /// Returns whether this process can access the memory of all regions.
+    /// Returns whether this process can access the memory of every region.
     pub(crate) fn all_in_reach(&self) -> bool {
         self.view().is_ok_and(|view| view.by_key.values().all(|info| info.addr.is_some()))
     }

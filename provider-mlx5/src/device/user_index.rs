@@ -14,7 +14,7 @@ pub(crate) struct UserIndices(ForkLock<Numbers>);
 
 #[derive(Debug, Default)]
 struct Numbers {
-    /// Numbers that were returned.
+    /// Numbers that were returned and are free again.
     free: Vec<u32>,
     /// The smallest number that was never assigned.
     next: u32,

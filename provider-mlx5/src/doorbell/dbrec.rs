@@ -87,7 +87,7 @@ impl RecordPool {
     }
 
     fn give_back(&self, page: usize, place: usize) {
-        // A child whose parent was using the pool takes no more slots from it.
+        // A child whose parent was using the pool takes no more slots from the pool.
         if let Ok(mut pages) = self.0.lock() {
             pages[page].used &= !(1 << (place / SLOT));
         }
@@ -138,7 +138,7 @@ impl Slot {
         self
     }
 
-    /// Returns a record of the slot. It keeps the memory alive, but not the slot.
+    /// Returns a record of the slot. The record keeps the memory alive, but not the slot.
     ///
     /// # Safety
     /// Same as [`Record::new`]: the record's owner stores only the counters of the slot's object,

@@ -9,8 +9,8 @@
 //! architecture.
 //!
 //! A register has two halves of `size` bytes, used alternately, because the processor may still
-//! hold stores to one while the next doorbell goes to the other. A half takes either the first 8
-//! bytes of the last request, or a whole request that fits into it.
+//! hold stores to one half while the next doorbell goes to the other. A half takes either the first
+//! 8 bytes of the last request, or a whole request that fits into it.
 //!
 //! # Safety
 //! A record or a register points into a [`Region`] that it keeps alive. The callers of `new`
@@ -69,8 +69,8 @@ impl Record {
     }
 
     /// Stores a counter, after all reads by this thread: the device may write into the memory the
-    /// counter hands over. The caller has ordered the writes the counter announces with
-    /// [`barrier::to_device`], which orders no reads.
+    /// counter hands over. The caller has used [`barrier::to_device`] to order the writes that the
+    /// counter announces; this barrier does not order reads.
     #[inline(always)]
     pub(crate) fn store(&self, counter: u32) {
         self.word().store(counter.to_be(), Ordering::Release);
@@ -111,8 +111,8 @@ unsafe impl Sync for BlueFlame {}
 
 impl BlueFlame {
     /// Returns the register at byte `offset` of a page of registers, with halves of `size` bytes,
-    /// or without halves if `size` is 0. `takes_requests`: whole requests may be stored into the
-    /// register.
+    /// or without halves if `size` is 0. `takes_requests` indicates whether whole requests may be
+    /// stored into the register.
     ///
     /// # Safety
     /// While this value lives, its owner rings only for requests in its own queue. No other code in
@@ -153,8 +153,8 @@ impl BlueFlame {
         self.done();
     }
 
-    /// Rings with a whole request of `units`. Its blocks begin at `at` and wrap from the queue's
-    /// `end` to its `start`.
+    /// Rings with a whole request of `units` units. Its blocks begin at `at` and wrap from the
+    /// queue's `end` to its `start`.
     ///
     /// # Safety
     /// `at` is a block of the queue, the request has at most [`max_units`](Self::max_units), and
@@ -293,8 +293,8 @@ unsafe fn copy_block(from: NonNull<u8>, to: NonNull<u8>) {
         );
     }
     // Stores of 8 bytes rarely become one packet on newer processors, whose write combining depends
-    // on the instructions; one store of 64 bytes does. The kernel's test of write combining uses it
-    // too.
+    // on the instructions. A single 64-byte store does. The kernel's test of write combining also
+    // uses one.
     #[cfg(all(target_arch = "aarch64", target_feature = "neon"))]
     // SAFETY: 64 bytes are readable and writable by the caller's promise; the target has NEON.
     unsafe {
@@ -332,9 +332,9 @@ mod tests {
 
     use super::*;
 
-    /// Copies a block to an address with `room` writable bytes before unwritable memory, in a
-    /// process that the attempt kills. Returns the contents of those bytes afterwards; they were
-    /// 0xee before.
+    /// Copies a block to an address with `room` writable bytes before unwritable memory, in a child
+    /// process that is killed by the attempt. Returns the contents of those bytes afterwards; they
+    /// were 0xee before.
     fn stored(block: &[u8; BLOCK], room: usize) -> Vec<u8> {
         const PAGE: usize = 4096;
         // SAFETY: a new mapping of two pages shared by both processes. The child only stores into
@@ -368,8 +368,7 @@ mod tests {
     #[test]
     fn a_block_is_stored_from_its_first_bytes_to_its_last() {
         let block = core::array::from_fn(|n| n as u8);
-        // A store before the limit can only have happened if it preceded all stores beyond the
-        // limit.
+        // A store before the limit can only have happened before all stores beyond the limit.
         for room in [16, 32, 48, BLOCK] {
             assert_eq!(stored(&block, room), block[..room], "{room} bytes");
         }

@@ -6,7 +6,7 @@
 //!                       register 1: two halves ┘ kernel's
 //! ```
 //!
-//! A queue pair gets its own register while some are left, so that posting takes no lock. Further
+//! A queue pair gets its own register while registers are left, so posting takes no lock. Further
 //! queue pairs share registers that take only 8-byte doorbells, each rung with a single store. Each
 //! queue pair alternates between the halves independently, like the kernel's queue pairs. The two
 //! kinds of registers lie in separate UARs. Except for the last, the environment variables come
@@ -22,13 +22,13 @@
 //!
 //! A queue may outlive its queue pair. Then no other queue pair gets its register or the other
 //! register in the same UAR: the device finds the queue pair by the number in the doorbell, which
-//! may have been reused, and compares only the UAR. A queue pair created in the same UAR while the
-//! other one was being destroyed is created once more elsewhere.
+//! may have been reused, and compares only the UAR. If a queue pair was created in a UAR while the
+//! previous queue pair there was being destroyed, it is created once more in another UAR.
 //!
 //! A late doorbell in a shared register contains no request: the device reads the doorbell records
-//! of the queue pair that has the number, which cover only that queue pair's requests. It therefore
-//! does not matter how a driver distributes the registers that came with the context, because all
-//! of them are shared.
+//! of the queue pair that now has the number, and they cover only that queue pair's requests.
+//! Therefore it does not matter how a driver distributes the registers that came with the context,
+//! because all of them are shared.
 //!
 //! # Safety
 //! A register belongs to one queue as long as its value lives. Shared registers are only rung with
@@ -241,7 +241,7 @@ impl Registers {
         let mut handles: Vec<u32> = uars.filter_map(|uar| uar.handle).collect();
         handles.dedup();
         for handle in handles {
-            // If the kernel does not free the page, it ends with the file.
+            // If the kernel does not free the page, closing the file does.
             let _ = free_uar(kernel.uverbs(), handle);
         }
     }
@@ -265,7 +265,7 @@ fn find(dedicated: &[Dedicated]) -> Option<(usize, usize)> {
 #[derive(Debug)]
 pub(crate) struct Register {
     of: Arc<Registers>,
-    /// The index of the register's UAR among those with dedicated registers; `None` for a shared
+    /// The index of the register's UAR among the UARs with dedicated registers; `None` for a shared
     /// register.
     place: Option<usize>,
     uar: Uar,
@@ -280,9 +280,9 @@ impl Register {
         self.uar.name
     }
 
-    /// Returns the register of a new queue pair, given the number in the driver's reply. It is this
-    /// register unless the driver chose another. Returns `None` if the context has no register with
-    /// that number.
+    /// Returns the register of a new queue pair, given the number in the driver's reply. Returns
+    /// this register unless the driver chose another. Returns `None` if the context has no register
+    /// with that number.
     pub(crate) fn settled(self: Arc<Self>, bfreg_index: u32) -> Option<Arc<Self>> {
         if self.uar.name != Name::Chosen {
             return Some(self);
@@ -337,14 +337,14 @@ impl Register {
     }
 
     /// Returns a share of a thread domain's register for a queue pair, or `None` if another queue
-    /// pair has it or an orphan has the other register in the UAR.
+    /// pair has the register or an orphan has the other register in the UAR.
     pub(crate) fn lease(self: &Arc<Self>) -> Option<Arc<Self>> {
         let mut dedicated = self.of.dedicated.lock().ok()?;
         // Shares are created only here, under the lock, so the count can only fall meanwhile.
         if Arc::strong_count(self) > 1 {
             return None;
         }
-        // The last user's stores come first.
+        // The previous user's stores precede the next user's.
         fence(Ordering::Acquire);
         if let Some(place) = self.place {
             let uses = &mut dedicated[place].uses;

@@ -57,9 +57,9 @@ pub(crate) struct Uar {
 pub(crate) enum Name {
     /// The UAR's number in the device.
     Page(u32),
-    /// The number of the UAR's first register, counting those allocated after the context.
+    /// The number of the UAR's first register, among the registers allocated after the context.
     Later(u32),
-    /// None: the UAR came with the context, and the driver chooses.
+    /// No name: the UAR came with the context, and the driver chooses.
     Chosen,
 }
 
@@ -92,7 +92,7 @@ pub(crate) fn alloc(kernel: &Kernel, uar_type: UarType, count: usize) -> Result<
     // It stays allocated as long as it is mapped.
     let mapped = unsafe { uverbs.map("alloc_uar", info.mmap_offset, info.length as usize) };
     let region = mapped.inspect_err(|_| {
-        // If the kernel does not free the page, it ends with the file.
+        // If the kernel does not free the page, closing the file does.
         let _ = free_uar(uverbs, info.handle);
     })?;
     let name = |number| Name::Page(info.page_id.wrapping_add(number));
@@ -142,7 +142,8 @@ pub(crate) fn alloc_later(kernel: &Kernel, reply: &Mlx5IbAllocUcontextResp, page
         return Err(uverbs.error(VERB, Errno::NOMEM));
     }
     let offset = offset(Mlx5IbMmapCmd::MLX5_IB_MMAP_ALLOC_WC, page);
-    // SAFETY: the driver allocates the page with its mapping, and it lives as long as the context.
+    // SAFETY: the driver allocates the page when it is mapped, and the page lives as long as the
+    // context.
     let region = unsafe { uverbs.map(VERB, offset, page_size()) }?;
     let first = page * count * REGISTERS;
     Ok(uars(&region, offset, count, |number| Name::Later(first as u32 + number * REGISTERS as u32)))

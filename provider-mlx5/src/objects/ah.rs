@@ -141,7 +141,7 @@ impl Path {
             dgid: [0; 16],
         };
         if let Some(grh) = attr.grh {
-            // Every RoCE packet has a GRH, so the bit is reserved there.
+            // Every RoCE packet has a GRH, so the bit is reserved on RoCE.
             let has_grh = u32::from(!port.is_ethernet) << 30;
             let label = grh.flow_label & GlobalRoute::FLOW_LABEL_MASK;
             path.grh_gid_fl = has_grh | (grh.sgid_index & 0xff) << 20 | label;

@@ -208,7 +208,8 @@ impl Context {
         }
     }
 
-    /// Returns a kernel region for memory that has an address in this process.
+    /// Returns the region object for a kernel region. `addr` is the memory's address in this
+    /// process, if any.
     fn placed(
         &self,
         region: KernelMr,
@@ -224,8 +225,8 @@ impl Context {
     /// Takes an unused doorbell register that accepts whole requests.
     ///
     /// # Errors
-    /// `ENOMEM` if the device has none left, or the environment permits none; `EOPNOTSUPP` if
-    /// registers came with the context, because their numbers in the device are then unknown.
+    /// `ENOMEM` if the device has no register left, or the environment permits none; `EOPNOTSUPP`
+    /// if registers came with the context, because their numbers in the device are then unknown.
     pub fn take_uar(&self) -> Result<UarDirect> {
         let register = self.device.registers.take(&self.device.kernel);
         if register.is_shared() || register.is_beside_orphan() {

@@ -1,7 +1,7 @@
 //! [`Counters`]: a set of flow rule counters.
 //!
 //! The command that creates the first rule with a set also passes the set's description to the
-//! driver. The description is passed again after the set's last rule was destroyed.
+//! driver. After the set's last rule is destroyed, the next rule passes the description again.
 //!
 //! # Safety
 //! The driver reads the descriptions during the command, which borrows them.
@@ -57,7 +57,7 @@ impl Set {
     /// Calls `command` with the driver's input for a rule that uses this set.
     ///
     /// # Errors
-    /// [`Cause::Other`] for a set without counters. The inner result is that of `command`.
+    /// [`Cause::Other`] for a set without counters. The inner result is the result of `command`.
     pub(crate) fn describe<T>(&self, command: impl FnOnce(Uhw<'_>) -> Result<T>) -> Result<Result<T>, Cause> {
         if self.rules > 0 {
             // The driver has the description already.

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! An event request contains the number of events read by the program. The device ignores a number
-//! it has already served, so a record that it reads late does not raise an event twice.
+//! for which it has already raised an event, so a record read late does not raise an event twice.
 //!
 //! # Safety
 //! The queue's memory is lent to the device from the command that creates or resizes the queue
@@ -42,10 +42,11 @@ use crate::queue::cq::{
 /// libmlx5's environment variable for the size of an entry.
 const SIZE: &str = "MLX5_CQE_SIZE";
 
-/// Returns the size of an entry in bytes: the program's choice, else the environment's, else 64.
+/// Returns the size of an entry in bytes: the program's choice, otherwise the environment's,
+/// otherwise 64.
 ///
 /// # Errors
-/// [`Cause::Other`] for a size that entries cannot have.
+/// [`Cause::Other`] for an invalid entry size.
 fn stride(asked: Option<u32>, variable: Option<String>) -> Result<usize, Cause> {
     let of_environment = || variable.map(|value| value.trim().parse().unwrap_or(0));
     match asked.or_else(of_environment).map_or(CQE_FIELDS, |size| size as usize) {
@@ -150,7 +151,7 @@ impl Cq {
     ) -> Result<(Self, CqHandle)> {
         const VERB: &str = "create_cq";
         let error = |errno| device.error(VERB, errno);
-        // An entry could change while it is read and name another request.
+        // An entry that changes while it is read could name another request.
         let flags = attr.flags - CqFlags::SINGLE_THREADED;
         if !flags.is_empty() {
             return Err(error(Errno::OPNOTSUPP).because(Cause::CqFlags { flags }));
@@ -172,8 +173,8 @@ impl Cq {
         let ring = unsafe { Ring::new(memory.region().clone(), entries, stride) }.compressed(compression);
         // SAFETY: the slot is this queue's, and the records live in it.
         let (consumer, arm_record) = unsafe { (slot.record(Slot::FIRST), slot.record(Slot::SECOND)) };
-        // Without a number, the driver uses the first page that came with the context, like the
-        // registers. A number too large for the struct is an attribute.
+        // Without a page number, the driver uses the first page that came with the context, as the
+        // registers do. A number too large for the struct is passed as an attribute.
         let page = device.registers.arm_page_id();
         let page_of_struct = page.and_then(|number| u16::try_from(number).ok());
         let page_of_attr = page.filter(|_| page_of_struct.is_none());

@@ -65,8 +65,8 @@ impl Dm {
     /// Allocates device memory.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a device without any; `EINVAL` with [`Cause::Limit`] for a length of 0 or
-    /// more than the device has; any other errno the kernel returns, notably `ENOMEM`.
+    /// `EOPNOTSUPP` for a device without device memory; `EINVAL` with [`Cause::Limit`] for a length
+    /// of 0 or more than the device has; any other errno the kernel returns, notably `ENOMEM`.
     pub(crate) fn alloc(device: &Arc<Device>, attr: &DmAttr) -> Result<Self> {
         const VERB: &str = "alloc_dm";
         // The driver rounds a length up without checking its size.
@@ -90,7 +90,7 @@ impl Dm {
         let uverbs = device.kernel.uverbs();
         let handle = cmd::dm::alloc_dm(uverbs, attr, driver)?;
         Self::over(device, VERB, handle, info, true).inspect_err(|_| {
-            // The allocation stays with the context if this fails too.
+            // If this also fails, the allocation lasts as long as the context.
             let _ = cmd::dm::free_dm(uverbs, handle);
         })
     }

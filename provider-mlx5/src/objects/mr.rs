@@ -66,7 +66,7 @@ impl Mr {
     /// protection domain and no command.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has none.
+    /// `EOPNOTSUPP` if the device has no null region.
     pub(crate) fn null(device: &Arc<Device>) -> Result<Self> {
         let Some(lkey) = device.null_key else {
             let reason = "the device has no key of a null region".into();
@@ -97,7 +97,7 @@ impl Mr {
                 });
                 let after =
                     before.map(|before| if changed.is_ok() { before.changed(change) } else { before });
-                // An unusable region has no target.
+                // An unusable region cannot receive data.
                 let is_usable =
                     !changed.as_ref().is_err_and(|error| matches!(error.region, RegionState::Unusable));
                 if let Some(info) = after.filter(|_| is_usable) {
@@ -117,7 +117,7 @@ impl Mr {
 /// Returns the state of a region after the kernel has rejected a change.
 ///
 /// The driver revokes a region before it changes the memory or replaces the region, and leaves it
-/// revoked if a later step fails. Only these errors are certain to come before that:
+/// revoked if a later step fails. Only these errors are certain to precede the revocation:
 ///
 /// | errno | from |
 /// |---|---|

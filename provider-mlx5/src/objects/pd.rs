@@ -1,6 +1,6 @@
 //! [`Pd`], a protection domain or a parent domain over one, and [`Td`], a thread domain.
 //!
-//! A thread domain keeps a doorbell register for its queue pairs. One queue pair at a time has the
+//! A thread domain keeps a doorbell register for its queue pairs. One queue pair at a time uses the
 //! register and stores whole requests into it. The other queue pairs of the thread domain get
 //! registers as they would without a thread domain. No two queues ever store requests into one
 //! register, regardless of the threads that use them.
@@ -53,7 +53,7 @@ impl Destroy for Td {
     }
 }
 
-/// A protection domain, or a parent domain, which is another name for its protection domain.
+/// A protection domain, or a parent domain, which acts as its protection domain.
 ///
 /// The allocator of a parent domain receives the resource types of `mlx5dv.h`. The upper half is
 /// the driver's number, and the lower half is 1 for a queue pair, 2 for a work queue, 3 for
@@ -86,7 +86,7 @@ impl Pd {
         Self { device, kernel, pdn, users: Arc::default(), cqs: Arc::default(), within: None }
     }
 
-    /// Allocates a parent domain. This takes no command.
+    /// Allocates a parent domain. No command is sent.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Foreign`] for a domain on another device.
@@ -131,8 +131,8 @@ impl Pd {
     /// Returns a share of this parent domain for a completion queue.
     ///
     /// # Errors
-    /// `EINVAL`: with [`Cause::Foreign`] for a domain on another device, or if it is not a parent
-    /// domain.
+    /// `EINVAL`: with [`Cause::Foreign`] for a domain on another device; also for a domain that is
+    /// not a parent domain.
     pub(crate) fn for_cq(&self, device: &Arc<Device>) -> Result<Arc<()>> {
         let error = device.error("create_cq", Errno::INVAL);
         if !Arc::ptr_eq(&self.device, device) {

@@ -69,7 +69,7 @@ pub struct Srq {
     own: Option<Arc<SharedCq>>,
     /// The queue pair for operations on the tag list, for the kind TM.
     commands: Option<Qp>,
-    /// The number of events read for that queue pair, once it was destroyed.
+    /// The number of events read for the command queue pair, once it has been destroyed.
     tag_events: u32,
     resources: Arc<QueueResources>,
 }
@@ -175,7 +175,7 @@ impl Srq {
                     queue.tags = Some(Box::new(tags));
                 }
                 Err(error) => {
-                    // As above. If the queue cannot be destroyed, it ends with the context.
+                    // As above. If the queue cannot be destroyed, closing the context destroys it.
                     if cmd::srq::destroy_srq(device.kernel.uverbs(), srq.handle).is_ok() {
                         srq.resources.end();
                     }
@@ -190,8 +190,7 @@ impl Srq {
     }
 
     /// Creates the tag list and the queue pair for tag list operations. The program does not know
-    /// the queue pair, so the queue pair's events are raised for the shared receive queue
-    /// ([`TAG_LIST`]).
+    /// this queue pair, so its events are raised for the shared receive queue ([`TAG_LIST`]).
     ///
     /// # References
     /// rdma-core `providers/mlx5/verbs.c` (`create_cmd_qp`)
@@ -211,7 +210,7 @@ impl Srq {
                 Ok((qp, tags))
             }
             Err(error) => {
-                // If this fails, the queue pair ends with the context.
+                // If this fails, closing the context destroys the queue pair.
                 let _ = qp.destroy();
                 Err(error)
             }
@@ -239,7 +238,7 @@ impl Srq {
         })
     }
 
-    /// Returns where the lists of the queue's receives lie.
+    /// Returns the location of the lists of the queue's receives.
     pub(crate) fn lists(&self) -> RecvLists {
         let Shape { entries, units } = self.shape;
         RecvLists { resources: Arc::downgrade(&self.resources), pd: self.pd, entries, units, head: LINK }

@@ -177,7 +177,7 @@ impl WqOps for Wq {
             return Err(self.device.error("modify_wq", Errno::INVAL).because(cause));
         }
         if attr.wq_state == Some(WqState::RESET) {
-            // The queue gets a new record once the device has confirmed the command.
+            // After the device confirms the command, the queue gets a new record.
             let bytes = RecvRecord::size(self.shape.entries);
             memory::check_records(bytes).map_err(|errno| self.device.short("modify_wq", errno, bytes))?;
         }

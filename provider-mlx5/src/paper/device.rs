@@ -3,7 +3,7 @@
 //! plain memory.
 //!
 //! # Safety
-//! The caller of [`PaperDevice::new`] plays the part of the kernel and the device.
+//! The caller of [`PaperDevice::new`] acts as the kernel and the device.
 #![allow(unsafe_code)]
 
 use std::os::fd::{IntoRawFd as _, OwnedFd};
@@ -104,9 +104,8 @@ impl PaperDevice {
         script.expect([Expect::anything(outputs)]);
     }
 
-    /// Expects the commands that create the first queue pair, whose completions contain the user
-    /// index
-    /// 0. It has its own register.
+    /// Expects the commands that create the first queue pair, whose completions contain user index
+    /// 0. The queue pair has its own register.
     pub fn expect_qp(script: &Scripted) {
         expect_page(script, SHARED_PAGE + 1, 0x4000);
         let driver = Mlx5IbCreateQpResp::default();
@@ -124,8 +123,8 @@ impl PaperDevice {
         script.expect([Expect::anything(Reply::Errno(Errno::INVAL))]);
     }
 
-    /// Writes a completion of the first queue pair into a completion queue, at a place counted on
-    /// across the end of the ring.
+    /// Writes a completion of the first queue pair into a completion queue, at an index that keeps
+    /// counting across the end of the ring.
     ///
     /// # Safety
     /// The completion queue lives, has not been resized, and no other thread uses it.

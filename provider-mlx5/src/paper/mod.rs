@@ -120,7 +120,7 @@ pub struct PaperCqe {
     pub opcode: u8,
     /// The opcode of the request.
     pub wqe_opcode: u8,
-    /// The place of the request in its queue.
+    /// The position of the request in its queue.
     pub wqe_counter: u16,
     /// The length of the message in bytes.
     pub byte_cnt: u32,
@@ -338,14 +338,15 @@ impl PaperQp {
         self.poller.shared().end(user_index, Some(queues));
     }
 
-    /// Continues at a place of the completion queue, before any completion was written.
+    /// Continues at an index of the completion queue, before any completion was written.
     #[cfg(test)]
     pub(crate) fn skip_to(&mut self, index: u32) {
         assert!(self.written == 0 && index % self.shape.cqes == self.shape.cqes - 2);
         self.written = index;
         self.poller.skip_to(index);
         for entry in 0..self.shape.cqes {
-            // The owner of the previous round: the device has written nothing of this one.
+            // The owner of the previous round, because the device has written nothing in this
+            // round.
             let round = u8::from(
                 (index.wrapping_sub(self.shape.cqes - 2).wrapping_add(entry)) & self.shape.cqes != 0,
             );
@@ -421,7 +422,7 @@ impl PaperQp {
         put(28, &cqe.frame);
         put(30, &cqe.vlan_info.to_be_bytes());
         put(48, &cqe.timestamp.to_be_bytes());
-        // An error entry has these at the end of the time.
+        // An error entry has the syndromes in the last bytes of the timestamp.
         if cqe.syndromes != [0; 2] {
             put(54, &cqe.syndromes);
         }
@@ -431,7 +432,7 @@ impl PaperQp {
         self.written = self.written.wrapping_add(1);
     }
 
-    /// Writes a tag matching completion with the given user index. `first`: the entry's first
+    /// Writes a tag matching completion with the given user index. `first` has the entry's first
     /// bytes.
     #[cfg(test)]
     pub(crate) fn write_tag(
@@ -451,12 +452,12 @@ impl PaperQp {
             self.cqes.write(at + 40, [1, app_op, high, low]);
         }
         self.write_of(user_index, cqe);
-        // SAFETY: as above. In other completions, the fields of a packet's source are there.
+        // SAFETY: as above. Other completions have the fields of a packet's source in these bytes.
         unsafe { self.cqes.write(at, first) };
     }
 
     /// Writes completions as a compressed block: mini entries first, then the title. The device
-    /// leaves the other places unchanged.
+    /// leaves the other entries unchanged.
     #[cfg(test)]
     pub(crate) fn write_block(&mut self, user_index: u32, title: PaperCqe, minis: &[[u8; 8]]) {
         let first = self.written;
@@ -464,7 +465,7 @@ impl PaperQp {
             let at = first.wrapping_add(if number == 0 { 1 } else { 8 * number });
             let place = (at & (self.shape.cqes - 1)) as usize * self.shape.cqe_size + self.shape.cqe_size
                 - CQE_FIELDS;
-            // The rest is undefined; these bytes look like an entry of the next round.
+            // The remaining bytes are undefined; here they look like an entry of the next round.
             let mut bytes = [u8::from(at & self.shape.cqes == 0); CQE_FIELDS];
             bytes[..8 * part.len()].copy_from_slice(part.as_flattened());
             for (byte, value) in bytes.into_iter().enumerate() {
@@ -477,7 +478,7 @@ impl PaperQp {
         self.written = first.wrapping_add(byte_cnt);
     }
 
-    /// Returns the fields of the completion queue entry at a place.
+    /// Returns the fields of the completion queue entry at an index.
     #[cfg(test)]
     pub(crate) fn cqe(&self, index: u32) -> Vec<u8> {
         let end = (index & (self.shape.cqes - 1)) as usize * self.shape.cqe_size + self.shape.cqe_size;

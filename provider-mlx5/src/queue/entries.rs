@@ -71,23 +71,24 @@ impl Entries {
 }
 
 impl View {
-    /// Returns the memory of an entry, by a number that keeps counting across the end of the queue.
+    /// Returns the memory of an entry, given a number that keeps counting across the end of the
+    /// queue.
     #[inline(always)]
     pub(crate) fn at(&self, number: u32) -> NonNull<u8> {
         // SAFETY: below the number of entries.
         unsafe { self.at_place(self.place(number)) }
     }
 
-    /// Returns the place of an entry: its number modulo the number of entries.
+    /// Returns the index of an entry: its number modulo the number of entries.
     #[inline(always)]
     pub(crate) const fn place(&self, number: u32) -> usize {
         (number & self.mask) as usize
     }
 
-    /// Returns the memory of the entry at a place.
+    /// Returns the memory of the entry at an index.
     ///
     /// # Safety
-    /// The place is below the number of entries.
+    /// The index is below the number of entries.
     #[inline(always)]
     pub(crate) unsafe fn at_place(&self, place: usize) -> NonNull<u8> {
         // SAFETY: the entries lie within the memory (`new`).

@@ -1,6 +1,6 @@
 //! [`SendRecord`], [`RecvRecord`] and [`SrqRecord`]: the requests in a queue, shared between its
-//! poster and the poller of its completion queue. A completion names a request only by its place in
-//! the queue.
+//! poster and the poller of its completion queue. A completion names a request only by its position
+//! in the queue.
 //!
 //! ```text
 //!   poster   writes the slot ──► doorbell ──► device ──► completion ──► poller   reads the slot
@@ -9,7 +9,7 @@
 //!
 //! The poster writes a slot before it publishes the request, and writes the slot again only after
 //! the poller has moved the tail past it. A queue pair gets new records on reset, so completions
-//! from before the reset keep their numbers.
+//! from before the reset keep their `wr_id`s.
 //!
 //! The receives of a shared receive queue end in any order and in the completion queues of several
 //! pollers. In place of a tail, its record has one bit per entry:
@@ -19,11 +19,11 @@
 //!   poster   finds clear bits behind its last entry ◄──────────────────── poller   clears the bit
 //! ```
 //!
-//! A completion for an entry whose bit is clear is ignored: if a device completes a receive twice,
-//! no other receive ends and the entry is not freed again.
+//! A completion for an entry whose bit is clear is ignored. If a device completes a receive twice,
+//! no other receive ends, and the entry is not freed again.
 //!
 //! # Safety
-//! All fields are atomics, so a device that reports wrong places causes wrong numbers but no
+//! All fields are atomics, so a device that reports wrong positions causes wrong numbers but no
 //! undefined behaviour. Slots are found by a masked index, which is below their number. The entries
 //! returned by [`SrqRecord::free_behind`] are below the length of the queue.
 #![allow(unsafe_code)]
@@ -120,7 +120,7 @@ pub(crate) struct SendSlot {
 }
 
 impl SendSlot {
-    /// Records a request. `head`: the number of requests up to and including this one.
+    /// Records a request. `head` is the number of requests up to and including this one.
     #[inline(always)]
     pub(crate) fn put(&self, wr_id: u64, head: u32, kind: Kind) {
         self.wr_id.store(wr_id, Ordering::Relaxed);
@@ -134,7 +134,7 @@ impl SendSlot {
     }
 }
 
-/// A queue's note about a request, in addition to its `wr_id`.
+/// The property of a request that a queue records in addition to the `wr_id`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kind(u8);
 
@@ -148,7 +148,7 @@ impl Kind {
     /// A bind of a memory window. Its completion names the opcode that all operations on keys
     /// share.
     pub(crate) const BIND: Self = Self(3);
-    /// The invalidation of a local key. Its completion is like that of `BIND`.
+    /// The invalidation of a local key. Its completion is like the completion of a `BIND`.
     pub(crate) const INVALIDATE: Self = Self(4);
     /// A raw request from the program, whose completion does not name the operation.
     pub(crate) const RAW: Self = Self(5);
@@ -188,7 +188,7 @@ impl Kind {
         self.0 >= Self::TAG.0
     }
 
-    /// Returns the fence for the request after this one, which makes a change to a key end before
+    /// Returns the fence for the request after this one, which completes a change to a key before
     /// the key is used.
     pub(crate) const fn fence_behind(self) -> u8 {
         match self {
@@ -234,7 +234,8 @@ impl SendRecord {
         unsafe { NonNull::from(&*self.slots.slots).cast::<SendSlot>().byte_add(place as usize).as_ref() }
     }
 
-    /// Records the request at a block. `head`: the number of requests up to and including this one.
+    /// Records the request at a block. `head` is the number of requests up to and including this
+    /// one.
     #[inline(always)]
     pub(crate) fn put(&self, block: u32, wr_id: u64, head: u32, kind: Kind) {
         self.slots.at(block).put(wr_id, head, kind);
@@ -298,7 +299,7 @@ impl SendRecord {
     }
 
     /// Returns the number of requests from the start of the queue's life up to and including the
-    /// one at a block.
+    /// request at a block.
     pub(crate) fn head(&self, block: u32) -> u32 {
         self.slots.at(block).head.load(Ordering::Relaxed)
     }
@@ -420,15 +421,15 @@ impl SrqRecord {
             return None;
         }
         let wr_id = self.slots.at(entry).load(Ordering::Relaxed);
-        // The poster sees the bit clear only after the number was read. If several threads complete
-        // the same entry, one of them clears it.
+        // The poster sees the bit clear only after the `wr_id` was read. If several threads
+        // complete the same entry, only one of them clears the bit.
         let before = word.fetch_and(!bit, Ordering::Release);
         (before & bit != 0).then_some(wr_id)
     }
 
     /// Returns the first free entries after the given one, in queue order and across the end: a run
-    /// of entries within one word, without the given entry. All of them are below the length of the
-    /// queue, whatever completions a device reports.
+    /// of entries within one word, excluding the given entry. All of them are below the length of
+    /// the queue, whatever completions a device reports.
     pub(crate) fn free_behind(&self, entry: u32) -> Option<RangeInclusive<u32>> {
         let (word, own) = (entry / WORD, bit(entry));
         let behind = !own & !(own - 1);

@@ -2,8 +2,8 @@
 //! queue, from its creation until it is destroyed and its queues are gone.
 //!
 //! Queues may be dropped before or after their object. They share this value: the memory, the
-//! doorbell records, the register and the user index are released when the last of them is dropped.
-//! A send queue checks whether its queue pair has ended before it rings.
+//! doorbell records, the register and the user index are released when the last user is dropped. A
+//! send queue checks whether its queue pair has ended before it rings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,7 +74,7 @@ impl QueueResources {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Sets whether the queue pair may be destroyed at any moment while its queues may still ring.
+    /// Sets whether the queue pair is or may be destroyed while its queues may still ring.
     pub(crate) fn set_orphan(&self, is_orphan: bool) {
         if let Some(register) = &self.register {
             register.set_orphan(is_orphan);

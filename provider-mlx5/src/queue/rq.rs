@@ -2,7 +2,7 @@
 //! is rung.
 //!
 //! # Safety
-//! Entries are stored at places below the queue's length that no unfinished receive uses. The
+//! Entries are stored at indices below the queue's length that no unfinished receive uses. The
 //! device reads an entry only once the doorbell record covers it; `ring` stores the record after
 //! the entry.
 //!
@@ -53,7 +53,7 @@ pub struct Rq {
     entries: Entries,
     /// The maximum number of unfinished receives: the number of entries, or 0.
     capacity: u32,
-    /// The number of receives put into the queue.
+    /// The number of receives put into the queue so far.
     head: u32,
     /// The value of `head` at which the queue may be full.
     limit: u32,
@@ -156,14 +156,15 @@ impl Rq {
         Some(self.entries.view().at(self.head))
     }
 
-    /// Records a receive once its list was stored in the next entry.
+    /// Records a receive whose list has been stored in the next entry.
     #[inline(always)]
     fn finish(&mut self, wr_id: u64) {
         self.requests.put(self.head, wr_id);
         self.head = self.head.wrapping_add(1);
     }
 
-    /// Puts a receive into the queue if it is a common one with one SGE. Returns whether it did.
+    /// Puts a receive into the queue if it is a common receive with one SGE. Returns whether the
+    /// receive was queued.
     #[inline(always)]
     fn post_plain(&mut self, wr: &RecvWr<'_>) -> bool {
         if self.checks.is_plain(wr)
@@ -179,7 +180,7 @@ impl Rq {
         false
     }
 
-    /// Posts a batch. One loop that keeps the queue in registers puts in the common receives.
+    /// Posts a batch. The common receives are queued by one loop that keeps the queue in registers.
     #[inline(never)]
     fn post_many(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         let mut accepted = self.put_batch(wrs);

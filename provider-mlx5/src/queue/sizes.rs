@@ -48,7 +48,7 @@ const CONTROL_AND_ADDRESS: u32 = 16 + 16;
 /// # Errors
 /// [`Cause::QpType`] for a type that this provider does not support.
 const fn overhead(qp_type: QpType, room: Room) -> Result<(u32, u32), Cause> {
-    // Posting does not tell XRC operations apart.
+    // Posting does not distinguish XRC operations.
     let has_atomics = room.atomics || matches!(qp_type, QpType::XRC_SEND | QpType::XRC_RECV);
     let longest = match room {
         Room { keys: true, .. } => CONTROL_AND_KEY,
@@ -109,7 +109,7 @@ pub(crate) fn send(
     explain::within("max_send_wr", cap.max_send_wr.into(), 0, (max_blocks / blocks_of_request).into())?;
     let blocks = (cap.max_send_wr * blocks_of_request).next_power_of_two();
     let max_post = blocks / blocks_of_request;
-    // An entry of 64 units has one more than a request can use.
+    // An entry of 64 units has one more unit than a request can use.
     let max_inline_data = entry.min(MAX_REQUEST + unused).saturating_sub(overhead + INLINE_HEADER);
     let cap = QpCap { max_send_wr: max_post, max_inline_data, ..*cap };
     Ok(Some(sq::Shape { blocks, blocks_of_request, max_post, cap }))
@@ -156,7 +156,8 @@ pub(crate) fn srq(attr: &SrqInitAttr, limits: &Limits) -> Result<srq::Shape, Cau
 /// The length of the header before inline data, in bytes.
 const INLINE_HEADER: u32 = 4;
 
-/// The maximum number of blocks or entries in a queue, because a completion names one with 16 bits.
+/// The maximum number of blocks or entries in a queue, because a completion names a block or entry
+/// with 16 bits.
 const MAX_COUNT: u32 = 1 << 15;
 
 #[cfg(test)]
@@ -201,7 +202,7 @@ mod tests {
         assert_eq!(Room::for_ops(None), ALL);
     }
 
-    /// The expected shapes are those that rdma-core 65 reports for the same capacities.
+    /// The expected shapes are the shapes reported by rdma-core 65 for the same capacities.
     #[test]
     fn send_queues_have_the_shapes_of_libmlx5() {
         for (qp_type, asked, blocks, blocks_of_request, max_post, max_inline) in [
@@ -311,7 +312,7 @@ mod tests {
         SrqInitAttr { srq_type: SrqType::BASIC, max_wr, max_sge, srq_limit: 0, tm, user_handle: 0 }
     }
 
-    /// The expected capacities are those that libmlx5 computes for the same requests.
+    /// The expected capacities are the capacities computed by libmlx5 for the same requests.
     #[test]
     fn shared_receive_queues_have_the_capacity_of_libmlx5() {
         for (max_wr, max_sge, granted_wr, granted_sge) in [

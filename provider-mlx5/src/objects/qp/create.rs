@@ -38,7 +38,7 @@ use crate::queue::sizes::Room;
 use crate::queue::sq::{self, Frames, L2_HEADER, Parts, Sq};
 use crate::wqe::{BLOCK, UNIT};
 
-/// The request for the connection options the device offers.
+/// The bit that requests the connection options offered by the device.
 const ECE_VERSION_1: u32 = 1 << 28;
 
 impl Qp {
@@ -89,7 +89,7 @@ impl Qp {
         let register = parents.pd.and_then(Pd::register).unwrap_or_else(own);
         let event_fd = device.kernel.async_fd()?;
         let user_index = if is_target { None } else { Some(device.user_index(verb)?) };
-        // For tag matching, a completion holds the message's header where the data would be.
+        // With tag matching, a completion holds the message's header in place of data.
         let has_tags = parents.srq.is_some_and(Srq::has_tags);
         let scatter_flags = if has_tags { 0 } else { scatter.flags(device) };
         let (register_flag, bfreg_index) = register.name().of_qp();
@@ -129,7 +129,7 @@ impl Qp {
             })?;
         let settled = Arc::clone(&register).settled(reply.bfreg_index);
         let is_unknown = settled.is_none();
-        // Checked once, because an orphan may be gone a moment later.
+        // Checked only once, because an orphan may disappear at any moment.
         let Some(register) = settled.filter(|register| !register.is_beside_orphan()) else {
             drop(cqs);
             if let Err(error) = cmd::qp::destroy_qp(device.kernel.uverbs(), info.handle) {
@@ -141,7 +141,7 @@ impl Qp {
                 let what = "a doorbell register that the context does not have";
                 return Err(device.kernel.uverbs().bad_reply(verb, what));
             }
-            // The number may have belonged to the queue pair whose queue still rang there.
+            // A destroyed queue pair's queue may still ring there, and may have the same number.
             return Self::create(device, parents, attr, ex, scatter);
         };
         let resources = Arc::new(QueueResources::new(memory, records, Some(register), user_index));
@@ -246,7 +246,8 @@ impl Qp {
         let (memory, records) = match made {
             Ok(made) => made,
             Err(errno) => {
-                // Otherwise the queue pair would be lost. If this fails, it ends with the context.
+                // Otherwise the queue pair would be lost. If this fails, closing the context
+                // destroys it.
                 let _ = cmd::qp::destroy_qp(device.kernel.uverbs(), info.handle);
                 return Err(device.error(verb, errno));
             }
@@ -313,7 +314,7 @@ fn frames(device: &Device, verb: &'static str, max_tso_header: u32) -> Result<Fr
     Ok(Frames { min_inline, max_tso_header, has_ip_csum: device.has_ip_csum() })
 }
 
-/// Returns where the request lists of a new queue pair lie.
+/// Returns the location of a new queue pair's request lists.
 fn lists(
     device: &Device,
     parents: &QpParents<'_, Mlx5>,

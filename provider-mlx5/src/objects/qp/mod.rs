@@ -67,9 +67,9 @@ pub struct Qp {
     state: QpState,
     send_cq: Option<Arc<SharedCq>>,
     recv_cq: Option<Arc<SharedCq>>,
-    /// The receives in its shared receive queue.
+    /// The receives in the queue pair's shared receive queue, if it has one.
     srq: Option<Arc<SrqRecord>>,
-    /// The places of its request lists, if completions may contain data.
+    /// The location of the queue pair's request lists, if completions may contain data.
     lists: Option<Arc<Lists>>,
     groups: Groups,
     /// The connection options for the next transitions; `get_ece` holds the device's current
@@ -103,7 +103,7 @@ impl Qp {
         &self.device
     }
 
-    /// Calls `each` per completion queue, with the queue pair's user index and the queues that
+    /// Calls `each` for each completion queue, with the queue pair's user index and the queues that
     /// complete there.
     fn for_each_cq(&self, sq: &Sq, rq: &Rq, each: impl Fn(&SharedCq, u32, Queues)) {
         let Some(user_index) = self.resources.user_index() else { return };
@@ -130,8 +130,8 @@ impl Qp {
         }
     }
 
-    /// Tells the completion queues that the queue pair has ended, and ends the use of its
-    /// resources.
+    /// Tells the completion queues that the queue pair has ended, and takes its resources back from
+    /// the device.
     fn end(&self) {
         if let Some(user_index) = self.resources.user_index() {
             if let Some(cq) = &self.send_cq {
@@ -223,8 +223,7 @@ impl QpOps for Qp {
     }
 
     /// Returns whether RESET ends requests. The device stops the queue pair before it confirms the
-    /// command. For a raw packet queue pair, which consists of two queues in the device, this is
-    /// not known.
+    /// command. For a raw packet queue pair, which consists of two device queues, this is unknown.
     fn reset_ends_requests(&self) -> bool {
         self.qp_type != QpType::RAW_PACKET
     }
@@ -287,7 +286,7 @@ impl QpOps for Qp {
             let cause = Cause::Other { reason: reason.into() };
             return Err(self.device.error(VERB, Errno::OPNOTSUPP).because(cause));
         }
-        // Valid until the next transition reports which options the device accepts.
+        // These values hold until the next transition reports which options the device accepts.
         (self.set_ece, self.get_ece) = (ece.options, 0);
         Ok(())
     }

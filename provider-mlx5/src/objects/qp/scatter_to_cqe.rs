@@ -15,10 +15,10 @@ const SCATTER_TO_CQE: &str = "MLX5_SCATTER_TO_CQE";
 /// Whether completions may contain the data of short receives and of short replies to reads and
 /// atomics. Polling then copies the data to the request's memory.
 ///
-/// The device compares no key for such data. Polling does, but knows only the regions that this
-/// context registered. A request with another key completes with the status `LOC_PROT_ERR`, and the
-/// queue pair stays unchanged. The same happens with memory that this process cannot access.
-/// Therefore the feature is used only if a program requests it.
+/// The device checks no key for such data. Polling checks the key, but knows only the regions
+/// registered by this context. A request with another key completes with the status `LOC_PROT_ERR`,
+/// and the queue pair stays unchanged. The same happens with memory that this process cannot
+/// access. Therefore the feature is used only if a program requests it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScatterToCqe {

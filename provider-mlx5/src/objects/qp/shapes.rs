@@ -15,8 +15,8 @@ use crate::wqe::{BLOCK, UNIT};
 pub(super) struct Shapes {
     pub(super) send: Option<sq::Shape>,
     pub(super) recv: Option<rq::Shape>,
-    /// Whether the two queues share no page: the driver maps a raw packet queue pair's send queue
-    /// separately.
+    /// Whether the two queues lie in separate pages, because the driver maps a raw packet queue
+    /// pair's send queue separately.
     is_split: bool,
     /// Whether send queue entries have space for operations on keys.
     pub(super) has_keys: bool,

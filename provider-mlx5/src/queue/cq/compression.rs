@@ -12,8 +12,8 @@ use verbs_core::{Cause, Errno, Result};
 use super::cqe::CQE64;
 use crate::device::Device;
 
-/// A format for compressed receive completions: the field that each keeps besides its length. Send
-/// completions have only one format.
+/// A format for compressed receive completions: the field kept for each completion besides the
+/// length. Send completions have only one format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[doc(alias = "mlx5dv_cqe_comp_res_format")]
 #[non_exhaustive]
@@ -46,9 +46,9 @@ impl CqeCompression {
         caps.max_num > 0 && caps.supported_format & self.bits() != 0
     }
 
-    /// Returns the format for a new queue: the one the program requests, or hashes if [`VARIABLE`]
-    /// is set and the device offers them. The variable does not apply if the program reads
-    /// timestamps, because a block has only one, or if entries have an unusual size.
+    /// Returns the format for a new queue: the format requested by the program, or hashes if
+    /// [`VARIABLE`] is set and the device offers hashes. The variable does not apply if the program
+    /// reads timestamps, because a block has only one, or if entries have an unusual size.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a requested format the device does not offer.

@@ -140,8 +140,8 @@ impl<'a> Cqe<'a> {
     }
 
     /// Returns the [`user_index`](Self::user_index) with its three bytes in reverse order, which
-    /// costs a little-endian processor one shift, to drop the reserved byte. The result is never
-    /// `u32::MAX`.
+    /// costs a little-endian processor only one shift, to drop the reserved byte. The result is
+    /// never `u32::MAX`.
     #[inline(always)]
     pub(crate) fn raw_user_index(self) -> u32 {
         field!(self, u32, at::SRQN_UIDX).swap_bytes() >> 8
@@ -267,7 +267,7 @@ enum Length {
     Read,
     /// The length is 8 bytes.
     Atomic,
-    /// The completion has no length, and the request's kind names the operation.
+    /// The completion has no length, and the request's kind gives the operation.
     Key,
 }
 
@@ -328,14 +328,14 @@ impl Cqe<'_> {
     }
 
     /// Writes the completion of a successful request whose entry names the operation and that needs
-    /// no other fields. `qp_num`: the entry's [`qp_num_word`](Self::qp_num_word).
+    /// no other fields. `qp_num` is the entry's [`qp_num_word`](Self::qp_num_word).
     #[inline(always)]
     pub(crate) fn write_operation(self, wr_id: u64, qp_num: u64, wc: &mut Wc) {
         let sent = SENT_WORDS[usize::from(field!(self, u8, at::SOP_DROP_QPN))];
         let words = [wr_id, sent, 0, qp_num, 0, 0];
-        // Fewer and wider stores than one per field. SAFETY: the words are as long as the
-        // completion and need no wider alignment; every bit pattern is a completion, whose fields
-        // are integers.
+        // Fewer and wider stores than one per field.
+        // SAFETY: the words are as long as the completion and need no wider alignment; every bit
+        // pattern is a completion, whose fields are integers.
         unsafe { core::ptr::from_mut(wc).cast::<[u64; 6]>().write(words) };
     }
 }
@@ -478,7 +478,7 @@ impl Cqe<'_> {
         if flags_rqpn >> 28 & 3 != 0 { WcFlags::GRH } else { WcFlags::empty() }
     }
 
-    /// Returns the operation of a successful receive. `opcode`: the kind of the entry.
+    /// Returns the operation of a successful receive. `opcode` is the kind of the entry.
     #[inline(always)]
     pub(crate) fn received_opcode(opcode: u8) -> WcOpcode {
         RECEIVED[usize::from(opcode & 7)].opcode
@@ -497,7 +497,7 @@ impl Cqe<'_> {
         if kind == Kind::FRAME && opcode == cqe_opcode::RESP_SEND { flags | self.checksums() } else { flags }
     }
 
-    /// Writes the completion of a successful receive. `opcode`: the kind of the entry.
+    /// Writes the completion of a successful receive. `opcode` is the kind of the entry.
     #[inline(always)]
     pub(crate) fn write_received(self, opcode: u8, wr_id: u64, kind: Kind, wc: &mut Wc) {
         let Received { opcode: operation, flags, imm } = RECEIVED[usize::from(opcode & 7)];

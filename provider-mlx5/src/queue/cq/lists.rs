@@ -1,12 +1,12 @@
-//! [`Lists`]: where a queue pair's queues hold the lists of requests. The poller copies [data in
-//! completions](super::scatter) to the elements of these lists.
+//! [`Lists`]: the location of the request lists in a queue pair's queues. The poller copies [data
+//! in completions](super::scatter) to the elements of these lists.
 
 use std::sync::{Arc, Weak};
 
 use crate::device::regions::Regions;
 use crate::queue::resources::QueueResources;
 
-/// The places of the request lists in a queue pair's queues.
+/// The location of the request lists in a queue pair's queues.
 #[derive(Clone, Debug)]
 pub(crate) struct Lists {
     pub(crate) regions: Arc<Regions>,
@@ -14,7 +14,7 @@ pub(crate) struct Lists {
     pub(crate) recv: Option<RecvLists>,
 }
 
-/// The place and shape of a send queue's entries.
+/// The position and shape of a send queue's entries.
 #[derive(Clone, Debug)]
 pub(crate) struct SendLists {
     /// The owner of the queue's memory, not kept alive by completions.

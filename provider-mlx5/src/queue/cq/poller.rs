@@ -1,10 +1,10 @@
 //! [`Poller`]: the polled end of a completion queue; this file polls one completion at a time.
 //!
-//! A completion names its queue pair by user index and its request by its place in the queue. The
-//! poller finds the request's `wr_id` there and moves the queue's tail. The completion of a shared
-//! receive has the user index of the queue pair that took it, or, for the kind XRC, of the shared
-//! receive queue itself. The poller frees the receive's entry even if it skips the completion
-//! because the queue pair has ended.
+//! A completion names its queue pair by user index, and its request by position in the queue. The
+//! poller finds the `wr_id` recorded for this position and moves the queue's tail. The completion
+//! of a shared receive has the user index of the queue pair that took it, or, for the kind XRC, of
+//! the shared receive queue itself. The poller frees the receive's entry even if it skips the
+//! completion because the queue pair has ended.
 //!
 //! # Safety
 //! A lent entry is read only until the next use of the poller, which returns the entry to the
@@ -33,9 +33,9 @@ use crate::queue::srq::Outcome;
 /// The polled end of a completion queue.
 pub(crate) struct Poller {
     pub(super) ring: Ring,
-    /// The place of the next entry; it keeps counting across the end of the ring.
+    /// The index of the next entry, which keeps counting across the end of the ring.
     pub(crate) index: u32,
-    /// The place of the first entry that was not yet returned to the device.
+    /// The index of the first entry not yet returned to the device.
     pub(super) returned: u32,
     /// The doorbell record for the consumer's index, which `shared` also holds.
     pub(super) consumer: Record,
@@ -45,8 +45,8 @@ pub(crate) struct Poller {
     pub(super) current: Current,
     /// The optional fields of the queue's completions.
     pub(crate) optional: Optional,
-    /// The user indices of ended lives whose completions the poller has not yet passed: one for
-    /// each entry with `since`.
+    /// The user indices of ended uses whose completions the poller has not yet passed: one for each
+    /// table entry with `since`.
     pub(super) ending: Vec<u32>,
     /// Whether data in completions is copied, which is needed only while the program polls.
     pub(super) copies: bool,
@@ -92,7 +92,7 @@ impl Current {
     /// Returns the queue pair with a table entry, whose completions contain `user_index`.
     fn from_entry(entry: &Entry, user_index: u32) -> Self {
         let current = Self { user_index, entry: NonNull::from(entry), ..Self::NONE };
-        // An earlier life takes the slow path.
+        // Completions of an earlier use take the slow path.
         let Some(queues) = entry.queues.as_ref().filter(|_| entry.since.is_none()) else { return current };
         let current = Self { recv_kind: queues.recv_kind, ..current };
         let current = match &queues.send {
@@ -142,7 +142,7 @@ impl Poller {
         &self.shared
     }
 
-    /// Continues at the given place of the ring.
+    /// Continues at the given index.
     #[cfg(test)]
     pub(crate) fn skip_to(&mut self, index: u32) {
         self.index = index;
@@ -170,7 +170,7 @@ impl Poller {
         let at = self.index;
         let completion = match self.short() {
             Some((cqe, wr_id, kind)) => {
-                // Even if they were already returned: the test costs more than the store.
+                // Stored even if already returned, because a test costs more than the store.
                 self.returned = at;
                 self.consumer.store(at & COUNTER);
                 Completion::new(cqe, wr_id, WcStatus::SUCCESS, kind)
@@ -249,7 +249,7 @@ impl Poller {
         None
     }
 
-    /// Returns the completion of an entry; `None` if it is to be skipped.
+    /// Returns the completion of an entry; `None` if it must be skipped.
     fn resolve<'a>(&mut self, cqe: Cqe<'a>, at: u32) -> Option<Completion<'a>> {
         if cqe.raw_user_index() != self.current.user_index {
             self.look_up(cqe)?;
@@ -309,8 +309,8 @@ impl Poller {
         Some(())
     }
 
-    /// Applies the pending changes to the table, before the poller uses the completion at a place,
-    /// if there is one.
+    /// Applies the pending changes to the table, before the poller uses the completion at index
+    /// `at`, if there is one.
     #[cold]
     #[inline(never)]
     pub(super) fn apply_changes(&mut self, at: u32) {
@@ -359,7 +359,7 @@ impl Drop for Poller {
     fn drop(&mut self) {
         let start = self.index;
         self.copies = false;
-        // One round is enough, see `advance_any`.
+        // One round is enough (see `advance_any`).
         while self.index.wrapping_sub(start) <= self.ring.mask() && self.advance_any().is_some() {}
     }
 }

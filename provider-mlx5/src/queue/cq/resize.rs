@@ -1,7 +1,7 @@
 //! Replacing the ring of a completion queue while it has completions.
 //!
-//! The device ends the old ring with a special entry and continues in the new ring at the place
-//! after that entry. The earlier entries move to the new ring, each by one place, so that no place
+//! The device ends the old ring with a special entry and continues in the new ring at the index
+//! after that entry. The earlier entries move to the new ring, each by one index, so that no entry
 //! stays empty.
 //!
 //! ```text
@@ -29,7 +29,7 @@ impl Poller {
         unread
     }
 
-    /// Returns the place of the next entry in the device's count, 24 bits.
+    /// Returns the 24-bit index of the next entry, as the device counts.
     pub(crate) const fn place(&self) -> u32 {
         self.index & 0xff_ffff
     }
@@ -58,9 +58,10 @@ impl Poller {
                 ring.copy(at, &new, at.wrapping_add(1));
             }
             *index = first.wrapping_add(1);
-            // Before a life can end in the new ring: the search for its completions starts here.
+            // Must precede the end of any use in the new ring, because the search for its
+            // completions starts here.
             shared.consumer.store(*index & 0xff_ffff);
-            // Places of ended lives have moved as well.
+            // The ends of earlier uses have moved as well.
             pending.move_on();
             for user_index in ending.iter() {
                 if let Some(entry) = table.get_mut(*user_index) {

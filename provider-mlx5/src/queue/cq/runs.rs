@@ -2,8 +2,8 @@
 //!
 //! The queue pair of a run is looked up once and the queue's tail moves once. The poller checks for
 //! pending changes once after the last entry. If there are any, it discards the run, which has had
-//! no effect yet, and the slow path takes its first completion. A shared receive frees its entry at
-//! once, so the poller checks before each of those.
+//! no effect yet, and the slow path handles the first completion. A shared receive frees its entry
+//! at once, so for shared receives the poller checks before each completion.
 //!
 //! A run ends at the end of the ring, where the owner bit changes.
 //!
@@ -115,8 +115,8 @@ impl Poller {
     /// entry to the device.
     #[inline(always)]
     fn one_send(&mut self, wc: &mut Wc) -> bool {
-        // Each field is read once, because as far as the compiler knows, the stores below could
-        // change it.
+        // Each field is read only once, because the compiler must assume that the stores below
+        // could change it.
         let Self { ring, index, returned, consumer, shared, current, .. } = self;
         let shared = &**shared;
         let at = *index;
@@ -245,7 +245,8 @@ impl Poller {
         if !run.is_sent() {
             return 0;
         }
-        // The number is the same for the whole run, which belongs to the current queue pair.
+        // The queue pair number is the same for the whole run, which belongs to the current queue
+        // pair.
         let qp_num = run.entry().qp_num_word();
         let (of_sends, requests) = (self.current.of_sends, record.view());
         for wc in wcs {

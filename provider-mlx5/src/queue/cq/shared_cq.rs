@@ -1,11 +1,12 @@
 //! [`SharedCq`]: the part of a completion queue that other threads use while one thread polls it.
-//! They announce queue pairs and the ends of their lives.
+//! These threads announce queue pairs, their resets and their destruction.
 //!
 //! A user index belongs to a queue pair as long as the queue pair's completions may be in the
-//! queue. Once a reset or the destruction of a queue pair is confirmed, the device adds no more of
-//! them. The remaining ones lie before the first entry the device has not written. The thread that
-//! ends the life looks for that place. The poller skips the queue pair's completions before the
-//! place, and then switches to the new queues for the index or drops the index.
+//! queue. The *life* of a queue pair ends with each reset and with its destruction. Once this is
+//! confirmed, the device adds no more of its completions. The remaining completions lie before the
+//! first entry the device has not written. The thread that ends the life finds that entry's index.
+//! The poller skips the queue pair's completions before the index, and then switches to the new
+//! queues for the index or drops the index.
 //!
 //! ```text
 //!   consumer              end of the life             new life
@@ -114,7 +115,7 @@ impl Ring {
         unsafe { self.first.add(((index & self.mask) as usize) << self.log_stride) }
     }
 
-    /// Returns the fields of the entry at a place, its last byte, and the device's owner bit in
+    /// Returns the fields of the entry at an index, its last byte, and the device's owner bit in
     /// this round.
     #[inline(always)]
     pub(super) fn peek(&self, index: u32) -> (NonNull<u8>, u8, u8) {
@@ -125,8 +126,8 @@ impl Ring {
         (fields, op_own, u8::from(index & self.entries != 0))
     }
 
-    /// Returns the fields of the entry at a place, the number of entries up to the end of the ring,
-    /// and the device's owner bit for those entries.
+    /// Returns the fields of the entry at an index, the number of entries up to the end of the
+    /// ring, and the device's owner bit for those entries.
     #[inline(always)]
     pub(super) fn stretch(&self, index: u32) -> (NonNull<u8>, usize, u8) {
         let place = index & self.mask;
@@ -140,7 +141,7 @@ impl Ring {
         self.log_stride
     }
 
-    /// Returns the entry at a place if the device has written it in this round.
+    /// Returns the entry at an index if the device has written it in this round.
     #[inline(always)]
     pub(crate) fn entry(&self, index: u32) -> Option<Cqe<'_>> {
         let (fields, op_own, round) = self.peek(index);
@@ -152,7 +153,7 @@ impl Ring {
         Some(unsafe { Cqe::new(fields) })
     }
 
-    /// Copies the entry at a place to a place in another ring, with that place's owner bit.
+    /// Copies an entry to an index in another ring, with the owner bit for that index.
     pub(super) fn copy(&self, from: u32, to_ring: &Self, to: u32) {
         let stride = self.stride.min(to_ring.stride);
         let (source, target) = (self.fields(from), to_ring.fields(to));
@@ -190,7 +191,7 @@ impl PendingChange {
 pub(crate) struct Pending<'a>(&'a mut [PendingChange]);
 
 impl Pending<'_> {
-    /// Moves the places in these changes on by one, because the entries have moved by one.
+    /// Moves the indices in these changes forward by one, because the entries have moved by one.
     pub(super) fn move_on(&mut self) {
         for one in &mut *self.0 {
             if let PendingChange::Ends { until, .. } = one {
@@ -209,10 +210,10 @@ struct Inner {
 /// The part of a completion queue that other threads use while one thread polls it.
 #[derive(Debug)]
 pub(crate) struct SharedCq {
-    /// Whether there are changes, or the poller has not yet passed the places of applied ones.
+    /// Whether there are changes, or applied changes whose end the poller has not yet passed.
     has_changes: AtomicBool,
     inner: ForkLock<Inner>,
-    /// The consumer's index: the place of the first entry that was not yet returned to the device.
+    /// The consumer's index: the index of the first entry not yet returned to the device.
     pub(super) consumer: Record,
     /// Whether the completion queue was or is being destroyed.
     is_over: AtomicBool,
@@ -275,7 +276,7 @@ impl SharedCq {
         }
     }
 
-    /// Returns whether a completion of a queue pair may be in the queue before the place `until`. A
+    /// Returns whether a completion of a queue pair may be in the queue before the index `until`. A
     /// change to the queue pair is pending, so the poller cannot pass its completions while the
     /// lock is held.
     fn is_in_queue(&self, ring: &Ring, user_index: u32, until: u32) -> bool {
@@ -300,21 +301,21 @@ impl SharedCq {
         self.has_changes.store(true, Ordering::Release);
     }
 
-    /// Returns the 24-bit place of the first entry the device has not written.
+    /// Returns the 24-bit index of the first entry the device has not written.
     fn producer(&self, ring: &Ring) -> u32 {
         let mut at = self.consumer.load() & COUNTER;
         loop {
             while let Some(entry) = ring.entry(at) {
                 let places = ring.places(entry);
                 if places > 1 && self.has_passed(at) {
-                    // The poller has returned the place, so the device may have written part of
+                    // The poller has returned the entry, so the device may have written part of
                     // another block there, which looks like a title.
                     break;
                 }
                 at = (at + places) & COUNTER;
             }
             // The entry may have been polled and written again in the next round. In that case, the
-            // poller moved its index first.
+            // poller has already moved its index.
             if !self.has_passed(at) {
                 return at;
             }
@@ -322,8 +323,8 @@ impl SharedCq {
         }
     }
 
-    /// Returns whether the poller has returned the entry at a place. The caller has read the entry
-    /// before.
+    /// Returns whether the poller has returned the entry at an index. The caller has already read
+    /// the entry.
     fn has_passed(&self, at: u32) -> bool {
         barrier::from_device();
         ahead(self.consumer.load() & COUNTER, at) != 0
@@ -360,7 +361,7 @@ impl SharedCq {
     /// Passes the pending changes to `look`. No life can end during the call.
     ///
     /// # Errors
-    /// [`Lost`], without a call to `look`: lives could end during it.
+    /// [`Lost`], without calling `look`, because lives could end during the call.
     pub(crate) fn with_changes<T>(&self, look: impl FnOnce(&[PendingChange]) -> T) -> Result<T, Lost> {
         self.inner().map(|inner| look(&inner.changes))
     }
@@ -374,13 +375,13 @@ impl SharedCq {
     }
 }
 
-/// Returns how far one 24-bit place lies ahead of another; 0 if it lies behind.
+/// Returns how far one 24-bit index lies ahead of another; 0 if it lies behind.
 fn ahead(place: u32, of: u32) -> u32 {
     let distance = place.wrapping_sub(of) & COUNTER;
     if distance <= COUNTER / 2 { distance } else { 0 }
 }
 
-/// Returns the 32-bit place with the given low 24 bits that is nearest to another place.
+/// Returns the 32-bit index nearest to `near` with the given low 24 bits.
 pub(super) fn widen(until: u32, near: u32) -> u32 {
     let distance = until.wrapping_sub(near) << 8;
     near.wrapping_add_signed(distance.cast_signed() >> 8)

@@ -14,7 +14,7 @@ pub(crate) struct Queues {
     pub(crate) recv: Option<Receives>,
     /// The kind of the receives.
     pub(crate) recv_kind: Kind,
-    /// The places of the request lists, for a queue pair whose completions may contain data.
+    /// The location of the request lists, for a queue pair whose completions may contain data.
     pub(crate) lists: Option<Arc<Lists>>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Entry {
     pub(super) user_index: u32,
     /// `None` once the queue pair or shared receive queue is destroyed.
     pub(super) queues: Option<Queues>,
-    /// The place before which completions belong to former uses of the index.
+    /// The index before which completions belong to former uses of the user index.
     pub(super) since: Option<u32>,
     /// The former uses whose completions the poller has not yet passed, in order.
     former: Vec<EndedUse>,
@@ -62,9 +62,9 @@ pub(super) struct Entry {
 /// A use of the user index by a queue pair that has ended.
 #[derive(Debug)]
 struct EndedUse {
-    /// The place before which its completions lie. The previous use's completions lie before them.
+    /// The end of this use's completions, which come after the previous use's completions.
     until: u32,
-    /// The shared receive queue that supplied its receives.
+    /// The shared receive queue that supplied the receives, if any.
     srq: Option<Arc<SrqRecord>>,
 }
 
@@ -73,7 +73,7 @@ impl Entry {
         Self { user_index, queues: Some(queues), since: None, former: Vec::new() }
     }
 
-    /// Ends the current use at a place. If there are new queues, a new use begins.
+    /// Ends the current use at index `until`. If there are new queues, a new use begins.
     pub(super) fn end(&mut self, until: u32, queues: Option<Queues>) {
         let ended = core::mem::replace(&mut self.queues, queues);
         let srq = ended.and_then(|queues| match queues.recv {
@@ -89,7 +89,7 @@ impl Entry {
         }
     }
 
-    /// Moves the ends of the former uses on by one place, because their completions have moved.
+    /// Moves the ends of the former uses forward by one, because their completions have moved.
     pub(super) fn move_on(&mut self) {
         for ended in &mut self.former {
             ended.until = ended.until.wrapping_add(1);
@@ -103,8 +103,8 @@ impl Entry {
         self.former.clear();
     }
 
-    /// Frees the entry of a receive whose completion, at a place, belongs to a former use of the
-    /// index. The program does not see the completion, but the shared receive queue lives on.
+    /// Frees the entry of a receive whose completion, at index `at`, belongs to a former use of the
+    /// user index. The program does not see the completion, but the shared receive queue lives on.
     #[cold]
     pub(super) fn release(&self, at: u32, entry: u16) {
         if let Some(EndedUse { srq: Some(requests), .. }) =
@@ -115,7 +115,7 @@ impl Entry {
     }
 }
 
-/// Returns whether one place lies before another.
+/// Returns whether one index lies before another.
 #[inline(always)]
 pub(super) const fn lies_before(at: u32, until: u32) -> bool {
     at.wrapping_sub(until).cast_signed() < 0
@@ -128,7 +128,7 @@ pub(super) struct Table {
     pages: Vec<Option<Box<Page>>>,
 }
 
-/// A page of entries. They are boxed so that each stays in place while others come and go.
+/// A page of entries. They are boxed so that each keeps its address while others come and go.
 type Page = [Option<Box<Entry>>; PAGE];
 
 const PAGE: usize = 256;
@@ -184,13 +184,13 @@ mod tests {
         };
         let own = Queues { send: None, recv: Some(Receives::Own(RecvRecord::new(8))), ..Queues::default() };
         let mut entry = Entry::new(1, queues(&first));
-        // Two lives with the same shared receive queue, one with none, and one with another.
+        // Two uses with the same shared receive queue, one use with none, and one with another.
         for (until, next) in [(u32::MAX, queues(&first)), (1, own), (3, queues(&second)), (5, queues(&last))]
         {
             entry.end(until, Some(next));
         }
         assert_eq!((entry.since, entry.former.len()), (Some(5), 3));
-        // A resize moves all completions by one place.
+        // A resize moves all completions by one index.
         entry.move_on();
         for (at, expected) in [
             (u32::MAX - 1, [true, false]),

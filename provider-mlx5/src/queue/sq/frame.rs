@@ -161,8 +161,8 @@ unsafe fn gather(list: &[Sge], to: &mut [u8]) {
         let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
         let count = (to.len() - copied).min(sge.length as usize);
         for (at, byte) in to[copied..copied + count].iter_mut().enumerate() {
-            // Volatile, because peers may write the frame's region at any time. SAFETY: the
-            // caller's promise.
+            // Volatile, because peers may write the frame's region at any time.
+            // SAFETY: the caller's promise.
             *byte = unsafe { from.add(at).read_volatile() };
         }
         copied += count;

@@ -18,8 +18,8 @@ use crate::wqe::{self, UNIT, opcode};
 /// address and key, if any.
 type Plain = (u8, u32, Option<(u64, u32)>);
 
-/// The place of a request: its first block, in the upper half of `next`, and the number of requests
-/// before it.
+/// The position of a request: its first block, in the upper half of `next`, and the number of
+/// requests before it.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) next: u32,
@@ -27,7 +27,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Returns the place after a request of this many blocks.
+    /// Returns the position after a request of this many blocks.
     #[inline(always)]
     pub(super) const fn behind(self, blocks: u32) -> Self {
         Self { next: self.next.wrapping_add(blocks << 16), head: self.head.wrapping_add(1) }
@@ -42,19 +42,19 @@ impl Place {
 }
 
 impl Sq {
-    /// Returns the place of the next request.
+    /// Returns the position of the next request.
     #[inline(always)]
     pub(super) const fn place(&self) -> Place {
         Place { next: self.next, head: self.head }
     }
 
-    /// Moves the queue to a place.
+    /// Moves the queue to a position.
     #[inline(always)]
     pub(super) const fn move_to(&mut self, Place { next, head }: Place) {
         (self.next, self.head) = (next, head);
     }
 
-    /// Puts in the sends and writes at the start of a list, as many as fit, and returns their
+    /// Queues the sends and writes at the start of a list, as many as fit, and returns their
     /// number.
     ///
     /// # Safety
@@ -80,8 +80,8 @@ impl Sq {
         place.head.wrapping_sub(first.head) as usize
     }
 
-    /// Stores the WQE for a request at a place if the fast path has its operation. Returns the
-    /// WQE's block, or `None`.
+    /// Stores the WQE for a request at a position if the fast path supports the operation. Returns
+    /// the WQE's block, or `None`.
     ///
     /// With `ALL`, the function contains a copy of [`put_block`](Self::put_block) per operation,
     /// and a caller with a known operation keeps only one. Otherwise it contains sends and writes
@@ -134,8 +134,8 @@ impl Sq {
         }
     }
 
-    /// Stores the WQE for a request with this operation in the block at a place, if the request has
-    /// one SGE or short inline data. Returns the block, or `None`.
+    /// Stores the WQE for a request with this operation in the block at a position, if the request
+    /// has one SGE or short inline data. Returns the block, or `None`.
     ///
     /// A function that posts a list tests only once whether data is inline (`IN_LIST`); other
     /// functions test once for the length and again for the segments. This saves two instructions,
@@ -212,7 +212,7 @@ impl Sq {
     ///
     /// # Safety
     /// The request was checked, it fits into the queue, and its segments are complete; `at` is the
-    /// block at the place.
+    /// block at that position.
     #[inline(always)]
     pub(super) unsafe fn put_control(
         &self,

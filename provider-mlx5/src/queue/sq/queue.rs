@@ -70,18 +70,18 @@ pub struct Sq {
     /// The number of the next entry's block, in the upper half. It keeps counting across the end of
     /// the queue and overflows together with the device's block numbers.
     pub(super) next: u32,
-    /// The number of requests put into the queue.
+    /// The number of requests put into the queue so far.
     pub(super) head: u32,
     /// The value of `head` at which the fast path ends, because the queue may be full or the next
     /// request is fenced.
     pub(super) limit: u32,
-    /// The same for a request with its own doorbell. Not beyond `head` while other requests wait
+    /// The limit for a request with its own doorbell; not beyond `head` while other requests wait
     /// for a doorbell.
     lone_limit: u32,
     /// The last request off the fast path, if no doorbell has followed it: the block after it, and
     /// its control segment. A request on the fast path has one block.
     pub(super) last: Option<(u16, NonNull<u8>)>,
-    /// The queue pair's number; `qpn_word` is its form in control segments.
+    /// The queue pair's number; `qpn_word` is the form of the number in control segments.
     pub(super) qp_num: u32,
     pub(super) qpn_word: u32,
     pub(super) checks: SendChecks,
@@ -94,13 +94,13 @@ pub struct Sq {
     slots: NonNull<SendSlot>,
     /// The values of `head` and `fence` at the last doorbell after a request off the fast path.
     rung_fence: (u32, u8),
-    /// The doorbell record, which also stores how far the last doorbell reached.
+    /// The doorbell record, which also shows how far the last doorbell reached.
     record: Record,
     bell: BlueFlame,
     prefers_blue_flame: bool,
     /// Whether the doorbell carries one-block requests even if they have no inline data.
     carries_blocks: bool,
-    /// The fence for the next request, if that follows an operation on a key.
+    /// The fence for the next request, if it follows an operation on a key.
     pub(super) fence: u8,
     max_post: u32,
     /// The number of units in the longest request.
@@ -262,8 +262,8 @@ impl Sq {
         self.head != self.limit
     }
 
-    /// Returns the number of blocks that wait for a doorbell. It is always less than the record can
-    /// count.
+    /// Returns the number of blocks that wait for a doorbell. This number is always less than the
+    /// record can count.
     #[inline(always)]
     fn waiting(&self) -> u32 {
         self.next_block().wrapping_sub(self.record.load() as u16).into()
@@ -404,7 +404,7 @@ impl Sq {
         }
     }
 
-    /// Same as [`ring_all`](Self::ring_all), for requests with some off the fast path.
+    /// Same as [`ring_all`](Self::ring_all), if some requests were off the fast path.
     #[inline(never)]
     fn ring_special(&mut self) {
         let (blocks, last) = (self.waiting(), self.last());
@@ -538,8 +538,8 @@ impl SendQueue for Sq {
     }
 }
 
-/// Posts a request for which [`FastPath::Shared`] has no code. Out of line, so that its caller
-/// needs few registers.
+/// Posts a request that [`FastPath::Shared`] does not handle. Not inlined, so that its caller needs
+/// few registers.
 ///
 /// # Safety
 /// Same as [`SendQueue::post_one`].

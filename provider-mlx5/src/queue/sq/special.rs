@@ -24,7 +24,8 @@ impl Sq {
     /// Posts any request after checking it, or returns the reason for rejecting it. Used for
     /// requests the fast path does not take.
     ///
-    /// Out of line, because its registers would cost the fast path more than the call costs here.
+    /// Not inlined, because saving its registers would cost the fast path more than the call costs
+    /// here.
     ///
     /// # Safety
     /// Same as [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one).
@@ -119,7 +120,7 @@ impl Sq {
         }
         self.fence = kind.fence_behind();
         if self.fence != 0 {
-            // The next request is off the fast path.
+            // The next request must take the slow path.
             self.limit = self.head;
         }
         Ok(())

@@ -45,7 +45,7 @@ mod mask {
 /// The bit `free` of the key context.
 const FREE: u32 = 1 << 6;
 
-/// The queue pair number of a key without a queue pair.
+/// The queue pair number in a key that belongs to no queue pair.
 const NO_QPN: u32 = 0xff_ffff;
 
 /// The number of units in a bind's list: one element of 16 bytes, padded to 64.
@@ -57,7 +57,7 @@ pub(super) const UNITS: u32 = 1 + SEGMENTS as u32;
 /// The number of units after the control segment in the longest of these requests.
 pub(super) const SEGMENTS: usize = 11;
 
-/// The binding of an invalidated window: to nothing.
+/// The binding of an invalidated window, to no memory.
 const NOTHING: MwBindInfo = MwBindInfo { lkey: 0, addr: 0, length: 0, mw_access_flags: AccessFlags::empty() };
 
 /// A change to a window's key.

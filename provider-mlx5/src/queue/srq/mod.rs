@@ -26,7 +26,7 @@
 //! object.
 //!
 //! # Safety
-//! Entries are stored at places below the queue's length that no unfinished receive uses. The
+//! Entries are stored at indices below the queue's length that no unfinished receive uses. The
 //! device reads an entry only once the doorbell record covers it; `ring` stores the record after
 //! the entry. No link is read back from memory shared with the device.
 //!
@@ -96,13 +96,13 @@ pub struct SrqQueue {
     head: u32,
     /// The successor of `head`; unused if `head` is `last`.
     next: u32,
-    /// The last entry whose place in the list is known. From `next` to this entry, the list is in
-    /// order.
+    /// The last entry whose position in the list is known. From `next` to this entry, the list is
+    /// in order.
     last: u32,
-    /// The first entry that is not marked in the record. The entries from this one up to `head` are
+    /// The first entry that is not marked in the record. The entries from here up to `head` are
     /// posted, are in order, and have their bits in one word.
     marked: u32,
-    /// The number of receives put into the queue.
+    /// The number of receives put into the queue so far.
     counter: u32,
     requests: Arc<SrqRecord>,
     record: Record,
@@ -143,8 +143,8 @@ impl SrqQueue {
         self.entries.resources()
     }
 
-    /// Links the entries whose places in the list are known, and returns the first and the last of
-    /// them. If nothing was ever posted, these are all entries.
+    /// Links the entries whose positions in the list are known, and returns the first and the last
+    /// of these entries. If nothing was ever posted, all entries are linked.
     pub(crate) fn link_free(&mut self) -> (u32, u32) {
         if self.counter == 0 {
             // Already linked by `new`.
@@ -209,7 +209,8 @@ impl SrqQueue {
         self.counter = self.counter.wrapping_add(1);
     }
 
-    /// Puts a receive into the queue if it is a common one with one SGE. Returns whether it did.
+    /// Puts a receive into the queue if it is a common receive with one SGE. Returns whether the
+    /// receive was queued.
     #[inline(always)]
     fn post_plain(&mut self, wr: &RecvWr<'_>) -> bool {
         if self.checks.is_plain(wr)

@@ -8,22 +8,22 @@
 //!   expanded   entry   entry   entries   entry       entries    entry      entries
 //! ```
 //!
-//! A block occupies as many places as it has completions. Its title is the first completion, with
+//! A block occupies as many entries as it has completions. Its title is the first completion, with
 //! the number of completions as its length and all bits of [`FORMAT`](cqe::FORMAT). An 8-byte mini
-//! entry holds a completion's fields that differ from the title. The other places keep their
+//! entry holds a completion's fields that differ from the title. The other entries keep their
 //! contents from the previous round; only the title's owner bit is valid.
 //!
 //! The fast paths of the poller do not support the format. They leave the title to the slow path,
-//! which expands the block before it passes the title. Afterwards all places of the block hold
-//! entries of the current round, with valid owner bits. The rest is polled like other entries,
-//! returned one by one, moved by a resize, or skipped if its queue pair has ended. A queue without
-//! compression has no title.
+//! which expands the block before it passes the title. Afterwards all entries of the block belong
+//! to the current round, with valid owner bits. They are then polled like other entries, returned
+//! one by one, moved by a resize, or skipped if their queue pair has ended. A queue without
+//! compression has no titles.
 //!
 //! Only one thread at a time expands a block: it holds the lock of [`SharedCq`](super::SharedCq).
 //! Other threads take the same lock to find the last completion, and skip over a block by its size.
 //!
 //! # Safety
-//! The device writes all of a block before the title, and writes none of its places again before
+//! The device writes all of a block before the title, and writes none of its entries again before
 //! the poller returns them.
 //!
 //! # References
@@ -49,7 +49,7 @@ const MINI: usize = 8;
 const MINIS: u32 = (CQE64 / MINI) as u32;
 /// The offset of the length in a mini entry.
 const LENGTH: usize = 4;
-/// The offset of the operation in a send's mini entry; the request's place comes before it.
+/// The offset of the operation in a send's mini entry; the request's position comes before it.
 const OPERATION: usize = 2;
 
 /// The fields of an entry.
@@ -73,7 +73,7 @@ impl Ring {
         Some(cqe.byte_cnt()).filter(|count| (2..=self.mask() + 1).contains(count))
     }
 
-    /// Returns the number of places taken by the completions an entry represents.
+    /// Returns the number of entries occupied by the completions that an entry represents.
     pub(super) fn places(&self, cqe: Cqe<'_>) -> u32 {
         self.block(cqe).unwrap_or(1)
     }
@@ -83,7 +83,7 @@ impl Ring {
         let Some(form) = self.compression else { return };
         let Some(count) = self.entry(first).and_then(|cqe| self.block(cqe)) else { return };
         // SAFETY: entries of the ring, aligned to 8. The device wrote the block before the title,
-        // which it has handed over, and writes none of the places now.
+        // which it has handed over, and writes none of them now.
         let read = |at: u32| unsafe { self.fields(at).cast::<[u64; CQE64 / 8]>().read_volatile() };
         let bytes = |words: [u64; CQE64 / 8]| -> Fields { zerocopy::transmute!(words) };
         let title = bytes(read(first));
@@ -91,7 +91,7 @@ impl Ring {
         for number in 0..count {
             let place = first.wrapping_add(number);
             if number % MINIS == 0 {
-                // The title occupies the place of the first mini entries.
+                // The title occupies the first entry, so the first mini entries are in the second.
                 minis = bytes(read(if number == 0 { first.wrapping_add(1) } else { place }));
             }
             let mini = &minis[(number % MINIS) as usize * MINI..][..MINI];
@@ -124,8 +124,8 @@ fn expanded(title: &Fields, mini: &[u8], number: u32, form: CqeCompression, owne
 }
 
 impl Poller {
-    /// Expands the block whose title is at a place and returns the block's first completion; `None`
-    /// if that completion is to be skipped.
+    /// Expands the block whose title is at index `at` and returns its first completion; `None` if
+    /// that completion must be skipped.
     #[cold]
     pub(super) fn first_of_block<'a>(
         &self,
@@ -141,9 +141,9 @@ impl Poller {
         Some(Completion::new(cqe, wr_id, WcStatus::SUCCESS, kind))
     }
 
-    /// Prepares the places after the last entry, which was skipped because its queue pair has ended
-    /// or is unknown. If it was a block's title, the block's other completions are then examined
-    /// one by one.
+    /// Prepares the entries after the last one, which was skipped because its queue pair has ended
+    /// or is unknown. If the skipped entry was a block's title, the block's other completions are
+    /// then examined one by one.
     #[cold]
     #[inline(never)]
     pub(super) fn skipped(&self) {

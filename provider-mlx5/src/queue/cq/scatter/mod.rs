@@ -8,13 +8,13 @@
 //! | 128 bytes | up to 32 bytes | the same |
 //! | 128 bytes | up to 64 bytes | the half before the fields |
 //!
-//! The device does so for queue pairs that request it on creation: for receives on RC and UC, and
+//! The device does this for queue pairs that request it on creation: for receives on RC and UC, and
 //! for reads and atomics on RC if every request completes, or if the program [allows
 //! it](crate::ScatterToCqe::Always). Receives of shared receive queues are included.
 //!
 //! The elements are read from the request's entry: the poller copies before it frees the entry. It
 //! copies to the bytes of an element's [region](crate::device::regions) in this process; no region
-//! ends in the meantime. If an element has no such region, the request completes with
+//! is deregistered meanwhile. If an element has no such region, the request completes with
 //! `LOC_PROT_ERR`. Unlike an error the device detects, this leaves the queue pair unchanged, and
 //! the peer sees success.
 //!
@@ -252,14 +252,14 @@ impl Lists {
     }
 }
 
-/// Returns the kind of a request that fetches data or is a raw request; `None` for other requests.
+/// Returns the kind of a request if it fetches data or is raw; `None` for other requests.
 fn fetch(requests: Option<&SendRecord>, cqe: Cqe<'_>) -> Option<Kind> {
     let kind = requests?.kind(cqe.wqe_counter().into());
     (kind == Kind::FETCH || kind == Kind::RAW).then_some(kind)
 }
 
 /// The owners of the memory that holds the lists. They are kept until the lock is released, because
-/// dropping the last one may call the program.
+/// dropping the last owner may call the program.
 struct ListResources {
     send: Option<Arc<QueueResources>>,
     recv: Option<Arc<QueueResources>>,
@@ -267,7 +267,7 @@ struct ListResources {
 
 impl Poller {
     /// Handles an entry that contains data or other completions: data is copied to the request's
-    /// memory. Returns the completion; `None` if it is to be skipped.
+    /// memory. Returns the completion; `None` if it must be skipped.
     #[cold]
     #[inline(never)]
     pub(super) fn scattered<'a>(&self, queues: &Queues, cqe: Cqe<'a>, at: u32) -> Option<Completion<'a>> {

@@ -437,7 +437,7 @@ fn what_a_broken_device_writes_is_skipped() {
         qp.write_of(user_index, PaperCqe { opcode, wqe_counter: 0xffff, ..PaperCqe::default() });
     }
     assert_eq!(numbers(&mut qp), [0_u64; 0]);
-    // A place without a request yields a number that no request has.
+    // A position without a request yields a `wr_id` that no request has.
     qp.write(PaperCqe { wqe_counter: 0xfff3, ..SENT });
     assert_eq!(numbers(&mut qp), [0]);
 }
@@ -482,7 +482,7 @@ fn a_send_of_a_queue_pair_whose_sends_complete_elsewhere_is_skipped() {
     let mut qp = ready(PaperShape::default());
     let recv = Some(Receives::Own(RecvRecord::new(1)));
     qp.begin(1, Queues { send: None, recv, ..Queues::default() });
-    // Its receive makes it the current queue pair of the poller.
+    // A receive makes it the poller's current queue pair.
     for _ in 0..2 {
         qp.write_of(1, PaperCqe { opcode: cqe_opcode::RESP_SEND, ..PaperCqe::default() });
         assert_eq!(qp.lend().map(|completion| completion.wr_id()), Some(0));

@@ -22,7 +22,7 @@ fn ready(shape: PaperShape) -> PaperQp {
     qp
 }
 
-/// Moves the queue on by `blocks` blocks, with no unfinished request.
+/// Advances the queue by `blocks` blocks, with no unfinished request.
 fn skip(qp: &mut PaperQp, blocks: u32) {
     for _ in 0..blocks {
         post(qp, &[SendWr { wr_id: 0, op: SendOp::Send, sge: &[], flags: SendFlags::SIGNALED }]);

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Operations are entries in the send queue of a hidden queue pair. They complete in order, to the
-//! completion queue of the shared receive queue, and their completions do not name an entry: so
+//! completion queue of the shared receive queue, and their completions do not name an entry, so
 //! [`TagRecord`] keeps the operations in order.
 //!
 //! An index is free when none of its completions is awaited. An `Add` awaits the completion of its
@@ -42,7 +42,7 @@ use crate::wqe::{self, UNIT, opcode, tag};
 /// The maximum number of elements per tag.
 const MAX_SGE: u32 = 1;
 
-/// The tag of an operation without a tag, in [`TagRecord::operations`]. No list is that long.
+/// The value for an operation without a tag, in [`TagRecord::operations`]. No list is that long.
 const NO_TAG: u32 = 0xffff;
 
 /// The maximum number of tags in a list: an index has 16 bits, and one extra index is always

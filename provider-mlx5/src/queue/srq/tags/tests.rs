@@ -168,7 +168,7 @@ fn a_list_takes_as_many_tags_as_it_has_and_gives_them_again() {
     paper.arrive(RECEIVED, done::CONSUMED_MESSAGE, 1);
     let both = WcFlags::TM_MATCH | WcFlags::TM_DATA_VALID;
     assert_eq!(paper.next(), Some((101, OK, WcOpcode::TM_RECV, both)));
-    // The device has reserved index 3 for it since the third `Add`; index 1 follows.
+    // The device reserved index 3 for this `Add` at the third one; index 1 follows.
     assert_eq!(paper.add(9, OpsFlags::empty()), Ok(3));
     assert_eq!(paper.add(10, OpsFlags::empty()), Err(PostReason::QueueFull));
 }
