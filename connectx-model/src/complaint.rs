@@ -117,8 +117,8 @@ rules! {
     TagIndex: "a tag matching request names an index of the list, and as the next one an index that is free",
     /// Only reported: the device executed the work request as it was at the doorbell. The model
     /// compares when the work request ends, except after a fatal error of the device. The rule
-    /// follows libmlx5's `mlx5_wq_overflow` and Linux's `mlx5r_wq_overflow`, which reuse a place
-    /// after its completion.
+    /// follows libmlx5's `mlx5_wq_overflow` and Linux's `mlx5r_wq_overflow`, which reuse a position
+    /// after its request completes.
     WqeChanged: "a work request stays unchanged in its queue from the doorbell until it ends",
     // Receives.
     RecvTerminator: "a receive list shorter than its stride ends with a complete terminator",

@@ -31,7 +31,7 @@ pub(crate) struct Destinations {
     unchecked: BTreeSet<Destination>,
 }
 
-/// Maximum number of destinations between two checks; further ones are not checked.
+/// Maximum number of destinations between two checks; further destinations are not checked.
 const MOST: usize = 1 << 10;
 
 impl Destinations {

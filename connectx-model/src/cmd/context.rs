@@ -88,7 +88,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Records that a completion queue has one user less.
+    /// Records that a completion queue has one user fewer.
     pub(crate) fn leave_cq(&mut self, cqn: u32) {
         if let Some(cq) = self.cqs.get_mut(&cqn) {
             cq.users = cq.users.saturating_sub(1);

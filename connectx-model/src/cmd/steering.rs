@@ -202,7 +202,7 @@ pub(super) fn set_root<B: Bus>(
     Ok(())
 }
 
-/// Checks that the limit on all tables permits a group or an entry with `parts` parts, in place of
+/// Checks that the limit on all tables permits a group or an entry with `parts` parts, replacing
 /// one with `had` parts.
 fn room(eth: &mut Ethernet, had: usize, parts: usize) -> Result<(), Refusal> {
     let parts = eth.steering.parts.saturating_sub(had) + parts;

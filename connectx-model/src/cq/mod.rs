@@ -93,8 +93,8 @@ impl<B: Bus> Core<B> {
         Ok(())
     }
 
-    /// Records new completions and raises the event if the queue is armed for them. The
-    /// completionsare either all solicited or all unsolicited.
+    /// Records new completions and raises the event if the queue is armed for them. The completions
+    /// are either all solicited or all unsolicited.
     fn written(&mut self, cqn: u32, completions: u32, solicited: bool) {
         if let Some(cq) = self.cqs.get_mut(&cqn).filter(|_| solicited) {
             cq.run.solicited = cq.producer;

@@ -279,7 +279,7 @@ impl<B: Bus> Function<B> {
         if eth::L3_INNER_CSUM.is_set(segment) || eth::L4_INNER_CSUM.is_set(segment) {
             return Err(Broken::new(Rule::WqeReserved, "checksums of inner headers, which are not offered"));
         }
-        // A tag to insert takes the header's place.
+        // A tag to insert replaces the inline header.
         let inlined = if insert { 0 } else { eth::INLINE_HEADER_SIZE.get(segment) as usize };
         let start = UNIT + eth::INLINE_HEADER_START.offset;
         let header = request.get(start..start + inlined);

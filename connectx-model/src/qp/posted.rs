@@ -2,8 +2,8 @@
 //! compared with the queue.
 //!
 //! A send belongs to the device from its doorbell until its completion, and a receive from the
-//! update of its doorbell record. The model copies it at the start and compares it at the end. It
-//! compares them before it writes the completion, because the driver may then reuse the place.
+//! update of its doorbell record. The model copies each request at the start and compares it at the
+//! end, before it writes the completion, because the driver may then reuse the position.
 //!
 //! | queue | copied | compared | bytes |
 //! |---|---|---|---|
@@ -23,8 +23,8 @@
 //! # References
 //! rdma-core `providers/mlx5/qp.c` (`mlx5_wq_overflow`), `cq.c` (`handle_good_req`), `srq.c`
 //! (`mlx5_free_srq_wqe`); Linux `drivers/infiniband/hw/mlx5/wr.c` (`mlx5r_wq_overflow`), `srq.c`
-//! (`mlx5_ib_free_srq_wqe`): a place is reused after the completion of its request or, without one,
-//! of a later request.
+//! (`mlx5_ib_free_srq_wqe`): a position is reused after the completion of its request or, without
+//! one, of a later request.
 
 use crate::bus::Bus;
 use crate::complaint::Rule;

@@ -2,8 +2,8 @@
 //! are linked lists.
 //!
 //! Receives have no doorbell: the driver advances a counter in the doorbell record. The model reads
-//! the counter before it handles a packet. It also reads it periodically for queue pairs in the
-//! error state, to flush their receives.
+//! the counter before it handles a packet. The model also reads the counter periodically for queue
+//! pairs in the error state, to flush their receives.
 //!
 //! | element | meaning |
 //! |---|---|

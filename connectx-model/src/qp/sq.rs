@@ -361,8 +361,8 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Ends a work request with an error, which also fails its queue pair: the engine fails a send
-    /// in its place.
+    /// Ends a work request with an error, which also fails its queue pair: the engine fails a
+    /// substitute send.
     fn fail(&mut self, qpn: u32, wr_id: u64, blocks: u16, status: Status) {
         let op = match self.core.qps.get(&qpn).map(|qp| qp.service) {
             Some(Service::Ud | Service::Qp0 | Service::Qp1) => {

@@ -46,7 +46,7 @@ pub(crate) struct Outgoing {
 pub(crate) struct Tis {
     pub(crate) context: [u8; 0xa0],
     pub(crate) domain: u32,
-    /// Number of send queues that use it.
+    /// Number of send queues that use the TIS.
     pub(crate) users: u32,
 }
 
@@ -120,7 +120,7 @@ impl Traffic {
 }
 
 /// Maximum number of bytes in frames that wait for the fabric. One work request may exceed it;
-/// further ones wait.
+/// further work requests wait.
 pub(crate) const MAX_OUTGOING: usize = 4 << 20;
 
 /// Memory used by a frame besides its own bytes.

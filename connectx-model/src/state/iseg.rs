@@ -70,7 +70,7 @@ impl Iseg {
         if !registers {
             return None;
         }
-        // One dword of the segment, at its place according to the table's rows.
+        // One dword of the segment, at its offset according to the table's rows.
         let mut bytes = [0; 4];
         let mut set = |field: &Field, value: u32| {
             if field.dword == offset {

@@ -42,6 +42,6 @@ pub(crate) struct Announced {
     /// The last work request, as read from the queue; empty if it is unreadable or in an Ethernet
     /// queue.
     pub(crate) last: Vec<u8>,
-    /// Whether there were other work requests before it.
+    /// Whether there were other work requests before the last one.
     pub(crate) several: bool,
 }

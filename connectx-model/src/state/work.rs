@@ -27,8 +27,9 @@ pub(crate) struct Umr {
     /// The key. Its variant changes only if the mask selects it.
     pub(crate) key: u32,
     pub(crate) check: Check,
-    /// Whether the key must belong to this queue pair, or to all, before the change. A key that is
-    /// not a window belongs to all: rdma-core's tests invalidate such a key with this check.
+    /// Whether the key must belong to this queue pair, or to all queue pairs, before the change. A
+    /// key that is not a window belongs to all: rdma-core's tests invalidate such a key with this
+    /// check.
     pub(crate) check_qpn: bool,
     /// Whether the control segment declares an inline list.
     pub(crate) is_inline: bool,

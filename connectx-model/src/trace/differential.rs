@@ -4,7 +4,7 @@
 //! Both traces are translated into one form, and the resulting lines must be equal:
 //! - only objects the program created and the activity of their queues are compared, not keys in
 //!   the kernel's cache or the moderation of kernel queues;
-//! - the number of an object, a key or a register is replaced by its place in the order of first
+//! - the number of an object, a key or a register is replaced by its index in the order of first
 //!   use;
 //! - when a register is rung, the half that is used is compared with the half used at the last ring
 //!   since a queue pair was created on the register's page;
@@ -368,7 +368,7 @@ impl Form {
         let _ = write!(line, " {key}={value}");
     }
 
-    /// Returns the number that replaces a handle: its place in the order of first use.
+    /// Returns the number that replaces a handle: its index in the order of first use.
     fn name(&mut self, function: usize, class: &'static str, handle: &str) -> usize {
         let count = self.counts.entry(class).or_default();
         *self.names.entry((function, class, handle.to_owned())).or_insert_with(|| {

@@ -225,7 +225,7 @@ pub fn cqe(cqn: u32, index: u32, entry: &[u8], payload: usize) -> String {
     line
 }
 
-/// Formats a completion in a block as if it were uncompressed, with its place in the block and the
+/// Formats a completion in a block as if it were uncompressed, with its index in the block and the
 /// block's size.
 pub fn compressed(cqn: u32, index: u32, entry: &[u8], place: usize, count: u32) -> String {
     cqe(cqn, index, entry, 0) + &format!(" block_place={place:#x} block_size={count:#x}")

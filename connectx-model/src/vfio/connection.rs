@@ -42,7 +42,7 @@ pub(super) struct Connection {
 /// The reason why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// The client closed it.
+    /// The client closed the connection.
     Closed,
     /// The client sent a malformed message.
     Garbage,

@@ -55,7 +55,7 @@ impl Input<'_> {
         }
     }
 
-    /// Returns an address, usually one in memory.
+    /// Returns an address, usually in memory.
     fn place(&mut self) -> u64 {
         let address = u64::from(self.word()) % (MEMORY + 0x1000);
         if self.byte() % 4 == 0 { address } else { address & !0xfff }

@@ -2,8 +2,8 @@
 //!
 //! A resize ends the old buffer with an entry that announces it ([`RESIZE`]). Later completions go
 //! to the new buffer, where the producer index continues. The reader copies the unread entries
-//! before the resize entry to the new buffer. Each moves one place further, so they end right
-//! before the device's next entry:
+//! before the resize entry to the new buffer. Each entry moves forward by one index, so the entries
+//! end right before the device's next entry:
 //!
 //! ```text
 //! old: … c c+1 … p-1 [resize at p]           new: … c+1 … p   p+1 ◄── next entry of the device

@@ -127,7 +127,7 @@ fn modify<B: Bus>(
     output: &mut [u8],
     transition: Transition,
 ) -> Result<(), Refusal> {
-    // All inputs and outputs have these fields at the same place; inputs without options reserve
+    // All inputs and outputs have these fields at the same offset; inputs without options reserve
     // the options field.
     let qpn = rst2init_qp_in::QPN.get32(input);
     let mask = rst2init_qp_in::OPT_PARAM_MASK.get32(input);

@@ -53,7 +53,7 @@ pub(super) fn access_register<B: Bus>(
         return Err(Refusal::broken(Status::BadParam, Rule::CommandReserved, what));
     }
     if let Some(table) = register.table {
-        // All port registers hold the port number at the same place.
+        // All port registers hold the port number at the same offset.
         let port = ptys_reg::LOCAL_PORT.get(given);
         if port > 1 {
             let what = format!("{} of port {port}", table.name);

@@ -446,7 +446,7 @@ pub(super) fn arm_xrc_srq<B: Bus>(
 /// Value of ARM_RQ's modifier for an XRQ.
 const OF_XRQ: u64 = 2;
 
-/// Requests one event when fewer than `limit` receives remain; 0 requests none.
+/// Requests one event when fewer than `limit` receives remain; 0 requests no event.
 fn arm<B: Bus>(function: &mut Function<B>, kind: SrqKind, srqn: u32, limit: u32) -> Result<(), Refusal> {
     let srq = function.core.srqs.get(&srqn).filter(|srq| srq.is(kind));
     let log_size = srq.map(|srq| srq.log_size).ok_or_else(|| missing(format!("{kind:?} {srqn:#x}")))?;

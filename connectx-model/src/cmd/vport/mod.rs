@@ -12,7 +12,7 @@ use crate::port::{IB_GIDS, PKEYS, PortKind, SM_LID};
 use crate::refusal::{Refusal, Status};
 
 /// Rejects other ports and virtual ports, because this driver manages none. These fields are at the
-/// same place in the inputs of all these commands.
+/// same offset in the inputs of all these commands.
 fn own_port(input: &[u8]) -> Result<(), Refusal> {
     use query_hca_vport_context_in::{OTHER_VPORT, PORT_NUM, VPORT_NUMBER};
     own_vport(OTHER_VPORT.get(input), VPORT_NUMBER.get(input))?;

@@ -111,7 +111,8 @@ fn read(bed: &mut Bed, cq: &mut Cq, format: u32) -> (Vec<[u8; 64]>, Vec<u32>) {
     (entries, sizes)
 }
 
-/// Returns the completions without the fields that depend on their place in the queue and on time.
+/// Returns the completions without the fields that depend on their position in the queue and on
+/// time.
 fn lasting(mut entries: Vec<[u8; 64]>) -> Vec<[u8; 64]> {
     for entry in &mut entries {
         cqe::OWNER.set(entry, 0u32);

@@ -710,7 +710,7 @@ fn random_rings_and_frames_break_nothing() {
             one.bus.write(SQ + at, &random().to_be_bytes()).unwrap();
             one.bus.write(RQ + at, &random().to_be_bytes()).unwrap();
         }
-        // The first request's index, so that the checks after that of the index run too.
+        // The first request's index, so that the checks after the index check run too.
         let head = [0, 0, 0, if random() & 1 == 0 { 0x0a } else { 0x0e }];
         one.bus.write(SQ, &head).unwrap();
         one.bus.write(SQ + 4, &((one.sqn << 8) | (random() % 30)).to_be_bytes()).unwrap();

@@ -15,7 +15,7 @@
 //! Only a NOP is held for its continuation, for at most [`HOLD`]. Drivers detect write combining
 //! with NOPs whose BlueFlame copy differs from the one in the queue. A held NOP rings at the next
 //! access to the page that does not continue the NOP, at an access to the command interface, or
-//! when the time is over.
+//! when the hold time is over.
 //!
 //! # References
 //! PRM, "UAR page format", "BlueFlame"; Linux `mlx5_ib_test_wc`

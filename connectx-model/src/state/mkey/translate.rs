@@ -69,7 +69,7 @@ pub(crate) enum Miss {
 }
 
 impl Mapping {
-    /// Returns the place of a byte and the number of contiguous bytes there. [`Translated`] does
+    /// Returns the address of a byte and the number of contiguous bytes there. [`Translated`] does
     /// this for pieces.
     pub(crate) fn locate(&self, at: u64, need: Need) -> Result<(Place, u64), Miss> {
         match self {
@@ -174,7 +174,7 @@ pub(crate) struct Translated<B: Bus> {
 }
 
 impl<B: Bus> Translated<B> {
-    /// Returns the place of a byte and the number of contiguous bytes there.
+    /// Returns the address of a byte and the number of contiguous bytes there.
     fn locate(&self, region: &Region, at: u64, need: Need) -> Result<(Place, u64), Miss> {
         match &region.mapping {
             Mapping::Pieces(list) => {
@@ -207,8 +207,8 @@ impl<B: Bus> Translated<B> {
         found.map_err(|_| Fault)
     }
 
-    /// Calls `each` with every contiguous part of the `len` bytes that start at `at`: with its
-    /// place and its range.
+    /// Calls `each` with every contiguous part of the `len` bytes that start at `at`: with the
+    /// address and range of each part.
     fn runs(
         &self,
         region: &Region,
@@ -231,7 +231,7 @@ impl<B: Bus> Translated<B> {
         Ok(())
     }
 
-    /// Returns the place of 8 contiguous bytes.
+    /// Returns the address of 8 contiguous bytes.
     fn word(&self, region: &Region, at: u64) -> Result<Place, Fault> {
         match self.find(region, at, ATOMIC)? {
             (place, 8..) => Ok(place),
