@@ -291,7 +291,7 @@ impl<W> Slot<'_, W> {
     }
 }
 
-/// The end that empties a queue's slots, each with an element `W`.
+/// The consumer end of a queue whose slots each hold a `W`.
 pub(crate) struct ConsumerEnd<W> {
     queue: Queue,
     cursor: Consumer,

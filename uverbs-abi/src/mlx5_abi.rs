@@ -115,7 +115,7 @@ header! {
         MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_ESP_AES_GCM_TX_IV_IS_ESN = 16,
     }
 
-    /// Driver reply to get context.
+    /// The driver's part of the reply to GET_CONTEXT.
     pub struct Mlx5IbAllocUcontextResp = mlx5_ib_alloc_ucontext_resp {
         /// Maximum number of queue pairs of the device.
         pub qp_tab_size: u32,

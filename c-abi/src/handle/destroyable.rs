@@ -24,7 +24,7 @@ use verbs_core::{Errno, Error};
 
 use crate::abi::errno::unavailable;
 
-/// A value that exists until it is destroyed.
+/// A value that the program destroys while other threads may still use its handle.
 #[derive(Debug)]
 pub(crate) struct Destroyable<T> {
     /// The process that created the lock.

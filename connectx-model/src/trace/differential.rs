@@ -311,8 +311,8 @@ impl Form {
         self.fields(&entry)
     }
 
-    /// Translates an operation on a tag list. The library chooses the index of each tag one tag
-    /// ahead.
+    /// Translates an operation on a tag list. The library chooses a tag's index when it adds the
+    /// previous tag.
     fn tag_operation(&mut self, entry: &mut Entry) {
         let function = entry.function;
         let index = entry.get("tm.index").and_then(number).unwrap_or(0);

@@ -85,7 +85,7 @@ impl<T> Table<T> {
     /// Allocates the slots, unless they are allocated already.
     ///
     /// # Errors
-    /// The size of the slots in bytes, if memory is lacking.
+    /// Returns the size of the slots in bytes if their allocation fails.
     pub(super) fn allocate(&self) -> Result<(), usize> {
         if self.slots.get().is_some() {
             return Ok(());

@@ -230,7 +230,7 @@ impl<T: Copy> Producer<T> {
     ///
     /// # Panics
     /// Panics if the ring is full ([`has_room`](Self::has_room)) or the list is longer than the
-    /// ring's stride: a defect of the caller.
+    /// ring's stride. Either is a bug in the caller.
     #[inline]
     pub(crate) fn put(&mut self, value: T, list: impl ExactSizeIterator<Item = Sge>) {
         let slot = self.cursor.next_slot().expect("there is room");

@@ -34,11 +34,11 @@
 use crate::error::Cause;
 use crate::types::{QpAttr, QpAttrMask, QpState, QpType};
 
-/// The table. A type missing from a transition accepts no attributes in it; a missing transition is
-/// illegal.
+/// The table of transitions. A transition that is not listed is illegal. A type that is not listed
+/// for a transition accepts no attributes in it.
 ///
-/// Before the braces: the states before and the state after. Inside: the types, `[required]`
-/// `[optional]`.
+/// Each row lists the old states and the new state, then in braces the types with their
+/// `[required]` and `[optional]` attributes.
 const TABLE: &[Edge] = table! {
     RESET INIT RTR RTS SQD SQE ERR => RESET {}
           INIT RTR RTS SQD SQE ERR => ERR {}

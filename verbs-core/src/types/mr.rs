@@ -10,10 +10,10 @@ open_enum! {
     /// `ibv_advise_mr(3)`, `enum ib_uverbs_advise_mr_advice` in `rdma/ib_user_ioctl_verbs.h`
     #[doc(alias = "ibv_advise_mr_advice")]
     pub enum Advice(u32) {
-        /// The device will read the pages soon and faults them in now.
+        /// The device will soon read the pages, and faults them in now.
         #[doc(alias = "IBV_ADVISE_MR_ADVICE_PREFETCH")]
         PREFETCH = 0, "prefetch";
-        /// The device will write the pages soon and faults them in for writing now.
+        /// The device will soon write to the pages, and faults them in for writing now.
         #[doc(alias = "IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE")]
         PREFETCH_WRITE = 1, "prefetch for writing";
         /// The pages are present already. The device looks up their addresses without faults.

@@ -34,8 +34,8 @@ pub(crate) const ARCHIVE: &str = "libibverbs_c_image.a";
 pub(super) const LIBRARIES: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1", "libefa.so.1"];
 
 /// Builds, links and checks the libraries with a Cargo profile unless they are up to date, and
-/// returns their folder. Cargo never names this folder in LD_LIBRARY_PATH, where C's tools would
-/// find the libraries in every test.
+/// returns their folder. Cargo does not add this folder to LD_LIBRARY_PATH, where rdma-core's tools
+/// would find the libraries in every test.
 pub(crate) fn build(profile: &str) -> Result<PathBuf> {
     let archive = archive(profile)?;
     let mut out = cargo::target_directory()?.join(PROFILE);

@@ -437,8 +437,8 @@ impl Cqe<'_> {
     }
 }
 
-/// A success status and an operation of [`SENT`] as one number, indexed by the first byte of the
-/// field.
+/// The success status and an operation from [`SENT`] combined into one word, indexed by the first
+/// byte of the field.
 const SENT_WORDS: [u64; 256] = {
     assert!(size_of::<Wc>() == size_of::<[u64; 6]>() && align_of::<Wc>() >= align_of::<u64>());
     assert!(offset_of!(Wc, status) == 8 && offset_of!(Wc, opcode) == 12 && offset_of!(Wc, qp_num) == 28);

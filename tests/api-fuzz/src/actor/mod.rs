@@ -190,7 +190,7 @@ impl<'w> Actor<'w> {
         (len > 0).then(|| self.choices.below(len as u64) as usize)
     }
 
-    /// Removes and returns the largest of a few held buffers from a context, or creates a buffer.
+    /// Removes and returns the largest of a few random buffers held for a context, or creates one.
     fn take_held(&mut self, context: usize) -> CaseResult<Option<Held>> {
         let mut best: Option<usize> = None;
         for _ in 0..6 {

@@ -44,7 +44,7 @@ fn message() -> CaseResult<usize> {
     Ok(if is_rxe()? { 1024 } else { LEN })
 }
 
-/// Skips a case on a device without on-demand paging for this RC operation.
+/// Skips a case if the device lacks on-demand paging, or lacks it for this RC operation.
 fn needs<P: Provider>(context: &Context<P>, transport: OdpTransportCaps) -> CaseResult {
     let odp = context.query_device_ex()?.odp_caps;
     if !odp.general_caps.contains(OdpGeneralCaps::SUPPORT) {

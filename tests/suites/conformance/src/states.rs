@@ -63,7 +63,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// A queue pair that only `modify` moves, so that its type does not reflect its state.
+/// A queue pair whose state only `modify` changes, so that its type does not reflect the state.
 struct Free<P: Provider> {
     qp: Qp<Rts, P>,
     cq: Cq<P>,

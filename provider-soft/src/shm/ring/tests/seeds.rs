@@ -1,5 +1,5 @@
-//! The seeds of the fuzz target `ring`: the writes of an honest peer, and single invalid values.
-//! These tests also run the whole corpus.
+//! The seeds of the fuzz target `ring`: the writes of an honest peer, and inputs with one invalid
+//! value each. These tests also replay the whole corpus.
 //!
 //! To rewrite the seeds after an intended change: `PROVIDER_SOFT_WRITE_SEEDS=1 cargo test -p
 //! provider-soft --lib seeds`.
