@@ -31,8 +31,8 @@ pub(crate) struct View {
     room: u32,
 }
 
-// SAFETY: `start` blocked the auto impls. It points into the memory of `resources`, which are `Send
-// + Sync` and live as long; entries are written by functions whose callers own them.
+// SAFETY: `start` blocked the auto impls. It points into the memory of `resources`, which are
+// `Send + Sync` and live as long; entries are written by functions whose callers own them.
 unsafe impl Send for Entries {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Entries {}

@@ -22,10 +22,10 @@ const SCATTER_TO_CQE: &str = "MLX5_SCATTER_TO_CQE";
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScatterToCqe {
-    /// No data, unless the environment variable `MLX5_SCATTER_TO_CQE` is set to a value other than
-    /// 0. With the variable, as in libmlx5: receives on RC and UC, and reads and atomics on an RC
-    ///    queue pair that signals all requests. Never while the context is imported or has regions
-    ///    whose memory this process cannot access.
+    /// No data, unless the environment variable `MLX5_SCATTER_TO_CQE` is set and not 0. With the
+    /// variable, as in libmlx5: receives on RC and UC, and reads and atomics on an RC queue pair
+    /// that signals all requests. Never while the context is imported or has regions whose memory
+    /// this process cannot access.
     #[default]
     Usual,
     /// No data.
