@@ -36,7 +36,7 @@
 //! If that fails, the CRC is run backwards to the identification. If the packet differs only there,
 //! the difference between computed and received ICRC becomes the difference of the field. This
 //! holds for 2¹⁷ of the 2³² possible differences: one for each identification, with and without DF.
-//! Therefore
+//! Therefore:
 //! - with the expected identification, the check is as good as a NIC's;
 //! - with another one, one damaged packet in 2¹⁵ is accepted as a correct packet with some other
 //!   identification. The UDP checksum, the Ethernet FCS and the pad are checked separately. A
