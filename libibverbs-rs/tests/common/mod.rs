@@ -164,9 +164,9 @@ pub struct Object {
     pub kind: Kind,
     /// The objects used by this object, which therefore cannot be destroyed.
     pub uses: Vec<u32>,
-    /// The user handle of an object that raises events. The next two fields are the address and
-    /// length of a region.
+    /// The user handle of an object that raises events.
     pub user_handle: u64,
+    /// The address and the length of a region.
     pub region: (u64, usize),
     pub channel: Option<File>,
     pub armed: bool,
