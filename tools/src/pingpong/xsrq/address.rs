@@ -18,9 +18,9 @@ pub struct Address {
     pub send_qpn: u32,
     /// The PSN of the first packet from either queue pair.
     pub psn: u32,
-    /// The GID of the peer's port; zero if the peer uses no GID.
+    /// The number of the peer's shared receive queue.
     pub srqn: u32,
-    /// The GID of the peer's port; zero if it uses none.
+    /// The GID of the peer's port; zero if the peer uses no GID.
     pub gid: Gid,
 }
 
