@@ -93,7 +93,7 @@ header! {
     /// A management datagram as read and written; its data follows.
     #[repr(align(8))]
     pub struct IbUserMad = ib_user_mad {
-        /// The MAD header.
+        /// The agent, the timeout and the peer's address. The MAD itself is in the data.
         pub hdr: IbUserMadHdr,
     }
 
