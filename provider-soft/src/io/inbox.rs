@@ -286,7 +286,7 @@ impl Inbox {
 ///
 /// Such a receive costs less ([`sys::receive_plain`]). In a ping-pong of short messages most
 /// datagrams are single packets. For other datagrams, [`first_packet`] finds the length, because
-/// its ICRC shows where the first packet ends.
+/// the ICRC of the first packet shows where it ends.
 #[derive(Clone, Copy, Debug)]
 struct PlainReceives {
     /// The number of short datagrams in a row with exact ICRCs.
