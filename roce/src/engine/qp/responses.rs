@@ -44,7 +44,7 @@ pub(crate) struct Responses {
     /// before [`Engine::resume`](crate::engine::Engine::resume), because responses leave in order.
     pub(crate) stalled: bool,
     pub(crate) nak: Option<Nak>,
-    /// The last executed packet for which the peer requested an acknowledgement.
+    /// The last packet that the due acknowledgement covers; `None` if no acknowledgement is due.
     pub(crate) ack: Option<Psn>,
 }
 
