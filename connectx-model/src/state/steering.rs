@@ -210,6 +210,7 @@ impl FlowGroup {
 
 /// Size in bytes of a part of the criteria.
 const PART: usize = 0x40;
+/// Size in bytes of one comparison.
 const WORD: usize = 8;
 /// Mask for the flow label in the first dword of an IPv6 header.
 const FLOW_LABEL: u32 = 0xf_ffff;
