@@ -153,8 +153,8 @@ impl Ring {
         Some(unsafe { Cqe::new(fields) })
     }
 
-    /// Copies the entry at index `from` to index `to` of another ring, and sets its owner bit for the
-    /// new index.
+    /// Copies the entry at index `from` to index `to` of another ring, and sets its owner bit for
+    /// the new index.
     pub(super) fn copy(&self, from: u32, to_ring: &Self, to: u32) {
         let stride = self.stride.min(to_ring.stride);
         let (source, target) = (self.fields(from), to_ring.fields(to));
