@@ -27,7 +27,8 @@ impl Drivers {
         waiters.is_driven || waiters.ended != self.ended
     }
 
-    /// Changes the worker's sleep so that packets wake the driver threads instead, if there are any.
+    /// Changes the worker's sleep so that packets wake the driver threads instead, if there are
+    /// any.
     pub(crate) fn leave_packets(&mut self, sleep: &mut Sleep, waiters: &Waiters, now: Time) {
         if self.is_ticking && now < self.since + self.tick {
             // Something else has woken the worker.

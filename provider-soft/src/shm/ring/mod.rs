@@ -536,10 +536,10 @@ impl Shape {
         len >= bth::LEN && len <= self.longest_packet
     }
 
-    /// Returns whether an empty ring has room for the next record at any offset, even if the consumer
-    /// has not published its last progress. In both cases of [`Tail`], the unusable part of the
-    /// window is shorter than two records of maximum length: the next record, and a gap too short
-    /// for another one.
+    /// Returns whether an empty ring has room for the next record at any offset, even if the
+    /// consumer has not published its last progress. In both cases of [`Tail`], the unusable part
+    /// of the window is shorter than two records of maximum length: the next record, and a gap too
+    /// short for another one.
     pub(crate) const fn has_room_when_empty(self) -> bool {
         let needed = 2 * self.longest_record() + self.reserve - LINE;
         self.window.is_multiple_of(LINE)
