@@ -291,7 +291,7 @@ impl SoftBuilder {
             SharedMemory::Off => None,
             SharedMemory::Namespace => Some(Place::Namespace),
             SharedMemory::Folder(path) => match Folder::open(&path) {
-                Ok(folder) => Some(Place::Folder(folder)),
+                Ok(folder) => Some(Place::Folder(Box::new(folder))),
                 Err(errno) => {
                     return Err(Skipped { name: name.into(), reason: SkipReason::Folder { path, errno } });
                 }
