@@ -72,7 +72,7 @@ pub(crate) struct DeviceState {
     pub(crate) polls: AtomicU32,
     /// The number of consecutive poll looks without a result. Its increments may race as well.
     idle_looks: AtomicU32,
-    waiting: Waiting,
+    pub(crate) waiting: Waiting,
     mark: ForkMark,
     origin: Instant,
     /// Readable while a packet waits for a multicast group; empty before the device joins its first

@@ -49,7 +49,7 @@ use crate::device::waiters::{Waiter, Waker};
 use crate::sync::combining_lock::Guard;
 
 /// The time in nanoseconds for which a thread looks for packets before it sleeps.
-const SPIN: u64 = 20_000;
+pub(super) const SPIN: u64 = 20_000;
 
 /// The longest sleep of a thread without a descriptor.
 const NAP: Duration = Duration::from_millis(1);

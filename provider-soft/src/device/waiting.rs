@@ -58,12 +58,29 @@ impl Waiting {
             self.last.store(now().0, Ordering::Relaxed);
             return;
         }
+        self.last.store(self.yield_from(start, now), Ordering::Relaxed);
+    }
+
+    /// Yields for a thread that looks for packets before it sleeps, because their sender may need
+    /// this processor. Returns false without a yield while processors are short.
+    #[cold]
+    pub(crate) fn yields(&self, now: impl Fn() -> Time) -> bool {
+        let start = now().0;
+        let is_crowded = start < self.crowded_until.load(Ordering::Relaxed);
+        if !is_crowded {
+            self.yield_from(start, now);
+        }
+        !is_crowded
+    }
+
+    /// Yields and returns the time afterwards.
+    fn yield_from(&self, start: u64, now: impl Fn() -> Time) -> u64 {
         std::thread::yield_now();
         let end = now().0;
         if end - start >= SLICE {
             self.crowded_until.store(end + CROWDED, Ordering::Relaxed);
         }
-        self.last.store(end, Ordering::Relaxed);
+        end
     }
 }
 
@@ -117,7 +134,9 @@ mod tests {
         assert!(!other.gives_way(1000, 300));
         assert!(!poller.gives_way(1000, 300), "another device is polled as well");
         assert!(poller.gives_way(1000, 300));
+        assert!(!poller.waiting.yields(|| Time(poller.now.get())), "a thread before its sleep does not look");
         poller.gives_way(CROWDED, 300);
+        assert!(poller.waiting.yields(|| Time(poller.now.get())), "it looks for packets");
         assert!(!poller.gives_way(1000, 300), "the long yield is long ago");
     }
 }

@@ -45,6 +45,7 @@ use crate::device::device_core::{Acks, DeviceCore, Sleep};
 use crate::device::drivers::Drivers;
 use crate::device::event_pipe::EventPipe;
 use crate::device::state::{Attendant, DeviceState};
+use crate::device::wait::SPIN;
 use crate::sync::combining_lock::Guard;
 
 /// Runs the worker until the device stops.
@@ -82,8 +83,9 @@ pub(crate) fn run(shared: &DeviceState) {
             pattern = PollPattern::new(polls(), shared.now());
             continue;
         }
-        let (sleep, clogged) = look(shared, guard, &mut drivers);
-        alarmed = wait(shared, &sleep, &clogged);
+        let (sleep, clogged, received) = look(shared, guard, &mut drivers);
+        let goes_on = received && sleep.is_for_packets() && finds_packets(shared);
+        alarmed = !goes_on && wait(shared, &sleep, &clogged);
     }
     shared.finish_counter_files();
 }
@@ -196,16 +198,39 @@ fn rest(shared: &DeviceState, nanoseconds: u64) -> bool {
     wait(shared, &sleep, &[])
 }
 
-/// Checks everything and returns the events that must wake the worker.
+/// Looks for packets in memory for a moment, because others may follow those just handled. Returns
+/// whether there are any.
+fn finds_packets(shared: &DeviceState) -> bool {
+    if shared.peers.is_none() {
+        return false;
+    }
+    let start = shared.now();
+    loop {
+        for _ in 0..LOOKS {
+            if shared.core.try_lock().is_some_and(|guard| shared.leave_with_packets(guard)) {
+                return true;
+            }
+            core::hint::spin_loop();
+        }
+        // The sender may need this processor.
+        if shared.now() >= start + SPIN || !shared.waiting.yields(|| shared.now()) {
+            return false;
+        }
+    }
+}
+
+/// Checks everything. Returns the events that must wake the worker, and whether there were packets.
 fn look(
     shared: &DeviceState,
     mut guard: Guard<'_, DeviceCore>,
     drivers: &mut Drivers,
-) -> (Sleep, Vec<Arc<EventPipe>>) {
+) -> (Sleep, Vec<Arc<EventPipe>>, bool) {
     let mut now = shared.now();
+    let mut any_received = false;
     guard.sleep = Sleep::AWAKE;
     for _ in 0..ROUNDS {
         let received = guard.receive(&shared.socket);
+        any_received |= received;
         shared.round(&mut guard, now, received, if received { Acks::Behind } else { Acks::Now });
         now = shared.now();
         // Acknowledgements have left when no more packets arrive. Other threads need the lock as
@@ -222,7 +247,7 @@ fn look(
         clogged.extend_from_slice(&guard.sink.clogged);
     }
     shared.leave(guard, now);
-    (sleep, clogged)
+    (sleep, clogged, any_received)
 }
 
 /// Sleeps and returns whether the alarm was set. Raises port events if its interface has changed
@@ -342,6 +367,9 @@ const SLACK: u64 = 1_000;
 
 /// The number of glances after a stall, because a program that stalled once stalls again.
 const GLANCES: u32 = 64;
+
+/// The number of looks at memory between two yields: some microseconds.
+const LOOKS: u32 = 16;
 
 /// The number of rounds before the worker releases the lock, unless the turn's share is used up
 /// earlier.
