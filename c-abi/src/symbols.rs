@@ -78,8 +78,7 @@ const NO_SOCKETS: &str = "sockets over RDMA are not built: `EOPNOTSUPP`";
 const NO_ACM: &str = "routes are resolved without ibacm";
 const NO_EFA: &str = "no provider of EFA devices: `EOPNOTSUPP`";
 
-/// Returns every node of the image: first those of libibverbs, then of librdmacm, then of the
-/// providers' libraries.
+/// Returns every node of the image: first libibverbs, then librdmacm, then the provider libraries.
 pub fn nodes() -> impl Iterator<Item = &'static Node> {
     [IBVERBS, PRIVATE, RDMACM, MLX5, EFA].into_iter().flatten()
 }

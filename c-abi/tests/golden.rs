@@ -260,7 +260,7 @@ fn ours(library: Library) -> Definitions {
     definitions
 }
 
-/// Returns this crate's definitions, reduced to those of an older release.
+/// Returns this crate's definitions without the ones newer than a release.
 fn as_of(library: Library, release: u32) -> Definitions {
     let mut definitions = ours(library);
     for name in library.later.iter().filter(|(since, _)| *since > release).flat_map(|(_, names)| *names) {

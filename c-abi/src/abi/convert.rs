@@ -1,4 +1,4 @@
-//! Conversions between C's attributes and those of `verbs_core`.
+//! Conversions between C attributes and `verbs_core` attributes.
 
 use core::ffi::{c_int, c_uint};
 

@@ -4,7 +4,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`c`] | the types of `infiniband/verbs.h`, `rdma/rdma_cma.h` and `infiniband/mlx5dv.h` |
-//! | [`convert`] | conversions between C's attributes and those of `verbs_core` |
+//! | [`convert`] | conversions between C attributes and `verbs_core` attributes |
 //! | [`errno`] | `errno`, the log of failed calls, and the checks that begin a function |
 //! | [`reserve`] | memory for small allocations when the process has none left |
 //! | [`rates`], [`strings`] | numbers and names of values |

@@ -20,7 +20,7 @@ pub extern "C" fn ibv_rate_to_mult(rate: ibv_rate) -> c_int {
     number(rate, Rate::mult)
 }
 
-/// Returns the rate that is `mult` times 2.5 Gbit/s; `IBV_RATE_MAX` if there is no such rate.
+/// Returns the rate that is `mult` times 2.5 Gbit/s; `IBV_RATE_MAX` if the rate does not exist.
 ///
 /// # References
 /// `mult_to_ibv_rate(3)`
@@ -38,7 +38,7 @@ pub extern "C" fn ibv_rate_to_mbps(rate: ibv_rate) -> c_int {
     number(rate, Rate::mbps)
 }
 
-/// Returns the rate of exactly this many Mbit/s; `IBV_RATE_MAX` if there is no such rate.
+/// Returns the rate of exactly this many Mbit/s; `IBV_RATE_MAX` if the rate does not exist.
 ///
 /// # References
 /// `mbps_to_ibv_rate(3)`

@@ -26,7 +26,7 @@ use crate::handle::live_objects::LiveObjects;
 
 /// A provider's open device.
 pub(crate) struct ProviderContext<P: Provider> {
-    /// The owner of the provider's context, to which `context` points.
+    /// The owner of the provider's context; `context` points into it.
     opened: OpenedContext,
     context: NonNull<P::Context>,
     pub(crate) live: LiveObjects,

@@ -332,7 +332,7 @@ impl Param {
     }
 }
 
-/// Returns the address of the bytes; null if there are no bytes.
+/// Returns the address of the bytes, or null for an empty slice.
 fn pointer(data: &[u8]) -> *const c_void {
     if data.is_empty() { null() } else { data.as_ptr().cast() }
 }

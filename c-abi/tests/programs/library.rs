@@ -135,7 +135,7 @@ pub(crate) fn installed(name: &str, package: &str) -> CaseResult<PathBuf> {
     if path.exists() { Ok(path) } else { skip(format_args!("{name} is not installed (package {package})")) }
 }
 
-/// Returns the version of a Debian package; `None` if it is not installed, or if there is no dpkg.
+/// Returns the version of a Debian package; `None` if the package or dpkg is not installed.
 pub(crate) fn version(package: &str) -> Option<String> {
     let mut query = Command::new("dpkg-query");
     query.args(["--show", "--showformat", "${Version}", package]);

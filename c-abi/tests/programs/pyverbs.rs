@@ -2,7 +2,7 @@
 //! the tests.
 //!
 //! `pyverbs-soft.txt` records the results, and the reason for each skip; `BLESS=1` rewrites it.
-//! Other releases have other tests, none of which may fail. A test that is skipped for a reason in
+//! Other releases have other tests, and these must not fail. A test that is skipped for a reason in
 //! [`OF_THE_MACHINE`] may have any other result on another machine, except a failure.
 
 use std::fmt::Write as _;

@@ -6,7 +6,7 @@
 //!
 //! Each case creates a mount namespace and a network namespace, which needs root:
 //!
-//! - UCX opens only devices for which `/dev/infiniband` has a file named by `dev_name`.
+//! - UCX opens only devices whose `dev_name` is a file in `/dev/infiniband`.
 //! - UCX finds the destination address of a datagram with the help of `wc.sl`, where libmlx5
 //!   reports the type of the IP header. Reliable connections start with datagrams as well. Both
 //!   address families are therefore tested.

@@ -13,8 +13,8 @@
 //! open device, so shared receive queues have entries in the device's directory instead. Their
 //! `wr_id`s have the bit `shared`. When a table leaves its entry, the next table there continues
 //! with unused sequence numbers. An entry without unused sequence numbers is never assigned again.
-//! So no `wr_id` is assigned twice in the life of a directory, which lasts as long as its
-//! completion queue or open device. The device outlives all its completion queues.
+//! A directory therefore never assigns a `wr_id` twice. It lasts as long as its completion queue or
+//! open device. The device outlives all its completion queues.
 //!
 //! A lock guards a directory; it is taken to create and destroy queue pairs and shared receive
 //! queues. The poller keeps a copy. It reads the directory only if the copy has no table for a

@@ -230,8 +230,8 @@ c_types! {
         size: u16,
     }
 
-    /// A flow rule (`ibv_create_flow(3)`), followed by `num_of_specs` specifications, each of which
-    /// states its size.
+    /// A flow rule (`ibv_create_flow(3)`), followed by `num_of_specs` specifications. Each
+    /// specification states its size.
     pub struct ibv_flow_attr {
         comp_mask: u32,
         type_: ibv_flow_attr_type,

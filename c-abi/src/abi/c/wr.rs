@@ -33,7 +33,7 @@ c_types! {
         IBV_SEND_IP_CSUM = 1 << 4,
     }
 
-    /// The domains in which a flush makes data visible, as a bit mask.
+    /// A bit mask of domains. A flush makes data visible in these domains.
     pub enum ibv_placement_type: u8 {
         IBV_FLUSH_GLOBAL = 1 << 0,
         IBV_FLUSH_PERSISTENT = 1 << 1,
