@@ -191,7 +191,7 @@ pub(crate) fn round_trips(rounds: usize, trip: Trip) -> Result<Vec<f64>> {
         }
         let time = start.elapsed();
         if bytes[..8] != (round as u64).to_ne_bytes() {
-            return Err("another answer than asked for".into());
+            return Err("the reply has another number".into());
         }
         // The first tenth warms up.
         if round >= rounds / 10 {

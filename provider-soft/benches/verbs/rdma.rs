@@ -199,7 +199,7 @@ fn lead<P: Provider>(context: Context<P>, what: What, count: u64, peer: &mut Pee
                 }
             }
             if end.number_received() != rounds {
-                return Err("another answer than asked for".into());
+                return Err("the reply has another number".into());
             }
             Ok(microseconds(times))
         }

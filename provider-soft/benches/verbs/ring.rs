@@ -87,7 +87,7 @@ pub(crate) fn round_trip(rounds: usize) -> Result<f64> {
         let value = end.receive()?;
         let time = start.elapsed();
         if value != round as u64 {
-            return Err("another answer than asked for".into());
+            return Err("the reply has another number".into());
         }
         // The first tenth warms up.
         if round >= rounds / 10 {

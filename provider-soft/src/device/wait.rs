@@ -74,9 +74,9 @@ struct Wait {
     waiter: Option<(u64, Option<Arc<EventFd>>)>,
 }
 
-/// The place where a thread sleeps, returned by [`Wait::watch`].
+/// The way in which a thread sleeps, returned by [`Wait::watch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bed {
+enum SleepMode {
     Files,
     Parked,
 }
@@ -140,8 +140,8 @@ impl Wait {
         core.waiters.others.iter_mut().find(|waiter| waiter.number == *number)
     }
 
-    /// Arranges for other threads to wake this one. Returns where it sleeps until then.
-    fn watch(&mut self, core: &mut DeviceCore) -> Bed {
+    /// Arranges for other threads to wake this one. Returns the way in which it sleeps until then.
+    fn watch(&mut self, core: &mut DeviceCore) -> SleepMode {
         let file = match self.waiter.as_ref() {
             Some((_, Some(file))) => Some(Arc::clone(file)),
             _ => {
@@ -150,18 +150,18 @@ impl Wait {
             }
         };
         if file.is_none() && self.awaited == Awaited::Event {
-            return Bed::Files;
+            return SleepMode::Files;
         }
-        let (waker, bed) = match &file {
-            Some(file) => (Waker::File(Arc::clone(file)), Bed::Files),
-            None if self.is_driver => (Waker::Driver, Bed::Files),
-            None => (Waker::Thread(std::thread::current()), Bed::Parked),
+        let (waker, mode) = match &file {
+            Some(file) => (Waker::File(Arc::clone(file)), SleepMode::Files),
+            None if self.is_driver => (Waker::Driver, SleepMode::Files),
+            None => (Waker::Thread(std::thread::current()), SleepMode::Parked),
         };
         if let Some(waiter) = self.waiter(core) {
             (waiter.waker, waiter.watches) = (waker, true);
         } else {
             if core.waiters.others.try_reserve(1).is_err() {
-                return Bed::Parked;
+                return SleepMode::Parked;
             }
             let waiters = &mut core.waiters;
             if waiters.others.is_empty() {
@@ -175,7 +175,7 @@ impl Wait {
         if let Some((_, own)) = &mut self.waiter {
             *own = file;
         }
-        bed
+        mode
     }
 
     /// Handles packets until there are none, as the driver. Returns whether there were any.
@@ -212,7 +212,7 @@ impl WaitTrait for Wait {
         if !guard.waiters.is_driven {
             (guard.waiters.is_driven, self.is_driver) = (true, true);
         }
-        let (mut next, mut bed) = (Next::Sleep, Bed::Files);
+        let (mut next, mut mode) = (Next::Sleep, SleepMode::Files);
         if self.is_driver && self.drive(&mut guard, now) {
             next = Next::Look;
         }
@@ -233,11 +233,11 @@ impl WaitTrait for Wait {
                 }
             }
             if !self.is_driver || self.awaited == Awaited::Completion {
-                bed = self.watch(&mut guard);
+                mode = self.watch(&mut guard);
             }
         }
         device.leave(guard, now);
-        if bed == Bed::Files || next == Next::Look {
+        if mode == SleepMode::Files || next == Next::Look {
             return next;
         }
         std::thread::park_timeout(NAP);

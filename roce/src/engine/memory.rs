@@ -100,8 +100,8 @@ pub trait Space {
 /// A packet in the [`Space`] of the last call.
 ///
 /// Smaller than a [`Transmit`], which the compiler stores and loads in parts of different sizes.
-/// After writing a payload, such a load takes 30 ns, because it waits until all stores have left
-/// the processor's store buffer.
+/// Such a load waits until earlier stores, the payload among them, have left the store buffer.
+/// Without it, a round trip of 8 bytes through memory takes 0.88 of the time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
     /// The length of the packet, from BTH to pad.

@@ -3,12 +3,11 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 int main(int argc, char **argv)
 {
     int rank, length = argc > 1 ? atoi(argv[1]) : 8, rounds = argc > 2 ? atoi(argv[2]) : 1000;
-    unsigned char *out = malloc(length), *in = malloc(length);
+    unsigned char *out = calloc(length, 1), *in = calloc(length, 1);
     double start = 0;
 
     MPI_Init(&argc, &argv);
@@ -16,15 +15,16 @@ int main(int argc, char **argv)
     for (int round = -rounds / 10; round < rounds; round++) {
         if (round == 0)
             start = MPI_Wtime();
-        memset(out, rank ? in[0] : (unsigned char)round, 1);
-        if (rank == 0)
+        if (rank == 0) {
+            out[0] = round;
             MPI_Send(out, length, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+        }
         MPI_Recv(in, length, MPI_BYTE, !rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
         if (rank == 1) {
             out[0] = in[0];
             MPI_Send(out, length, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
         } else if (in[0] != (unsigned char)round) {
-            fprintf(stderr, "round %d: another answer than asked for\n", round);
+            fprintf(stderr, "round %d: the reply has other data\n", round);
             MPI_Abort(MPI_COMM_WORLD, 1);
         }
     }
