@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz`: the fuzz targets for roce (packets from a peer), provider-soft (memory that
-//! a peer writes), ib-cm (messages from a peer), rdma-cm (replies from a kernel), the ConnectX model
-//! (a guest's accesses) and the public API (`api`: a program's calls).
+//! a peer writes), ib-cm (messages from a peer), rdma-cm (replies from a kernel), the ConnectX
+//! model (a guest's accesses) and the public API (`api`: a program's calls).
 //!
 //! `api` is verbs-api-fuzz's program, which has a seeded generator instead of libFuzzer. Here it
 //! runs on soft devices, also under sanitizers ([`Sanitizer`]).

@@ -24,8 +24,8 @@ pub enum Item {
 pub struct Type {
     /// The name of the Rust type. It is also the tag in C, unless `path` differs.
     pub rust_name: &'static str,
-    /// The path that leads to a type without a tag in C, which may be empty. `None` if the type has a
-    /// tag.
+    /// The path that leads to a type without a tag in C, which may be empty. `None` if the type has
+    /// a tag.
     pub path: Option<&'static str>,
     /// The size in bytes.
     pub size: usize,
