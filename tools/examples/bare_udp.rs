@@ -1,5 +1,5 @@
 //! Times round trips of datagrams between two plain UDP sockets on loopback. `cargo xtask demo`
-//! shows these times next to those of soft devices.
+//! shows these times next to the times of soft devices.
 //!
 //! Both sockets are polled, as the completion queues of a ping-pong are.
 

@@ -36,8 +36,8 @@ pub fn strtoul(text: &[u8]) -> u64 {
     }
 }
 
-/// Returns whether the whole text is a 32-bit number, for which [`strtol`] and [`strtoul`] return
-/// the expected value.
+/// Returns whether the whole text is a 32-bit number. [`strtol`] and [`strtoul`] then return the
+/// expected value.
 pub fn is_number(text: &[u8]) -> bool {
     let (_, magnitude) = integer(text);
     let digits = text.trim_ascii().strip_prefix(b"-").or_else(|| text.trim_ascii().strip_prefix(b"+"));
@@ -118,8 +118,8 @@ impl fmt::Display for Ntop {
     }
 }
 
-/// Returns the start and length of the first longest run of two or more zeros. The length is 0 if
-/// there is no such run.
+/// Returns the start and length of the first longest run of two or more zeros. The length is 0
+/// without such a run.
 fn longest_zeros(words: &[u16]) -> (usize, usize) {
     let mut best = (0, 0);
     let mut start = 0;

@@ -142,7 +142,7 @@ fn a_client_connects_to_each_server() {
     {
         assert_eq!((status, &**complaints), (&Some(0), ""), "{said}");
         assert!(said.contains(&format!("{verb} ({count}) QPs test\n")), "{said}");
-        // With more than two peers, there is no run without queue pairs.
+        // With more than two peers, the run without queue pairs is omitted.
         assert!(!said.contains("no QPs"), "{said}");
     }
 }

@@ -299,7 +299,7 @@ fn a_ping_pong_with_timestamps_prints_the_times_between_messages() {
             assert!(max < 60e9, "a message took longer than the test may: {said}");
         }
     }
-    // With a single message in each direction, there is no time between two.
+    // A single message in each direction leaves no interval to report.
     for said in play(PINGPONG, &["-t", "-n", "1"]) {
         assert!(said.ends_with(" usec/iter\n"), "{said}");
     }

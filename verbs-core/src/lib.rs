@@ -28,7 +28,7 @@
 //! | | `skip_reason` | the reason why an existing device is missing from the list |
 //! | | [`types`] | arguments and results of verbs: attributes, work requests, completions |
 //! | | [`errno`] | error numbers |
-//! | tests | `unsafe_commands` | commands sent without unsafe code, none of which compiles |
+//! | tests | `unsafe_commands` | commands sent without unsafe code, which must not compile |
 //!
 //! # Path of a query
 //! ```text

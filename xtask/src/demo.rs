@@ -99,7 +99,7 @@ struct Port {
 }
 
 impl Port {
-    /// Returns the port of a soft device, of which each program has one with its own address.
+    /// Returns the port of a soft device. Each program has its own soft device and address.
     fn soft() -> Port {
         let address = Some(Ipv4Addr::LOCALHOST);
         Port { device: "soft0".into(), gid_index: Some(0), address, is_soft: true }

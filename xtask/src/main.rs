@@ -93,7 +93,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(message) => {
-            // Help is such a message too. If printing fails, there is no other way to show that.
+            // Help is such a message too. If printing fails, that cannot be reported either.
             let _ = message.print();
             return ExitCode::from(if message.use_stderr() { misuse } else { 0 });
         }

@@ -65,7 +65,7 @@ pub(crate) fn cargo() -> Result<Command> {
     Ok(command)
 }
 
-/// The variable that tells cargo about a standard library source outside the toolchain.
+/// The variable that points cargo to a standard library source outside the toolchain.
 const SOURCE_VARIABLE: &str = "__CARGO_TESTS_ONLY_SRC_ROOT";
 
 /// Returns the folder with the source of a toolchain's standard library.

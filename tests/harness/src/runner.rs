@@ -204,7 +204,7 @@ pub struct Options {
     pub form: Option<Form>,
     /// Runs only this case, in the program's own process.
     pub case: Option<String>,
-    /// Environment variables for the cases, in addition to those of this process.
+    /// Environment variables for the cases, in addition to this process's environment.
     pub env: Vec<(String, String)>,
     /// The number of cases that run at the same time; one if 0.
     pub at_once: usize,
@@ -334,8 +334,8 @@ fn one_line(text: &str) -> String {
     }
 }
 
-/// Runs each case in a child process, several at the same time. Reports their results in the order
-/// in which they end.
+/// Runs each case in a child process, several at the same time. Reports their results in order of
+/// completion.
 fn run_all(cases: &[&Case], options: &Options, mut done: impl FnMut(&Case, Ended)) {
     let mut waiting = cases.iter();
     let (mut running, mut groups) = (Vec::new(), Vec::new());
@@ -439,7 +439,7 @@ fn read_verdict(status: ExitStatus, stdout: &str) -> CaseResult {
         (Some(0), Some(text)) => {
             read_verdict_text(text).unwrap_or_else(|| fail(format!("no verdict but {text:?}")))
         }
-        // A tool that calls `exit` in a case is a defect, so even status 0 is no success.
+        // A tool that calls `exit` in a case is a defect, so even status 0 is a failure.
         (code, _) => fail(format!("its process ended with status {code:?} and without a verdict")),
     }
 }

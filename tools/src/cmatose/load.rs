@@ -62,7 +62,7 @@ impl Load {
     }
 
     /// Allocates the memory of the messages, after a header of `header` bytes. Returns `None` if
-    /// there are no messages.
+    /// no messages are requested.
     ///
     /// # Errors
     /// There is not enough memory, or it cannot be registered; the failure has been reported.

@@ -114,7 +114,7 @@ fn connect_all(
     Ok(())
 }
 
-/// Executes a step for all sockets on `-n` threads, each of which repeatedly takes the next socket.
+/// Executes a step for all sockets on `-n` threads. Each thread repeatedly takes the next socket.
 fn all(
     options: &Options,
     times: &Times,

@@ -70,7 +70,7 @@ impl Buffer {
     /// # Errors
     /// Any error from [`Pd::reg_mr`]; notably `ENOMEM` beyond the limit on locked memory.
     pub fn register(&self, pd: &Pd, access: AccessFlags) -> Result<Mr> {
-        // SAFETY: the bytes stay mapped forever, and there are no references to them.
+        // SAFETY: the bytes stay mapped forever, and no references to them exist.
         unsafe { pd.reg_mr(self.start, self.header + self.len, access) }
     }
 

@@ -20,7 +20,7 @@ pub fn run(command: &mut Command) -> Output {
     finish(child, &format!("{command:?}"))
 }
 
-/// Waits for a program's end. Returns the output from those of its streams that are pipes.
+/// Waits for a program's end. Returns the output of its piped streams.
 ///
 /// # Panics
 /// The program does not end within [`LIMIT`]. It is killed first.

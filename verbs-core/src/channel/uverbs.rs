@@ -77,8 +77,8 @@ impl Uverbs {
     /// Opens a device's file. Each open file is a separate context.
     ///
     /// # Safety
-    /// The caller must keep the promises listed at [`Uverbs`] and interpret replies as those of the
-    /// driver `driver_id`.
+    /// The caller must keep the promises listed at [`Uverbs`] and interpret replies in the format
+    /// of the driver `driver_id`.
     ///
     /// # Errors
     /// [`Cause::File`] with the path and a hint; notably `ENODEV` for a device that is gone and

@@ -447,8 +447,7 @@ mod tests {
         let mut socket = route(PATIENCE);
         let mut conversation = Conversation::new(&mut socket);
         for _ in 0..3 {
-            // For a nonexistent type, each request gets its own error and not that of an earlier
-            // request.
+            // Each request for a nonexistent type gets its own error, not an earlier error.
             let reply = conversation.get(0x3ff0, &[], |_| Ok(()));
             assert_eq!(reply, Err(NetlinkError::Refused(Errno::OPNOTSUPP)));
         }

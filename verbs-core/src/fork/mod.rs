@@ -229,7 +229,7 @@ impl Pages {
         starts.iter().zip(ends).map(|((start, count), end)| (*start..end, *count)).collect()
     }
 
-    /// Removes keys in and next to `pages` whose count equals that of the previous run.
+    /// Removes keys in and next to `pages` with the same count as the previous run.
     fn join(&mut self, pages: &Range<usize>) {
         let starts: Vec<_> = self.0.range(pages.start..=pages.end).map(|(start, _)| *start).collect();
         for start in starts {
@@ -276,7 +276,7 @@ impl State {
             Mode::TooLate => return Err(Errno::INVAL),
             Mode::Off => {}
         }
-        // Tries the advice on a page of its own.
+        // Tries the advice on a separate page.
         let page = memmap2::MmapMut::map_anon(page_size()).map_err(|error| Errno::from_io(&error))?;
         let start = page.as_ptr().expose_provenance();
         let pages = start..start + page.len();

@@ -28,7 +28,7 @@ pub struct KernelPd {
 }
 
 impl KernelPd {
-    /// Allocates a protection domain, for a driver that adds no data of its own.
+    /// Allocates a protection domain, for a driver that adds no data.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `ENOMEM`.
@@ -172,7 +172,7 @@ impl KernelPd {
         Ok(KernelMr { context, info, is_own: true })
     }
 
-    /// Allocates a memory window, for a driver that adds no data of its own.
+    /// Allocates a memory window, for a driver that adds no data.
     ///
     /// # Errors
     /// The errors of [`ContextOps::alloc_mw`](crate::provider::ContextOps::alloc_mw).

@@ -62,7 +62,7 @@ pub trait CqOps: Any + Debug + Send + Sync {
     fn req_notify(&self, solicited_only: bool) -> Result<()>;
 
     /// Returns a notifier that requests events without the queue, so that another thread may poll
-    /// the queue meanwhile; `None` if a request depends on which completions were polled. The
+    /// the queue meanwhile; `None` if a request depends on the completions polled so far. The
     /// notifier must not be used after the queue is destroyed, because it could then request events
     /// for another queue.
     fn notifier(&self) -> Option<Box<dyn Notifier>> {

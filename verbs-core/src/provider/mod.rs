@@ -249,7 +249,7 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 /// Work queues:
 ///
 /// 26. *A work queue is a queue of receives without a queue pair.* Promises 1 to 3, 5, 6 and 8 hold
-///     for its receives. Their completions arrive in the `cq` with which it was created, and in no
+///     for its receives. Their completions arrive in the `cq` passed at its creation, and in no
 ///     other queue of this or another device; their elements need keys of its protection domain.
 ///     After [`destroy`](Destroy::destroy) of the work queue returned `Ok`, the device does not
 ///     write the memory of any receive posted to it, whether or not a completion was polled.

@@ -47,7 +47,7 @@ impl<P: Provider> Copy for ParentDomainAttr<'_, P> {}
 pub enum QueueMemory {
     /// The allocator's own memory.
     Own(NonNull<u8>),
-    /// The provider is to allocate this queue as if there were no allocator.
+    /// The provider must allocate this queue itself, as without an allocator.
     #[doc(alias = "IBV_ALLOCATOR_USE_DEFAULT")]
     Default,
     /// No memory is left, so the object is not created.

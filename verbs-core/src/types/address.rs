@@ -128,7 +128,7 @@ impl AhAttr {
     ///
     /// `grh` is the result of [`Grh::parse`] for the first 40 bytes of the receive; `None` if the
     /// completion lacks [`WcFlags::GRH`](super::WcFlags::GRH). The source of the path is the GID
-    /// table entry to which the datagram was sent. Replies have a hop limit of 255.
+    /// table entry that matches the datagram's destination. Replies have a hop limit of 255.
     ///
     /// Returns `None` if the port has no entry with the datagram's destination GID and protocol.
     ///

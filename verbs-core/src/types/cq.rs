@@ -52,7 +52,7 @@ bitflags! {
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct CqFlags: u32 {
         /// One thread polls the queue. Every provider accepts the flag and ignores it: polling
-        /// takes `&mut`, so there is no lock to remove.
+        /// takes `&mut` without a lock.
         #[doc(alias = "IBV_CREATE_CQ_ATTR_SINGLE_THREADED")]
         const SINGLE_THREADED = 1;
         /// A completion that does not fit is lost without an event, and the queue pair continues.

@@ -3,7 +3,7 @@
 use super::flags::bitflags;
 
 bitflags! {
-    /// The order in which the bytes of an incoming message appear in memory. Without any flag, only
+    /// The order of an incoming message's bytes as they appear in memory. Without any flag, only
     /// the message's completion shows that its bytes have arrived.
     ///
     /// # References

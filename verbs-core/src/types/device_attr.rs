@@ -479,7 +479,7 @@ pub struct DeviceAttrEx {
     pub orig_attr: DeviceAttr,
     /// Support for on-demand paging.
     pub odp_caps: OdpCaps,
-    /// The mask of significant bits in a completion timestamp; 0 if there are no timestamps.
+    /// The mask of significant bits in a completion timestamp; 0 if the device lacks timestamps.
     pub completion_timestamp_mask: u64,
     /// The frequency of the timestamp clock, in kHz.
     pub hca_core_clock: u64,

@@ -52,7 +52,7 @@ pub struct MrAttr {
 }
 
 open_enum! {
-    /// The kind of memory to which a DMA handle's hints apply.
+    /// The memory type for a DMA handle's hints.
     ///
     /// # References
     /// `ibv_alloc_dmah(3)`, PCIe 6.2, TLP processing hints

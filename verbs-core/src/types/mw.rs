@@ -20,7 +20,7 @@ open_enum! {
     }
 }
 
-/// The part of a region to which a memory window is bound, and the rights that peers get on it.
+/// The part of a region that a memory window covers, and the rights that peers get on it.
 #[doc(alias = "ibv_mw_bind_info")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MwBindInfo {

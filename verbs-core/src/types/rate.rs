@@ -97,7 +97,7 @@ impl Rate {
     }
 
     /// Returns the rate of exactly this many Mbit/s, as returned by [`mbps`](Self::mbps); `None` if
-    /// there is no such rate.
+    /// no rate matches.
     ///
     /// # References
     /// `mbps_to_ibv_rate(3)`
@@ -116,7 +116,7 @@ impl Rate {
         TABLE.iter().find(|row| row.0 == self).and_then(|row| row.2)
     }
 
-    /// Returns the rate equal to this multiple of 2.5 Gbit/s; `None` if there is no such rate.
+    /// Returns the rate equal to this multiple of 2.5 Gbit/s; `None` if no rate matches.
     ///
     /// # References
     /// `mult_to_ibv_rate(3)`

@@ -154,8 +154,8 @@ pub enum SendOp<'a> {
         mw_type: MwType,
         /// The window's key.
         rkey: u32,
-        /// The low 8 bits of the window's new key, whose upper bits are those of `rkey`. The upper
-        /// bits of this value are ignored. [`inc_rkey`](super::inc_rkey) returns the next key.
+        /// The low 8 bits of the window's new key. Its upper bits come from `rkey`; the upper bits
+        /// of this value are ignored. [`inc_rkey`](super::inc_rkey) returns the next key.
         new_rkey: u32,
         /// The part of the region, and the rights.
         bind_info: &'a MwBindInfo,

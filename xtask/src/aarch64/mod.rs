@@ -238,8 +238,8 @@ pub(crate) fn build(targets: &[&str]) -> Result<PathBuf> {
     Ok(target_directory()?.join(TARGET).join(cargo::GUEST_PROFILE))
 }
 
-/// The folder for cargo's results. Each clone has its own, because cargo tells the files of two
-/// clones apart only by their times.
+/// The folder for cargo's results. Each clone has its own, because cargo distinguishes the files
+/// of two clones only by their times.
 fn target_directory() -> Result<PathBuf> {
     Ok(cargo::target_directory()?.join("aarch64"))
 }

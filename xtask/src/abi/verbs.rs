@@ -17,7 +17,7 @@ const PACKAGE: &str = "libibverbs-dev";
 const RDMA_PACKAGE: &str = "librdmacm-dev";
 
 const VERBS: &str = "infiniband/verbs.h";
-/// The subnet administrator's types, of which functions take only [`PATH_RECORD`].
+/// The subnet administrator's types. [`PATH_RECORD`] is the only one that functions take.
 const SA: &str = "infiniband/sa.h";
 const PATH_RECORD: &str = "ibv_sa_path_rec";
 /// The header that renames definitions in the kernel's header.

@@ -2,7 +2,7 @@
 //!
 //! A run with that version has tried it with every build. A run with a newer compiler checks the
 //! workspace with the stated version if rustup has it. In any case, clippy checks the versions of
-//! standard library functions (`incompatible_msrv`), but not those of language features.
+//! standard library functions (`incompatible_msrv`), but not the versions of language features.
 
 use std::process::Command;
 

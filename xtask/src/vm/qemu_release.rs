@@ -42,7 +42,7 @@ impl Release {
             Arch::X86_64 => ("QEMU", &["qemu-system-x86"]),
             Arch::Aarch64 => ("QEMU for aarch64", &["qemu-system-arm"]),
         };
-        // QEMU runs on this machine, whatever the guest's architecture.
+        // QEMU runs on this machine, regardless of the guest's architecture.
         let packages = Packages { name: title, arch: Arch::X86_64, suites: SUITES, packages, only: &[] };
         if arch == Arch::X86_64 && device != Device::Mlx5 && !packages.folder()?.exists() {
             return Ok(own);

@@ -100,8 +100,8 @@ impl Modules {
     }
 
     /// Returns the module that a path leads to, and whether the path names an item in it.
-    /// `is_inside` tells whether the path so far has named this module. `seen` has the names
-    /// visited so far.
+    /// `is_inside` is true if the path so far has named this module. `seen` has the names visited
+    /// so far.
     fn resolve(
         &self,
         at: &[String],

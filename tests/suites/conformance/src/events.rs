@@ -474,7 +474,7 @@ fn events_are_waited_for_by_another_thread<P: Provider>(context: &Context<P>) ->
     Ok(())
 }
 
-/// Each context opened on a device gets only the events of its own objects.
+/// Each context opened on a device gets only its own objects' events.
 fn events_go_to_the_open_that_made_the_object<P: Provider>(context: &Context<P>) -> CaseResult {
     let other = open()?;
     let (ours, theirs) = (context.async_events()?, other.async_events()?);

@@ -429,7 +429,7 @@ fn a_receive_that_may_not_be_written_fails_on_both_sides<P: Provider>(context: &
     let arena = Arena::new(&pair.pd, 128)?;
     let fixed = Arena::with_access(&pair.pd, 128, AccessFlags::REMOTE_READ)?;
     arena.write(0, &[3; 128]);
-    // Longer than the data that fits into a ConnectX completion, for which it checks no key.
+    // Too long for a ConnectX completion: the key of data in a completion is not checked.
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: &[fixed.sge(0..128)] }])?;
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, &[arena.sge(0..128)])])?;
     both_fail(&mut pair)?;

@@ -117,8 +117,7 @@ fn odp_region_is_written_and_read_by_peers<P: Provider>(context: &Context<P>) ->
 fn odp_region_takes_atomics<P: Provider>(context: &Context<P>) -> CaseResult {
     needs(context, OdpTransportCaps::ATOMIC)?;
     let mut pair = Pair::new(context, &Shape::default())?;
-    // Each result is at the start of a page, whatever the page size, because rxe always writes it
-    // there.
+    // Each result is at the start of a page for any page size, because rxe always writes it there.
     let [target, local, other] = [paged(&pair, ALL)?, paged(&pair, ALL)?, paged(&pair, ALL)?];
     let (remote_addr, rkey) = (target.addr() + 8192, target.rkey());
     let add = SendOp::AtomicFetchAndAdd { remote_addr, rkey, add: 5 };

@@ -1,4 +1,4 @@
-//! Shared receive queues: which queue pair uses a receive, in which order, the receives left over,
+//! Shared receive queues: the queue pair that uses a receive, the order of use, leftover receives,
 //! events and changes to the queue.
 
 use verbs::{

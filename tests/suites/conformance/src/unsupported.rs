@@ -1,7 +1,7 @@
 //! Verbs that rxe and soft devices lack: each fails with `EOPNOTSUPP` and an error with its name.
 //!
 //! A case is skipped on a device whose attributes announce the verb. It fails on a device that
-//! supports a verb without announcing it, including verbs for which there is no such attribute.
+//! supports a verb without announcing it, including verbs without such an attribute.
 
 use std::fmt::Debug;
 

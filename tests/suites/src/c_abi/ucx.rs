@@ -69,7 +69,7 @@ pub(super) fn module() -> CaseResult<PathBuf> {
 /// Returns the GID index for the IPv6 address that the kernel assigned to a netdev.
 ///
 /// # Errors
-/// A skip if there is no such address.
+/// A skip if the address is missing.
 fn ipv6_gid_index() -> CaseResult<u32> {
     let gids = Path::new("/sys/class/infiniband").join(DEVICE).join("ports/1/gids");
     let is_ipv6 = |index: &u32| {

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`connect`] | connections by IPv6 address; queue pair options |
 //! | [`refuse`] | backlogs and unreachable addresses |
-//! | [`life`] | ids that end, and what they leave behind; many connections |
+//! | [`life`] | ids that end, and their remains; many connections |
 //! | [`killed`] | peers that are killed, in every state |
 //! | [`removed`] | devices that are removed, in every state |
 //! | [`moved`] | a bond that fails over |

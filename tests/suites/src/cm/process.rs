@@ -33,8 +33,8 @@ pub(super) fn of_any_device() -> Vec<Case> {
     cases!(SUITE, a_signal_does_not_end_the_wait_for_an_event)
 }
 
-/// The kernel compares the credentials of each command with the credentials under which the file
-/// was opened. A child has its own copy.
+/// For each command, the kernel compares the caller's credentials with the credentials stored when
+/// the file was opened. A child has its own copy.
 fn a_forked_child_gets_no_events_and_ends_nothing() -> CaseResult {
     const LIMIT: Duration = Duration::from_secs(60);
     let Connected { server, client, ends, accepted, .. } = connect(at(here()?))?;

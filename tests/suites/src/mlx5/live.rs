@@ -311,8 +311,8 @@ impl<P: Provider> Objects<P> {
     }
 }
 
-/// The interval at which a thread checks after `DEVICE_FATAL`, because Linux 6.1 neither ends the
-/// event stream nor raises another event.
+/// The check interval after `DEVICE_FATAL`. Linux 6.1 neither ends the event stream nor raises
+/// another event.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Waits until the device fails, signals the failure and collects events until the device is gone.

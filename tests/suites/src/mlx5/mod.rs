@@ -163,7 +163,7 @@ pub fn left_out(setup: Setup) -> Vec<(String, String)> {
     names.filter_map(|name| why(&name).map(|why| (name.clone(), why.to_owned()))).collect()
 }
 
-/// Returns the form in which a guest with `--usual` runs cases on our API.
+/// Returns the form of our API's cases in a guest with `--usual`.
 pub fn usual_form(setup: Setup) -> Form {
     match setup.port {
         Port::Ib => Form::Static,

@@ -129,8 +129,8 @@ impl Way {
         self.check(meet(&mut listens, connects.arg("127.0.0.1"), port, LIMIT)?)
     }
 
-    /// Runs the test from this namespace to that of the second function's netdev, with an rdma_cm
-    /// connection.
+    /// Runs the test with an rdma_cm connection. The client runs in this namespace, the server in
+    /// the namespace of the second function's netdev.
     fn run_by_address(&self) -> CaseResult {
         let port = port::free()?;
         let mut server = Running::start(in_peer(&self.command(1, port)?).arg("-R"))?;

@@ -1,10 +1,9 @@
 //! perftest's programs for raw frames, between two functions with Ethernet ports. Part of the suite
 //! `perftest`.
 //!
-//! The ends do not synchronise. The client sends its frames at once. Frames for which the server
-//! has no rule or no receive are lost. Both ends would then wait forever. The client therefore
-//! starts only once the server's receive queue in the model holds all receives, which perftest
-//! posts last.
+//! The ends do not synchronise. The client sends its frames at once. Frames are lost if the server
+//! lacks a rule or a receive. Both ends would then wait forever. The client therefore starts only
+//! once the server's receive queue in the model holds all receives, which perftest posts last.
 
 use core::ops::Range;
 use std::process::Command;
@@ -213,7 +212,7 @@ pub struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    /// Returns all receive queues of a function, including those of its netdev.
+    /// Returns all receive queues of a function, including its netdev's queues.
     fn all_of(function: u8) -> CaseResult<Vec<Self>> {
         Ok(Control::tell("list")?.iter().filter_map(|line| Self::read(line, function)).collect())
     }

@@ -108,7 +108,7 @@ impl Tool {
         fail(format_args!("{}: server {}; client {}", self.name, told(&server), told(&client)))
     }
 
-    /// Waits for the socket by which a server on a soft device becomes visible to local processes.
+    /// Waits for the socket that makes a server on a soft device visible to local processes.
     fn wait_for_soft(&self, server: &mut Running) -> CaseResult {
         let names = format!("/proc/{}/net/unix", server.pid());
         let name = format!("@verbs-soft/cm/2/{}/{}/", self.space, self.port);

@@ -92,8 +92,8 @@ impl Run {
     /// Prepares a run with these peers, on the main thread.
     ///
     /// # Errors
-    /// There is no listener or no client among the peers, or there is too little memory for the
-    /// connections. The failure has been reported.
+    /// The peers lack a listener or a client, or memory for the connections runs out. The failure
+    /// has been reported.
     pub fn new(
         options: Options,
         source: Address,

@@ -126,7 +126,7 @@ fn lengths_that_lie_are_found_out() {
     let good = wire(&device_attrs(0, b"rxe0"), &chardev_attrs(b"uverbs0", 192));
     assert_eq!(names(&files.discover(&mut good.clone())), ["rxe0"]);
     for lie in [0_u16, 1, 2, 3, 0x7fff, 0xffff] {
-        // The length of the first attribute, then that of the message.
+        // The length of the first attribute, then the length of the message.
         for at in [16, 0] {
             let mut wire = good.clone();
             wire.replies[0][0].1[at..at + 2].copy_from_slice(&lie.to_ne_bytes());

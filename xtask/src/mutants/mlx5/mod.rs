@@ -114,7 +114,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
 /// The mutants for every commit: in a completion field, in a bit of an entry, and in a bound.
 pub(crate) const FEW: &[&str] = &["completion-status-flush", "owner-round", "overflow-send-limit"];
 
-/// Returns the mutants whose names begin with one of `names`; all if there are no names.
+/// Returns the mutants whose names begin with one of `names`; all if `names` is empty.
 fn chosen(names: &[&str]) -> Result<Vec<&'static Mutant>> {
     let is_chosen =
         |mutant: &&Mutant| names.is_empty() || names.iter().any(|name| mutant.name.starts_with(name));

@@ -15,7 +15,7 @@ use crate::{aarch64, apt, c_abi, musl, process};
 /// The programs for the guest suites.
 pub(in crate::test) struct Programs {
     pub(super) bin_dir: PathBuf,
-    /// Variables that tell cases where other programs and libraries are.
+    /// Variables that give cases the paths of other programs and libraries.
     pub(super) variables: Vec<(&'static str, PathBuf)>,
     /// The ConnectX model.
     pub(super) model: Option<PathBuf>,

@@ -154,7 +154,7 @@ impl Baseline {
     }
 }
 
-/// Returns the number of file mappings: those of the device's queues and of the program.
+/// Returns the number of file mappings, both of the device's queues and of the program.
 fn device_maps() -> CaseResult<usize> {
     Ok(fs::read_to_string("/proc/self/maps")?.lines().filter(|line| line.contains('/')).count())
 }
