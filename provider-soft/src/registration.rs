@@ -97,7 +97,7 @@ pub struct SoftBuilder {
     capture: Option<PathBuf>,
 }
 
-/// The devices with which packets are exchanged through memory.
+/// The set of devices that exchange packets with this device through memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum SharedMemory {
     Off,
@@ -148,7 +148,7 @@ impl SoftBuilder {
         self
     }
 
-    /// Sets a folder in which devices of this user meet to exchange packets through shared memory,
+    /// Sets a folder where devices of this user meet to exchange packets through shared memory,
     /// in place of their network namespace.
     ///
     /// Containers that share the folder exchange packets across network namespaces, even without a

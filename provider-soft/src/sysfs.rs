@@ -354,7 +354,7 @@ fn has_ended(root: &Path) -> bool {
     }
 }
 
-/// Returns the first `uverbs` number above those of the kernel's devices.
+/// Returns the first `uverbs` number above the numbers of the kernel's devices.
 fn free_number(sys: &Path) -> u32 {
     let entries = fs::read_dir(sys.join(UVERBS_CLASS)).into_iter().flatten().flatten();
     let number = |name: &str| name.strip_prefix("uverbs")?.parse::<u32>().ok();

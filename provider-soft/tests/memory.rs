@@ -196,7 +196,7 @@ fn checked_memory_that_the_program_protects_fails_requests_and_does_not_end_the_
     }
 }
 
-/// The environment variable set in a process for which the kernel does not access memory.
+/// The environment variable set in a process without `process_vm_readv`.
 const REFUSED: &str = "SOFT_TEST_IS_REFUSED_ACCESSES";
 
 #[test]

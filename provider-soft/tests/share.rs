@@ -146,7 +146,7 @@ fn full_receiver() {
     assert_eq!(received, tags.map(|tag| tag.to_string()).collect());
 }
 
-/// Forwards a request to each of many services, of which only one exists at a time.
+/// Forwards a request to each of many services. Only one service exists at a time.
 fn services() -> ExitCode {
     let port = Port::from_device(&SoftDevice::bind(ADDRESS).unwrap()).unwrap();
     let request = ReceivedMad { from: MadAddress::new(port.gid()), pkey: Port::PKEY, mad: [1; MAD_LEN] };

@@ -214,7 +214,7 @@ fn nanoseconds(case: &Case) -> f64 {
     least
 }
 
-/// Returns the number of instructions counted by callgrind, or the reason why there is no count.
+/// Returns the number of instructions counted by callgrind, or the reason for a missing count.
 fn instructions(index: usize) -> Result<f64, String> {
     let run = |count: u32| count_run(&["--run", &index.to_string(), &count.to_string()]);
     let (once, twice) = (run(COUNTED)?, run(2 * COUNTED)?);

@@ -17,7 +17,7 @@ use roce::wire::{Headers, ICRC_LEN, Opcode, Psn, atomic_eth, bth, reth};
 const HERE: Gid = gid(1);
 const ATTACKER: Gid = gid(2);
 const INNOCENT: Gid = gid(3);
-/// The number of queue pairs of `provider-soft`, minus those of innocent peers.
+/// The number of the attacker's queue pairs: 4000, minus 8 for innocent peers.
 const HOSTILE_QPS: usize = 4000 - 8;
 const WINDOW: u64 = 512 << 10;
 /// The length of the largest read (IBTA 9.7.4.1).

@@ -20,7 +20,7 @@
 //! exists, the reply is valid. A client therefore sends each listener one request
 //! ([`ListenerCache`](super::ListenerCache)) and connects a datagram socket to the token's socket.
 //! Later it checks the token's socket by sending to it, which fails and costs the listener nothing.
-//! The token's name contains the listener's name. Clients can learn the token of a listener under
+//! The token's name contains the listener's name. Clients can obtain the token of a listener with
 //! another name, but it proves nothing about this listener.
 //!
 //! Any process in the namespace can take a name, like a TCP port. Taking a token's name after its

@@ -63,8 +63,8 @@ pub(crate) const MAX_LIST: usize = {
     if inline > MAX_SGE as usize { inline } else { MAX_SGE as usize }
 };
 
-/// The rate of read responses to one peer, in bytes per microsecond: twice that of a loopback
-/// stream, so credit never delays responses to a peer that accepts them.
+/// The rate of read responses to one peer, in bytes per microsecond: twice the rate of a
+/// loopback stream, so credit never delays responses to a peer that accepts them.
 const RESPONSE_RATE: u32 = 8000;
 
 /// Returns the engine's configuration for a socket with a receive buffer of `rcvbuf` bytes. `slot`

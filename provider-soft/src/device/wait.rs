@@ -28,10 +28,10 @@
 //! Before a thread sleeps, it looks for packets for [`SPIN`] nanoseconds, about the cost of a
 //! sleep.
 //!
-//! A thread that waits for a completion has a descriptor, through which others wake it. If no
-//! descriptor is free, the thread is parked instead, for [`NAP`] at a time, because its caller has
-//! a deadline. A driver then waits only on the device's files, and a thread waiting for an event
-//! only on its channel's file.
+//! A thread that waits for a completion has a descriptor, and other threads use it to wake the
+//! thread. If no descriptor is free, the thread is parked instead, for [`NAP`] at a time, because
+//! its caller has a deadline. A driver then waits only on the device's files, and a thread waiting
+//! for an event only on its channel's file.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ use crate::device::state::{DeviceState, Found};
 use crate::device::waiters::{Waiter, Waker};
 use crate::sync::combining_lock::Guard;
 
-/// The time in nanoseconds for which a thread looks for packets before it sleeps.
+/// The time in nanoseconds that a thread looks for packets before it sleeps.
 pub(super) const SPIN: u64 = 20_000;
 
 /// The longest sleep of a thread without a descriptor.

@@ -17,9 +17,9 @@ pub(crate) fn address_of(gid: Gid) -> IpAddr {
     Ipv6Addr::from(gid).to_canonical()
 }
 
-/// Returns the GID to which a device with this GID sends packets for a destination. A device with
-/// an IPv4 address maps an IPv6 group to 239.0.0.0/8 by its low 24 bits, as Ethernet maps groups to
-/// its addresses. All other destinations are returned unchanged.
+/// Returns the destination GID of packets that `device` sends to `gid`. A device with an IPv4
+/// address maps an IPv6 group to 239.0.0.0/8 by its low 24 bits, as Ethernet maps groups to its
+/// addresses. All other destinations are returned unchanged.
 ///
 /// # References
 /// RFC 2464 section 7 and RFC 1112 section 6.4 (Ethernet), RFC 2365 (239.0.0.0/8)

@@ -21,7 +21,7 @@ use roce::sim::{Cable, Chance, Fate, Link, Rng};
 
 use super::counters::Counts;
 
-/// Faults in the packets sent by a device, like those of `tc netem`, but repeatable.
+/// Repeatable faults in the packets sent by a device, similar to `tc netem`.
 ///
 /// As text: elements separated by commas, each at most once.
 ///

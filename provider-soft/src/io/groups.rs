@@ -1,4 +1,4 @@
-//! Multicast: one socket for each group to which the device's queue pairs are attached.
+//! Multicast: one socket for each group with attached queue pairs of the device.
 //!
 //! A socket bound to an address of the host receives nothing sent to a group. Each group therefore
 //! has a separate socket, bound to the group's address and port 4791. The socket joins the group on

@@ -214,7 +214,7 @@ impl PortLink {
     }
 }
 
-/// The state of a new device's port, and the socket on which the kernel reports changes.
+/// The state of a new device's port, and the socket that receives the kernel's change reports.
 #[derive(Debug)]
 pub(crate) struct PortWatch {
     /// `None` for the reasons given at [`LinkWatch::open`].

@@ -12,7 +12,7 @@
 //! | [`socket`] | the socket: its address, and the kernel's features on it |
 //! | [`share`] | an address shared by processes |
 //! | [`turn`] | the right to join these processes |
-//! | [`connected`] | sockets, each of which sends to one address of this host |
+//! | [`connected`] | sockets that each send to one address of this host |
 //! | [`outbox`] | **sending**: packets of one flow joined to one datagram (UDP GSO) |
 //! | [`inbox`] | **receiving**: datagrams split into packets (UDP GRO), ICRC checked |
 //! | [`backlog`] | whether the kernel's send queue has space for read responses |

@@ -1,4 +1,4 @@
-//! Clients of abstract Unix socket names, by which processes on a machine find each other.
+//! Clients of abstract Unix socket names. Processes on a machine find each other by name.
 //!
 //! # References
 //! `unix(7)` (abstract socket addresses)

@@ -17,7 +17,7 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
-    /// Returns the owner of the name to which a stream is connected.
+    /// Returns the owner of the name at the other end of a stream.
     ///
     /// # Errors
     /// Any errno of `getsockopt(2)`.

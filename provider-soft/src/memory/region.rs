@@ -62,7 +62,7 @@ enum AccessedBy {
     },
     /// As device memory, starting at this offset.
     Device(Arc<DeviceMemory>, usize),
-    /// Not at all, because there are no bytes: reads return zeros; writes are discarded.
+    /// As a region without memory: reads return zeros; writes are discarded.
     Nothing,
 }
 

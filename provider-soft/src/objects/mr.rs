@@ -50,7 +50,7 @@ struct Memory {
     /// The address that work requests use for the first byte, unless the region is zero-based.
     iova: u64,
     access: AccessFlags,
-    /// Whether pages may disappear, in which case the kernel accesses them.
+    /// Whether the kernel accesses the pages, because they may disappear.
     by_kernel: bool,
     /// Whether the memory is file-backed and unchecked. [`CheckedMemory::Files`] would check it,
     /// but the kernel does not access memory for this process.

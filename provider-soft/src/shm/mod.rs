@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`links`] | the peers of a device, used with its lock held |
 //! | [`peers`] | the rendezvous: finds devices of this machine and exchanges descriptors |
-//! | [`place`] | the names under which devices listen: abstract, or in a folder |
+//! | [`place`] | the names of listening devices: abstract, or in a folder |
 //! | [`ring`] | **start here**: both ends of a ring, which carry packets |
 //! | [`sleep`] | whether the threads of a device sleep |
 //! | [`segment`] | memory files and their mappings: the only unsafe code here |

@@ -68,7 +68,7 @@ pub(crate) struct PeerId {
     pub(crate) slot: u8,
 }
 
-/// The devices with which this device exchanges packets through memory.
+/// The devices that exchange packets with this device through memory.
 #[derive(Debug)]
 pub(crate) struct Peers {
     own: PeerId,

@@ -24,7 +24,7 @@ pub(crate) struct Notify {
     period: u64,
     /// The number of completions counted since the queue was armed.
     pending: u16,
-    /// The time at which the counted completions raise the event.
+    /// The time when the counted completions raise the event.
     until: Option<Time>,
 }
 

@@ -1,5 +1,5 @@
-//! The building blocks of shared state: the standard library's, or those of the model checker,
-//! which tries every interleaving.
+//! The building blocks of shared state, from the standard library or from the model checker, which
+//! tries every interleaving.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --package provider-soft --lib` runs the models.
 

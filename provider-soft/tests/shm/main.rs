@@ -131,7 +131,7 @@ fn killed() {
             let mut peer = Peer::start(address);
             let mut end = node.queue(QpType::RC, SOON, true);
             let place = peer.queue(QpType::RC, SOON, true);
-            // Excludes the pipe to which the process prints.
+            // Excludes the pipe that carries the output of the peer's process.
             let Files { descriptors, mappings } = files();
             let before = Files { descriptors: descriptors - 1, mappings };
             peer.connect(&end.place());
@@ -362,7 +362,7 @@ fn stays_on_udp(node: &Node, change: impl Fn(&mut Command)) {
     assert!(own.sent > 0 && its.sent > 0);
 }
 
-/// A folder in which devices meet, which is removed at the end.
+/// A folder where devices meet. It is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {

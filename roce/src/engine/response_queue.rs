@@ -101,7 +101,7 @@ struct Peer {
     /// The number of bytes allowed to be sent. It falls below 0 if the window is smaller than a
     /// packet.
     credit: i64,
-    /// The time up to which elapsed time has been converted into credit.
+    /// The end of the elapsed time that has been converted into credit.
     counted: Time,
 }
 

@@ -205,8 +205,8 @@ impl Fabric {
         })
     }
 
-    /// Sets the time by which an endpoint delays plain acknowledgements, as a polling program does.
-    /// The default is 0.
+    /// Sets the delay of an endpoint's plain acknowledgements, as in a polling program. The default
+    /// is 0.
     pub fn set_ack_delay(&mut self, id: EndpointId, nanoseconds: u64) {
         self.endpoints[id.0].port.ack_delay = nanoseconds;
     }

@@ -342,7 +342,7 @@ impl World {
 const PACKET_COST: u64 = 768;
 const LARGEST: u64 = 4096 + 64 + PACKET_COST;
 
-/// The maximum by which the longest packet exceeds the window.
+/// The maximum excess of the longest packet over the window.
 const EXCESS: u64 = LINK_MTU as u64 - 4096;
 
 pub(crate) fn word(bytes: &[u8]) -> u64 {

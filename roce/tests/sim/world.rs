@@ -130,7 +130,7 @@ pub(crate) struct Half {
     pub(crate) offended: bool,
     /// Whether one of the queue pair's receives is too short or forbidden.
     pub(crate) bad_recv: bool,
-    /// The way in which the program ended the queue pair, if it did.
+    /// The program's call that ended the queue pair, if any.
     pub(crate) gone: Option<Gone>,
 }
 
@@ -141,7 +141,7 @@ impl Half {
     }
 }
 
-/// The ways in which a program can end a queue pair.
+/// Calls of a program that end a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     Destroyed,

@@ -32,7 +32,7 @@ pub struct Rounds {
 /// The argument that starts a round's process.
 pub const ROUND: &str = "--round";
 
-/// The time limit for the end of a round, in which it destroys its objects and checks that the
+/// The time limit for the end of a round, when it destroys its objects and checks that the
 /// devices still carry messages.
 const GRACE: Duration = Duration::from_secs(240);
 

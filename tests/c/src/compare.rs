@@ -1,4 +1,4 @@
-//! Compares the output of our tools with that of rdma-core's tools: byte for byte, apart from
+//! Compares the output of our tools with the output of rdma-core's tools: byte for byte, apart from
 //! intended differences.
 //!
 //! | difference allowed in our tools | where |

@@ -27,7 +27,7 @@ pub const LIBRARY: Program = Program {
 /// Makes the programs of two commands disconnect together, as long as the pipe exists.
 ///
 /// # Errors
-/// The library cannot be compiled. A skip if there is no compiler.
+/// The library cannot be compiled. A skip if the compiler is missing.
 pub fn together(ends: [&mut Command; 2]) -> CaseResult<Pipe> {
     let library = compiled(&LIBRARY)?;
     let pipe = Pipe(std::env::temp_dir().join(format!("together-{}", std::process::id())));

@@ -42,7 +42,7 @@ pub(crate) struct EngineSink {
     pub(crate) gsi: Option<GsiEnd>,
     /// The completion queues whose events wait for more completions; some may no longer wait.
     moderated: Vec<u32>,
-    /// The earliest time at which a moderated event is due, or an earlier time.
+    /// The time when the first moderated event is due, or an earlier time.
     moderated_until: Option<Time>,
     /// The start of the device's clock.
     origin: Instant,
@@ -282,7 +282,7 @@ impl EngineSink {
         }
     }
 
-    /// Returns the next time at which a moderated event may be due.
+    /// Returns the earliest time when a moderated event may be due.
     #[inline]
     pub(crate) fn moderated_until(&self) -> Option<Time> {
         self.moderated_until

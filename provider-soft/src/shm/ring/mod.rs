@@ -525,7 +525,7 @@ impl Shape {
         record_len(self.longest_packet)
     }
 
-    /// Returns the number of consumed bytes at which the consumer publishes its progress.
+    /// Returns the number of bytes consumed before the consumer publishes its progress.
     #[inline]
     const fn unpublished(self) -> u64 {
         self.window as u64 / 4
@@ -556,7 +556,7 @@ const fn record_len(packet_len: usize) -> usize {
     (PACKET + packet_len).next_multiple_of(LINE)
 }
 
-/// The time in nanoseconds in which a stream fills 1 KiB. A stream has at least 1 GB/s.
+/// The maximum time in nanoseconds for a stream to fill 1 KiB: a rate of at least 1 GB/s.
 const FAST: u64 = 1000;
 
 /// The number of windows in a row that a stream fills at the rate [`FAST`] before the ring grows.

@@ -121,7 +121,7 @@ fn grh(arrival: &Arrival, transport_len: usize) -> [u8; GRH_LEN] {
         header[0] = 4 << 4 | 5;
         header[1] = class;
         header[2..4].copy_from_slice(&((20 + payload_len) as u16).to_be_bytes());
-        // Don't fragment is set; there is no identification.
+        // Don't fragment is set; the identification is 0.
         header[6] = 0x40;
         header[8] = arrival.hop_limit;
         header[9] = next;

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! No queue pair, memory region or completion queue is involved. The interface's packets leave in
-//! the class of requests, in rotation with the queue pairs ([`output`](super::output)). A MAD for
-//! which there is no space is lost like any datagram; protocols using MADs retransmit.
+//! the class of requests, in rotation with the queue pairs ([`output`](super::output)). If space
+//! is missing, a MAD is lost like any datagram; protocols using MADs retransmit.
 //!
 //! A caller whose management software uses queue pairs instead creates one with the number 1
 //! ([`QpInit::well_known`](super::QpInit::well_known)).

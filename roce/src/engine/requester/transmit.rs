@@ -130,8 +130,8 @@ fn start<M: Memory, S: Sink>(
         SendOp::Read { .. } => {
             may_read(qp, env, position, psns)?;
             let window = u64::from(env.config.window_bytes);
-            // One request may always leave, so the request must not ask for more than the space
-            // left by other queue pairs.
+            // One request may always leave, so the read must not exceed the space left by
+            // other queue pairs.
             let others = env.scheduler.in_flight.saturating_sub(qp.req.flight);
             piece = read_piece(window, window.saturating_sub(others), mtu, qp.attr.max_rd_atomic);
         }

@@ -27,7 +27,7 @@ pub(crate) fn available(qp: &Qp, srqs: &Table<Srq>, srq: Option<SrqId>) -> bool 
 
 /// Takes memory for the send that begins with this packet. If the shared queue leaves the choice to
 /// the sink, the sink may choose the memory; otherwise the send takes the oldest receive. Returns
-/// false if there is no memory.
+/// false if memory is missing.
 #[inline]
 #[must_use]
 pub(crate) fn take_for_send<M: Memory, S: Sink>(

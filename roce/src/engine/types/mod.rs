@@ -277,7 +277,7 @@ pub struct Path {
     pub dlid: u16,
     /// Source local id (InfiniBand).
     pub slid: u16,
-    /// Whether the peer is on this machine and learns this from the queue pair's packets: see
+    /// Whether the peer is on this machine and detects this from the queue pair's packets: see
     /// [`Arrival::on_link`]. The packets then carry up to
     /// [`LINK_MTU`](crate::wire::packet::LINK_MTU) bytes instead of the path MTU, which then limits
     /// only datagrams. Constant while a queue pair is connected.

@@ -105,7 +105,7 @@ const UDP_LEN: usize = 8;
 const UDP: u8 = 17;
 const DONT_FRAGMENT: u8 = 0x40;
 
-/// The bits counted as ones in the first eight bytes of a UDP payload: those of byte 4 of the BTH.
+/// The bits counted as ones in the first eight bytes of a UDP payload: byte 4 of the BTH.
 const BTH_MASK: u64 = 0xff << 32;
 
 impl Icrc {

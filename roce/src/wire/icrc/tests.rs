@@ -62,7 +62,7 @@ fn v4_flow() -> impl Strategy<Value = Flow> {
     flow().prop_filter("IPv4", |flow| flow.src.is_ipv4())
 }
 
-/// Returns a packet with a correct ICRC. Its length is at least that of a BTH and a multiple of 4.
+/// Returns a packet with a correct ICRC. Its length is at least 16 bytes and a multiple of 4.
 fn sealed(flow: Flow, id: u16, df: bool, words: &[u32]) -> Vec<u8> {
     let mut packet = vec![0x5a; 12];
     packet.extend(words.iter().flat_map(|word| word.to_le_bytes()));

@@ -55,7 +55,7 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// Returns the kind under which the operation is counted.
+    /// Returns the kind used to count the operation.
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Send => Kind::PostSend,

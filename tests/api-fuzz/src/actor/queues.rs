@@ -13,8 +13,8 @@ use super::super::tally::Kind;
 use super::super::world::PORT;
 use super::Actor;
 
-/// The size up to which completion queues are enlarged. They are never made smaller, because an
-/// overrun loses completions.
+/// The size limit for enlarging completion queues. They are never made smaller, because an overrun
+/// loses completions.
 const MOST: u32 = 4000;
 
 impl Actor<'_> {

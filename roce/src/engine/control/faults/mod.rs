@@ -32,7 +32,7 @@ impl<M: Memory> Engine<M> {
     /// XRC requests name their shared receive queue, so XRC queue pairs have no receive between
     /// messages.
     ///
-    /// Returns false and does nothing if there is no receive or `status` is not a failure.
+    /// Returns false and does nothing if the receive is missing or `status` is not a failure.
     pub fn fail_next_recv(
         &mut self,
         qpn: Qpn,

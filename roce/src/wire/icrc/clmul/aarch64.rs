@@ -8,7 +8,7 @@ use std::arch::is_aarch64_feature_detected;
 
 use super::{AHEAD_128, AHEAD_512, Factors, MU, P, UNKNOWN, remembered};
 
-/// The smallest number of bytes for which blocks beat a single chain of CRC32 instructions.
+/// The minimum length in bytes where blocks beat a single chain of CRC32 instructions.
 const BLOCKS: usize = 128;
 
 /// Returns whether the processor has PMULL (part of AES) and CRC32. All server processors have

@@ -7,7 +7,7 @@ use std::arch::is_x86_feature_detected;
 use super::super::poly::x_to;
 use super::{AHEAD_128, AHEAD_512, Factors, MU, P, UNKNOWN, ahead, remembered};
 
-/// The smallest number of bytes for which wide registers are faster.
+/// The minimum length in bytes where wide registers are faster.
 const WIDE: usize = 512;
 
 #[inline(always)]
