@@ -59,7 +59,7 @@ rules! {
     /// does not check the state.
     DoorbellRecordStart: "a doorbell record is 0 at RST2INIT_QP and at the creation of a shared receive queue",
     DoorbellRecordFirst: "a doorbell record is written before the doorbell is rung",
-    /// Only reported: there is no work left that the doorbell could start.
+    /// Only reported, because the doorbell does not start any work.
     DoorbellStale: "a doorbell announces at least one new work request",
     /// An Ethernet send queue only reports a violation and sends the queue's requests.
     DoorbellOrder: "a doorbell carries the head of the last work request that was posted",

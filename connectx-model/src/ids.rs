@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use roce::engine::Random;
 
-/// A range of numbers, some of which are taken.
+/// A range of numbers and the taken numbers in it.
 #[derive(Clone, Debug)]
 pub(crate) struct Ids {
     range: RangeInclusive<u32>,

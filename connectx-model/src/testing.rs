@@ -317,7 +317,7 @@ impl Host {
     }
 
     /// Returns the address of a chain of mailboxes that hold these bytes, with the current token; 0
-    /// if there are no bytes.
+    /// if `bytes` is empty.
     fn mailboxes(&mut self, bytes: &[u8]) -> u64 {
         let chunks: Vec<&[u8]> = bytes.chunks(mailbox::DATA.len).collect();
         let first = if chunks.is_empty() { 0 } else { self.alloc(chunks.len() as u64) };

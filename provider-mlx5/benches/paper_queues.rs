@@ -10,7 +10,7 @@
 //! allowed only for shared receive queues; calls are forbidden in the form `constant`.
 //!
 //! callgrind counts instructions: the program runs itself under `valgrind`, once per case. The
-//! counts include the measured function and its callees, minus those of an empty function.
+//! counts include the measured function and its callees, minus an empty function's counts.
 //! Doorbells are stores into plain memory. The caller checks whether posting succeeded.
 //!
 //! Work requests are built before the measurement, like C's list, and are unknown to the compiler

@@ -37,10 +37,10 @@ use crate::doorbell::registers::Register;
 pub struct QueueDirect {
     /// The first entry.
     pub buf: NonNull<u8>,
-    /// The number of entries: a power of two, or 0 if there is no queue. In a send queue, an entry
-    /// is a basic block.
+    /// The number of entries: a power of two, or 0 if the queue is missing. In a send queue, an
+    /// entry is a basic block.
     pub entries: u32,
-    /// The size of an entry in bytes; 1 if there is no queue.
+    /// The size of an entry in bytes; 1 if the queue is missing.
     pub stride: u32,
 }
 

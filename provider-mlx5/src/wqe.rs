@@ -127,7 +127,7 @@ pub(crate) const INVALID_LKEY: u32 = 0x100;
 /// A 16-byte unit as two numbers, each stored big-endian.
 pub(crate) type Words = [u64; 2];
 
-/// Joins two 32-bit numbers, the first of which is stored first.
+/// Joins two 32-bit numbers; `first` is stored first.
 #[inline(always)]
 pub(crate) const fn pair(first: u32, second: u32) -> u64 {
     ((first as u64) << 32) | second as u64

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! callgrind counts instructions: the program runs itself under `valgrind` once per case. The
-//! counts include the measured function and its callees, minus those of an empty function, and do
+//! counts include the measured function and its callees, minus an empty function's counts, and do
 //! not depend on the machine's speed or load. Without valgrind, the table has no counts, and
 //! `--check` fails.
 //!

@@ -357,7 +357,7 @@ impl<W> ConsumerEnd<W> {
         self.cursor.publish();
     }
 
-    /// Keeps only the elements for which `keep` returns true, in order.
+    /// Keeps only the elements that `keep` accepts, in order.
     ///
     /// The kept elements move towards the kernel's end. The slots in front of them return to the
     /// kernel, which meanwhile writes only behind its own index.

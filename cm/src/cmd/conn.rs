@@ -15,7 +15,7 @@ use zerocopy::IntoBytes;
 use crate::channel::{Command, Ucma};
 use crate::types::{ConnParam, convert};
 
-/// Listens for connection requests, at most `backlog` of which may be pending. 0 and values beyond
+/// Listens for connection requests. At most `backlog` requests may be pending. 0 and values beyond
 /// the kernel's maximum stand for that maximum (`net.rdma_ucm.max_backlog`, 1024).
 ///
 /// # Errors

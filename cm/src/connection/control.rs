@@ -20,7 +20,7 @@ const VERB: &str = "get_cm_event";
 
 /// The connection manager's side of a connection. It notices the end of the connection, or ends it.
 ///
-/// A program that is not waiting for messages learns of the end from this type, not from
+/// A program that is not waiting for messages detects the end through this type, not through
 /// completions: whether work requests fail when the peer disconnects depends on the device. The
 /// descriptor ([`AsFd`]) is readable when the connection may have ended. Event loops then call
 /// [`end`](Self::end).

@@ -725,7 +725,7 @@ fn bind_at(channel: &EventChannel, address: SocketAddr, init: &ListenerInit) -> 
     Ok(id)
 }
 
-/// Returns the failure for a request for which no slot is left.
+/// Returns the failure for a request that did not get a slot or lost it.
 fn too_many<T>(id: &CmId) -> Incoming<T> {
     let reason = "too many requests wait: see ListenerInit::max_pending and ListenerInit::backlog";
     let error = Error::new(VERB, "", Errno::AGAIN);

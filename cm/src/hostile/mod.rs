@@ -38,7 +38,7 @@ pub struct Hostile {
 pub struct Anomaly {
     /// The index of the command within the step.
     pub nth: u8,
-    /// The errno with which the command fails.
+    /// The errno that the command returns.
     pub errno: Option<i32>,
     /// The maximum length of the reply, in bytes.
     pub cut: Option<usize>,

@@ -118,7 +118,7 @@ impl CmId {
         self.inner.explained(self.inner.backend.services())
     }
 
-    /// Listens for connection requests, at most `backlog` of which may be pending. 0 stands for the
+    /// Listens for connection requests. At most `backlog` requests may be pending. 0 stands for the
     /// kernel's maximum (`net.rdma_ucm.max_backlog`). The kernel drops requests beyond this limit,
     /// or rejects them for datagrams. Their peers repeat dropped requests every few seconds, 15
     /// times by default.

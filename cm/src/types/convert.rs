@@ -27,7 +27,7 @@ pub(crate) fn ah_attr(attr: &IbUverbsAhAttr) -> AhAttr {
 
 /// Returns the attributes of a queue pair. Their mask lacks the kernel-only bits.
 pub(crate) fn qp_attr(attr: &IbUverbsQpAttr) -> (QpAttr, QpAttrMask) {
-    // A value beyond one byte is no known state or code either.
+    // All known states and codes fit in one byte. Larger values become 255, which is unknown too.
     let byte = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
     let value = QpAttr {
         qp_state: QpState(byte(attr.qp_state)),

@@ -127,7 +127,7 @@ impl From<&IbUserPathRec> for PathRecord {
             reversible: record.reversible != 0,
             pkey: record.pkey.to_native(),
             sl: record.sl,
-            // A value beyond one byte is no known MTU either.
+            // All known MTUs fit in one byte. Larger values become 255, which is unknown too.
             mtu: Mtu(u8::try_from(record.mtu).unwrap_or(u8::MAX)),
             rate: Rate(record.rate),
             packet_life_time: record.packet_life_time,

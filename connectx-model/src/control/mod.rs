@@ -11,8 +11,8 @@ use crate::state::eq::EventType;
 use crate::trace::{self, format};
 
 impl<B: Bus> Fabric<B> {
-    /// Executes a line of the fault language. Returns the reply as lines, the last of which begins
-    /// with `ok` or `error`.
+    /// Executes a line of the fault language. Returns the reply as lines. The last line begins with
+    /// `ok` or `error`.
     pub fn control(&mut self, line: &str, now: Time) -> String {
         let answer = match self.carry_out(line, now) {
             Ok(answer) => answer,

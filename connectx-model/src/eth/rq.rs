@@ -5,7 +5,7 @@
 //! ```
 //! Only a ready queue accepts frames. A receive that is too short for a frame completes with a
 //! length error, and the queue continues. A receive with an invalid key moves the queue to the
-//! error state, in which receives are flushed.
+//! error state, which flushes receives.
 //!
 //! # References
 //! PRM, "receive queue"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_rx.c` (completion fields

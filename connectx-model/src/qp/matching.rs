@@ -170,7 +170,7 @@ impl<B: Bus> Core<B> {
         self.srqs.get(&srqn)?.tags.as_ref().map(|_| srqn)
     }
 
-    /// Finds the list entry for a message whose first packet has arrived. If there is no entry,
+    /// Finds the list entry for a message whose first packet has arrived. If no entry matches,
     /// counts the message as unexpected, provided that a receive is available.
     pub(super) fn find_entry(&mut self, first: &FirstPacket<'_>, sges: &mut [Sge]) -> Option<Matched> {
         let (qpn, srqn) = (first.qpn.0, first.srq.0);

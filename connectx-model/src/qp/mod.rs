@@ -15,7 +15,7 @@
 //! | `udav` | decodes the address vectors of datagrams |
 //! | `umr` | changes memory keys and windows through work requests |
 //! | `fence` | checks fences between a UMR and the next work request |
-//! | `posted` | compares finished requests with the form in which they were posted |
+//! | `posted` | compares finished requests with their posted form |
 //! | `rq` | fetches receives from a queue pair's own queue and from shared queues |
 //! | `recv_signature` | checks the checksums of receives |
 //! | `matching` | tag matching: list operations, matching messages, rendezvous |

@@ -146,10 +146,10 @@ impl Ethernet {
     /// Allocates a number for a send or receive queue, in a function with at most `max_qp` queue
     /// pairs.
     ///
-    /// The engine's numbers consist of an index, to which 16 is added, with a generation in the
-    /// bits above. The index bits cover the engine's queue pairs and the 16 reserved numbers,
-    /// rounded up to a power of two. The engine never uses indexes beyond its maximum, in any
-    /// generation, so these go to send and receive queues.
+    /// The engine's numbers consist of an index plus 16, with a generation in the bits above. The
+    /// index bits cover the engine's queue pairs and the 16 reserved numbers, rounded up to a power
+    /// of two. The engine never uses indexes beyond its maximum, in any generation, so these go to
+    /// send and receive queues.
     pub(crate) fn queue_number(&mut self, max_qp: u32) -> Option<u32> {
         let first = max_qp.min(1 << 22) + 16;
         let indices = (first + 1).next_power_of_two();

@@ -35,7 +35,7 @@ pub(crate) struct Iseg {
     pub(crate) command_queue_high: u32,
     pub(crate) command_queue_low: u32,
     pub(crate) interface: u32,
-    /// The device's failure: its syndrome and the value at which the health counter stopped.
+    /// The device's failure: its syndrome and the final value of the health counter.
     pub(crate) failed: Option<(u8, u32)>,
     /// Whether the device was reset and the driver has not restarted it yet.
     pub(crate) was_reset: bool,
@@ -63,7 +63,7 @@ impl Iseg {
         u64::from(self.command_queue_high) << 32 | u64::from(self.command_queue_low)
     }
 
-    /// Reads the aligned dword at this offset. Returns `None` if there is no register.
+    /// Reads the aligned dword at this offset. Returns `None` if the offset has no register.
     pub(crate) fn read(&self, offset: usize, now: Time) -> Option<u32> {
         let registers =
             initial_seg::TABLE.known(offset) != 0 || UNNAMED.iter().any(|range| range.contains(&offset));

@@ -117,7 +117,7 @@ pub(super) fn fields(entry: &Entry) -> Vec<(String, String)> {
                 fields.push(("at".into(), format!("{:#x}", offset & 0xff)));
             }
         }
-        // The number a command returns is a handle, whose class is that of the created object.
+        // The number a command returns is a handle. The created object determines its class.
         "command" => {
             if let Some(out) = fields.iter_mut().find(|(key, _)| key == "out") {
                 let name = entry.get("name").unwrap_or_default();

@@ -118,7 +118,7 @@ impl Trace {
     }
 
     /// Returns the lines from the last mark with this text up to the next mark or the end. Returns
-    /// `None` if there is no such mark or the trace is not written to a file.
+    /// `None` if the mark is missing or the trace is not written to a file.
     ///
     /// # Errors
     /// If the file cannot be read.

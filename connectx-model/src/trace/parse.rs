@@ -61,8 +61,7 @@ pub fn parse(text: &str) -> Result<Vec<Entry>, NoEntry> {
         .collect()
 }
 
-/// Returns the lines from a mark with this text up to the next mark; `None` if there is no such
-/// mark.
+/// Returns the lines from a mark with this text up to the next mark; `None` if the mark is missing.
 pub fn section<'a>(entries: &'a [Entry], mark: &str) -> Option<&'a [Entry]> {
     let is_mark = |entry: &Entry| entry.kind == "mark";
     let start = entries.iter().position(|entry| is_mark(entry) && entry.get("text") == Some(mark))? + 1;

@@ -34,7 +34,7 @@ pub(super) struct Connection {
     message: Vec<u8>,
     wanted: usize,
     files: Vec<OwnedFd>,
-    /// Pending responses, of which `sent` bytes are already sent.
+    /// Pending responses. The first `sent` bytes are already sent.
     out: Vec<u8>,
     sent: usize,
 }

@@ -1,7 +1,7 @@
 //! [`Control`]: a client that injects faults, line by line.
 //!
-//! The client sends a line of the fault language and receives lines, the last of which begins with
-//! `ok` or `error`.
+//! The client sends a line of the fault language and receives lines. The last line begins with `ok`
+//! or `error`.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;

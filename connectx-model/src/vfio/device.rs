@@ -21,8 +21,8 @@ pub trait Device {
     fn expire(&mut self, now: Time);
     /// Returns the time when [`expire`](Self::expire) must be called next.
     fn deadline(&self) -> Option<Time>;
-    /// Executes a line of the fault language. Returns the reply as lines, the last of which begins
-    /// with `ok` or `error`.
+    /// Executes a line of the fault language. Returns the reply as lines. The last line begins with
+    /// `ok` or `error`.
     fn control(&mut self, line: &str, now: Time) -> String;
 }
 

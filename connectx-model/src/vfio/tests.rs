@@ -18,7 +18,7 @@ use super::protocol::command;
 use super::{Device, MappedBus, Server};
 use crate::bus::Bus as _;
 
-/// Time limit, which far exceeds what the server needs on a busy machine.
+/// Time limit, far longer than the server needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A test device. A store of an address to BAR 0 adds 1 to the memory at that address and raises

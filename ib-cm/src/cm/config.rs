@@ -26,8 +26,8 @@ pub struct Config {
     /// The maximum number of messages waiting for [`poll_transmit`](super::Cm::poll_transmit).
     /// Further messages are lost, as on a network.
     pub max_transmits: usize,
-    /// The number of events waiting for [`poll_event`](super::Cm::poll_event) at which strangers'
-    /// requests are dropped.
+    /// The limit on events waiting for [`poll_event`](super::Cm::poll_event). Once it is reached,
+    /// strangers' requests are dropped.
     pub max_events: usize,
     /// The longest timeout accepted from peers, a 5-bit code. It limits how long a stranger's
     /// request occupies memory. Linux requests at most 24 (65 s).

@@ -1,6 +1,6 @@
 //! Outgoing messages and events. Both queues are bounded. Messages beyond the limit are lost, as on
 //! a network. Strangers' requests are dropped while there are too many events. All other events
-//! belong to connections, each of which has only a few.
+//! belong to connections, and each connection has only a few.
 //!
 //! Both queues begin with memory for one call and grow while memory is available. A message without
 //! memory is lost. A caller that fetches all events after each call loses no events.

@@ -28,8 +28,8 @@ pub struct Returned {
 impl Returned {
     /// Returns the first buffer; `None` if the request had none.
     ///
-    /// All other memory is released. There is no other memory if the request was posted with one
-    /// buffer and no unsignalled request precedes it.
+    /// All other memory is released. A request with one buffer has no other memory, unless an
+    /// unsignalled request precedes it.
     pub fn into_buf(mut self) -> Option<Buf> {
         // The usual case, without the iterator's loop.
         if let (Pieces::One(memory), None) = (&mut self.pieces, &self.before) {

@@ -1,8 +1,8 @@
 //! [`Device`]: the shared state of a context's objects and the negotiation with the kernel's driver
 //! when the context is opened.
 //!
-//! The command that creates the context tells the driver that completions may contain user indices
-//! (version 1), and that this provider allocates doorbell registers one page at a time. Older
+//! The command that creates the context declares that completions may contain user indices
+//! (version 1) and that this provider allocates doorbell registers one page at a time. Older
 //! drivers may lack either:
 //!
 //! | driver | request | reply | result |

@@ -84,8 +84,8 @@ impl Ah {
     }
 
     /// Returns the address vector from an address handle's copy of its path, in the format of a
-    /// work queue entry: 48 bytes, the first 12 of which are left to the request. Returns `None`
-    /// for another provider's address handle.
+    /// work queue entry. It has 48 bytes; the request fills in the first 12. Returns `None` for
+    /// another provider's address handle.
     pub fn address_vector(av: &Av) -> Option<&[u8]> {
         av.bytes(AV_TAG)
     }

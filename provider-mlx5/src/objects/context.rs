@@ -154,7 +154,7 @@ impl Context {
     /// bandwidth. Polling expands them. `cqe_size` is as for
     /// [`create_cq_sized`](Self::create_cq_sized).
     ///
-    /// Completions compressed together share one timestamp, that of the first.
+    /// Completions compressed together share the timestamp of the first.
     ///
     /// The environment variable `MLX5_ENABLE_CQE_COMPRESSION`, unless it is 0, enables compression
     /// for all of the process's queues that have 64-byte entries and no timestamps, if the device

@@ -4,8 +4,8 @@
 //!   req_notify   doorbell record: number of events, kind, consumer's index ──► register
 //! ```
 //!
-//! An event request contains the number of events read by the program. The device ignores a number
-//! for which it has already raised an event, so a record read late does not raise an event twice.
+//! An event request contains the number of events read by the program. The device raises at most
+//! one event per number, so a record read late does not raise an event twice.
 //!
 //! # Safety
 //! The queue's memory is lent to the device from the command that creates or resizes the queue

@@ -1,7 +1,7 @@
 //! [`Dm`]: device memory (MEMIC), mapped by the process for copies.
 //!
-//! The device supports only 4-byte accesses, so a copy is a sequence of them, each of which is
-//! atomic. Copies by several threads may interleave; they do not race.
+//! The device supports only 4-byte accesses, so a copy is a sequence of atomic accesses.
+//! Copies by several threads may interleave; they do not race.
 //!
 //! The mapping is write-combining. A copy to the memory ends with a flush, so that it precedes the
 //! doorbell of any thread synchronised with the copy; libmlx5 leaves this to the doorbell, which

@@ -138,8 +138,7 @@ fn queues(device: &Device, queue: &Rq) -> Queues {
     Queues { send: None, recv: Some(Receives::Own(Arc::clone(queue.requests()))), recv_kind, lists: None }
 }
 
-/// Returns the queue pair state in which a receive queue accepts the same requests as a work queue
-/// in this state.
+/// Returns the queue pair state that accepts the same receives as this work queue state.
 const fn of_queue(state: WqState) -> QpState {
     match state {
         WqState::RDY => QpState::RTR,

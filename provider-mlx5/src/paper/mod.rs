@@ -3,7 +3,7 @@
 //! A [`PaperQp`] has a queue pair's queues, a completion queue for both, and a page of registers.
 //! It exposes the stored bytes and writes completions; it moves no data. A [`PaperSrq`] has a
 //! shared receive queue and takes receives from it as the device does. A [`PaperDevice`] is an open
-//! device on which programs can create objects.
+//! device, and programs can create objects on it.
 //!
 //! Every function panics on misuse, because it is for tests.
 //!
@@ -300,7 +300,7 @@ impl PaperQp {
         }
     }
 
-    /// Ends the queue pair and tells the completion queue.
+    /// Ends the queue pair and notifies the completion queue.
     pub fn destroy(&self) {
         self.sq.resources().end();
         self.poller.shared().end(USER_INDEX, None);

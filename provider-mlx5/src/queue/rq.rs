@@ -55,7 +55,7 @@ pub struct Rq {
     capacity: u32,
     /// The number of receives put into the queue so far.
     head: u32,
-    /// The value of `head` at which the queue may be full.
+    /// The limit for `head`. Once `head` reaches it, the queue may be full.
     limit: u32,
     /// The mask of `head` for the doorbell record: 0 while receives are held back.
     published: u32,

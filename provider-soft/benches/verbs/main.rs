@@ -289,8 +289,8 @@ fn beside_loops(loops: usize, rounds: u64) -> Vec<Row> {
     rows
 }
 
-/// Returns the rows for two connected processes, one of which waits for a completion while the
-/// other does nothing.
+/// Returns the rows for two connected processes: one waits for a completion, and the other does
+/// nothing.
 fn without_work(link: &str, form: Form, milliseconds: u64) -> Vec<Row> {
     let idle = Rc::new(Cell::new(f64::NAN));
     let idle_row = Row::new(&format!("idle device, {link}"), "µs/s", {

@@ -77,7 +77,7 @@ impl MadAddress {
 /// A received MAD.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedMad {
-    /// The MAD's source, to which a reply is sent.
+    /// The MAD's source, and the destination of a reply.
     pub from: MadAddress,
     /// The packet's partition key: 0xffff, or 0x7fff from a limited member. Both have index 0.
     pub pkey: u16,

@@ -24,7 +24,7 @@ impl State {
         self.bind_beside(key, address, |space, at| is_taken(space, at).unwrap_or(false))
     }
 
-    /// Binds an id. An ephemeral port for which `is_taken` returns true is not assigned.
+    /// Binds an id. An ephemeral port is not assigned if `is_taken` returns true for it.
     fn bind_beside(
         &mut self,
         key: Key,

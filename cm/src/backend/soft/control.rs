@@ -148,7 +148,7 @@ impl State {
     /// Moves an id to another channel, with its unread events and a listener's unread requests.
     ///
     /// # Errors
-    /// `ENOMEM`; the id then stays, as do the events for which no memory was available.
+    /// `ENOMEM`; the id then stays, and so do the events that did not fit.
     pub(super) fn migrate(&mut self, key: Key, to: &Arc<Queue>) -> Result<()> {
         let from = Arc::clone(&self.id(key)?.queue);
         if Arc::ptr_eq(&from, to) {

@@ -106,8 +106,8 @@ impl State {
         let has_both = local.is_ipv6() && is_any && !af_only;
         let mut names: Vec<(SocketAddr, &[Port])> = vec![(local, ports)];
         names.extend(has_both.then_some((v4, ports)));
-        // Other processes may also listen on all addresses of their own devices, so there is a name
-        // for each device's address.
+        // Other processes may also listen on all addresses of their devices, so each device's
+        // address has a name.
         let each = ports.iter().map(|port| (address_of(port, local.port()), from_ref(port)));
         names.extend(each.filter(|_| is_any));
         let listener = id.listener.as_ref();

@@ -95,7 +95,7 @@ impl State {
         Ok(self.addresses.insert(addresses))
     }
 
-    /// Returns the process's ports, except those of removed devices.
+    /// Returns the process's ports, except ports of removed devices.
     pub(super) fn present_ports(&mut self) -> Vec<Port> {
         let ports = Port::all();
         let key = |port: &Port| (port.gid().0, port.scope_id());

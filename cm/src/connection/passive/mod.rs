@@ -18,7 +18,7 @@
 //!
 //! # Floods
 //! A stranger who sends requests and confirms none could occupy all slots until their deadlines.
-//! Each source address therefore has a share. If there is no room for a request, the address with
+//! Each source address therefore has a share. If a request does not fit, the address with
 //! the most requests loses its oldest one, provided it still has at least as many as the other
 //! address afterwards:
 //!

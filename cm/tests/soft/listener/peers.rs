@@ -27,7 +27,7 @@ fn a_request_beyond_the_backlog_connects_once_the_program_has_taken_others() {
         let (results, to) = (results.clone(), listener.local_addr());
         thread::spawn(move || results.send(Connector::default().connect(to)).is_ok());
     }
-    // A request for which there is no room is dropped; its peer sends it again.
+    // A request beyond the backlog is dropped; its peer sends it again.
     let _accepted = [(); 3].map(|()| accept(&listener));
     let _connected = [(); 3].map(|()| ended.recv_timeout(PATIENCE).unwrap().unwrap());
 }

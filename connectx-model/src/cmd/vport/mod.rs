@@ -158,7 +158,7 @@ pub(super) fn query_hca_vport_pkey<B: Bus>(
     Ok(())
 }
 
-/// Rejects a state other than that of the virtual port or the uplink: the model has no switch.
+/// Rejects the state of a switch port, because the model has no switch.
 fn state_of(modifier: u64) -> Result<(), Refusal> {
     if modifier != 1 {
         return Ok(());

@@ -32,8 +32,8 @@ use crate::qp::request::opcode;
 use crate::state::uar::Register;
 use crate::trace::format;
 
-/// The time for which a NOP is held for the rest of its block, in nanoseconds. An emulator needs
-/// some microseconds per store, but much longer on a busy machine. Linux waits up to 100 ms for the
+/// The time to hold a NOP for the rest of its block, in nanoseconds. An emulator needs some
+/// microseconds per store, but much longer on a busy machine. Linux waits up to 100 ms for the
 /// completion.
 pub(crate) const HOLD: u64 = 30_000_000;
 
@@ -181,7 +181,7 @@ impl<B: Bus> Function<B> {
     }
 
     /// Returns whether a store alternates the halves of a register, either over all stores or over
-    /// those of one queue pair.
+    /// one queue pair's stores.
     fn takes_turns(&mut self, uar: u32, number: u64, half: u64, before: Option<u64>, qpn: u32) -> bool {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return true };
         let own = qp.run.send.half.replace(half as u32);

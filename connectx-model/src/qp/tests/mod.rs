@@ -435,7 +435,7 @@ impl Bed {
         self.modify(pair, 0x504, &context);
     }
 
-    /// Returns two connected queue pairs, the second of which belongs to the last function.
+    /// Returns two connected queue pairs. The second one belongs to the last function.
     pub(crate) fn connected(&mut self, cqs: [&Cq; 2], shape: &Shape) -> (Pair, Pair) {
         let one = self.pair(cqs[0], shape);
         let two = self.pair(cqs[1], shape);

@@ -420,7 +420,7 @@ fn a_range_of_fixed_pieces_faults_where_the_null_key_is() {
     paged.resume(fault, false);
     paged.bed.pass(REPEAT);
     assert_eq!(paged.outcomes().len(), 1);
-    // There is no page to make present beyond the list.
+    // A page beyond the list cannot be made present.
     paged.post_remote(opcode::READ, whole(0x4000), pinned, 8);
     assert_eq!((paged.bed.events(0), paged.outcomes()), (vec![WQ_ERROR], vec![REMOTE_ERROR]));
 }

@@ -85,7 +85,7 @@ impl Shared {
     }
 }
 
-/// Returns two connected pairs in which the second and the fourth queue pair receive from one pool.
+/// Returns two connected pairs of queue pairs that receive from one pool.
 fn bed() -> (Bed, Cq, [Pair; 4], Shared, Memory) {
     let mut bed = Bed::ib();
     let cq = bed.cq(0, 6, 64);

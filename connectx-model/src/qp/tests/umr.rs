@@ -90,7 +90,7 @@ pub(super) fn write(bed: &mut Bed, pair: &mut Pair, va: u64, key: u32) {
     bed.post(pair, &wqe);
 }
 
-/// Returns the opcode and the syndrome of a completion; the syndrome is 0 if there is no error.
+/// Returns the opcode and the syndrome of a completion; the syndrome is 0 without an error.
 pub(super) fn outcome(entry: &[u8; 64]) -> (u32, u32) {
     let (opcode, syndrome) = error(entry);
     (opcode, if opcode == SEND_ERROR { syndrome } else { 0 })

@@ -60,7 +60,7 @@ const WRITABLE: u64 = 2;
 const BLOCK: usize = 256 * PAGE;
 
 impl List {
-    /// Returns a list with these entries, in which all pages are present.
+    /// Returns a list with these entries and with all pages present.
     pub(crate) fn new(mode: AccessMode, entries: &[u8]) -> Self {
         let mut list = Self::with_rights(mode, entries);
         if mode == AccessMode::Pages {

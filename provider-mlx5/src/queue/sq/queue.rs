@@ -72,8 +72,8 @@ pub struct Sq {
     pub(super) next: u32,
     /// The number of requests put into the queue so far.
     pub(super) head: u32,
-    /// The value of `head` at which the fast path ends, because the queue may be full or the next
-    /// request is fenced.
+    /// The limit of `head` for the fast path. Once `head` reaches it, the queue may be full or the
+    /// next request is fenced.
     pub(super) limit: u32,
     /// The limit for a request with its own doorbell; not beyond `head` while other requests wait
     /// for a doorbell.

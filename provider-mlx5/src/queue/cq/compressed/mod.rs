@@ -56,7 +56,7 @@ const OPERATION: usize = 2;
 type Fields = [u8; CQE64];
 
 impl Ring {
-    /// Sets the format in which the device may write compressed completions into the ring.
+    /// Sets the format of compressed completions that the device may write into the ring.
     pub(crate) fn compressed(mut self, compression: Option<CqeCompression>) -> Self {
         self.compression = compression;
         self
