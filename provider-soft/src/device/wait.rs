@@ -74,7 +74,7 @@ struct Wait {
     waiter: Option<(u64, Option<Arc<EventFd>>)>,
 }
 
-/// The way in which a thread sleeps, returned by [`Wait::watch`].
+/// The kind of sleep, returned by [`Wait::watch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SleepMode {
     Files,
@@ -140,7 +140,7 @@ impl Wait {
         core.waiters.others.iter_mut().find(|waiter| waiter.number == *number)
     }
 
-    /// Arranges for other threads to wake this one. Returns the way in which it sleeps until then.
+    /// Arranges for other threads to wake this one. Returns how it sleeps until then.
     fn watch(&mut self, core: &mut DeviceCore) -> SleepMode {
         let file = match self.waiter.as_ref() {
             Some((_, Some(file))) => Some(Arc::clone(file)),
