@@ -30,16 +30,18 @@ fn main() -> ExitCode {
         Some("member") => return member(),
         Some("forward") => return forward(),
         Some("services") => return services(),
+        Some("behind") => return behind(),
         Some("receive") => return receive(),
         Some("mailbox") => return mailbox(),
         _ => {}
     }
-    let cases: [(&str, fn()); 9] = [
+    let cases: [(&str, fn()); 10] = [
         ("processes_have_slots_and_the_next_takes_a_free_one", slots),
         ("a_stopped_process_keeps_nobody_from_joining_unless_all_are_stopped", stopped),
         ("a_process_without_free_descriptors_answers_those_that_join", full),
         ("a_process_without_free_descriptors_forwards_requests", full_forwarder),
         ("a_process_without_free_descriptors_receives_forwarded_requests", full_receiver),
+        ("requests_wait_for_a_listener_that_is_behind", listener_behind),
         ("connections_to_services_that_have_ended_are_closed", services_that_end),
         ("a_message_without_a_receiver_reaches_every_other_process", for_all),
         ("another_user_finds_the_address_taken", other_user),
@@ -145,6 +147,48 @@ fn full_receiver() {
     let received: BTreeSet<_> = tags.clone().map(|_| receiver.next_line()).collect();
     assert_eq!(received, tags.map(|tag| tag.to_string()).collect());
 }
+
+/// Forwards more requests than the buffer of a connection holds before the listener reads any.
+fn behind() -> ExitCode {
+    let port = Port::from_device(&SoftDevice::bind(ADDRESS).unwrap()).unwrap();
+    let mut mailbox = Mailbox::bind(&port, SERVICE).unwrap().expect("processes share the address");
+    let mut forwarder = Forwarder::default();
+    let request = |number: u32| {
+        let mut mad = [0; MAD_LEN];
+        mad[..4].copy_from_slice(&number.to_ne_bytes());
+        ReceivedMad { from: MadAddress::new(port.gid()), pkey: Port::PKEY, mad }
+    };
+    for number in 0..BEHIND {
+        assert!(forwarder.forward(&port, SERVICE, &request(number)));
+    }
+    let is_writable = |forwarder: &Forwarder| {
+        let mut fds = [PollFd::new(forwarder.writable().expect("some requests wait"), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::ZERO) == Ok(1)
+    };
+    assert!(!is_writable(&forwarder), "no space yet");
+    let mut received = Vec::new();
+    while let Some(ReceivedMad { mad, .. }) = mailbox.recv() {
+        received.push(u32::from_ne_bytes([mad[0], mad[1], mad[2], mad[3]]));
+        if is_writable(&forwarder) {
+            forwarder.flush();
+        }
+    }
+    assert!(received.into_iter().eq(0..BEHIND), "each once and in order");
+    assert!(!is_writable(&forwarder), "none waits any longer");
+    // Requests for a listener that has ended are dropped.
+    for number in 0..BEHIND {
+        assert!(forwarder.forward(&port, SERVICE, &request(number)));
+    }
+    drop(mailbox);
+    assert!(is_writable(&forwarder), "the end is noticed");
+    forwarder.flush();
+    assert!(!is_writable(&forwarder));
+    assert!(!forwarder.forward(&port, SERVICE, &request(0)), "no process has this service");
+    ExitCode::SUCCESS
+}
+
+/// The number of requests for a listener that does not read: several buffers of a connection.
+const BEHIND: u32 = 3000;
 
 /// Forwards a request to each of many services. Only one service exists at a time.
 fn services() -> ExitCode {
@@ -286,6 +330,10 @@ fn full() {
 
 fn full_forwarder() {
     succeeds("forward");
+}
+
+fn listener_behind() {
+    succeeds("behind");
 }
 
 fn services_that_end() {

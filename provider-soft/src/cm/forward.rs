@@ -12,8 +12,9 @@
 //! A name belongs to one process, so a service has one listener at an address. Each process also
 //! has a name with its slot, for messages without a service id. For example, a peer that gives up
 //! before the reply does not know the receiver's id. All processes receive such messages.
-//! Connections to services stay open for later requests. A request that does not fit into a
-//! connection's buffer is lost, as on a network; its sender repeats it.
+//! Connections to services stay open for later requests. Requests that do not fit into a
+//! connection's buffer wait for space. A listener can be this far behind when many clients connect
+//! at once, and their next attempts would come only after seconds.
 //!
 //! # Without free descriptors
 //! A process without a free descriptor closes its spare one ([`SpareFd`]) to accept a connection.
@@ -24,7 +25,7 @@
 //! # References
 //! `unix(7)` (`SOCK_SEQPACKET`)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -161,56 +162,139 @@ impl AsFd for Mailbox {
 #[derive(Debug)]
 pub struct Forwarder {
     /// Connections by service.
-    streams: BTreeMap<u64, OwnedFd>,
+    streams: BTreeMap<u64, Stream>,
+    /// The number of waiting requests in all connections.
+    waiting: usize,
+    /// Readable while a connection with waiting requests has space. Created for the first of them.
+    writable: Option<Epoll>,
     /// A spare descriptor, for forwarding requests when all others are in use.
     spare: SpareFd,
 }
 
+/// A connection to the listener of a service.
+#[derive(Debug)]
+struct Stream {
+    socket: OwnedFd,
+    /// The requests that wait for space in the socket's buffer, oldest first.
+    waiting: VecDeque<[u8; LEN]>,
+}
+
 impl Default for Forwarder {
     fn default() -> Self {
-        Self { streams: BTreeMap::new(), spare: SpareFd::new() }
+        Self { streams: BTreeMap::new(), waiting: 0, writable: None, spare: SpareFd::new() }
     }
 }
 
 impl Forwarder {
     /// Forwards a request to the process listening for its service at a port's address. Returns
-    /// whether such a process exists, even if it has no space for the request.
+    /// whether such a process exists. If it has no space for the request yet, [`flush`](Self::flush)
+    /// sends the request later.
     pub fn forward(&mut self, port: &Port, service: u64, request: &ReceivedMad) -> bool {
         if port.slot() == 0 {
             return false;
         }
         let bytes = emit(request);
         if let Some(stream) = self.streams.get(&service) {
-            if is_sent(stream, &bytes) {
-                return true;
+            let delivery =
+                if stream.waiting.is_empty() { send_to(&stream.socket, &bytes) } else { Delivery::Full };
+            match delivery {
+                Delivery::Sent => return true,
+                Delivery::Full => {
+                    self.hold(service, bytes);
+                    return true;
+                }
+                // Another listener may have the name now.
+                Delivery::Ended => self.close(service),
             }
-            // This listener has ended. Another listener may have the name now.
-            self.streams.remove(&service);
         }
         // Without a descriptor the request is lost, as on a network, because its process may exist.
-        let Ok(stream) = self.spare.lend(packets) else { return true };
-        let is_sent = is_forwarded(&stream, &service_name(port, service), &bytes);
+        let Ok(socket) = self.spare.lend(packets) else { return true };
+        let is_sent = is_forwarded(&socket, &service_name(port, service), &bytes);
         if self.spare.is_lent() {
-            drop(stream);
+            drop(socket);
             self.spare.restore();
         } else if is_sent == Some(true) {
-            self.forget_ended();
-            if self.streams.len() >= CONNECTIONS {
-                self.streams.pop_first();
+            self.close_ended();
+            if self.streams.len() >= CONNECTIONS
+                && let Some(first) = self.streams.keys().next().copied()
+            {
+                self.close(first);
             }
-            self.streams.insert(service, stream);
+            self.streams.insert(service, Stream { socket, waiting: VecDeque::new() });
         }
         is_sent.is_some()
     }
 
+    /// Sends waiting requests to the processes that have space for them now.
+    pub fn flush(&mut self) {
+        if self.waiting == 0 {
+            return;
+        }
+        let mut ended = Vec::new();
+        for (service, stream) in &mut self.streams {
+            while let Some(bytes) = stream.waiting.front() {
+                match send_to(&stream.socket, bytes) {
+                    Delivery::Sent => {
+                        stream.waiting.pop_front();
+                        self.waiting -= 1;
+                        if stream.waiting.is_empty()
+                            && let Some(writable) = &self.writable
+                        {
+                            let _ = writable.delete(&stream.socket);
+                        }
+                    }
+                    Delivery::Full => break,
+                    Delivery::Ended => {
+                        ended.push(*service);
+                        break;
+                    }
+                }
+            }
+        }
+        ended.into_iter().for_each(|service| self.close(service));
+    }
+
+    /// Returns a file that is readable while [`flush`](Self::flush) can send a waiting request.
+    /// Returns `None` if no request has had to wait so far.
+    pub fn writable(&self) -> Option<BorrowedFd<'_>> {
+        self.writable.as_ref().map(|epoll| epoll.0.as_fd())
+    }
+
+    /// Keeps a request until there is space for it. It is lost, as on a network, if too many wait
+    /// or memory or descriptors are short.
+    fn hold(&mut self, service: u64, bytes: [u8; LEN]) {
+        let Some(stream) = self.streams.get_mut(&service) else { return };
+        if self.waiting >= WAITING || stream.waiting.try_reserve(1).is_err() {
+            return;
+        }
+        if self.writable.is_none() {
+            self.writable = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).ok();
+        }
+        let Some(writable) = &self.writable else { return };
+        if stream.waiting.is_empty()
+            && writable.add(&stream.socket, EpollEvent::new(EpollFlags::EPOLLOUT, 0)).is_err()
+        {
+            return;
+        }
+        stream.waiting.push_back(bytes);
+        self.waiting += 1;
+    }
+
+    /// Closes the connection to a service and drops its waiting requests.
+    fn close(&mut self, service: u64) {
+        if let Some(stream) = self.streams.remove(&service) {
+            self.waiting -= stream.waiting.len();
+        }
+    }
+
     /// Closes connections to listeners that have ended.
-    fn forget_ended(&mut self) {
-        let mut fds: Vec<_> =
-            self.streams.values().map(|stream| PollFd::new(stream.as_fd(), PollFlags::empty())).collect();
+    fn close_ended(&mut self) {
+        let files = self.streams.values().map(|stream| stream.socket.as_fd());
+        let mut fds: Vec<_> = files.map(|file| PollFd::new(file, PollFlags::empty())).collect();
         let Ok(1..) = poll(&mut fds, PollTimeout::ZERO) else { return };
-        let ended: Vec<_> = fds.iter().map(|fd| fd.any() == Some(true)).collect();
-        let mut ended = ended.into_iter();
-        self.streams.retain(|_, _| ended.next() != Some(true));
+        let ended = fds.iter().zip(self.streams.keys()).filter(|(fd, _)| fd.any() == Some(true));
+        let ended: Vec<_> = ended.map(|(_, service)| *service).collect();
+        ended.into_iter().for_each(|service| self.close(service));
     }
 
     /// Forwards a message to each other process at a port's address. A process without a free
@@ -237,7 +321,9 @@ impl Forwarder {
 /// if the process cannot queue the connection, or has shut it down to accept another.
 fn is_forwarded(stream: &OwnedFd, name: &str, bytes: &[u8; LEN]) -> Option<bool> {
     match is_reached(stream, name) {
-        Ok(true) if Owner::from_stream(stream).is_ok_and(Owner::is_own_user) => Some(is_sent(stream, bytes)),
+        Ok(true) if Owner::from_stream(stream).is_ok_and(Owner::is_own_user) => {
+            Some(send_to(stream, bytes) == Delivery::Sent)
+        }
         // The process's backlog of connections is full.
         Err(Errno::AGAIN) => Some(false),
         Ok(_) | Err(_) => None,
@@ -250,11 +336,22 @@ fn packets() -> Result<OwnedFd, Errno> {
     Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
 }
 
-/// Returns whether the process at the other end still listens. A packet that does not fit into the
-/// receive buffer is lost.
-fn is_sent(stream: &OwnedFd, bytes: &[u8; LEN]) -> bool {
-    let sent = send(stream.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
-    matches!(sent, Ok(_) | Err(nix::errno::Errno::EAGAIN))
+/// The result of sending a request over a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Delivery {
+    Sent,
+    /// The receive buffer has no space for it.
+    Full,
+    /// The listener has ended.
+    Ended,
+}
+
+fn send_to(socket: &OwnedFd, bytes: &[u8; LEN]) -> Delivery {
+    match send(socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
+        Ok(_) => Delivery::Sent,
+        Err(nix::errno::Errno::EAGAIN) => Delivery::Full,
+        Err(_) => Delivery::Ended,
+    }
 }
 
 /// The length of a forwarded request in bytes: source GID, source queue pair, partition key,
@@ -283,6 +380,9 @@ fn parse(bytes: &[u8; LEN + 1]) -> ReceivedMad {
 
 /// The maximum number of connections in each direction.
 const CONNECTIONS: usize = 256;
+
+/// The maximum number of waiting requests: 1.2 MB.
+const WAITING: usize = 4096;
 
 #[cfg(all(test, not(loom)))]
 mod tests {

@@ -9,6 +9,7 @@
 //! connections of dropped ids are released. An adapter keeps the device and its address alive.
 
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 
 use ib_cm::Random;
 use ib_cm::cm::{Address, Cm, CmId, Config, ListenId};
@@ -35,6 +36,8 @@ pub(super) struct Adapter {
     forwarded: Option<ReceivedMad>,
     /// The forwarder of messages for other processes.
     forwarder: Forwarder,
+    /// Whether the manager's thread waits for [`Forwarder::writable`].
+    watches_forwarder: bool,
     /// Requests that have not been handled yet.
     intake: Intake,
     /// The port's active MTU at the last check.
@@ -100,6 +103,7 @@ impl Adapter {
             process_mailbox: Mailbox::bind_process(port).ok().flatten(),
             forwarded: None,
             forwarder: Forwarder::default(),
+            watches_forwarder: false,
             intake: Intake::new(INTAKE),
             active_mtu: Mtu(port.active_mtu()?.0),
             connections: BTreeMap::new(),
@@ -132,6 +136,7 @@ impl Adapter {
     ///
     /// Queue pair 1 drops MADs that do not fit, regardless of their sender, so it is emptied first.
     pub(super) fn receive(&mut self, now: Time) -> bool {
+        self.forwarder.flush();
         let local = self.port.gid().0;
         let (mut has_more, mut others) = (true, 0);
         for _ in 0..RECEIVED {
@@ -188,6 +193,16 @@ impl Adapter {
             self.send();
         }
         true
+    }
+
+    /// Passes the forwarder's file to `watch`, which registers it with the manager's thread, once
+    /// requests wait for it. If that fails, the next call tries again.
+    pub(super) fn watch_forwarder(&mut self, watch: impl Fn(BorrowedFd<'_>) -> Result<(), Errno>) {
+        if !self.watches_forwarder
+            && let Some(writable) = self.forwarder.writable()
+        {
+            self.watches_forwarder = watch(writable).is_ok();
+        }
     }
 
     /// Forwards a request for another process. Returns whether there was one.

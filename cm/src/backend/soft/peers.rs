@@ -142,9 +142,10 @@ impl State {
         let now = self.now();
         self.adapters.values_mut().for_each(|adapter| adapter.gsi.catch_up());
         // Strangers may send more datagrams meanwhile, so the number of rounds is bounded.
+        let adapters: Vec<_> = self.adapters.keys().copied().collect();
         for _ in 0..ROUNDS {
             let has_more =
-                self.adapters.values_mut().fold(false, |has_more, adapter| adapter.receive(now) | has_more);
+                adapters.iter().fold(false, |has_more, number| self.receive_from(*number, now) | has_more);
             // This creates the ids of requests among these messages.
             self.flush();
             if !has_more {

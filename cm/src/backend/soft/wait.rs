@@ -94,12 +94,18 @@ impl State {
     pub(super) fn receive(&mut self) {
         let now = self.now();
         for number in core::mem::take(&mut self.unread) {
-            if let Some(adapter) = self.adapters.get_mut(&number)
-                && adapter.receive(now)
-            {
+            if self.receive_from(number, now) {
                 self.unread.insert(number);
             }
         }
+    }
+
+    /// Receives a round of MADs for an adapter and returns whether more may be pending.
+    pub(super) fn receive_from(&mut self, number: u64, now: Time) -> bool {
+        let Some(adapter) = self.adapters.get_mut(&number) else { return false };
+        let has_more = adapter.receive(now);
+        adapter.watch_forwarder(|file| Ok(self.epoll.add(file, Token::Gsi(number).event())?));
+        has_more
     }
 
     /// Frees a listener's name.
