@@ -1,16 +1,16 @@
-//! Shared code of the verbs API and its providers: the provider contract (`driver.h` in rdma-core)
+//! Code shared by the verbs API and its providers: the provider contract (`driver.h` in rdma-core)
 //! and the kernel interface below it.
 //!
 //! From top to bottom; a module imports only modules below it:
 //!
 //! | part | module | contents |
 //! |---|---|---|
-//! | contract | [`kernel`] | the part of an open device shared by all providers of kernel devices |
+//! | contract | [`kernel`] | the part of an open device shared by all kernel-device providers |
 //! | | [`provider`] | **start here**: the contract of providers and [`Erased`](provider::Erased) |
 //! | system calls | [`cmd`] | one function per kernel method |
 //! | | [`channel`] | commands to the kernel's uverbs, and a scripted double for tests |
 //! | | [`neighbour`] | the Ethernet address of a RoCE destination |
-//! | | [`host_address`] | this host's address for programs |
+//! | | [`host_address`] | this host's preferred IP address, for programs that need only one |
 //! | | [`slots`] | slot + generation ids, passed to the kernel as `user_handle` |
 //! | | [`fork`] | registered memory excluded from forks; locks that survive a fork |
 //! | | [`discovery`] | the RDMA devices of the system: netlink, then sysfs |
@@ -23,24 +23,24 @@
 //! | | [`ring`] | cursors, doorbells and barriers for queues shared with a device |
 //! | values | [`checks`] | the checks of work requests that all providers make |
 //! | | [`transition`] | the attributes of each QP transition, as data |
-//! | | [`explain`] | the causes of rejected values, the same for all providers |
+//! | | [`explain`] | checks that find the cause of a rejected value, shared by all providers |
 //! | | [`error`] | an error with its verb, device, errno and cause |
 //! | | `skip_reason` | the reason why an existing device is missing from the list |
 //! | | [`types`] | arguments and results of verbs: attributes, work requests, completions |
 //! | | [`errno`] | error numbers |
-//! | tests | `unsafe_commands` | commands sent without unsafe code, which must not compile |
+//! | tests | `unsafe_commands` | attempts to send commands without unsafe code; none compiles |
 //!
 //! # Path of a query
 //! ```text
 //!   Context::query_port          libibverbs-rs   the API
 //!   DeviceOps::query_port        provider        KernelContext's, for every kernel device
-//!   cmd::device::query_port      cmd             attributes of the ioctl; the struct of write()
+//!   cmd::device::query_port      cmd             the ioctl's attributes; the write() struct
 //!   Uverbs::try_ioctl            channel         if not supported: INVOKE_WRITE or write()
 //!   FdChannel::ioctl             channel         the system call
 //!   explain_port                 kernel/limits   after EINVAL: the limit that was exceeded
 //! ```
 //!
-//! Programs use the crate `verbs` instead; this crate is for authors of providers.
+//! Programs use the crate `verbs` instead; this crate is for provider authors.
 
 pub mod errno;
 pub mod error;

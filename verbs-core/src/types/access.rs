@@ -1,11 +1,11 @@
-//! [`AccessFlags`]: the rights of a memory region.
+//! [`AccessFlags`]: the access rights to a memory region.
 
 use super::flags::bitflags;
 
 bitflags! {
-    /// The rights that the device, and through it a peer, has on a memory region.
+    /// The access rights that the device and, through it, peers have to a memory region.
     ///
-    /// Local read is always allowed. Bits without a name here are kept.
+    /// Local read is always allowed. Unnamed bits are preserved.
     ///
     /// # References
     /// `ibv_reg_mr(3)`, `enum ib_uverbs_access_flags` in `rdma/ib_user_ioctl_verbs.h`
@@ -27,7 +27,7 @@ bitflags! {
         /// Memory windows may be bound to the region.
         #[doc(alias = "IBV_ACCESS_MW_BIND")]
         const MW_BIND = 1 << 4;
-        /// Remote addresses count from 0 rather than from the region's address.
+        /// Remote addresses are offsets from the start of the region instead of virtual addresses.
         #[doc(alias = "IBV_ACCESS_ZERO_BASED")]
         const ZERO_BASED = 1 << 5;
         /// Pages are not pinned; the device faults them in (on-demand paging).
@@ -42,7 +42,8 @@ bitflags! {
         /// A peer may flush to persistence.
         #[doc(alias = "IBV_ACCESS_FLUSH_PERSISTENT")]
         const FLUSH_PERSISTENT = 1 << 9;
-        /// PCIe relaxed ordering. An optional right, omitted for kernels without support.
+        /// PCIe relaxed ordering. This right is optional: it is omitted for kernels without
+        /// support.
         #[doc(alias = "IBV_ACCESS_RELAXED_ORDERING")]
         const RELAXED_ORDERING = 1 << 20;
 
@@ -51,12 +52,12 @@ bitflags! {
 }
 
 impl AccessFlags {
-    /// The optional bits, omitted for kernels that do not support them
+    /// The optional rights, which are omitted for kernels that do not support them
     /// (`IB_UVERBS_ACCESS_OPTIONAL_RANGE`).
     #[doc(alias = "IBV_ACCESS_OPTIONAL_RANGE")]
     pub const OPTIONAL_RANGE: Self = Self::from_bits_retain(0x3ff0_0000);
 
-    /// The rights that peers can have on a memory window. A window of type 1 cannot be
+    /// The rights that a memory window can grant to peers. A window of type 1 cannot be
     /// [`ZERO_BASED`](Self::ZERO_BASED).
     ///
     /// # References
@@ -64,7 +65,7 @@ impl AccessFlags {
     pub const WINDOW_RIGHTS: Self =
         Self::REMOTE_WRITE.union(Self::REMOTE_READ).union(Self::REMOTE_ATOMIC).union(Self::ZERO_BASED);
 
-    /// Returns whether a peer may access the memory.
+    /// Returns whether the flags grant peers access to the memory.
     pub const fn is_remote(self) -> bool {
         self.intersects(
             Self::REMOTE_WRITE

@@ -8,14 +8,14 @@ use super::{Gid, GidEntry, Grh, Rate, Wc};
 #[doc(alias = "ibv_global_route")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GlobalRoute {
-    /// The destination.
+    /// The destination GID.
     pub dgid: Gid,
     /// The flow label, 20 bits; on RoCE v2 it determines the UDP source port.
     pub flow_label: u32,
-    /// The index of the source in the local port's GID table: [`GidEntry::gid_index`]. The kernel's
-    /// commands have 8 bits for it; larger indices are rejected when the path is used.
+    /// The index of the source GID in the local port's GID table: [`GidEntry::gid_index`]. Kernel
+    /// commands encode it in 8 bits; larger indices are rejected when the path is used.
     pub sgid_index: u32,
-    /// The maximum number of routers that a packet may pass.
+    /// The hop limit: the maximum number of routers that a packet may traverse.
     pub hop_limit: u8,
     /// The traffic class; on RoCE, the TOS/DSCP field of the IP header.
     pub traffic_class: u8,
@@ -25,7 +25,7 @@ impl GlobalRoute {
     /// The default hop limit, equal to the time to live of the kernel's own IP packets.
     pub const HOP_LIMIT: u8 = 64;
 
-    /// The mask of a flow label's bits.
+    /// The mask of the 20 bits in a flow label.
     #[doc(alias = "IB_GRH_FLOWLABEL_MASK")]
     pub const FLOW_LABEL_MASK: u32 = 0xf_ffff;
 
@@ -59,7 +59,7 @@ impl GlobalRoute {
     }
 }
 
-/// The route from entry 0 of the GID table to no destination, with a hop limit of
+/// The route from GID table entry 0 to the zero GID, with a hop limit of
 /// [`GlobalRoute::HOP_LIMIT`].
 impl Default for GlobalRoute {
     fn default() -> Self {
@@ -98,11 +98,11 @@ pub struct AhAttr {
     pub dlid: u16,
     /// The service level, 0 to 15.
     pub sl: u8,
-    /// The low bits of the source local id.
+    /// The path bits: the low bits of the source local id.
     pub src_path_bits: u8,
-    /// The static rate.
+    /// The static rate of the path.
     pub static_rate: Rate,
-    /// The local port for outgoing packets, from 1.
+    /// The number of the local port for outgoing packets, from 1.
     pub port_num: u8,
 }
 
@@ -110,15 +110,15 @@ impl AhAttr {
     /// Returns the path from an entry of the local GID table to a peer's GID, through the entry's
     /// port, with a hop limit of [`GlobalRoute::HOP_LIMIT`].
     ///
-    /// An entry of a port beyond 255, which no verb can name, results in port 0, which every verb
-    /// rejects.
+    /// If the entry's port number exceeds 255, the path has port 0, which every verb rejects. Verbs
+    /// cannot name such ports.
     pub fn new(source: &GidEntry, dgid: Gid) -> Self {
         let grh = GlobalRoute { dgid, sgid_index: source.gid_index, ..GlobalRoute::default() };
         Self { grh: Some(grh), port_num: u8::try_from(source.port_num).unwrap_or(0), ..Self::default() }
     }
 
     /// Returns the path from a port to a local id in the same InfiniBand subnet, without a GRH.
-    /// RoCE has no such paths.
+    /// Such paths do not exist on RoCE.
     pub const fn lid(port_num: u8, dlid: u16) -> Self {
         Self { grh: None, dlid, sl: 0, src_path_bits: 0, static_rate: Rate::MAX, port_num }
     }
@@ -128,7 +128,7 @@ impl AhAttr {
     ///
     /// `grh` is the result of [`Grh::parse`] for the first 40 bytes of the receive; `None` if the
     /// completion lacks [`WcFlags::GRH`](super::WcFlags::GRH). The source of the path is the GID
-    /// table entry that matches the datagram's destination. Replies have a hop limit of 255.
+    /// table entry that matches the datagram's destination. The path has a hop limit of 255.
     ///
     /// Returns `None` if the port has no entry with the datagram's destination GID and protocol.
     ///
@@ -152,7 +152,7 @@ impl AhAttr {
     }
 }
 
-/// Returns a path through port 1, without a destination.
+/// Returns a path from port 1 without a destination.
 impl Default for AhAttr {
     fn default() -> Self {
         Self::lid(1, 0)

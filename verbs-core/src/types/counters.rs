@@ -4,7 +4,7 @@ use super::flags::bitflags;
 use super::open_enum;
 
 open_enum! {
-    /// The quantity that a flow rule's counter counts.
+    /// The quantity that a flow rule counter counts.
     #[doc(alias = "ibv_counter_description")]
     pub enum CounterDescription(u32) {
         /// Packets.
@@ -16,16 +16,16 @@ open_enum! {
     }
 }
 
-/// A counter and its index among the values of its counters object.
+/// A flow rule counter: the quantity that it counts and its index in a counters object.
 ///
 /// # References
 /// `ibv_attach_counters_point_flow(3)`
 #[doc(alias = "ibv_counter_attach_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterAttachAttr {
-    /// The counted quantity.
+    /// The quantity to count.
     pub counter_desc: CounterDescription,
-    /// The index of the counter's value among the values read.
+    /// The index of the counter's value among the values that a read returns.
     pub index: u32,
 }
 
@@ -37,7 +37,7 @@ bitflags! {
     #[doc(alias = "ibv_read_counters_flags")]
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct ReadCountersFlags: u32 {
-        /// A value cached by the driver suffices.
+        /// Values cached by the driver are acceptable.
         #[doc(alias = "IBV_READ_COUNTERS_ATTR_PREFER_CACHED")]
         const PREFER_CACHED = 1;
 
@@ -59,7 +59,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// One of the two values of a completion counter.
+    /// Selects one of the two values of a completion counter.
     pub enum CompCntrEntry(u8) {
         /// The number of successful completions.
         #[doc(alias = "IB_UVERBS_COMP_CNTR_ENTRY_COMP")]

@@ -24,7 +24,7 @@ pub struct CqInitAttr<'a> {
     pub user_handle: u64,
     /// The properties of the queue.
     pub flags: CqFlags,
-    /// The optional fields required in its completions.
+    /// The fields that the queue's completions must contain.
     pub wc_flags: CqWcFlags,
 }
 
@@ -44,19 +44,19 @@ impl CqInitAttr<'_> {
 }
 
 bitflags! {
-    /// The properties of a new completion queue.
+    /// Properties of a new completion queue.
     ///
     /// # References
     /// `ibv_create_cq_ex(3)`
     #[doc(alias = "ibv_create_cq_attr_flags")]
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct CqFlags: u32 {
-        /// One thread polls the queue. Every provider accepts the flag and ignores it: polling
-        /// takes `&mut` without a lock.
+        /// Only one thread polls the queue. Every provider accepts the flag and ignores it, because
+        /// polling takes `&mut` and no lock.
         #[doc(alias = "IBV_CREATE_CQ_ATTR_SINGLE_THREADED")]
         const SINGLE_THREADED = 1;
         /// A completion that does not fit is lost without an event, and the queue pair continues.
-        /// The program promises to make the queue large enough or to tolerate the loss.
+        /// The program must make the queue large enough or tolerate the loss.
         #[doc(alias = "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN")]
         const IGNORE_OVERRUN = 1 << 1;
 
@@ -127,7 +127,7 @@ impl CqWcFlags {
         .union(Self::DLID_PATH_BITS);
 }
 
-/// The moderation of a completion queue's events: fewer events for many completions.
+/// The moderation of a completion queue's events: one event reports several completions.
 ///
 /// An armed queue raises its event when `cq_count` completions that would each raise an event have
 /// arrived, or `cq_period` microseconds after the first of them. If either number is 0, the first
@@ -141,13 +141,13 @@ impl CqWcFlags {
 #[doc(alias = "ibv_cq_attr_mask")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CqModeration {
-    /// The number of completions that raise the event.
+    /// The number of completions after which the event is raised.
     pub cq_count: u16,
-    /// The delay before raising the event, in microseconds.
+    /// The maximum delay of the event, in microseconds.
     pub cq_period: u16,
 }
 
-/// The header of a tag-matching message, as its completion reports it.
+/// The header of a tag-matching message, as reported in the message's completion.
 #[doc(alias = "ibv_wc_tm_info")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WcTmInfo {
@@ -158,7 +158,7 @@ pub struct WcTmInfo {
     pub private: u32,
 }
 
-/// The device values that change at run time.
+/// The device values that change at run time, such as the clock.
 ///
 /// # References
 /// `ibv_query_rt_values_ex(3)`

@@ -20,8 +20,8 @@ open_enum! {
 }
 
 bitflags! {
-    /// The capabilities of a device (`device_cap_flags`; the extended query returns the upper
-    /// half).
+    /// The capabilities of a device (`device_cap_flags`). Only the extended query returns the upper
+    /// 32 bits.
     #[doc(alias = "ibv_device_cap_flags")]
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct DeviceCapFlags: u64 {
@@ -145,9 +145,9 @@ pub struct DeviceAttr {
     pub hw_ver: u32,
     /// The maximum number of queue pairs.
     pub max_qp: u32,
-    /// The maximum number of work requests in one queue.
+    /// The maximum number of work requests in one send or receive queue.
     pub max_qp_wr: u32,
-    /// The capabilities.
+    /// The device's capabilities.
     pub device_cap_flags: DeviceCapFlags,
     /// The maximum number of scatter/gather elements in one work request other than an RDMA read.
     pub max_sge: u32,
@@ -308,14 +308,14 @@ pub struct OdpCaps {
 #[doc(alias = "ibv_tso_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TsoCaps {
-    /// The maximum message length, in bytes.
+    /// The maximum length of a TSO message, in bytes.
     pub max_tso: u32,
     /// The supported queue pair types, one bit each.
     pub supported_qpts: u32,
 }
 
 impl TsoCaps {
-    /// Returns whether queue pairs of a type support TCP segmentation offload.
+    /// Returns whether queue pairs of type `qp_type` support TCP segmentation offload.
     #[doc(alias = "ibv_is_qpt_supported")]
     pub const fn is_qpt_supported(&self, qp_type: QpType) -> bool {
         is_qpt_supported(self.supported_qpts, qp_type)
@@ -339,7 +339,7 @@ pub struct RssCaps {
 }
 
 impl RssCaps {
-    /// Returns whether queue pairs of a type support receive-side scaling.
+    /// Returns whether queue pairs of type `qp_type` support receive-side scaling.
     #[doc(alias = "ibv_is_qpt_supported")]
     pub const fn is_qpt_supported(&self, qp_type: QpType) -> bool {
         is_qpt_supported(self.supported_qpts, qp_type)
@@ -360,15 +360,15 @@ pub struct PacketPacingCaps {
 }
 
 impl PacketPacingCaps {
-    /// Returns whether queue pairs of a type support packet pacing.
+    /// Returns whether queue pairs of type `qp_type` support packet pacing.
     #[doc(alias = "ibv_is_qpt_supported")]
     pub const fn is_qpt_supported(&self, qp_type: QpType) -> bool {
         is_qpt_supported(self.supported_qpts, qp_type)
     }
 }
 
-/// Returns whether a mask has the bit for a queue pair type; false for types that do not fit the
-/// mask.
+/// Returns whether `mask` has the bit for a queue pair type; false for types whose number exceeds
+/// the mask.
 const fn is_qpt_supported(mask: u32, qp_type: QpType) -> bool {
     matches!(mask.checked_shr(qp_type.0 as u32), Some(bits) if bits & 1 != 0)
 }
@@ -416,7 +416,7 @@ pub struct TmCaps {
     pub max_rndv_hdr_size: u32,
     /// The maximum number of tags in a tag list.
     pub max_num_tags: u32,
-    /// The transports with tag matching.
+    /// The transports that support tag matching.
     pub flags: TmCapFlags,
     /// The maximum number of outstanding tag list operations.
     pub max_ops: u32,
@@ -424,13 +424,13 @@ pub struct TmCaps {
     pub max_sge: u32,
 }
 
-/// The limits on the moderation of completion events.
+/// The limits of event moderation for completion queues.
 #[doc(alias = "ibv_cq_moderation_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CqModerationCaps {
     /// The maximum number of completions per event.
     pub max_cq_count: u16,
-    /// The maximum number of microseconds between events.
+    /// The maximum delay of an event, in microseconds.
     pub max_cq_period: u16,
 }
 
@@ -483,7 +483,7 @@ pub struct DeviceAttrEx {
     pub completion_timestamp_mask: u64,
     /// The frequency of the timestamp clock, in kHz.
     pub hca_core_clock: u64,
-    /// All 64 capability flags.
+    /// All 64 bits of the capability flags.
     pub device_cap_flags_ex: DeviceCapFlags,
     /// Support for TCP segmentation offload.
     pub tso_caps: TsoCaps,
@@ -497,7 +497,7 @@ pub struct DeviceAttrEx {
     pub raw_packet_caps: RawPacketCaps,
     /// Support for tag matching.
     pub tm_caps: TmCaps,
-    /// The limits on the moderation of completion events.
+    /// The limits of event moderation for completion queues.
     pub cq_mod_caps: CqModerationCaps,
     /// The maximum amount of device memory, in bytes.
     pub max_dm_size: u64,

@@ -1,5 +1,5 @@
 //! [`AsyncEventType`]: the kinds of asynchronous events. [`EventsRead`]: the number of events read.
-//! [`TAG_LIST`]: events of a queue pair that the program does not know.
+//! [`TAG_LIST`]: marks the events of a queue pair that only the provider knows.
 
 use super::open_enum;
 
@@ -56,10 +56,10 @@ open_enum! {
         /// A shared receive queue failed.
         #[doc(alias = "IBV_EVENT_SRQ_ERR")]
         SRQ_ERR = 14, "SRQ catastrophic error";
-        /// A shared receive queue holds fewer requests than its limit.
+        /// A shared receive queue holds fewer receives than its limit.
         #[doc(alias = "IBV_EVENT_SRQ_LIMIT_REACHED")]
         SRQ_LIMIT_REACHED = 15, "SRQ limit reached";
-        /// A queue pair in the error state took its last request from a shared receive queue.
+        /// A queue pair in the error state consumed its last receive from a shared receive queue.
         #[doc(alias = "IBV_EVENT_QP_LAST_WQE_REACHED")]
         QP_LAST_WQE_REACHED = 16, "last WQE reached";
         /// The subnet manager requests all clients to register again.
@@ -94,14 +94,14 @@ impl AsyncEventType {
     }
 }
 
-/// The bit that marks the `user_handle` of the queue pair that executes operations on a tag list.
-/// The other bits are the `user_handle` of its shared receive queue, which is the only object that
-/// the program knows. Neither a process's addresses nor [slot ids](crate::slots) have this bit.
+/// The bit that marks the `user_handle` of the internal queue pair behind a tag list. The other
+/// bits are the `user_handle` of its shared receive queue, the only object that the program knows.
+/// Neither user-space addresses nor [slot ids](crate::slots) have this bit set.
 pub const TAG_LIST: u64 = 1 << 63;
 
 /// Returns the type and the `user_handle` of an event as reported to the program. An event of a tag
 /// list's queue pair becomes [`SRQ_ERR`](AsyncEventType::SRQ_ERR) of the shared receive queue,
-/// because the queue pair never leaves RTS unless it fails.
+/// because that queue pair leaves RTS only if it fails.
 pub const fn for_program(event_type: AsyncEventType, user_handle: u64) -> (AsyncEventType, u64) {
     if event_type.concerns_qp() && user_handle & TAG_LIST != 0 {
         (AsyncEventType::SRQ_ERR, user_handle & !TAG_LIST)
@@ -110,7 +110,7 @@ pub const fn for_program(event_type: AsyncEventType, user_handle: u64) -> (Async
     }
 }
 
-/// The number of an object's events that a program has read.
+/// The numbers of an object's events that a program has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventsRead {
     /// The number of completion events.

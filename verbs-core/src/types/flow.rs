@@ -2,7 +2,7 @@
 //!
 //! A rule ([`FlowAttr`]) is a list of specifications ([`FlowSpec`]). Specifications with `val` and
 //! `mask` match a header; the others act on the matching packets. Numbers are in host order here
-//! and in network order in the command.
+//! and in network order in the kernel command.
 
 use core::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -17,16 +17,16 @@ open_enum! {
     /// `ibv_create_flow(3)`
     #[doc(alias = "ibv_flow_attr_type")]
     pub enum FlowAttrType(u32) {
-        /// The rule receives packets that match all specifications.
+        /// The queue pair receives packets that match all specifications.
         #[doc(alias = "IBV_FLOW_ATTR_NORMAL")]
         NORMAL = 0, "normal";
-        /// The rule receives all packets without another matching rule.
+        /// The queue pair receives all packets that match no other rule.
         #[doc(alias = "IBV_FLOW_ATTR_ALL_DEFAULT")]
         ALL_DEFAULT = 1, "all default";
-        /// The rule receives all multicast packets without another matching rule.
+        /// The queue pair receives all multicast packets that match no other rule.
         #[doc(alias = "IBV_FLOW_ATTR_MC_DEFAULT")]
         MC_DEFAULT = 2, "multicast default";
-        /// The rule receives a copy of all packets at the port.
+        /// The queue pair receives a copy of every packet at the port.
         #[doc(alias = "IBV_FLOW_ATTR_SNIFFER")]
         SNIFFER = 3, "sniffer";
     }
@@ -40,7 +40,7 @@ bitflags! {
     #[doc(alias = "ibv_flow_flags")]
     #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
     pub struct FlowFlags: u32 {
-        /// Rules with lower priority receive the packets as well.
+        /// Matching packets are also passed on to rules with lower priority.
         #[doc(alias = "IBV_FLOW_ATTR_FLAGS_DONT_TRAP")]
         const DONT_TRAP = 1 << 1;
         /// The rule applies to packets sent by the queue pair.
@@ -97,7 +97,7 @@ open_enum! {
         /// A flow action that is applied to packets.
         #[doc(alias = "IBV_FLOW_SPEC_ACTION_HANDLE")]
         ACTION_HANDLE = 0x1002, "action";
-        /// Counters that count packets.
+        /// Counters for matching packets.
         #[doc(alias = "IBV_FLOW_SPEC_ACTION_COUNT")]
         ACTION_COUNT = 0x1003, "count";
     }
@@ -155,7 +155,7 @@ pub struct FlowIpv6Filter {
     pub dst_ip: Ipv6Addr,
     /// The flow label, 20 bits.
     pub flow_label: u32,
-    /// The number of the next header.
+    /// The protocol number of the next header.
     pub next_hdr: u8,
     /// The traffic class.
     pub traffic_class: u8,
@@ -247,8 +247,8 @@ pub struct FlowMatch<T> {
     pub mask: T,
 }
 
-/// A part of a flow rule. `A` is the type that names flow actions, and `C` the type that names
-/// counters; in commands, both are handles.
+/// A flow specification: one part of a rule. `A` is the type that names flow actions, and `C` the
+/// type that names counters; in commands, both are kernel handles.
 ///
 /// Only specifications for headers that can lie inside a tunnel have `is_inner`.
 ///
@@ -328,7 +328,7 @@ pub enum FlowSpec<A = u32, C = u32> {
     /// A GRE header.
     #[doc(alias = "ibv_flow_spec_gre")]
     Gre(FlowMatch<FlowGreFilter>),
-    /// The completions of the packets report this tag, 24 bits.
+    /// Completions of the packets report this tag, 24 bits.
     #[doc(alias = "ibv_flow_spec_action_tag")]
     ActionTag(u32),
     /// The device drops the packets.
@@ -371,7 +371,7 @@ impl<A, C> FlowSpec<A, C> {
     }
 }
 
-/// A flow rule. The command's sizes and counts follow from the specifications.
+/// A flow rule. The sizes and counts in the command are derived from the specifications.
 ///
 /// ```
 /// # mod verbs { pub use verbs_core::types::*; }
@@ -392,11 +392,11 @@ impl<A, C> FlowSpec<A, C> {
 #[doc(alias = "ibv_flow_attr")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowAttr<A = u32, C = u32> {
-    /// The kind of rule.
+    /// The kind of the rule.
     pub attr_type: FlowAttrType,
     /// The priority; 0 is the highest.
     pub priority: u16,
-    /// The port, from 1.
+    /// The port number, from 1.
     pub port: u8,
     /// The options.
     pub flags: FlowFlags,
@@ -406,7 +406,7 @@ pub struct FlowAttr<A = u32, C = u32> {
 }
 
 impl<A, C> FlowAttr<A, C> {
-    /// Returns a normal rule with the highest priority for a port, without specifications.
+    /// Returns a normal rule for a port, with the highest priority and without specifications.
     pub const fn new(port: u8) -> Self {
         Self {
             attr_type: FlowAttrType::NORMAL,
@@ -480,7 +480,7 @@ pub struct EspAttr {
     pub spi: u32,
     /// The sequence number.
     pub seq: u32,
-    /// The amount of padding for traffic flow confidentiality.
+    /// The amount of padding for traffic flow confidentiality (TFC).
     pub tfc_pad: u32,
     /// The mode.
     pub flags: EspFlags,
@@ -535,7 +535,7 @@ impl fmt::Debug for AesKey {
 pub struct EspKeymat {
     /// The first initialization vector.
     pub iv: u64,
-    /// The algorithm for later vectors.
+    /// The algorithm for later initialization vectors.
     pub iv_algo: EspIvAlgo,
     /// The salt in the nonce.
     pub salt: u32,
@@ -573,8 +573,8 @@ pub enum EspEncap {
     Ipv6(FlowIpv6Filter),
 }
 
-/// The attributes for creating or changing an ESP flow action. `None` leaves a value to the driver,
-/// or unchanged.
+/// The attributes for creating or changing an ESP flow action. For a new action, `None` leaves an
+/// attribute to the driver; for an existing action, it leaves the attribute unchanged.
 ///
 /// # References
 /// `ibv_flow_action_esp(3)`

@@ -52,10 +52,10 @@ impl fmt::Display for Guid {
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// The GID with all bits zero, as in an empty entry of the GID table.
+    /// The GID with all bits zero, which marks an empty entry of the GID table.
     pub const ZERO: Self = Self([0; 16]);
 
-    /// Converts from the first 16 bytes; returns zero if there are fewer.
+    /// Converts from the first 16 bytes; returns the zero GID if there are fewer.
     pub(crate) fn from_slice(bytes: &[u8]) -> Self {
         Self(bytes.first_chunk().copied().unwrap_or_default())
     }
@@ -131,7 +131,7 @@ impl FromStr for Gid {
     }
 }
 
-/// Writes the address; with `{:#}` eight groups of four hexadecimal digits, like sysfs and
+/// Writes the address, or with `{:#}` eight groups of four hexadecimal digits, like sysfs and
 /// `ibv_devinfo -v`.
 impl fmt::Display for Gid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -177,11 +177,12 @@ open_enum! {
 pub struct GidEntry {
     /// The GID itself.
     pub gid: Gid,
-    /// The index in the port's table: [`GlobalRoute::sgid_index`](super::GlobalRoute::sgid_index).
+    /// The GID's index in the port's table:
+    /// [`GlobalRoute::sgid_index`](super::GlobalRoute::sgid_index).
     pub gid_index: u32,
-    /// The port, from 1.
+    /// The port number, from 1.
     pub port_num: u32,
-    /// The protocol.
+    /// The protocol that uses the GID.
     pub gid_type: GidType,
     /// The index of the entry's network interface; 0 if there is none.
     pub ndev_ifindex: u32,

@@ -1,4 +1,4 @@
-//! [`Grh`]: the header in front of a received datagram.
+//! [`Grh`]: the routing header in front of a received datagram.
 
 use std::net::Ipv4Addr;
 
@@ -20,15 +20,15 @@ use super::{Gid, GidType, ParseError};
 #[doc(alias = "ibv_grh")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grh {
-    /// The sender.
+    /// The sender's GID.
     pub sgid: Gid,
-    /// The datagram's destination, possibly a multicast group.
+    /// The datagram's destination GID, possibly a multicast group.
     pub dgid: Gid,
     /// The traffic class; for IPv4, the TOS/DSCP field.
     pub traffic_class: u8,
     /// The flow label, 20 bits; 0 with IPv4, which has none.
     pub flow_label: u32,
-    /// The number of routers that the packet could still have passed.
+    /// The remaining hop limit: the number of routers that the packet could still have traversed.
     pub hop_limit: u8,
     /// The protocol that followed the header: [`Grh::UDP`] for RoCE v2, otherwise [`Grh::IBA`].
     pub next_header: u8,
@@ -51,7 +51,7 @@ impl Grh {
     /// checksum of the IPv4 header decides.
     ///
     /// # Errors
-    /// [`ParseError`] for fewer than 40 bytes and for bytes that are neither kind of header.
+    /// [`ParseError`] for fewer than 40 bytes, or if they hold neither an IPv6 nor an IPv4 header.
     pub fn parse(received: &[u8]) -> Result<Self, ParseError> {
         let header: &[u8; Self::LEN] =
             received.first_chunk().ok_or(ParseError::new("GRH", "a header of 40 bytes"))?;
@@ -65,8 +65,8 @@ impl Grh {
         }
     }
 
-    /// Returns whether a datagram with this header can belong to a GID table entry with this
-    /// protocol.
+    /// Returns whether a datagram with this header can match a GID table entry with the protocol
+    /// `gid_type`.
     pub fn is_of(&self, gid_type: GidType) -> bool {
         (self.next_header == Self::UDP) == (gid_type == GidType::ROCE_V2)
     }
@@ -99,8 +99,8 @@ impl Grh {
     }
 }
 
-/// Returns whether the one's complement sum of an IPv4 header's words is all ones, as a correct
-/// checksum requires (RFC 791).
+/// Returns whether an IPv4 header's checksum is correct: the one's complement sum of its words must
+/// be all ones (RFC 791).
 fn checksum_is_right(header: &[u8]) -> bool {
     let words = header.as_chunks::<2>().0.iter().map(|word| u32::from(u16::from_be_bytes(*word)));
     let sum: u32 = words.sum();
@@ -108,10 +108,10 @@ fn checksum_is_right(header: &[u8]) -> bool {
     (folded & 0xffff) + (folded >> 16) == 0xffff
 }
 
-/// The first byte of an IPv4 header that has 5 words.
+/// The first byte of an IPv4 header without options: version 4, length 5 words.
 const IPV4_WITHOUT_OPTIONS: u8 = 0x45;
 
-/// The offset of the IPv4 header in bytes.
+/// The offset of the IPv4 header within the 40 bytes.
 const IPV4_AT: usize = 20;
 
 #[cfg(test)]

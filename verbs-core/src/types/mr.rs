@@ -1,4 +1,5 @@
-//! Memory regions beyond their rights: advice about their pages, their attributes, DMA handles.
+//! Memory region types other than access rights: paging advice, attributes, DMA handles. Also
+//! device memory.
 
 use super::flags::bitflags;
 use super::open_enum;
@@ -38,7 +39,7 @@ bitflags! {
     }
 }
 
-/// The kernel's description of a memory region.
+/// The kernel's description of a memory region, as queried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MrAttr {
     /// The local key, for work requests of this process.
@@ -52,7 +53,7 @@ pub struct MrAttr {
 }
 
 open_enum! {
-    /// The memory type for a DMA handle's hints.
+    /// The memory type in a DMA handle's processing hints.
     ///
     /// # References
     /// `ibv_alloc_dmah(3)`, PCIe 6.2, TLP processing hints
@@ -67,7 +68,7 @@ open_enum! {
     }
 }
 
-/// The hints of a DMA handle; `None` omits a hint.
+/// The processing hints in a DMA handle; `None` omits a hint.
 ///
 /// # References
 /// `ibv_alloc_dmah(3)`
@@ -78,7 +79,7 @@ pub struct DmahAttr {
     /// The CPU whose cache should receive the data. It must be in the calling thread's CPU mask.
     #[doc(alias = "IBV_DMAH_INIT_ATTR_MASK_CPU_ID")]
     pub cpu_id: Option<u32>,
-    /// The kind of memory accessed.
+    /// The type of the accessed memory.
     #[doc(alias = "IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE")]
     pub tph_mem_type: Option<TphMemType>,
     /// The processing hint for the accesses, from 0 to 3.
@@ -86,7 +87,7 @@ pub struct DmahAttr {
     pub ph: Option<u8>,
 }
 
-/// The size and alignment of device memory.
+/// The size and alignment of device memory to allocate.
 ///
 /// # References
 /// `ibv_alloc_dm(3)`

@@ -9,12 +9,13 @@ open_enum! {
     /// `ibv_alloc_mw(3)`, IBTA volume 1, section 10.6.7.2
     #[doc(alias = "ibv_mw_type")]
     pub enum MwType(u8) {
-        /// A window for every queue pair in the protection domain. A bind of any length replaces
-        /// the previous bind. Like `ibv_bind_mw(3)`, this library posts a bind work request.
+        /// A window usable by every queue pair in the protection domain. A bind of any length
+        /// replaces the previous bind. Like `ibv_bind_mw(3)`, this library posts a bind work
+        /// request.
         #[doc(alias = "IBV_MW_TYPE_1")]
         TYPE_1 = 1, "type 1";
-        /// A window for the queue pair that posted the bind. It must be invalidated before it is
-        /// bound again.
+        /// A window usable only by the queue pair that posted the bind. It must be invalidated
+        /// before it is bound again.
         #[doc(alias = "IBV_MW_TYPE_2")]
         TYPE_2 = 2, "type 2";
     }
@@ -26,16 +27,16 @@ open_enum! {
 pub struct MwBindInfo {
     /// The region's local key. The region must have the right [`MW_BIND`](AccessFlags::MW_BIND).
     pub lkey: u32,
-    /// The first byte, in the region's address space.
+    /// The address of the first byte, in the region's address space.
     pub addr: u64,
     /// The number of bytes; 0 unbinds the window.
     pub length: u64,
-    /// The rights of peers, among [`WINDOW_RIGHTS`](AccessFlags::WINDOW_RIGHTS).
+    /// The rights granted to peers, a subset of [`WINDOW_RIGHTS`](AccessFlags::WINDOW_RIGHTS).
     pub mw_access_flags: AccessFlags,
 }
 
-/// Returns the next key of a memory window: the low 8 bits count up and wrap, and the other bits
-/// stay.
+/// Returns the next key of a memory window. The low 8 bits count up and wrap; the other bits do not
+/// change.
 ///
 /// A bind gives the window a new key, so peers with the old key lose access.
 ///

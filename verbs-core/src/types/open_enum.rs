@@ -1,7 +1,7 @@
 //! [`open_enum!`]: an enumeration that preserves unknown values. `rdma-cm` uses it too.
 
-/// Defines a newtype over an integer with named values. A value without a name is kept and shown as
-/// its number.
+/// Defines a newtype over an integer with named values. Unnamed values are preserved and shown as
+/// numbers.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! open_enum {

@@ -2,14 +2,14 @@
 
 use core::fmt;
 
-/// The error of parsing a value, such as a [`Gid`](super::Gid) or a [`Grh`](super::Grh).
+/// The error from parsing a value, such as a [`Gid`](super::Gid) or a [`Grh`](super::Grh).
 ///
 /// `Display` names the value and its expected form: `a GID is an IPv6 or IPv4 address`. The text
 /// itself is omitted because it may come from an untrusted source.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ParseError {
-    /// The name of the value (`"GID"`).
+    /// The kind of value (`"GID"`).
     pub what: &'static str,
     /// The expected form.
     pub expected: &'static str,
@@ -30,7 +30,7 @@ impl fmt::Display for ParseError {
     }
 }
 
-/// Writes the sentence of `Display`, because a `main` that returns an error prints `Debug`.
+/// Formats like `Display`, because `main` prints a returned error with `Debug`.
 impl fmt::Debug for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -30,7 +30,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// The maximum packet payload, as encoded in the specification.
+    /// The maximum packet payload, as a code from the IBTA specification.
     #[doc(alias = "ibv_mtu")]
     pub enum Mtu(u8) {
         /// 256 bytes.
@@ -64,7 +64,7 @@ impl Mtu {
         }
     }
 
-    /// Returns the number of bytes; `None` for an unspecified encoding.
+    /// Returns the number of bytes; `None` for an unspecified code.
     pub const fn bytes(self) -> Option<u32> {
         match self.0 {
             1..=5 => Some(128 << self.0),
@@ -76,7 +76,7 @@ impl Mtu {
 open_enum! {
     /// The link layer of a port.
     pub enum LinkLayer(u8) {
-        /// Not reported; means InfiniBand on kernels without the attribute.
+        /// Not reported; treat as InfiniBand on kernels without the attribute.
         #[doc(alias = "IBV_LINK_LAYER_UNSPECIFIED")]
         UNSPECIFIED = 0, "Unspecified";
         /// InfiniBand.
@@ -114,7 +114,7 @@ open_enum! {
 }
 
 impl PortWidth {
-    /// Returns the number of lanes; `None` for an unspecified encoding.
+    /// Returns the number of lanes; `None` for an unspecified code.
     pub const fn lanes(self) -> Option<u32> {
         match self {
             Self::WIDTH_1X => Some(1),
@@ -165,8 +165,7 @@ open_enum! {
 }
 
 impl PortSpeed {
-    /// Returns the speed per lane in Mbit/s, according to its name; `None` for an unspecified
-    /// encoding.
+    /// Returns the speed per lane in Mbit/s, according to its name; `None` for an unspecified code.
     pub const fn mbps(self) -> Option<u32> {
         match self {
             Self::SDR => Some(2_500),
@@ -306,7 +305,7 @@ bitflags! {
 }
 
 bitflags! {
-    /// Port flags that verbs defines, but not the specification.
+    /// Port flags defined by verbs, not by the IBTA specification.
     ///
     /// # References
     /// `ibv_query_port(3)`
@@ -328,7 +327,7 @@ bitflags! {
 #[doc(alias = "ibv_port_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortAttr {
-    /// The logical state.
+    /// The logical state of the port.
     pub state: PortState,
     /// The maximum supported MTU.
     pub max_mtu: Mtu,
@@ -336,13 +335,13 @@ pub struct PortAttr {
     pub active_mtu: Mtu,
     /// The number of entries in the port's GID table, including empty entries.
     pub gid_tbl_len: u32,
-    /// The capabilities.
+    /// The port's capabilities.
     pub port_cap_flags: PortCapFlags,
     /// The maximum message length, in bytes.
     pub max_msg_sz: u32,
-    /// The number of packets with a wrong partition key.
+    /// The number of packets received with a wrong partition key.
     pub bad_pkey_cntr: u32,
-    /// The number of packets with a wrong queue key.
+    /// The number of packets received with a wrong queue key.
     pub qkey_viol_cntr: u32,
     /// The number of entries in the port's partition key table.
     pub pkey_tbl_len: u16,
@@ -350,22 +349,22 @@ pub struct PortAttr {
     pub lid: u16,
     /// The subnet manager's local id.
     pub sm_lid: u16,
-    /// The number of masked low bits of the local id.
+    /// The LID mask control (LMC): the number of masked low bits of the local id.
     pub lmc: u8,
-    /// The maximum number of virtual lanes, as encoded in the specification.
+    /// The maximum number of virtual lanes, as a code from the IBTA specification.
     pub max_vl_num: u8,
     /// The subnet manager's service level.
     pub sm_sl: u8,
     /// The maximum propagation delay in the subnet, as n in 4.096 µs × 2ⁿ.
     pub subnet_timeout: u8,
-    /// The initialisation that the subnet manager performed.
+    /// The type of initialisation that the subnet manager performed.
     pub init_type_reply: u8,
-    /// The number of lanes.
+    /// The number of lanes in the link.
     pub active_width: PortWidth,
-    /// The speed per lane, in the older 8-bit attribute; [`speed`](Self::speed) includes newer
+    /// The speed per lane, in the older 8-bit attribute; [`speed`](Self::speed) also covers newer
     /// speeds.
     pub active_speed: PortSpeed,
-    /// The physical state, as encoded in the specification.
+    /// The physical state, as a code from the IBTA specification.
     pub phys_state: u8,
     /// The link layer.
     pub link_layer: LinkLayer,
@@ -373,20 +372,20 @@ pub struct PortAttr {
     pub flags: PortFlags,
     /// The second set of capabilities; empty if the kernel does not report it.
     pub port_cap_flags2: PortCapFlags2,
-    /// The same as `active_speed`, but wide enough for newer speeds; `PortSpeed(0)` if the kernel
-    /// does not report it.
+    /// The speed per lane, in an attribute wide enough for newer speeds; `PortSpeed(0)` if the
+    /// kernel does not report it.
     pub active_speed_ex: PortSpeed,
 }
 
 impl PortAttr {
-    /// Returns the speed per lane: the newer attribute if the kernel reports it, otherwise the
-    /// older attribute.
+    /// Returns the speed per lane, from the newer attribute if the kernel reports it and otherwise
+    /// from the older attribute.
     pub const fn speed(&self) -> PortSpeed {
         if self.active_speed_ex.0 == 0 { self.active_speed } else { self.active_speed_ex }
     }
 
-    /// Returns the speed of the link in 100 Mbit/s: the number of lanes times the nominal speed per
-    /// lane (25 Gbit/s for `EDR`). `None` for an unspecified width or speed.
+    /// Returns the speed of the link in units of 100 Mbit/s: the number of lanes times the nominal
+    /// speed per lane (25 Gbit/s for `EDR`). `None` for an unspecified width or speed.
     pub const fn speed_100mbps(&self) -> Option<u64> {
         match (self.active_width.lanes(), self.speed().mbps()) {
             (Some(lanes), Some(mbps)) => Some(lanes as u64 * mbps as u64 / 100),

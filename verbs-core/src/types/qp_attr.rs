@@ -1,4 +1,4 @@
-//! Queue pair attributes for creation, modification and queries.
+//! Queue pair attributes: for creation, modification and queries.
 
 use super::flags::bitflags;
 use super::{AccessFlags, AhAttr, Mtu, open_enum};
@@ -25,7 +25,7 @@ open_enum! {
         /// The target of an extended reliable connection.
         #[doc(alias = "IBV_QPT_XRC_RECV")]
         XRC_RECV = 10, "XRC_RECV";
-        /// A type that the provider defines.
+        /// A queue pair type that the provider defines.
         #[doc(alias = "IBV_QPT_DRIVER")]
         DRIVER = 0xff, "DRIVER";
     }
@@ -56,7 +56,7 @@ open_enum! {
         /// The send queue is in error; the receive queue works (UC, UD).
         #[doc(alias = "IBV_QPS_SQE")]
         SQE = 5, "SQE";
-        /// In error: everything posted is flushed.
+        /// In error: all posted work requests are flushed.
         #[doc(alias = "IBV_QPS_ERR")]
         ERR = 6, "ERR";
         /// A state that the library does not know.
@@ -72,7 +72,7 @@ open_enum! {
         /// The queue pair uses the alternate path.
         #[doc(alias = "IBV_MIG_MIGRATED")]
         MIGRATED = 0, "MIGRATED";
-        /// Migration is to be armed again.
+        /// The program has requested that migration be armed again.
         #[doc(alias = "IBV_MIG_REARM")]
         REARM = 1, "REARM";
         /// Migration is armed.
@@ -184,7 +184,7 @@ impl QpCap {
         Self { max_send_wr: 16, max_recv_wr: 16, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 };
 }
 
-/// The provider-independent attributes of a new queue pair, apart from its parents.
+/// The provider-independent attributes of a new queue pair, apart from its parent objects.
 #[doc(alias = "ibv_qp_init_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInitAttr {
@@ -198,10 +198,10 @@ pub struct QpInitAttr {
     pub user_handle: u64,
 }
 
-/// The attributes of a queue pair when it was created, as reported by the device.
+/// The creation attributes of a queue pair, as reported by the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpInitInfo {
-    /// The actual capacity.
+    /// The actual capacity of the queues.
     pub cap: QpCap,
     /// Whether every send is signalled.
     pub sq_sig_all: bool,
@@ -214,11 +214,11 @@ pub struct QpInitInfo {
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpAttr {
-    /// The state to move to.
+    /// The state to move to; in a query, the current state.
     pub qp_state: QpState,
     /// The assumed current state.
     pub cur_qp_state: QpState,
-    /// The maximum packet payload.
+    /// The maximum packet payload (path MTU).
     pub path_mtu: Mtu,
     /// The state of automatic path migration.
     pub path_mig_state: MigState,
@@ -232,37 +232,37 @@ pub struct QpAttr {
     pub dest_qp_num: u32,
     /// The peer's rights: remote write, read and atomic.
     pub qp_access_flags: AccessFlags,
-    /// The capacity.
+    /// The capacity of the queues.
     pub cap: QpCap,
     /// The path to the peer.
     pub ah_attr: AhAttr,
     /// The alternate path to the peer.
     pub alt_ah_attr: AhAttr,
-    /// The partition key's index.
+    /// The index of the partition key in the port's table.
     pub pkey_index: u16,
-    /// The alternate partition key's index.
+    /// The index of the partition key for the alternate path.
     pub alt_pkey_index: u16,
     /// Whether to raise an event once the send queue has drained.
     pub en_sqd_async_notify: bool,
     /// Whether the send queue is draining.
     pub sq_draining: bool,
-    /// The maximum number of RDMA reads and atomics outstanding as initiator.
+    /// The maximum number of outstanding RDMA reads and atomics that this queue pair issues.
     pub max_rd_atomic: u8,
-    /// The maximum number of RDMA reads and atomics executed at a time as target.
+    /// The maximum number of RDMA reads and atomics that this queue pair executes at a time.
     pub max_dest_rd_atomic: u8,
     /// The time that the peer waits after an RNR NAK, as a 5-bit code from IBTA table 45.
     pub min_rnr_timer: u8,
-    /// The local port, from 1.
+    /// The local port number, from 1.
     pub port_num: u8,
-    /// The time to wait for an acknowledgement, 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ; 0 waits forever.
+    /// The time to wait for an acknowledgement, as n in 4.096 µs × 2ⁿ; 0 waits forever.
     pub timeout: u8,
     /// The number of retries before [`RETRY_EXC_ERR`](super::WcStatus::RETRY_EXC_ERR), 0 to 7.
     pub retry_cnt: u8,
     /// The number of retries after RNR NAKs, 0 to 6; 7 retries forever.
     pub rnr_retry: u8,
-    /// The alternate local port.
+    /// The local port number of the alternate path.
     pub alt_port_num: u8,
-    /// The alternate path's timeout.
+    /// The alternate path's timeout, encoded like `timeout`.
     pub alt_timeout: u8,
     /// The packet pacing rate, in kbit/s.
     pub rate_limit: u32,

@@ -3,7 +3,7 @@
 use super::flags::bitflags;
 
 bitflags! {
-    /// The properties of a new queue pair.
+    /// Properties of a new queue pair.
     ///
     /// # References
     /// `ibv_create_qp_ex(3)`
@@ -13,7 +13,7 @@ bitflags! {
         /// The queue pair does not receive its own multicast packets.
         #[doc(alias = "IBV_QP_CREATE_BLOCK_SELF_MCAST_LB")]
         const BLOCK_SELF_MCAST_LB = 1 << 1;
-        /// The device writes the frame check sequence after received frames (raw packets).
+        /// The device appends the frame check sequence to received frames (raw packets).
         #[doc(alias = "IBV_QP_CREATE_SCATTER_FCS")]
         const SCATTER_FCS = 1 << 8;
         /// The device removes the outer VLAN tag of received frames (raw packets).
@@ -92,11 +92,11 @@ pub struct QpCreateAttr {
     /// The source queue pair number in sent packets, if it is not the queue pair's own number (UD).
     #[doc(alias = "IBV_QP_CREATE_SOURCE_QPN")]
     pub source_qpn: Option<u32>,
-    /// The maximum header length of a segmented send, in bytes; 0 for no such sends.
+    /// The maximum header length of a segmented send, in bytes; 0 if the program posts none.
     #[doc(alias = "IBV_QP_INIT_ATTR_MAX_TSO_HEADER")]
     pub max_tso_header: u16,
     /// The operations that the program will post, so that send queue entries need no space for
-    /// others; `None` for all operations. The device may reject the others.
+    /// other operations; `None` for all operations. The device may reject an operation not listed.
     #[doc(alias = "IBV_QP_INIT_ATTR_SEND_OPS_FLAGS")]
     pub send_ops: Option<QpSendOps>,
 }

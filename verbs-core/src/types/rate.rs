@@ -96,8 +96,8 @@ impl Rate {
         TABLE.iter().find(|row| row.0 == self).map(|row| row.1)
     }
 
-    /// Returns the rate of exactly this many Mbit/s, as returned by [`mbps`](Self::mbps); `None` if
-    /// no rate matches.
+    /// Returns the rate of exactly `mbps` Mbit/s, as returned by [`mbps`](Self::mbps); `None` if no
+    /// rate matches.
     ///
     /// # References
     /// `mbps_to_ibv_rate(3)`
@@ -106,8 +106,8 @@ impl Rate {
         TABLE.iter().find(|row| row.1 == mbps).map(|row| row.0)
     }
 
-    /// Returns the rate as a multiple of 2.5 Gbit/s; `None` if the rate is not such a multiple, and
-    /// where [`mbps`](Self::mbps) returns `None`.
+    /// Returns the rate as a multiple of 2.5 Gbit/s; `None` if the rate is not such a multiple or
+    /// [`mbps`](Self::mbps) returns `None`.
     ///
     /// # References
     /// `ibv_rate_to_mult(3)`
@@ -116,7 +116,7 @@ impl Rate {
         TABLE.iter().find(|row| row.0 == self).and_then(|row| row.2)
     }
 
-    /// Returns the rate equal to this multiple of 2.5 Gbit/s; `None` if no rate matches.
+    /// Returns the rate equal to `mult` times 2.5 Gbit/s; `None` if no rate matches.
     ///
     /// # References
     /// `mult_to_ibv_rate(3)`
@@ -133,9 +133,9 @@ impl Default for Rate {
     }
 }
 
-/// Each rate, in Mbit/s and as a multiple of 2.5 Gbit/s. Rates with 64b/66b coding are named after
-/// the data rate, but their Mbit/s include the coding. The multiple of some rates, such as 28 and
-/// 50 Gbit/s, is nominal.
+/// The known rates, each in Mbit/s and as a multiple of 2.5 Gbit/s. Rates with 64b/66b coding are
+/// named after the data rate, but their Mbit/s include the coding. The multiple of some rates, such
+/// as 28 and 50 Gbit/s, is nominal.
 const TABLE: &[(Rate, u32, Option<u32>)] = &[
     (Rate::GBPS_2_5, 2_500, Some(1)),
     (Rate::GBPS_5, 5_000, Some(2)),

@@ -7,10 +7,10 @@ open_enum! {
     /// The kind of a shared receive queue.
     #[doc(alias = "ibv_srq_type")]
     pub enum SrqType(u32) {
-        /// A queue for the queue pairs that are created with it.
+        /// A queue for the queue pairs created with it.
         #[doc(alias = "IBV_SRQT_BASIC")]
         BASIC = 0, "BASIC";
-        /// A queue for the XRC targets in its domain; initiators name it in each request.
+        /// A queue for the XRC targets in its domain. Initiators name the queue in each request.
         #[doc(alias = "IBV_SRQT_XRC")]
         XRC = 1, "XRC";
         /// A queue with tag matching.
@@ -19,7 +19,8 @@ open_enum! {
     }
 }
 
-/// The provider-independent attributes of a new shared receive queue, apart from its parents.
+/// The provider-independent attributes of a new shared receive queue, apart from its parent
+/// objects.
 ///
 /// # References
 /// `ibv_create_srq_ex(3)`
@@ -33,8 +34,8 @@ pub struct SrqInitAttr {
     pub max_wr: u32,
     /// The minimum number of scatter/gather elements per receive.
     pub max_sge: u32,
-    /// The limit below which [`SRQ_LIMIT_REACHED`](super::AsyncEventType::SRQ_LIMIT_REACHED) is
-    /// raised; 0 for no limit.
+    /// The number of outstanding receives below which
+    /// [`SRQ_LIMIT_REACHED`](super::AsyncEventType::SRQ_LIMIT_REACHED) is raised; 0 for no limit.
     pub srq_limit: u32,
     /// The tag matching capacity; zero for other kinds of queue.
     pub tm: TmCap,
@@ -44,7 +45,7 @@ pub struct SrqInitAttr {
     pub user_handle: u64,
 }
 
-/// The capacity of a shared receive queue with tag matching.
+/// The tag matching capacity of a shared receive queue.
 #[doc(alias = "ibv_tm_cap")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TmCap {
@@ -54,7 +55,7 @@ pub struct TmCap {
     pub max_ops: u32,
 }
 
-/// The attributes of a shared receive queue for queries and changes.
+/// The attributes of a shared receive queue that can be queried or changed.
 ///
 /// # References
 /// `ibv_modify_srq(3)`, `ibv_query_srq(3)`
@@ -65,8 +66,9 @@ pub struct SrqAttr {
     pub max_wr: u32,
     /// The maximum number of scatter/gather elements per receive. It cannot be changed.
     pub max_sge: u32,
-    /// The limit below which [`SRQ_LIMIT_REACHED`](super::AsyncEventType::SRQ_LIMIT_REACHED) is
-    /// raised, once; 0 for no limit.
+    /// The number of outstanding receives below which
+    /// [`SRQ_LIMIT_REACHED`](super::AsyncEventType::SRQ_LIMIT_REACHED) is raised once; 0 for no
+    /// limit.
     pub srq_limit: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Tests that a search for a C name finds its constant.
+//! Tests that a search for a C name finds the corresponding constant.
 
 /// Returns the constants of the `open_enum!` and `bitflags!` blocks in a source file, each with its
 /// preceding attributes and comments.

@@ -14,8 +14,7 @@ bitflags! {
         /// The operation generates a completion.
         #[doc(alias = "IBV_OPS_SIGNALED")]
         const SIGNALED = 1;
-        /// The operation reports the number of unexpected messages seen by the program to the
-        /// device.
+        /// The operation reports to the device how many unexpected messages the program has seen.
         #[doc(alias = "IBV_OPS_TM_SYNC")]
         const TM_SYNC = 1 << 1;
 
@@ -30,12 +29,12 @@ bitflags! {
 #[doc(alias = "ibv_ops_wr_opcode")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TmOp<'a> {
-    /// Adds a tag. A message with a matching tag arrives in these elements.
+    /// Adds a tag. A message with a matching tag is written to the memory in `sge`.
     #[doc(alias = "IBV_WR_TAG_ADD")]
     Add {
-        /// The `wr_id` in the completion of the message.
+        /// The `wr_id` in the completion of the matching message.
         recv_wr_id: u64,
-        /// The memory for the message.
+        /// The memory for the matching message.
         sge: &'a [Sge],
         /// The tag.
         tag: u64,
@@ -44,13 +43,13 @@ pub enum TmOp<'a> {
         /// The handle of the tag, set by the call that posts the operation.
         handle: u32,
     },
-    /// Removes the tag with this handle, set by [`Add`](Self::Add).
+    /// Removes the tag with this handle, which [`Add`](Self::Add) stored.
     #[doc(alias = "IBV_WR_TAG_DEL")]
     Del {
-        /// The handle.
+        /// The handle of the tag.
         handle: u32,
     },
-    /// Reports the number of unexpected messages seen by the program to the device.
+    /// Reports to the device how many unexpected messages the program has seen.
     #[doc(alias = "IBV_WR_TAG_SYNC")]
     Sync,
 }
@@ -74,10 +73,10 @@ pub struct OpsWr<'a> {
 }
 
 open_enum! {
-    /// The kind of a message with a tag.
+    /// The kind of a tag-matching message.
     #[doc(alias = "ibv_tmh_op")]
     pub enum TmhOp(u8) {
-        /// The message has no tag and goes to the queue's ordinary receives.
+        /// The message has no tag and is delivered to the queue's ordinary receives.
         #[doc(alias = "IBV_TMH_NO_TAG")]
         NO_TAG = 0, "no tag";
         /// A rendezvous: the receiver reads the payload.
@@ -92,7 +91,7 @@ open_enum! {
     }
 }
 
-/// The header in front of a message with a tag.
+/// The header in front of a tag-matching message.
 ///
 /// ```
 /// # mod verbs { pub use verbs_core::types::*; }
@@ -104,7 +103,7 @@ open_enum! {
 #[doc(alias = "ibv_tmh")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tmh {
-    /// The kind of message.
+    /// The kind of the message.
     pub opcode: TmhOp,
     /// A value from the sender, which the device does not interpret.
     pub app_ctx: u32,
@@ -133,7 +132,7 @@ impl Tmh {
     }
 }
 
-/// The header of a rendezvous, which follows the [`Tmh`]: the memory that the receiver is to read.
+/// The rendezvous header, after the [`Tmh`]: names the memory that the receiver must read.
 #[doc(alias = "ibv_rvh")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rvh {
@@ -141,7 +140,7 @@ pub struct Rvh {
     pub va: u64,
     /// The remote key of the memory.
     pub rkey: u32,
-    /// The length, in bytes.
+    /// The length of the memory, in bytes.
     pub len: u32,
 }
 

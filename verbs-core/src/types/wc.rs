@@ -82,14 +82,14 @@ open_enum! {
         /// Tag matching failed.
         #[doc(alias = "IBV_WC_TM_ERR")]
         TM_ERR = 22, "TM error";
-        /// Tag matching: the rendezvous is left to software.
+        /// Tag matching: software must complete the rendezvous.
         #[doc(alias = "IBV_WC_TM_RNDV_INCOMPLETE")]
         TM_RNDV_INCOMPLETE = 23, "TM software rendezvous";
     }
 }
 
 impl WcStatus {
-    /// Returns the usual reason for a failure and its remedy; `None` for success and for a
+    /// Returns the usual cause of a failure and its remedy; `None` for success and for a
     /// self-explanatory status.
     pub const fn hint(self) -> Option<&'static str> {
         Some(match self {
@@ -131,7 +131,7 @@ impl WcStatus {
     }
 }
 
-/// Lets a program return the status of a completion with `?`. The error of [`Wc::ok`] also names
+/// Lets a program return the status of a completion with `?`. The error from [`Wc::ok`] also names
 /// the request.
 impl core::error::Error for WcStatus {}
 
@@ -175,16 +175,16 @@ open_enum! {
         /// A receive completed by an RDMA write with immediate data.
         #[doc(alias = "IBV_WC_RECV_RDMA_WITH_IMM")]
         RECV_RDMA_WITH_IMM = 129, "recv rdma with imm";
-        /// A tag was added to a list of tags.
+        /// A tag was added to a tag list.
         #[doc(alias = "IBV_WC_TM_ADD")]
         TM_ADD = 130, "tm add";
-        /// A tag was removed from a list of tags.
+        /// A tag was removed from a tag list.
         #[doc(alias = "IBV_WC_TM_DEL")]
         TM_DEL = 131, "tm del";
-        /// A list of tags was synchronised.
+        /// A tag list was synchronised.
         #[doc(alias = "IBV_WC_TM_SYNC")]
         TM_SYNC = 132, "tm sync";
-        /// A receive of a message whose tag was in the list.
+        /// A receive of a message whose tag was in the tag list.
         #[doc(alias = "IBV_WC_TM_RECV")]
         TM_RECV = 133, "tm recv";
         /// A receive of a message without a tag.
@@ -203,7 +203,7 @@ open_enum! {
 }
 
 impl WcOpcode {
-    /// Returns whether the opcode has the bit of [`RECV`](Self::RECV), like `opcode & IBV_WC_RECV`
+    /// Returns whether the opcode has the bit [`RECV`](Self::RECV) set, like `opcode & IBV_WC_RECV`
     /// in C.
     pub const fn is_recv(self) -> bool {
         self.0 & Self::RECV.0 != 0
@@ -227,10 +227,10 @@ bitflags! {
         /// `imm_data` is the key invalidated by the peer.
         #[doc(alias = "IBV_WC_WITH_INV")]
         const WITH_INV = 1 << 3;
-        /// The list of tags must be synchronised (tag matching).
+        /// The tag list must be synchronised (tag matching).
         #[doc(alias = "IBV_WC_TM_SYNC_REQ")]
         const TM_SYNC_REQ = 1 << 4;
-        /// The message matched a tag in the list (tag matching).
+        /// The message matched a tag in the tag list (tag matching).
         #[doc(alias = "IBV_WC_TM_MATCH")]
         const TM_MATCH = 1 << 5;
         /// The data is in the receive's memory (tag matching).
@@ -241,14 +241,14 @@ bitflags! {
     }
 }
 
-/// A completion by value.
+/// A completion, copied out of its queue.
 ///
 /// Unless `status` is [`WcStatus::SUCCESS`], only `wr_id`, `status`, `qp_num` and `vendor_err` are
 /// valid.
 ///
 /// # References
 /// `ibv_poll_cq(3)`
-// The fields have the order of `ib_uverbs_wc`, so that a provider with such queues can copy it.
+// Same field order as in `ib_uverbs_wc`, so that a provider with such entries can copy them whole.
 #[doc(alias = "ibv_wc")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -263,7 +263,7 @@ pub struct Wc {
     pub vendor_err: u32,
     /// The number of bytes received (receives, reads, atomics).
     pub byte_len: u32,
-    /// Immediate data as a number, or the invalidated key; see `wc_flags`.
+    /// Immediate data in host order, or the invalidated key; see `wc_flags`.
     pub imm_data: u32,
     /// The local queue pair number.
     pub qp_num: u32,
@@ -271,7 +271,7 @@ pub struct Wc {
     pub src_qp: u32,
     /// The valid optional fields.
     pub wc_flags: WcFlags,
-    /// The partition key's index.
+    /// The index of the partition key.
     pub pkey_index: u16,
     /// The sender's local id (UD, InfiniBand).
     pub slid: u16,
@@ -288,7 +288,7 @@ impl Wc {
         self.byte_len as usize
     }
 
-    /// Returns `Ok` if the work request succeeded, and its failure as an error otherwise, for use
+    /// Returns `Ok` if the work request succeeded, and otherwise its failure as an error, for use
     /// with `?`.
     ///
     /// # Errors
@@ -314,7 +314,7 @@ impl Wc {
 pub struct WcError {
     /// The work request's `wr_id`.
     pub wr_id: u64,
-    /// The kind of failure.
+    /// The status of the failed request.
     pub status: WcStatus,
     /// The vendor-specific error syndrome; 0 if there is none.
     pub vendor_err: u32,
@@ -323,8 +323,8 @@ pub struct WcError {
     pub opcode: WcOpcode,
     /// The local queue pair number.
     pub qp_num: u32,
-    /// The name of the device; empty in the error of [`Wc::ok`], because a [`Wc`] does not contain
-    /// it.
+    /// The name of the device; empty in an error from [`Wc::ok`], because a [`Wc`] does not contain
+    /// the name.
     pub device: &'static str,
 }
 
@@ -346,7 +346,7 @@ impl fmt::Display for WcError {
     }
 }
 
-/// Writes the sentence of `Display`, because a `main` that returns an error prints `Debug`.
+/// Formats like `Display`, because `main` prints a returned error with `Debug`.
 impl fmt::Debug for WcError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -28,7 +28,7 @@ open_enum! {
         /// Ready to receive.
         #[doc(alias = "IBV_WQS_RDY")]
         RDY = 1, "RDY";
-        /// In error: everything posted is flushed.
+        /// In error: all posted receives are flushed.
         #[doc(alias = "IBV_WQS_ERR")]
         ERR = 2, "ERR";
         /// A state that the library does not know.
@@ -48,10 +48,10 @@ bitflags! {
         /// The device removes the outer VLAN tag of received frames.
         #[doc(alias = "IBV_WQ_FLAGS_CVLAN_STRIPPING")]
         const CVLAN_STRIPPING = 1;
-        /// The device writes the frame check sequence after received frames.
+        /// The device appends the frame check sequence to received frames.
         #[doc(alias = "IBV_WQ_FLAGS_SCATTER_FCS")]
         const SCATTER_FCS = 1 << 1;
-        /// Packets wait for a receive for some time, instead of being dropped at once.
+        /// A packet without a posted receive waits for some time instead of being dropped at once.
         #[doc(alias = "IBV_WQ_FLAGS_DELAY_DROP")]
         const DELAY_DROP = 1 << 2;
         /// The device pads its writes to whole cache lines.
@@ -62,14 +62,14 @@ bitflags! {
     }
 }
 
-/// The provider-independent attributes of a new work queue, apart from its parents.
+/// The provider-independent attributes of a new work queue, apart from its parent objects.
 ///
 /// # References
 /// `ibv_create_wq(3)`
 #[doc(alias = "ibv_wq_init_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WqInitAttr {
-    /// The kind of queue.
+    /// The kind of the queue.
     pub wq_type: WqType,
     /// The minimum number of outstanding receives; the device may round up.
     pub max_wr: u32,
@@ -89,7 +89,7 @@ pub struct WqInitAttr {
 #[doc(alias = "ibv_wq_attr_mask")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WqAttr {
-    /// The state to move to.
+    /// The state to move the queue to.
     #[doc(alias = "IBV_WQ_ATTR_STATE")]
     pub wq_state: Option<WqState>,
     /// The assumed current state; the kernel rejects the change if it differs.
@@ -105,7 +105,7 @@ pub struct WqAttr {
 pub struct WqFlagsChange {
     /// The new values of the properties.
     pub flags: WqFlags,
-    /// The mask of properties to change.
+    /// The mask of the properties to change.
     pub mask: WqFlags,
 }
 
@@ -160,7 +160,7 @@ bitflags! {
         /// The ESP security parameters index.
         #[doc(alias = "IBV_RX_HASH_IPSEC_SPI")]
         const IPSEC_SPI = 1 << 8;
-        /// The fields belong to the packet inside a tunnel, not to the outer packet.
+        /// The fields belong to the packet inside a tunnel instead of the outer packet.
         #[doc(alias = "IBV_RX_HASH_INNER")]
         const INNER = 1 << 31;
 
@@ -168,7 +168,7 @@ bitflags! {
     }
 }
 
-/// The hash that selects an entry of a table of work queues for each received packet.
+/// The hash that selects an entry in a table of work queues for each received packet.
 ///
 /// # References
 /// `ibv_create_qp_ex(3)`
@@ -183,7 +183,7 @@ pub struct RxHashConf {
     pub rx_hash_fields_mask: RxHashFields,
 }
 
-/// Writes everything except the key. A peer that knows the key could direct its packets to one
+/// Writes everything except the key: with the key, a peer could direct all its packets to one
 /// queue.
 impl fmt::Debug for RxHashConf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -7,16 +7,16 @@ use super::names::Names;
 use super::{AccessFlags, MwBindInfo, MwType, QpType, UdAddr, open_enum};
 use crate::errno::Errno;
 
-/// A scatter/gather element: a piece of registered memory.
+/// A scatter/gather element: a range of registered memory.
 #[doc(alias = "ibv_sge")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sge {
-    /// The first byte, in the region's address space.
+    /// The address of the first byte, in the region's address space.
     pub addr: u64,
     /// The length, in bytes.
     pub length: u32,
-    /// The local key of the region that contains it.
+    /// The local key of the region that contains the range.
     pub lkey: u32,
 }
 
@@ -72,24 +72,24 @@ pub enum SendOp<'a> {
     /// Sends like `UdSend`, with 32 bits of immediate data for the receiver's completion.
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
     UdSendWithImm {
-        /// The destination.
+        /// The destination of the datagram.
         to: UdAddr<'a>,
         /// The immediate data.
         imm_data: u32,
     },
-    /// Writes into the peer's memory; the peer's program gets no completion (RC, UC).
+    /// Writes into the peer's memory. The peer's program gets no completion (RC, UC).
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     RdmaWrite {
-        /// The first byte, in the remote region's address space.
+        /// The address of the first byte, in the remote region's address space.
         remote_addr: u64,
         /// The remote region's key.
         rkey: u32,
     },
-    /// Writes like `RdmaWrite`, and completes one of the peer's receives with 32 bits of immediate
-    /// data (RC, UC).
+    /// Writes like `RdmaWrite` and also completes one of the peer's receives with 32 bits of
+    /// immediate data (RC, UC).
     #[doc(alias = "IBV_WR_RDMA_WRITE_WITH_IMM")]
     RdmaWriteWithImm {
-        /// The first byte, in the remote region's address space.
+        /// The address of the first byte, in the remote region's address space.
         remote_addr: u64,
         /// The remote region's key.
         rkey: u32,
@@ -99,12 +99,12 @@ pub enum SendOp<'a> {
     /// Reads from the peer's memory (RC).
     #[doc(alias = "IBV_WR_RDMA_READ")]
     RdmaRead {
-        /// The first byte, in the remote region's address space.
+        /// The address of the first byte, in the remote region's address space.
         remote_addr: u64,
         /// The remote region's key.
         rkey: u32,
     },
-    /// Stores `swap` if the 8 remote bytes equal `compare`; the old value arrives in the SGE (RC).
+    /// Stores `swap` if the 8 remote bytes equal `compare`; the SGE receives the old value (RC).
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     AtomicCmpAndSwp {
         /// The address of the 8 bytes, a multiple of 8.
@@ -116,7 +116,7 @@ pub enum SendOp<'a> {
         /// The value to store.
         swap: u64,
     },
-    /// Adds `add` to the 8 remote bytes; the old value arrives in the SGE (RC).
+    /// Adds `add` to the 8 remote bytes; the SGE receives the old value (RC).
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     AtomicFetchAndAdd {
         /// The address of the 8 bytes, a multiple of 8.
@@ -157,19 +157,19 @@ pub enum SendOp<'a> {
         /// The low 8 bits of the window's new key. Its upper bits come from `rkey`; the upper bits
         /// of this value are ignored. [`inc_rkey`](super::inc_rkey) returns the next key.
         new_rkey: u32,
-        /// The part of the region, and the rights.
+        /// The range of the region to bind, and the rights that peers get.
         bind_info: &'a MwBindInfo,
     },
     /// Makes earlier writes visible or persistent at the peer (RC).
     #[doc(alias = "IBV_WR_FLUSH")]
     Flush {
-        /// The first byte, in the remote region's address space.
+        /// The address of the first byte, in the remote region's address space.
         remote_addr: u64,
         /// The remote region's key.
         rkey: u32,
         /// The number of bytes; ignored if the whole region is flushed.
         length: u32,
-        /// The kinds of visibility.
+        /// The requested kinds of visibility.
         placement: FlushPlacement,
         /// Whether to flush the range or the whole region.
         selectivity: FlushSelectivity,
@@ -184,7 +184,8 @@ pub enum SendOp<'a> {
         /// The bytes to write.
         data: [u8; 8],
     },
-    /// Sends the list as TCP segments, each preceded by a copy of the header (RAW_PACKET).
+    /// Sends the data of the SGEs as TCP segments, each preceded by a copy of the header
+    /// (RAW_PACKET).
     #[doc(alias = "IBV_WR_TSO")]
     Tso {
         /// The Ethernet, IP and TCP headers.
@@ -192,7 +193,7 @@ pub enum SendOp<'a> {
         /// The maximum payload per segment, in bytes.
         mss: u16,
     },
-    /// An operation of an XRC initiator, for one of the peer's shared receive queues (XRC_SEND).
+    /// An operation of an XRC initiator on one of the peer's shared receive queues (XRC_SEND).
     Xrc {
         /// The number of the peer's shared receive queue.
         remote_srqn: u32,
@@ -202,7 +203,7 @@ pub enum SendOp<'a> {
 }
 
 impl SendOp<'_> {
-    /// Returns whether the operation only reads local memory, which may then be inline data.
+    /// Returns whether the operation only reads local memory, so that its data can be inline.
     #[inline(always)]
     pub const fn takes_inline(&self) -> bool {
         matches!(
@@ -350,7 +351,7 @@ pub struct SendWr<'a> {
 pub struct RecvWr<'a> {
     /// The program's identifier for the request, returned unchanged in the completion.
     pub wr_id: u64,
-    /// The memory that a message is scattered to, in order.
+    /// The memory for the message, filled in order.
     pub sge: &'a [Sge],
 }
 
@@ -362,8 +363,8 @@ pub struct RecvWr<'a> {
 pub enum PostReason {
     /// Every slot of the queue is in use: poll completions first. (C: `ENOMEM`)
     QueueFull,
-    /// An allocation failed. Only safe posting and C's batches allocate memory, at the first
-    /// request. (C: `ENOMEM`)
+    /// An allocation failed. Only safe posting and the batches of the C API allocate memory, at the
+    /// first request. (C: `ENOMEM`)
     NoMemory {
         /// The size of the allocation in bytes.
         bytes: u64,
@@ -373,14 +374,14 @@ pub enum PostReason {
     TooManySge {
         /// The number of elements in the request.
         given: usize,
-        /// The queue's maximum; 0 for a flush and an atomic write.
+        /// The maximum number of elements; 0 for a flush and an atomic write.
         max: u32,
     },
     /// The request has more inline bytes than the queue allows.
     InlineTooLong {
-        /// The number of bytes in the request.
+        /// The number of inline bytes in the request.
         given: u64,
-        /// The queue's maximum.
+        /// The queue's maximum, in bytes.
         max: u32,
     },
     /// The message exceeds the maximum of 2³¹ bytes per work request.
@@ -390,28 +391,28 @@ pub enum PostReason {
     },
     /// A datagram is longer than the MTU of the port.
     DatagramTooLong {
-        /// The length of its payload, in bytes.
+        /// The length of the datagram's payload, in bytes.
         given: u64,
         /// The MTU, in bytes.
         max: u32,
     },
     /// A frame, or the header of a segmented send, is too short for the device.
     FrameTooShort {
-        /// The number of bytes in the request.
+        /// The length of the frame or header, in bytes.
         given: u64,
-        /// The device's minimum.
+        /// The device's minimum, in bytes.
         min: u32,
     },
     /// The header of a segmented send is longer than the queue allows.
     HeaderTooLong {
-        /// The number of bytes in the header.
+        /// The length of the header, in bytes.
         given: u64,
-        /// The queue's maximum.
+        /// The queue's maximum, in bytes.
         max: u32,
     },
-    /// An atomic needs SGEs of 8 bytes in total.
+    /// The scatter/gather elements of an atomic must total 8 bytes.
     AtomicLength {
-        /// The number of bytes in the request.
+        /// The total length of the elements, in bytes.
         given: u64,
     },
     /// An atomic's remote address must be a multiple of 8.
@@ -433,8 +434,8 @@ pub enum PostReason {
         /// The type of the queue pair.
         qp_type: QpType,
     },
-    /// Safe code must post the operation with another call (with or without local memory, or as a
-    /// window), or cannot post it.
+    /// Safe code must post the operation with another call (with or without local memory, or for a
+    /// window), or cannot post it at all.
     OtherCall {
         /// The operation.
         op: OpKind,
@@ -447,15 +448,15 @@ pub enum PostReason {
         /// The invalid flags.
         flags: SendFlags,
     },
-    /// A memory window gives peers only [rights](AccessFlags::WINDOW_RIGHTS) to read, write and run
-    /// atomics.
+    /// The bind requests [rights](AccessFlags::WINDOW_RIGHTS) that a memory window cannot grant. A
+    /// window can let peers read, write and run atomics.
     WindowAccess {
         /// The rights that a window cannot have.
         access: AccessFlags,
     },
     /// The address handle belongs to another provider.
     ForeignAv,
-    /// The `wr_id` has its top bit set: such values are reserved for safe code's requests.
+    /// The `wr_id` has its top bit set. Such values are reserved for requests from safe code.
     ReservedWrId {
         /// The rejected `wr_id`.
         wr_id: u64,
@@ -477,7 +478,7 @@ pub enum PostReason {
 }
 
 impl PostReason {
-    /// Returns the errno that C's verbs return for this reason.
+    /// Returns the errno that the C verbs return for this reason.
     pub const fn errno(self) -> Errno {
         match self {
             Self::QueueFull | Self::NoMemory { .. } => Errno::NOMEM,
@@ -563,7 +564,7 @@ impl fmt::Display for PostReason {
     }
 }
 
-/// Writes the sentence of `Display`, because a `main` that returns an error prints `Debug`.
+/// Formats like `Display`, because `main` prints a returned error with `Debug`.
 impl fmt::Debug for PostReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -591,7 +592,7 @@ impl fmt::Display for PostError {
     }
 }
 
-/// Writes the sentence of `Display`, because a `main` that returns an error prints `Debug`.
+/// Formats like `Display`, because `main` prints a returned error with `Debug`.
 impl fmt::Debug for PostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
