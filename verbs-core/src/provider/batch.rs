@@ -12,9 +12,9 @@
 //! # Safety
 //! Requests name memory that the device reads or writes. Five functions are unsafe: two take
 //! scatter/gather elements, one gives peers access to memory, one invalidates a key, and one adds a
-//! provider's own kind of request. Their callers make the promise of [`SendQueue::post_send`] for
-//! that request. The promise is made there, not at [`complete`](WrBatch::complete), because a
-//! forgotten batch (`mem::forget`) leaves its requests in the queue, and the next doorbell posts
+//! provider-specific request. Their callers must meet the requirements of [`SendQueue::post_send`]
+//! for that request. The requirements apply there, not at [`complete`](WrBatch::complete), because
+//! a forgotten batch (`mem::forget`) leaves its requests in the queue, and the next doorbell posts
 //! them. All other requests hold no address of local memory: inline data is copied during the call.
 
 #![allow(unsafe_code)]
@@ -29,10 +29,10 @@ use crate::types::{
 
 /// A raw batch of work requests for a send queue.
 ///
-/// [`wr_id`](Self::wr_id) and [`wr_flags`](Self::wr_flags) apply to requests started afterwards, as
-/// in C.
+/// [`wr_id`](Self::wr_id) and [`wr_flags`](Self::wr_flags) apply to requests started after they are
+/// set, as in C.
 ///
-/// The first request rejected by the queue ends the batch: later requests are ignored, and
+/// If the queue rejects a request, the batch has failed: later requests are ignored, and
 /// [`complete`](Self::complete) posts nothing and returns the reason.
 ///
 /// A batch that is dropped, even by a panic, posts nothing. A forgotten batch leaves its requests
@@ -43,14 +43,14 @@ use crate::types::{
 #[doc(alias = "ibv_qp_ex")]
 #[must_use = "a batch that is dropped posts nothing"]
 pub struct WrBatch<'q, Q: SendQueue> {
-    /// The `wr_id` of the requests that follow. A `wr_id` with the top bit set is reserved for safe
+    /// The `wr_id` for subsequent requests. A `wr_id` with the top bit set is reserved for safe
     /// posting.
     pub wr_id: u64,
-    /// The flags of the requests that follow. Only [`Wr::set_inline_data`] sets
+    /// The flags for subsequent requests. Only [`Wr::set_inline_data`] sets
     /// [`INLINE`](SendFlags::INLINE).
     pub wr_flags: SendFlags,
     queue: &'q mut Q,
-    /// The number of batch requests in the queue.
+    /// The number of this batch's requests in the queue.
     len: usize,
     refused: Option<WrError>,
 }
@@ -68,7 +68,7 @@ pub struct Wr<'b, 'q, 'a, Q: SendQueue> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WrError {
-    /// The position of the rejected request in the batch; the number of requests if the doorbell
+    /// The index of the rejected request in the batch; the number of requests if the doorbell
     /// failed.
     pub position: usize,
     /// The reason. After [`PostReason::Doorbell`] the requests are in the queue, and the next
@@ -97,8 +97,8 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     /// Posts all requests with one doorbell and returns the number of requests.
     ///
     /// # Errors
-    /// The position of the first rejected request and the reason; nothing was posted. Otherwise
-    /// [`PostReason::Doorbell`].
+    /// The index of the first rejected request and the reason; nothing was posted. Otherwise
+    /// [`PostReason::Doorbell`], if the doorbell failed.
     #[doc(alias = "ibv_wr_complete")]
     #[inline(always)]
     pub fn complete(mut self) -> Result<usize, WrError> {
@@ -114,18 +114,18 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
         Ok(len)
     }
 
-    /// Removes all requests from the queue. Dropping does the same.
+    /// Discards all requests of this batch without posting them. Dropping the batch does the same.
     #[doc(alias = "ibv_wr_abort")]
     pub fn abort(self) {}
 
-    /// Starts a send, or a datagram with [`Wr::set_ud_addr`].
+    /// Starts a send; [`Wr::set_ud_addr`] turns it into a datagram.
     #[doc(alias = "ibv_wr_send")]
     #[inline(always)]
     pub const fn send(&mut self) -> Wr<'_, 'q, 'static, Q> {
         self.wr(SendOp::Send)
     }
 
-    /// Starts a send with immediate data, or a datagram with [`Wr::set_ud_addr`].
+    /// Starts a send with immediate data; [`Wr::set_ud_addr`] turns it into a datagram.
     #[doc(alias = "ibv_wr_send_imm")]
     #[inline(always)]
     pub const fn send_imm(&mut self, imm_data: u32) -> Wr<'_, 'q, 'static, Q> {
@@ -232,10 +232,10 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     /// ```
     ///
     /// # Safety
-    /// When the device executes the request, the key must belong to a bound window of type 2
+    /// At the time the device executes the request, the key must belong to a bound window of type 2
     /// without another owner. The kernel's rxe driver crashes on the key of an unbound window (the
-    /// sources of Linux 6.1 to 7.2 follow a null pointer), and a safe window's owner relies on its
-    /// binding.
+    /// sources of Linux 6.1 to 7.2 follow a null pointer), and the owner of a safe window relies on
+    /// its binding.
     #[doc(alias = "ibv_wr_local_inv")]
     #[inline(always)]
     pub const unsafe fn local_inv(&mut self, invalidate_rkey: u32) -> Wr<'_, 'q, 'static, Q> {
@@ -274,7 +274,7 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
             return;
         }
         let wr = SendWr { wr_id: self.wr_id, op, sge, flags };
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         if unsafe { self.queue.post_fast(&wr, FastPath::Inlined) } {
             self.len += 1;
             return;
@@ -289,15 +289,15 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
         }
     }
 
-    /// Adds a request of a kind that only this provider has, such as one in the device's own
-    /// format. `post` puts the request into the provider's queue under the given
+    /// Adds a request of a kind that only this provider supports, such as one in the device's own
+    /// format. `post` puts the request into the provider's queue with the given
     /// [`wr_id`](Self::wr_id). [`wr_flags`](Self::wr_flags) has no effect on the request. If an
     /// earlier request was rejected, `post` is not called.
     ///
     /// # Safety
     /// `post` must put one request into the queue if it returns `Ok`, and no request if it returns
-    /// an error. It must neither ring the doorbell nor move the queue. The caller makes the promise
-    /// of [`SendQueue::post_one`] for the request.
+    /// an error. It must neither ring the doorbell nor move the queue. The caller must meet the
+    /// requirements of [`SendQueue::post_one`] for the request.
     #[doc(alias = "mlx5dv_wr_raw_wqe")]
     pub unsafe fn put_raw(&mut self, post: impl FnOnce(&mut Q, u64) -> Result<(), PostReason>) {
         if self.refused.is_some() {
@@ -325,13 +325,13 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
 #[cold]
 #[inline(never)]
 unsafe fn post_any<Q: SendQueue>(queue: &mut Q, wr: &SendWr<'_>) -> Result<(), PostReason> {
-    // SAFETY: the caller's promise is the same.
+    // SAFETY: the caller upholds the same contract.
     unsafe { queue.post_one(wr) }
 }
 
 impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
-    /// Turns a send, or a send with immediate data, into a datagram to this destination. Changes no
-    /// other operation.
+    /// Turns a send, or a send with immediate data, into a datagram to this destination. Has no
+    /// effect on other operations.
     #[doc(alias = "ibv_wr_set_ud_addr")]
     #[inline(always)]
     pub const fn set_ud_addr<'v>(self, av: &'v Av, remote_qpn: u32, remote_qkey: u32) -> Self
@@ -347,7 +347,7 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
         Self { batch: self.batch, op, remote_srqn: self.remote_srqn }
     }
 
-    /// Names the peer's shared receive queue, for an XRC initiator.
+    /// Sets the number of the peer's shared receive queue, for an XRC initiator.
     #[doc(alias = "ibv_wr_set_xrc_srqn")]
     #[inline(always)]
     pub const fn set_xrc_srqn(self, remote_srqn: u32) -> Self {
@@ -357,12 +357,12 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
     /// Sets one scatter/gather element of local memory and puts the request into the queue.
     ///
     /// # Safety
-    /// Same as [`SendQueue::post_send`], for this request, from the doorbell on. Dropping or
-    /// aborting the batch ends the promise.
+    /// The requirements of [`SendQueue::post_send`] apply to this request from the doorbell on, but
+    /// not if the batch is dropped or aborted.
     #[doc(alias = "ibv_wr_set_sge")]
     #[inline(always)]
     pub unsafe fn set_sge(self, sge: Sge) {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.put(&[sge], SendFlags::empty()) }
     }
 
@@ -373,19 +373,19 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
     #[doc(alias = "ibv_wr_set_sge_list")]
     #[inline(always)]
     pub unsafe fn set_sge_list(self, list: &[Sge]) {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.put(list, SendFlags::empty()) }
     }
 
-    /// Copies the bytes into the queue with the request.
+    /// Copies the bytes into the request as inline data and puts the request into the queue.
     #[doc(alias = "ibv_wr_set_inline_data")]
     #[inline(always)]
     pub fn set_inline_data(self, data: &[u8]) {
         self.put_inline(&[element(data)]);
     }
 
-    /// Copies the pieces into the queue with the request, one after the other. The number of pieces
-    /// is limited like the number of elements in a list
+    /// Copies the pieces into the request as inline data, one after the other, and puts the request
+    /// into the queue. The number of pieces is limited like the number of elements in a list
     /// ([`QpCap::max_send_sge`](crate::types::QpCap::max_send_sge)).
     #[doc(alias = "ibv_wr_set_inline_data_list")]
     #[inline]
@@ -400,8 +400,8 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
         if self.is_of_reserved_number() {
             return;
         }
-        // SAFETY: an empty list names no memory. The callers of `bind_mw` and `local_inv` have made
-        // their promise.
+        // SAFETY: an empty list names no memory. The callers of `bind_mw` and `local_inv` guarantee
+        // the rest.
         unsafe { self.put(&[], SendFlags::empty()) }
     }
 
@@ -420,12 +420,14 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
         unsafe { self.put(list, SendFlags::INLINE) }
     }
 
-    /// Rejects a `wr_id` reserved for safe posting, if the caller makes no promise for the request.
+    /// Rejects a `wr_id` reserved for safe posting, because this call is safe.
     #[inline(always)]
     const fn is_of_reserved_number(&mut self) -> bool {
         self.batch.wr_id >> 63 != 0 && self.batch.refuse_number()
     }
 
+    /// Puts the request into the batch's queue.
+    ///
     /// # Safety
     /// Same as [`SendQueue::post_send`].
     #[inline(always)]
@@ -433,7 +435,7 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
         let Self { batch, op, remote_srqn } = self;
         let flags = batch.wr_flags.difference(SendFlags::INLINE).union(flags);
         match remote_srqn {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the caller upholds the same contract.
             None => unsafe { batch.put(op, list, flags) },
             // SAFETY: as above.
             Some(remote_srqn) => unsafe { batch.put(SendOp::Xrc { remote_srqn, op: &op }, list, flags) },
@@ -484,7 +486,7 @@ impl fmt::Display for WrError {
     }
 }
 
-/// Writes the sentence of `Display`, because a `main` that returns an error prints `Debug`.
+/// Formats like `Display`, because `main` prints a returned error with `Debug`.
 impl fmt::Debug for WrError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -499,8 +501,8 @@ impl From<WrError> for crate::Error {
     }
 }
 
-/// Returns bytes as an element for inline data. A length that does not fit an element exceeds any
-/// queue's limit, so the queue rejects it before reading a byte.
+/// Returns bytes as an element for inline data. A length that does not fit an element exceeds every
+/// queue's limit, so the queue rejects the element before reading a byte.
 #[inline(always)]
 fn element(data: &[u8]) -> Sge {
     let length = if data.len() > u32::MAX as usize { u32::MAX } else { data.len() as u32 };

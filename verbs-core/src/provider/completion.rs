@@ -1,4 +1,4 @@
-//! A completion queue and the completions that it lends.
+//! A completion queue, and views of its completions.
 
 use core::any::Any;
 use core::fmt::Debug;
@@ -9,20 +9,20 @@ use crate::errno::Errno;
 use crate::error::{Error, Result};
 use crate::types::{CqModeration, CqWcFlags, Wc, WcFlags, WcOpcode, WcStatus, WcTmInfo};
 
-/// A completion queue. `&mut` is the lock: the poller owns the queue.
+/// A completion queue. Polling takes `&mut self`, so no lock is needed.
 pub trait CqOps: Any + Debug + Send + Sync {
-    /// The view lent by [`next`](Self::next). Dropping it frees nothing.
+    /// The view returned by [`next`](Self::next). Dropping a view frees nothing.
     type Completion<'a>: Completion + Copy
     where
         Self: Sized + 'a;
 
-    /// Returns the kernel's handle.
+    /// Returns the kernel's handle for the queue.
     fn handle(&self) -> u32;
 
     /// Returns the capacity, in completions.
     fn cqe(&self) -> u32;
 
-    /// Lends the next completion, or returns `None` if the queue is empty.
+    /// Returns a view of the next completion, or `None` if the queue is empty.
     ///
     /// The completion's slot returns to the device no later than the next call to
     /// [`end_poll`](Self::end_poll).
@@ -30,8 +30,8 @@ pub trait CqOps: Any + Debug + Send + Sync {
     where
         Self: Sized;
 
-    /// Lends the next completion like [`next`](Self::next), for a call that copies several
-    /// completions. Slots lent earlier may stay with the program until
+    /// Returns the next completion like [`next`](Self::next), for a call that copies several
+    /// completions. The slots of earlier completions may stay with the program until
     /// [`end_poll`](Self::end_poll).
     #[inline(always)]
     fn next_of_several(&mut self) -> Option<Self::Completion<'_>>
@@ -41,7 +41,7 @@ pub trait CqOps: Any + Debug + Send + Sync {
         self.next()
     }
 
-    /// Returns the slots of all lent completions to the device.
+    /// Returns to the device the slots of all completions read with [`next`](Self::next).
     #[doc(alias = "ibv_end_poll")]
     fn end_poll(&mut self)
     where
@@ -53,36 +53,35 @@ pub trait CqOps: Any + Debug + Send + Sync {
     /// Requests one event for the next completion, or, with `solicited_only`, for the next
     /// solicited or failed completion.
     ///
-    /// Lent completions stay lent: a C program may call this between `ibv_start_poll(3)` and
-    /// `ibv_end_poll`. If events are requested twice, the broader request applies; if both requests
-    /// are simultaneous, either may apply.
+    /// Completions that were read stay valid: a C program may call this between `ibv_start_poll(3)`
+    /// and `ibv_end_poll`. If events are requested twice, the broader request applies; if both
+    /// requests are simultaneous, either may apply.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EIO` once the device is gone.
     fn req_notify(&self, solicited_only: bool) -> Result<()>;
 
-    /// Returns a notifier that requests events without the queue, so that another thread may poll
-    /// the queue meanwhile; `None` if a request depends on the completions polled so far. The
-    /// notifier must not be used after the queue is destroyed, because it could then request events
-    /// for another queue.
+    /// Returns a notifier, which requests events while another thread polls the queue; `None` if an
+    /// event request depends on the completions already polled. The notifier must not be used after
+    /// the queue is destroyed, because it could then request events for another queue.
     fn notifier(&self) -> Option<Box<dyn Notifier>> {
         None
     }
 
-    /// Returns the counter of the queue's events read from its channel; `None` if event requests
-    /// carry no sequence number. The reader of an event increments it before passing the event on.
-    /// A wrong count delays or repeats events and has no other effect.
+    /// Returns the counter of this queue's events that were read from its channel; `None` if event
+    /// requests carry no sequence number. The reader of an event increments the counter before
+    /// passing the event on. A wrong count delays or repeats events and has no other effect.
     fn event_counter(&self) -> Option<Arc<AtomicU32>> {
         None
     }
 
-    /// Returns the fields of the queue's completions.
+    /// Returns the fields that the queue's completions contain.
     fn wc_flags(&self) -> CqWcFlags {
         CqWcFlags::STANDARD
     }
 
     /// Removes the unpolled completions of a queue pair that was reset or destroyed, if the
-    /// provider [purges](super::Provider::PURGES). The others stay in order.
+    /// provider [purges](super::Provider::PURGES). Completions of other queue pairs stay in order.
     ///
     /// The C library calls this for devices whose rdma-core driver removes such completions.
     /// provider-mlx5 skips them while it polls, without a call. With rxe they stay, as in
@@ -126,8 +125,8 @@ pub trait Notifier: Debug + Send + Sync {
     fn req_notify(&self, solicited_only: bool) -> Result<()>;
 }
 
-/// Calls a macro with the fields of a completion, one `#[doc] name: type;` each. No other list of
-/// them exists.
+/// Calls a macro with the fields of a completion, one `#[doc] name: type;` each. This is the only
+/// list of these fields.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_completion_field {
@@ -147,7 +146,7 @@ macro_rules! for_each_completion_field {
             /// Returns the number of bytes received (receives, reads, atomics).
             #[doc(alias = "ibv_wc_read_byte_len")]
             byte_len: u32;
-            /// Returns immediate data as a number, or the invalidated key; see
+            /// Returns immediate data in host order, or the invalidated key; see
             /// [`wc_flags`](Self::wc_flags).
             #[doc(alias = "ibv_wc_read_imm_data")]
             #[doc(alias = "ibv_wc_read_invalidated_rkey")]
@@ -158,10 +157,10 @@ macro_rules! for_each_completion_field {
             /// Returns the sender's queue pair number (UD).
             #[doc(alias = "ibv_wc_read_src_qp")]
             src_qp: u32;
-            /// Returns the flags of the valid optional fields.
+            /// Returns the flags for the valid optional fields.
             #[doc(alias = "ibv_wc_read_wc_flags")]
             wc_flags: $crate::types::WcFlags;
-            /// Returns the partition key's index.
+            /// Returns the index of the partition key.
             pkey_index: u16;
             /// Returns the sender's local id (UD, InfiniBand).
             #[doc(alias = "ibv_wc_read_slid")]
@@ -178,7 +177,7 @@ macro_rules! for_each_completion_field {
 }
 
 /// Calls a macro with the fields that a completion has only if its queue was created with them, one
-/// `#[doc] name: type;` each, after the caller's tokens. No other list of them exists.
+/// `#[doc] name: type;` each, after the caller's tokens. This is the only list of these fields.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_optional_field {
@@ -212,18 +211,18 @@ macro_rules! for_each_optional_field {
 
 pub use {for_each_completion_field, for_each_optional_field};
 
-/// Appends the optional fields to the list.
+/// Appends the optional fields to the list of completion fields.
 macro_rules! with_optional_fields {
     ($($fields:tt)*) => { for_each_optional_field! { completion { $($fields)* } } };
 }
 
-/// Defines the trait and its implementation for a copied completion, with one accessor per field.
+/// Defines the trait [`Completion`] and its implementation for [`Wc`], with one accessor per field.
 macro_rules! completion {
     (
         { $($(#[$doc:meta])* $field:ident: $type:ty;)* }
         $($(#[$optional_doc:meta])* $optional:ident: $optional_type:ty;)*
     ) => {
-        /// A completion, read from the queue on demand.
+        /// A view of a completion, read from the queue on demand.
         ///
         /// If [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num`,
         /// `vendor_err` and the timestamps are valid.
@@ -244,8 +243,8 @@ macro_rules! completion {
                 *wc = Wc { $($field: self.$field(),)* };
             }
 
-            /// Copies all fields into a [`Wc`], with immediate data in network order, as in C's
-            /// `ibv_wc`. An invalidated key stays a number.
+            /// Copies all fields into a [`Wc`], with immediate data in network order, as in the C
+            /// struct `ibv_wc`. An invalidated key stays a number.
             #[inline(always)]
             fn write_to_c(&self, wc: &mut Wc) {
                 self.write_to(wc);

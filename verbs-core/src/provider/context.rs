@@ -1,7 +1,7 @@
 //! An open device: its queries ([`DeviceOps`]) and the objects created from it ([`ContextOps`]).
 //!
 //! # Safety
-//! The unsafe functions state the promises of their callers, which register memory.
+//! The unsafe functions state the requirements on their callers, which register memory.
 
 #![allow(unsafe_code)]
 
@@ -23,7 +23,7 @@ use crate::types::{
     QpInitAttr, RtValues, Sge, SrqInitAttr, WqInitAttr,
 };
 
-/// An open device: its queries and event files. It does not depend on the provider's objects.
+/// An open device: its queries and event files, which do not depend on the provider's object types.
 pub trait DeviceOps: Debug + Send + Sync {
     /// Returns the device's name (`rxe0`).
     fn device_name(&self) -> &str;
@@ -43,7 +43,7 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// The errors of [`query_device`](Self::query_device).
     fn query_device_ex(&self) -> Result<DeviceAttrEx>;
 
-    /// Queries a port, counted from 1.
+    /// Queries the port with this number, from 1.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a nonexistent port; otherwise as
@@ -54,16 +54,15 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// speed, returns the port's width times the speed per lane.
     ///
     /// # Errors
-    /// The errors of [`query_port`](Self::query_port); `EOPNOTSUPP` for a width or a speed without
-    /// a name.
+    /// The errors of [`query_port`](Self::query_port); `EOPNOTSUPP` for an unknown width or speed.
     fn query_port_speed(&self, port_num: u8) -> Result<u64> {
         let port = self.query_port(port_num)?;
         port.speed_100mbps()
             .ok_or_else(|| Error::new("query_port_speed", self.device_name(), Errno::OPNOTSUPP))
     }
 
-    /// Returns every valid entry of every port's GID table, with a single command if the kernel has
-    /// it.
+    /// Returns every valid entry of every port's GID table, with a single command if the kernel
+    /// supports it.
     ///
     /// # Errors
     /// The errors of [`query_device`](Self::query_device).
@@ -74,7 +73,8 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// ends early costs less than reading the whole table.
     ///
     /// # Errors
-    /// The errors of [`query_gid_table`](Self::query_gid_table); a nonexistent port has no entry.
+    /// The errors of [`query_gid_table`](Self::query_gid_table). A nonexistent port has no entries,
+    /// or results in `EINVAL` if the entries are read one by one.
     fn visit_gids(&self, port_num: u8, visit: &mut dyn FnMut(GidEntry) -> ControlFlow<()>) -> Result<()> {
         let table = self.query_gid_table()?;
         let _ = table.into_iter().filter(|entry| entry.port_num == u32::from(port_num)).try_for_each(visit);
@@ -146,12 +146,13 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Any errno the kernel returns; notably `ENOMEM`.
     fn alloc_pd(&self) -> Result<P::Pd>;
 
-    /// Registers `length` bytes at `addr`, which work requests and peers address as `iova`.
+    /// Registers `length` bytes at `addr`. Work requests and peers address the first byte as
+    /// `iova`.
     ///
     /// # Safety
     /// While the region is registered, the device may read the bytes, and with
     /// [`LOCAL_WRITE`](AccessFlags::LOCAL_WRITE) write them, whenever a work request or a peer
-    /// demands it. The bytes must stay mapped, and other code that accesses them must allow for
+    /// requests it. The bytes must stay mapped, and other code that accesses them must allow for
     /// these accesses.
     ///
     /// # Errors
@@ -171,7 +172,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Registers memory in the extended form: with a DMA handle, or from a dma-buf.
     ///
     /// # Safety
-    /// Same as [`reg_mr`](Self::reg_mr); including for the bytes of a dma-buf.
+    /// The requirements of [`reg_mr`](Self::reg_mr) apply, also to the bytes of a dma-buf.
     ///
     /// # Errors
     /// The errors of [`reg_mr`](Self::reg_mr) and [`reg_dmabuf_mr`](Self::reg_dmabuf_mr);
@@ -182,10 +183,10 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
             return Err(unsupported(self.device(), "reg_mr_ex"));
         }
         match memory {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the caller upholds the same contract.
             MrMemory::Addr(addr) => unsafe { self.reg_mr(pd, addr, length, iova, access) },
             MrMemory::DmaBuf { fd, offset } => {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: the caller upholds the same contract.
                 unsafe { self.reg_dmabuf_mr(pd, fd, offset, length, iova, access) }
             }
         }
@@ -214,7 +215,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
 
     /// Changes a memory region in place. Its keys may change.
     ///
-    /// After `Ok`, the device does not access old memory no longer covered by the region. A peer's
+    /// After `Ok`, the device does not access old memory that the region no longer covers. A peer's
     /// request already in progress may finish with the old rights.
     ///
     /// # Safety
@@ -222,7 +223,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// rights.
     ///
     /// # Errors
-    /// The reason and the state of the region: `EOPNOTSUPP` if the device cannot change regions, or
+    /// The error and the state of the region: `EOPNOTSUPP` if the device cannot change regions, or
     /// not in this way; `EINVAL` for an empty change; `EBUSY` while memory windows are bound to the
     /// region; otherwise as [`reg_mr`](Self::reg_mr).
     unsafe fn rereg_mr(&self, mr: &mut P::Mr, change: &MrChange<'_, P>) -> Result<(), ReregError> {
@@ -245,15 +246,15 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device does not support advice; `EINVAL` for unsupported advice or an
-    /// unsupported flag; any other errno the kernel returns, notably for elements outside such
-    /// regions.
+    /// unsupported flag; any other errno the kernel returns, notably for elements outside on-demand
+    /// paged regions.
     fn advise_mr(&self, pd: &P::Pd, advice: Advice, flags: AdviseFlags, sges: &[Sge]) -> Result<()> {
         let _ = (pd, advice, flags, sges);
         Err(unsupported(self.device(), "advise_mr"))
     }
 
-    /// Returns whether registration pins pages. Before Linux 5.12, a fork may replace such pages
-    /// while the device uses the old ones.
+    /// Returns whether registration pins pages. Before Linux 5.12, a fork may replace pinned pages
+    /// while the device uses the old pages.
     fn pins_memory(&self) -> bool {
         true
     }
@@ -261,7 +262,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Allocates device memory.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has no such memory; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device has no memory for programs; any other errno the kernel returns.
     fn alloc_dm(&self, attr: &DmAttr) -> Result<P::Dm> {
         let _ = attr;
         Err(unsupported(self.device(), "alloc_dm"))
@@ -271,8 +272,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// address the first byte as 0.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has no such memory; `EINVAL` for a range outside the memory; any
-    /// other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device has no memory for programs; `EINVAL` for a range outside the
+    /// device memory; any other errno the kernel returns.
     fn reg_dm_mr(
         &self,
         pd: &P::Pd,
@@ -316,8 +317,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Returns a copy of the device file's descriptor, for another owner of the same context.
     ///
     /// # Safety
-    /// A descriptor is the right to command the context. Recipients must keep the promises listed
-    /// at [`Uverbs`](crate::channel::Uverbs#the-right-to-command).
+    /// With the descriptor, code can command the context. Recipients must meet the requirements
+    /// listed at [`Uverbs`](crate::channel::Uverbs#the-right-to-command).
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a device without a file; any errno from `dup(2)`, notably `EMFILE`.
@@ -360,8 +361,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
 
     /// Creates a completion queue and its handle for [`create_qp`](Self::create_qp).
     ///
-    /// The queue may use memory from a parent domain's allocator, and be dedicated to the thread of
-    /// its thread domain. The parent domain must be destroyed after the queue.
+    /// The queue may use memory from a parent domain's allocator and be dedicated to the thread of
+    /// the parent domain's thread domain. The parent domain must be destroyed after the queue.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for an invalid size or vector; `EINVAL`
@@ -384,7 +385,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// devices have.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device lacks these properties; otherwise as
+    /// `EOPNOTSUPP` if the device lacks one of these properties; otherwise as
     /// [`create_qp`](Self::create_qp).
     fn create_qp_ex(
         &self,
@@ -422,25 +423,25 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         Err(unsupported(self.device(), "create_srq"))
     }
 
-    /// Opens the XRC domain that belongs to a file's inode or, without a file, a new domain.
+    /// Opens the XRC domain of a file's inode or, without a file, creates a new domain.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has no XRC domains; `EAGAIN` for a file without a domain and
-    /// without `O_CREAT`, `EINVAL` for a file with a domain and with `O_EXCL`; any other errno the
-    /// kernel returns.
+    /// `EOPNOTSUPP` if the device has no XRC domains; `EAGAIN` if the file has no domain and
+    /// `oflags` lacks `O_CREAT`; `EINVAL` if the file has a domain and `oflags` contains `O_EXCL`;
+    /// any other errno the kernel returns.
     fn open_xrcd(&self, file: Option<BorrowedFd<'_>>, oflags: i32) -> Result<P::Xrcd> {
         let _ = (file, oflags);
         Err(unsupported(self.device(), "open_xrcd"))
     }
 
     /// Opens the XRC target ([`QpType::XRC_RECV`](crate::types::QpType::XRC_RECV)) with this
-    /// number, which may have been created through another context that shares the domain. The
-    /// target is destroyed with the last queue pair created or opened for it. Its queues accept no
+    /// number. The target may have been created through another context that shares the domain. It
+    /// is destroyed with the last queue pair created or opened for it. Its queues accept no
     /// requests.
     ///
     /// # Errors
-    /// `EINVAL` for a number that belongs to no XRC target of the domain; `EOPNOTSUPP` if the
-    /// device has no XRC targets; any other errno the kernel returns.
+    /// `EINVAL` if the number belongs to no XRC target in the domain; `EOPNOTSUPP` if the device
+    /// has no XRC targets; any other errno the kernel returns.
     fn open_qp(&self, xrcd: &P::Xrcd, qp_num: u32, user_handle: u64) -> Result<QpParts<P>> {
         let _ = (xrcd, qp_num, user_handle);
         Err(unsupported(self.device(), "open_qp"))
@@ -449,7 +450,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Allocates an unbound memory window.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device lacks this type; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device lacks this window type; any other errno the kernel returns.
     fn alloc_mw(&self, pd: &P::Pd, mw_type: MwType) -> Result<P::Mw> {
         let _ = (pd, mw_type);
         Err(unsupported(self.device(), "alloc_mw"))
@@ -458,8 +459,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Creates a work queue in the state RESET: its control object and its queue.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device lacks this kind; [`Cause::Limit`](crate::Cause::Limit) for a size
-    /// beyond the device's limit; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device lacks this kind of queue; [`Cause::Limit`](crate::Cause::Limit)
+    /// for a size beyond the device's limit; any other errno the kernel returns.
     fn create_wq(&self, parents: &WqParents<'_, P>, attr: &WqInitAttr) -> Result<WqParts<P>> {
         let _ = (parents, attr);
         Err(unsupported(self.device(), "create_wq"))
@@ -478,19 +479,19 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Creates a flow rule for a queue pair.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device lacks flow rules or these specifications; `EPERM` without
-    /// `CAP_NET_RAW`; any other errno the kernel returns, notably `EINVAL` for headers in the wrong
-    /// order.
+    /// `EOPNOTSUPP` if the device does not support flow rules or one of the specifications; `EPERM`
+    /// without `CAP_NET_RAW`; any other errno the kernel returns, notably `EINVAL` for headers in
+    /// the wrong order.
     fn create_flow(&self, qp: &P::Qp, rule: FlowRule<'_, P>) -> Result<P::Flow> {
         let _ = (qp, rule);
         Err(unsupported(self.device(), "create_flow"))
     }
 
-    /// Creates a flow action that encrypts or decrypts ESP.
+    /// Creates a flow action that encrypts or decrypts ESP packets.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device lacks such actions or these attributes; any other errno the
-    /// kernel returns.
+    /// `EOPNOTSUPP` if the device does not support ESP actions or one of the attributes; any other
+    /// errno the kernel returns.
     fn create_flow_action_esp(&self, attr: &FlowActionEspAttr) -> Result<P::FlowAction> {
         let _ = attr;
         Err(unsupported(self.device(), "create_flow_action_esp"))
@@ -499,7 +500,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Creates a set of counters for flow rules.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has no such counters; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device has no counters for flow rules; any other errno the kernel
+    /// returns.
     fn create_counters(&self) -> Result<P::Counters> {
         Err(unsupported(self.device(), "create_counters"))
     }
@@ -507,13 +509,13 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Creates a completion counter.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device lacks this kind; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device lacks counters of this kind; any other errno the kernel returns.
     fn create_comp_cntr(&self, cntr_type: CompCntrType) -> Result<P::CompCntr> {
         let _ = cntr_type;
         Err(unsupported(self.device(), "create_comp_cntr"))
     }
 
-    /// Makes a completion counter count operations of a queue pair.
+    /// Makes a completion counter count the operations `ops` of a queue pair.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for operations the device cannot count; any other errno the kernel returns.
@@ -525,7 +527,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
 
 /// A protection domain.
 pub trait PdOps: Any + Debug + Send + Sync {
-    /// Returns the kernel's handle.
+    /// Returns the kernel's handle for the protection domain.
     fn handle(&self) -> u32;
 }
 

@@ -14,11 +14,11 @@ pub trait CountersOps: Any + Debug + Send + Sync {
     where
         Self: Sized;
 
-    /// Returns the kernel's handle.
+    /// Returns the kernel's handle for the set.
     fn handle(&self) -> u32;
 
-    /// Adds a counter for rules that name the set from now on or, with `flow`, for an existing
-    /// rule.
+    /// Adds a counter to the set: for the existing rule `flow` or, without it, for rules created
+    /// with this set from now on.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device cannot count the quantity, or cannot count it for an existing
@@ -30,14 +30,14 @@ pub trait CountersOps: Any + Debug + Send + Sync {
     /// Reads the counters into `values`, each at its index.
     ///
     /// # Errors
-    /// `EINVAL` for fewer values than counters and for a set not used by any rule; any other errno
-    /// the kernel returns.
+    /// `EINVAL` if `values` is shorter than the set or no rule uses the set; any other errno the
+    /// kernel returns.
     fn read(&self, values: &mut [u64], flags: ReadCountersFlags) -> Result<()>;
 }
 
 /// A completion counter, used by queue pairs.
 pub trait CompCntrOps: Any + Debug + Send + Sync {
-    /// Returns the kernel's handle.
+    /// Returns the kernel's handle for the counter.
     fn handle(&self) -> u32;
 
     /// Sets one of the counter's values.

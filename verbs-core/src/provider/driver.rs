@@ -8,7 +8,7 @@ use crate::discovery::{DeviceInfo, SkipReason, Skipped};
 use crate::errno::Errno;
 use crate::error::{Cause, Error, Result};
 
-/// A context opened by a driver: [erased](super::erase), and static again after a downcast.
+/// A context opened by a driver: [erased](super::erase), until a downcast restores its static type.
 pub type OpenedContext = Box<dyn ContextOps<Erased>>;
 
 /// A provider's registration, as constant data that a program can name.
@@ -45,16 +45,16 @@ pub struct Driver {
     /// driver id.
     pub matches: fn(&DeviceInfo) -> bool,
     /// Returns the provider's own devices, which have no kernel driver, and the requested devices
-    /// that cannot be created. A provider of kernel devices uses `Vec::new`.
+    /// that cannot be created. Providers of kernel devices use `Vec::new`.
     ///
-    /// Every device list calls this function, so it must return the same devices each time
-    /// ([`DeviceInfo::own`] is equal), and only devices requested by the configuration.
+    /// This function is called for every device list, so it must return the same devices each time
+    /// (with equal [`DeviceInfo::own`]), and only devices requested by the configuration.
     pub devices: fn() -> Vec<Result<DeviceInfo, Skipped>>,
     /// Opens a device. For a provider's own device, each call returns another context of the same
     /// device.
     pub open: fn(&DeviceInfo) -> Result<OpenedContext>,
-    /// Shares the context of a device file opened by another owner; `None` if the provider cannot
-    /// do this.
+    /// Shares the context of a device file that another owner opened; `None` if the provider cannot
+    /// share contexts.
     pub import: Option<fn(&DeviceInfo, OwnedFd) -> Result<OpenedContext>>,
 }
 
@@ -73,7 +73,7 @@ impl Driver {
         Err(Error::new(verb, device.name(), Errno::NODEV).because(Cause::Other { reason: why.into() }))
     }
 
-    /// Returns whether a device belongs to the provider, whatever its ABI.
+    /// Returns whether a device belongs to the provider, regardless of its ABI version.
     pub fn has(&self, device: &DeviceInfo) -> bool {
         match device.driver_id() {
             Some(id) => id.0 == self.driver_id,
@@ -92,7 +92,7 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// A provider that a program can name. Its devices open without erasure.
+/// A provider that a program can name. The type's devices open without erasure.
 pub trait NamedProvider: Provider<Context: Sized> {
     /// The provider's registration.
     const DRIVER: Driver;

@@ -98,15 +98,15 @@ pub use crate::types::event::{EventsRead, TAG_LIST, for_program};
 #[doc(hidden)]
 pub use completion::{for_each_completion_field, for_each_optional_field};
 
-/// A provider: a name for a family of objects. Never instantiated.
+/// A provider: a type that names a family of objects and is never instantiated.
 ///
 /// # Safety
-/// Safe code lends memory to a device and uses the memory again once these objects report that the
-/// device has finished. "The device" is whatever executes the requests of an object: hardware, the
-/// kernel, or another thread of this process. An implementation of this trait keeps each numbered
-/// promise below for every object of the family, in every state, whatever safe code does with the
-/// object and whatever peers send. The crate `verbs` refers to the numbers, and each implementation
-/// proves each of them.
+/// Safe code gives a device access to memory and uses the memory again once these objects report
+/// that the device has finished. "The device" is whatever executes the requests of an object:
+/// hardware, the kernel, or another thread of this process. An implementation of this trait keeps
+/// each numbered promise below for every object of the family, in every state, whatever safe code
+/// does with the object and whatever peers send. The crate `verbs` refers to the numbers, and each
+/// implementation proves each promise.
 ///
 /// Posting:
 ///
@@ -128,15 +128,15 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///
 /// Completions:
 ///
-/// 5. *A completion is the end.* It is lent, or copied out, only after its request has ended: the
-///    device no longer writes the request's memory, and everything it wrote is visible to the
+/// 5. *A completion is the end.* It is returned, or copied out, only after its request has ended:
+///    the device no longer writes the request's memory, and everything it wrote is visible to the
 ///    polling thread. The same holds for the unsignalled sends before it in the same queue. The
 ///    device may still read the memory for a retransmission that the peer discards whatever its
 ///    contents.
 /// 6. *The `wr_id` belongs to the request.* All 64 bits of a completion's
 ///    [`wr_id`](Completion::wr_id) are as they were posted, each time it is read. A completion
 ///    queue never returns a `wr_id` that was not posted to one of its queues.
-/// 7. *A queue lends its own completions.* Completions of sends arrive in the queue pair's
+/// 7. *A queue returns its own completions.* Completions of sends arrive in the queue pair's
 ///    `send_cq`, completions of receives in its `recv_cq`, and none in another queue of this or
 ///    another device.
 /// 8. *A request completes at most once,* even if its completion queue is [resized](CqOps::resize)
@@ -226,8 +226,8 @@ pub use completion::{for_each_completion_field, for_each_optional_field};
 ///     completion of the window's invalidation, or of a bind of zero length, and after
 ///     [`destroy`](Destroy::destroy) of the window returned `Ok`, the device no longer writes
 ///     through the binding. Everything it wrote is visible to the thread that polled or called. If
-///     it is false, packets that arrive later do not access the region through the binding, but the
-///     device may still write for a packet that arrived before.
+///     the result is false, packets that arrive later do not access the region through the binding,
+///     but the device may still write for a packet that arrived before.
 ///
 /// Shared receive queues:
 ///
@@ -277,8 +277,8 @@ pub unsafe trait Provider: Sized + Debug + 'static {
     type Mr: MrOps + Destroy;
     /// A completion queue.
     type Cq: CqOps + Destroy;
-    /// A handle to a completion queue for [`ContextOps::create_qp`], usable while another thread
-    /// polls the queue.
+    /// A handle to a completion queue, for [`ContextOps::create_qp`]. It is usable while another
+    /// thread polls the queue.
     type CqHandle: Clone + Debug + Send + Sync + 'static;
     /// A queue pair.
     type Qp: QpOps<Sq = Self::Sq, Rq = Self::Rq> + Destroy;
@@ -323,13 +323,13 @@ pub trait Destroy: Sized {
     /// Destroys the kernel object, then releases the memory that the device could access through
     /// it.
     ///
-    /// Succeeds if the device was unplugged: the kernel has destroyed the objects, and confirms
-    /// that for each one.
+    /// Succeeds if the device was unplugged: the kernel has destroyed the objects and confirms this
+    /// for each object.
     ///
     /// # Errors
-    /// The object itself, for another attempt, and the reason why it may still exist: `EBUSY` while
-    /// another object uses it; `EIO` if the device failed to destroy it; any other errno the kernel
-    /// returns.
+    /// The object itself, for another attempt, with the reason why it may still exist: `EBUSY`
+    /// while another object uses it; `EIO` if the device failed to destroy it; any other errno the
+    /// kernel returns.
     // The object is returned by value so that it is not lost; destruction is not a hot path.
     #[allow(clippy::result_large_err)]
     fn destroy(self) -> Result<(), (Self, crate::Error)>;

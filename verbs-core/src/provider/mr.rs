@@ -1,4 +1,4 @@
-//! A memory region: creating and changing it.
+//! Memory regions: their keys, and the arguments for registering and changing them.
 
 use core::any::Any;
 use core::fmt::{self, Debug};
@@ -10,7 +10,7 @@ use crate::types::AccessFlags;
 
 /// A memory region.
 pub trait MrOps: Any + Debug + Send + Sync {
-    /// Returns the kernel's handle.
+    /// Returns the kernel's handle for the region.
     fn handle(&self) -> u32;
 
     /// Returns the local key, for work requests of this process.
@@ -20,18 +20,19 @@ pub trait MrOps: Any + Debug + Send + Sync {
     fn rkey(&self) -> u32;
 }
 
-/// A new memory region, for [`ContextOps::reg_mr_ex`](super::ContextOps::reg_mr_ex).
+/// The attributes of a new memory region, for
+/// [`ContextOps::reg_mr_ex`](super::ContextOps::reg_mr_ex).
 #[derive(Debug)]
 pub struct MrInitAttr<'a, P: Provider> {
-    /// The memory: in this process, or in a dma-buf.
+    /// The memory to register: in this process, or in a dma-buf.
     pub memory: MrMemory<'a>,
     /// The length in bytes.
     pub length: usize,
-    /// The address of the first byte in work requests.
+    /// The address of the first byte, as used in work requests.
     pub iova: u64,
     /// The rights of the device and of peers.
     pub access: AccessFlags,
-    /// Hints for the device's accesses.
+    /// A DMA handle with hints for the device's accesses.
     pub dmah: Option<&'a P::Dmah>,
 }
 
@@ -97,12 +98,12 @@ pub enum RegionState {
     Unusable,
 }
 
-/// The error of a change to a memory region and the resulting state.
+/// The error from changing a memory region, with the region's resulting state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReregError {
-    /// The reason.
+    /// The reason for the failure.
     pub error: Error,
-    /// The state of the region.
+    /// The resulting state of the region.
     pub region: RegionState,
 }
 

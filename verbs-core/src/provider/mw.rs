@@ -6,10 +6,10 @@ use core::fmt::Debug;
 use crate::types::MwType;
 
 /// A memory window: a key that lets peers access the bound region. Work requests bind and
-/// invalidate it ([`SendOp::BindMw`](crate::types::SendOp::BindMw)). Each bind changes the low 8
-/// bits of its key, and only the poster knows the current key.
+/// invalidate the window ([`SendOp::BindMw`](crate::types::SendOp::BindMw)). Each bind changes the
+/// low 8 bits of its key, and only the poster knows the current key.
 pub trait MwOps: Any + Debug + Send + Sync {
-    /// Returns the kernel's handle.
+    /// Returns the kernel's handle for the window.
     fn handle(&self) -> u32;
 
     /// Returns the key assigned at allocation.
@@ -21,8 +21,8 @@ pub trait MwOps: Any + Debug + Send + Sync {
     /// Returns whether promise 23 of [`Provider`](super::Provider)'s contract holds for the window:
     /// the end of a binding also ends all accesses through it.
     ///
-    /// If false, an access already in progress may outlast the binding. Only deregistering the
-    /// region ends it.
+    /// If false, an access already in progress may continue after the binding has ended. Only
+    /// deregistering the region ends such an access.
     fn revocation_ends_access(&self) -> bool {
         false
     }

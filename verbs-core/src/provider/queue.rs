@@ -1,8 +1,8 @@
 //! A queue pair and its two queues.
 //!
 //! # Safety
-//! The unsafe functions state the promises of their callers, which post memory. Default methods
-//! pass these promises on.
+//! The unsafe functions state the requirements on their callers, which post memory. Default methods
+//! pass these requirements on.
 
 #![allow(unsafe_code)]
 
@@ -17,8 +17,8 @@ use crate::types::{
     QpInitInfo, QpState, QpType, RateLimit, RecvWr, RxHashConf, SendWr,
 };
 
-/// The objects needed to create a queue pair. The type determines which are required: all common
-/// types need the protection domain and both completion queues. An XRC target
+/// The objects needed to create a queue pair. The type of the queue pair determines which are
+/// required: all common types need the protection domain and both completion queues. An XRC target
 /// ([`QpType::XRC_RECV`]) needs only its XRC domain, and an XRC initiator needs no completion queue
 /// for receives.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub struct QpExtras<'a, P: Provider> {
     pub rss: Option<(&'a P::RwqIndTable, &'a RxHashConf)>,
 }
 
-/// A new queue pair: its control object and its two queues, usable from three threads.
+/// A new queue pair: its control object and its two queues, each usable from a different thread.
 #[derive(Debug)]
 pub struct QpParts<P: Provider> {
     /// The control object.
@@ -73,19 +73,19 @@ pub struct QpParts<P: Provider> {
 
 /// A queue pair without its queues: its state and destruction.
 pub trait QpOps: Any + Debug + Send + Sync {
-    /// The type of its send queue.
+    /// The type of the queue pair's send queue.
     type Sq: SendQueue
     where
         Self: Sized;
-    /// The type of its receive queue.
+    /// The type of the queue pair's receive queue.
     type Rq: RecvQueue
     where
         Self: Sized;
 
-    /// Returns the kernel's handle.
+    /// Returns the kernel's handle for the queue pair.
     fn handle(&self) -> u32;
 
-    /// Returns the queue pair number, which peers use, 24 bits.
+    /// Returns the queue pair number that peers use, 24 bits.
     fn qp_num(&self) -> u32;
 
     /// Returns the transport service.
@@ -100,8 +100,8 @@ pub trait QpOps: Any + Debug + Send + Sync {
 
     /// Moves the queue pair to another state, or changes its attributes. `sq` and `rq` must be the
     /// queues created with it. A number with more bits than its field
-    /// ([`explain::numbers_fit`](crate::explain::numbers_fit)) is truncated or rejected, as by the
-    /// device's driver.
+    /// ([`explain::numbers_fit`](crate::explain::numbers_fit)) is truncated or rejected, depending
+    /// on the device's driver.
     ///
     /// # Errors
     /// [`Cause::IllegalTransition`](crate::Cause::IllegalTransition) and
@@ -124,9 +124,10 @@ pub trait QpOps: Any + Debug + Send + Sync {
     /// Any errno the kernel returns; notably `EIO` once the device is gone.
     fn query(&self, mask: QpAttrMask) -> Result<(QpAttr, QpInitInfo)>;
 
-    /// Attaches the queue pair to a multicast group, whose datagrams it receives from then on.
-    /// `lid` is the group's local id, which Ethernet ports ignore. Attaching twice succeeds and
-    /// changes nothing. [`destroy`](super::Destroy::destroy) detaches it.
+    /// Attaches the queue pair to a multicast group. From then on, the queue pair receives the
+    /// group's datagrams. `lid` is the group's local id, which Ethernet ports ignore. Attaching
+    /// twice succeeds and changes nothing. [`destroy`](super::Destroy::destroy) detaches the queue
+    /// pair.
     ///
     /// # Errors
     /// [`Cause::CallOfType`](crate::Cause::CallOfType) for a service other than UD;
@@ -143,45 +144,45 @@ pub trait QpOps: Any + Debug + Send + Sync {
     /// attached; any other errno the kernel returns.
     fn detach_mcast(&mut self, gid: &Gid, lid: u16) -> Result<()>;
 
-    /// Sets the queue pair's send rate, in RTS.
+    /// Sets the send rate of a queue pair in the state RTS.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has no packet pacing; `EINVAL` for a rate beyond its limits, or
-    /// in another state; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device has no packet pacing; `EINVAL` for a rate beyond the device's
+    /// limits, or in a state other than RTS; any other errno the kernel returns.
     fn modify_rate_limit(&mut self, attr: &RateLimit) -> Result<()> {
         let _ = attr;
         Err(lacks("modify_qp_rate_limit"))
     }
 
-    /// Sets the connection options that the program negotiated with the peer, for the next moves to
-    /// INIT and RTR.
+    /// Sets the ECE options that the program negotiated with the peer, to apply at the next
+    /// transitions to INIT and RTR.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider has no such options; `EINVAL` for options of another vendor.
+    /// `EOPNOTSUPP` if the provider has no ECE options; `EINVAL` for options of another vendor.
     fn set_ece(&mut self, ece: &Ece) -> Result<()> {
         let _ = ece;
         Err(lacks("set_ece"))
     }
 
-    /// Returns the connection options: before INIT those offered by the device, from RTR on those
-    /// in use.
+    /// Returns the ECE options: before INIT, the options that the device offers; from RTR on, the
+    /// options in use.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider has no such options.
+    /// `EOPNOTSUPP` if the provider has no ECE options.
     fn query_ece(&self) -> Result<Ece> {
         Err(lacks("query_ece"))
     }
 
-    /// Returns the device's write order for a message of this operation. Empty if the device
-    /// guarantees no order.
+    /// Returns the device's write order for the bytes of an incoming message of operation `op`.
+    /// Empty if the device guarantees no order.
     fn data_in_order(&self, op: OpKind) -> DataInOrder {
         let _ = op;
         DataInOrder::empty()
     }
 }
 
-/// Returns the error for an operation that the provider lacks. A queue pair does not name its
-/// device; the handle around it does.
+/// Returns the error for an operation that the provider lacks. The error names no device, because a
+/// queue pair does not know its device's name; the handle around the queue pair adds the name.
 fn lacks(verb: &'static str) -> Error {
     Error::new(verb, "", Errno::OPNOTSUPP)
 }
@@ -201,12 +202,12 @@ fn post_each<T>(
     (wrs.len(), None)
 }
 
-/// The situation of a call to [`SendQueue::post_fast`].
+/// The circumstances of a call to [`SendQueue::post_fast`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastPath {
     /// The request waits for [`ring`](SendQueue::ring), and the compiler knows its operation at the
-    /// call: the provider may have code for each operation, and inlining leaves only the code for
-    /// this one.
+    /// call. If the provider has code for each operation, inlining keeps only the code for this
+    /// operation.
     Inlined,
     /// The request waits for [`ring`](SendQueue::ring), and all callers share one compiled
     /// function, as with an erased queue: a provider may move rare operations out of line, so that
@@ -218,7 +219,7 @@ pub enum FastPath {
     Alone,
 }
 
-/// The send queue of a queue pair. `&mut` is the lock: the poster owns the queue.
+/// The send queue of a queue pair. Posting takes `&mut self`, so no lock is needed.
 pub trait SendQueue: Any + Debug + Send + Sync {
     /// Puts one work request into the queue. The device does not read it before
     /// [`ring`](Self::ring).
@@ -234,18 +235,19 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// the queue is unchanged, and [`post_one`](Self::post_one) accepts the request or returns the
     /// reason for rejecting it.
     ///
-    /// `path` states the caller's knowledge about the request, and whether the doorbell follows.
-    /// The argument is a constant at each call and the method is inlined, so a caller pays only for
-    /// its own path. A caller that falls back to `post_one` in an out-of-line function becomes a
-    /// short function that keeps the request in registers.
+    /// `path` states the caller's knowledge of the request, and whether the doorbell follows. The
+    /// argument is a constant at each call and the method is inlined, so a caller pays only for its
+    /// own path. A caller that falls back to `post_one` in an out-of-line function becomes a short
+    /// function that keeps the request in registers.
     ///
-    /// By default, this calls `post_one`, and posts no request [alone](FastPath::Alone).
+    /// By default, this calls `post_one`, and returns `false` for a request posted
+    /// [alone](FastPath::Alone).
     ///
     /// # Safety
     /// Same as [`post_send`](Self::post_send).
     #[inline(always)]
     unsafe fn post_fast(&mut self, wr: &SendWr<'_>, path: FastPath) -> bool {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         path != FastPath::Alone && unsafe { self.post_one(wr) }.is_ok()
     }
 
@@ -256,13 +258,13 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// them.
     fn ring(&mut self) -> Result<(), Errno>;
 
-    /// From now on, leaves to the device those faults in requests that the C providers do not
-    /// check: the queue accepts such a request, and its completion reports the fault.
+    /// From now on, leaves to the device any faults in requests that the C providers do not check.
+    /// The queue then accepts a request with such a fault, and its completion reports the fault.
     ///
     /// By default, the queue rejects every request with a fault it can detect.
     fn leave_faults_to_device(&mut self) {}
 
-    /// Removes the last `count` work requests, except requests that were put in before the last
+    /// Removes the last `count` work requests, except requests added before the last
     /// [`ring`](Self::ring), and returns the number removed. Earlier requests stay for the next
     /// doorbell, because the program may have forgotten a batch.
     fn rollback(&mut self, count: usize) -> usize;
@@ -273,9 +275,10 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// # Safety
     /// From the call until a request's completion was polled (or the queue pair was destroyed, or
     /// reset where that [ends requests](QpOps::reset_ends_requests)), the device reads the memory
-    /// of every SGE, and for RDMA reads and atomics writes it. No code may free it, or access it in
-    /// conflict. No `wr_id` may have its top bit set: such a `wr_id` belongs to safe posting, which
-    /// returns memory to the program when the `wr_id` is polled.
+    /// of every SGE, and for RDMA reads and atomics writes it. Meanwhile, no code may free the
+    /// memory or access it in a conflicting way. No `wr_id` may have its top bit set: such a
+    /// `wr_id` is reserved for safe posting, which returns memory to the program when the `wr_id`
+    /// is polled.
     ///
     /// With [`INLINE`](crate::types::SendFlags::INLINE), every SGE must be memory of this process,
     /// which the call reads at its address; the caller may reuse it once the call returns. The
@@ -287,11 +290,11 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// and [`WrBatch::local_inv`](super::WrBatch::local_inv) require.
     ///
     /// # Errors
-    /// The number of accepted requests and the reason for rejecting the next. The device owns the
-    /// memory of the accepted requests.
+    /// The number of accepted requests and the reason for rejecting the next request. The device
+    /// owns the memory of the accepted requests.
     #[inline(always)]
     unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller makes the promise for every work request of the batch.
+        // SAFETY: the caller upholds the contract for every work request of the batch.
         let (accepted, mut refused) = post_each(wrs, |wr| unsafe { self.post_one(wr) });
         if accepted > 0
             && let Err(errno) = self.ring()
@@ -305,7 +308,7 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     }
 }
 
-/// The receive queue of a queue pair. `&mut` is the lock: the poster owns the queue.
+/// The receive queue of a queue pair. Posting takes `&mut self`, so no lock is needed.
 pub trait RecvQueue: Any + Debug + Send + Sync {
     /// Puts one work request into the queue. The device does not read it before
     /// [`ring`](Self::ring).
@@ -326,16 +329,16 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     /// # Safety
     /// From the call until a request's completion was polled (or the queue pair was destroyed, or
     /// reset where that [ends requests](QpOps::reset_ends_requests)), the device may write the
-    /// memory of every SGE. No code may free or access it. No `wr_id` may have its top bit set:
-    /// such a `wr_id` belongs to safe posting, which returns memory to the program when the `wr_id`
-    /// is polled.
+    /// memory of every SGE. Meanwhile, no code may free or access the memory. No `wr_id` may have
+    /// its top bit set: such a `wr_id` is reserved for safe posting, which returns memory to the
+    /// program when the `wr_id` is polled.
     ///
     /// # Errors
-    /// The number of accepted requests and the reason for rejecting the next. The device owns the
-    /// memory of the accepted requests.
+    /// The number of accepted requests and the reason for rejecting the next request. The device
+    /// owns the memory of the accepted requests.
     #[inline(always)]
     unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller makes the promise for every work request of the batch.
+        // SAFETY: the caller upholds the contract for every work request of the batch.
         let (accepted, refused) = post_each(wrs, |wr| unsafe { self.post_one(wr) });
         if accepted > 0 {
             self.ring();
@@ -347,16 +350,16 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     }
 
     /// Changes the tag list of a shared receive queue with tag matching: puts the operations into
-    /// its queue and publishes them. Sets the `handle` of each accepted
+    /// the list's queue and publishes them. Sets the `handle` of each accepted
     /// [`TmOp::Add`](crate::types::TmOp::Add).
     ///
     /// # Safety
-    /// Same as [`post_recv`](Self::post_recv), for the elements of each
-    /// [`TmOp::Add`](crate::types::TmOp::Add). The promise lasts until the completion of the
-    /// operation, or of the removal of its tag, was polled.
+    /// The requirements of [`post_recv`](Self::post_recv) apply to the elements of each
+    /// [`TmOp::Add`](crate::types::TmOp::Add), until the completion of the operation, or of the
+    /// removal of its tag, was polled.
     ///
     /// # Errors
-    /// The number of accepted operations and the reason for rejecting the next;
+    /// The number of accepted operations and the reason for rejecting the next operation;
     /// [`PostReason::NoTagMatching`] from a queue without tag matching.
     unsafe fn post_srq_ops(&mut self, wrs: &mut [OpsWr<'_>]) -> Result<(), PostError> {
         let _ = wrs;

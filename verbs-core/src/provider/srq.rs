@@ -19,35 +19,36 @@ pub struct SrqParents<'a, P: Provider> {
     pub cq: Option<&'a P::CqHandle>,
 }
 
-/// A new shared receive queue: its control object and its queue, usable from two threads.
+/// A new shared receive queue: its control object and its queue, each usable from a different
+/// thread.
 #[derive(Debug)]
 pub struct SrqParts<P: Provider> {
     /// The control object.
     pub srq: P::Srq,
-    /// The queue.
+    /// The queue for posting receives.
     pub queue: P::SrqQueue,
 }
 
 /// A shared receive queue without its queue: its attributes and destruction.
 pub trait SrqOps: Any + Debug + Send + Sync {
-    /// The type of its queue.
+    /// The type of the queue for posting receives.
     type Queue: RecvQueue
     where
         Self: Sized;
 
-    /// Returns the kernel's handle.
+    /// Returns the kernel's handle for the shared receive queue.
     fn handle(&self) -> u32;
 
     /// Returns the queue number that XRC initiators use. Queues of other kinds have a number on
     /// ConnectX, and `None` elsewhere.
     fn srq_num(&self) -> Option<u32>;
 
-    /// Returns the queue's capacity as granted by the device, with 0 as the limit.
+    /// Returns the queue's capacity as granted by the device. `srq_limit` is 0.
     fn attr(&self) -> SrqAttr;
 
-    /// Changes the limit or the size. `queue` must be the queue created with this object; `&mut` to
-    /// it is the lock, so other threads can create queue pairs meanwhile. Unpublished requests in
-    /// the queue are published first.
+    /// Changes the limit or the size. `queue` must be the queue created with this object. Only
+    /// `queue` is borrowed mutably, so other threads can create queue pairs during the call.
+    /// Unpublished requests in the queue are published first.
     ///
     /// # Errors
     /// [`Cause::Limit`](crate::Cause::Limit) for a value beyond the queue's or the device's limit
@@ -66,6 +67,6 @@ pub trait SrqOps: Any + Debug + Send + Sync {
 
 /// An XRC domain, which processes can share through a file.
 pub trait XrcdOps: Any + Debug + Send + Sync {
-    /// Returns the kernel's handle.
+    /// Returns the kernel's handle for the domain.
     fn handle(&self) -> u32;
 }

@@ -1,7 +1,7 @@
 //! Thread domains, parent domains, and queue allocators.
 //!
 //! # Safety
-//! [`QueueAllocator`] is an unsafe trait: a device reads and writes the memory that it returns.
+//! [`QueueAllocator`] is an unsafe trait, because a device reads and writes the allocated memory.
 #![allow(unsafe_code)]
 
 use core::any::Any;
@@ -11,22 +11,22 @@ use std::sync::Arc;
 
 use super::Provider;
 
-/// A thread domain: the promise that objects created with it, in a parent domain, are used by one
+/// A thread domain. It declares that objects created with it, in a parent domain, are used by one
 /// thread at a time.
 ///
-/// Posting and polling take `&mut` here, so the promise holds anyway, and a completion queue of
-/// such a parent domain has no lock to omit. A provider may still give such objects dedicated
+/// Posting and polling take `&mut` here, which guarantees this anyway, so a completion queue in
+/// such a parent domain has no lock to omit. A provider may still give these objects dedicated
 /// device resources.
 pub trait TdOps: Any + Debug + Send + Sync {}
 
-/// The parts of a parent domain.
+/// The attributes of a new parent domain.
 #[derive(Debug)]
 pub struct ParentDomainAttr<'a, P: Provider> {
-    /// The protection domain for its objects.
+    /// The protection domain for objects in the parent domain.
     pub pd: &'a P::Pd,
-    /// The thread domain for its objects.
+    /// The thread domain for objects in the parent domain.
     pub td: Option<&'a P::Td>,
-    /// The allocator for its objects' queues.
+    /// The allocator for the queues of objects in the parent domain.
     pub allocator: Option<&'a Arc<dyn QueueAllocator>>,
     /// Whether queues may use memory that a confidential guest shares with its host. Providers may
     /// ignore it unless the device has
@@ -42,15 +42,15 @@ impl<P: Provider> Clone for ParentDomainAttr<'_, P> {
 
 impl<P: Provider> Copy for ParentDomainAttr<'_, P> {}
 
-/// The result of a [`QueueAllocator`].
+/// The result of [`QueueAllocator::alloc`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueMemory {
-    /// The allocator's own memory.
+    /// The allocator provides this memory.
     Own(NonNull<u8>),
     /// The provider must allocate this queue itself, as without an allocator.
     #[doc(alias = "IBV_ALLOCATOR_USE_DEFAULT")]
     Default,
-    /// No memory is left, so the object is not created.
+    /// No memory is available, so the object is not created.
     Exhausted,
 }
 
@@ -58,14 +58,14 @@ pub enum QueueMemory {
 ///
 /// # Safety
 /// Memory returned by [`alloc`](Self::alloc) must have the requested size and alignment and be
-/// initialised. Nothing else may access it until it is [freed](Self::free).
+/// initialised. No other code may access it until it is [freed](Self::free).
 ///
 /// # References
 /// `ibv_alloc_parent_domain(3)`
 #[doc(alias = "ibv_parent_domain_init_attr")]
 pub unsafe trait QueueAllocator: Debug + Send + Sync {
     /// Allocates `size` bytes whose address is a multiple of `alignment`. The provider documents
-    /// its resource types.
+    /// the values of `resource_type`.
     fn alloc(&self, size: usize, alignment: usize, resource_type: u64) -> QueueMemory;
 
     /// Frees memory returned by [`alloc`](Self::alloc).

@@ -1,4 +1,4 @@
-//! [`Unsupported`]: the type of objects that a provider lacks.
+//! [`Unsupported`]: the type of objects that a provider does not support.
 //!
 //! # Safety
 //! The type has no values, so its unsafe functions cannot be called.
@@ -17,11 +17,11 @@ use crate::types::{
     SrqAttr, SrqAttrMask, WqAttr, WqState,
 };
 
-/// The type of objects that a provider lacks. It has no values.
+/// The type of objects that a provider does not support. It has no values.
 #[derive(Debug)]
 pub enum Unsupported {}
 
-/// Returns the error for a verb that a provider lacks: `EOPNOTSUPP`.
+/// Returns the error (`EOPNOTSUPP`) for a verb that a provider does not support.
 pub fn unsupported(device: &dyn DeviceOps, verb: &'static str) -> Error {
     Error::new(verb, device.device_name(), Errno::OPNOTSUPP)
 }

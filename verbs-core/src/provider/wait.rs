@@ -1,4 +1,4 @@
-//! [`WaitOps`]: waiting threads that do their device's work meanwhile.
+//! [`WaitOps`]: threads that do their device's work while they wait.
 //!
 //! A kernel device runs by itself, so a thread waits for an event by sleeping on a file. The work
 //! of a soft device is done by the program's threads: a thread that sleeps only on the channel's
@@ -24,7 +24,7 @@ pub enum Awaited {
     Event,
 }
 
-/// A thread's wait. Dropping it leaves the work to other threads.
+/// A wait by one thread. Dropping it leaves the device's work to other threads.
 ///
 /// ```text
 ///   loop: is there what the caller waits for? ──► end
@@ -33,7 +33,7 @@ pub enum Awaited {
 /// ```
 pub trait Wait: Debug + Send {
     /// Makes progress on the device's behalf. Returns [`Next::Sleep`] only if the caller has
-    /// checked its wait since the last change.
+    /// checked its awaited event since the last progress.
     fn work(&mut self) -> Next;
 
     /// Returns the files to sleep on.
@@ -43,9 +43,9 @@ pub trait Wait: Debug + Send {
 /// The next step of a waiting thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Something has changed: the caller must check whether its wait has ended.
+    /// The device made progress: the caller must check for its awaited event.
     Look,
-    /// Nothing has changed: the caller may sleep.
+    /// The device made no progress: the caller may sleep.
     Sleep,
 }
 

@@ -16,23 +16,23 @@ pub struct WqParents<'a, P: Provider> {
     pub cq: &'a P::CqHandle,
 }
 
-/// A new work queue: its control object and its queue, usable from two threads.
+/// A new work queue: its control object and its queue, each usable from a different thread.
 #[derive(Debug)]
 pub struct WqParts<P: Provider> {
     /// The control object.
     pub wq: P::Wq,
-    /// The queue.
+    /// The queue for posting receives.
     pub queue: P::WqQueue,
 }
 
 /// A work queue without its queue: its state and destruction.
 pub trait WqOps: Any + Debug + Send + Sync {
-    /// The type of its queue.
+    /// The type of the queue for posting receives.
     type Queue: RecvQueue
     where
         Self: Sized;
 
-    /// Returns the kernel's handle.
+    /// Returns the kernel's handle for the work queue.
     fn handle(&self) -> u32;
 
     /// Returns the device's number for the queue.
@@ -49,7 +49,7 @@ pub trait WqOps: Any + Debug + Send + Sync {
     fn max_sge(&self) -> u32;
 
     /// Moves the work queue to another state, or changes its properties. `queue` must be the queue
-    /// created with it. This ends no receive (promise 26 of [`Provider`]).
+    /// created with it. The call ends no receive (promise 26 of [`Provider`]).
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EINVAL` for a nonexistent transition. In that case,
@@ -61,7 +61,7 @@ pub trait WqOps: Any + Debug + Send + Sync {
 
 /// A table of work queues, over which a queue pair spreads received packets (RSS).
 pub trait RwqIndTableOps: Any + Debug + Send + Sync {
-    /// Returns the kernel's handle.
+    /// Returns the kernel's handle for the table.
     fn handle(&self) -> u32;
 
     /// Returns the device's number for the table.

@@ -17,7 +17,7 @@ use crate::{for_each_completion_field, for_each_optional_field};
 /// The maximum number of completions that an erased queue fetches at a time.
 const BATCH: usize = 16;
 
-/// An erased completion queue, with fetched but not yet lent completions.
+/// An erased completion queue, including completions that were fetched but not yet returned.
 #[derive(Debug)]
 pub struct ErasedCq {
     inner: ErasedCqBox,
@@ -30,13 +30,13 @@ pub struct ErasedCq {
 }
 
 erased_object! {
-    /// The boxed provider's queue inside an erased completion queue.
+    /// The provider's completion queue, boxed inside an erased completion queue.
     ErasedCqBox, DynCq, CqOps + Destroy
 }
 
 destroy_through_box! {
     ErasedCqBox, DynCq: CqOps {
-        /// Polls like [`CqOps::poll`], with the optional fields of each completion.
+        /// Polls like [`CqOps::poll`] and also copies the optional fields of each completion.
         fn poll_optional(&mut self, wcs: &mut [Wc], optional: &mut [OptionalFields]) -> usize {
             let mut count = 0;
             for (wc, fields) in wcs.iter_mut().zip(optional) {
@@ -51,10 +51,10 @@ destroy_through_box! {
     }
 }
 
-/// Defines a struct of the optional fields, and the erased completion that returns them.
+/// Defines a struct of the optional fields, and the erased completion that returns the fields.
 macro_rules! optional_fields {
     ({ $($(#[$doc:meta])* $field:ident: $type:ty;)* } $($(#[$optional_doc:meta])* $optional:ident: $optional_type:ty;)*) => {
-        /// The optional fields of a completion, copied.
+        /// A copy of a completion's optional fields.
         #[derive(Clone, Copy, Debug, Default)]
         struct OptionalFields {
             $($optional: Option<$optional_type>,)*
@@ -89,14 +89,14 @@ macro_rules! with_optional_fields {
 
 for_each_completion_field!(with_optional_fields);
 
-/// A lent completion that an erased completion queue has fetched.
+/// A view of a completion that an erased completion queue has fetched.
 #[derive(Clone, Copy, Debug)]
 pub struct ErasedCompletion<'a> {
     wc: &'a Wc,
     optional: Option<&'a OptionalFields>,
 }
 
-/// The handle of an erased completion queue, usable while it is polled.
+/// The handle of an erased completion queue, usable while the queue is polled.
 #[derive(Clone, Debug)]
 pub struct ErasedCqHandle(Arc<dyn AnyHandle>);
 
@@ -105,7 +105,7 @@ trait AnyHandle: Any + Debug + Send + Sync {}
 impl<T: Any + Debug + Send + Sync> AnyHandle for T {}
 
 impl ErasedCqHandle {
-    /// Erases a provider's handle.
+    /// Erases a provider's completion queue handle.
     pub fn new<T: Any + Debug + Send + Sync>(handle: T) -> Self {
         Self(Arc::new(handle))
     }
@@ -134,8 +134,8 @@ impl ErasedCq {
     /// Returns the queue as its provider's own type.
     ///
     /// # Errors
-    /// The queue, if it belongs to another provider or holds fetched completions that no poll has
-    /// returned. In the second case, poll until the queue is empty.
+    /// Returns the queue unchanged if it belongs to another provider or holds fetched completions
+    /// that no poll has returned. In the latter case, poll until the queue is empty.
     // The queue is returned by value so that it is not lost.
     #[allow(clippy::result_large_err)]
     pub fn downcast<T: Any>(mut self) -> Result<T, Self> {
@@ -182,7 +182,7 @@ impl CqOps for ErasedCq {
     #[inline]
     fn next(&mut self) -> Option<ErasedCompletion<'_>> {
         if self.next == self.len {
-            // Set first, so that no completion is lent again if the provider unwinds.
+            // Set first, so that no completion is returned again if the provider unwinds.
             (self.next, self.len) = (0, 0);
             self.len = match &mut self.optional {
                 None => self.inner.0.poll(&mut self.batch[..]),
@@ -198,7 +198,7 @@ impl CqOps for ErasedCq {
         Some(ErasedCompletion { wc, optional })
     }
 
-    /// Needs no action, because fetching the batch has already returned the slots to the device.
+    /// Has no effect, because fetching the batch has already returned the slots to the device.
     #[inline]
     fn end_poll(&mut self) {}
 
@@ -245,7 +245,7 @@ impl CqOps for ErasedCq {
         self.inner.0.wc_flags()
     }
 
-    /// Completions that were fetched are no longer in the provider's queue and are not affected.
+    /// Completions already fetched are no longer in the provider's queue and are not affected.
     fn resize(&mut self, cqe: u32) -> Result<()> {
         self.inner.0.resize(cqe)
     }

@@ -2,7 +2,7 @@
 //! erased objects.
 //!
 //! # Safety
-//! The unsafe code passes on the callers' promises unchanged.
+//! Each unsafe call has the same requirements as the function that contains it.
 #![allow(unsafe_code)]
 
 use core::any::Any;
@@ -119,7 +119,7 @@ impl<P: Provider<Context: Sized>> ContextOps<Erased> for ErasedContext<P> {
         access: AccessFlags,
     ) -> Result<ErasedMr> {
         let pd = self.pd("reg_mr", pd)?;
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.0.reg_mr(pd, addr, length, iova, access) }.map(ErasedMr::new)
     }
     unsafe fn reg_mr_ex(&self, pd: &ErasedPd, attr: &MrInitAttr<'_, Erased>) -> Result<ErasedMr> {
@@ -127,7 +127,7 @@ impl<P: Provider<Context: Sized>> ContextOps<Erased> for ErasedContext<P> {
         let MrInitAttr { memory, length, iova, access, dmah } = *attr;
         let dmah = dmah.map(|dmah| self.dmah(VERB, dmah)).transpose()?;
         let attr = MrInitAttr { memory, length, iova, access, dmah };
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.0.reg_mr_ex(self.pd(VERB, pd)?, &attr) }.map(ErasedMr::new)
     }
     unsafe fn reg_dmabuf_mr(
@@ -140,7 +140,7 @@ impl<P: Provider<Context: Sized>> ContextOps<Erased> for ErasedContext<P> {
         access: AccessFlags,
     ) -> Result<ErasedMr> {
         let pd = self.pd("reg_dmabuf_mr", pd)?;
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.0.reg_dmabuf_mr(pd, fd, offset, length, iova, access) }.map(ErasedMr::new)
     }
     unsafe fn rereg_mr(&self, mr: &mut ErasedMr, change: &MrChange<'_, Erased>) -> Result<(), ReregError> {
@@ -150,7 +150,7 @@ impl<P: Provider<Context: Sized>> ContextOps<Erased> for ErasedContext<P> {
         let Some(mr) = mr.downcast_mut::<P::Mr>() else {
             return Err(ReregError::unchanged(self.foreign(VERB, "memory region")));
         };
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.0.rereg_mr(mr, &MrChange { memory, pd, access }) }
     }
     fn alloc_null_mr(&self, pd: &ErasedPd) -> Result<ErasedMr> {
@@ -191,7 +191,7 @@ impl<P: Provider<Context: Sized>> ContextOps<Erased> for ErasedContext<P> {
         self.0.alloc_parent_domain(&attr).map(ErasedPd::new)
     }
     unsafe fn export_device(&self) -> Result<OwnedFd> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.0.export_device() }
     }
     fn import_pd(&self, handle: u32) -> Result<ErasedPd> {

@@ -5,7 +5,7 @@
 //! accessors are inherited. An erased context is a `dyn ContextOps<Erased>`, which
 //! [`context::ErasedContext`] implements for every provider.
 //!
-//! `downcast` returns the provider's own type.
+//! `downcast` returns an object as its provider's own type.
 //!
 //! | module | the erased objects |
 //! |---|---|
@@ -16,7 +16,7 @@
 //! | [`context`] | the context: [`context::ErasedContext`] creates all other objects |
 //!
 //! # Safety
-//! The unsafe code passes on the callers' promises unchanged.
+//! Each unsafe call has the same requirements as the function that contains it.
 #![allow(unsafe_code)]
 // Objects are returned by value so that they are not lost; destruction is not a hot path.
 #![allow(clippy::result_large_err)]
@@ -104,7 +104,7 @@ macro_rules! erased_object {
             /// Returns the object as its provider's own type.
             ///
             /// # Errors
-            /// The object, if it belongs to another provider.
+            /// Returns the object unchanged if it belongs to another provider.
             $vis fn downcast<T: Any>(self) -> Result<T, Self> {
                 if self.downcast_ref::<T>().is_none() {
                     return Err(self);
@@ -119,9 +119,9 @@ macro_rules! erased_object {
     };
 }
 
-/// Implements [`Destroy`] for an erased object through its box, with a private trait that is
-/// implemented for every provider's object. The braces contain the operations that take other
-/// objects of the provider. In the private trait, `T` is the provider's object.
+/// Implements [`Destroy`] for an erased object through its box, with a private trait implemented
+/// for every provider's object. The braces contain the operations that take other objects of the
+/// provider. In the private trait, `T` is the provider's object.
 macro_rules! destroy_through_box {
     ($erased:ident, $dyn:ident: $ops:ident $({
         $($(#[$doc:meta])* fn $call:ident($($args:tt)*) -> $result:ty $body:block)+
@@ -156,7 +156,7 @@ macro_rules! recv_queue_through_box {
         impl RecvQueue for $erased {
             #[inline]
             unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: the caller upholds the same contract.
                 unsafe { self.0.post_one(wr) }
             }
             #[inline]
@@ -165,11 +165,11 @@ macro_rules! recv_queue_through_box {
             }
             #[inline]
             unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: the caller upholds the same contract.
                 unsafe { self.0.post_recv(wrs) }
             }
             unsafe fn post_srq_ops(&mut self, wrs: &mut [OpsWr<'_>]) -> Result<(), PostError> {
-                // SAFETY: the caller's promise is the same.
+                // SAFETY: the caller upholds the same contract.
                 unsafe { self.0.post_srq_ops(wrs) }
             }
         }
@@ -315,7 +315,7 @@ destroy_through_box!(ErasedTd, DynTd: TdOps);
 
 impl TdOps for ErasedTd {}
 
-/// Returns the error for a call with another provider's object.
+/// Returns the error for a call that received another provider's object.
 fn foreign(verb: &'static str, what: &'static str) -> Error {
     Error::new(verb, "", Errno::INVAL).because(Cause::Foreign { what })
 }

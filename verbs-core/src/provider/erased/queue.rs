@@ -1,10 +1,10 @@
-//! Erased queue pairs, shared receive queues, and the queues of both.
+//! Erased queue pairs, erased shared receive queues, and the erased queues inside them.
 //!
 //! Posting a list costs one indirect call, not one per work request or segment. A batch builder
 //! makes one call per request, which ends before the next request borrows its inline data.
 //!
 //! # Safety
-//! The unsafe code passes on the callers' promises unchanged.
+//! Each unsafe call has the same requirements as the function that contains it.
 #![allow(unsafe_code)]
 // Objects are returned by value so that they are not lost; destruction is not a hot path.
 #![allow(clippy::result_large_err)]
@@ -103,7 +103,7 @@ erased_object! {
     pub ErasedSendQueue, DynSendQueue, SendQueue
 }
 
-/// A send queue behind a pointer.
+/// The methods of a send queue, called through a pointer.
 trait DynSendQueue: SendQueue {
     /// Posts with [`FastPath::Shared`], which is compiled only here.
     ///
@@ -115,7 +115,7 @@ trait DynSendQueue: SendQueue {
 impl<T: SendQueue> DynSendQueue for T {
     #[inline]
     unsafe fn post_shared(&mut self, wr: &SendWr<'_>) -> bool {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.post_fast(wr, FastPath::Shared) }
     }
 }
@@ -123,12 +123,12 @@ impl<T: SendQueue> DynSendQueue for T {
 impl SendQueue for ErasedSendQueue {
     #[inline]
     unsafe fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.0.post_one(wr) }
     }
     #[inline]
     unsafe fn post_fast(&mut self, wr: &SendWr<'_>, path: FastPath) -> bool {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         path != FastPath::Alone && unsafe { self.0.post_shared(wr) }
     }
     #[inline]
@@ -143,7 +143,7 @@ impl SendQueue for ErasedSendQueue {
     }
     #[inline]
     unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.0.post_send(wrs) }
     }
 }

@@ -1,7 +1,7 @@
 //! Erased work queues and their tables, flow rules, flow actions and counters.
 //!
 //! # Safety
-//! The unsafe code passes on the callers' promises unchanged.
+//! Each unsafe call has the same requirements as the function that contains it.
 #![allow(unsafe_code)]
 // Objects are returned by value so that they are not lost; destruction is not a hot path.
 #![allow(clippy::result_large_err)]
