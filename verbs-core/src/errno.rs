@@ -14,8 +14,8 @@ use core::fmt;
 pub struct Errno(u16);
 
 impl Errno {
-    /// Returns the error with this (positive) number, or [`Errno::IO`] for a number no kernel
-    /// returns.
+    /// Returns the error with this positive number, or [`Errno::IO`] for a number that the kernel
+    /// never returns.
     pub const fn from_raw(raw: i32) -> Self {
         if raw > 0 && raw < 4096 { Self(raw as u16) } else { Self::IO }
     }
@@ -35,7 +35,7 @@ impl Errno {
         error.raw_os_error().map_or(Self::IO, Self::from_raw)
     }
 
-    /// Returns the symbolic name (`"EINVAL"`), or `None` for a number without a name here.
+    /// Returns the symbolic name (`"EINVAL"`), or `None` for a number without a known name.
     pub fn name(self) -> Option<&'static str> {
         NAMES.iter().find(|(errno, ..)| *errno == self).map(|(_, name, _)| *name)
     }

@@ -19,10 +19,10 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 /// A failed verb.
 ///
 /// `Display` writes a sentence an operator can act on: `create_qp on rxe0: max_send_wr 2000000
-/// exceeds the device's 1048576 (EINVAL)`. `Debug` writes the same sentence, because a `main` that
-/// returns an error prints `Debug`; `{:#?}` writes the fields.
+/// exceeds the device's 1048576 (EINVAL)`. `Debug` writes the same sentence, because `main` prints
+/// a returned error with `Debug`; `{:#?}` writes the fields.
 ///
-/// Rejected posts, failed completions and parse errors convert into it, and it converts into
+/// Rejected posts, failed completions and parse errors convert into this type. It converts into
 /// [`std::io::Error`], so `?` works between them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
@@ -30,7 +30,7 @@ pub struct Error {
     pub verb: &'static str,
     /// The name of the device; empty without a device.
     pub device: Box<str>,
-    /// The errno returned by the kernel, or the one it would have returned.
+    /// The errno that the kernel returned or would have returned.
     pub errno: Errno,
     /// The cause, if known.
     pub cause: Cause,
@@ -90,12 +90,12 @@ pub enum Cause {
         name: &'static str,
         /// The requested value.
         asked: u64,
-        /// The minimum.
+        /// The minimum valid value.
         min: u64,
-        /// The maximum.
+        /// The maximum valid value.
         max: u64,
     },
-    /// A range outside the memory, or a range that ends before it starts.
+    /// A range outside the memory, or a range whose end lies before its start.
     Range {
         /// The offset of the first byte.
         start: u64,
@@ -115,42 +115,42 @@ pub enum Cause {
         /// The port number.
         port_num: u8,
     },
-    /// A memory region with remote access rights that require [`AccessFlags::LOCAL_WRITE`], without
-    /// that right.
+    /// A memory region without [`AccessFlags::LOCAL_WRITE`], although its remote access rights
+    /// require local write access.
     NeedsLocalWrite {
         /// The rights that require local write access.
         access: AccessFlags,
     },
     /// Access rights the device does not support.
     Access {
-        /// The rights.
+        /// The unsupported rights.
         access: AccessFlags,
     },
     /// A queue pair type the device does not support.
     QpType {
-        /// The type.
+        /// The unsupported type.
         qp_type: QpType,
     },
     /// The call is only for queue pairs of another type.
     CallOfType {
-        /// The type of the queue pair.
+        /// The type of this queue pair.
         qp_type: QpType,
-        /// A sentence that names the type that the call needs.
+        /// A sentence that names the type required by the call.
         needs: &'static str,
     },
     /// Completion queue properties the device does not support.
     CqFlags {
-        /// The properties.
+        /// The unsupported properties.
         flags: CqFlags,
     },
     /// Completion fields the device does not support.
     CqWcFlags {
-        /// The fields.
+        /// The unsupported fields.
         wc_flags: CqWcFlags,
     },
-    /// The call names a closed object.
+    /// An argument of the call is a closed object.
     Closed {
-        /// The kind of the object.
+        /// The kind of the closed object.
         what: &'static str,
     },
     /// Any other reason.
@@ -168,7 +168,7 @@ pub enum Cause {
     IllegalTransition {
         /// The transport service.
         qp_type: QpType,
-        /// The state before.
+        /// The state before the transition.
         from: QpState,
         /// The requested state.
         to: QpState,
@@ -177,18 +177,18 @@ pub enum Cause {
     TransitionAttributes {
         /// The transport service.
         qp_type: QpType,
-        /// The state before.
+        /// The state before the transition.
         from: QpState,
         /// The requested state.
         to: QpState,
         /// The required attributes missing from the mask.
         missing: QpAttrMask,
-        /// The attributes of the mask that the transition does not accept.
+        /// The attributes in the mask that the transition does not accept.
         forbidden: QpAttrMask,
     },
     /// The device's maximum number of these objects already exists.
     AllInUse {
-        /// The objects, as a plural noun.
+        /// The kind of objects, as a plural noun.
         what: &'static str,
         /// The device's maximum.
         max: u64,
@@ -196,7 +196,7 @@ pub enum Cause {
     /// The kernel or its driver rejected an object with `ENOMEM`: memory is short, or all programs
     /// together have reached the device's maximum.
     Shortage {
-        /// The objects, as a plural noun.
+        /// The kind of objects, as a plural noun.
         what: &'static str,
         /// The device's maximum.
         max: u64,
@@ -204,12 +204,12 @@ pub enum Cause {
     /// The process could not allocate memory of this size: the system is short of memory, or a
     /// limit (`RLIMIT_AS`, a control group) is reached.
     Allocation {
-        /// The size, in bytes.
+        /// The size of the allocation, in bytes.
         bytes: u64,
     },
     /// The process has reached its limit of open descriptors.
     Descriptors {
-        /// The limit (`RLIMIT_NOFILE`).
+        /// The limit on open descriptors (`RLIMIT_NOFILE`).
         limit: u64,
     },
     /// The peer is unreachable from the device's address: no route exists, no host replies, or the
@@ -220,7 +220,7 @@ pub enum Cause {
         /// The address of the peer.
         to: Gid,
     },
-    /// The region is larger than the limit of locked memory.
+    /// The region is larger than the limit on locked memory.
     Memlock {
         /// The limit (`RLIMIT_MEMLOCK`), in bytes.
         limit: u64,
@@ -231,7 +231,7 @@ pub enum Cause {
     Gid {
         /// The port number.
         port_num: u8,
-        /// The index.
+        /// The index of the GID.
         index: u32,
         /// The number of entries in the table; 0 if unknown.
         table_len: u32,
@@ -240,17 +240,17 @@ pub enum Cause {
     NoSuchGid {
         /// The port number.
         port_num: u8,
-        /// The address.
+        /// The missing address.
         gid: Gid,
     },
     /// An address outside the multicast ranges: `ff00::/8`, and `224.0.0.0/4` mapped into IPv6.
     NotMulticast {
-        /// The address.
+        /// The invalid address.
         gid: Gid,
     },
     /// The queue pair is not attached to the multicast group.
     NotAttached {
-        /// The group.
+        /// The group's address.
         gid: Gid,
     },
     /// The kernel lacks the feature: it is too old, was built without it, or its driver for the
@@ -261,7 +261,7 @@ pub enum Cause {
     },
     /// The kernel's reply was too short or malformed.
     BadReply {
-        /// The defect.
+        /// The defect in the reply.
         what: &'static str,
     },
     /// The kernel has detached the device from this context, and every command fails with `EIO`:
@@ -292,7 +292,7 @@ pub enum Cause {
     },
     /// No device has this name, or the system has no device.
     NoDevice {
-        /// The requested name; empty for any device.
+        /// The requested name; empty if any device would do.
         name: Box<str>,
         /// The devices that can be opened, separated by `, `; empty if there are none.
         present: Box<str>,
@@ -311,14 +311,14 @@ pub enum Cause {
         /// The missing property of the range, such as `writable`.
         lacks: &'static str,
     },
-    /// No completion arrived in time.
+    /// No completion arrived within the time limit.
     NoCompletion {
         /// The time spent polling.
         within: Duration,
     },
     /// A completion did not return the requested kind of memory.
     NotReturned {
-        /// The `wr_id` of the request.
+        /// The `wr_id` of the completed request.
         wr_id: u64,
         /// The requested kind of memory.
         what: &'static str,
@@ -327,7 +327,7 @@ pub enum Cause {
     Forked,
     /// The requested device is missing from every list.
     LeftOut {
-        /// The reason.
+        /// The reason for skipping the device.
         reason: Box<SkipReason>,
     },
 }
@@ -345,7 +345,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Writes the sentence of `Display`; with `{:#?}` the fields.
+/// Formats like `Display`; `{:#?}` writes the fields.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !f.alternate() {
@@ -534,13 +534,13 @@ fn bits(name: &str, max: u64) -> Option<u32> {
     }
 }
 
-/// Returns whether an attribute selects one of the device's objects by number. Errors about such an
-/// attribute name the range.
+/// Returns whether an attribute selects one of the device's objects by number. For such an
+/// attribute, errors name the valid range.
 fn is_choice(name: &str) -> bool {
     ["port_num", "ah_attr.port_num", "comp_vector", "pkey_index", "pkey index"].contains(&name)
 }
 
-/// Returns the text of an errno without a known cause, with the most common reason.
+/// Returns the text for an errno without a known cause, with the most common reason.
 fn words(errno: Errno) -> String {
     let text = errno.description();
     match errno {

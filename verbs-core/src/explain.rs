@@ -1,12 +1,12 @@
-//! Explanations of rejected values, the same for every provider.
+//! Checks that name the cause of a rejected value, shared by all providers.
 //!
-//! Each function returns the [`Cause`] as an error if the values are at fault, and `Ok` otherwise.
-//! A provider that is itself the device (soft) calls the functions before it acts; a provider of a
+//! Each function returns the [`Cause`] as an error if a value is at fault, and `Ok` otherwise. A
+//! provider that is itself the device (soft) calls the functions before it acts; a provider of a
 //! kernel device calls them after the kernel has returned `EINVAL` (`kernel/limits.rs`). The
 //! exception is [`path_mtu`], which `modify_qp` calls first because rxe accepts invalid codes.
 //!
 //! [`numbers_fit`] is for a provider's callers. Devices truncate numbers to the width of their
-//! fields, so a program would see numbers that it did not request. The Rust API rejects such
+//! fields, so a program would observe numbers that it did not request. The Rust API rejects such
 //! numbers.
 
 use crate::errno::Errno;
@@ -18,7 +18,7 @@ use crate::types::{
 /// The maximum queue pair number and packet sequence number: both have 24 bits on the wire.
 pub const BITS_24: u32 = 0xff_ffff;
 
-/// Explains a value outside `min..=max`.
+/// Checks that the value `asked` is within `min..=max`.
 ///
 /// # Errors
 /// [`Cause::Limit`].
@@ -26,9 +26,9 @@ pub fn within(name: &'static str, asked: u64, min: u64, max: u64) -> Result<(), 
     if (min..=max).contains(&asked) { Ok(()) } else { Err(Cause::Limit { name, asked, min, max }) }
 }
 
-/// Checks the new size of a ring that must keep its `held` entries. The number of slots in a ring
-/// is a power of two and exceeds the number of entries by one, so a size just below `held` may
-/// round up to enough slots.
+/// Checks the new size of a ring that must keep `held` entries. The number of slots in a ring is a
+/// power of two and exceeds the number of entries by one, so a size just below `held` may round up
+/// to enough slots.
 ///
 /// # Errors
 /// The errors of [`within`], if the ring would have too few slots or exceed `max` entries.
@@ -37,7 +37,7 @@ pub fn resized(name: &'static str, asked: u64, held: u32, max: u64) -> Result<()
     within(name, asked, least.max(1).into(), max)
 }
 
-/// Explains numbers in `modify_qp` that have more bits than the protocol's fields.
+/// Checks that the numbers for `modify_qp` fit into the protocol's fields.
 ///
 /// # Errors
 /// [`Cause::Limit`] with the name of the attribute.
@@ -55,8 +55,8 @@ pub fn numbers_fit(attr: &QpAttr, mask: QpAttrMask) -> Result<(), Cause> {
     at_most(mask, QpAttrMask::MIN_RNR_TIMER, "min_rnr_timer", attr.min_rnr_timer, BITS_5)
 }
 
-/// Returns the attributes with their numbers truncated to the protocol's fields, as ConnectX
-/// devices and their driver do.
+/// Returns the attributes with their numbers truncated to the width of the protocol's fields, as
+/// ConnectX devices and their driver do.
 #[must_use]
 pub const fn numbers_cut(attr: &QpAttr) -> QpAttr {
     QpAttr {
@@ -72,7 +72,7 @@ pub const fn numbers_cut(attr: &QpAttr) -> QpAttr {
     }
 }
 
-/// Explains an invalid path MTU.
+/// Checks that the path MTU is valid.
 ///
 /// # Errors
 /// [`Cause::Mtu`].
@@ -87,7 +87,7 @@ fn at_most(mask: QpAttrMask, flag: QpAttrMask, name: &'static str, asked: u8, ma
     if mask.contains(flag) { within(name, asked.into(), 0, max.into()) } else { Ok(()) }
 }
 
-/// Explains numbers in `modify_qp` that exceed the device's limits.
+/// Checks that the numbers for `modify_qp` are within the device's limits.
 ///
 /// # Errors
 /// [`Cause::Limit`] with the name of the attribute.
@@ -97,8 +97,8 @@ pub fn numbers_of_device(attr: &QpAttr, mask: QpAttrMask, device: &DeviceAttr) -
     at_most(mask, QpAttrMask::MAX_DEST_RD_ATOMIC, "max_dest_rd_atomic", attr.max_dest_rd_atomic, target)
 }
 
-/// Returns the errno for a queue pair type the device does not support: `EINVAL` for an unknown
-/// number.
+/// Returns the errno for a queue pair type the device does not support: `EOPNOTSUPP`, or `EINVAL`
+/// for an unknown type.
 #[must_use]
 pub const fn without_type(qp_type: QpType) -> Errno {
     match qp_type {
@@ -113,8 +113,8 @@ pub const fn without_type(qp_type: QpType) -> Errno {
     }
 }
 
-/// Explains a current state (`cur_qp_state`) in `modify_qp` that differs from the queue pair's
-/// state.
+/// Checks that the current state passed to `modify_qp` (`cur_qp_state`) is the queue pair's state
+/// `at`.
 ///
 /// # Errors
 /// [`Cause::Other`] with both states.
@@ -126,7 +126,7 @@ pub fn present_state(at: QpState, attr: &QpAttr, mask: QpAttrMask) -> Result<(),
     Err(Cause::Other { reason: format!("cur_qp_state is {given}, but the queue pair is in {at}").into() })
 }
 
-/// Explains a multicast group that a queue pair cannot join.
+/// Checks that a queue pair can join the multicast group `gid`.
 ///
 /// # Errors
 /// - [`Cause::CallOfType`]: the service is not UD.
@@ -138,7 +138,7 @@ pub fn group(qp_type: QpType, gid: &Gid) -> Result<(), Cause> {
     if gid.is_multicast() { Ok(()) } else { Err(Cause::NotMulticast { gid: *gid }) }
 }
 
-/// Explains completion fields the device does not support.
+/// Checks that the device supports the requested completion fields.
 ///
 /// # Errors
 /// [`Cause::CqWcFlags`] with the fields missing from `supported`.
@@ -147,7 +147,7 @@ pub fn wc_flags(asked: CqWcFlags, supported: CqWcFlags) -> Result<(), Cause> {
     if wc_flags.is_empty() { Ok(()) } else { Err(Cause::CqWcFlags { wc_flags }) }
 }
 
-/// Explains a path through a nonexistent port.
+/// Checks that the port of a path exists.
 ///
 /// # Errors
 /// [`Cause::Limit`] with the name `ah_attr.port_num`.
@@ -155,7 +155,7 @@ pub fn path_port(attr: &AhAttr, phys_port_cnt: u8) -> Result<(), Cause> {
     within(PATH_PORT, attr.port_num.into(), 1, phys_port_cnt.into())
 }
 
-/// Explains a path without a GRH on a port that needs one.
+/// Checks that a path has a GRH if its port needs one.
 ///
 /// # Errors
 /// [`Cause::NoGrh`].
@@ -166,7 +166,7 @@ pub fn path_grh(attr: &AhAttr, link_layer: LinkLayer) -> Result<(), Cause> {
     Ok(())
 }
 
-/// Explains a contradictory set of memory region rights.
+/// Checks that memory region rights do not contradict each other.
 ///
 /// # Errors
 /// [`Cause::NeedsLocalWrite`]: a peer could write memory that the device itself must not write.
@@ -178,8 +178,8 @@ pub fn region_access(access: AccessFlags) -> Result<(), Cause> {
     Err(Cause::NeedsLocalWrite { access: writing })
 }
 
-/// Explains a queue pair capacity that is too large. The provider passes its limit on inline data;
-/// `None` skips that check.
+/// Checks that a queue pair capacity is not too large. The provider passes its limit on inline
+/// data; `None` skips that check.
 ///
 /// # Errors
 /// [`Cause::Limit`] with the name of the first member that is too large.
@@ -191,7 +191,7 @@ pub fn capacity(cap: &QpCap, device: &DeviceAttr, max_inline: Option<u32>) -> Re
     max_inline.map_or(Ok(()), |max| within("max_inline_data", cap.max_inline_data.into(), 0, max.into()))
 }
 
-/// The name of a path's port number, as opposed to the queue pair's own `port_num`.
+/// The name of a path's port number, to distinguish it from the queue pair's own `port_num`.
 pub(crate) const PATH_PORT: &str = "ah_attr.port_num";
 
 const BITS_3: u32 = 7;

@@ -1,18 +1,18 @@
 //! The attributes of each queue pair transition: state × state × type → required and optional.
 //!
-//! [`check`] explains a bare `EINVAL` from the kernel; [`lookup`] and [`transitions`] expose the
+//! [`check`] explains a bare `EINVAL` from the kernel. [`lookup`] and [`transitions`] expose the
 //! table, for code that builds masks or documents from it. The table itself is one page below and
 //! reads like the table in the specification.
 //!
 //! This is the table of the kernel's RDMA core, used by nearly every InfiniBand and RoCE driver,
 //! plus the changes that uverbs makes to a mask first. It does not cover:
-//! - **iWARP**: there, the connection manager moves the queue pair, with masks that would be wrong
-//!   here.
+//! - **iWARP**: there, the connection manager modifies the queue pair, with masks that would be
+//!   wrong here.
 //! - **drivers with their own rules**, such as mlx5 for a queue pair with a source QPN, which takes
 //!   no attributes.
 //! - **[`QpType::DRIVER`] and types without a name**: their provider decides, so [`check`] accepts
 //!   everything.
-//! - **SMI and GSI**: the kernel keeps these queue pairs for itself; no program can create one.
+//! - **SMI and GSI**: only the kernel uses these queue pairs; no program can create one.
 //! - **values**: a nonexistent port, a privileged Q_Key. Nor does it cover one rejection by uverbs
 //!   that does not depend on values: the table lists `AV` for UC from SQD to SQD, but uverbs adds
 //!   `PORT`, which UC does not accept there. Therefore, no UC queue pair of the kernel can change
@@ -109,21 +109,20 @@ const TYPES: [QpType; 6] =
 
 /// A transition of one queue pair type, with its attributes.
 ///
-/// [`QpAttrMask::STATE`] is in none of the sets: it is always allowed, and with a mask that lacks
-/// it, the queue pair stays in its state. The three sets are disjoint.
+/// [`QpAttrMask::STATE`] is in none of the sets: it is always allowed, and without it the queue
+/// pair stays in its state. The three sets are disjoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transition {
-    /// The state before.
+    /// The state before the transition.
     pub from: QpState,
-    /// The state after.
+    /// The state after the transition.
     pub to: QpState,
     /// The attributes required in the mask.
     pub required: QpAttrMask,
     /// The attributes allowed in the mask.
     pub optional: QpAttrMask,
-    /// The attributes allowed without effect, or with a device-dependent effect. They belong to the
-    /// half that an XRC queue pair lacks, and uverbs drops them, except `RATE_LIMIT`, which is up
-    /// to the driver.
+    /// The attributes allowed without effect, or with a device-dependent effect. Those for the half
+    /// that an XRC queue pair lacks are dropped by uverbs. `RATE_LIMIT` is left to the driver.
     pub tolerated: QpAttrMask,
 }
 
@@ -141,7 +140,7 @@ impl Transition {
     }
 }
 
-/// Returns the transition of a queue pair type between these states. `None` if the transition does
+/// Returns the transition of a queue pair type between two states. `None` if the transition does
 /// not exist or the table does not cover the type.
 ///
 /// # References
@@ -159,15 +158,15 @@ pub fn lookup(qp_type: QpType, from: QpState, to: QpState) -> Option<Transition>
     Some(Transition { from, to, required, optional, tolerated })
 }
 
-/// Returns every transition of a queue pair type, in the order of the states; no transition for
-/// types outside the table.
+/// Returns every transition of a queue pair type, in the order of the states; none for types
+/// outside the table.
 pub fn transitions(qp_type: QpType) -> impl Iterator<Item = Transition> {
     let to_any = move |&from| QpState::NAMED.iter().filter_map(move |&to| lookup(qp_type, from, to));
     QpState::NAMED.iter().flat_map(to_any)
 }
 
-/// Checks whether a queue pair may be moved between these states with this mask; [`endpoints`]
-/// derives the states from the attributes. `Ok` for types outside the table.
+/// Checks whether a queue pair may move from state `from` to state `to` with this mask;
+/// [`endpoints`] derives the states from the attributes. `Ok` for types outside the table.
 ///
 /// ```
 /// use verbs_core::transition;
@@ -203,17 +202,17 @@ pub fn check(qp_type: QpType, from: QpState, to: QpState, mask: QpAttrMask) -> R
     Err(Cause::TransitionAttributes { qp_type, from, to, missing, forbidden })
 }
 
-/// Returns the states before and after applying `attr` to a queue pair that is presumably in the
-/// state `at`, as the kernel sees it. The first is `cur_qp_state` if the mask has
-/// [`CUR_STATE`](QpAttrMask::CUR_STATE); the second is `qp_state` if it has
-/// [`STATE`](QpAttrMask::STATE), and otherwise the first.
+/// Returns the states before and after applying `attr` to a queue pair, as the kernel sees them.
+/// `at` is the presumed current state. The first result is `cur_qp_state` if the mask has
+/// [`CUR_STATE`](QpAttrMask::CUR_STATE), and otherwise `at`. The second is `qp_state` if the mask
+/// has [`STATE`](QpAttrMask::STATE), and otherwise the first.
 pub const fn endpoints(at: QpState, attr: &QpAttr, mask: QpAttrMask) -> (QpState, QpState) {
     let from = if mask.contains(QpAttrMask::CUR_STATE) { attr.cur_qp_state } else { at };
     let to = if mask.contains(QpAttrMask::STATE) { attr.qp_state } else { from };
     (from, to)
 }
 
-/// Returns the attributes that every transition of a type accepts in addition to its row.
+/// Returns the attributes that every transition of a type accepts in addition to its table row.
 fn tolerated(qp_type: QpType) -> QpAttrMask {
     let other_half = match qp_type {
         QpType::XRC_SEND => QpAttrMask::MAX_DEST_RD_ATOMIC | QpAttrMask::MIN_RNR_TIMER,
@@ -223,14 +222,14 @@ fn tolerated(qp_type: QpType) -> QpAttrMask {
     other_half | QpAttrMask::RATE_LIMIT
 }
 
-/// Transitions into one state that have the same attributes.
+/// Transitions from several states to one state, with the same attributes.
 struct Edge {
     from: &'static [QpState],
     to: QpState,
     rows: &'static [Row],
 }
 
-/// The attributes for some types.
+/// The required and optional attributes for some queue pair types.
 struct Row {
     types: &'static [QpType],
     required: QpAttrMask,

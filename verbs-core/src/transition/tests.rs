@@ -1,4 +1,4 @@
-//! Every bit of every transition, compared with a released kernel's table, in another notation.
+//! Compares every bit of every transition with a released kernel's table, in another notation.
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn bits() -> impl Iterator<Item = QpAttrMask> {
     (0..u32::BITS).map(|bit| QpAttrMask::from_bits_retain(1 << bit))
 }
 
-/// Returns every state with a name, and two without a name.
+/// Returns every named state and two unnamed states.
 fn states() -> impl Iterator<Item = QpState> + Clone {
     QpState::NAMED.iter().copied().chain([QpState(8), QpState(255)])
 }
