@@ -1,7 +1,7 @@
 //! [`cause`]: the state of the device behind an `EIO`, `ENOLINK` or `ENXIO`.
 //!
 //! The kernel returns `EIO` both for a detached device and for a command that failed on a working
-//! device. Drivers return various errors for a device they have given up on: mlx5 returns
+//! device. If a driver has given up on a device, its commands return various errors: for mlx5
 //! `ENOLINK`, `ENXIO` or `EIO`, depending on its version and on timing. Two queries distinguish the
 //! cases:
 //!
@@ -11,11 +11,11 @@
 //! | anything else | an error | [`Cause::DeviceFailed`] |
 //! | anything else | success | [`Cause::CommandFailed`] for `EIO`, otherwise unknown |
 //!
-//! The kernel serves a GID query from its own table, so the query fails with `EIO` only when the
+//! The kernel serves a GID query from its own table, so the query fails with `EIO` only if the
 //! context has lost its device. A port query goes to the driver and needs the device. Kernels
-//! before 5.10 cannot query a GID: there, a device that is gone is reported as failed.
+//! before 5.10 cannot query a GID, so there a detached device is reported as failed.
 //!
-//! The result is for human readers. It proves nothing about whether the device accesses memory, and
+//! The result is meant for people. It proves nothing about whether the device accesses memory, and
 //! the state may change a moment later.
 //!
 //! # References
@@ -29,7 +29,7 @@ use crate::error::Cause;
 /// A port that every device has.
 const PORT: u8 = 1;
 
-/// Returns whether the state of the device may be the cause of an error.
+/// Returns whether the state of the device may be the cause of an error with this errno.
 pub(super) const fn concerns(errno: Errno) -> bool {
     matches!(errno, Errno::IO | Errno::NOLINK | Errno::NXIO)
 }

@@ -1,11 +1,11 @@
-//! The command channel to the kernel's uverbs and the methods that the kernel was found to support.
+//! The command channel to the kernel's uverbs, and a record of the methods that the kernel lacks.
 //!
 //! | type | contents |
 //! |---|---|
 //! | [`Uverbs`] | a context's commands: ioctl, INVOKE_WRITE or `write()`, learned per method |
-//! | [`Channel`] | the carrier of one command: a file descriptor, or a scripted kernel in tests |
-//! | [`Ioctl`], [`Attr`] | a command in the ioctl's form |
-//! | [`WriteCmd`] | a command in the form of `write()` |
+//! | [`Channel`] | the transport of one command: a file descriptor, or a scripted kernel in tests |
+//! | [`Ioctl`], [`Attr`] | a command in ioctl form |
+//! | [`WriteCmd`] | a command in `write()` form |
 //! | [`Uhw`], [`DriverAttrs`] | the driver's part of a command |
 //!
 //! ```text
@@ -17,23 +17,23 @@
 //!
 //! # The right to command
 //! A `&Uverbs` is the right to command a context: to create, change and destroy its objects by
-//! number, and to map its queues. Destroying a handle without its owner's knowledge, or writing a
+//! handle, and to map its queues. Destroying a handle without its owner's knowledge, or writing a
 //! work request into a mapped queue, lets the device write where safe code has a reference.
 //!
 //! Invariant: safe code gets a `&Uverbs` only from a [`Kernel`](crate::kernel::Kernel), which it
 //! cannot make. [`Uverbs::open`], [`Uverbs::new`],
 //! [`KernelContext::uverbs`](crate::kernel::KernelContext::uverbs) and
-//! [`Kernel::new`](crate::kernel::Kernel::new) are unsafe, and their caller makes the promises
-//! listed at [`Uverbs`]. The functions of [`crate::cmd`] are safe because only
-//! code with that right can call them. Writes to a device file that the program opened itself are
-//! out of scope, like `/proc/self/mem`.
+//! [`Kernel::new`](crate::kernel::Kernel::new) are unsafe, and their callers must meet the
+//! requirements listed at [`Uverbs`]. The functions of [`crate::cmd`] are safe because only code
+//! with that right can call them. Writes to a device file that the program opened itself are out of
+//! scope, like `/proc/self/mem`.
 //!
 //! Invariant: safe code cannot build commands, because they contain addresses of memory for the
 //! kernel to write. This crate builds them, with two exceptions: methods of one driver, which its
-//! provider builds under a promise ([`Uverbs::driver_ioctl`]), and a provider's doorbell, which
-//! gets the file by the same right ([`Uverbs::cmd_fd`]). Replies come from the kernel: either from
-//! a file proven by sysfs to be uverbs, or from a channel guaranteed by the caller of
-//! [`Uverbs::new`]. A descriptor in a reply is checked before it is owned
+//! provider builds under a safety requirement ([`Uverbs::driver_ioctl`]), and a provider's
+//! doorbell, which gets the file by the same right ([`Uverbs::cmd_fd`]). Replies come from the
+//! kernel: either from a file proven by sysfs to be uverbs, or from a channel guaranteed by the
+//! caller of [`Uverbs::new`]. A descriptor in a reply is checked before it is owned
 //! ([`crate::cmd::context`]).
 //!
 //! # References
@@ -64,21 +64,21 @@ pub(crate) use fd::FdChannel;
 use crate::errno::Errno;
 use crate::ring::Region;
 
-/// The carrier of commands to the kernel, for the control path alone.
+/// A transport for commands to the kernel, used only on the control path.
 pub trait Channel: fmt::Debug + Send + Sync {
     /// Sends a command through `RDMA_VERBS_IOCTL`.
     ///
     /// # Errors
-    /// Any errno the kernel returns; in that case, no output has been written. Notably `ENOTTY`
-    /// without a verbs ioctl in the kernel, `EPROTONOSUPPORT` for an unsupported method, and
-    /// `E2BIG` for an oversized command.
+    /// Any errno the kernel returns; in that case, no output has been written. Notably `ENOTTY` if
+    /// the kernel has no verbs ioctl, `EPROTONOSUPPORT` for an unsupported method, and `E2BIG` for
+    /// an oversized command.
     fn ioctl(&self, command: &mut Ioctl<'_, '_>) -> Result<(), Errno>;
 
     /// Sends a command through `write()`.
     ///
     /// # Errors
     /// Any errno the kernel returns. `EINVAL` for a length that is not a whole number of words,
-    /// `E2BIG` for an oversized command, `EIO` if the kernel accepted only part of it.
+    /// `E2BIG` for an oversized command, `EIO` if the kernel accepted only part of the command.
     fn write(&self, command: &mut WriteCmd<'_>) -> Result<(), Errno>;
 
     /// Maps a queue or a page of registers that the kernel offers at an offset of the device file.
@@ -100,7 +100,7 @@ pub trait Channel: fmt::Debug + Send + Sync {
     /// The errors of [`map`](Self::map).
     #[allow(unsafe_code)]
     unsafe fn map_read_only(&self, offset: u64, len: usize) -> Result<Region, Errno> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.map(offset, len) }
     }
 
@@ -108,14 +108,14 @@ pub trait Channel: fmt::Debug + Send + Sync {
     /// test plays the kernel.
     fn cmd_fd(&self) -> Option<Arc<OwnedFd>>;
 
-    /// Returns whether the commands go to a device that may fail. The device's state is then
+    /// Returns whether the commands go to a device that may fail. If so, the device's state is
     /// queried after an `EIO`.
     fn is_device(&self) -> bool {
         false
     }
 }
 
-/// A command in the ioctl's form: a method of an object and its attributes.
+/// A command in ioctl form: an object's method and its attributes.
 #[derive(Debug)]
 pub struct Ioctl<'a, 'b> {
     /// `UVERBS_OBJECT_*`.
@@ -124,7 +124,7 @@ pub struct Ioctl<'a, 'b> {
     pub method_id: u16,
     /// `RDMA_DRIVER_*` of the device; the meaning of driver attributes depends on it.
     pub driver_id: u32,
-    /// The attributes, in the order sent.
+    /// The attributes, in sending order.
     pub attrs: &'b mut [Attr<'a>],
 }
 
@@ -142,7 +142,7 @@ pub struct Attr<'a> {
 pub enum Value<'a> {
     /// Bytes for the kernel; up to 8 of them are stored in the attribute itself.
     In(&'a [u8]),
-    /// Bytes for the kernel and the member of an enumeration that determines their meaning. Some
+    /// Bytes for the kernel, and the member of an enumeration that determines their meaning. Some
     /// members have no bytes.
     Enum(u8, &'a [u8]),
     /// A number for the kernel, in the attribute itself: its value and its width in bytes.
@@ -170,7 +170,7 @@ impl<'a> Attr<'a> {
     }
 
     /// Creates an attribute with bytes for the kernel, for `UVERBS_ATTR_ENUM_IN`; `elem_id`
-    /// determines their meaning. Empty for a member without data.
+    /// determines their meaning. `bytes` is empty for a member without data.
     pub const fn enumerated(id: u16, elem_id: u8, bytes: &'a [u8]) -> Self {
         Self::new(id, Value::Enum(elem_id, bytes))
     }
@@ -216,7 +216,7 @@ impl<'a> Attr<'a> {
         Self::new(id, Value::NewFd(fd))
     }
 
-    /// Lets the kernel ignore the attribute if it does not know the attribute.
+    /// Marks the attribute as optional: a kernel that does not know it ignores it.
     #[must_use]
     pub const fn optional(mut self) -> Self {
         self.mandatory = false;
@@ -243,7 +243,7 @@ impl fmt::Debug for Attr<'_> {
 /// The driver's part of a command and its reply: bytes that only the provider and the kernel driver
 /// interpret.
 ///
-/// Passing input is unsafe, because its bytes may contain addresses of memory for the kernel to
+/// Passing input is unsafe, because the input may contain addresses of memory for the kernel to
 /// write.
 #[derive(Debug, Default)]
 pub struct Uhw<'a> {
@@ -252,12 +252,13 @@ pub struct Uhw<'a> {
 }
 
 impl<'a> Uhw<'a> {
-    /// No input for the driver and no reply.
+    /// Creates a driver part without input or reply.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Space for the driver's reply in `output`, whose length is a multiple of 8 bytes.
+    /// Creates a driver part with space for the driver's reply in `output`, whose length is a
+    /// multiple of 8 bytes.
     pub fn reply(output: &'a mut [u8]) -> Self {
         Self { input: &[], output }
     }
@@ -266,7 +267,7 @@ impl<'a> Uhw<'a> {
     ///
     /// # Safety
     /// As interpreted by the driver, the bytes must let it write no memory of this process except
-    /// memory that the caller lends it for the duration of the command.
+    /// memory that the caller provides to it for the duration of the command.
     #[must_use]
     #[allow(unsafe_code)]
     pub const unsafe fn with_input(self, input: &'a [u8]) -> Self {
@@ -285,7 +286,7 @@ impl<'a> Uhw<'a> {
 pub struct DriverAttrs<'a>(pub(crate) Vec<Attr<'a>>);
 
 impl<'a> DriverAttrs<'a> {
-    /// No attributes.
+    /// Creates an empty list of attributes.
     pub const fn none() -> Self {
         Self(Vec::new())
     }
@@ -295,7 +296,7 @@ impl<'a> DriverAttrs<'a> {
     /// # Safety
     /// - Each id must belong to the driver: [`UVERBS_ID_DRIVER_NS`] or larger.
     /// - As interpreted by the driver, the values must let it write no memory of this process
-    ///   except memory that the caller lends it for the duration of the command.
+    ///   except memory that the caller provides to it for the duration of the command.
     ///
     /// [`UVERBS_ID_DRIVER_NS`]: uverbs_abi::ib_user_ioctl_cmds::UVERBS_ID_DRIVER_NS
     #[allow(unsafe_code)]
@@ -304,9 +305,9 @@ impl<'a> DriverAttrs<'a> {
     }
 }
 
-/// A command in the form of `write()`: a struct from `rdma/ib_user_verbs.h` and the driver's part.
+/// A command in `write()` form: a struct from `rdma/ib_user_verbs.h` and the driver's part.
 ///
-/// Sent through the INVOKE_WRITE method if the kernel has that method.
+/// The command is sent through the INVOKE_WRITE method if the kernel has that method.
 #[derive(Debug)]
 pub struct WriteCmd<'a> {
     /// `IB_USER_VERBS_CMD_*`.
@@ -316,7 +317,7 @@ pub struct WriteCmd<'a> {
     /// The core's struct. In the plain form with a reply, its first 8 bytes are the reply's
     /// address, left zero here.
     pub core_in: &'a [u8],
-    /// The driver's part.
+    /// The driver's part of the command.
     pub driver_in: &'a [u8],
     /// The core's reply.
     pub core_out: &'a mut [u8],

@@ -12,12 +12,12 @@ use nix::fcntl::OFlag;
 use crate::discovery::DevNum;
 use crate::errno::Errno;
 
-/// Opens the node at `usual` for reading and writing, or otherwise the node of this number in
-/// `/dev/char`.
+/// Opens the node at `usual` for reading and writing, or failing that the node in `/dev/char` with
+/// the number `dev`.
 ///
 /// # Errors
-/// Any errno that `stat(2)` or `open(2)` returns for `usual`; `ENXIO` for any other file than the
-/// character device with this number; such a file is not opened.
+/// Any errno that `stat(2)` or `open(2)` returns for `usual`; `ENXIO` for any file other than the
+/// character device with this number. Such a file is not opened.
 pub fn open(usual: &Path, dev: DevNum, flags: OFlag) -> Result<OwnedFd, Errno> {
     open_either(usual, Path::new("/dev/char"), dev, flags)
 }
@@ -50,7 +50,7 @@ fn open_checked(path: &Path, dev: DevNum, flags: OFlag) -> Result<OwnedFd, Errno
     Ok(file.into())
 }
 
-/// Checks that a file is the character device with this number.
+/// Checks that a file is the character device with the number `dev`.
 pub(super) fn check_number(metadata: &io::Result<Metadata>, dev: DevNum) -> Result<(), Errno> {
     match metadata {
         Ok(file) if file.file_type().is_char_device() && DevNum::from_rdev(file.rdev()) == dev => Ok(()),

@@ -27,7 +27,7 @@ struct State {
     maps: VecDeque<Map>,
 }
 
-/// The next expected mapping: its offset, its length and its memory.
+/// An expected mapping: its offset, its length and its memory.
 #[derive(Debug)]
 struct Map {
     offset: u64,
@@ -37,7 +37,7 @@ struct Map {
 /// One expected command.
 #[derive(Clone, Debug)]
 pub struct Expect {
-    /// The command in the notation of [`Scripted`]'s failure messages; `None` accepts any.
+    /// The command in the notation of [`Scripted`]'s failure messages; `None` accepts any command.
     command: Option<String>,
     reply: Reply,
 }
@@ -108,7 +108,7 @@ impl Scripted {
         scripted
     }
 
-    /// Creates a kernel with a device, whose state is queried after an `EIO`.
+    /// Creates a kernel with a device whose state is queried after an `EIO`.
     pub fn of_device(script: impl IntoIterator<Item = Expect>) -> Self {
         Self { is_device: true, ..Self::new(script) }
     }
@@ -118,13 +118,13 @@ impl Scripted {
         self.state().script.extend(script);
     }
 
-    /// Expects a mapping of `len` bytes at `offset` next, and returns `region`, a queue that the
-    /// test also holds.
+    /// Expects a mapping of `len` bytes at `offset` next. The mapping is `region`, which the test
+    /// also holds.
     pub fn expect_map(&self, offset: u64, len: usize, region: Region) {
         self.state().maps.push_back(Map { offset, reply: Ok((len, region)) });
     }
 
-    /// Expects a mapping at `offset` next and rejects it.
+    /// Expects a mapping at `offset` next and rejects it with `errno`.
     pub fn refuse_map(&self, offset: u64, errno: Errno) {
         self.state().maps.push_back(Map { offset, reply: Err(errno) });
     }
@@ -177,10 +177,10 @@ impl Scripted {
     }
 }
 
-/// A destination for part of a reply.
+/// The destination of one part of a reply.
 #[derive(Debug)]
 pub enum Output<'a> {
-    /// A buffer.
+    /// A buffer for bytes.
     Bytes(&'a mut [u8]),
     /// An object's handle.
     Handle(&'a mut u32),

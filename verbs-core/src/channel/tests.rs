@@ -1,4 +1,4 @@
-//! Tests of the method support that [`Uverbs`] detects, as seen by the kernel.
+//! Tests of [`Uverbs`] detecting the kernel's methods, as seen by the kernel.
 
 use super::{Expect, Reply, Scripted, Uhw, Uverbs, WriteCmd};
 use crate::cmd;
@@ -10,7 +10,7 @@ fn uverbs(script: impl IntoIterator<Item = Expect>) -> Uverbs {
     unsafe { Uverbs::new(Box::new(Scripted::new(script)), 18, "rxe0") }
 }
 
-/// A scripted kernel with a device, whose state is queried after an `EIO`.
+/// Creates a context with a scripted kernel and a device whose state is queried after an `EIO`.
 #[allow(unsafe_code)]
 fn of_device(script: impl IntoIterator<Item = Expect>) -> Uverbs {
     // SAFETY: as in `uverbs`.
@@ -56,7 +56,7 @@ fn eprotonosupport_turns_one_method_off_and_no_other() {
     let uverbs = uverbs([
         Expect::command(PD_DESTROY, Reply::Errno(Errno::PROTONOSUPPORT)),
         Expect::command(DEALLOC_PD_INVOKE, Reply::ok()),
-        // The method is not tried again; INVOKE_WRITE is.
+        // The method is not tried again, but INVOKE_WRITE is.
         Expect::command(DEALLOC_PD_INVOKE, Reply::ok()),
         Expect::command(ALLOC_PD_INVOKE, Reply::outputs([&handle(7)])),
     ]);
@@ -98,7 +98,7 @@ fn an_object_is_destroyed_when_the_kernel_confirms_it_and_no_errno_does() {
     for errno in [Errno::NODEV, Errno::IO, Errno::NOENT, Errno::TIMEDOUT, Errno::BUSY] {
         let uverbs = uverbs([
             Expect::command(PD_DESTROY, Reply::Errno(errno)),
-            // The device was unplugged meanwhile: the kernel confirms its own cleanup.
+            // The device has been unplugged: the kernel confirms its own cleanup.
             Expect::command(PD_DESTROY, Reply::ok()),
         ]);
         assert_eq!(cmd::pd::dealloc_pd(&uverbs, 7).unwrap_err().errno, errno);

@@ -1,4 +1,4 @@
-//! [`Uverbs`]: a context's commands and the methods that its kernel was found to support.
+//! [`Uverbs`]: a context's commands, and a record of the methods that the kernel lacks.
 //!
 //! # Safety
 //! The constructors are unsafe, because a `Uverbs` is the right to command a context. Replies from
@@ -29,16 +29,16 @@ const METHODS: u16 = 16;
 /// A context's commands: ioctl first, then INVOKE_WRITE, then `write()`.
 ///
 /// # The right to command
-/// A reference to a `Uverbs` is the right to command the context. Code that holds such a reference,
-/// such as a provider, promises:
+/// A reference to a `Uverbs` is the right to command the context. Code that holds a reference, such
+/// as a provider, must meet these requirements:
 ///
 /// - It destroys, changes and arms only objects that it created itself, and only on behalf of their
-///   owner. It deregisters a memory region, moves a queue pair or destroys a completion queue when
+///   owner. It deregisters a memory region, moves a queue pair or destroys a completion queue if
 ///   the owner requests it, and never otherwise.
 /// - Work requests that it posts to mapped queues access memory only as the provider's contract
 ///   ([`Provider`](crate::provider::Provider)) allows.
-/// - It passes the reference on only to code that makes the same promises. Safe code in another
-///   crate makes no such promises.
+/// - It passes the reference on only to code that meets the same requirements. Safe code in another
+///   crate does not meet them.
 #[derive(Debug)]
 pub struct Uverbs {
     channel: Box<dyn Channel>,
@@ -54,15 +54,14 @@ pub struct Uverbs {
 }
 
 impl Uverbs {
-    /// Creates the commands of a context over the caller's own channel, for tests that play the
-    /// kernel.
+    /// Creates a context's commands over the caller's own channel, for tests that play the kernel.
     ///
     /// # Safety
     /// - The channel must reply like the kernel, as far as safe code relies on it. A file
     ///   descriptor in a reply must have no other owner. Only the kernel's side may write memory
-    ///   that it maps. A completion must appear there only when its work request has ended. A
-    ///   destroyed object must no longer access memory.
-    /// - The caller must keep the promises listed at [`Uverbs`].
+    ///   that the channel maps. A completion must appear there only after its work request has
+    ///   ended. A destroyed object must no longer access memory.
+    /// - The caller must meet the requirements listed at [`Uverbs`].
     pub unsafe fn new(channel: Box<dyn Channel>, driver_id: u32, device_name: &str) -> Self {
         Self {
             channel,
@@ -77,16 +76,16 @@ impl Uverbs {
     /// Opens a device's file. Each open file is a separate context.
     ///
     /// # Safety
-    /// The caller must keep the promises listed at [`Uverbs`] and interpret replies in the format
-    /// of the driver `driver_id`.
+    /// The caller must meet the requirements listed at [`Uverbs`] and interpret replies in the
+    /// format of the driver `driver_id`.
     ///
     /// # Errors
     /// [`Cause::File`] with the path and a hint; notably `ENODEV` for a device that is gone and
-    /// `EACCES` without permission. [`Cause::KernelLacks`] for a provider's own device.
+    /// `EACCES` if permission is missing. [`Cause::KernelLacks`] for a provider's own device.
     pub unsafe fn open(device: &DeviceInfo, driver_id: u32) -> Result<Self> {
         let channel = FdChannel::open(device)?;
         // SAFETY: `FdChannel::open` proved by number and sysfs that the file is uverbs, so replies
-        // are the kernel's; the caller promises the rest.
+        // are the kernel's; the caller guarantees the rest.
         Ok(unsafe { Self::new(Box::new(channel), driver_id, device.name()) })
     }
 
@@ -123,7 +122,7 @@ impl Uverbs {
     /// # Errors
     /// Any errno `mmap` returns.
     pub unsafe fn map(&self, verb: &'static str, offset: u64, len: usize) -> Result<Region> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.channel.map(offset, len) }.map_err(|errno| self.error(verb, errno))
     }
 
@@ -135,7 +134,7 @@ impl Uverbs {
     /// # Errors
     /// The errors of [`map`](Self::map).
     pub unsafe fn map_read_only(&self, verb: &'static str, offset: u64, len: usize) -> Result<Region> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.channel.map_read_only(offset, len) }.map_err(|errno| self.error(verb, errno))
     }
 
@@ -211,7 +210,8 @@ impl Uverbs {
         self.ioctl_only(verb, what, object_id, method_id, attrs)
     }
 
-    /// Calls a method by ioctl. Returns `false`, with no side effect, if the kernel lacks it.
+    /// Calls a method by ioctl. Returns `false`, with no side effect, if the kernel lacks the
+    /// method.
     pub(crate) fn try_ioctl(
         &self,
         object_id: u16,
@@ -242,7 +242,7 @@ impl Uverbs {
         }
     }
 
-    /// Calls a method by ioctl with the driver's part, like [`try_ioctl`](Self::try_ioctl).
+    /// Calls a method by ioctl like [`try_ioctl`](Self::try_ioctl), with the driver's part.
     pub(crate) fn try_ioctl_uhw<'a>(
         &self,
         object_id: u16,
@@ -259,8 +259,8 @@ impl Uverbs {
         self.try_ioctl(object_id, method_id, &mut attrs)
     }
 
-    /// Sends a command that has a write struct, by INVOKE_WRITE if the kernel has it and by
-    /// `write()` otherwise.
+    /// Sends a command that has a write struct, by INVOKE_WRITE if the kernel has that method and
+    /// by `write()` otherwise.
     pub(crate) fn write(&self, mut command: WriteCmd<'_>) -> Result<(), Errno> {
         let number = command.command | if command.extended { IB_USER_VERBS_CMD_FLAG_EXTENDED } else { 0 };
         let mut attrs: [Attr<'_>; 5] =

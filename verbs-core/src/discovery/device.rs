@@ -21,7 +21,7 @@ use uverbs_abi::ib_user_ioctl_verbs::RdmaDriverId;
 use super::sysfs;
 use crate::types::{Guid, open_enum};
 
-/// One RDMA device that a program could open.
+/// An RDMA device that a program could open.
 ///
 /// It describes the device at the time of [`discover`](super::discover); the device may have
 /// disappeared since.
@@ -149,7 +149,7 @@ impl DeviceInfo {
     }
 
     /// Returns the character device's name (`uverbs0`): one path component, without control
-    /// characters. For a provider's own device, returns that device's name.
+    /// characters. For a provider's own device, returns the RDMA device's name.
     pub fn dev_name(&self) -> &str {
         &self.dev_name
     }
@@ -164,7 +164,7 @@ impl DeviceInfo {
         self.node_type
     }
 
-    /// Returns the transport, which follows from the node type.
+    /// Returns the transport, which the node type determines.
     pub const fn transport_type(&self) -> TransportType {
         self.node_type.transport_type()
     }
@@ -215,8 +215,8 @@ impl DeviceInfo {
     /// Returns the bus's description of the device (`pci:v000015B3d00001017sv...`); `None` for a
     /// device without a bus, such as rxe.
     ///
-    /// Read from sysfs on every call, because only drivers that match neither by id nor by name
-    /// need it.
+    /// Read from sysfs on every call, because it is needed only by drivers that match neither by id
+    /// nor by name.
     pub fn modalias(&self) -> Option<String> {
         if self.ibdev_path.as_os_str().is_empty() {
             return None;
@@ -264,9 +264,9 @@ impl fmt::Debug for OwnDevice {
 #[doc(alias = "dev_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DevNum {
-    /// The number of the kernel driver.
+    /// The major number, which identifies the kernel driver.
     pub major: u32,
-    /// The number of the device within its driver.
+    /// The minor number: the device's number within its driver.
     pub minor: u32,
 }
 

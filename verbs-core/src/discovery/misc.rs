@@ -1,5 +1,5 @@
 //! [`Misc`]: a character device of the RDMA subsystem that belongs to no RDMA device, such as the
-//! connection manager's.
+//! device of the connection manager.
 //!
 //! ```text
 //! netlink GET_CHARDEV, type rdma_cm ──► number, name, ABI version
@@ -28,10 +28,10 @@ pub struct Misc {
     pub abi_version: u32,
 }
 
-/// Finds the device of a kind, such as `rdma_cm`.
+/// Finds the character device of a kind, such as `rdma_cm`.
 ///
 /// # Errors
-/// - `ENOENT` if the kernel has no such device (its module is not loaded) or hides it.
+/// - `ENOENT` if the kernel has no such device (its module is not loaded) or hides the device.
 /// - `EMFILE`, `ENFILE` or `EACCES` if the sysfs file cannot be opened.
 pub fn misc(kind: &str) -> Result<Misc, Errno> {
     let roots = Roots::system();
@@ -41,7 +41,7 @@ pub fn misc(kind: &str) -> Result<Misc, Errno> {
     }
 }
 
-/// Finds a device like [`misc`], with the given netlink and files. For tests.
+/// Finds a device like [`misc`], with the given netlink and files. Used by tests.
 ///
 /// # Errors
 /// The errors of [`misc`].

@@ -62,8 +62,8 @@ use crate::error::{Cause, Error, Result};
 
 /// The result of discovery.
 ///
-/// Any code can assemble its fields. The [`DeviceInfo`]s in it come from discovery, from a provider
-/// that makes devices, or from unsafe code.
+/// Any code can assemble this struct, but the [`DeviceInfo`]s in it come from discovery, from a
+/// provider that makes devices, or from unsafe code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The devices that could be opened, in rdma-core's order.
@@ -80,11 +80,11 @@ pub struct Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
-    /// Netlink alone.
+    /// Netlink only.
     Netlink,
-    /// Netlink, with sysfs filling the gaps.
+    /// Netlink, with sysfs for the properties that netlink did not report.
     NetlinkAndSysfs,
-    /// sysfs alone.
+    /// sysfs only.
     Sysfs,
     /// Neither, because this kernel has no RDMA or hides it.
     None,
@@ -129,7 +129,7 @@ pub fn copies_on_fork() -> Option<bool> {
     nldev::copies_on_fork(&mut Conversation::new(&mut socket)).ok()
 }
 
-/// Lists devices like [`discover`], with the given netlink and files. For tests.
+/// Lists devices like [`discover`], with the given netlink and files. Used by tests.
 ///
 /// # Safety
 /// Same as [`DeviceInfo::from_parts`], for each device that netlink and the files report.
@@ -160,7 +160,7 @@ fn search(roots: &Roots, netlink: Result<&mut dyn Wire, Errno>) -> Result<Found>
     Ok(search.found(source, Some(error)))
 }
 
-/// A running discovery.
+/// The state of a running discovery.
 struct Search<'r> {
     roots: &'r Roots,
     devices: Vec<DeviceInfo>,
@@ -198,7 +198,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Adds a device and its character device, as netlink reports them.
+    /// Adds a device and its character device, as reported by netlink.
     fn one_of_netlink(&mut self, device: NlDevice, chardev: Result<NlChardev, NetlinkError>) {
         let raw_name = device.name;
         let Some(name) = path_component(&raw_name) else {
@@ -318,7 +318,7 @@ impl Search<'_> {
         });
     }
 
-    /// Adds a device to the list if its file exists and otherwise to the skipped devices.
+    /// Adds a device to the list if its file exists, and otherwise to the skipped devices.
     fn list(&mut self, device: DeviceInfo) {
         match nix::sys::stat::stat(&device.cdev_path) {
             Ok(_) => self.devices.push(device),
@@ -367,7 +367,7 @@ fn uverbs_at(entry: &UverbsEntry) -> Result<(String, DevNum, u32), SkipReason> {
     Ok((dev_name, dev, abi_version))
 }
 
-/// Returns the name if it is one path component without control characters.
+/// Returns `raw` as a name if it is one path component without control characters.
 fn path_component(raw: &[u8]) -> Option<String> {
     let name = str::from_utf8(raw).ok()?;
     let usable = !matches!(name, "" | "." | "..")
@@ -385,7 +385,7 @@ fn sysfs_error(path: &Path, errno: Errno) -> Error {
     Error::new(VERB, "", errno).because(Cause::File { path, hint })
 }
 
-/// The verb's name in C, without the prefix.
+/// The verb's name in C, without the prefix `ibv_`.
 const VERB: &str = "get_device_list";
 
 /// The maximum length of a file name in bytes. The names of kernel RDMA devices have at most 63

@@ -30,7 +30,7 @@ use crate::room;
 
 /// A connection to the kernel's RDMA netlink that sends and receives datagrams.
 ///
-/// [`NetlinkSocket`] is the real one; tests replay recorded replies.
+/// [`NetlinkSocket`] is a real connection; tests replay recorded replies.
 pub trait Wire {
     /// Sends one datagram to the kernel.
     ///
@@ -78,8 +78,8 @@ impl NetlinkSocket {
         Self::of_protocol(SockProtocol::NetlinkRoute, PATIENCE)
     }
 
-    /// Opens a socket that receives a datagram for each change to a neighbour and waits up to
-    /// `patience` for one.
+    /// Opens a socket that receives a datagram for each change to a neighbour. Each receive waits
+    /// up to `patience`.
     ///
     /// # Errors
     /// The errno from `socket(2)` or `bind(2)`.
@@ -137,7 +137,7 @@ impl Wire for NetlinkSocket {
     }
 }
 
-/// The time limit for a datagram. The kernel replies within microseconds.
+/// The time limit for receiving a datagram. The kernel replies within microseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The reason why netlink gave no usable reply.
@@ -175,17 +175,17 @@ impl std::error::Error for NetlinkError {}
 pub(crate) struct Conversation<'w> {
     wire: &'w mut dyn Wire,
     sequence_number: u32,
-    /// The buffer for replies, allocated by the first request.
+    /// The buffer for replies, allocated for the first request.
     buffer: Vec<u8>,
 }
 
 impl<'w> Conversation<'w> {
-    /// Creates a conversation without requests.
+    /// Creates a conversation that has not sent any request.
     pub(crate) const fn new(wire: &'w mut dyn Wire) -> Self {
         Self { wire, sequence_number: 0, buffer: Vec::new() }
     }
 
-    /// Requests one item with `attributes` and passes the attributes of the reply to `parse`.
+    /// Sends a request with `attributes` for one item and passes the reply's attributes to `parse`.
     ///
     /// # Errors
     /// Any [`NetlinkError`], including an error from `parse`.
@@ -198,8 +198,8 @@ impl<'w> Conversation<'w> {
         self.get_as(message_type, message_type, attributes, parse)
     }
 
-    /// Requests one item whose reply has another message type, as in routing netlink. Sends
-    /// `payload` and passes the payload of the reply to `parse`.
+    /// Sends a request with `payload` for one item and passes the reply's payload to `parse`. The
+    /// reply has another message type than the request, as in routing netlink.
     ///
     /// # Errors
     /// Any [`NetlinkError`], including an error from `parse`.
@@ -218,7 +218,7 @@ impl<'w> Conversation<'w> {
         result.ok_or(NetlinkError::Malformed("it is empty"))
     }
 
-    /// Requests all items and passes the attributes of each to `parse`.
+    /// Sends a request for all items and passes the attributes of each item to `parse`.
     ///
     /// # Errors
     /// Any [`NetlinkError`], including an error from `parse`.
@@ -230,8 +230,9 @@ impl<'w> Conversation<'w> {
         self.dump_as(message_type, message_type, &[], |reply| parse(reply).map(Some))
     }
 
-    /// Requests all items whose replies have another message type, as in routing netlink. Sends
-    /// `payload`, and passes the payload of each reply to `parse`, which may omit an item.
+    /// Sends a request with `payload` for all items and passes the payload of each reply to
+    /// `parse`, which may omit an item. Replies have another message type than the request, as in
+    /// routing netlink.
     ///
     /// # Errors
     /// Any [`NetlinkError`], including an error from `parse`.
@@ -256,7 +257,7 @@ impl<'w> Conversation<'w> {
     }
 
     /// Sends one request and reads its whole reply. Returns `false` if the listed items changed
-    /// meanwhile.
+    /// during the reply.
     fn exchange(
         &mut self,
         message_type: u16,
@@ -348,7 +349,7 @@ fn error_code(payload: &[u8]) -> Result<(), NetlinkError> {
     }
 }
 
-/// Iterates over the messages of a datagram and returns an error for a truncated message.
+/// An iterator over the messages of a datagram, which returns an error for a truncated message.
 struct Messages<'b>(&'b [u8]);
 
 impl<'b> Iterator for Messages<'b> {

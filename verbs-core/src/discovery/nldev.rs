@@ -1,7 +1,7 @@
-//! Parsers of the RDMA netlink attributes of devices. No system calls.
+//! Parsers of the RDMA netlink attributes of devices. They make no system calls.
 //!
 //! Attributes that are missing or have the wrong size are `None` and are read from sysfs instead.
-//! If an attribute is repeated, the last one counts, as in the kernel's own parser. Unknown
+//! If an attribute is repeated, the last occurrence counts, as in the kernel's own parser. Unknown
 //! attributes are ignored.
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ use crate::types::Guid;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NlDevice {
     pub(super) index: Option<u32>,
-    /// The bytes up to the first NUL, unchecked.
+    /// The bytes of the name up to the first NUL, unchecked.
     pub(super) name: Vec<u8>,
     pub(super) node_type: Option<NodeType>,
     pub(super) node_guid: Option<Guid>,
@@ -31,7 +31,7 @@ pub(super) struct NlDevice {
 }
 
 impl NlDevice {
-    /// Parses the attributes of one message.
+    /// Parses the attributes of a message about a device.
     ///
     /// # Errors
     /// [`NetlinkError::Malformed`] for a truncated attribute or a missing name, which sysfs lookups
@@ -56,14 +56,14 @@ impl NlDevice {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NlChardev {
     pub(super) dev: Option<DevNum>,
-    /// The bytes up to the first NUL, unchecked.
+    /// The bytes of the name up to the first NUL, unchecked.
     pub(super) name: Option<Vec<u8>>,
     pub(super) abi_version: Option<u32>,
     pub(super) driver_id: Option<RdmaDriverId>,
 }
 
 impl NlChardev {
-    /// Parses the attributes of one message.
+    /// Parses the attributes of a message about a character device.
     ///
     /// # Errors
     /// [`NetlinkError::Malformed`] for a truncated attribute.
@@ -97,7 +97,7 @@ pub(super) fn devices(conversation: &mut Conversation<'_>) -> Result<Vec<NlDevic
     Ok(devices)
 }
 
-/// Returns the uverbs character device of device `index`.
+/// Returns the uverbs character device of the device with this index.
 pub(super) fn uverbs(conversation: &mut Conversation<'_>, index: u32) -> Result<NlChardev, NetlinkError> {
     let mut request = attribute(RDMA_NLDEV_ATTR_DEV_INDEX, &index.to_ne_bytes());
     request.extend(attribute(RDMA_NLDEV_ATTR_CHARDEV_TYPE, b"uverbs\0"));
@@ -141,7 +141,7 @@ fn u64_of(value: &[u8]) -> Option<u64> {
     Some(u64::from_ne_bytes(value.try_into().ok()?))
 }
 
-/// Returns a string, which ends at the first NUL or at the end of the attribute.
+/// Returns the bytes of a string attribute, up to the first NUL or the end of the attribute.
 fn string_of(value: &[u8]) -> Vec<u8> {
     value.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
 }

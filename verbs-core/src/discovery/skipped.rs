@@ -11,12 +11,12 @@ pub struct Skipped {
     /// The RDMA device's name, or the character device's name if the former is unknown. Unprintable
     /// characters are escaped.
     pub name: String,
-    /// The reason.
+    /// The reason for skipping the device.
     pub reason: SkipReason,
 }
 
 impl Skipped {
-    /// Converts into the error for a verb that needed this device.
+    /// Converts the skipped device into the error for a verb that needed it.
     pub fn into_error(self, verb: &'static str) -> Error {
         let errno = self.reason.errno();
         Error::new(verb, &self.name, errno).because(Cause::LeftOut { reason: Box::new(self.reason) })

@@ -1,4 +1,4 @@
-//! Device properties from sysfs, for kernels whose netlink is missing or incomplete.
+//! Device properties from sysfs, for kernels without netlink or with incomplete netlink replies.
 //!
 //! ```text
 //! <sysfs>/class/infiniband_verbs/abi_version          6
@@ -7,7 +7,7 @@
 //!                                        abi_version  1
 //! <sysfs>/class/infiniband/rxe0/node_type             1: CA
 //!                               node_guid             5054:00ff:fe12:3456
-//!                               device/infiniband_verbs/uverbs0    where the device is on a bus
+//!                               device/infiniband_verbs/uverbs0    if the device is on a bus
 //! ```
 
 use std::fs;
@@ -24,7 +24,7 @@ use crate::types::Guid;
 /// The directories that discovery reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Roots {
-    /// The mount point of sysfs.
+    /// The mount point of sysfs (`/sys`).
     pub sysfs: PathBuf,
     /// The directory of the character devices.
     pub dev: PathBuf,

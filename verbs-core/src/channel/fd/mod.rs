@@ -5,7 +5,7 @@
 //! the duration of the call, so the kernel reads only initialised bytes and writes only the
 //! caller's. Handles, numbers and file descriptors are not used as addresses. Opening the file
 //! proved it to be uverbs, which reads these bytes as commands ([`super::open`]). The caller of
-//! [`crate::cmd::mr::reg_mr`], which is unsafe, promises that the memory may be registered.
+//! [`crate::cmd::mr::reg_mr`], which is unsafe, guarantees that the memory may be registered.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::ring::Region;
 use crate::room;
 
-/// The maximum number of attributes in a command of this crate.
+/// The maximum number of attributes in any command that this crate sends.
 const MAX_ATTRS: usize = 24;
 
 /// The number of attributes sufficient for most commands, such as event requests. A short buffer
@@ -36,7 +36,7 @@ const FEW_ATTRS: usize = 4;
 /// this input.
 const NO_FD: u64 = u64::MAX;
 
-/// The header and attributes as the ioctl expects them in memory.
+/// The header and attributes of a command, as the ioctl expects them in memory.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct IoctlBuffer<const N: usize> {
@@ -44,14 +44,15 @@ struct IoctlBuffer<const N: usize> {
     attrs: [IbUverbsAttr; N],
 }
 
-/// The kernel's uverbs, through the device file.
+/// A channel to the kernel's uverbs, through the device file.
 #[derive(Debug)]
 pub(crate) struct FdChannel {
     fd: Arc<OwnedFd>,
 }
 
 impl FdChannel {
-    /// Opens the device's file after proving with sysfs and its device number that it is uverbs.
+    /// Opens the device's file after proving that it is a uverbs file, with sysfs and the device
+    /// number.
     ///
     /// # Errors
     /// [`Cause::File`](crate::Cause::File) with the path and a hint;
@@ -60,7 +61,7 @@ impl FdChannel {
         Ok(Self { fd: Arc::new(super::open::open(device)?) })
     }
 
-    /// Sends a command of at most `N` attributes.
+    /// Sends a command with at most `N` attributes.
     fn send<const N: usize>(&self, command: &mut Ioctl<'_, '_>) -> Result<(), Errno> {
         let mut buffer = IoctlBuffer::<N>::new();
         buffer.lay_out(command)?;
@@ -76,7 +77,7 @@ impl FdChannel {
         Ok(())
     }
 
-    /// Takes ownership of a device's open file, checked with sysfs and the file's device number.
+    /// Takes ownership of a device's open file after checking the file's device number with sysfs.
     ///
     /// # Errors
     /// The errors of [`open`](Self::open).
@@ -129,12 +130,12 @@ impl Channel for FdChannel {
     }
 
     unsafe fn map(&self, offset: u64, len: usize) -> Result<Region, Errno> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { Region::map(self.fd.as_fd(), offset, len) }
     }
 
     unsafe fn map_read_only(&self, offset: u64, len: usize) -> Result<Region, Errno> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { Region::map_read_only(self.fd.as_fd(), offset, len) }
     }
 
@@ -154,11 +155,11 @@ impl<const N: usize> IoctlBuffer<N> {
         Self { header: IbUverbsIoctlHdr::default(), attrs: [IbUverbsAttr::default(); N] }
     }
 
-    /// Lays a command out for the ioctl, in place, because returning a buffer would copy the
-    /// buffer.
+    /// Lays a command out for the ioctl. This happens in place, because returning a buffer would
+    /// copy it.
     ///
     /// # Errors
-    /// `E2BIG` for more than `N` attributes, or more than 65535 bytes in one.
+    /// `E2BIG` for more than `N` attributes, or for an attribute with more than 65535 bytes.
     #[inline]
     fn lay_out(&mut self, command: &mut Ioctl<'_, '_>) -> Result<(), Errno> {
         let count = command.attrs.len();
@@ -196,7 +197,7 @@ impl<const N: usize> IoctlBuffer<N> {
                 Value::Handle(handle) => raw.data = u64::from(*handle),
                 Value::Fd(fd) => raw.data = i64::from(*fd) as u64,
                 // The value if the kernel does not fill in the descriptor. It must not be a valid
-                // one.
+                // descriptor.
                 Value::NewFd(_) => raw.data = NO_FD,
                 Value::NewHandle(_) => {}
             }
@@ -204,7 +205,7 @@ impl<const N: usize> IoctlBuffer<N> {
         Ok(())
     }
 
-    /// Copies the handles and descriptors written by the kernel from the attributes to the command.
+    /// Copies handles and descriptors that the kernel wrote from the attributes to the command.
     fn read_back(&self, command: &mut Ioctl<'_, '_>) {
         for (raw, attr) in self.attrs.iter().zip(command.attrs.iter_mut()) {
             match &mut attr.value {
@@ -216,7 +217,7 @@ impl<const N: usize> IoctlBuffer<N> {
     }
 }
 
-/// Returns the attribute's data: the input itself if it has up to 8 bytes, otherwise its address.
+/// Returns the attribute's data: the input bytes themselves if at most 8, otherwise their address.
 fn inline_or_address(bytes: &[u8]) -> u64 {
     if bytes.len() > 8 {
         return bytes.as_ptr().expose_provenance() as u64;
@@ -280,7 +281,7 @@ fn frame(command: &WriteCmd<'_>, address: u64, out: &mut [u8]) -> Result<usize, 
     Ok(length)
 }
 
-/// Zeroed bytes, aligned to 8, on the stack if they fit the usual size of commands.
+/// A zeroed buffer, aligned to 8 bytes. It is on the stack unless the command is unusually large.
 // The large variant is the common case, and values are not moved between functions.
 #[allow(clippy::large_enum_variant)]
 enum Buffer {

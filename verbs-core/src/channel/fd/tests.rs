@@ -1,4 +1,4 @@
-//! The bytes sent over the file, with pipes and `/dev/null` in place of the kernel.
+//! The bytes sent to the file, with pipes and `/dev/null` in place of the kernel.
 
 use std::io::Read;
 

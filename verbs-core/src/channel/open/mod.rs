@@ -12,8 +12,8 @@
 //!
 //! A program in its own mount namespace can mount anything at `/sys`. Therefore the directory, the
 //! device's entry and `ibdev` are each opened once, and trusted only where `fstatfs` reports sysfs.
-//! The proof goes no further: a process that may mount other parts of sysfs over these can deceive
-//! itself, like a process that writes to `/proc/self/mem`.
+//! The proof goes no further: a process that may mount other parts of sysfs over these files can
+//! deceive itself, like a process that writes to `/proc/self/mem`.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -44,7 +44,7 @@ struct Obstacle {
     hint: &'static str,
 }
 
-/// Opens the device's file by its usual name, or failing that by its number.
+/// Opens the device's file by its usual name or, failing that, by its number.
 ///
 /// # Errors
 /// [`Cause::File`] with the path and a hint; [`Cause::KernelLacks`] for a provider's own device.
@@ -62,7 +62,7 @@ pub(super) fn open(device: &DeviceInfo) -> Result<OwnedFd> {
 /// Checks that an open file belongs to the device.
 ///
 /// # Errors
-/// The errors of [`open`]; `ENXIO` for another file.
+/// The errors of [`open`]; `ENXIO` if the file is not the device's.
 pub(super) fn import(device: &DeviceInfo, file: OwnedFd) -> Result<OwnedFd> {
     with_proof("import_device", device, |dev| {
         let file = File::from(file);
@@ -96,7 +96,7 @@ fn with_proof(
 }
 
 /// Checks that sysfs lists the number as the uverbs device of the RDMA device `name`. Tests pass
-/// another file system.
+/// another file system type as `sysfs`.
 fn vouch(directory: &Path, sysfs: FsType, dev: DevNum, name: &str) -> Result<(), Obstacle> {
     const GONE: &str = "the device is gone";
     let obstacle = |path: &Path, errno, hint| Obstacle { path: path.to_owned(), errno, hint };
@@ -143,7 +143,7 @@ fn vouch(directory: &Path, sysfs: FsType, dev: DevNum, name: &str) -> Result<(),
     Ok(())
 }
 
-/// Returns a hint for the operator.
+/// Returns advice for the operator after opening the device's file failed.
 fn hint(errno: Errno) -> &'static str {
     match errno {
         Errno::ACCESS => "no permission: run as root, or give the user read and write access to it",

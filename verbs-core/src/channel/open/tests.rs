@@ -1,4 +1,4 @@
-//! Files other than the device and a sysfs that exposes them.
+//! Tests that files other than the device's are rejected, with a sysfs made by the test.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -23,7 +23,7 @@ impl Directory {
         Self(path)
     }
 
-    /// Adds an entry in `/sys/dev/char` for a device, with its class and its RDMA device.
+    /// Adds a device's entry in `/sys/dev/char`, with its class and the name of its RDMA device.
     fn entry(&self, dev: DevNum, class: &str, ibdev: Option<&str>) {
         let entry = self.0.join(dev.to_string());
         fs::create_dir(&entry).unwrap();
@@ -46,7 +46,7 @@ fn vouched(directory: &Path, dev: DevNum, name: &str) -> Result<(), Obstacle> {
     vouch(directory, found.filesystem_type(), dev, name)
 }
 
-/// A device that claims to be another file.
+/// Returns a device with the path and number of another file.
 #[allow(unsafe_code)]
 fn forged(path: &str, dev: DevNum) -> DeviceInfo {
     let parts = DeviceParts {

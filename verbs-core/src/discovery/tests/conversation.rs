@@ -1,8 +1,8 @@
-//! Netlink replies and messages that are not replies.
+//! Netlink replies, and messages that do not belong to the reply.
 
 use super::*;
 
-/// One device, reported in full.
+/// Returns a netlink that reports one device in full.
 fn one() -> Canned {
     Canned::new(&[&[device(0, "rxe0"), done()], &[chardev("uverbs0", 192)]])
 }

@@ -144,8 +144,8 @@ fn lengths_that_lie_are_found_out() {
     }
 }
 
-/// Names that lead elsewhere, that no directory can have, or that contain control characters for
-/// the operator's terminal.
+/// Names that lead elsewhere, that no directory can contain, or that send control characters to the
+/// operator's terminal.
 const BAD_NAMES: [&[u8]; 11] = [
     b"",
     b".",

@@ -1,4 +1,4 @@
-//! The file of the connection manager, which belongs to no device.
+//! The connection manager's file, which belongs to no device.
 
 use super::*;
 

@@ -25,7 +25,7 @@ struct Files {
 }
 
 impl Files {
-    /// Creates empty directories.
+    /// Creates the directory, without a sysfs or a `/dev/infiniband`.
     fn none() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name =
@@ -36,14 +36,14 @@ impl Files {
         Self { top, roots }
     }
 
-    /// Creates a `/dev/infiniband` with these files and no sysfs.
+    /// Creates a `/dev/infiniband` with these files, and no sysfs.
     fn nodes(names: &[&str]) -> Self {
         let files = Self::none();
         names.iter().for_each(|name| files.write(&format!("dev/{name}"), ""));
         files
     }
 
-    /// Adds the kernel's files for one device without a bus.
+    /// Adds the kernel's files for one device without a bus, in sysfs and `/dev/infiniband`.
     fn with_device(self, ibdev: &str, uverbs: &str, dev: &str) -> Self {
         self.write("sys/class/infiniband_verbs/abi_version", "6\n");
         self.write(&format!("sys/class/infiniband_verbs/{uverbs}/ibdev"), &format!("{ibdev}\n"));
@@ -84,7 +84,7 @@ impl Drop for Files {
 
 /// A netlink that replies to each request with the datagrams prepared for it.
 ///
-/// A message with the sequence number 0 is sent with the request's sequence number.
+/// A message with the sequence number 0 is sent with the sequence number of the request.
 #[derive(Clone, Default)]
 struct Canned {
     replies: VecDeque<Vec<(u32, Vec<u8>)>>,

@@ -155,8 +155,7 @@ fn wherever_a_recorded_datagram_is_cut_the_answer_is_not_believed() {
     }
 }
 
-/// The reply from Linux 5.10 and 6.1 to a request for a character device whose module is not
-/// loaded.
+/// The reply of Linux 5.10 and 6.1 to a request for a character device whose module is not loaded.
 const NO_SUCH_TYPE: &str = "3c000000020000000000000000000000a1ffffff280000000f140100070000000000000008000100000000000d00\
                             45006e6f6e73656e736500000000";
 
