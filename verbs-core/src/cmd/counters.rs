@@ -39,8 +39,8 @@ pub fn create_counters(uverbs: &Uverbs) -> Result<u32> {
 /// Reads the values of a counters object.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EINVAL` for fewer values than counters and for a counters
-/// object without a flow rule.
+/// Any errno the kernel returns; notably `EINVAL` if `values` has fewer values than the object has
+/// counters, or if no flow rule uses the object.
 #[doc(alias = "ibv_read_counters")]
 pub fn read_counters(
     uverbs: &Uverbs,
@@ -89,7 +89,7 @@ pub fn query_comp_cntr_caps(uverbs: &Uverbs) -> Result<CompCntrCaps> {
 }
 
 /// Creates a completion counter and returns its handle. `driver` contains the driver's attributes,
-/// such as the memory for EFA's counts.
+/// such as the memory for the counter values on EFA.
 ///
 /// # Errors
 /// `EOPNOTSUPP` if the device or the kernel has no such counters; any other errno the kernel
@@ -104,7 +104,7 @@ pub fn create_comp_cntr(uverbs: &Uverbs, driver: DriverAttrs<'_>) -> Result<u32>
     Ok(handle)
 }
 
-/// Sets a value of a completion counter.
+/// Sets one of the values of a completion counter.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for a value beyond the device's maximum.
@@ -115,7 +115,7 @@ pub fn set_comp_cntr(uverbs: &Uverbs, handle: u32, entry: CompCntrEntry, value: 
     modify_comp_cntr(uverbs, "set_comp_cntr", handle, entry, op, value)
 }
 
-/// Adds `amount` to a value of a completion counter.
+/// Adds `amount` to one of the values of a completion counter.
 ///
 /// # Errors
 /// The errors of [`set_comp_cntr`].
@@ -126,7 +126,7 @@ pub fn inc_comp_cntr(uverbs: &Uverbs, handle: u32, entry: CompCntrEntry, amount:
     modify_comp_cntr(uverbs, "inc_comp_cntr", handle, entry, op, amount)
 }
 
-/// Reads a value of a completion counter.
+/// Reads one of the values of a completion counter.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EIO` after the device was unplugged.
@@ -155,7 +155,7 @@ pub fn destroy_comp_cntr(uverbs: &Uverbs, handle: u32) -> Result<()> {
     uverbs.ioctl_only("destroy_comp_cntr", COMP_CNTR, object, method, &mut attrs)
 }
 
-/// Makes a completion counter count operations of a queue pair.
+/// Makes a completion counter count the operations `ops` of a queue pair.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EOPNOTSUPP` for operations the device cannot count, and

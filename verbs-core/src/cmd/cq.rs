@@ -29,14 +29,14 @@ use crate::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags};
 pub struct CqInfo {
     /// The queue's handle.
     pub handle: u32,
-    /// The queue's capacity in completions, at least as requested.
+    /// The queue's capacity in completions, at least the requested capacity.
     pub cqe: u32,
 }
 
 /// Creates a completion queue whose asynchronous events go to `event_fd`.
 ///
-/// The kernel's own flags are sent in an ioctl attribute, or in the extended write struct if the
-/// kernel lacks the ioctl.
+/// The flags defined by the kernel are sent in an ioctl attribute, or in the extended write struct
+/// if the kernel lacks the ioctl.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for an invalid size or completion vector, and
@@ -52,12 +52,12 @@ pub fn create_cq(
     create_cq_with(uverbs, attr, event_fd, DriverAttrs::none(), uhw)
 }
 
-/// Creates a completion queue like [`create_cq`], with the driver's attributes, which can be sent
-/// only by ioctl.
+/// Creates a completion queue like [`create_cq`], with the driver's attributes. Such attributes can
+/// be sent only by ioctl.
 ///
 /// # Errors
-/// The errors of [`create_cq`]; `EOPNOTSUPP` with [`Cause::KernelLacks`] for attributes on kernels
-/// without the ioctl.
+/// The errors of [`create_cq`]; `EOPNOTSUPP` with [`Cause::KernelLacks`] if there are attributes
+/// and the kernel lacks the ioctl.
 pub fn create_cq_with(
     uverbs: &Uverbs,
     attr: &CqInitAttr<'_>,
@@ -136,8 +136,9 @@ pub fn create_cq_with(
     Ok(CqInfo { handle: reply.cq_handle, cqe: reply.cqe })
 }
 
-/// Returns the flags for the kernel, which does not need to know the number of threads. A wall
-/// clock needs the device's clock, unless the driver's part of the command selects another.
+/// Returns the flags for the kernel, which does not need to know the number of polling threads.
+/// Wall-clock times need the timestamp flag too, unless the driver's part of the command selects
+/// another clock.
 fn kernel_flags(attr: &CqInitAttr<'_>) -> IbUverbsExCreateCqFlags {
     let mut flags = IbUverbsExCreateCqFlags::empty();
     flags.set(

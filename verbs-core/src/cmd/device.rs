@@ -47,8 +47,8 @@ fn query_device_plain(uverbs: &Uverbs) -> Result<IbUverbsQueryDeviceResp, Errno>
 /// kernel are zero.
 ///
 /// TSO, the RSS hash functions and fields, packet pacing and PCIe atomics are not in the kernel's
-/// reply, and are zero. Drivers with these features report them in their part of the reply, `uhw`,
-/// and the provider fills them in.
+/// reply, so their fields are zero. Drivers with these features report them in their part of the
+/// reply, `uhw`, and the provider fills them in.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EIO` after the device was unplugged. If the kernel lacks
@@ -72,8 +72,7 @@ pub fn query_device_ex(uverbs: &Uverbs, fw_ver: fn(u64) -> String, uhw: Uhw<'_>)
     Ok(device_attr_ex(&reply, fw_ver))
 }
 
-/// Zeroes the part of the reply that the kernel did not fill in, according to the length it
-/// reported.
+/// Zeroes the end of the reply: the bytes beyond the length that the kernel reported.
 fn zero_unreported(reply: &mut IbUverbsExQueryDeviceResp) {
     let reported = (reply.response_length as usize).max(offset_of!(IbUverbsExQueryDeviceResp, odp_caps));
     if let Some(rest) = reply.as_mut_bytes().get_mut(reported..) {
@@ -91,8 +90,8 @@ pub fn query_port(uverbs: &Uverbs, port_num: u8) -> Result<PortAttr> {
     Ok(port_attr(&reply))
 }
 
-/// Queries the effective speed of a port, in 100 Mbit/s; `None` if the kernel lacks the method, or
-/// if the driver reports no speed.
+/// Queries the effective speed of a port, in units of 100 Mbit/s; `None` if the kernel lacks the
+/// method or the driver reports no speed.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EINVAL` for a nonexistent port.

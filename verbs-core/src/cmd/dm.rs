@@ -47,7 +47,7 @@ pub fn free_dm(uverbs: &Uverbs, handle: u32) -> Result<()> {
     uverbs.ioctl_only("free_dm", WHAT, UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, &mut attrs)
 }
 
-/// Exports the mapping at offset `offset` of the device file, such as device memory, as a dma-buf.
+/// Exports a mapping, such as device memory at offset `offset` of the device file, as a dma-buf.
 ///
 /// # Errors
 /// `EOPNOTSUPP` if the driver cannot export the mapping, or with

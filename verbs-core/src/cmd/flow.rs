@@ -38,10 +38,10 @@ use crate::types::{
 /// counters by handle.
 ///
 /// # Errors
-/// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for more than 255 specifications, which does
-/// not fit the command's count field; otherwise any errno the kernel returns, notably `EPERM`
-/// without `CAP_NET_RAW`, `EINVAL` for more than 10 specifications or headers in the wrong order,
-/// and `EOPNOTSUPP` for specifications the device does not support.
+/// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) if the number of specifications exceeds 255,
+/// the maximum of the command's count field; otherwise any errno the kernel returns, notably
+/// `EPERM` without `CAP_NET_RAW`, `EINVAL` for more than 10 specifications or headers in the wrong
+/// order, and `EOPNOTSUPP` for specifications the device does not support.
 #[doc(alias = "ibv_create_flow")]
 pub fn create_flow(uverbs: &Uverbs, qp_handle: u32, attr: &FlowAttr, uhw: Uhw<'_>) -> Result<u32> {
     const VERB: &str = "create_flow";
@@ -93,10 +93,11 @@ pub fn destroy_flow(uverbs: &Uverbs, handle: u32) -> Result<()> {
 /// such as the flags for mlx5.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the device or the kernel does not support such actions or these attributes; any
-/// other errno the kernel returns, notably `EINVAL` without a security association or key material.
+/// `EOPNOTSUPP` if the device or the kernel does not support ESP actions or one of the attributes;
+/// any other errno the kernel returns, notably `EINVAL` without a security association or key
+/// material.
 ///
-/// Linux 5.10 supports such actions; Linux 6.1 no longer does.
+/// Linux 5.10 supports ESP actions; Linux 6.1 no longer does.
 #[doc(alias = "ibv_create_flow_action_esp")]
 pub fn create_flow_action_esp(
     uverbs: &Uverbs,
@@ -113,7 +114,7 @@ pub fn create_flow_action_esp(
     Ok(handle)
 }
 
-/// Changes the ESP flow action attributes set in `attr`.
+/// Changes the ESP attributes of a flow action that are set in `attr`.
 ///
 /// # Errors
 /// The errors of [`create_flow_action_esp`].
@@ -253,7 +254,7 @@ struct EspValues {
     esn: Option<u32>,
     keymat: Option<IbUverbsFlowActionEspKeymatAesGcm>,
     replay: Option<(IbUverbsFlowActionEspReplay, Option<IbUverbsFlowActionEspReplayBmp>)>,
-    /// The link to the encapsulation header and the header that it points to.
+    /// The header that describes the encapsulation, and the data that it points to.
     encap: Option<(IbUverbsFlowActionEspEncap, Box<[u8]>)>,
 }
 

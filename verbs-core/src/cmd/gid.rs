@@ -1,5 +1,4 @@
-//! The address tables of the ports: `QUERY_GID_TABLE`, `QUERY_GID_ENTRY`, or sysfs if the kernel
-//! lacks both.
+//! The GID and partition key tables of ports: `QUERY_GID_TABLE` and `QUERY_GID_ENTRY`, or sysfs.
 
 use std::fs;
 use std::path::Path;
@@ -91,8 +90,8 @@ fn from_kernel(entry: &IbUverbsGidEntry) -> GidEntry {
 /// entry is empty.
 ///
 /// # Errors
-/// `ENOENT` outside the table, `EBADMSG` for text that is not a GID, or any other errno from
-/// reading the file.
+/// `ENOENT` for an index outside the table, `EBADMSG` for text that is not a GID, or any other
+/// errno from reading the file.
 pub fn sysfs_gid_entry(
     ibdev_path: &Path,
     port_num: u8,
@@ -121,8 +120,8 @@ pub fn sysfs_gid_entry(
 /// Returns one entry of a port's partition key table (`ports/P/pkeys/I`), in host order.
 ///
 /// # Errors
-/// `ENOENT` outside the table, `EBADMSG` for text that is not a partition key, or any other errno
-/// from reading the file.
+/// `ENOENT` for an index outside the table, `EBADMSG` for text that is not a partition key, or any
+/// other errno from reading the file.
 #[doc(alias = "ibv_query_pkey")]
 pub fn sysfs_pkey(ibdev_path: &Path, port_num: u8, index: u16) -> Result<u16, Errno> {
     let text = read(&ibdev_path.join(format!("ports/{port_num}/pkeys/{index}")))?;

@@ -1,13 +1,13 @@
-//! One function per kernel method, named after it. Each implements the method's ioctl and its write
-//! struct.
+//! One function per kernel method, named after the method. Each function implements the method's
+//! ioctl and its write struct.
 //!
 //! The functions take and return values; handles are the kernel's numbers, valid on one open file.
 //! The functions are safe because a [`Uverbs`] stands for the right to command the context.
 //!
 //! # Errors
-//! Every function returns the kernel's errno. Common to all are: `EIO` after the device was
-//! unplugged, `EINVAL` or `ENOENT` for a handle that is invalid on the file, `ENOMEM` if the kernel
-//! has no memory for the object. Each function lists other notable errors.
+//! Every function returns the kernel's errno. Common to all functions are: `EIO` after the device
+//! was unplugged, `EINVAL` or `ENOENT` for a handle that is invalid on the file, `ENOMEM` if the
+//! kernel has no memory for the object. Each function lists other notable errors.
 //!
 //! # What counts as destroyed
 //! An object counts as destroyed only if the kernel confirms it. No errno of a destroy method
@@ -70,7 +70,8 @@ impl Destroy<'_> {
         self.run_for_reply(uverbs, write).map(drop)
     }
 
-    /// Returns the reply of the write struct, or `None` if the ioctl's reply is in the buffer.
+    /// Destroys the object. Returns the write struct's reply; `None` if the ioctl filled the
+    /// buffer.
     fn run_for_reply<R>(
         self,
         uverbs: &Uverbs,
@@ -90,12 +91,12 @@ impl Destroy<'_> {
     }
 }
 
-/// Sends a write struct without a reply or a driver part.
+/// Sends a command as a plain write struct, without a reply or a driver part.
 fn write_only(uverbs: &Uverbs, command: u32, core_in: &[u8]) -> Result<(), Errno> {
     uverbs.write(WriteCmd::new(command, core_in, &mut [], crate::channel::Uhw::none()))
 }
 
-/// Sends an extended write struct without a reply or a driver part.
+/// Sends a command as an extended write struct, without a reply or a driver part.
 fn write_ex_only(uverbs: &Uverbs, command: u32, core_in: &[u8]) -> Result<(), Errno> {
     uverbs.write(WriteCmd::extended(command, core_in, &mut [], crate::channel::Uhw::none()))
 }
@@ -105,10 +106,10 @@ fn fd_number(fd: Option<BorrowedFd<'_>>) -> i32 {
     fd.map_or(-1, |fd| fd.as_raw_fd())
 }
 
-/// Returns the path in the kernel's format.
+/// Returns a path in the kernel's format.
 ///
 /// # Errors
-/// The cause, for a GID index that does not fit the command's 8 bits.
+/// [`Cause::Limit`] for a GID index that does not fit the command's 8 bits.
 fn ah_attr_to_kernel(attr: &AhAttr) -> Result<IbUverbsAhAttr, Cause> {
     let grh = match attr.grh {
         None => IbUverbsGlobalRoute::default(),

@@ -3,7 +3,7 @@
 //!
 //! # Safety
 //! [`reg_mr`], [`reg_mr_ex`] and [`rereg_mr`] let the device access memory until the region is
-//! destroyed or changed. Their callers promise that this is sound. No code here dereferences the
+//! destroyed or changed. Their callers guarantee that this is sound. No code here dereferences the
 //! address.
 #![allow(unsafe_code)]
 
@@ -63,18 +63,19 @@ pub enum Memory<'a> {
     },
 }
 
-/// Registers `length` bytes at `addr`, which peers address as `iova`.
+/// Registers `length` bytes at `addr`. Work requests and peers address the first byte as `iova`.
 ///
 /// The address 0 with `usize::MAX` bytes and [`ON_DEMAND`](AccessFlags::ON_DEMAND) means all memory
 /// of this process, now and in the future.
 ///
 /// # Safety
 /// While the region is registered, the device may read the bytes; the device and peers may also
-/// write them if `access` allows it.
+/// write them if `access` allows it. The bytes must stay mapped, and other code that accesses them
+/// must allow for these accesses.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EFAULT` for unmapped memory, `ENOMEM` beyond
-/// `RLIMIT_MEMLOCK` as well, and `EINVAL` for remote write access without local write access.
+/// Any errno the kernel returns; notably `EFAULT` for unmapped memory, `ENOMEM` also for a region
+/// beyond `RLIMIT_MEMLOCK`, and `EINVAL` for remote write access without local write access.
 #[doc(alias = "ibv_reg_mr")]
 #[doc(alias = "ibv_reg_mr_iova")]
 pub unsafe fn reg_mr(
@@ -100,11 +101,11 @@ pub unsafe fn reg_mr(
     Ok(MrInfo { handle: reply.mr_handle, lkey: reply.lkey, rkey: reply.rkey })
 }
 
-/// Registers `length` bytes of `memory`, which peers address as `iova`, with an optional DMA
-/// handle.
+/// Registers `length` bytes of `memory`, with an optional DMA handle. Work requests and peers
+/// address the first byte as `iova`.
 ///
-/// The method exists since Linux 6.17. On older kernels, [`reg_mr`] or [`reg_dmabuf_mr`] registers
-/// memory without a DMA handle.
+/// The method exists since Linux 6.17. On older kernels, [`reg_mr`] or [`reg_dmabuf_mr`] is used to
+/// register memory without a DMA handle.
 ///
 /// # Safety
 /// Same as [`reg_mr`], including for the bytes of a dma-buf.
@@ -151,11 +152,11 @@ pub unsafe fn reg_mr_ex(
     match (uverbs.try_ioctl(UVERBS_OBJECT_MR, UVERBS_METHOD_REG_MR, &mut attrs), memory) {
         (Ok(true), _) => Ok(info),
         (Ok(false), Memory::Addr(addr)) if dmah_handle.is_none() => {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the caller upholds the same contract.
             unsafe { reg_mr(uverbs, pd_handle, addr, length, iova, access) }
         }
         (Ok(false), Memory::DmaBuf { fd, offset }) if dmah_handle.is_none() => {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the caller upholds the same contract.
             unsafe { reg_dmabuf_mr(uverbs, pd_handle, fd, offset, length, iova, access) }
         }
         (Ok(false), _) => Err(uverbs.lacks(VERB, "registration with DMA handles")),
@@ -238,7 +239,7 @@ pub fn reg_dm_mr(
 /// The changes that [`rereg_mr`] makes. `None` leaves a property unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Change {
-    /// The new memory: its address, its length in bytes, and the address that work requests use.
+    /// The new memory: its address, its length in bytes, and its address in work requests.
     pub memory: Option<(*mut u8, usize, u64)>,
     /// The handle of the new protection domain.
     pub pd_handle: Option<u32>,
@@ -284,8 +285,8 @@ pub unsafe fn rereg_mr(uverbs: &Uverbs, handle: u32, change: &Change) -> Result<
 /// # Errors
 /// `EOPNOTSUPP` if the device does not support advice, or with
 /// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.0; `EINVAL` for
-/// unsupported advice or an unsupported flag, `EFAULT` and `ENOENT` for elements outside such
-/// regions; any other errno the kernel returns.
+/// unsupported advice or an unsupported flag, `EFAULT` and `ENOENT` for elements outside on-demand
+/// paged regions; any other errno the kernel returns.
 #[doc(alias = "ibv_advise_mr")]
 pub fn advise_mr(
     uverbs: &Uverbs,
@@ -329,7 +330,7 @@ pub fn query_mr(uverbs: &Uverbs, handle: u32) -> Result<MrAttr> {
     Ok(attr)
 }
 
-/// Destroys a memory region. The device does not access the memory afterwards.
+/// Destroys a memory region. Afterwards, the device does not access the region's memory.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EBUSY` while memory windows are bound to the region.
@@ -348,13 +349,13 @@ pub fn dereg_mr(uverbs: &Uverbs, handle: u32) -> Result<()> {
     })
 }
 
-/// Returns the length for the kernel: all memory is `u64::MAX` bytes, even with 32-bit addresses.
+/// Returns the length to send to the kernel: `u64::MAX` for all memory, even with 32-bit addresses.
 fn length_for_kernel(addr: *mut u8, length: usize, access: AccessFlags) -> u64 {
     let is_implicit = addr.is_null() && length == usize::MAX && access.contains(AccessFlags::ON_DEMAND);
     if is_implicit { u64::MAX } else { length as u64 }
 }
 
-/// `enum ib_mr_rereg_flags`, as `IBV_REREG_MR_CHANGE_TRANSLATION`, `_PD` and `_ACCESS`.
+/// `enum ib_mr_rereg_flags`: `IBV_REREG_MR_CHANGE_TRANSLATION`, `_PD` and `_ACCESS`.
 const REREG_TRANS: u32 = 1;
 const REREG_PD: u32 = 1 << 1;
 const REREG_ACCESS: u32 = 1 << 2;

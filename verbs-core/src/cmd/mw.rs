@@ -25,11 +25,11 @@ pub struct MwInfo {
     pub rkey: u32,
 }
 
-/// Allocates a memory window, bound to no region.
+/// Allocates a memory window, not bound to any region.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EOPNOTSUPP` from a driver without windows, and `EINVAL`
-/// or `EOPNOTSUPP` for a window type that the driver lacks.
+/// Any errno the kernel returns; notably `EOPNOTSUPP` from a driver without memory windows, and
+/// `EINVAL` or `EOPNOTSUPP` for a window type that the driver lacks.
 #[doc(alias = "ibv_alloc_mw")]
 pub fn alloc_mw(uverbs: &Uverbs, pd_handle: u32, mw_type: MwType, uhw: Uhw<'_>) -> Result<MwInfo> {
     let mut reply = IbUverbsAllocMwResp::default();

@@ -16,7 +16,7 @@ use crate::error::Result;
 /// Allocates a protection domain and returns its handle.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `ENOMEM` when the device has no protection domain left.
+/// Any errno the kernel returns; notably `ENOMEM` if the device has no free protection domain.
 #[doc(alias = "ibv_alloc_pd")]
 pub fn alloc_pd(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<u32> {
     let mut reply = IbUverbsAllocPdResp::default();

@@ -33,7 +33,7 @@ use crate::types::{
     QpState, QpType,
 };
 
-/// Returns the capacity from one of the kernel's structs.
+/// Returns the queue pair capacity in one of the kernel's structs.
 macro_rules! cap_of {
     ($from:expr) => {
         QpCap {
@@ -74,15 +74,15 @@ macro_rules! create_request {
 /// The handles of the objects needed to create a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpHandles {
-    /// The protection domain; every type except [`QpType::XRC_RECV`] needs it.
+    /// The handle of the protection domain; every type except [`QpType::XRC_RECV`] needs it.
     pub pd: Option<u32>,
-    /// The completion queue for sends.
+    /// The handle of the completion queue for sends.
     pub send_cq: Option<u32>,
-    /// The completion queue for receives.
+    /// The handle of the completion queue for receives.
     pub recv_cq: Option<u32>,
-    /// The shared receive queue.
+    /// The handle of the shared receive queue.
     pub srq: Option<u32>,
-    /// The XRC domain, for a queue pair of the type [`QpType::XRC_RECV`].
+    /// The handle of the XRC domain, for a queue pair of the type [`QpType::XRC_RECV`].
     pub xrcd: Option<u32>,
 }
 
@@ -107,9 +107,9 @@ impl QpHandles {
 pub struct QpInfo {
     /// The queue pair's handle.
     pub handle: u32,
-    /// The queue pair number, which peers use.
+    /// The queue pair number that peers use.
     pub qp_num: u32,
-    /// The queue pair's capacity, at least as requested.
+    /// The queue pair's capacity, at least the requested capacity.
     pub cap: QpCap,
 }
 
@@ -134,15 +134,15 @@ pub fn create_qp(
     create_qp_ex(uverbs, parents, attr, &QpExtra::default(), event_fd, uhw)
 }
 
-/// Properties of a new queue pair that [`create_qp`] does not cover and the kernel's core handles;
-/// the driver handles all others.
+/// Properties of a new queue pair that [`create_qp`] does not cover but the kernel's core handles.
+/// All other properties are handled by the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpExtra {
     /// The properties.
     pub create_flags: QpCreateFlags,
     /// The source queue pair number in sent packets, if it is not the queue pair's own number.
     pub source_qpn: Option<u32>,
-    /// The table of work queues that replaces the receive queue.
+    /// The handle of the table of work queues that replaces the receive queue.
     pub rwq_ind_tbl: Option<u32>,
 }
 
@@ -230,7 +230,8 @@ pub fn create_qp_ex(
     Ok(from_reply(&reply))
 }
 
-/// Creates a queue pair through the extended write struct, which covers everything in the ioctl.
+/// Creates a queue pair through the extended write struct, which covers everything that the ioctl
+/// does.
 fn write_qp_ex(
     uverbs: &Uverbs,
     parents: &QpHandles,
@@ -291,8 +292,8 @@ fn from_reply(reply: &IbUverbsCreateQpResp) -> QpInfo {
 /// # Errors
 /// `EINVAL` with [`Cause::Limit`] for GID indexes beyond 255, which do not fit the command, and
 /// with [`Cause::Mtu`] for an invalid path MTU: rxe accepts it, and its packets are then longer
-/// than any MTU. Any errno the kernel returns; [`crate::transition`] explains most `EINVAL`. If a
-/// value, such as a packet sequence number, has more bits than its field, the kernel driver
+/// than any MTU. Any errno the kernel returns; [`crate::transition`] explains most `EINVAL` errors.
+/// If a value, such as a packet sequence number, has more bits than its field, the kernel driver
 /// truncates or rejects it ([`crate::explain::numbers_fit`]).
 #[doc(alias = "ibv_modify_qp")]
 pub fn modify_qp(uverbs: &Uverbs, handle: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
@@ -306,8 +307,8 @@ pub fn modify_qp(uverbs: &Uverbs, handle: u32, attr: &QpAttr, mask: QpAttrMask) 
         .map_err(|errno| uverbs.error(VERB, errno))
 }
 
-/// Moves a queue pair like [`modify_qp`], through the extended command, which can hold a rate limit
-/// and has a driver part in both directions (rate limit bursts, ECE options).
+/// Modifies a queue pair like [`modify_qp`], through the extended command. That command can hold a
+/// rate limit and has a driver part in both directions (rate limit bursts, ECE options).
 ///
 /// # Errors
 /// The errors of [`modify_qp`]; `EOPNOTSUPP` for an attribute unknown to the kernel or the driver.
@@ -350,11 +351,12 @@ pub fn query_qp(uverbs: &Uverbs, handle: u32, mask: QpAttrMask) -> Result<(QpAtt
     Ok(query_from_kernel(&reply))
 }
 
-/// Destroys a queue pair and returns the number of its events already read. The device does not
-/// access the memory of its work requests afterwards. The kernel discards the unread events.
+/// Destroys a queue pair and returns the number of its events already read. Afterwards, the device
+/// does not access the memory of its work requests. The kernel discards the unread events.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EBUSY` while it is attached to multicast groups.
+/// Any errno the kernel returns; notably `EBUSY` while the queue pair is attached to multicast
+/// groups.
 #[doc(alias = "ibv_destroy_qp")]
 pub fn destroy_qp(uverbs: &Uverbs, handle: u32) -> Result<EventsRead> {
     let mut reply = IbUverbsDestroyQpResp::default();
@@ -384,7 +386,8 @@ pub fn destroy_qp(uverbs: &Uverbs, handle: u32) -> Result<EventsRead> {
 /// Builds the command from the attributes named in the mask; all others are zero.
 ///
 /// # Errors
-/// [`Cause::Limit`] for a value that does not fit the command; [`Cause::Mtu`].
+/// [`Cause::Limit`] for a value that does not fit the command; [`Cause::Mtu`] for an invalid path
+/// MTU.
 fn modify_to_kernel(handle: u32, attr: &QpAttr, mask: QpAttrMask) -> Result<IbUverbsModifyQp, Cause> {
     explain::path_mtu(attr, mask)?;
     let mut cmd = IbUverbsModifyQp { qp_handle: handle, attr_mask: mask.bits(), ..Default::default() };

@@ -28,11 +28,11 @@ use crate::types::{SrqAttr, SrqAttrMask, SrqInitAttr, SrqType};
 /// The handles of the objects needed to create a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqHandles {
-    /// The protection domain.
+    /// The handle of the protection domain.
     pub pd: u32,
-    /// The XRC domain, for the kind [`SrqType::XRC`].
+    /// The handle of the XRC domain, for the kind [`SrqType::XRC`].
     pub xrcd: Option<u32>,
-    /// The completion queue, for the kinds [`SrqType::XRC`] and [`SrqType::TM`].
+    /// The handle of the completion queue, for the kinds [`SrqType::XRC`] and [`SrqType::TM`].
     pub cq: Option<u32>,
 }
 
@@ -43,9 +43,9 @@ pub struct SrqInfo {
     pub handle: u32,
     /// The queue number that XRC initiators use; meaningless for other kinds.
     pub srq_num: u32,
-    /// The capacity, at least the requested number of receives.
+    /// The capacity in receives, at least the requested capacity.
     pub max_wr: u32,
-    /// The maximum number of scatter/gather elements per receive, at least as requested.
+    /// The maximum number of scatter/gather elements per receive, at least the requested number.
     pub max_sge: u32,
 }
 
@@ -189,8 +189,8 @@ pub fn query_srq(uverbs: &Uverbs, handle: u32) -> Result<SrqAttr> {
     Ok(SrqAttr { max_wr: reply.max_wr, max_sge: reply.max_sge, srq_limit: reply.srq_limit })
 }
 
-/// Destroys a shared receive queue and returns the number of its events already read. The device
-/// does not access the memory of its receives afterwards. The kernel discards the unread events.
+/// Destroys a shared receive queue and returns the number of its events already read. Afterwards,
+/// the device does not access the memory of its receives. The kernel discards the unread events.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EBUSY` while queue pairs use it.

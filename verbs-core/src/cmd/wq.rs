@@ -30,14 +30,14 @@ pub struct WqInfo {
     pub handle: u32,
     /// The device's number for the queue.
     pub wq_num: u32,
-    /// The capacity, at least the requested number of receives.
+    /// The capacity in receives, at least the requested capacity.
     pub max_wr: u32,
-    /// The maximum number of scatter/gather elements per receive, at least as requested.
+    /// The maximum number of scatter/gather elements per receive, at least the requested number.
     pub max_sge: u32,
 }
 
-/// Creates a work queue whose completions go to a completion queue, and whose asynchronous events
-/// go to `event_fd`.
+/// Creates a work queue with a completion queue for its completions and `event_fd` for its
+/// asynchronous events.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EOPNOTSUPP` from a device without work queues and
@@ -125,8 +125,8 @@ pub fn modify_wq(uverbs: &Uverbs, handle: u32, attr: &WqAttr, uhw: Uhw<'_>) -> R
     uverbs.write(command).map_err(|errno| uverbs.error("modify_wq", errno))
 }
 
-/// Destroys a work queue and returns the number of its events already read. The device does not
-/// access the memory of its receives afterwards. The kernel discards the unread events.
+/// Destroys a work queue and returns the number of its events already read. Afterwards, the device
+/// does not access the memory of its receives. The kernel discards the unread events.
 ///
 /// # Errors
 /// Any errno the kernel returns; notably `EBUSY` while a table contains it.

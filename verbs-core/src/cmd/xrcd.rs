@@ -15,12 +15,13 @@ use super::{Destroy, fd_number, write_only};
 use crate::channel::{Uhw, Uverbs, WriteCmd};
 use crate::error::Result;
 
-/// Opens the XRC domain that belongs to a file's inode or, without a file, a new domain. `oflags`
-/// are `O_CREAT` and `O_EXCL`.
+/// Opens the XRC domain of a file's inode or, without a file, creates a new domain. `oflags` may
+/// contain `O_CREAT` and `O_EXCL`.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EOPNOTSUPP` for a device without XRC, `EAGAIN` for a file
-/// without a domain and without `O_CREAT`, and `EINVAL` for a file with a domain and with `O_EXCL`.
+/// Any errno the kernel returns; notably `EOPNOTSUPP` for a device without XRC, `EAGAIN` if the
+/// file has no domain and `oflags` lacks `O_CREAT`, and `EINVAL` if the file has a domain and
+/// `oflags` contains `O_EXCL`.
 #[doc(alias = "ibv_open_xrcd")]
 pub fn open_xrcd(uverbs: &Uverbs, file: Option<BorrowedFd<'_>>, oflags: i32) -> Result<u32> {
     let mut reply = IbUverbsOpenXrcdResp::default();

@@ -39,8 +39,8 @@ kernel_object! {
 }
 
 impl KernelFlow {
-    /// Creates a rule for the queue pair with this handle. The rule refers to flow actions and
-    /// counters by handle.
+    /// Creates a rule for the queue pair with the handle `qp_handle`. The rule refers to flow
+    /// actions and counters by handle.
     ///
     /// # Errors
     /// The errors of [`ContextOps::create_flow`](crate::provider::ContextOps::create_flow).
@@ -110,8 +110,8 @@ impl CountersOps for KernelCounters {
         self.handle
     }
 
-    /// Always fails, because the kernel has no method for this. A driver with counters has its own
-    /// object.
+    /// Always fails, because the kernel has no method for attaching counters. A driver with
+    /// counters has its own object type.
     fn attach_point_flow(&self, _attr: &CounterAttachAttr, _flow: Option<&KernelFlow>) -> Result<()> {
         Err(self.context.uverbs.error("attach_counters_point_flow", Errno::OPNOTSUPP))
     }
@@ -137,7 +137,7 @@ impl KernelCompCntr {
         Ok(Self { context: Arc::clone(context), handle })
     }
 
-    /// Makes the counter count operations of the queue pair with this handle.
+    /// Makes the counter count the operations `ops` of the queue pair with the handle `qp_handle`.
     ///
     /// # Errors
     /// The errors of
@@ -285,7 +285,7 @@ mod tests {
         counters.destroy().unwrap();
     }
 
-    /// A flow rule type of another provider.
+    /// The flow rule type of another provider.
     #[derive(Debug)]
     struct Other;
 

@@ -6,7 +6,7 @@ use crate::error::{Cause, Result};
 use crate::types::{Gid, QpType};
 use crate::{cmd, explain, room};
 
-/// The multicast groups that a queue pair is attached to.
+/// The list of multicast groups that a queue pair is attached to.
 ///
 /// The kernel refuses to destroy a queue pair attached to a group (`EBUSY`), so a provider first
 /// detaches it from the groups in this list.
@@ -65,9 +65,9 @@ impl Groups {
         Ok(())
     }
 
-    /// Detaches the queue pair with this handle from all groups before it is destroyed. Groups from
-    /// which the kernel refuses to detach it stay in the list; destroying the queue pair shows
-    /// whether they matter.
+    /// Detaches the queue pair with this handle from all groups before it is destroyed. If the
+    /// kernel refuses to detach it from a group, the group stays in the list; destroying the queue
+    /// pair then shows whether this matters.
     pub fn detach_all(&mut self, uverbs: &Uverbs, handle: u32) {
         self.0.retain(|(gid, lid)| cmd::mcast::detach_mcast(uverbs, handle, gid, *lid).is_err());
     }

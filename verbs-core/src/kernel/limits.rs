@@ -1,5 +1,5 @@
 //! The causes of an `EINVAL`, `EOPNOTSUPP` or `ENOMEM` from the kernel, as far as the device's
-//! limits explain them.
+//! limits explain it.
 //!
 //! These functions run only after a command has failed, so successful commands cost nothing more.
 //! The rules come from [`crate::explain`]; this file queries the limits that they need.
@@ -51,9 +51,9 @@ impl KernelContext {
         }
     }
 
-    /// Adds the cause of rejecting a region. `start` holds the start of its memory (or the offset
-    /// in its file) and its address in work requests. `length` is `None` if the memory does not
-    /// change.
+    /// Adds to the error the reason why a region was rejected. `start` holds the start of its
+    /// memory (or the offset in its file) and its address in work requests. `length` is `None` if
+    /// the memory does not change.
     pub(super) fn explain_reg_mr(
         &self,
         error: Error,
@@ -122,7 +122,7 @@ impl KernelContext {
         lacks.fold(AccessFlags::empty(), |lacking, (right, _)| lacking | access & right)
     }
 
-    /// Adds the device's maximum number of objects to an `ENOMEM`.
+    /// Adds the device's maximum number of objects to an `ENOMEM` error.
     pub(super) fn explain_shortage(
         &self,
         error: Error,
@@ -138,7 +138,8 @@ impl KernelContext {
         }
     }
 
-    /// Adds the cause of rejecting a completion queue: a limit or, failing that, a flag.
+    /// Adds to the error the reason why a completion queue was rejected: a violated limit or
+    /// otherwise an unsupported flag.
     pub fn explain_create_cq(&self, error: Error, attr: &CqInitAttr<'_>) -> Error {
         let flags = attr.flags - CqFlags::SINGLE_THREADED;
         let with_flags = |error: Error| match error.cause {
@@ -160,8 +161,8 @@ impl KernelContext {
         with_flags(limit(error, "comp_vector", attr.comp_vector.into(), 0, last))
     }
 
-    /// Adds the cause of rejecting the size `cqe` for a completion queue with `unread` unpolled
-    /// completions: a limit.
+    /// Adds to the error the reason why a completion queue with `unread` unpolled completions could
+    /// not be resized to `cqe`: a violated limit.
     pub fn explain_resize_cq(&self, error: Error, cqe: u32, unread: usize) -> Error {
         if error.errno != Errno::INVAL {
             return error;
@@ -170,7 +171,8 @@ impl KernelContext {
         limit(error, "cqe", cqe.into(), unread.max(1) as u64, device.max_cqe.into())
     }
 
-    /// Adds the cause of rejecting a completion queue's moderation: a limit.
+    /// Adds to the error the reason why a completion queue's moderation was rejected: a violated
+    /// limit.
     pub fn explain_modify_cq(&self, error: Error, moderation: CqModeration) -> Error {
         if error.errno != Errno::INVAL {
             return error;
@@ -181,8 +183,8 @@ impl KernelContext {
         limit(error, "cq_period", cq_period.into(), 0, caps.max_cq_period.into())
     }
 
-    /// Adds the cause of rejecting a queue pair: a limit or, failing that, the type. `max_inline`
-    /// is the limit on inline data, which no query returns.
+    /// Adds to the error the reason why a queue pair was rejected: a violated limit or otherwise an
+    /// unsupported type. `max_inline` is the limit on inline data, which no query returns.
     pub fn explain_create_qp(
         &self,
         error: Error,
@@ -212,7 +214,7 @@ impl KernelContext {
         if error.errno == Errno::NOMEM { error.because(shortage) } else { error }
     }
 
-    /// Adds the cause of rejecting a shared receive queue: a limit.
+    /// Adds to the error the reason why a shared receive queue was rejected: a violated limit.
     pub fn explain_create_srq(&self, error: Error, attr: &SrqInitAttr) -> Error {
         if error.errno == Errno::NOMEM {
             return self.explain_shortage(error, "shared receive queues", |device| device.max_srq);
@@ -226,7 +228,8 @@ impl KernelContext {
         limit(error, "srq_limit", attr.srq_limit.into(), 0, device.max_srq_wr.into())
     }
 
-    /// Adds the cause of rejecting a change to a shared receive queue: one of the device's limits.
+    /// Adds to the error the reason why a change to a shared receive queue was rejected: a violated
+    /// limit of the device.
     pub fn explain_modify_srq(&self, error: Error, attr: &SrqAttr, mask: SrqAttrMask) -> Error {
         if error.errno != Errno::INVAL {
             return error;
@@ -242,8 +245,8 @@ impl KernelContext {
         error
     }
 
-    /// Adds the cause of rejecting a transition of a queue pair in the state `at`: the transition
-    /// table or, failing that, an attribute's value.
+    /// Adds to the error the reason why a transition of a queue pair in the state `at` was
+    /// rejected: the transition table or otherwise the value of an attribute.
     pub fn explain_modify_qp(
         &self,
         error: Error,
@@ -300,8 +303,8 @@ impl KernelContext {
         error
     }
 
-    /// Adds the cause of rejecting a path: a nonexistent port, no GRH on an Ethernet port, a
-    /// nonexistent source GID, or an unreachable destination.
+    /// Adds to the error the reason why a path was rejected: a nonexistent port, no GRH on an
+    /// Ethernet port, a nonexistent source GID, or an unreachable destination.
     pub fn explain_path(&self, error: Error, attr: &AhAttr) -> Error {
         if is_unreachable(&error)
             && let Some(grh) = attr.grh
@@ -336,14 +339,14 @@ impl KernelContext {
     }
 }
 
-/// Returns whether the kernel could not reach the destination of a path. `ETIMEDOUT` means a vain
-/// wait for the destination's Ethernet address.
+/// Returns whether the kernel could not reach the destination of a path. `ETIMEDOUT` means that the
+/// destination's Ethernet address was not found in time.
 fn is_unreachable(error: &Error) -> bool {
     error.cause == Cause::Unknown
         && matches!(error.errno, Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::TIMEDOUT)
 }
 
-/// Returns whether one address is an IPv4 address and the other is not.
+/// Returns whether exactly one of the addresses is an IPv4 address.
 fn is_of_another_family(from: Gid, to: Gid) -> bool {
     from.address().is_ipv4() != to.address().is_ipv4()
 }
@@ -363,8 +366,8 @@ const OF_DEVICE: QpAttrMask = QpAttrMask::TIMEOUT
     .union(QpAttrMask::MAX_QP_RD_ATOMIC)
     .union(QpAttrMask::MAX_DEST_RD_ATOMIC);
 
-/// Returns the error with the limit as its cause, if the error has no cause yet and the value is
-/// outside the limits.
+/// Returns the error with the limit as its cause, if the error has no cause yet and the value
+/// `asked` is outside the limit.
 fn limit(error: Error, name: &'static str, asked: u64, min: u64, max: u64) -> Error {
     match explain::within(name, asked, min, max) {
         Err(cause) if error.cause == Cause::Unknown => error.because(cause),

@@ -2,8 +2,8 @@
 //!
 //! A provider wraps it in its own context and adds queues, doorbells and address vectors. Objects
 //! without driver-specific data are implemented here: protection domains, memory regions, memory
-//! windows and DMA handles ([`KernelPd`], [`KernelMr`], [`KernelMw`], [`KernelDmah`]), and in
-//! `flow` flow rules, flow actions, counters and tables of work queues.
+//! windows and DMA handles ([`KernelPd`], [`KernelMr`], [`KernelMw`], [`KernelDmah`]). The module
+//! `flow` contains flow rules, flow actions, counters and tables of work queues.
 //!
 //! # Safety
 //! A [`KernelContext`] has the right to command its device ([`Uverbs`]). It uses the right for
@@ -37,7 +37,7 @@ pub use groups::Groups;
 pub use objects::{KernelDmah, KernelMr, KernelMw, KernelPd};
 pub use right::Kernel;
 
-/// An open kernel device, shared by all objects created from it.
+/// An open kernel device, shared by all objects created on it.
 #[derive(Debug)]
 pub struct KernelContext {
     uverbs: Uverbs,
@@ -100,8 +100,8 @@ impl KernelContext {
         Self::import_with(device, file, driver_id, fw_ver, DriverAttrs::none())
     }
 
-    /// Shares a context like [`import`](Self::import), with the driver's own attributes for the
-    /// query.
+    /// Shares a context like [`import`](Self::import). The query includes the attributes that the
+    /// driver defines, in `driver`.
     ///
     /// # Errors
     /// The errors of [`import`](Self::import).
@@ -193,9 +193,9 @@ impl KernelContext {
         Ok(DeviceAttrEx { phys_port_cnt_ex: self.phys_port_cnt.unwrap_or(attr.phys_port_cnt_ex), ..attr })
     }
 
-    /// Returns the context's commands, for the provider of the device.
+    /// Returns the interface for commanding the context.
     ///
-    /// A provider uses a [`Kernel`] instead.
+    /// Providers call [`Kernel::uverbs`] instead, which is safe.
     ///
     /// # Safety
     /// The caller must use the right to command as [`Uverbs`] requires.
@@ -241,7 +241,7 @@ impl KernelContext {
         }
     }
 
-    /// Reads a port's GID table entry by entry.
+    /// Reads a port's GID table entry by entry and passes each valid entry to `visit`.
     fn read_gids(&self, port_num: u8, visit: &mut dyn FnMut(GidEntry) -> ControlFlow<()>) -> Result<()> {
         let port = self.query_port(port_num)?;
         for index in 0..port.gid_tbl_len {
@@ -354,8 +354,7 @@ impl DeviceOps for KernelContext {
     }
 }
 
-/// Converts the errno that sysfs returns for an index outside a table, because its file does not
-/// exist.
+/// Converts the errno for an index outside a sysfs table, whose file does not exist, to `EINVAL`.
 fn outside_is_invalid(errno: Errno) -> Errno {
     if errno == Errno::NOENT { Errno::INVAL } else { errno }
 }

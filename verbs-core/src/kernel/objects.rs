@@ -1,11 +1,11 @@
 //! Objects without driver-specific data: [`KernelPd`], [`KernelMr`], [`KernelMw`], [`KernelDmah`].
 //!
-//! An imported object belongs to another owner of the same open file: destroying it here only drops
-//! its handle.
+//! An imported object belongs to another owner of the same open file, so destroying it here only
+//! drops its handle.
 //!
 //! # Safety
-//! The callers of [`KernelPd::reg_mr`], [`KernelPd::reg_mr_ex`] and [`KernelMr::rereg`] make the
-//! promises about memory.
+//! The callers of [`KernelPd::reg_mr`], [`KernelPd::reg_mr_ex`] and [`KernelMr::rereg`] must meet
+//! the requirements on registered memory.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -46,13 +46,14 @@ impl KernelPd {
         Ok(Self { context: Arc::clone(context), handle, is_own: true })
     }
 
-    /// Returns the protection domain with this handle, which another owner of the same open file
-    /// destroys. Sends no command.
+    /// Returns the protection domain with this handle. Another owner of the same open file destroys
+    /// it. Sends no command.
     pub fn import(context: &Arc<KernelContext>, handle: u32) -> Self {
         Self { context: Arc::clone(context), handle, is_own: false }
     }
 
-    /// Registers `length` bytes at `addr`, which work requests and peers address as `iova`.
+    /// Registers `length` bytes at `addr`. Work requests and peers address the first byte as
+    /// `iova`.
     ///
     /// # Safety
     /// Same as [`ContextOps::reg_mr`](crate::provider::ContextOps::reg_mr).
@@ -68,12 +69,12 @@ impl KernelPd {
     ) -> Result<KernelMr> {
         let context = &self.context;
         let access = context.access_for_kernel(access);
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         let info = unsafe { cmd::mr::reg_mr(&context.uverbs, self.handle, addr, length, iova, access) };
         self.registered(info, Some((addr.addr() as u64, iova)), length, access)
     }
 
-    /// Registers memory in the extended form.
+    /// Registers memory in the extended form: with a DMA handle, or from a dma-buf.
     ///
     /// # Safety
     /// Same as [`ContextOps::reg_mr_ex`](crate::provider::ContextOps::reg_mr_ex).
@@ -95,7 +96,7 @@ impl KernelPd {
             Memory::Addr(addr) => addr.addr() as u64,
             Memory::DmaBuf { offset, .. } => offset,
         };
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         let info =
             unsafe { cmd::mr::reg_mr_ex(&context.uverbs, self.handle, memory, length, iova, access, dmah) };
         self.registered(info, Some((start, iova)), length, access)
@@ -118,7 +119,7 @@ impl KernelPd {
     ) -> Result<KernelMr> {
         let context = &self.context;
         let access = context.access_for_kernel(access);
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         let info =
             unsafe { cmd::mr::reg_dmabuf_mr(&context.uverbs, self.handle, fd, offset, length, iova, access) };
         self.registered(info, Some((offset, iova)), length, access)
@@ -228,7 +229,7 @@ impl KernelMr {
         let context = &self.context;
         let access = access.map(|access| context.access_for_kernel(access));
         let change = Change { memory, pd_handle: pd.map(PdOps::handle), access };
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         let info = unsafe { cmd::mr::rereg_mr(&context.uverbs, self.info.handle, &change) };
         self.info = info.map_err(|error| {
             let start = memory.map(|(addr, _, iova)| (addr.addr() as u64, iova));

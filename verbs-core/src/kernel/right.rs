@@ -21,15 +21,15 @@ impl Kernel {
     /// Obtains the right to command a context.
     ///
     /// # Safety
-    /// The caller must keep the promises listed at [`Uverbs`] and pass the value and its clones
-    /// only to code that keeps these promises too.
+    /// The caller must meet the requirements listed at [`Uverbs`] and pass the value and its clones
+    /// only to code that meets these requirements too.
     pub const unsafe fn new(context: Arc<KernelContext>) -> Self {
         Self(context)
     }
 
-    /// Returns the context's commands.
+    /// Returns the interface for commanding the context.
     pub fn uverbs(&self) -> &Uverbs {
-        // SAFETY: the caller of `new` promised to use the right as `Uverbs` requires.
+        // SAFETY: the caller of `new` guarantees to use the right as `Uverbs` requires.
         unsafe { self.0.uverbs() }
     }
 }

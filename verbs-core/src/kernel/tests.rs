@@ -1,4 +1,4 @@
-//! The causes found after the kernel has returned an errno.
+//! The causes that are found after the kernel has returned an errno.
 
 use core::ops::ControlFlow;
 use std::path::Path;
@@ -195,7 +195,7 @@ fn a_source_gid_that_is_empty_is_named() {
     assert_eq!(error.to_string(), "modify_qp on rxe0: port 1 has no GID at index 7 (EINVAL)");
 }
 
-/// The attributes required for the step to RTR.
+/// The attributes required for the transition to RTR.
 const TO_RTR: QpAttrMask = QpAttrMask::STATE
     .union(QpAttrMask::AV)
     .union(QpAttrMask::PATH_MTU)
@@ -478,7 +478,7 @@ fn a_registration_that_fails_names_the_limit_that_it_passed() {
     );
 }
 
-/// Changes a region's rights, with a scripted kernel.
+/// Changes a region's rights with a scripted kernel.
 #[allow(unsafe_code)]
 fn rereg(mr: &mut KernelMr, access: AccessFlags) -> crate::Result<()> {
     // SAFETY: a scripted kernel does not access the memory.

@@ -72,12 +72,13 @@ pub fn get_context(uverbs: &Uverbs, uhw: Uhw<'_>) -> Result<ContextInfo> {
 }
 
 /// Queries the existing context of an open file, created by another owner of the same file.
-/// `driver` contains the driver's attributes, such as `MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX`.
+/// `driver` contains the attributes that the driver defines, such as
+/// `MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX`.
 ///
 /// # Errors
 /// `EOPNOTSUPP` if the driver does not share contexts (as with rxe), or with
-/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.9; `EINVAL` for a file
-/// without a context; any other errno the kernel returns.
+/// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels before 5.9; `EINVAL` if the file
+/// has no context; any other errno the kernel returns.
 #[doc(alias = "ibv_import_device")]
 #[doc(alias = "UVERBS_METHOD_QUERY_CONTEXT")]
 pub fn query_context(uverbs: &Uverbs, driver: DriverAttrs<'_>) -> Result<ContextInfo> {
@@ -92,13 +93,13 @@ pub fn query_context(uverbs: &Uverbs, driver: DriverAttrs<'_>) -> Result<Context
     Ok(ContextInfo { num_comp_vectors, core_support, async_fd: None })
 }
 
-/// Opens a file descriptor for the context's asynchronous events. The first one becomes the default
-/// for new objects.
+/// Opens a file descriptor for the context's asynchronous events. The context's first such
+/// descriptor becomes the default for new objects.
 ///
 /// # Errors
-/// `EOPNOTSUPP` on kernels that open it together with the context; otherwise any errno the kernel
-/// returns, notably `EMFILE`. [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a
-/// descriptor that the kernel cannot have just opened.
+/// `EOPNOTSUPP` on kernels that open the descriptor together with the context; otherwise any errno
+/// the kernel returns, notably `EMFILE`. [`Cause::BadReply`](crate::Cause::BadReply) if the reply
+/// names a descriptor that the kernel cannot have just opened.
 #[doc(alias = "UVERBS_METHOD_ASYNC_EVENT_ALLOC")]
 pub fn alloc_async_fd(uverbs: &Uverbs) -> Result<OwnedFd> {
     const VERB: &str = "alloc_async_fd";
@@ -112,7 +113,7 @@ pub fn alloc_async_fd(uverbs: &Uverbs) -> Result<OwnedFd> {
 /// Opens a completion channel.
 ///
 /// # Errors
-/// Any errno the kernel returns; notably `EMFILE` when the process has no descriptor left.
+/// Any errno the kernel returns; notably `EMFILE` if the process has no free descriptor.
 /// [`Cause::BadReply`](crate::Cause::BadReply) if the reply names a descriptor that the kernel
 /// cannot have just opened.
 #[doc(alias = "ibv_create_comp_channel")]
@@ -130,7 +131,7 @@ pub fn create_comp_channel(uverbs: &Uverbs) -> Result<OwnedFd> {
     own_fd(uverbs, VERB, reply.fd as i32)
 }
 
-/// Takes ownership of the descriptor of a dma-buf that the kernel has just opened.
+/// Takes ownership of a dma-buf descriptor that the kernel has just opened.
 pub(super) fn own_dmabuf(uverbs: &Uverbs, verb: &'static str, fd: RawFd) -> Result<OwnedFd> {
     own(uverbs, verb, fd, &[0, libc::S_IFREG])
 }

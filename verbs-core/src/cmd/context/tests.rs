@@ -25,7 +25,7 @@ fn over(channel: impl Channel + 'static) -> Uverbs {
     unsafe { Uverbs::new(Box::new(channel), 18, "rxe0") }
 }
 
-/// Opens a completion channel with a reply that names this descriptor.
+/// Opens a completion channel with a reply that names the descriptor `fd`.
 fn reply(fd: RawFd) -> Result<OwnedFd> {
     create_comp_channel(&over(Scripted::new([Expect::anything(Reply::outputs([&fd.to_ne_bytes()]))])))
 }

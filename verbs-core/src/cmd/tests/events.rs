@@ -1,4 +1,4 @@
-//! The number of events read before their object was destroyed, in the reply to each command form.
+//! The numbers of events read before their object was destroyed, as replied to each command form.
 
 use super::{cq, on, qp, srq};
 use crate::channel::{Expect, Reply, Scripted, Uverbs};
@@ -7,8 +7,8 @@ use crate::errno::Errno;
 use crate::error::Result;
 use crate::types::event::EventsRead;
 
-/// A command, its ioctl, the replies to the ioctl and to the write struct, and the numbers of
-/// events reported.
+/// A command, its ioctl, the replies through the ioctl and through the write struct, and the
+/// numbers of events that both report.
 type Case =
     (fn(&Uverbs, u32) -> Result<EventsRead>, &'static str, &'static [u32], &'static [u32], EventsRead);
 

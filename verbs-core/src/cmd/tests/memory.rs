@@ -26,7 +26,7 @@ fn keys() -> Reply {
     Reply::outputs([&9_u32.to_ne_bytes(), &0x11_u32.to_ne_bytes(), &0x22_u32.to_ne_bytes()])
 }
 
-/// Returns the reply to a write struct that creates a region.
+/// Returns the reply to a write command that creates a region.
 fn keys_by_write() -> Reply {
     Reply::outputs([&[9_u32, 0x11, 0x22].map(u32::to_ne_bytes).concat()])
 }
@@ -264,8 +264,8 @@ fn an_imported_context_tells_its_vectors_and_has_no_events_yet() {
 
 type Command = (&'static str, &'static str, fn(&Uverbs) -> Result<()>);
 
-/// The commands without a write struct, each with the feature that a kernel without the method
-/// lacks.
+/// The commands without a write struct, each with the feature that is missing from a kernel without
+/// the method.
 const IOCTL_ONLY: &[Command] = &[
     ("reg_dmabuf_mr", "registration of dma-bufs", |u| reg_dmabuf_mr(u, file().as_fd()).map(drop)),
     ("reg_dm_mr", "registration of device memory", |u| {

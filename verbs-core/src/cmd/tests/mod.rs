@@ -1,5 +1,5 @@
-//! Every command against a kernel that rejects it, reports less than it should, or reports every
-//! field.
+//! Every command against a kernel that rejects the command, reports less than it should, or reports
+//! every field.
 
 mod cq_calls;
 mod events;

@@ -243,7 +243,7 @@ fn fields<T>(val: T, mask: T) -> FlowMatch<T> {
     FlowMatch { val, mask }
 }
 
-/// Creates a rule with one specification and expects these bytes for the specification.
+/// Creates a rule with one specification and expects `bytes` for the specification.
 fn expect_spec(spec: FlowSpec, bytes: &str) {
     let bytes = bytes.replace(' ', "");
     let size = (bytes.len() / 2) as u16;

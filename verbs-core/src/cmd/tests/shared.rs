@@ -23,7 +23,7 @@ fn words<const N: usize>(numbers: [u32; N]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
 }
 
-/// Returns the same numbers in the script's notation.
+/// Returns the same numbers in the notation of the script.
 fn hex<const N: usize>(numbers: [u32; N]) -> String {
     words(numbers).iter().map(|byte| format!("{byte:02x}")).collect()
 }

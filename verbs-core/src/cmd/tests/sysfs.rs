@@ -12,7 +12,7 @@ const GID: &str = "fe80:0000:0000:0000:5054:00ff:fe12:3456";
 const BYTES: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x50, 0x54, 0x00, 0xff, 0xfe, 0x12, 0x34, 0x56];
 const ZERO: &str = "0000:0000:0000:0000:0000:0000:0000:0000";
 
-/// The directory of a device, removed on drop.
+/// A device's sysfs directory, removed on drop.
 struct Device(PathBuf);
 
 impl Device {
