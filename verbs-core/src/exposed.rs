@@ -19,8 +19,8 @@
 //! region at a time.
 //!
 //! # Safety
-//! The caller of [`ExposedBytes::new`] promises that the bytes stay mapped as long as the value is
-//! used. Every access is bounds-checked.
+//! The caller of [`ExposedBytes::new`] guarantees that the bytes stay mapped as long as the value
+//! is used. Every access is bounds-checked.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -28,7 +28,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64};
 
 use crate::words::{load_words, store_words};
 
-/// The address and length of memory that peers may read and write. Borrows nothing.
+/// The address and length of memory that peers may read and write. The type borrows nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct ExposedBytes {
     start: *mut u8,
@@ -50,7 +50,7 @@ impl ExposedBytes {
     /// # Safety
     /// As long as the value or a copy of it is used, the bytes must be mapped, initialised, and
     /// accessed by this process only through values made with the same `start` and `len`, or by
-    /// code that no other access can overlap in time.
+    /// code whose accesses overlap no other access in time.
     pub unsafe fn new(start: *mut u8, len: usize) -> Self {
         let head = start.align_offset(8).min(len);
         Self { start, len, head, tail: head + (len - head) / 8 * 8 }
@@ -66,7 +66,8 @@ impl ExposedBytes {
         self.len == 0
     }
 
-    /// Copies bytes out. Returns `false` and copies nothing if the range is out of bounds.
+    /// Copies bytes out of the memory. Returns `false` and copies nothing if the range is out of
+    /// bounds.
     #[inline]
     #[must_use]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> bool {
@@ -83,7 +84,7 @@ impl ExposedBytes {
         let (words, part) = inside.as_chunks_mut::<8>();
         if !words.is_empty() {
             // SAFETY: `words` starts at the offset `at` of a word and ends before `tail`. The bytes
-            // are accessed as words only, as the caller of `new` promised.
+            // are accessed as words only, as the caller of `new` guarantees.
             unsafe { load_words(self.start.add(at), words) };
             at += 8 * words.len();
         }
@@ -92,8 +93,8 @@ impl ExposedBytes {
         true
     }
 
-    /// Copies bytes in, in address order. Returns `false` and copies nothing if the range is out of
-    /// bounds.
+    /// Copies bytes into the memory, in address order. Returns `false` and copies nothing if the
+    /// range is out of bounds.
     #[inline]
     #[must_use]
     pub fn write(&self, offset: usize, from: &[u8]) -> bool {
@@ -126,18 +127,18 @@ impl ExposedBytes {
         is_word.then(|| self.word_at(offset))
     }
 
-    /// Returns the word at the offset of an aligned word.
+    /// Returns the aligned word at `offset` as an atomic.
     #[inline(always)]
     fn word_at(&self, offset: usize) -> &AtomicU64 {
         debug_assert!(
             offset >= self.head && offset + 8 <= self.tail && (offset - self.head).is_multiple_of(8)
         );
         // SAFETY: the callers' offsets are from `head` to `tail` in steps of 8, so the word is in
-        // bounds and aligned. It is accessed as a word only, as the caller of `new` promised.
+        // bounds and aligned. It is accessed as a word only, as the caller of `new` guarantees.
         unsafe { AtomicU64::from_ptr(self.start.add(offset).cast()) }
     }
 
-    /// Returns the number of bytes from an offset after `head` to the next aligned offset.
+    /// Returns the number of bytes from `offset`, which is after `head`, to the next word boundary.
     #[inline(always)]
     fn until_next_word(&self, offset: usize) -> usize {
         self.head.wrapping_sub(offset) & 7
@@ -176,7 +177,7 @@ impl ExposedBytes {
     fn load_bytes(&self, offset: usize, bytes: &mut [u8]) {
         for (n, byte) in bytes.iter_mut().enumerate() {
             // SAFETY: the byte is in bounds, before `head` or after `tail`, and is accessed only as
-            // a byte, as the caller of `new` promised.
+            // a byte, as the caller of `new` guarantees.
             *byte = unsafe { AtomicU8::from_ptr(self.start.add(offset + n)) }.load(Relaxed);
         }
     }

@@ -6,8 +6,8 @@ use crate::errno::Errno;
 
 /// A generous upper bound on the small allocations of one call, in bytes.
 ///
-/// Rust ends the process when an ordinary allocation fails. A call that creates an object therefore
-/// begins only if this much memory is left, and each allocation whose size the program chooses
+/// Rust aborts the process if an ordinary allocation fails. A call that creates an object therefore
+/// begins only if this much memory is available, and each allocation whose size the program chooses
 /// leaves this much ([`remains`]).
 pub const CALL: usize = 64 << 10;
 
@@ -25,7 +25,8 @@ pub fn remains(len: usize) -> Result<(), Errno> {
 /// Checks that the allocator can provide `len` bytes in one piece and frees them again.
 ///
 /// This is for calls whose own allocations cannot report failure: without memory, the call is
-/// rejected before it changes anything. Other threads may take the memory meanwhile.
+/// rejected before it changes anything. Other threads may still take the memory before the call
+/// allocates it.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -37,7 +38,7 @@ pub fn check(len: usize) -> Result<(), Errno> {
     if is_there { Ok(()) } else { Err(Errno::NOMEM) }
 }
 
-/// Reserves space for `more` additional values.
+/// Reserves space for `more` additional values in a vector.
 ///
 /// # Errors
 /// `ENOMEM`; also if fewer than [`CALL`] bytes would remain.
@@ -58,7 +59,7 @@ pub fn copies<T: Clone>(value: T, len: usize) -> Result<Vec<T>, Errno> {
     filled(len, || value.clone())
 }
 
-/// Returns a vector with `len` values from `value`.
+/// Returns a vector of `len` values, each returned by a call to `value`.
 ///
 /// # Errors
 /// `ENOMEM`; also if fewer than [`CALL`] bytes would remain.

@@ -1,8 +1,8 @@
-//! [`Slots`]: ids that the kernel and the device carry.
+//! [`Slots`]: a table with ids that can be passed through the kernel and the device.
 //!
-//! The kernel returns the `user_handle` of a queue in events. A program may receive it after the
-//! queue was destroyed, or forge it. An id is a slot number and the slot's generation, so a stale
-//! id finds nothing.
+//! The kernel returns the `user_handle` of a queue in events. A program may receive such a handle
+//! after the queue was destroyed, or forge it. An id consists of a slot number and the slot's
+//! generation, so a stale id finds no value.
 //!
 //! ```text
 //!  62        32 31         0
@@ -17,7 +17,7 @@ use crate::errno::Errno;
 use crate::fork::generation;
 use crate::room;
 
-/// A slot number and its generation, as the kernel carries it.
+/// A slot number and its generation, in the form passed to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct SlotId(pub u64);
@@ -36,7 +36,7 @@ impl SlotId {
     }
 }
 
-/// The bits of a generation.
+/// The mask of the bits in a generation.
 const GENERATION: u32 = u32::MAX >> 1;
 
 /// Writes the slot and the generation: `#3.1`.
@@ -46,13 +46,13 @@ impl fmt::Display for SlotId {
     }
 }
 
-/// A table of values, found by ids that become stale when the value is removed.
+/// A table of values, found by ids. An id becomes stale when its value is removed.
 #[derive(Debug)]
 pub struct Slots<T> {
     entries: Vec<Entry<T>>,
     free: Vec<u32>,
     live: usize,
-    /// The generation of a slot before its first value.
+    /// The generation of a slot that has not held a value.
     first: u32,
 }
 
@@ -69,7 +69,8 @@ impl<T> Slots<T> {
     }
 
     /// Creates an empty table for a forked child, in place of a table that its parent was changing.
-    /// The old table's ids are invalid in it, unless a slot has held 2<sup>15</sup> values.
+    /// The old table's ids are invalid in the new table, unless a slot has held 2<sup>15</sup>
+    /// values.
     pub fn of_child() -> Self {
         Self { first: (generation() << 16) & GENERATION, ..Self::new() }
     }
@@ -84,10 +85,10 @@ impl<T> Slots<T> {
         self.live == 0
     }
 
-    /// Inserts a value and returns the id that finds it until it is removed.
+    /// Inserts a value and returns its id, which is valid until the value is removed.
     ///
     /// # Panics
-    /// If the table has 2³² values.
+    /// If the table already has 2³² values.
     pub fn insert(&mut self, value: T) -> SlotId {
         let slot = self.free.pop().unwrap_or_else(|| {
             let slot = u32::try_from(self.entries.len()).expect("fewer than 2^32 slots");
@@ -114,17 +115,17 @@ impl<T> Slots<T> {
         Ok(self.insert(value))
     }
 
-    /// Returns the value that a live id names.
+    /// Returns the value with this id; `None` if the id is stale.
     pub fn get(&self, id: SlotId) -> Option<&T> {
         self.entries.get(id.slot()).filter(|entry| entry.generation == id.generation())?.value.as_ref()
     }
 
-    /// Returns the value that a live id names, mutably.
+    /// Returns the value with this id, mutably; `None` if the id is stale.
     pub fn get_mut(&mut self, id: SlotId) -> Option<&mut T> {
         self.entries.get_mut(id.slot()).filter(|entry| entry.generation == id.generation())?.value.as_mut()
     }
 
-    /// Removes and returns the value that a live id names, which makes the id stale.
+    /// Removes and returns the value with this id, which becomes stale; `None` if it already is.
     pub fn remove(&mut self, id: SlotId) -> Option<T> {
         let entry = self.entries.get_mut(id.slot()).filter(|entry| entry.generation == id.generation())?;
         let value = entry.value.take()?;

@@ -2,10 +2,10 @@
 //!
 //! The functions behave like a loop of relaxed [`AtomicU64`] accesses in address order. Compilers
 //! do not merge the accesses of such a loop, so it takes nearly twice as long as the caches allow.
-//! On x86-64, SSE2 therefore moves whole lines, 16 aligned bytes at a time. On processors with AVX,
-//! that is a single access. No other processor is known to tear one of the 8-byte halves, and only
-//! that would matter. Stores become visible in program order. To the compiler, the assembly is an
-//! opaque call that may have the effects of the loop.
+//! On x86-64, SSE2 therefore copies whole lines, 16 aligned bytes at a time. On processors with
+//! AVX, 16 bytes are a single access. No other processor is known to tear one of the 8-byte halves,
+//! and only that would matter. Stores become visible in program order. To the compiler, the
+//! assembly is an opaque call that may have the effects of the loop.
 //!
 //! ThreadSanitizer does not see assembly either. `--cfg verbs_portable_copies` builds the loop
 //! instead, whose accesses it sees; `cargo xtask fuzz --sanitizer` passes this option.
@@ -22,18 +22,18 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// The loop is faster than the call up to this number of lines.
+/// The loop is faster than the assembly for up to this number of lines.
 const FEW: usize = 4;
 
 /// Loads words from `from` into a slice.
 ///
 /// # Safety
-/// `from` must be aligned to 8 bytes, with `8 * into.len()` initialised bytes mapped there.
-/// Meanwhile, other threads may access these bytes only as atomic words.
+/// `from` must be aligned to 8 bytes, with `8 * into.len()` initialised bytes mapped there. During
+/// the call, other threads may access these bytes only as atomic words.
 #[inline]
 pub unsafe fn load_words(mut from: *mut u8, mut into: &mut [[u8; 8]]) {
     // SAFETY: `from` advances in step with `into`, so every word lies in the memory that the
-    // caller's promise covers.
+    // caller's guarantee covers.
     unsafe {
         if into.len() > 8 * FEW {
             let (skew, rest) = into.split_at_mut(from as usize >> 3 & 1);
@@ -55,8 +55,8 @@ pub unsafe fn load_words(mut from: *mut u8, mut into: &mut [[u8; 8]]) {
 /// Stores the words of a slice at `to`, in address order.
 ///
 /// # Safety
-/// `to` must be aligned to 8 bytes, with `8 * from.len()` bytes mapped there. Meanwhile, other
-/// threads may access these bytes only as atomic words.
+/// `to` must be aligned to 8 bytes, with `8 * from.len()` bytes mapped there. During the call,
+/// other threads may access these bytes only as atomic words.
 #[inline]
 pub unsafe fn store_words(mut to: *mut u8, mut from: &[[u8; 8]]) {
     // SAFETY: as in `load_words`.
@@ -78,24 +78,28 @@ pub unsafe fn store_words(mut to: *mut u8, mut from: &[[u8; 8]]) {
     }
 }
 
+/// Loads one word.
+///
 /// # Safety
 /// `at` must be aligned to 8 bytes, with 8 initialised bytes mapped there, which other threads may
 /// access only as an atomic word.
 #[inline(always)]
 unsafe fn load(at: *mut u8) -> [u8; 8] {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the same contract.
     unsafe { AtomicU64::from_ptr(at.cast()) }.load(Relaxed).to_ne_bytes()
 }
 
+/// Stores one word.
+///
 /// # Safety
-/// As for [`load`], except that the bytes need not be initialised.
+/// Same as [`load`], except that the bytes need not be initialised.
 #[inline(always)]
 unsafe fn store(at: *mut u8, word: &[u8; 8]) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller upholds the same contract.
     unsafe { AtomicU64::from_ptr(at.cast()) }.store(u64::from_ne_bytes(*word), Relaxed);
 }
 
-/// Copies of whole 64-byte lines.
+/// Copies of whole 64-byte lines, with SSE2 instructions.
 #[cfg(all(
     target_arch = "x86_64",
     target_pointer_width = "64",
@@ -105,8 +109,10 @@ unsafe fn store(at: *mut u8, word: &[u8; 8]) {
 mod lines {
     use core::arch::asm;
 
+    /// Loads lines from `from` into a slice.
+    ///
     /// # Safety
-    /// Same as [`load_words`](super::load_words); `from` is aligned to 16.
+    /// Same as [`load_words`](super::load_words); also, `from` must be aligned to 16 bytes.
     pub(super) unsafe fn load(from: *mut u8, into: &mut [[[u8; 8]; 8]]) {
         let len = 64 * into.len();
         if len == 0 {
@@ -139,8 +145,10 @@ mod lines {
         }
     }
 
+    /// Stores the lines of a slice at `to`.
+    ///
     /// # Safety
-    /// Same as [`store_words`](super::store_words); `to` is aligned to 16.
+    /// Same as [`store_words`](super::store_words); also, `to` must be aligned to 16 bytes.
     pub(super) unsafe fn store(to: *mut u8, from: &[[[u8; 8]; 8]]) {
         let len = 64 * from.len();
         if len == 0 {
@@ -173,7 +181,7 @@ mod lines {
     }
 }
 
-/// Copies of whole 64-byte lines.
+/// Copies of whole 64-byte lines, word by word.
 #[cfg(not(all(
     target_arch = "x86_64",
     target_pointer_width = "64",
@@ -181,11 +189,13 @@ mod lines {
     not(any(miri, verbs_portable_copies))
 )))]
 mod lines {
+    /// Loads lines from `from` into a slice.
+    ///
     /// # Safety
     /// Same as [`load_words`](super::load_words).
     pub(super) unsafe fn load(mut from: *mut u8, into: &mut [[[u8; 8]; 8]]) {
         for word in into.as_flattened_mut() {
-            // SAFETY: the caller's promise covers each word.
+            // SAFETY: the caller upholds the contract for each word.
             unsafe {
                 *word = super::load(from);
                 from = from.add(8);
@@ -193,6 +203,8 @@ mod lines {
         }
     }
 
+    /// Stores the lines of a slice at `to`.
+    ///
     /// # Safety
     /// Same as [`store_words`](super::store_words).
     pub(super) unsafe fn store(mut to: *mut u8, from: &[[[u8; 8]; 8]]) {

@@ -10,10 +10,10 @@
 //!   _Fork(3)  ─► the child goes on ─► watch() changes the number
 //! ```
 //!
-//! [`generation`] alone costs one load and returns the parent's number until that change.
+//! [`generation`] alone costs one load. It returns the parent's number until the change.
 //!
 //! # Safety
-//! The page is mapped once and stays mapped. It holds one atomic. The handler touches atomics only.
+//! The page is mapped once and stays mapped. It holds one atomic. The handler uses only atomics.
 //!
 //! # References
 //! `pthread_atfork(3)`, `_Fork(3)`, `madvise(2)`
@@ -25,14 +25,14 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 static GENERATION: AtomicU32 = AtomicU32::new(1);
 
-/// The word cleared by the kernel in a child, or [`KEPT`] without kernel support. Null before the
+/// The word that the kernel clears in a child, or [`KEPT`] without kernel support. Null before the
 /// first [`watch`].
 static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// Replaces the page on kernels that cannot wipe it: only the handler notices forks.
+/// Replaces the page on kernels that cannot wipe it. There, only the handler notices forks.
 static KEPT: AtomicU32 = AtomicU32::new(CURRENT);
 
-/// The mark while the number is this process's own.
+/// The mark while the number belongs to this process.
 const CURRENT: u32 = 1;
 /// The mark while a thread in the child is changing the number.
 const CHANGING: u32 = 2;
@@ -48,7 +48,7 @@ pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Returns the [`generation`] after a [`watch`].
+/// Calls [`watch`] and returns the [`generation`].
 #[inline]
 pub fn current_generation() -> u32 {
     watch();
@@ -56,7 +56,7 @@ pub fn current_generation() -> u32 {
 }
 
 /// Ensures that forks change the [`generation`] in the child and detects a fork that has not
-/// changed it yet. Must be called before a holder is marked with the generation.
+/// changed it yet. Must be called before the generation is stored in a lock.
 #[inline]
 pub fn watch() {
     if mark().is_none_or(|mark| mark.load(Ordering::Acquire) != CURRENT) {
@@ -126,7 +126,7 @@ fn map() -> Option<NonNull<AtomicU32>> {
     Some(mark)
 }
 
-/// Records a fork. Runs in the child, which has one thread.
+/// Records a fork. Runs in the child, which has only one thread.
 extern "C" fn forked() {
     match mark() {
         Some(mark) if !ptr::eq(mark, &raw const KEPT) => watch(),

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   0                              free
-//!   the generation of the process  a thread of this process has it: wait
+//!   the generation of the process  held by a thread of this process: wait
 //!   another generation             lost: the holder exists in the parent only, at most
 //! ```
 //!
@@ -19,8 +19,8 @@
 //! [`lock_or`]: ForkLock::lock_or
 //!
 //! # Safety
-//! [`ForkLock`] gives `&mut` to its value to one thread at a time. `futex(2)` compares and waits
-//! and changes no memory.
+//! [`ForkLock`] gives `&mut` to its value to one thread at a time. `futex(2)` compares a word,
+//! waits, and changes no memory.
 //!
 //! # References
 //! `futex(2)`
@@ -36,16 +36,16 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::generation::{generation, watch};
 use crate::errno::Errno;
 
-/// The bit set beside the generation in a lock while threads may be sleeping until the lock is
-/// free.
+/// The bit that is set in a lock, beside the generation, while threads may be sleeping until the
+/// lock is free.
 const SLEEPERS: u32 = 1 << 31;
 
 /// The number of attempts to acquire a lock before a thread sleeps.
 pub(super) const SPINS: u32 = 100;
 
-/// A value used by one thread at a time.
+/// A mutex around a value. A forked child detects that a thread of its parent holds the mutex.
 pub struct ForkLock<T> {
-    /// 0, or the generation of the holder's process, with [`SLEEPERS`].
+    /// 0, or the generation of the holder's process, possibly with [`SLEEPERS`].
     word: AtomicU32,
     value: UnsafeCell<ManuallyDrop<T>>,
 }
@@ -53,7 +53,7 @@ pub struct ForkLock<T> {
 // SAFETY: only the holder of the lock accesses the value, in whatever thread it runs.
 unsafe impl<T: Send> Sync for ForkLock<T> {}
 
-/// The error of a lock held by a thread of a parent process.
+/// The error for a lock that a thread of a parent process holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost;
 
@@ -79,8 +79,8 @@ impl<T> ForkLock<T> {
         self.acquire().map(|()| ForkGuard::new(self)).map_err(|_| Lost)
     }
 
-    /// Locks the value. In a forked child whose parent held the lock at the fork, the value is
-    /// replaced by `value`, and the old value is leaked.
+    /// Locks the value. In a forked child, if another thread of its parent held the lock at the
+    /// fork, the value is replaced by `value`, and the old value is leaked.
     pub fn lock_or(&self, value: impl FnOnce() -> T) -> ForkGuard<'_, T> {
         loop {
             match self.acquire() {
@@ -97,13 +97,13 @@ impl<T> ForkLock<T> {
         }
     }
 
-    /// Locks the value if it is free.
+    /// Locks the value if the lock is free.
     pub fn try_lock(&self) -> Option<ForkGuard<'_, T>> {
         watch();
         self.exchange(0, generation()).then(|| ForkGuard::new(self))
     }
 
-    /// Returns whether the lock belongs to a thread of a parent process.
+    /// Returns whether a thread of a parent process holds the lock.
     pub fn is_lost(&self) -> bool {
         watch();
         Self::is_of_parent(self.word.load(Ordering::Relaxed))
@@ -120,7 +120,7 @@ impl<T> ForkLock<T> {
     /// Acquires the lock.
     ///
     /// # Errors
-    /// The word of the lock, if the lock is lost.
+    /// The lock's word, if the lock is lost.
     #[inline]
     fn acquire(&self) -> Result<(), u32> {
         watch();
@@ -149,6 +149,8 @@ impl<T> ForkLock<T> {
         }
     }
 
+    /// Releases the lock and wakes one sleeping thread.
+    ///
     /// # Safety
     /// The caller must hold the lock and no longer use the value.
     #[inline]
@@ -160,9 +162,9 @@ impl<T> ForkLock<T> {
 }
 
 impl<T: Copy> ForkLock<Option<T>> {
-    /// Returns the value, which the first call makes. Other calls wait meanwhile instead of making
-    /// a second value, because a value may own memory that is never freed. `make` must not use the
-    /// lock.
+    /// Returns the value, which the first call creates with `make`. Concurrent calls wait instead
+    /// of creating a second value, because a value may own memory that is never freed. `make` must
+    /// not use the lock.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> T {
         *self.lock_or(|| None).get_or_insert_with(make)
     }
@@ -194,7 +196,7 @@ impl<T: fmt::Debug> fmt::Debug for ForkLock<T> {
     }
 }
 
-/// The right to use the value of a [`ForkLock`]. Releases the lock on drop.
+/// A guard that gives access to the value of a [`ForkLock`]. Releases the lock on drop.
 pub struct ForkGuard<'a, T> {
     lock: &'a ForkLock<T>,
     /// Keeps the guard in its thread: a child's only thread must not release locks held by other

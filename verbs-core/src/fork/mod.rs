@@ -1,4 +1,4 @@
-//! [`Excluded`]: registered memory and `fork(2)`.
+//! [`Excluded`]: registered memory, protected from `fork(2)`.
 //!
 //! Before Linux 5.12, a page shared with a forked child is copied when the parent writes to it. The
 //! parent then uses the copy, and the device uses the original. After [`init`], pages with
@@ -47,8 +47,8 @@ mod rw_lock;
 /// to memory in huge pages, whose size is read from `/proc/self/smaps` for each region.
 ///
 /// # Errors
-/// `EINVAL` after memory was registered without protection; `ENOSYS` if the kernel cannot exclude
-/// pages.
+/// `EINVAL` if memory was already registered without protection; `ENOSYS` if the kernel cannot
+/// exclude pages.
 ///
 /// # References
 /// `ibv_fork_init(3)`
@@ -77,7 +77,7 @@ pub fn status() -> ForkStatus {
 pub struct Excluded(Option<Range<usize>>);
 
 impl Excluded {
-    /// No pages.
+    /// Excludes no pages.
     pub const NONE: Self = Self(None);
 
     /// Excludes the pages of `length` bytes at `addr` if the protection is on. The bytes must stay
@@ -156,7 +156,7 @@ trait Advise {
     fn advise(&self, pages: Range<usize>, exclude: bool) -> Result<(), Errno>;
 }
 
-/// The running kernel.
+/// The kernel that runs this process.
 struct Kernel;
 
 impl Advise for Kernel {
@@ -178,7 +178,7 @@ impl Advise for Kernel {
 struct Pages(BTreeMap<usize, usize>);
 
 impl Pages {
-    /// Counts one more region and excludes its previously uncovered pages.
+    /// Counts one more region and excludes the pages that no region covered before.
     ///
     /// # Errors
     /// The errno of the first advice that fails; earlier advice is undone.
@@ -202,7 +202,7 @@ impl Pages {
         Ok(())
     }
 
-    /// Counts one region fewer. Pages no longer covered are included in forks again.
+    /// Counts one region fewer. Pages that no region covers any more are included in forks again.
     ///
     /// # Errors
     /// The errno of advice that fails; all other pages are included again.
@@ -218,7 +218,7 @@ impl Pages {
         result
     }
 
-    /// Splits runs at the boundaries of `pages` and returns the runs inside with their counts.
+    /// Splits runs at the boundaries of `pages` and returns the runs in `pages` with their counts.
     fn cut(&mut self, pages: &Range<usize>) -> Vec<(Range<usize>, usize)> {
         for at in [pages.start, pages.end] {
             let count = self.0.range(..=at).next_back().map_or(0, |(_, count)| *count);
@@ -229,7 +229,8 @@ impl Pages {
         starts.iter().zip(ends).map(|((start, count), end)| (*start..end, *count)).collect()
     }
 
-    /// Removes keys in and next to `pages` with the same count as the previous run.
+    /// Removes each key in `pages`, or at the end of `pages`, with the same count as the previous
+    /// run.
     fn join(&mut self, pages: &Range<usize>) {
         let starts: Vec<_> = self.0.range(pages.start..=pages.end).map(|(start, _)| *start).collect();
         for start in starts {
@@ -241,7 +242,7 @@ impl Pages {
     }
 }
 
-/// Whether regions are protected from forks.
+/// The protection mode of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Mode {
@@ -269,7 +270,7 @@ impl State {
     /// Turns the protection on.
     ///
     /// # Errors
-    /// `EINVAL` after a registration, `ENOSYS` if the kernel cannot exclude a page.
+    /// `EINVAL` if memory was already registered, `ENOSYS` if the kernel cannot exclude a page.
     fn enable(&mut self, kernel: &impl Advise) -> Result<(), Errno> {
         match self.mode {
             Mode::On => return Ok(()),
@@ -288,7 +289,7 @@ impl State {
 }
 
 /// The mode when the state's lock was last released; 0 before that. A child whose parent held the
-/// lock at the fork has no other copy.
+/// lock at the fork can read the mode only here.
 static MODE: AtomicU8 = AtomicU8::new(0);
 
 /// The state of this process, locked.
@@ -350,8 +351,8 @@ fn pages(addr: usize, length: usize, page_size: usize) -> Range<usize> {
     addr & !mask..addr.saturating_add(length).saturating_add(mask) & !mask
 }
 
-/// Returns the page size at an address: the ordinary page size, unless the environment enables huge
-/// pages.
+/// Returns the page size at an address: the ordinary page size, unless the environment enables
+/// support for huge pages.
 fn page_size_at(addr: usize) -> usize {
     static HUGE: ForkLock<Option<bool>> = ForkLock::new(None);
     let ordinary = page_size();

@@ -9,9 +9,9 @@
 //! thread of the parent was writing is lost.
 //!
 //! # Safety
-//! The value is lent mutably to one writer while this process has no readers and shared to readers
-//! while it has no writer. A forking thread holds no guard: under a guard, the libraries call
-//! nothing that forks and then lets another thread write.
+//! The value is borrowed mutably by one writer while this process has no readers, and shared by
+//! readers while it has no writer. A forking thread holds no guard: under a guard, the libraries
+//! call nothing that forks and then lets another thread write.
 //!
 //! # References
 //! `futex(2)`
@@ -27,7 +27,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::generation::{generation, watch};
 use super::lock::{Lost, SPINS, sleep, wake};
 
-/// A value with either several concurrent readers or one writer.
+/// A lock around a value, with either several concurrent readers or one writer.
 pub struct ForkRwLock<T> {
     word: AtomicU32,
     value: UnsafeCell<ManuallyDrop<T>>,
@@ -36,14 +36,14 @@ pub struct ForkRwLock<T> {
 // SAFETY: the value is written by the one writer alone and read by other threads only without one.
 unsafe impl<T: Send + Sync> Sync for ForkRwLock<T> {}
 
-/// The bits of the word.
+/// The parts of the lock's word.
 const GENERATION: u32 = 0xffff << 16;
 const SLEEPERS: u32 = 1 << 15;
 const WRITER: u32 = 1 << 14;
 const READERS: u32 = WRITER - 1;
 
-/// Returns the generation of this process as stored in the word. The stored generation recurs after
-/// 65,536 nested forks, each made by the child of the previous fork.
+/// Returns the generation of this process, shifted to its position in the lock's word. The stored
+/// generation recurs after 65,536 nested forks, each made by the child of the previous fork.
 fn own() -> u32 {
     generation() << 16
 }
@@ -53,7 +53,7 @@ fn is_own(word: u32) -> bool {
     word & GENERATION == own()
 }
 
-/// Returns whether a thread of a parent process was writing.
+/// Returns whether a thread of a parent process was writing the value.
 fn is_lost(word: u32) -> bool {
     word & WRITER != 0 && !is_own(word)
 }
@@ -64,7 +64,8 @@ impl<T> ForkRwLock<T> {
         Self { word: AtomicU32::new(0), value: UnsafeCell::new(ManuallyDrop::new(value)) }
     }
 
-    /// Locks the value for reading. Waits for the writer and behind threads that already sleep.
+    /// Locks the value for reading. Waits for the writer, and for threads that are already
+    /// sleeping.
     ///
     /// # Errors
     /// [`Lost`] in a forked child, if another thread of its parent was writing at the fork.
@@ -103,7 +104,7 @@ impl<T> ForkRwLock<T> {
     /// Waits until the lock can be acquired, and acquires it.
     ///
     /// # Errors
-    /// [`Lost`]
+    /// [`Lost`] if a thread of a parent process was writing at the fork.
     #[cold]
     fn wait(&self, writes: bool) -> Result<(), Lost> {
         let mut spins = 0;
@@ -141,7 +142,7 @@ impl<T> ForkRwLock<T> {
         }
     }
 
-    /// Wakes all sleepers, because the word does not show who may proceed.
+    /// Wakes all sleepers if there are any, because the word does not show who may proceed.
     fn wake_if(&self, has_sleepers: bool) {
         if has_sleepers {
             wake(&self.word, i32::MAX);
@@ -171,7 +172,7 @@ impl<T: fmt::Debug> fmt::Debug for ForkRwLock<T> {
     }
 }
 
-/// The right to read the value of a [`ForkRwLock`].
+/// A guard that gives read access to the value of a [`ForkRwLock`].
 pub struct ForkReadGuard<'a, T> {
     lock: &'a ForkRwLock<T>,
     _same_thread: PhantomData<*mut ()>,
@@ -198,7 +199,7 @@ impl<T: fmt::Debug> fmt::Debug for ForkReadGuard<'_, T> {
     }
 }
 
-/// The right to write the value of a [`ForkRwLock`].
+/// A guard that gives write access to the value of a [`ForkRwLock`].
 pub struct ForkWriteGuard<'a, T> {
     lock: &'a ForkRwLock<T>,
     _same_thread: PhantomData<*mut ()>,

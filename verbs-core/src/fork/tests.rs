@@ -15,7 +15,8 @@ impl Recording {
         Self { calls: RefCell::default(), refused_from }
     }
 
-    /// Returns the calls of `advise` since the previous check, with addresses as page numbers.
+    /// Returns the calls of `advise` since the previous check, with page numbers instead of
+    /// addresses.
     fn calls(&self) -> Vec<(Range<usize>, bool)> {
         let pages = |(range, exclude): (Range<usize>, bool)| (range.start / PAGE..range.end / PAGE, exclude);
         self.calls.take().into_iter().map(pages).collect()

@@ -10,8 +10,8 @@
 //!
 //! Each end keeps its own index and publishes it with a release store. An end that reads the new
 //! index with acquire sees every access to the slots published before it. Each end reads the other
-//! end's index only when the cached value means "full" or "empty", so a busy ring moves few cache
-//! lines.
+//! end's index only when the cached value means "full" or "empty", so few cache lines move between
+//! processors while the ring is busy.
 //!
 //! | other end | created by | indices | full with |
 //! |---|---|---|---|
@@ -21,12 +21,12 @@
 //! The kernel determines the layout of a queue shared with it and may write wrong indices there.
 //! Indices are masked after each load, so a wrong index can at worst cause a slot to be read too
 //! early or twice, but never an access outside the ring. Threads of one process can choose any
-//! capacity, and use a count that does not repeat when the ring wraps.
+//! capacity. They use counts, which do not repeat when the ring wraps.
 //!
 //! # Safety
 //! A [`SharedIndex`] holds a pointer into a [`Region`], which it keeps alive. The pointer is
 //! aligned for `u32` and accessed only as an atomic. The caller of [`Region::index`], the only
-//! constructor, promises that no other code of this process accesses the four bytes in any other
+//! constructor, guarantees that no other code of this process accesses the four bytes in any other
 //! way.
 //!
 //! Under `--cfg loom` an index is an atomic of the model checker instead. `tests/loom.rs` runs the
@@ -60,13 +60,14 @@ unsafe impl Send for SharedIndex {}
 unsafe impl Sync for SharedIndex {}
 
 impl SharedIndex {
-    /// `pointer` lies within `region` and is aligned, as checked by [`Region::index`].
+    /// Creates an index at `pointer`, which [`Region::index`] checked to be aligned and within
+    /// `region`.
     #[cfg(not(loom))]
     pub(super) const fn new(region: Region, pointer: NonNull<u32>) -> Self {
         Self { pointer, _region: region }
     }
 
-    /// `word` replaces four bytes of `region`.
+    /// Creates an index whose `word` replaces four bytes of `region`.
     #[cfg(loom)]
     pub(super) const fn new(region: Region, word: std::sync::Arc<AtomicU32>) -> Self {
         Self { word, _region: region }
@@ -76,7 +77,7 @@ impl SharedIndex {
     #[inline(always)]
     fn atomic(&self) -> &AtomicU32 {
         // SAFETY: aligned and within the region, which lives as long as `self`. The caller of
-        // `Region::index` promised that this process accesses the four bytes through such atomics
+        // `Region::index` guarantees that this process accesses the four bytes through such atomics
         // alone. The other end's accesses are single aligned loads and stores of the kernel or a
         // device.
         unsafe { AtomicU32::from_ptr(self.pointer.as_ptr()) }
@@ -106,17 +107,18 @@ impl fmt::Debug for SharedIndex {
     }
 }
 
-/// A published index of a ring's end: a [`SharedIndex`], or another kind of word.
+/// The published index of a ring end: a [`SharedIndex`], or another kind of word.
 pub trait Index {
     /// Reads the other end's index. Afterwards, everything that the other end wrote before
     /// publishing it is visible.
     fn load_acquire(&self) -> u32;
 
-    /// Publishes this end's index. Earlier reads and writes are done before the other end sees it.
+    /// Publishes this end's index. Earlier reads and writes are done before the other end sees the
+    /// index.
     fn store_release(&self, value: u32);
 }
 
-/// The end of a ring that fills slots.
+/// The producing end of a ring, which fills slots.
 #[derive(Debug)]
 pub struct Producer<I = SharedIndex> {
     own: I,
@@ -165,8 +167,8 @@ impl<I: Index> Producer<I> {
         Some(self.index)
     }
 
-    /// Returns the slot after the last filled slot. In a [counting](Self::counting) ring, it is the
-    /// number of all values filled so far, modulo 2³².
+    /// Returns the slot after the last filled slot. In a [counting](Self::counting) ring, this is
+    /// the number of all values filled since the start, modulo 2³².
     #[inline(always)]
     pub const fn index(&self) -> u32 {
         self.index
@@ -185,8 +187,8 @@ impl<I: Index> Producer<I> {
         self.own.store_release(self.index);
     }
 
-    /// Removes the last `count` filled slots, but none that are already published, and returns the
-    /// number removed.
+    /// Removes the last `count` filled slots, except slots that are already published, and returns
+    /// the number removed.
     pub fn rollback(&mut self, count: u32) -> u32 {
         let published = self.own.load_acquire() & self.mask;
         let count = count.min(self.index.wrapping_sub(published) & self.mask);
@@ -205,12 +207,12 @@ impl<I: Index> Producer<I> {
         self.index.wrapping_sub(self.other.load_acquire()) & self.mask
     }
 
-    /// Returns the number of slots that can be filled at the same time.
+    /// Returns the maximum number of slots that can be filled at the same time.
     pub const fn capacity(&self) -> u32 {
         self.capacity
     }
 
-    /// Changes the number of slots that can be filled at the same time in a
+    /// Changes the maximum number of slots that can be filled at the same time, in a
     /// [counting](Self::counting) ring whose values have moved elsewhere in memory.
     pub fn set_capacity(&mut self, capacity: u32) {
         self.capacity = capacity;
@@ -218,7 +220,7 @@ impl<I: Index> Producer<I> {
     }
 }
 
-/// The end of a ring that empties slots.
+/// The consuming end of a ring, which empties slots.
 #[derive(Debug)]
 pub struct Consumer<I = SharedIndex> {
     own: I,
@@ -271,26 +273,26 @@ impl<I: Index> Consumer<I> {
         (self.index, self.index.wrapping_add(count as u32) & self.mask, count)
     }
 
-    /// Returns the slot after a slot.
+    /// Returns the slot that follows `slot`.
     #[inline(always)]
     pub const fn behind(&self, slot: u32) -> u32 {
         slot.wrapping_add(1) & self.mask
     }
 
-    /// Returns the slot before a slot.
+    /// Returns the slot that precedes `slot`.
     pub const fn before(&self, slot: u32) -> u32 {
         slot.wrapping_sub(1) & self.mask
     }
 
-    /// Advances to a slot after all slots before it, returned by [`next_slots`](Self::next_slots),
-    /// have been read.
+    /// Advances to `slot`, after the caller has read all slots before it, which
+    /// [`next_slots`](Self::next_slots) returned.
     #[inline(always)]
     pub const fn advance_to(&mut self, slot: u32) {
         self.index = slot & self.mask;
     }
 
-    /// Advances past the slot that [`next_slot`](Self::next_slot) returned. The slot has been read
-    /// but is not reusable yet.
+    /// Advances past the slot that [`next_slot`](Self::next_slot) returned and the caller has read.
+    /// The other end cannot reuse the slot yet.
     #[inline(always)]
     pub const fn advance(&mut self) {
         self.index = self.index.wrapping_add(1) & self.mask;
@@ -499,7 +501,7 @@ mod tests {
         }
     }
 
-    /// An index shared by threads, for counting rings.
+    /// An index in an atomic shared by threads, for counting rings.
     #[derive(Clone, Debug)]
     struct Count(std::sync::Arc<AtomicU32>);
 

@@ -3,7 +3,8 @@
 //! # Safety
 //! A doorbell is a pointer into a mapped page of registers ([`Region`]), which it keeps alive. The
 //! register is only written, with single volatile stores of its width, which are not atomic. The
-//! caller of [`Doorbell::new`] promises that no other thread writes the register at the same time.
+//! caller of [`Doorbell::new`] guarantees that no other thread writes the register at the same
+//! time.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -41,8 +42,8 @@ impl Doorbell {
         Self { register: register.cast(), _region: region.clone() }
     }
 
-    /// Writes the register. The caller must have ordered earlier writes for the device with
-    /// [`super::barrier`].
+    /// Writes `value` to the register. The caller must have ordered earlier writes for the device
+    /// with [`super::barrier`].
     #[inline(always)]
     pub fn ring(&mut self, value: u64) {
         // SAFETY: the register is aligned and within the region, which lives as long as `self`;

@@ -48,7 +48,7 @@ enum Backing {
     Lent { _owner: Arc<dyn Any + Send + Sync> },
 }
 
-/// Plain memory, owned as a raw allocation, because a `Box` would promise exclusive access.
+/// Plain memory, owned as a raw allocation, because a `Box` would imply exclusive access.
 struct PlainMemory {
     base: NonNull<u8>,
     layout: Layout,
@@ -68,8 +68,8 @@ impl Drop for PlainMemory {
 }
 
 // SAFETY: `base` and the raw allocation blocked the auto impls. No safe function of a region
-// accesses its bytes. The callers of the unsafe functions promise that no other thread accesses the
-// same bytes, or that all of them use atomics (`Region::index`). Any thread may drop the last
+// accesses its bytes. The callers of the unsafe functions guarantee that no other thread accesses
+// the same bytes, or that all of them use atomics (`Region::index`). Any thread may drop the last
 // clone, which releases the mapping.
 unsafe impl Send for Region {}
 // SAFETY: as for `Send`; `&Region` gives no other access.
@@ -82,7 +82,7 @@ impl Region {
     /// - The kernel or the device must have offered these bytes to this process: they are a queue
     ///   or registers, not memory that a Rust reference covers or that safe code can access in
     ///   another way.
-    /// - The caller must control which code gets the region or a clone of it. No other code of this
+    /// - The caller must control which code gets the region or a clone of it. No other code in this
     ///   process may access the mapped bytes.
     ///
     /// # Errors
@@ -157,7 +157,7 @@ impl Region {
         Ok(Self::over(base, len, Backing::Mapped { _map: Arc::new(map) }))
     }
 
-    /// Returns a region over memory that `owner` owns, for a queue.
+    /// Returns a region over memory that belongs to `owner`, for a queue.
     ///
     /// # Safety
     /// As long as `owner` lives, the `len` bytes at `base` must be readable, writable and
@@ -200,11 +200,11 @@ impl Region {
         self.len == 0
     }
 
-    /// Reads a value at `offset` bytes.
+    /// Reads a value at the byte offset `offset`.
     ///
     /// # Safety
-    /// No other thread of this process may write the bytes meanwhile: that would be a data race.
-    /// The device or the kernel may write them; in that case, the value is unspecified.
+    /// No other thread of this process may write the bytes during the call: that would be a data
+    /// race. The device or the kernel may write them; in that case, the value is unspecified.
     ///
     /// # Panics
     /// If the value does not lie within the region or is not aligned. Offsets must come from the
@@ -217,11 +217,11 @@ impl Region {
         unsafe { pointer.read_volatile() }
     }
 
-    /// Writes a value at `offset` bytes.
+    /// Writes a value at the byte offset `offset`.
     ///
     /// # Safety
-    /// No other thread of this process may read or write the bytes meanwhile, and no reference to
-    /// them may exist.
+    /// No other thread of this process may read or write the bytes during the call, and no
+    /// reference to them may exist.
     ///
     /// # Panics
     /// Same as [`read`](Self::read).
