@@ -7,7 +7,7 @@
 //! | `> HEX` | a datagram to the kernel |
 //! | `< PORT HEX` | a datagram and the port that sent it |
 //! | `! ERRNO` | the errno received instead of a datagram |
-//! | `= NAME GUID` | a device that rdma-core's `ibv_devices` listed, where it is installed |
+//! | `= NAME GUID` | a device that rdma-core's `ibv_devices` listed, if that is installed |
 //!
 //! # Safety
 //! The recorder passes the kernel's messages to discovery unchanged.
@@ -42,7 +42,7 @@ fn main() -> verbs_core::Result<()> {
     Ok(())
 }
 
-/// Forwards all messages and prints them.
+/// A netlink connection that forwards all messages and prints them.
 struct Recorder(NetlinkSocket);
 
 impl Wire for Recorder {

@@ -2,8 +2,9 @@
 //!
 //! A program with more rights than its caller (set-user-ID, set-group-ID, file capabilities) gets
 //! its environment from that caller, which could name files to write and addresses to listen on. In
-//! such a program, every variable counts as unset. The kernel marks the program with `AT_SECURE`,
-//! which `secure_getenv(3)` checks too. Dropping the rights later does not change the mark.
+//! such a program, every variable is treated as unset. The kernel marks the program with
+//! `AT_SECURE`, which `secure_getenv(3)` checks too. Dropping the rights later does not change the
+//! mark.
 //!
 //! # Safety
 //! `getauxval(3)` reads a table filled by the kernel before the program began.

@@ -1,13 +1,13 @@
 //! Unguessable random numbers from the kernel.
 //!
 //! Secret queue pair numbers, memory keys and first packet sequence numbers keep out packets from
-//! peers without knowledge of them, as far as their width allows. Each [`draw`] is a separate
+//! peers that do not know them, as far as their width allows. Each [`draw`] is a separate
 //! system call, so this process keeps no state: a child of `fork(2)` cannot repeat its parent's
 //! numbers, and no number reveals the next. Numbers are drawn when objects are created, never
 //! between post and poll.
 //!
-//! The crate getrandom finds the C library's function with `dlsym(3)`. That function is a
-//! cancellation point, which `libibverbs.so.1` could no longer replace at link time.
+//! The crate getrandom finds the C library's `getrandom` with `dlsym(3)`. That function is a
+//! cancellation point, which `libibverbs.so.1` could then no longer replace at link time.
 //!
 //! # Safety
 //! The only unsafe code is one system call, which writes four borrowed bytes.

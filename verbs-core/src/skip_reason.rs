@@ -30,14 +30,14 @@ pub enum SkipReason {
     BadName,
     /// sysfs lists the device, but a required file could not be read.
     Unreadable {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
         /// The errno from `open(2)` or `read(2)`.
         errno: Errno,
     },
     /// sysfs lists the device, but the content of a file is malformed.
     Nonsense {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// No provider supports the device's driver.
@@ -56,34 +56,35 @@ pub enum SkipReason {
         /// The newest version that the provider supports.
         max: u32,
     },
-    /// A provider was to create the device, but cannot bind its address.
+    /// The device was requested from a provider, which cannot bind the device's address.
     Address {
-        /// The address.
+        /// The device's IP address.
         address: IpAddr,
         /// The UDP port.
         port: u16,
         /// The errno from `bind(2)`.
         errno: Errno,
     },
-    /// A provider was to create the device, but cannot write its packets to a file.
+    /// The device was requested from a provider, which cannot write the device's packets to a file.
     Capture {
-        /// The file.
+        /// The path of the capture file.
         path: PathBuf,
         /// The errno from `open(2)` or `write(2)`; `EEXIST` if the file has other contents.
         errno: Errno,
     },
-    /// A provider was to create the device, but cannot use the folder for finding other devices.
+    /// The device was requested from a provider, which cannot use the folder for finding other
+    /// devices.
     Folder {
-        /// The folder.
+        /// The path of the folder.
         path: PathBuf,
         /// The errno from `open(2)` or `access(2)`; `EPERM` if other users can change the folder.
         errno: Errno,
     },
-    /// A provider was to create the device, but cannot parse the request.
+    /// The device was requested from a provider, which cannot parse the request.
     Request {
         /// The environment variable with the request.
         variable: &'static str,
-        /// The request.
+        /// The text of the request.
         asked: Box<str>,
         /// A description of the valid requests.
         expected: &'static str,
@@ -91,8 +92,8 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
-    /// Returns whether the program or its environment requested the device from a provider, instead
-    /// of discovery finding it.
+    /// Returns whether the program or its environment requested the device from a provider. If not,
+    /// discovery found the device.
     pub const fn was_asked_for(&self) -> bool {
         matches!(
             self,
@@ -100,7 +101,7 @@ impl SkipReason {
         )
     }
 
-    /// Returns the errno for opening such a device: the system's errno, if there is one.
+    /// Returns the errno for opening a skipped device: the system's errno, if there is one.
     pub fn errno(&self) -> Errno {
         match self {
             Self::NodeMissing { errno, .. }
@@ -240,11 +241,11 @@ impl fmt::Display for SkipReason {
     }
 }
 
-/// The advice for `EMFILE`.
+/// The advice to the operator after `EMFILE`.
 pub const MANY_DESCRIPTORS: &str =
     "the process has as many open descriptors as it may have: raise its limit (ulimit -n, LimitNOFILE=)";
 
-/// The advice for `EMFILE`, with the limit.
+/// Formats the advice for `EMFILE`, including the limit.
 struct AllDescriptors;
 
 impl fmt::Display for AllDescriptors {

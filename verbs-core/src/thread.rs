@@ -15,8 +15,8 @@ const STACK: usize = 2 << 20;
 /// signal stack and the first memory it gets from the allocator.
 const BESIDE: usize = 1 << 20;
 
-/// Starts a thread and waits until it runs, because a thread that starts when memory is short would
-/// abort the process.
+/// Starts a thread and waits until it runs, because a thread that starts while memory is short
+/// would abort the process.
 ///
 /// All signals are blocked in the thread, so that the program's threads handle them.
 ///
@@ -44,7 +44,7 @@ pub fn start(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHand
     Ok(thread)
 }
 
-/// Checks that this many bytes of address space are available.
+/// Checks that `len` bytes of address space are available.
 fn check_room(len: usize) -> Result<(), Errno> {
     memmap2::MmapMut::map_anon(len).map(drop).map_err(|error| Errno::from_io(&error))
 }

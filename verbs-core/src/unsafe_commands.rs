@@ -1,4 +1,4 @@
-//! Attempts to command the kernel without unsafe code: none compiles.
+//! Attempts to command the kernel without unsafe code. None of them compiles.
 //!
 //! Each program exists twice, with `unsafe` around the step and without. The first compiles, so the
 //! second fails only because `unsafe` is missing.

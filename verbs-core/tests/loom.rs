@@ -17,7 +17,7 @@ use loom::cell::UnsafeCell;
 use loom::thread;
 use verbs_core::ring::{Consumer, Producer, Region, SharedIndex};
 
-/// Returns an index in a region, created as both ends of a queue create it.
+/// Returns an index in a region, created in the same way as at both ends of a queue.
 #[allow(unsafe_code)]
 fn index(region: &Region, offset: usize) -> SharedIndex {
     // SAFETY: the bytes are accessed only through indices, and no device acts on the slots.

@@ -32,7 +32,7 @@ const INTERFACES: &str = r#"
         ip neigh add 10.78.0.2 lladdr 02:00:00:00:00:42 dev v0.42 nud permanent
     exec "$0" "$@"
 "#;
-/// The time limit for a step, far longer than any step takes on a busy machine.
+/// The time limit for one step, far longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
@@ -73,7 +73,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// Returns whether a VLAN can be tested.
+/// Tests a path through a VLAN. Returns `false` if the VLAN's interface does not exist.
 fn vlan() -> bool {
     let here = ip("10.78.0.1");
     let Ok(ifindex) = interface_with(here) else { return false };

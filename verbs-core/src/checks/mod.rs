@@ -12,8 +12,8 @@
 //! | inline data is not longer than the queue's limit | [`PostReason::InlineTooLong`] |
 //! | an atomic has 8 local bytes | [`PostReason::AtomicLength`] |
 //! | an atomic, or an atomic write, has an aligned address | [`PostReason::AtomicMisaligned`] |
-//! | a bind grants only rights that a window can have | [`PostReason::WindowAccess`] |
-//! | a flush requests only defined kinds of placement | [`PostReason::FlushKind`] |
+//! | a bind grants only rights that a window can grant | [`PostReason::WindowAccess`] |
+//! | a flush requests only defined kinds of visibility | [`PostReason::FlushKind`] |
 //!
 //! A provider with raw packet queue pairs adds a check: a frame contains the bytes that the device
 //! needs ([`PostReason::FrameTooShort`]).
@@ -39,21 +39,21 @@ use crate::types::{
 /// IBTA volume 1, section 9.7.3
 pub const MAX_MESSAGE: u64 = 1 << 31;
 
-/// The bytes of local memory that an atomic needs. A device may move 8 bytes regardless of the
-/// list's length and then report a wrong `byte_len`.
+/// The number of bytes of local memory that an atomic needs. A device may move 8 bytes regardless
+/// of the list's length and then report a wrong `byte_len`.
 pub const ATOMIC_LENGTH: u64 = 8;
 
 /// A fault in a request that the device reports in the request's completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceFault {
-    /// The message has this many bytes, which is more than the device can send as one message.
+    /// The message has this many bytes, more than the device can send as one message.
     /// (`IBV_WC_LOC_LEN_ERR`)
     Length(u64),
     /// The queue pair type or the device lacks the operation. (`IBV_WC_LOC_QP_OP_ERR`)
     Operation,
 }
 
-/// The maximum lengths of an operation's common requests that pass all checks.
+/// The maximum lengths of an operation's common requests if they are to pass all checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainLimits {
     /// The maximum number of bytes in a request with one SGE; 0 if the operation has no common
@@ -81,14 +81,14 @@ pub struct SendChecks {
     /// The maximum number of bytes in a datagram, if the provider knows it.
     max_datagram: Option<u32>,
     qp_type: QpType,
-    /// Whether types other than RC also support operations on windows.
+    /// Whether queue pair types other than RC also support operations on windows.
     windows_of_every_type: bool,
     /// Whether some faults are left to the device.
     leaves_faults: bool,
 }
 
 impl SendChecks {
-    /// Creates the checks of a queue in RESET, which accepts nothing.
+    /// Creates the checks for a queue in RESET, which accepts nothing.
     pub const fn new(qp_type: QpType, cap: &QpCap) -> Self {
         Self {
             accepts: 0,
@@ -111,8 +111,8 @@ impl SendChecks {
         Self { max_datagram: Some(bytes), ..self }
     }
 
-    /// Returns the same checks for a device with flushes or atomic writes. Without this call, both
-    /// operations are rejected, because some devices do not support their opcodes.
+    /// Returns the same checks for a device that supports flushes or atomic writes. Without this
+    /// call, both operations are rejected, because some devices do not support their opcodes.
     #[must_use]
     pub const fn with_placement(self, flush: bool, atomic_write: bool) -> Self {
         let flush = if flush { bit(OpKind::FLUSH) } else { 0 };
@@ -120,17 +120,17 @@ impl SendChecks {
         Self { optional: self.optional | flush | atomic_write, ..self }
     }
 
-    /// Returns the same checks for a device with memory windows. Without this call, binds and
-    /// invalidations are rejected, because a kernel without windows may give their opcodes another
-    /// meaning.
+    /// Returns the same checks for a device that supports memory windows. Without this call, binds
+    /// and invalidations are rejected, because a kernel without windows may give their opcodes
+    /// another meaning.
     #[must_use]
     pub const fn with_windows(self) -> Self {
         Self { optional: self.optional | WINDOWS, ..self }
     }
 
     /// Returns the same checks for a device that changes keys through every connected queue pair
-    /// type, like ConnectX: UC invalidates local keys, and an XRC initiator supports all of RC's
-    /// operations on windows. Local binds and invalidations name no shared receive queue.
+    /// type, like ConnectX: UC invalidates local keys, and an XRC initiator supports all window
+    /// operations of RC. Local binds and invalidations name no shared receive queue.
     #[must_use]
     pub const fn with_windows_of_every_type(self) -> Self {
         Self { windows_of_every_type: true, ..self.with_windows() }
@@ -144,7 +144,7 @@ impl SendChecks {
     }
 
     /// Returns the same checks for a device that segments this queue's frames (TSO). Without this
-    /// call, such sends are rejected.
+    /// call, segmented sends are rejected.
     #[must_use]
     pub const fn with_tso(self) -> Self {
         Self { optional: self.optional | bit(OpKind::TSO), ..self }
@@ -155,7 +155,7 @@ impl SendChecks {
         self.leaves_faults = true;
     }
 
-    /// Returns the fault of a request that [`check`](Self::check) rejected for this reason, if the
+    /// Returns the fault of a request that [`check`](Self::check) rejected for `reason`, if the
     /// fault is left to the device. In that case, the request has no other fault that the call
     /// would report.
     ///
@@ -163,7 +163,7 @@ impl SendChecks {
     /// give the opcode another meaning. librxe also rejects such a bind.
     ///
     /// # Errors
-    /// The reason for rejecting the request.
+    /// The reason for rejecting the request, if the fault is not left to the device.
     #[cold]
     pub fn left_to_device(&self, wr: &SendWr<'_>, reason: PostReason) -> Result<DeviceFault, PostReason> {
         if !self.leaves_faults {
@@ -216,7 +216,7 @@ impl SendChecks {
         of_type & (self.optional | !(PLACEMENTS | WINDOWS | bit(OpKind::TSO)))
     }
 
-    /// Returns the operations on windows that the type supports on this device in addition to
+    /// Returns the window operations that the type supports on this device in addition to
     /// [`operations`].
     const fn more_windows(&self) -> u32 {
         match self.qp_type {
@@ -324,7 +324,7 @@ impl SendChecks {
         }
     }
 
-    /// Checks flags other than fence, signaled and solicited.
+    /// Checks flags other than `FENCE`, `SIGNALED` and `SOLICITED`.
     fn check_rare_flags(&self, wr: &SendWr<'_>, length: u32) -> Result<(), PostReason> {
         let op = wr.op.kind();
         let takes_inline = bit(op) & INLINE_OPERATIONS != 0;
@@ -354,7 +354,7 @@ pub struct RecvChecks {
 }
 
 impl RecvChecks {
-    /// Creates the checks of a queue in RESET, which accepts nothing.
+    /// Creates the checks for a queue in RESET, which accepts nothing.
     pub const fn new(cap: &QpCap) -> Self {
         Self { max_sge: cap.max_recv_sge, accepts: false, accepts_plain: false, is_shared: false }
     }
@@ -405,7 +405,7 @@ impl RecvChecks {
     }
 }
 
-/// Returns the length of a list in bytes, unless it has too many elements.
+/// Returns the length of a list in bytes, or an error if it has too many elements.
 #[inline]
 fn list_length(list: &[Sge], max: u32) -> Result<u32, PostReason> {
     if list.len() > max as usize {
@@ -482,7 +482,7 @@ const READS: u32 = bit(OpKind::RDMA_READ);
 const ATOMICS: u32 = bit(OpKind::ATOMIC_CMP_AND_SWP) | bit(OpKind::ATOMIC_FETCH_AND_ADD);
 const SEND_INVALIDATE: u32 = bit(OpKind::SEND_WITH_INV);
 
-/// Operations that send nothing and have no list.
+/// Operations that send nothing and have no scatter/gather list.
 const LOCAL_OPERATIONS: u32 = bit(OpKind::LOCAL_INV) | bit(OpKind::BIND_MW);
 
 /// Operations on memory windows; devices need not support them.
@@ -494,10 +494,10 @@ const PLACEMENTS: u32 = bit(OpKind::FLUSH) | bit(OpKind::ATOMIC_WRITE);
 /// Operations that an XRC initiator can request on every device.
 const XRC_OPERATIONS: u32 = SENDS | WRITES | READS | ATOMICS;
 
-/// Operations without checks of their operands.
+/// Operations whose operands need no check.
 const PLAIN_OPERATIONS: u32 = SENDS | WRITES | READS;
 
-/// Operations whose data can be inline, because they only read it.
+/// Operations whose data can be inline, because they only read local memory.
 const INLINE_OPERATIONS: u32 = SENDS | UD_SENDS | WRITES | SEND_INVALIDATE;
 
 #[cfg(test)]

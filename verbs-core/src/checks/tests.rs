@@ -1,4 +1,5 @@
-//! Rejected work requests and their reasons. The shortcuts accept nothing that the checks reject.
+//! Rejected work requests and the reasons. The shortcuts accept nothing that the full checks
+//! reject.
 
 use super::*;
 use crate::types::{AccessFlags, Av, MwBindInfo, MwType, UdAddr};
@@ -16,7 +17,7 @@ fn at(qp_type: QpType, state: QpState) -> SendChecks {
     checks
 }
 
-/// Returns the result of the full check; the shortcut must not accept more.
+/// Returns the result of the full check and asserts that the shortcut does not accept more.
 fn check(checks: &SendChecks, wr: &SendWr<'_>) -> Result<u32, PostReason> {
     let checked = checks.check(wr);
     if checks.is_plain(wr) || checks.is_plain_inline(wr) {

@@ -1,4 +1,4 @@
-//! This host's address for programs: the source address of its packets to other networks.
+//! This host's preferred address: the source address of its packets to other networks.
 //!
 //! ```text
 //! main table: routes to everywhere, lowest metric first ──► preferred source, or an address of
@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use crate::discovery::netlink::{Conversation, NetlinkError, NetlinkSocket, Wire, each_attribute};
 use crate::errno::Errno;
 
-/// Returns this host's address for programs. Returns `None` if the host has only loopback and
+/// Returns this host's preferred address. Returns `None` if the host has only loopback and
 /// link-local addresses, or its loopback interface is down.
 ///
 /// # Errors
@@ -86,7 +86,7 @@ struct Address {
 }
 
 impl Address {
-    /// Returns whether another address belongs to the same subnet.
+    /// Returns whether `other` belongs to the same IPv4 subnet.
     fn has_in_subnet(&self, other: IpAddr) -> bool {
         match (self.ip, other) {
             (IpAddr::V4(one), IpAddr::V4(other)) => {
@@ -105,7 +105,7 @@ impl Address {
                 let is_beside = gateway.is_some_and(|gateway| self.has_in_subnet(gateway));
                 (self.flags & libc::IFA_F_SECONDARY != 0, !is_beside, 0)
             }
-            // The kernel's order depends on the time when addresses were added.
+            // The kernel's order depends on when the addresses were added.
             IpAddr::V6(v6) => {
                 let is_permanent = self.flags & libc::IFA_F_PERMANENT != 0;
                 (self.flags & libc::IFA_F_DEPRECATED != 0, !is_permanent, v6.to_bits())
@@ -114,7 +114,7 @@ impl Address {
     }
 }
 
-/// Returns the best address of an interface.
+/// Returns the best address of the interface `index` in an address family.
 fn best(addresses: &[Address], family: u8, index: u32, gateway: Option<IpAddr>) -> Option<&Address> {
     let is_of = |address: &&Address| address.index == index && family_of(address.ip) == family;
     addresses.iter().filter(is_of).min_by_key(|address| address.rank(gateway))
@@ -131,7 +131,7 @@ struct Route {
 }
 
 impl Route {
-    /// Returns the source address for packets on this route.
+    /// Returns the source address for packets that take this route.
     fn source(&self, addresses: &[Address]) -> Option<IpAddr> {
         let preferred = addresses.iter().find(|address| Some(address.ip) == self.preferred_source);
         let own = || best(addresses, self.family, self.index, self.gateway);
@@ -148,7 +148,7 @@ fn links(conversation: &mut Conversation<'_>) -> Result<Vec<Link>, NetlinkError>
     })
 }
 
-/// Returns the addresses in a family that other hosts can use.
+/// Returns the addresses in an address family that other hosts can reach.
 fn addresses_of(conversation: &mut Conversation<'_>, family: u8) -> Result<Vec<Address>, NetlinkError> {
     // struct ifaddrmsg: family, prefix length, flags, scope, and the interface.
     let request = [family, 0, 0, 0, 0, 0, 0, 0];
@@ -174,7 +174,7 @@ fn addresses_of(conversation: &mut Conversation<'_>, family: u8) -> Result<Vec<A
     })
 }
 
-/// Returns the default routes in the main table, in the kernel's order.
+/// Returns the default routes of an address family in the main table, in the kernel's order.
 fn default_routes(conversation: &mut Conversation<'_>, family: u8) -> Result<Vec<Route>, NetlinkError> {
     // struct rtmsg: family, and eleven bytes that are zero in a request for all routes.
     let mut request = [0; RTMSG_LEN];
@@ -202,7 +202,7 @@ fn default_routes(conversation: &mut Conversation<'_>, family: u8) -> Result<Vec
     })
 }
 
-/// Splits a reply into its header and its attributes.
+/// Splits a netlink reply into its header and its attributes.
 fn head(reply: &[u8], len: usize) -> Result<(&[u8], &[u8]), NetlinkError> {
     reply.split_at_checked(len).ok_or(NetlinkError::Malformed("a reply is cut off"))
 }
@@ -221,7 +221,7 @@ fn family_of(ip: IpAddr) -> u8 {
     FAMILIES[usize::from(ip.is_ipv6())]
 }
 
-/// IPv4 and IPv6.
+/// The address families: IPv4 and IPv6.
 const FAMILIES: [u8; 2] = [libc::AF_INET as u8, libc::AF_INET6 as u8];
 
 /// The length of `struct ifinfomsg`.

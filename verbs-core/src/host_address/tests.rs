@@ -1,11 +1,11 @@
-//! Scripted replies from routing netlink and the replies from this host.
+//! Scripted replies from routing netlink, and the replies of this host's kernel.
 
 use std::collections::VecDeque;
 
 use super::*;
 use crate::discovery::netlink::attribute;
 
-/// A host whose netlink replies to requests for all items with a given type and family.
+/// A host whose netlink replies to requests for all items of a given type and family.
 #[derive(Default)]
 struct Host {
     items: Vec<(u16, Vec<u8>)>,
@@ -51,7 +51,7 @@ fn message(message_type: u16, sequence_number: &[u8], payload: &[u8]) -> Vec<u8>
     header.concat()
 }
 
-/// Parts of a host. Interface 1 is the loopback interface.
+/// Interfaces, addresses and routes of a host. Interface 1 is the loopback interface.
 impl Host {
     fn new() -> Self {
         Self::default().link(1, libc::IFF_UP | libc::IFF_LOOPBACK).address(1, "127.0.0.1/8", PERMANENT)

@@ -1,5 +1,5 @@
 //! The Ethernet address of a RoCE destination, for providers that write it into address vectors and
-//! programs that query it.
+//! for programs that query it.
 //!
 //! ```text
 //! route to the destination ──► this host ────────────► the interface's own address
@@ -30,9 +30,9 @@ use crate::types::Gid;
 /// The Ethernet path to a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EthPath {
-    /// The address of the next hop.
+    /// The Ethernet address of the next hop.
     pub mac: [u8; 6],
-    /// The VLAN of the outgoing interface.
+    /// The VLAN id of the outgoing interface.
     pub vlan: Option<u16>,
 }
 
@@ -63,8 +63,8 @@ pub fn resolve(
     Ok(EthPath { mac, vlan })
 }
 
-/// Returns the IP address encoded in a RoCE GID: an IPv4 address if the GID maps one, or if it maps
-/// a multicast group in the range that the IBTA specification reserves for IPv4.
+/// Returns the IP address encoded in a RoCE GID. It is an IPv4 address if the GID maps one, or if
+/// the GID is a multicast group in the range that the IBTA specification reserves for IPv4.
 ///
 /// # References
 /// IBTA volume 1, annex A17
@@ -76,7 +76,7 @@ pub fn address_of(gid: &Gid) -> IpAddr {
     }
 }
 
-/// Returns the index of the interface that has a local address.
+/// Returns the index of the interface that has the local address `address`.
 ///
 /// # Errors
 /// `ENODEV` if no interface has the address; the errno from `getifaddrs(3)`.
@@ -105,7 +105,7 @@ struct Link {
     /// The interface's Ethernet address.
     mac: Option<[u8; 6]>,
     vlan: Option<u16>,
-    /// Whether the kernel resolves the Ethernet addresses of its neighbours.
+    /// Whether the kernel resolves the Ethernet addresses of the interface's neighbours.
     asks: bool,
 }
 
@@ -188,7 +188,7 @@ impl<'w> Lookup<'w> {
         }
     }
 
-    /// Describes the interface.
+    /// Queries the interface's Ethernet address, VLAN and flags.
     ///
     /// # Errors
     /// Any [`NetlinkError`]; notably [`NetlinkError::Refused`] with `ENODEV` if the interface does
@@ -214,8 +214,8 @@ impl<'w> Lookup<'w> {
     }
 }
 
-/// Returns the VLAN id from the description of an interface's kind; `None` if the interface is not
-/// a VLAN.
+/// Returns the VLAN id from an interface's `IFLA_LINKINFO` attribute; `None` if the interface is
+/// not a VLAN.
 fn vlan(info: &[u8]) -> Result<Option<u16>, NetlinkError> {
     let (mut is_vlan, mut data) = (false, Vec::new());
     each_attribute(info, |kind, value| match kind {
@@ -232,8 +232,8 @@ fn vlan(info: &[u8]) -> Result<Option<u16>, NetlinkError> {
     Ok(id)
 }
 
-/// Sends a datagram to a neighbour, so the kernel queries the neighbour's Ethernet address, and
-/// waits for the reply.
+/// Sends a datagram to a neighbour, so that the kernel queries the neighbour's Ethernet address,
+/// and waits for the reply.
 fn solicit(
     lookup: &mut Lookup<'_>,
     source: IpAddr,
@@ -255,7 +255,7 @@ fn solicit(
                 return Err(Errno::HOSTUNREACH);
             }
             match changes.recv(&mut buffer) {
-                // Some neighbour's entry has changed. Lost changes are covered by querying the
+                // The entry of some neighbour has changed. Lost changes are covered by querying the
                 // table again.
                 Ok(_) | Err(Errno::NOBUFS) => {}
                 Err(Errno::TIMEDOUT) => break,
@@ -325,7 +325,7 @@ impl Search {
         let mut buffer = [0; 4096];
         loop {
             match self.changes.recv(&mut buffer) {
-                // Some neighbour's entry has changed. Lost changes are covered by querying the
+                // The entry of some neighbour has changed. Lost changes are covered by querying the
                 // table again.
                 Ok(_) | Err(Errno::NOBUFS) => {}
                 Err(Errno::TIMEDOUT) => break,
@@ -381,7 +381,7 @@ fn encoded(address: IpAddr) -> Option<[u8; 6]> {
     }
 }
 
-/// Returns a socket address, with the interface that IPv6 needs for link-local addresses.
+/// Returns a socket address, with the interface index as scope id if it is an IPv6 address.
 fn scoped(address: IpAddr, port: u16, ifindex: u32) -> SocketAddr {
     match address {
         IpAddr::V4(_) => SocketAddr::new(address, port),
@@ -406,12 +406,12 @@ fn address(octets: &[u8]) -> Option<IpAddr> {
     v4.or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from)).ok()
 }
 
-/// Splits a reply into its header and its attributes.
+/// Splits a netlink reply into its header and its attributes.
 fn head(reply: &[u8], len: usize) -> Result<(&[u8], &[u8]), NetlinkError> {
     reply.split_at_checked(len).ok_or(NetlinkError::Malformed("a reply is cut off"))
 }
 
-/// Converts the error for a missing route or neighbour.
+/// Converts a netlink error into an errno: `EHOSTUNREACH` unless the socket failed.
 fn unreachable(error: NetlinkError) -> Errno {
     match error {
         NetlinkError::NoSocket(errno) | NetlinkError::Io(errno) => errno,

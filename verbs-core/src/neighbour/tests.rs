@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::*;
 
-/// A netlink that replies to each request with the next message, given by type and payload.
+/// A netlink that replies to each request with the next message, which has a type and a payload.
 struct Paper {
     replies: VecDeque<(u16, Vec<u8>)>,
     requests: Vec<Vec<u8>>,
