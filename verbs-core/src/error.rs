@@ -28,7 +28,7 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 pub struct Error {
     /// The name of the verb without `ibv_` (`"create_qp"`).
     pub verb: &'static str,
-    /// The name of the device; empty without a device.
+    /// The name of the device; empty if no device is involved.
     pub device: Box<str>,
     /// The errno that the kernel returned or would have returned.
     pub errno: Errno,

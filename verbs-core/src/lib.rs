@@ -1,7 +1,7 @@
 //! Code shared by the verbs API and its providers: the provider contract (`driver.h` in rdma-core)
 //! and the kernel interface below it.
 //!
-//! From top to bottom; a module imports only modules below it:
+//! The modules from top to bottom; each imports only modules below it:
 //!
 //! | part | module | contents |
 //! |---|---|---|

@@ -12,7 +12,7 @@ use crate::ring::Region;
 
 /// A scripted kernel: a list of expected commands, in order, and their replies.
 ///
-/// For tests: it panics on any other command and if it is dropped before every expected command has
+/// For tests. Panics on any other command, and when dropped before every expected command has
 /// arrived.
 #[derive(Clone, Debug, Default)]
 pub struct Scripted {

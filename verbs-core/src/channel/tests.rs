@@ -1,4 +1,4 @@
-//! Tests of [`Uverbs`] detecting the kernel's methods, as seen by the kernel.
+//! Tests that [`Uverbs`] detects the methods that the kernel supports.
 
 use super::{Expect, Reply, Scripted, Uhw, Uverbs, WriteCmd};
 use crate::cmd;

@@ -54,7 +54,8 @@ pub struct Uverbs {
 }
 
 impl Uverbs {
-    /// Creates a context's commands over the caller's own channel, for tests that play the kernel.
+    /// Creates the `Uverbs` of a context over the caller's own channel, for tests that play the
+    /// kernel.
     ///
     /// # Safety
     /// - The channel must reply like the kernel, as far as safe code relies on it. A file
@@ -116,8 +117,8 @@ impl Uverbs {
     /// Maps `len` bytes offered by the kernel at an offset of the device file.
     ///
     /// # Safety
-    /// Same as [`Region::map`]: the kernel offered these bytes in its reply to a command that
-    /// created one of the caller's objects.
+    /// Same as [`Region::map`]; the kernel must have offered these bytes in its reply to a command
+    /// that created one of the caller's objects.
     ///
     /// # Errors
     /// Any errno `mmap` returns.
@@ -143,7 +144,7 @@ impl Uverbs {
         self.event_fd.store(fd.as_raw_fd(), Ordering::Relaxed);
     }
 
-    /// Returns whether the context keeps this descriptor for its whole life.
+    /// Returns whether the context keeps this descriptor for the context's lifetime.
     pub(crate) fn is_kept(&self, fd: RawFd) -> bool {
         self.event_fd.load(Ordering::Relaxed) == fd
             || self.channel.cmd_fd().is_some_and(|own| own.as_raw_fd() == fd)

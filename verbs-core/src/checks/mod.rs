@@ -53,7 +53,7 @@ pub enum DeviceFault {
     Operation,
 }
 
-/// The maximum lengths of an operation's common requests if they are to pass all checks.
+/// The maximum lengths within which an operation's common requests pass all checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlainLimits {
     /// The maximum number of bytes in a request with one SGE; 0 if the operation has no common

@@ -71,7 +71,7 @@ pub fn destroy_counters(uverbs: &Uverbs, handle: u32) -> Result<()> {
 /// Queries the device's completion counters.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the device or the kernel has no such counters; any other errno the kernel
+/// `EOPNOTSUPP` if the device or the kernel has no completion counters; any other errno the kernel
 /// returns.
 #[doc(alias = "ibv_query_comp_cntr_caps")]
 #[doc(alias = "_ibv_query_comp_cntr_caps")]
@@ -92,7 +92,7 @@ pub fn query_comp_cntr_caps(uverbs: &Uverbs) -> Result<CompCntrCaps> {
 /// such as the memory for the counter values on EFA.
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the device or the kernel has no such counters; any other errno the kernel
+/// `EOPNOTSUPP` if the device or the kernel has no completion counters; any other errno the kernel
 /// returns.
 #[doc(alias = "ibv_create_comp_cntr")]
 pub fn create_comp_cntr(uverbs: &Uverbs, driver: DriverAttrs<'_>) -> Result<u32> {

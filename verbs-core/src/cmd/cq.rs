@@ -24,7 +24,7 @@ use crate::error::{Cause, Result};
 use crate::types::event::EventsRead;
 use crate::types::{CqFlags, CqInitAttr, CqModeration, CqWcFlags};
 
-/// The kernel's reply for a new completion queue.
+/// The kernel's description of a new completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqInfo {
     /// The queue's handle.
@@ -187,7 +187,7 @@ pub fn modify_cq(uverbs: &Uverbs, handle: u32, moderation: CqModeration) -> Resu
     uverbs.write(command).map_err(|errno| uverbs.error("modify_cq", errno))
 }
 
-/// The kernel's `IB_CQ_MODERATE`, a bit in an attribute mask that no header defines for user space.
+/// The kernel's `IB_CQ_MODERATE`, a bit in an attribute mask. No user-space header defines it.
 const MODERATE: u32 = 1;
 
 /// Destroys a completion queue and returns the number of its events already read. The kernel

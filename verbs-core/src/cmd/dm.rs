@@ -21,7 +21,7 @@ use crate::types::DmAttr;
 /// as the file offset for mapping the memory (`MLX5_IB_ATTR_ALLOC_DM_*`).
 ///
 /// # Errors
-/// `EOPNOTSUPP` if the device has no such memory, or with
+/// `EOPNOTSUPP` if the device offers no device memory, or with
 /// [`Cause::KernelLacks`](crate::Cause::KernelLacks) on kernels without the method; `EINVAL` and
 /// `ENOMEM` for more memory than is available; any other errno the kernel returns.
 #[doc(alias = "ibv_alloc_dm")]

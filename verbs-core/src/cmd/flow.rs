@@ -114,7 +114,7 @@ pub fn create_flow_action_esp(
     Ok(handle)
 }
 
-/// Changes the ESP attributes of a flow action that are set in `attr`.
+/// Changes the ESP attributes of a flow action, as far as `attr` sets them.
 ///
 /// # Errors
 /// The errors of [`create_flow_action_esp`].
@@ -188,7 +188,7 @@ fn matched<T, K: IntoBytes + Immutable>(
     put(out, FlowSpecType(spec_type.0 | inner), &[val.as_bytes(), mask.as_bytes()]);
 }
 
-/// Writes a specification: its type and size, then the bytes, padded to a multiple of 8.
+/// Writes a specification: its type and size, then `parts`, padded to a multiple of 8 bytes.
 fn put(out: &mut Vec<u8>, spec_type: FlowSpecType, parts: &[&[u8]]) {
     let start = out.len();
     out.extend_from_slice(IbUverbsFlowSpecHdr::default().as_bytes());

@@ -38,7 +38,7 @@ use crate::error::Result;
 use crate::room;
 use crate::types::{AccessFlags, Advice, AdviseFlags, MrAttr, Sge};
 
-/// The kernel's reply for a new memory region.
+/// The kernel's description of a new memory region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MrInfo {
     /// The region's handle.
@@ -209,7 +209,7 @@ pub unsafe fn reg_dmabuf_mr(
 ///
 /// # Errors
 /// `EINVAL` for a range outside the device memory, or without `ZERO_BASED`; `EOPNOTSUPP` if the
-/// device has no such memory; any other errno the kernel returns.
+/// device offers no device memory; any other errno the kernel returns.
 #[doc(alias = "ibv_reg_dm_mr")]
 pub fn reg_dm_mr(
     uverbs: &Uverbs,

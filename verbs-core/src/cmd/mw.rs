@@ -16,7 +16,7 @@ use crate::channel::{Uhw, Uverbs, WriteCmd};
 use crate::error::Result;
 use crate::types::MwType;
 
-/// The kernel's reply for a new memory window.
+/// The kernel's description of a new memory window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MwInfo {
     /// The window's handle.

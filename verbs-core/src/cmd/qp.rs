@@ -102,7 +102,7 @@ impl QpHandles {
     }
 }
 
-/// The kernel's reply for a new queue pair.
+/// The kernel's description of a new queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpInfo {
     /// The queue pair's handle.
@@ -230,8 +230,8 @@ pub fn create_qp_ex(
     Ok(from_reply(&reply))
 }
 
-/// Creates a queue pair through the extended write struct, which covers everything that the ioctl
-/// does.
+/// Creates a queue pair through the extended write struct, which can express everything that the
+/// ioctl can.
 fn write_qp_ex(
     uverbs: &Uverbs,
     parents: &QpHandles,

@@ -15,7 +15,7 @@ use crate::channel::{Uhw, Uverbs, WriteCmd};
 use crate::errno::Errno;
 use crate::error::{Cause, Result};
 
-/// The kernel's reply for a new table.
+/// The kernel's description of a new table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RwqIndTableInfo {
     /// The table's handle.

@@ -36,7 +36,7 @@ pub struct SrqHandles {
     pub cq: Option<u32>,
 }
 
-/// The kernel's reply for a new shared receive queue.
+/// The kernel's description of a new shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqInfo {
     /// The queue's handle.

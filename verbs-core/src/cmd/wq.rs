@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::types::event::EventsRead;
 use crate::types::{WqAttr, WqInitAttr};
 
-/// The kernel's reply for a new work queue.
+/// The kernel's description of a new work queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WqInfo {
     /// The queue's handle.

@@ -165,7 +165,7 @@ struct Search<'r> {
     roots: &'r Roots,
     devices: Vec<DeviceInfo>,
     skipped: Vec<Skipped>,
-    /// The entries of the class directory, once read.
+    /// The entries of the class directory, if already read.
     class: Option<Vec<UverbsEntry>>,
     used_sysfs: bool,
 }

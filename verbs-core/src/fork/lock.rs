@@ -149,7 +149,7 @@ impl<T> ForkLock<T> {
         }
     }
 
-    /// Releases the lock and wakes one sleeping thread.
+    /// Releases the lock and wakes a sleeping thread, if there is one.
     ///
     /// # Safety
     /// The caller must hold the lock and no longer use the value.

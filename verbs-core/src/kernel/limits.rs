@@ -246,7 +246,7 @@ impl KernelContext {
     }
 
     /// Adds to the error the reason why a transition of a queue pair in the state `at` was
-    /// rejected: the transition table or otherwise the value of an attribute.
+    /// rejected: a mask outside the transition table or otherwise an invalid attribute value.
     pub fn explain_modify_qp(
         &self,
         error: Error,

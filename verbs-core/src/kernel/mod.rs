@@ -1,9 +1,10 @@
 //! [`KernelContext`]: the part of an open device shared by all providers of kernel devices.
 //!
-//! A provider wraps it in its own context and adds queues, doorbells and address vectors. Objects
-//! without driver-specific data are implemented here: protection domains, memory regions, memory
-//! windows and DMA handles ([`KernelPd`], [`KernelMr`], [`KernelMw`], [`KernelDmah`]). The module
-//! `flow` contains flow rules, flow actions, counters and tables of work queues.
+//! A provider wraps it in a context of the provider's type and adds queues, doorbells and address
+//! vectors. Objects without driver-specific data are implemented here: protection domains, memory
+//! regions, memory windows and DMA handles ([`KernelPd`], [`KernelMr`], [`KernelMw`],
+//! [`KernelDmah`]). The module `flow` contains flow rules, flow actions, counters and tables of
+//! work queues.
 //!
 //! # Safety
 //! A [`KernelContext`] has the right to command its device ([`Uverbs`]). It uses the right for

@@ -1,4 +1,4 @@
-//! The causes that are found after the kernel has returned an errno.
+//! Tests of the causes found after the kernel has returned an errno.
 
 use core::ops::ControlFlow;
 use std::path::Path;

@@ -245,8 +245,8 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     /// Starts a bind of a memory window, completed with [`Wr::no_data`].
     ///
     /// # Safety
-    /// While the window is bound, peers may access the bytes with the window's rights: the bytes
-    /// must stay mapped, and every other access to them must tolerate that.
+    /// While the window is bound, peers may access the bound bytes with the window's rights. The
+    /// bytes must stay mapped, and every other access to them must tolerate the peers' accesses.
     #[doc(alias = "ibv_wr_bind_mw")]
     #[inline(always)]
     pub const unsafe fn bind_mw<'a>(

@@ -68,9 +68,9 @@ pub trait DeviceOps: Debug + Send + Sync {
     /// The errors of [`query_device`](Self::query_device).
     fn query_gid_table(&self) -> Result<Vec<GidEntry>>;
 
-    /// Passes the valid entries of a port's GID table to `visit`, in index order, until it breaks.
-    /// If the kernel has no command for the table, each entry is read from sysfs, so a visit that
-    /// ends early costs less than reading the whole table.
+    /// Passes the valid entries of a port's GID table to `visit`, in index order, until `visit`
+    /// breaks. If no single command can return the table, the entries are read one by one, so a
+    /// visit that ends early costs less than reading the whole table.
     ///
     /// # Errors
     /// The errors of [`query_gid_table`](Self::query_gid_table). A nonexistent port has no entries,
@@ -262,7 +262,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Allocates device memory.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has no memory for programs; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device offers no device memory; any other errno the kernel returns.
     fn alloc_dm(&self, attr: &DmAttr) -> Result<P::Dm> {
         let _ = attr;
         Err(unsupported(self.device(), "alloc_dm"))
@@ -272,8 +272,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// address the first byte as 0.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has no memory for programs; `EINVAL` for a range outside the
-    /// device memory; any other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device offers no device memory; `EINVAL` for a range outside the device
+    /// memory; any other errno the kernel returns.
     fn reg_dm_mr(
         &self,
         pd: &P::Pd,
@@ -317,8 +317,8 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// Returns a copy of the device file's descriptor, for another owner of the same context.
     ///
     /// # Safety
-    /// With the descriptor, code can command the context. Recipients must meet the requirements
-    /// listed at [`Uverbs`](crate::channel::Uverbs#the-right-to-command).
+    /// Code that holds the descriptor can command the context. Recipients must meet the
+    /// requirements listed at [`Uverbs`](crate::channel::Uverbs#the-right-to-command).
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a device without a file; any errno from `dup(2)`, notably `EMFILE`.
@@ -405,7 +405,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
     /// other errno the kernel returns.
     fn create_ah(&self, pd: &P::Pd, attr: &AhAttr) -> Result<P::Ah>;
 
-    /// Returns the device's clock.
+    /// Returns the current value of the device's clock.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if programs cannot read the device's clock.
@@ -466,7 +466,7 @@ pub trait ContextOps<P: Provider>: Any + Debug + Send + Sync {
         Err(unsupported(self.device(), "create_wq"))
     }
 
-    /// Creates a table of work queues, which may contain a queue more than once.
+    /// Creates a table of work queues. A queue may occur more than once.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device has no such tables; `EINVAL` for a number of entries that is not

@@ -1,4 +1,4 @@
-//! [`Driver`]: the registration of a provider, which determines its devices.
+//! [`Driver`]: the registration of a provider. It determines which devices belong to the provider.
 
 use core::fmt;
 use std::os::fd::OwnedFd;
@@ -50,7 +50,7 @@ pub struct Driver {
     /// This function is called for every device list, so it must return the same devices each time
     /// (with equal [`DeviceInfo::own`]), and only devices requested by the configuration.
     pub devices: fn() -> Vec<Result<DeviceInfo, Skipped>>,
-    /// Opens a device. For a provider's own device, each call returns another context of the same
+    /// Opens a device. For a provider's own device, each call returns a new context of the same
     /// device.
     pub open: fn(&DeviceInfo) -> Result<OpenedContext>,
     /// Shares the context of a device file that another owner opened; `None` if the provider cannot

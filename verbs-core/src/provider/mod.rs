@@ -46,7 +46,8 @@
 //! [`Erased`] is a provider whose objects hide their original provider.
 //!
 //! # Safety
-//! [`Provider`] is an unsafe trait. Its documentation lists the promises of an implementation.
+//! [`Provider`] is an unsafe trait. Its documentation lists the promises that each implementation
+//! makes.
 
 #![allow(unsafe_code)]
 

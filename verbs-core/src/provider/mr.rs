@@ -108,7 +108,7 @@ pub struct ReregError {
 }
 
 impl ReregError {
-    /// Returns an error that left the region unchanged.
+    /// Returns the error of a change that left the region unchanged.
     pub const fn unchanged(error: Error) -> Self {
         Self { error, region: RegionState::Unchanged }
     }

@@ -258,15 +258,16 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// them.
     fn ring(&mut self) -> Result<(), Errno>;
 
-    /// From now on, leaves to the device any faults in requests that the C providers do not check.
-    /// The queue then accepts a request with such a fault, and its completion reports the fault.
+    /// From now on, leaves to the device those faults in requests that the C providers do not
+    /// check. The queue then accepts a request with such a fault, and its completion reports the
+    /// fault.
     ///
     /// By default, the queue rejects every request with a fault it can detect.
     fn leave_faults_to_device(&mut self) {}
 
     /// Removes the last `count` work requests, except requests added before the last
     /// [`ring`](Self::ring), and returns the number removed. Earlier requests stay for the next
-    /// doorbell, because the program may have forgotten a batch.
+    /// doorbell, because the program may have forgotten a batch (`mem::forget`).
     fn rollback(&mut self, count: usize) -> usize;
 
     /// Posts a batch: calls [`post_one`](Self::post_one) for each request, and [`ring`](Self::ring)

@@ -29,7 +29,7 @@ pub struct ParentDomainAttr<'a, P: Provider> {
     /// The allocator for the queues of objects in the parent domain.
     pub allocator: Option<&'a Arc<dyn QueueAllocator>>,
     /// Whether queues may use memory that a confidential guest shares with its host. Providers may
-    /// ignore it unless the device has
+    /// ignore this flag unless the device has
     /// [`CC_DMA_BOUNCE`](crate::types::DeviceCapFlags::CC_DMA_BOUNCE).
     pub allow_cc_unprotected_alloc: bool,
 }

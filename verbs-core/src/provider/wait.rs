@@ -33,7 +33,7 @@ pub enum Awaited {
 /// ```
 pub trait Wait: Debug + Send {
     /// Makes progress on the device's behalf. Returns [`Next::Sleep`] only if the caller has
-    /// checked its awaited event since the last progress.
+    /// checked for its awaited event since the last progress.
     fn work(&mut self) -> Next;
 
     /// Returns the files to sleep on.

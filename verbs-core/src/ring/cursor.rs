@@ -107,7 +107,7 @@ impl fmt::Debug for SharedIndex {
     }
 }
 
-/// The published index of a ring end: a [`SharedIndex`], or another kind of word.
+/// The published index of a ring end: a [`SharedIndex`], or another kind of shared word.
 pub trait Index {
     /// Reads the other end's index. Afterwards, everything that the other end wrote before
     /// publishing it is visible.

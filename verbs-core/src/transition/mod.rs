@@ -15,16 +15,16 @@
 //! - **SMI and GSI**: only the kernel uses these queue pairs; no program can create one.
 //! - **values**: a nonexistent port, a privileged Q_Key. Nor does it cover one rejection by uverbs
 //!   that does not depend on values: the table lists `AV` for UC from SQD to SQD, but uverbs adds
-//!   `PORT`, which UC does not accept there. Therefore, no UC queue pair of the kernel can change
-//!   its path in SQD. With providers that use no kernel device, it can.
+//!   `PORT`, which UC does not accept there. Therefore, no UC queue pair of a kernel device can
+//!   change its path in SQD. UC queue pairs of other devices can.
 //!
 //! A rejection by [`check`] is therefore a sound explanation once the kernel has rejected the mask,
 //! and a sound guess before that.
 //!
 //! Invariant: [`check`] accepts a mask that the core of any kernel since 5.10 passes to the driver,
 //! even if another kernel rejects it. This matters for packet pacing ([`QpAttrMask::RATE_LIMIT`]).
-//! Since Linux 7.2, the driver decides whether to accept it in every transition. Before, the core
-//! accepted it only where the table lists it (for RC only since Linux 7.0).
+//! Since Linux 7.2, the driver decides in every transition whether to accept `RATE_LIMIT`. Before,
+//! the core accepted it only where the table lists it (for RC only since Linux 7.0).
 //!
 //! # References
 //! `ibv_modify_qp(3)`; IBTA volume 1, sections 10.3.1 (states) and 11.2.5.2 (attributes of a

@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::{Gid, GidEntry, Grh, Rate, Wc};
 
-/// The global part of an address, which becomes the GRH, or the IP header on RoCE.
+/// The global part of an address. It becomes the GRH or, on RoCE v2, the IP header.
 #[doc(alias = "ibv_global_route")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GlobalRoute {

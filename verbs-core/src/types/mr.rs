@@ -1,5 +1,4 @@
-//! Memory region types other than access rights: paging advice, attributes, DMA handles. Also
-//! device memory.
+//! Types for memory regions, DMA handles and device memory, apart from access rights.
 
 use super::flags::bitflags;
 use super::open_enum;

@@ -205,7 +205,8 @@ impl<const N: usize> IoctlBuffer<N> {
         Ok(())
     }
 
-    /// Copies handles and descriptors that the kernel wrote from the attributes to the command.
+    /// Copies back to the command the handles and descriptors that the kernel wrote to the
+    /// attributes.
     fn read_back(&self, command: &mut Ioctl<'_, '_>) {
         for (raw, attr) in self.attrs.iter().zip(command.attrs.iter_mut()) {
             match &mut attr.value {

@@ -25,7 +25,7 @@ use zerocopy::IntoBytes;
 use crate::channel::{Attr, DriverAttrs, Uhw, Uverbs, WriteCmd};
 use crate::error::Result;
 
-/// The kernel's reply for a new context.
+/// The kernel's description of a new context.
 #[derive(Debug)]
 pub struct ContextInfo {
     /// The number of completion vectors.

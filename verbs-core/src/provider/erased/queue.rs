@@ -1,7 +1,7 @@
 //! Erased queue pairs, erased shared receive queues, and the erased queues inside them.
 //!
 //! Posting a list costs one indirect call, not one per work request or segment. A batch builder
-//! makes one call per request, which ends before the next request borrows its inline data.
+//! makes one call per request; the call ends before the next request borrows its inline data.
 //!
 //! # Safety
 //! Each unsafe call has the same requirements as the function that contains it.
@@ -105,7 +105,7 @@ erased_object! {
 
 /// The methods of a send queue, called through a pointer.
 trait DynSendQueue: SendQueue {
-    /// Posts with [`FastPath::Shared`], which is compiled only here.
+    /// Posts one request with [`FastPath::Shared`], which is compiled only here.
     ///
     /// # Safety
     /// Same as [`SendQueue::post_send`].
