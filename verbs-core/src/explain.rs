@@ -178,8 +178,8 @@ pub fn region_access(access: AccessFlags) -> Result<(), Cause> {
     Err(Cause::NeedsLocalWrite { access: writing })
 }
 
-/// Checks that a queue pair capacity is not too large. The provider passes its limit on inline
-/// data; `None` skips that check.
+/// Checks that a queue pair capacity is not too large. `max_inline` is the provider's limit on
+/// inline data; `None` skips the check of that limit.
 ///
 /// # Errors
 /// [`Cause::Limit`] with the name of the first member that is too large.

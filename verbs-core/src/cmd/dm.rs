@@ -47,7 +47,7 @@ pub fn free_dm(uverbs: &Uverbs, handle: u32) -> Result<()> {
     uverbs.ioctl_only("free_dm", WHAT, UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, &mut attrs)
 }
 
-/// Exports a mapping, such as device memory at offset `offset` of the device file, as a dma-buf.
+/// Exports the mapping at `offset` of the device file, for example device memory, as a dma-buf.
 ///
 /// # Errors
 /// `EOPNOTSUPP` if the driver cannot export the mapping, or with

@@ -49,7 +49,7 @@ pub trait Wire {
     fn recv(&mut self, buffer: &mut [u8]) -> Result<(usize, u32), Errno>;
 }
 
-/// The kernel's RDMA netlink.
+/// A netlink socket to the kernel: for RDMA, interfaces, routes or neighbours.
 ///
 /// # References
 /// `netlink(7)`; `NETLINK_RDMA`

@@ -246,11 +246,11 @@ impl Pages {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Mode {
-    /// Off, with no region registered.
+    /// The protection is off, and no region is registered.
     Off = 1,
-    /// Off, with regions registered.
+    /// The protection is off, and regions are registered.
     TooLate,
-    /// On.
+    /// The protection is on.
     On,
 }
 
@@ -345,7 +345,7 @@ fn kernel_copies() -> bool {
     known.unwrap_or_else(|| discovery::copies_on_fork().is_some_and(|copies| COPIES.get_or_init(|| copies)))
 }
 
-/// Returns the pages that contain these bytes.
+/// Returns the address range of the pages that contain these bytes.
 fn pages(addr: usize, length: usize, page_size: usize) -> Range<usize> {
     let mask = page_size - 1;
     addr & !mask..addr.saturating_add(length).saturating_add(mask) & !mask

@@ -90,7 +90,7 @@ impl<T> ForkRwLock<T> {
         Ok(ForkWriteGuard { lock: self, _same_thread: PhantomData })
     }
 
-    /// Returns whether a thread of a parent process was writing at the fork, so
+    /// Returns whether a thread of a parent process was writing at the fork. If so,
     /// [`read`](Self::read) and [`write`](Self::write) always fail.
     pub fn is_lost(&self) -> bool {
         watch();

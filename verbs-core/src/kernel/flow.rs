@@ -88,7 +88,7 @@ impl FlowActionOps for KernelFlowAction {
 }
 
 kernel_object! {
-    /// A kernel set of counters.
+    /// A set of counters in the kernel.
     KernelCounters, cmd::counters::destroy_counters
 }
 

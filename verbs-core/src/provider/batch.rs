@@ -420,7 +420,7 @@ impl<'a, Q: SendQueue> Wr<'_, '_, 'a, Q> {
         unsafe { self.put(list, SendFlags::INLINE) }
     }
 
-    /// Rejects a `wr_id` reserved for safe posting, because this call is safe.
+    /// Rejects the request if its `wr_id` is reserved for safe posting. Returns whether it is.
     #[inline(always)]
     const fn is_of_reserved_number(&mut self) -> bool {
         self.batch.wr_id >> 63 != 0 && self.batch.refuse_number()

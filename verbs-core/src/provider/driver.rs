@@ -25,8 +25,7 @@ pub type OpenedContext = Box<dyn ContextOps<Erased>>;
 ///   and an error that names the version and the range.
 /// - A reply with more bytes than the provider expects: the additional bytes are ignored.
 /// - A reply with fewer bytes: the missing bytes read as zero.
-/// - Bits and numbers that the provider does not know are data and are kept where the API shows
-///   them.
+/// - Bits and numbers unknown to the provider are data: they are kept where the API exposes them.
 ///
 /// uverbs is supported in versions 3 to 6, and `rdma_cm` in versions 3 and 4; other versions fail
 /// with `ENOSYS` and an error that names the version.

@@ -276,8 +276,8 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// # Safety
     /// From the call until a request's completion was polled (or the queue pair was destroyed, or
     /// reset where that [ends requests](QpOps::reset_ends_requests)), the device reads the memory
-    /// of every SGE, and for RDMA reads and atomics writes it. Meanwhile, no code may free the
-    /// memory or access it in a conflicting way. No `wr_id` may have its top bit set: such a
+    /// of every SGE, and for RDMA reads and atomics writes it. During that time, no code may free
+    /// the memory or access it in a conflicting way. No `wr_id` may have its top bit set: such a
     /// `wr_id` is reserved for safe posting, which returns memory to the program when the `wr_id`
     /// is polled.
     ///

@@ -174,8 +174,8 @@ impl<I: Index> Producer<I> {
         self.index
     }
 
-    /// Advances past the slot that [`next_slot`](Self::next_slot) returned, which is now filled but
-    /// not published.
+    /// Advances past the slot that [`next_slot`](Self::next_slot) returned. The caller must have
+    /// filled the slot, which is not published yet.
     #[inline(always)]
     pub const fn advance(&mut self) {
         self.index = self.index.wrapping_add(1) & self.mask;
@@ -284,15 +284,15 @@ impl<I: Index> Consumer<I> {
         slot.wrapping_sub(1) & self.mask
     }
 
-    /// Advances to `slot`, after the caller has read all slots before it, which
+    /// Advances to `slot`. The caller must have read all earlier slots that
     /// [`next_slots`](Self::next_slots) returned.
     #[inline(always)]
     pub const fn advance_to(&mut self, slot: u32) {
         self.index = slot & self.mask;
     }
 
-    /// Advances past the slot that [`next_slot`](Self::next_slot) returned and the caller has read.
-    /// The other end cannot reuse the slot yet.
+    /// Advances past the slot that [`next_slot`](Self::next_slot) returned. The caller must have
+    /// read the slot, which the other end cannot reuse yet.
     #[inline(always)]
     pub const fn advance(&mut self) {
         self.index = self.index.wrapping_add(1) & self.mask;

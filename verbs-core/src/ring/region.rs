@@ -36,7 +36,7 @@ pub struct Region {
     base: NonNull<u8>,
     len: usize,
     _backing: Backing,
-    /// The model checker's atomics, which replace the bytes at each offset with an index.
+    /// The model checker's atomics. Each replaces the bytes at an offset that has an index.
     #[cfg(loom)]
     modelled: Arc<std::sync::Mutex<std::collections::BTreeMap<usize, Arc<AtomicU32>>>>,
 }

@@ -59,7 +59,7 @@ open_enum! {
         /// In error: all posted work requests are flushed.
         #[doc(alias = "IBV_QPS_ERR")]
         ERR = 6, "ERR";
-        /// A state that the library does not know.
+        /// A state unknown to the library.
         #[doc(alias = "IBV_QPS_UNKNOWN")]
         UNKNOWN = 7, "UNKNOWN";
     }

@@ -31,7 +31,7 @@ open_enum! {
         /// In error: all posted receives are flushed.
         #[doc(alias = "IBV_WQS_ERR")]
         ERR = 2, "ERR";
-        /// A state that the library does not know.
+        /// A state unknown to the library.
         #[doc(alias = "IBV_WQS_UNKNOWN")]
         UNKNOWN = 3, "UNKNOWN";
     }

@@ -110,7 +110,7 @@ impl ErasedCqHandle {
         Self(Arc::new(handle))
     }
 
-    /// Returns the handle as its provider's own type, by reference.
+    /// Returns a reference to the provider's own handle; `None` if its type is not `T`.
     pub fn downcast_ref<T: Any>(&self) -> Option<&T> {
         let any: &dyn Any = &*self.0;
         any.downcast_ref()
@@ -126,7 +126,7 @@ impl ErasedCq {
         Self { inner: ErasedCqBox::new(cq), batch, optional, next: 0, len: 0 }
     }
 
-    /// Returns the queue as its provider's own type, by reference.
+    /// Returns a reference to the provider's own queue; `None` if its type is not `T`.
     pub fn downcast_ref<T: Any>(&self) -> Option<&T> {
         self.inner.downcast_ref()
     }

@@ -34,7 +34,7 @@ pub fn erase<P: Provider<Context: Sized>>(context: P::Context) -> Box<dyn Contex
 struct ErasedContext<P: Provider<Context: Sized>>(P::Context);
 
 impl dyn ContextOps<Erased> {
-    /// Returns the context as the provider's own type, by reference.
+    /// Returns a reference to the provider's own context; `None` for another provider.
     pub fn downcast_ref<P: Provider<Context: Sized>>(&self) -> Option<&P::Context> {
         let any: &dyn Any = self;
         any.downcast_ref::<ErasedContext<P>>().map(|erased| &erased.0)

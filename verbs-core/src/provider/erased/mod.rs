@@ -39,8 +39,8 @@ pub enum Erased {}
 // - 1 to 4, 19: the boxed queues pass each call's requests to the provider in one call and return
 //   the provider's result.
 // - 5 to 8: a `Wc` in the batch is a copy of a completion of the provider's queue, whose request
-//   had ended when it was copied. `next` lends each copy once and in order. A copy is overwritten
-//   only by the next fetch, which needs `&mut self` and so the end of every loan. A queue with
+//   had ended when it was copied. `next` returns each copy once and in order. A copy is overwritten
+//   only by the next fetch, which needs `&mut self` and so the end of every view. A queue with
 //   copies left cannot be downcast (`ErasedCq::downcast`), so they do not reach another queue.
 // - 9 to 13: `modify`, `reg_mr` and `destroy` are the provider's own; keys are read from the
 //   provider's region each time.
@@ -95,7 +95,7 @@ macro_rules! erased_object {
                 Self(Box::new(object))
             }
 
-            /// Returns the object as its provider's own type, by reference.
+            /// Returns a reference to the provider's own object; `None` if its type is not `T`.
             $vis fn downcast_ref<T: Any>(&self) -> Option<&T> {
                 let any: &dyn Any = &*self.0;
                 any.downcast_ref()
@@ -207,7 +207,7 @@ erased_object! {
 destroy_through_box!(ErasedMr, DynMr: MrOps);
 
 impl ErasedMr {
-    /// Returns the region as its provider's own type, by mutable reference.
+    /// Returns a mutable reference to the provider's own region; `None` if its type is not `T`.
     fn downcast_mut<T: Any>(&mut self) -> Option<&mut T> {
         let any: &mut dyn Any = &mut *self.0;
         any.downcast_mut()
