@@ -52,7 +52,7 @@ pub struct Slots<T> {
     entries: Vec<Entry<T>>,
     free: Vec<u32>,
     live: usize,
-    /// The generation of a slot that has not held a value.
+    /// The generation of a new slot, before its first value.
     first: u32,
 }
 

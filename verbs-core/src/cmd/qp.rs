@@ -138,7 +138,7 @@ pub fn create_qp(
 /// All other properties are handled by the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpExtra {
-    /// The properties.
+    /// The properties of the queue pair.
     pub create_flags: QpCreateFlags,
     /// The source queue pair number in sent packets, if it is not the queue pair's own number.
     pub source_qpn: Option<u32>,

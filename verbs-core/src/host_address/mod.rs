@@ -224,11 +224,11 @@ fn family_of(ip: IpAddr) -> u8 {
 /// The address families: IPv4 and IPv6.
 const FAMILIES: [u8; 2] = [libc::AF_INET as u8, libc::AF_INET6 as u8];
 
-/// The length of `struct ifinfomsg`.
+/// The length of `struct ifinfomsg`, in bytes.
 const IFINFOMSG_LEN: usize = 16;
-/// The length of `struct ifaddrmsg`.
+/// The length of `struct ifaddrmsg`, in bytes.
 const IFADDRMSG_LEN: usize = 8;
-/// The length of `struct rtmsg`.
+/// The length of `struct rtmsg`, in bytes.
 const RTMSG_LEN: usize = 12;
 /// `IFA_FLAGS` from `linux/if_addr.h`.
 const IFA_FLAGS: u16 = 8;

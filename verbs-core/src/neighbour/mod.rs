@@ -120,7 +120,7 @@ impl<'w> Lookup<'w> {
         Self { conversation: Conversation::new(wire), ifindex }
     }
 
-    /// Returns the first hop of the route to a destination through this interface.
+    /// Returns the next hop for packets to `destination` through this interface.
     ///
     /// # Errors
     /// [`NetlinkError::Refused`] with the kernel's errno if there is no route, and with
@@ -349,7 +349,7 @@ impl AsFd for Search {
     }
 }
 
-/// Returns the first hop to a destination if its Ethernet address is needed but unknown.
+/// Returns the next hop to a destination if its Ethernet address is needed but unknown.
 ///
 /// # Errors
 /// The errors of [`Lookup::next_hop`] and [`Lookup::link`].
@@ -419,12 +419,12 @@ fn unreachable(error: NetlinkError) -> Errno {
     }
 }
 
-/// The length of `struct rtmsg`.
+/// The length of `struct rtmsg`, in bytes.
 const RTMSG_LEN: usize = 12;
 const RTMSG_TYPE_AT: usize = 7;
-/// The length of `struct ndmsg`.
+/// The length of `struct ndmsg`, in bytes.
 const NDMSG_LEN: usize = 12;
-/// The length of `struct ifinfomsg`.
+/// The length of `struct ifinfomsg`, in bytes.
 const IFINFOMSG_LEN: usize = 16;
 const IFINFOMSG_FLAGS_AT: usize = 8;
 /// `IFLA_VLAN_ID` from `linux/if_link.h`.

@@ -191,7 +191,7 @@ pub struct FlowGreFilter {
     pub c_ks_res0_ver: u16,
     /// The ethertype of the payload.
     pub protocol: u16,
-    /// The key.
+    /// The GRE key.
     pub key: u32,
 }
 
@@ -394,11 +394,11 @@ impl<A, C> FlowSpec<A, C> {
 pub struct FlowAttr<A = u32, C = u32> {
     /// The kind of the rule.
     pub attr_type: FlowAttrType,
-    /// The priority; 0 is the highest.
+    /// The priority of the rule; 0 is the highest.
     pub priority: u16,
     /// The port number, from 1.
     pub port: u8,
-    /// The options.
+    /// The options of the rule.
     pub flags: FlowFlags,
     /// The specifications: headers from the outermost inwards, then actions. The kernel accepts up
     /// to 10.
@@ -541,7 +541,7 @@ pub struct EspKeymat {
     pub salt: u32,
     /// The length of the integrity check value, in bytes.
     pub icv_len: u32,
-    /// The key.
+    /// The AES key.
     pub aes_key: AesKey,
 }
 

@@ -86,7 +86,7 @@ bitflags! {
 #[doc(alias = "ibv_qp_init_attr_ex")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpCreateAttr {
-    /// The properties.
+    /// The properties of the queue pair.
     #[doc(alias = "IBV_QP_INIT_ATTR_CREATE_FLAGS")]
     pub create_flags: QpCreateFlags,
     /// The source queue pair number in sent packets, if it is not the queue pair's own number (UD).

@@ -36,7 +36,7 @@ pub enum TmOp<'a> {
         recv_wr_id: u64,
         /// The memory for the matching message.
         sge: &'a [Sge],
-        /// The tag.
+        /// The tag of matching messages.
         tag: u64,
         /// The significant bits of the tag.
         mask: u64,
@@ -65,7 +65,7 @@ pub struct OpsWr<'a> {
     pub wr_id: u64,
     /// The operation.
     pub op: TmOp<'a>,
-    /// The options.
+    /// The options of the operation.
     pub flags: OpsFlags,
     /// The number of unexpected messages seen by the program; used with
     /// [`TM_SYNC`](OpsFlags::TM_SYNC).
@@ -107,7 +107,7 @@ pub struct Tmh {
     pub opcode: TmhOp,
     /// A value from the sender, which the device does not interpret.
     pub app_ctx: u32,
-    /// The tag.
+    /// The tag of the message.
     pub tag: u64,
 }
 

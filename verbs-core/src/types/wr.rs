@@ -341,7 +341,7 @@ pub struct SendWr<'a> {
     /// The local memory: data is gathered from it in order or, for reads and atomics, scattered to
     /// it.
     pub sge: &'a [Sge],
-    /// The options.
+    /// The options of the request.
     pub flags: SendFlags,
 }
 
@@ -467,7 +467,7 @@ pub enum PostReason {
     NoTagMatching,
     /// No tag in the list has this handle.
     TagHandle {
-        /// The handle.
+        /// The handle in the request.
         handle: u32,
     },
     /// The queue pair has no receive queue: either its receives are posted to a shared receive

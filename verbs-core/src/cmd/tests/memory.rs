@@ -1,4 +1,5 @@
-//! Memory regions of every kind, device memory, DMA handles, import and export: exact attributes.
+//! Memory regions of every kind, device memory, DMA handles, import and export: the exact
+//! attributes of each command.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;

@@ -119,7 +119,7 @@ impl Wire for Canned {
     }
 }
 
-/// Returns one attribute, padded.
+/// Returns one attribute as bytes, with padding.
 fn attr(kind: u16, value: &[u8]) -> Vec<u8> {
     let len = 4 + value.len();
     let mut bytes = [(len as u16).to_ne_bytes(), kind.to_ne_bytes()].concat();
