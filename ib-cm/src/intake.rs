@@ -1,4 +1,4 @@
-//! [`Intake`]: requests that wait to be handled, in an order that no sender can dominate.
+//! [`Intake`]: requests waiting to be handled, in an order that no sender can dominate.
 //!
 //! ```text
 //!   datagrams ─► sort ─┬─ requests, and what follows them ─► by source ─► take ─► Cm::input
@@ -6,12 +6,12 @@
 //! ```
 //!
 //! A stranger's request costs the receiver far more than the sender: a connection, an event, an id.
-//! The receiver therefore empties its socket first, which is cheap, and then handles some of the
+//! Emptying the socket is cheap, so the receiver does this first. Then it handles some of the
 //! requests. It serves the source addresses in rotation, one request at a time. When the intake is
-//! full, the source with the most requests loses its oldest one, so that a flood displaces itself.
-//! Ties are broken in rotation. Senders repeat lost requests. Messages for existing connections do
-//! not wait, except behind a request from their source, because a message that gives up a request
-//! must stay behind the request.
+//! full, the source with the most requests loses its oldest one, so a flood displaces its own
+//! requests. Ties are broken in rotation. Senders repeat lost requests. Messages for existing
+//! connections do not wait, except behind a request from the same source, because a message that
+//! cancels a request must arrive after the request.
 //!
 //! ```
 //! use ib_cm::cm::{Address, Cm, Config};
@@ -37,7 +37,7 @@ use crate::shares::Shares;
 use crate::wire::mad::{Attribute, CLASS, Method};
 use crate::wire::{Mad, mad};
 
-/// Requests that wait to be handled, and later messages from the same senders.
+/// Requests waiting to be handled, and later messages from the same senders.
 #[derive(Debug)]
 pub struct Intake {
     waiting: Shares<(Address, Mad)>,
@@ -46,13 +46,14 @@ pub struct Intake {
 }
 
 impl Intake {
-    /// Returns an empty intake with capacity for `capacity` requests, at least 1.
+    /// Returns an empty intake for `capacity` datagrams, at least 1.
     pub fn new(capacity: usize) -> Self {
         Self { waiting: Shares::default(), capacity: capacity.max(1), displaced: 0 }
     }
 
-    /// Keeps a datagram if it requests a connection or a service, or if another datagram from its
-    /// source is waiting. Returns whether it did. The caller handles any other datagram at once.
+    /// Takes a datagram if it requests a connection or a service, or if another datagram from its
+    /// source is waiting. Returns whether the datagram was taken; the caller handles any other at
+    /// once.
     pub fn sort(&mut self, from: &Address, mad: &Mad) -> bool {
         if !is_request(mad) && self.waiting.count(&from.remote) == 0 {
             return false;
@@ -60,7 +61,7 @@ impl Intake {
         if self.waiting.len() >= self.capacity && self.waiting.pop_greediest().is_some() {
             self.displaced += 1;
         }
-        // A datagram is lost if memory is missing, as when a socket's buffer is full.
+        // If memory runs out, the datagram is lost, as when a socket's buffer is full.
         self.waiting.try_push(from.remote, (*from, *mad));
         true
     }
@@ -70,17 +71,17 @@ impl Intake {
         self.waiting.pop_in_turn()
     }
 
-    /// Returns whether no request waits.
+    /// Returns whether no datagram is waiting.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Returns the number of waiting requests.
+    /// Returns the number of waiting datagrams.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Returns the number of requests dropped in favour of others.
+    /// Returns the number of datagrams dropped in favour of others.
     pub fn displaced(&self) -> u64 {
         self.displaced
     }
@@ -112,7 +113,8 @@ mod tests {
         [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 51, 100, number]
     }
 
-    /// Returns a request from a host, and the request's source address.
+    /// Returns a request from the address `from` and the message's addresses. `seed` makes the
+    /// request unique.
     fn request(from: Gid, seed: u64) -> (Address, Mad) {
         let mut cm = Cm::new(Config { node_guid: seed, ..Config::default() }, Rng::new(seed));
         let path = Path { local: from, remote: BOB, hop_limit: 64, packet_life_time: 16, ..Path::default() };
@@ -142,7 +144,7 @@ mod tests {
         for (from, mad) in &requests {
             intake.sort(from, mad);
         }
-        // Host 1 loses its first request, then host 2 does.
+        // Host 1 loses its first request, then host 2 loses one.
         let kept: Vec<_> = core::iter::from_fn(|| intake.take()).map(|(_, mad)| mad).collect();
         assert_eq!(kept, [requests[2].1, requests[3].1, requests[4].1]);
         assert_eq!(intake.displaced(), 2);
@@ -161,7 +163,7 @@ mod tests {
         cm.sidr_request(Time(0), &SidrParams::new(Address::gsi(host(1), BOB), SERVICE)).unwrap();
         let request = cm.poll_transmit().unwrap().mad;
         assert!(intake.sort(&from, &request));
-        // The REJ waits behind the request that it may end.
+        // The REJ waits behind the request that it may cancel.
         mad[17] = 0x12;
         assert!(intake.sort(&from, &mad));
         assert_eq!([intake.take(), intake.take()], [Some((from, request)), Some((from, mad))]);
@@ -169,7 +171,7 @@ mod tests {
     }
 
     /// 20,000 requests a second arrive from one address, along with requests from 100 honest
-    /// clients. The receiver handles 64 requests per 10 ms round, a third of them.
+    /// clients. The receiver handles 64 requests per 10 ms round, about a third of those arriving.
     #[test]
     fn a_flood_from_one_address_displaces_itself_and_no_client() {
         const FLOOD_IN_A_ROUND: u64 = 200;
@@ -198,7 +200,7 @@ mod tests {
             while let Some(event) = cm.poll_event() {
                 let Event::Request(request) = event else { panic!("{event:?}") };
                 let waited = round - arrived_at[&request.from.remote];
-                // The flood's own requests are handled as well.
+                // The receiver also handles requests from the flood.
                 assert!(waited == 0 || request.from.remote == host(66), "a client waits {waited} rounds");
                 handled += u32::from(request.from.remote != host(66));
                 cm.destroy(now, request.id);

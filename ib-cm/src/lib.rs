@@ -1,14 +1,15 @@
-//! InfiniBand communication management without I/O: programs find each other by service and get
-//! connected queue pairs. No clock, socket, thread or lock is involved.
+//! InfiniBand communication management without I/O: programs find each other by service id and
+//! obtain the parameters for connecting their queue pairs. The crate uses no clock, socket, thread
+//! or lock.
 //!
-//! From top to bottom; a module imports only modules below it, except in unit tests:
+//! The modules, from top to bottom. Except in unit tests, a module imports only modules below it:
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`sim`] | a network of many `Cm`s in virtual time, with seeded faults |
-//! | [`intake`] | an order for strangers' requests that no sender can dominate |
-//! | [`cm`] | **start here**: [`Cm`](cm::Cm), the state machine of a device, for both sides |
-//! | [`shares`] | one queue per source, so that no source dominates |
+//! | [`intake`] | an order for requests that no sender can dominate |
+//! | [`cm`] | **start here**: [`Cm`](cm::Cm), the state machine of a device, in both roles |
+//! | [`shares`] | one queue per source address, so that no source dominates |
 //! | [`wire`] | messages as bytes and as meaning, service ids, the RDMA IP CM header |
 //! | [`time`] | points in time; the protocol's timeout codes |
 //!
@@ -16,8 +17,8 @@
 //! devices using this crate and with Linux's `ib_cm` and `rdma_cm`.
 //!
 //! # Example
-//! Two devices shake hands. Here the messages are passed in memory; a device sends them as
-//! datagrams between queue pairs 1.
+//! Two devices establish a connection. Here the messages are passed in memory; a real device sends
+//! them as datagrams from its queue pair 1 to the peer's.
 //! ```
 //! use ib_cm::cm::{AcceptParams, Address, Cm, Config, ConnectParams, Event, Path};
 //! use ib_cm::sim::Rng;

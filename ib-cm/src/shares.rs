@@ -1,15 +1,15 @@
-//! [`Shares`]: values from many source addresses, with a fair share for each.
+//! [`Shares`]: queues of values from many source addresses, with a fair share for each source.
 //!
-//! A receiver that keeps strangers' requests has a limit, and a stranger who sends endlessly
-//! reaches it. These queues track which source has the most values, so that the greediest source
-//! loses its oldest value first.
+//! A receiver that stores requests from unknown senders needs a limit, and a sender who never stops
+//! reaches it. These queues track which source has the most values, so that this source, the
+//! greediest, loses its oldest value first.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use crate::wire::Gid;
 
-/// A queue for each source address.
+/// One queue of values per source address.
 ///
 /// ```
 /// use ib_cm::shares::Shares;
@@ -30,7 +30,7 @@ use crate::wire::Gid;
 pub struct Shares<T> {
     sources: BTreeMap<Gid, VecDeque<T>>,
     by_count: BTreeSet<(usize, Gid)>,
-    /// The source served last; its successor in address order is next.
+    /// The source served last. The next source in address order is served next.
     last: Gid,
     /// The source that most recently lost a value as the greediest.
     last_greediest: Gid,
@@ -71,14 +71,14 @@ impl<T> Shares<T> {
     }
 
     /// Returns the greediest source if it has at least two values more than `source`. After losing
-    /// a value to `source`, the greediest still has at least as many, so equal sources take nothing
-    /// from each other.
+    /// a value to `source`, the greediest source still has at least as many values, so equal
+    /// sources take nothing from each other.
     pub fn greedier_than(&self, source: &Gid) -> Option<Gid> {
         let (greediest, count) = self.greediest()?;
         (count > self.count(source) + 1).then_some(greediest)
     }
 
-    /// Returns the sources, ordered by their number of values, lowest first.
+    /// Returns the sources in order of their value counts, lowest first.
     pub fn by_count(&self) -> impl Iterator<Item = Gid> + '_ {
         self.by_count.iter().map(|(_, source)| *source)
     }
@@ -88,12 +88,12 @@ impl<T> Shares<T> {
         self.sources.get(source).into_iter().flatten()
     }
 
-    /// Adds a value from a source.
+    /// Adds a value to the queue of a source.
     pub fn push(&mut self, source: Gid, value: T) {
         self.change(source, |of| of.push_back(value));
     }
 
-    /// Adds a value from a source. Returns false and changes nothing if out of memory.
+    /// Adds a value to the queue of a source. Returns false and changes nothing if out of memory.
     pub fn try_push(&mut self, source: Gid, value: T) -> bool {
         self.change(source, |of| {
             let has_memory = of.try_reserve(1).is_ok();
@@ -116,9 +116,9 @@ impl<T> Shares<T> {
         self.change(self.last, VecDeque::pop_front)
     }
 
-    /// Removes and returns the oldest value from the source with the most values. Among equal
-    /// sources, it chooses the next one after the previous call's. If ties were broken by address,
-    /// a flood could choose addresses that lose nothing.
+    /// Removes and returns the oldest value from the source with the most values. Among sources
+    /// with equally many, it chooses the next in address order after the previous call's choice. If
+    /// ties always went to the same address, a flood could choose addresses that lose nothing.
     pub fn pop_greediest(&mut self) -> Option<T> {
         let (count, _) = *self.by_count.last()?;
         let behind = self.by_count.range((Excluded((count, self.last_greediest)), Unbounded)).next();
@@ -127,7 +127,7 @@ impl<T> Shares<T> {
         self.pop(&source)
     }
 
-    /// Removes and returns the first value from a source that satisfies `is_it`.
+    /// Removes and returns the first value from a source for which `is_it` returns true.
     pub fn remove(&mut self, source: &Gid, is_it: impl FnMut(&T) -> bool) -> Option<T> {
         self.change(*source, |of| of.iter().position(is_it).and_then(|at| of.remove(at)))
     }
@@ -196,7 +196,7 @@ mod tests {
         }
         let lost: Vec<_> = (0..7).filter_map(|_| shares.pop_greediest()).collect();
         assert_eq!(lost, [10, 20, 30, 11, 21, 31, 12]);
-        // A source with more values than another loses one first.
+        // If one source has more values than another, it loses a value first.
         (0..2).for_each(|number| shares.push(B, number));
         assert_eq!((shares.count(&B), shares.pop_greediest()), (3, Some(22)));
         assert_eq!(Shares::<u8>::default().pop_greediest(), None);

@@ -1,22 +1,22 @@
-//! [`Time`] and the protocol's timeouts.
+//! [`Time`] and the protocol's timeout codes.
 //!
 //! # References
 //! IBTA 12.7.3 and 12.7.21 (5-bit codes); linux `cm_convert_to_ms`, `cm_ack_timeout`.
 
 pub use rdma_sans_io::Time;
 
-/// Nanoseconds in a millisecond.
+/// The number of nanoseconds in a millisecond.
 pub const MILLISECOND: u64 = 1_000_000;
 
-/// Returns the nanoseconds of a timeout code, rounded as in Linux: 4.096 µs times two to the power
-/// of `code` count as 2^(`code` - 8) ms, and at least 1 ms. Only the low 5 bits are used.
+/// Converts a timeout code to nanoseconds, rounded as in Linux: 4.096 µs × 2^`code` counts as
+/// 2^(`code` - 8) ms, and at least 1 ms. Only the low 5 bits of `code` are used.
 pub const fn nanoseconds(code: u8) -> u64 {
     MILLISECOND << (code & 0x1f).saturating_sub(8)
 }
 
-/// Returns the code for a queue pair's acknowledgement timeout: the time of two packets plus the
-/// delay of the peer's device, `ack_delay`. Each step of a code doubles the time. The result is
-/// the longer of the two, plus one step if the other is at least half of it.
+/// Returns the code for a queue pair's acknowledgement timeout: the travel time of two packets plus
+/// `ack_delay`, the delay of the peer's device. Each step of a code doubles the time. The result is
+/// the larger of the two codes, plus 1 if the other is smaller by at most 1.
 pub const fn ack_timeout(ack_delay: u8, packet_life_time: u8) -> u8 {
     let packets = packet_life_time.saturating_add(1);
     let code = if packets >= ack_delay {

@@ -1,5 +1,5 @@
-//! Every message as bytes, laid out by hand. Offsets and masks come from the tables in IBTA 12.6
-//! and from the handwritten structs and helpers of earlier Linux versions.
+//! Compares every message with bytes laid out by hand. Offsets and masks come from the tables in
+//! IBTA 12.6 and from the handwritten structs and helpers of earlier Linux versions.
 
 use ib_cm::wire::{
     Attribute, Gid, MAD_LEN, Mad, Malformed, Message, Method, MsgResponse, Mtu, PortSpace, PrivateData,
@@ -8,7 +8,8 @@ use ib_cm::wire::{
 
 const TID: u64 = 0x0102_0304_0506_0708;
 
-/// Returns a MAD with the given bytes at the offsets in its data, which follows the 24-byte header.
+/// Returns a MAD whose data, after the 24-byte header, contains the given bytes at the given
+/// offsets.
 fn laid_out(attribute: u8, parts: &[(usize, &[u8])]) -> Mad {
     let mut bytes = [0; MAD_LEN];
     let header = [1, 7, 2, 3, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, attribute, 0, 0, 0, 0, 0, 0];

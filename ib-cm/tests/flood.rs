@@ -1,4 +1,4 @@
-//! Clients that connect to a server while one address floods it with requests, in virtual time.
+//! Clients connect to a server while one address floods the server with requests, in virtual time.
 //!
 //! ```text
 //!   flood, 20,000 requests/s ─┐
@@ -6,10 +6,10 @@
 //!   100 clients, one each 5 ms┘    a full one drops MADs                a round takes 10 ms
 //! ```
 //!
-//! The server handles a third of the flood. Like an `rdma-cm` listener, its program accepts
-//! requests up to a limit of pending connections; a further request replaces the oldest one from a
-//! greedier address. The flood confirms no connection. `cargo bench -p rdma-cm --bench flood`
-//! measures the same with processes and sockets.
+//! The server handles about a third of the flood. Like an `rdma-cm` listener, its program accepts
+//! requests up to a limit of pending connections; after that, a request replaces the oldest pending
+//! connection from a greedier address. The flooding host never confirms a connection.
+//! `cargo bench -p rdma-cm --bench flood` measures the same scenario with processes and sockets.
 
 use std::collections::BTreeMap;
 
@@ -30,70 +30,72 @@ const FLOOD: Gid = host(2);
 
 const SECOND: u64 = 1000 * MILLISECOND;
 
-/// The duration of a round, which is also the travel time of a message.
+/// The duration of a round and the travel time of a message, in nanoseconds.
 const ROUND: u64 = 10 * MILLISECOND;
 
-/// Number of flood requests per round: 20,000 a second.
+/// The number of flood requests per round; a round of 10 ms makes this 20,000 per second.
 const FLOOD_IN_A_ROUND: u32 = 200;
 
 /// The number of clients.
 const CLIENTS: u32 = 100;
 
-/// Number of clients that start per round.
+/// The number of clients that start in each round.
 const CLIENTS_IN_A_ROUND: u32 = 2;
 
-/// Start time of the first client; the flood starts at 0.
+/// The start time of the first client, in nanoseconds after the start of the flood.
 const LEAD: u64 = SECOND;
 
-/// The limits of a soft device: MADs queued at queue pair 1, unhandled requests, and requests
-/// handled per round.
+/// The limits of a soft device: MADs queued at queue pair 1, requests waiting in the intake, and
+/// requests handled per round.
 const RECEIVED: usize = 8192;
 const INTAKE: usize = 4096;
 const HANDLED: usize = 64;
 
-/// The program's limit of pending connections: half of the usual limit on open files.
+/// The program's limit on pending connections: half of the usual limit on open files.
 const PENDING: usize = 512;
 
 const fn host(number: u8) -> Gid {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 51, 100, number]
 }
 
-/// The kind of requests in a flood.
+/// The kind of request that the flood sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Connections,
     Services,
 }
 
-/// A flood and its clients.
+/// The properties of a flood and of its clients.
 #[derive(Clone, Copy, Debug)]
 struct Scene {
     kind: Kind,
-    /// The number of addresses that the clients share.
+    /// The number of source addresses that the clients share.
     addresses: u32,
-    /// The duration of a server pause. The pause begins when the first client starts.
+    /// The duration of the server's pause, in nanoseconds. The pause begins when the first client
+    /// starts.
     pause: u64,
 }
 
-/// The time from each client's start to its connection, except for refused clients.
+/// The outcome of a scene: each connected client's time from start to connection, in nanoseconds,
+/// and counts.
 #[derive(Debug, Default)]
 struct Outcome {
     connected: Vec<u64>,
     refused: usize,
-    /// Connections that reached the server's program.
+    /// The number of connections established in the server's program.
     accepted: usize,
-    /// Flood requests that reached the server's program.
+    /// The number of flood requests that reached the server's program.
     of_flood: usize,
 }
 
-/// A host with clients.
+/// A client host: its address, its communication manager and the start times of its clients.
 struct Host {
     gid: Gid,
     cm: Cm,
     started: BTreeMap<CmId, Time>,
 }
 
-/// The server and its program.
+/// The server: its communication manager, its queues and its program.
 struct Server {
     cm: Cm,
     received: Vec<(Address, Mad)>,
@@ -117,14 +119,14 @@ impl Server {
         }
     }
 
-    /// Receives a message from the network, unless queue pair 1 is full.
+    /// Queues a message from the network; drops the message if queue pair 1 is full.
     fn receive(&mut self, from: Gid, mad: Mad) {
         if self.received.len() < RECEIVED {
             self.received.push((Address::gsi(SERVER, from), mad));
         }
     }
 
-    /// Handles messages, requests and events as the thread of a soft device and its listener would.
+    /// Handles messages, requests and events like a soft device's thread and its listener.
     fn work(&mut self, now: Time, outcome: &mut Outcome) {
         for (from, mad) in self.received.drain(..) {
             if !self.intake.sort(&from, &mad) {
@@ -156,7 +158,8 @@ impl Server {
         }
     }
 
-    /// Accepts a request if a slot is free or can be taken from a greedier address.
+    /// Accepts a request if fewer than [`PENDING`] connections are pending or a greedier address
+    /// can lose one; otherwise destroys the request.
     fn accept(&mut self, now: Time, id: CmId, source: Gid) {
         if self.pending.len() == PENDING {
             let Some(greedier) = self.pending.greedier_than(&source) else {
@@ -172,7 +175,7 @@ impl Server {
     }
 }
 
-/// Returns a request for a connection as a client would send it.
+/// Returns a connection request as a client would send it, a template for the flood.
 fn template() -> req::Repr {
     let path = Path { local: FLOOD, remote: SERVER, hop_limit: 64, ..Path::default() };
     let params = ConnectParams { path, service_id: SERVICE, qp_num: 17, ..ConnectParams::default() };
@@ -184,7 +187,7 @@ fn template() -> req::Repr {
     }
 }
 
-/// Returns one of the flood's requests, each for a new connection.
+/// Returns one of the flood's requests. Each value of `number` gives a new request.
 fn request(kind: Kind, template: &req::Repr, number: u32) -> Mad {
     let message = match kind {
         Kind::Connections => {
@@ -200,7 +203,8 @@ fn request(kind: Kind, template: &req::Repr, number: u32) -> Mad {
     message.emit(number.into(), 0)
 }
 
-/// Runs a flood until every client has an outcome, for at most 12 s after the first client.
+/// Runs a flood until every client is connected or refused, for at most 12 s after the first client
+/// starts.
 fn run(scene: Scene) -> Outcome {
     let (mut server, mut outcome, template) = (Server::new(), Outcome::default(), template());
     let mut hosts: Vec<Host> = (0..scene.addresses)
@@ -261,7 +265,7 @@ fn run(scene: Scene) -> Outcome {
             }
         }
     }
-    // The last clients confirm their connections.
+    // Delivers the confirmations of the last clients.
     for host in &mut hosts {
         while let Some(Transmit { mad, .. }) = host.cm.poll_transmit() {
             server.cm.input(now, &Address::gsi(SERVER, host.gid), &mad);
@@ -271,8 +275,8 @@ fn run(scene: Scene) -> Outcome {
     outcome
 }
 
-/// Checks the bound for a flood from one address: no client is refused, 90 of 100 connect within
-/// 1 s, and all within 10 s.
+/// Checks the guarantee during a flood from one address: no client is refused, 90 of 100 connect
+/// within 1 s, and all within 10 s.
 #[track_caller]
 fn assert_bound(scene: Scene) -> Outcome {
     let outcome = run(scene);
@@ -295,7 +299,7 @@ fn a_flood_from_one_address_refuses_and_delays_no_client() {
 }
 
 /// A pause fills queue pair 1, which then also drops clients' requests. Clients repeat these
-/// requests after 4.3 s.
+/// requests after 4.6 s.
 #[test]
 fn clients_connect_behind_a_pause_of_the_server_in_a_flood() {
     let scene = Scene { kind: Kind::Connections, addresses: 1, pause: 430 * MILLISECOND };

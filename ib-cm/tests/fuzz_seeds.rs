@@ -1,5 +1,5 @@
-//! The seeds of the fuzz target `cm`: a conversation for each state. Also runs the target's whole
-//! corpus and random steps.
+//! The seeds of the fuzz target `cm`: a sequence of steps for each state. This test also runs the
+//! target's whole corpus and random steps.
 //!
 //! To rewrite the seeds after an intended change:
 //! `IB_CM_WRITE_SEEDS=1 cargo test -p ib-cm --test fuzz_seeds`.
@@ -18,7 +18,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/cm")
 }
 
-/// Message kinds, by attribute.
+/// The values of [`Step::message`] for each attribute.
 const REQ: u8 = 0;
 const MRA: u8 = 1;
 const REJ: u8 = 2;
@@ -40,7 +40,7 @@ fn arrives(message: u8) -> Step {
     Step { call: call::NONE, message, number: 16, ..Step::default() }
 }
 
-/// Returns a step where a message with `number` arrives, for example a REJ or MRA.
+/// Returns a step in which a message with `number` arrives, for example a REJ or an MRA.
 fn says(message: u8, number: u8) -> Step {
     Step { number, ..arrives(message) }
 }
@@ -49,7 +49,7 @@ fn later(time: u8) -> Step {
     Step { time, ..calls(call::NONE) }
 }
 
-/// Returns each state and the steps leading to it.
+/// Returns each state's name and value, and the steps that lead to it.
 fn states() -> Vec<(&'static str, Option<State>, Vec<Step>)> {
     let asked = [calls(call::CONNECT)];
     let answered = [asked[0], arrives(REP)];
@@ -91,8 +91,8 @@ fn states() -> Vec<(&'static str, Option<State>, Vec<Step>)> {
     ]
 }
 
-/// Returns a seed for each state. After reaching the state, the seed sends every message from a
-/// stranger and from the peer, then lets time pass.
+/// Returns two seeds for each state. After reaching the state, the first lets every message arrive,
+/// from a stranger and from the peer. The second only lets time pass.
 fn seeds() -> Vec<(String, Vec<u8>)> {
     let all = [REQ, MRA, REJ, REP, RTU, DREQ, DREP, SIDR_REQ, SIDR_REP, LAP, APR];
     let mut seeds = Vec::new();
@@ -150,7 +150,7 @@ fn random_steps_leave_nothing() {
         let mut bytes = vec![0; 8 * 60];
         rng.fill(&mut bytes);
         for chunk in bytes.chunks_exact_mut(8) {
-            // Use few connections and known messages, most of them correct.
+            // Use few slots and known messages, most of them valid.
             (chunk[1], chunk[2]) = (chunk[1] % 4, chunk[2] % 12);
             if chunk[3] & 3 != 0 {
                 chunk[3] = 0;

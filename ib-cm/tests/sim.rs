@@ -1,15 +1,15 @@
-//! Worlds of several nodes that connect, resolve, reject, disconnect, destroy, restart and vanish.
-//! Networks lose, duplicate and reorder messages. A stranger guesses queue pairs. Each seed is a
-//! world.
+//! Simulated worlds: several nodes connect, resolve, reject, disconnect, destroy, restart and
+//! vanish. The network loses, duplicates and reorders messages. A stranger guesses queue pairs.
+//! Each seed determines one world.
 //!
 //! | invariant | checked |
 //! |---|---|
 //! | no event comes twice, after the last one, or for a destroyed connection | at each event |
 //! | both sides have the same queue pairs and packet sequence numbers | at each reply |
 //! | an accepted side is established only if the requesting side was ready | at the end |
-//! | a side that was ready has a peer that saw the RTU or the end | at the end |
+//! | if a side was ready, its peer saw the RTU or the end | at the end |
 //! | a connection on both sides is released by only one of them | at each release |
-//! | a release is repeated within its time and ends with its retries | at each release |
+//! | a release ends within the time of all its retries | at each release |
 //! | every connection ends: no entry, timer or message remains | at the end |
 //!
 //! `IB_CM_SIM_SEEDS=10000 cargo test --release -p ib-cm --test sim` tries more seeds,
@@ -29,13 +29,13 @@ const SECOND: u64 = 1000 * MILLISECOND;
 const SERVICE: ServiceId = ServiceId::ip(PortSpace::TCP, 7174);
 const UNSERVED: ServiceId = ServiceId::ip(PortSpace::TCP, 7175);
 
-/// The longest release in these worlds: a DREQ and its 15 repetitions.
+/// The longest release in these worlds, in nanoseconds: a DREQ and its 15 repetitions.
 const RELEASE: u64 = 16 * 4608 * MILLISECOND;
 
-/// The first packet sequence number in a stranger's request. The nodes use other numbers.
+/// The first packet sequence number in a stranger's request. The nodes use other values.
 const FORGED_PSN: u32 = 7;
 
-/// The number of seeds in a run without `IB_CM_SIM_SEEDS`.
+/// The number of seeds tried if `IB_CM_SIM_SEEDS` is not set.
 const SEEDS: u64 = 2000;
 
 #[derive(Clone, Copy, Debug)]
@@ -50,28 +50,28 @@ enum Action {
     SidrReply(NodeId, CmId),
     Restart(NodeId),
     Cut(NodeId),
-    /// A stranger sends a request from the address of a node, with a queue pair used before.
+    /// A stranger sends a request under the address of a node, with a queue pair used before.
     Guess,
 }
 
-/// One node's side of a connection.
+/// The history of a connection on one node.
 #[derive(Debug, Default)]
 struct History {
-    /// The kinds of events so far.
+    /// The kinds of events that this side has received.
     events: Vec<std::mem::Discriminant<Event>>,
     ended: bool,
     destroyed: bool,
-    /// Whether the program has rejected the connection.
+    /// Whether the node's program has rejected the connection.
     rejected: bool,
-    /// Whether the program has called `ready_to_use`.
+    /// Whether the node's program has called `ready_to_use`.
     ready: bool,
-    /// The time of the program's call to `disconnect`.
+    /// The time at which the node's program called `disconnect`.
     asked: Option<Time>,
-    /// Whether an RTU arrived.
+    /// Whether the peer's RTU has arrived.
     established: bool,
-    /// Whether a stranger has requested the connection.
+    /// Whether the request came from a stranger.
     forged: bool,
-    /// The requester's queue pair, which names the connection on both sides.
+    /// The number of the requester's queue pair, which identifies the connection on both sides.
     requester: u32,
 }
 
@@ -82,14 +82,15 @@ struct World {
     actions: BTreeMap<(Time, u64), Action>,
     scheduled: u64,
     histories: BTreeMap<(NodeId, CmId), History>,
-    /// Accepting queue pairs and their sequence numbers, by the requester's queue pair.
+    /// The queue pair number and packet sequence number of each acceptance, by the requester's
+    /// queue pair number.
     accepted: BTreeMap<u32, Vec<(u32, u32)>>,
-    /// Requesters' queue pairs used more than once by restarted nodes. Such a queue pair identifies
-    /// no single connection.
+    /// The numbers of requesters' queue pairs used more than once, as after a restart. They do not
+    /// identify a connection.
     ambiguous: Vec<u32>,
     restarted: bool,
     next_qpn: u32,
-    /// The number of events of each kind.
+    /// The number of events, by kind.
     tally: BTreeMap<&'static str, u64>,
 }
 
@@ -146,7 +147,7 @@ impl World {
         self.net.cm(node).listen(SERVICE, u64::MAX, backlog).expect("the only listener");
     }
 
-    /// Schedules an action within the given time, usually soon.
+    /// Schedules an action within `within` nanoseconds, half of the time much sooner.
     fn later(&mut self, within: u64, action: Action) {
         let within = if self.rng.chance(Chance::percent(50)) { within / 100 } else { within };
         let at = self.net.now() + self.rng.below(within + 1);
@@ -154,7 +155,7 @@ impl World {
         self.actions.insert((at, self.scheduled), action);
     }
 
-    /// Runs until nothing more happens.
+    /// Runs the world until nothing remains to happen.
     fn run(&mut self) {
         loop {
             let due = self.actions.first_key_value().map(|((at, _), _)| *at);
@@ -225,7 +226,8 @@ impl World {
         }
     }
 
-    /// Checks the end of a release requested by this side or caused by the peer's restart.
+    /// Checks the end of a release. If this side requested it, it must end in time; otherwise the
+    /// other side must have ended the connection too.
     fn on_release(&mut self, node: NodeId, id: CmId, requester: u32, asked: Option<Time>) {
         if let Some(asked) = asked {
             assert!(self.net.now() <= asked + RELEASE, "a release since {asked:?}");
@@ -355,7 +357,7 @@ impl World {
         let mut qp_num = self.next_qpn;
         self.next_qpn += 1;
         if self.rng.chance(Chance::percent(10)) {
-            // A program reuses a queue pair, or a peer has restarted.
+            // A program reuses a queue pair, as if the node had restarted.
             qp_num = 16 + self.rng.below(u64::from(qp_num - 15)) as u32;
             self.ambiguous.push(qp_num);
         }
@@ -398,7 +400,7 @@ impl World {
         may_be_late(outcome);
     }
 
-    /// Checks the state of the world at its end.
+    /// Checks the final state of the world.
     fn check(&mut self) {
         for node in self.nodes.clone() {
             let cm = self.net.cm(node);
@@ -452,8 +454,8 @@ impl Action {
     }
 }
 
-/// The kinds of events in the worlds. Ends of a connection that a program must distinguish are
-/// separate kinds.
+/// The kinds of events in these worlds. If a program must distinguish two ways in which a
+/// connection ends, these are separate kinds.
 const KINDS: [&str; 15] = [
     "request",
     "reply",
@@ -495,7 +497,7 @@ fn name(event: &Event) -> &'static str {
     }
 }
 
-/// Returns a REQ sent under a node's address and GUID.
+/// Returns a forged REQ with a node's address and GUID.
 fn guess(net: &Net, from: NodeId, to: NodeId, local_qpn: u32, local_comm_id: u32) -> Mad {
     let primary = path::Repr { local_gid: net.gid(from), remote_gid: net.gid(to), ..path::Repr::default() };
     let request = req::Repr {
@@ -513,12 +515,13 @@ fn guess(net: &Net, from: NodeId, to: NodeId, local_qpn: u32, local_comm_id: u32
     Message::from(request).emit(1, 0)
 }
 
-/// Checks a call that may come after the end of the connection or in another state.
+/// Asserts that a call succeeded, or failed only because the connection has ended or changed its
+/// state.
 fn may_be_late(outcome: Result<(), Refused>) {
     assert!(matches!(outcome, Ok(()) | Err(Refused::NoSuchId | Refused::State(_))), "{outcome:?}");
 }
 
-/// Runs the world of a seed and returns the number of its events of each kind.
+/// Runs the world of a seed and returns its number of events, by kind.
 fn world(seed: u64, verbose: bool) -> BTreeMap<&'static str, u64> {
     struct Named(u64);
     impl Drop for Named {
@@ -639,7 +642,7 @@ fn a_stranger_who_knows_the_queue_pair_takes_down_no_connection() {
                 other => panic!("{other:?}\n{}", net.trace()),
             }
         }
-        // Each side gets the other's queue pair.
+        // Each forged request uses the queue pair of the node whose address it carries.
         let (from, to, qpn) = if round % 2 == 0 { (a, b, 5) } else { (b, a, 6) };
         let request = guess(&net, from, to, qpn, 1000 + round);
         net.inject(from, to, request);

@@ -7,13 +7,14 @@ use crate::time::{Time, ack_timeout, nanoseconds};
 use crate::wire::{MASK_24, Message, path, req, rtu};
 
 impl Cm {
-    /// Requests a connection from a peer: sends a REQ until the peer responds.
+    /// Requests a connection from a peer: sends a REQ and repeats it until the peer responds or the
+    /// retries are used up.
     ///
     /// [`Event::Reply`](super::Event::Reply), [`Event::Rejected`](super::Event::Rejected) or
     /// [`Event::Unreachable`](super::Event::Unreachable) follows.
     ///
     /// # Errors
-    /// [`Refused::Invalid`] if a value exceeds its field; [`Refused::NoRoom`];
+    /// [`Refused::Invalid`] if a value does not fit its message field; [`Refused::NoRoom`];
     /// [`Refused::NoNumbers`].
     ///
     /// # References
@@ -57,7 +58,7 @@ impl Cm {
         Ok(id)
     }
 
-    /// Returns the REQ for these parameters.
+    /// Returns the REQ for a connection with `params`.
     fn request(&self, local_id: u32, params: &ConnectParams) -> req::Repr {
         let is_initiator = params.transport == Transport::Xrc;
         // An initiator queue pair has no receive side.
@@ -94,7 +95,7 @@ impl Cm {
         }
     }
 
-    /// Converts a path to its format in a REQ.
+    /// Converts a path to the format used in a REQ.
     fn path(&self, path: &Path) -> path::Repr {
         let is_local = path.hop_limit <= 1;
         let lid = if is_local { 0 } else { path::PERMISSIVE_LID };

@@ -5,32 +5,33 @@
 pub struct Config {
     /// The GUID of the device. It must be unique, because peers distinguish devices by GUID.
     pub node_guid: u64,
-    /// The device's delay before it acknowledges a packet, a 5-bit code (`local_ca_ack_delay`).
-    /// rxe uses 15.
+    /// The time the device needs to acknowledge a packet, a 5-bit code (`local_ca_ack_delay`). rxe
+    /// uses 15.
     pub ack_delay: u8,
-    /// The upper 8 bits of all communication ids, for devices that share an address. With 0, all
-    /// bits are random.
+    /// The upper 8 bits of every local communication id. Devices that share an address need
+    /// different prefixes. With 0, all bits are random.
     pub id_prefix: u8,
-    /// The maximum number of connections and resolutions in all states.
+    /// The maximum number of connections and resolutions, whatever their state.
     pub max_connections: usize,
-    /// The maximum number of strangers' requests waiting for the caller, across all listeners.
-    /// Further requests are dropped, so their senders try again. One source address may hold at
-    /// most as many slots as remain free, hence at most half of all slots. The rest stays available
-    /// to other senders.
+    /// The maximum number of peers' requests waiting for the caller's response, across all
+    /// listeners. Further requests are dropped, so their senders try again. One source address may
+    /// hold at most as many slots as remain free, hence at most half of all slots. The rest stays
+    /// available to other senders.
     pub max_pending: usize,
     /// The maximum number of listeners.
     pub max_listeners: usize,
     /// The maximum number of connections still being released after
-    /// [`destroy`](super::Cm::destroy). Beyond it, the oldest is dropped.
+    /// [`destroy`](super::Cm::destroy). Beyond this limit, the oldest connection is dropped.
     pub max_orphans: usize,
     /// The maximum number of messages waiting for [`poll_transmit`](super::Cm::poll_transmit).
-    /// Further messages are lost, as on a network.
+    /// Further messages are dropped, as a network might.
     pub max_transmits: usize,
-    /// The limit on events waiting for [`poll_event`](super::Cm::poll_event). Once it is reached,
-    /// strangers' requests are dropped.
+    /// The number of events waiting for [`poll_event`](super::Cm::poll_event) at which new requests
+    /// from peers are dropped.
     pub max_events: usize,
-    /// The longest timeout accepted from peers, a 5-bit code. It limits how long a stranger's
-    /// request occupies memory. Linux requests at most 24 (65 s).
+    /// The longest timeout accepted from peers, a 5-bit code. It limits how long an unknown peer's
+    /// request occupies memory. Linux requests at most 24, which counts as 65.5 s
+    /// ([`nanoseconds`](crate::time::nanoseconds)).
     pub max_peer_timeout: u8,
 }
 

@@ -1,54 +1,56 @@
-//! [`Connection`]: the data of a connection or resolution.
+//! [`Connection`]: the data kept for a connection or resolution.
 
 use super::types::{Address, ListenId, Path, State, Transport};
 use crate::time::{Time, nanoseconds};
 use crate::wire::{Gid, Mad, Mtu, ServiceId};
 
-/// A connection or resolution in the table.
+/// The table entry for a connection or resolution.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) state: State,
-    /// The communication id used by peers, or the id of a local resolution. 0 for a peer's
-    /// resolution, which is identified by the peer's id.
+    /// The local communication id, which the peer's messages carry, or the id of a local
+    /// resolution. 0 for a resolution that the peer requested, because the peer's id identifies it.
     pub(super) local_id: u32,
-    /// The peer's communication id; `None` before its first message.
+    /// The peer's communication id; `None` before the peer's first message.
     pub(super) remote_id: Option<u32>,
     pub(super) peer: Address,
     pub(super) service_id: ServiceId,
-    /// The transaction id of the exchange.
+    /// The transaction id of the current message exchange.
     pub(super) tid: u64,
-    /// The listener whose backlog contains the request, and the request's source address.
+    /// The listener whose backlog contains the request, and the request's source address; `None`
+    /// once the caller has responded.
     pub(super) pending: Option<(ListenId, Gid)>,
-    /// Whether the caller has destroyed the connection. Its release then continues without events.
+    /// Whether the caller has destroyed the connection. The release then continues without events.
     pub(super) orphan: bool,
     pub(super) queue_pair: QueuePair,
     /// The GUID of the peer's device.
     pub(super) remote_ca_guid: u64,
-    /// The time in nanoseconds after which an unanswered message is sent again.
+    /// The time after which an unanswered message is sent again, in nanoseconds.
     pub(super) timeout: u64,
-    /// The longer time requested by the peer's MRA, for the message in `sent` only.
+    /// The longer timeout requested by the peer's MRA, in nanoseconds. It applies only to the
+    /// message in `sent`.
     pub(super) extended: Option<u64>,
     pub(super) max_retries: u8,
     pub(super) retries_left: u8,
-    /// The message waiting for a response.
+    /// The message that waits for the peer's response.
     pub(super) sent: Option<Mad>,
-    /// The response to the peer's last message, sent again if that message arrives again.
+    /// The response to the peer's last message, repeated if that message arrives again.
     pub(super) response: Option<Mad>,
-    /// The pending check of whether the peer still has the connection.
+    /// The latest check of whether the peer still has the connection.
     pub(super) stale_check: Option<StaleCheck>,
-    /// The deadline in the timer list.
+    /// The connection's deadline in the timer list.
     pub(super) deadline: Option<Time>,
 }
 
 /// A check of whether the peer still has the connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StaleCheck {
-    /// The transaction id of the DREQ and of its DREP.
+    /// The transaction id of the check's DREQ and of the peer's DREP.
     pub(super) tid: u64,
     pub(super) at: Time,
 }
 
-/// The parameters of both queue pairs of a connection.
+/// The parameters of a connection's queue pairs, local and remote.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueuePair {
     pub(super) transport: Transport,
@@ -64,7 +66,7 @@ pub(super) struct QueuePair {
     pub(super) initiator_depth: u8,
     pub(super) retry_count: u8,
     pub(super) rnr_retry_count: u8,
-    /// Acknowledgement timeout, a 5-bit code; also the length of the timewait.
+    /// Acknowledgement timeout, a 5-bit code; also determines the length of the timewait.
     pub(super) ack_timeout: u8,
 }
 
@@ -79,7 +81,7 @@ impl QueuePair {
 }
 
 impl Connection {
-    /// Returns a connection in its first state, with all other properties unknown.
+    /// Returns a connection in the given state, with all other properties unset.
     pub(super) fn new(state: State, local_id: u32, peer: Address, service_id: ServiceId, tid: u64) -> Self {
         Self {
             state,
@@ -103,17 +105,17 @@ impl Connection {
         }
     }
 
-    /// Returns the key for the peer's communication id.
+    /// Returns the index key for the peer's communication id.
     pub(super) fn remote_id_key(&self) -> Option<RemoteKey> {
         self.remote_id.map(|id| (self.peer.remote, self.remote_ca_guid, id))
     }
 
-    /// Returns the key for the peer's queue pair.
+    /// Returns the index key for the peer's queue pair.
     pub(super) fn remote_qp_key(&self) -> RemoteKey {
         (self.peer.remote, self.remote_ca_guid, self.queue_pair.remote_qpn)
     }
 }
 
-/// A communication id or queue pair number chosen by a peer, preceded by the peer's address and its
-/// device's GUID.
+/// The peer's address, the GUID of its device, and a communication id or queue pair number chosen
+/// by the peer.
 pub(super) type RemoteKey = (Gid, u64, u32);

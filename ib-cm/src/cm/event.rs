@@ -5,71 +5,72 @@ use crate::wire::{
     Ece, Mtu, Reason, ServiceId, drep, dreq, mra, rej, rep, req, rtu, sidr_rep, sidr_rep::Status, sidr_req,
 };
 
-/// An event of a connection or resolution. Each id has one last event
-/// ([`is_last`](Event::is_last)), which ends the id. After [`Cm::destroy`](super::Cm::destroy) an
-/// id has no further events.
+/// An event of a connection or resolution. Each connection or resolution has one last event
+/// ([`is_last`](Event::is_last)), after which its id is invalid. No events follow
+/// [`Cm::destroy`](super::Cm::destroy).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
     /// A peer requests a connection from a listener. The caller responds with
     /// [`accept`](super::Cm::accept) or [`reject`](super::Cm::reject).
     Request(Request),
-    /// The peer accepts. The caller moves its queue pair to the state RTS, then responds with
+    /// The peer accepts. The caller brings its queue pair to the RTS state, then responds with
     /// [`ready_to_use`](super::Cm::ready_to_use) or [`reject`](super::Cm::reject).
     Reply(Reply),
-    /// The peer of an accepted request can send, as shown by its RTU or reported by the caller
-    /// ([`established`](super::Cm::established)).
+    /// The peer whose request was accepted can send. Its RTU has arrived, or the caller has
+    /// reported it ([`established`](super::Cm::established)).
     Established {
-        /// The connection.
+        /// The id of the connection.
         id: CmId,
         /// Private data of the peer's RTU; `None` if no RTU has arrived.
         private_data: Option<rtu::Data>,
     },
     /// The peer needs more time to respond; its timeout is extended.
     MraReceived {
-        /// The connection.
+        /// The id of the connection.
         id: CmId,
-        /// The additional time the peer needs, a 5-bit code.
+        /// The additional time that the peer needs, a 5-bit code.
         service_timeout: u8,
-        /// Private data.
+        /// Private data from the MRA.
         private_data: mra::Data,
     },
-    /// The peer rejected the connection or gave it up.
+    /// The peer rejected the connection or gave up its own request.
     Rejected(Rejected),
-    /// The peer did not respond to any of the allowed retries. Last event.
+    /// The peer did not respond, and all retries are used up. Last event.
     Unreachable {
-        /// The connection or resolution.
+        /// The id of the connection or resolution.
         id: CmId,
     },
-    /// The peer disconnects. The caller responds with [`disconnect`](super::Cm::disconnect).
+    /// The peer requests the release of the connection. The caller responds with
+    /// [`disconnect`](super::Cm::disconnect).
     Disconnecting {
-        /// The connection.
+        /// The id of the connection.
         id: CmId,
-        /// Private data.
+        /// Private data from the DREQ.
         private_data: dreq::Data,
     },
     /// The connection is released and its timewait begins.
     Disconnected {
-        /// The connection.
+        /// The id of the connection.
         id: CmId,
-        /// Private data of the peer's response, or of its request if both sides disconnected at
-        /// once. `None` without a response.
+        /// Private data from the peer's DREP, or from its DREQ if both sides disconnected at once.
+        /// `None` if the peer did not respond.
         private_data: Option<drep::Data>,
     },
-    /// No more packets of the connection can arrive. Last event.
+    /// The timewait is over: no more packets of the connection can arrive. Last event.
     TimewaitExit {
-        /// The connection.
+        /// The id of the connection.
         id: CmId,
     },
     /// A peer requests a datagram queue pair from a listener. The caller responds with
     /// [`sidr_reply`](super::Cm::sidr_reply).
     SidrRequest(SidrRequest),
-    /// The outcome of a resolution. Last event.
+    /// The outcome of a service id resolution. Last event.
     SidrReply(SidrReply),
 }
 
 impl Event {
-    /// Returns the connection or resolution.
+    /// Returns the id of the connection or resolution.
     pub fn id(&self) -> CmId {
         match self {
             Self::Request(Request { id, .. })
@@ -86,7 +87,7 @@ impl Event {
         }
     }
 
-    /// Returns whether the id has ended, so no event follows.
+    /// Returns whether this is the last event with its id.
     pub fn is_last(&self) -> bool {
         match self {
             Self::Rejected(rejected) => !rejected.timewait,
@@ -96,27 +97,27 @@ impl Event {
     }
 }
 
-/// A request for a connection, as seen by its receiver.
+/// A connection request, as seen by its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Request {
-    /// The connection.
+    /// The id of the new connection.
     pub id: CmId,
-    /// The listener addressed by the request.
+    /// The id of the listener addressed by the request.
     pub listener: ListenId,
-    /// The addresses of the message.
+    /// The addresses in the message's headers.
     pub from: Address,
-    /// The requested service.
+    /// The id of the requested service.
     pub service_id: ServiceId,
     /// The kind of connection.
     pub transport: Transport,
     /// The path as seen from this side.
     pub path: Path,
-    /// A second path for migration, as seen from this side.
+    /// A second path for path migration, as seen from this side.
     pub alternate: Option<Path>,
     /// The partition key.
     pub pkey: u16,
-    /// Path MTU.
+    /// The path MTU.
     pub path_mtu: Mtu,
     /// The GUID of the peer's device.
     pub remote_ca_guid: u64,
@@ -132,27 +133,27 @@ pub struct Request {
     pub initiator_depth: u8,
     /// Whether the peer implements end-to-end flow control (credits).
     pub flow_control: bool,
-    /// The number of packet retries.
+    /// The number of times that the local queue pair retransmits a packet.
     pub retry_count: u8,
-    /// The number of retries after RNR NAKs; 7 means no limit.
+    /// The number of retries after an RNR NAK; 7 means no limit.
     pub rnr_retry_count: u8,
     /// Whether the peer's queue pair has a shared receive queue.
     pub srq: bool,
-    /// The time allowed for this side's response, a 5-bit code.
+    /// The time allowed for this side's response to a message, a 5-bit code.
     pub local_cm_response_timeout: u8,
-    /// The peer's response time, a 5-bit code.
+    /// The time that the peer needs to respond to a message, a 5-bit code.
     pub remote_cm_response_timeout: u8,
-    /// Vendor options of the peer's device.
+    /// Vendor-specific (ECE) options of the peer's device.
     pub ece: Ece,
-    /// Private data.
+    /// Private data from the REQ.
     pub private_data: req::Data,
 }
 
-/// The acceptance of a connection, as seen by the requester.
+/// The peer's acceptance of a connection, as seen by the requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reply {
-    /// The connection.
+    /// The id of the connection.
     pub id: CmId,
     /// The GUID of the peer's device.
     pub remote_ca_guid: u64,
@@ -168,33 +169,33 @@ pub struct Reply {
     pub initiator_depth: u8,
     /// The acknowledgement delay of the peer's device, a 5-bit code.
     pub target_ack_delay: u8,
-    /// Outcome of the alternate path: 0 accepted, 1 not supported, 2 rejected.
+    /// The outcome for the alternate path: 0 accepted, 1 not supported, 2 rejected.
     pub failover_accepted: u8,
     /// Whether the peer implements end-to-end flow control (credits).
     pub flow_control: bool,
-    /// The number of retries after RNR NAKs; 7 means no limit.
+    /// The number of retries after an RNR NAK; 7 means no limit.
     pub rnr_retry_count: u8,
     /// Whether the peer's queue pair has a shared receive queue.
     pub srq: bool,
-    /// Vendor options of the peer's device.
+    /// Vendor-specific (ECE) options of the peer's device.
     pub ece: Ece,
-    /// Private data.
+    /// Private data from the REP.
     pub private_data: rep::Data,
 }
 
-/// The end of a connection or of an attempt, decided by the peer.
+/// The peer's rejection of a connection or of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Rejected {
-    /// The connection.
+    /// The id of the connection.
     pub id: CmId,
-    /// The reason, which displays as a sentence.
+    /// The reason for the rejection, which displays as a sentence.
     pub reason: Reason,
-    /// Additional reject information.
+    /// Additional reject information, in a format that depends on the reason.
     pub ari: rej::Ari,
     /// The length of `ari` in bytes, at most 72.
     pub ari_length: u8,
-    /// Private data.
+    /// Private data from the REJ.
     pub private_data: rej::Data,
     /// Whether a timewait begins, because packets of the connection may still be in flight.
     /// [`Event::TimewaitExit`] then follows; otherwise this is the last event.
@@ -205,17 +206,17 @@ pub struct Rejected {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SidrRequest {
-    /// The resolution.
+    /// The id of the resolution.
     pub id: CmId,
-    /// The listener addressed by the request.
+    /// The id of the listener addressed by the request.
     pub listener: ListenId,
-    /// The addresses of the message.
+    /// The addresses in the message's headers.
     pub from: Address,
     /// The partition key.
     pub pkey: u16,
-    /// The requested service.
+    /// The id of the requested service.
     pub service_id: ServiceId,
-    /// Private data.
+    /// Private data from the SIDR_REQ.
     pub private_data: sidr_req::Data,
 }
 
@@ -223,20 +224,20 @@ pub struct SidrRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SidrReply {
-    /// The resolution.
+    /// The id of the resolution.
     pub id: CmId,
-    /// The outcome, which displays as a sentence.
+    /// The outcome of the resolution, which displays as a sentence.
     pub status: Status,
     /// The number of the datagram queue pair.
     pub qpn: u32,
     /// The queue key of the datagram queue pair.
     pub qkey: u32,
-    /// Vendor options of the peer's device.
+    /// Vendor-specific (ECE) options of the peer's device.
     pub ece: Ece,
-    /// Additional information.
+    /// Additional information, in a format that depends on the outcome.
     pub info: sidr_rep::Info,
     /// The length of `info` in bytes, at most 72.
     pub info_length: u8,
-    /// Private data.
+    /// Private data from the SIDR_REP.
     pub private_data: sidr_rep::Data,
 }

@@ -1,4 +1,5 @@
-//! Listeners: the services whose requests the caller accepts, and the limits on waiting requests.
+//! Listeners: the services for which the caller accepts requests, and the limits on waiting
+//! requests.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +7,17 @@ use super::Cm;
 use super::types::{CmId, ListenId, Refused};
 use crate::wire::{Gid, ServiceId};
 
-/// All listeners.
+/// All listeners and the counts of their waiting requests.
 #[derive(Debug, Default)]
 pub(super) struct Listeners {
     listeners: BTreeMap<ListenId, Listener>,
-    /// Listeners for a single service id.
+    /// Listeners with a single service id, by this id.
     by_service: BTreeMap<ServiceId, ListenId>,
-    /// Listeners with a mask; there are few of them.
+    /// Listeners that match service ids under a mask. Linear search suffices for these few.
     masked: Vec<ListenId>,
-    /// The number of requests waiting for the caller.
+    /// The number of requests waiting for the caller's response.
     pending: usize,
-    /// The number of requests from each source address.
+    /// The number of waiting requests from each source address.
     by_source: BTreeMap<Gid, usize>,
     created: u64,
 }
@@ -30,7 +31,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// Returns whether the listener shares a service id with `service_id` under `mask`.
+    /// Returns whether any service id under `service_id` and `mask` also belongs to this listener.
     fn overlaps(&self, service_id: ServiceId, mask: u64) -> bool {
         (self.service_id.0 ^ service_id.0) & self.mask & mask == 0
     }
@@ -41,7 +42,7 @@ impl Listeners {
         self.listeners.len()
     }
 
-    /// Returns the listener for a service id.
+    /// Returns the listener that a request for `service_id` addresses.
     pub(super) fn find(&self, service_id: ServiceId) -> Option<ListenId> {
         let masked = || {
             let is_its = |id: &&ListenId| {
@@ -52,11 +53,11 @@ impl Listeners {
         self.by_service.get(&service_id).or_else(masked).copied()
     }
 
-    /// Returns whether the listener may queue one more request from an address. `max` is the limit
-    /// for all listeners.
+    /// Returns whether the listener may queue one more request from the address `source`. `max` is
+    /// the limit for all listeners together.
     ///
-    /// No address may have more requests than there are free slots. One flooding address gets half
-    /// of the slots, and two get a third each. A slot always remains for another address.
+    /// No address may have more waiting requests than there are free slots. One flooding address
+    /// gets half of the slots, and two get a third each. A slot always remains for another address.
     pub(super) fn has_room(&self, id: ListenId, source: &Gid, max: usize) -> bool {
         let free = max.saturating_sub(self.pending);
         self.by_source.get(source).copied().unwrap_or(0) < free
@@ -86,10 +87,10 @@ impl Listeners {
 }
 
 impl Cm {
-    /// Starts accepting requests for service ids equal to `service_id` in the bits of `mask`
-    /// (`u64::MAX`: this id only), for connections and for service id resolution. At most `backlog`
-    /// requests wait for the caller at a time. Further requests are dropped, so their senders try
-    /// again later.
+    /// Starts a listener for service ids equal to `service_id` in the bits of `mask`; `u64::MAX`
+    /// selects this id only. It receives connection and service id resolution requests. At most
+    /// `backlog` requests wait for the caller at a time. Further requests are dropped, so their
+    /// senders try again later.
     ///
     /// # Errors
     /// [`Refused::Listening`] if another listener has one of the service ids; [`Refused::NoRoom`];
@@ -122,8 +123,8 @@ impl Cm {
         Ok(id)
     }
 
-    /// Ends a listener. Accepted requests stay with the caller, even if their event has not been
-    /// fetched yet.
+    /// Closes a listener. Requests already queued remain valid, even if the caller has not fetched
+    /// their events yet.
     ///
     /// # Errors
     /// [`Refused::NoSuchId`].
@@ -137,7 +138,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Removes a request from its listener's backlog, if present, because the caller has responded.
+    /// Removes a request from its listener's backlog once the caller has responded. Does nothing if
+    /// the backlog does not contain it.
     pub(super) fn settle(&mut self, id: CmId) {
         let Some(connection) = self.table.get_mut(id) else { return };
         if let Some((listener, source)) = connection.pending.take() {

@@ -1,4 +1,4 @@
-//! Peers whose process has ended silently.
+//! Peers whose process has ended without a message.
 
 use super::Cm;
 use super::connection::Connection;
@@ -9,8 +9,8 @@ use crate::wire::{Ece, Reason, drep, dreq, rej, sidr_rep};
 
 impl Cm {
     /// Ends a connection or an attempt because the peer's process has ended. On Linux, the kernel
-    /// would send a message on behalf of that process. This call reports the event that message
-    /// would cause.
+    /// would send a message on behalf of that process. This call reports the event which that
+    /// message would cause.
     ///
     /// | state | event |
     /// |---|---|
@@ -21,7 +21,7 @@ impl Cm {
     /// | SidrReqSent | SidrReply, rejected |
     /// | DreqRcvd, Timewait, SidrReqRcvd, ended | none: the remaining steps continue |
     ///
-    /// The caller must pass in all earlier messages first.
+    /// The caller must first pass all messages from that process to [`input`](Self::input).
     ///
     /// # References
     /// linux `cm_destroy_id`.

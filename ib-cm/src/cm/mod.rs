@@ -1,23 +1,23 @@
-//! [`Cm`]: the state machine of one device. Inputs are calls, messages and time; outputs are
-//! messages, events and the next deadline.
+//! [`Cm`]: the communication manager of one device, a state machine. Inputs are calls, messages and
+//! time; outputs are messages, events and the next deadline.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `types`, `event`, `config` | values: parameters, events, limits |
 //! | `listen` | listeners and their backlogs |
 //! | `active` | the requesting side: `connect`, `ready_to_use` |
-//! | `passive` | the side that gets the request: `accept`, `established` |
+//! | `passive` | the accepting side: `accept`, `established` |
 //! | `reject` | both sides: `reject`, `send_mra`, `prepare_mra` |
 //! | `release` | `disconnect`, `destroy`, `forget_request`, the timewait |
-//! | `lost` | peers whose process has ended silently |
+//! | `lost` | peers whose process has ended without a message |
 //! | `sidr` | service id resolution, both sides |
 //! | `input/` | one file for the messages of each phase |
-//! | `timer` | repeated messages, abandoned attempts, ends of timewaits |
+//! | `timer` | repeated messages, attempts given up, end of the timewait |
 //! | `output` | outgoing messages, events |
 //! | `table`, `connection` | indexes by id, by the peer's ids, by deadline; a connection's data |
 //!
 //! Invariant: the state machine reads no clock, and no message makes it panic or loop. [`Config`]
-//! limits how much strangers can make it store.
+//! limits how much state unknown peers can create.
 //!
 //! # Lifecycle of a connection
 //! ```text
@@ -41,13 +41,13 @@
 //! |---|---|
 //! | REQ, ReqRcvd | none: the caller is about to respond |
 //! | REQ, MraReqSent | the MRA |
-//! | REQ, RepSent or MraRepRcvd | the REP. Linux leaves this to the timer of the REP |
+//! | REQ, RepSent or MraRepRcvd | the REP. Linux waits for the REP's own timer |
 //! | REP, MraRepSent | the MRA |
 //! | REP, Established | the RTU, which was lost |
 //! | DREQ, DreqRcvd | none: the caller is about to respond |
 //! | DREQ, Timewait | the DREP, which was lost |
 //! | DREQ, ReqSent or MraReqRcvd | none: the REP may still arrive |
-//! | DREQ, no such connection | a DREP, to end the sender's release |
+//! | DREQ, no such connection | a DREP, so that the sender can finish the release |
 //!
 //! # Differences from Linux
 //! Messages, responses and timers match Linux's `ib_cm`, except:
@@ -58,15 +58,15 @@
 //!   12.9.8). A peer whose messages were lost then stops waiting. Linux sends no REJ.
 //! - The DREQ of a destroyed connection is repeated until the peer responds. Linux sends it once.
 //! - A DREQ crossing the local DREQ gets an immediate response and counts as the local DREQ's
-//!   response, because both sides have requested the end. Linux stops its DREQ and waits for the
-//!   program to disconnect again.
+//!   response, because both sides want the connection to end. Linux stops repeating its DREQ and
+//!   waits for the program to disconnect again.
 //! - A DREQ that overtakes the REP is ignored. The peer repeats it. Linux responds, so the
 //!   connection ends on the peer's side alone.
-//! - A REQ with the queue pair of an established connection makes this side check with the peer
-//!   before releasing the connection ([below](#a-peer-that-has-restarted)). Linux releases it.
-//! - A REJ without the receiver's communication id only ends requests whose RTU has not arrived. On
+//! - A REQ with the queue pair of an established connection makes this side ask the peer before
+//!   releasing that connection ([below](#a-peer-that-has-restarted)). Linux releases it at once.
+//! - A REJ without the receiver's communication id ends a request only until the RTU arrives. On
 //!   Linux it also ends established connections.
-//! - Timeouts requested by peers count as 65 s at most ([`Config::max_peer_timeout`]).
+//! - Timeouts requested by peers count as 65.5 s at most by default ([`Config::max_peer_timeout`]).
 //! - The response to a LAP is an APR with the status "not supported". Linux drops the LAP on RoCE.
 //! - A REQ whose primary path does not start at the source address is rejected. Linux sends its REP
 //!   to the address in the path.
@@ -86,11 +86,11 @@
 //! | reads and atomics, sequence number, all else | data for the caller and its queue pair |
 //!
 //! # A peer that has restarted
-//! A restarted peer may request a connection with a queue pair it had before. Its old connection,
-//! now unknown to it, must end, or the peer could never use the queue pair again (IBTA 12.9.8.3.1).
-//! But a stranger who guesses the queue pair number (24 bits) can send the same REQ, because the
-//! GUID of a device may be public. So the REQ is rejected as stale, and this side checks with the
-//! peer:
+//! A restarted peer may request a connection with a queue pair it had before. The old connection,
+//! which the peer no longer knows, must end. Otherwise the peer could never use the queue pair
+//! again (IBTA 12.9.8.3.1). But a stranger who guesses the queue pair number (24 bits) can send the
+//! same REQ, because the GUID of a device may be public. So the REQ is rejected as stale, and this
+//! side checks with the peer:
 //!
 //! ```text
 //! stranger, or peer ──REQ, queue pair of a connection──► REJ stale, and to the peer:
@@ -99,19 +99,19 @@
 //! peer that has restarted       ──DREP with both ids, and the transaction id──► Timewait
 //! ```
 //!
-//! Like Linux, this crate drops a received DREQ with a wrong queue pair and responds to one with
-//! unknown ids. The DREP proves its sender got the DREQ, so a stranger who sees no messages cannot
-//! send it. Each connection is checked at most once a second. After a REJ, a restarted peer must
-//! repeat its request with a new communication id. Once the connection is released, such a request
-//! is accepted. Until then each repetition causes another check, in case the DREQ or the DREP was
-//! lost. A REP with the queue pair of a connection has the same effect.
+//! Like Linux, this crate drops a received DREQ with a wrong queue pair and responds to a DREQ with
+//! unknown ids. The DREP proves that its sender received the DREQ, so a stranger who sees no
+//! messages cannot send it. Each connection is checked at most once a second. After a REJ, a
+//! restarted peer must repeat its request with a new communication id. Once the connection is
+//! released, such a request is accepted. Until then each repetition causes another check, in case
+//! the DREQ or the DREP was lost. A REP with the queue pair of a connection has the same effect.
 //!
 //! # Strangers
 //! A message changes a connection only if it comes from the address of the connection's peer and
 //! names both communication ids. Each side draws its own 32-bit id. A stranger who can neither see
 //! the messages nor send under the peer's address has no effect on any connection. Its requests
 //! occupy a listener's backlog within the limits of [`Config`]: at most half of the slots, unless
-//! it forges addresses.
+//! the stranger forges addresses.
 //!
 //! A stranger who can send under the address of a peer but sees no messages can:
 //!
@@ -124,17 +124,17 @@
 //! - make this side [check with the peer](#a-peer-that-has-restarted) once a second, with the same
 //!   guess. This ends the connection only if the peer responds to a DREQ for any queue pair; no
 //!   known peer does;
-//! - respond to a local request in the peer's name, until the peer's response arrives, by guessing
-//!   the local communication id (32 bits);
-//! - give up a peer's request, until the peer's RTU arrives, by knowing the GUID of the peer's
-//!   device and guessing the peer's communication id (32 bits);
+//! - respond to a local request in the peer's name, until the peer's response arrives, with a guess
+//!   of the local communication id (32 bits);
+//! - cancel a peer's request until the peer's RTU arrives, with the GUID of the peer's device and a
+//!   guess of the peer's communication id (32 bits);
 //! - do anything else only by guessing 64 bits.
 //!
 //! A stranger who sees the messages can do everything the peer can.
 //!
 //! Each message from an unknown sender gets at most one response, no longer than the message. Such
 //! a message causes at most one more message per second to the peer of a connection. An accepted
-//! request gets another response for each retry it allows, at most 15.
+//! request gets one more response for each of its allowed retries, at most 15.
 
 mod active;
 mod config;
@@ -172,24 +172,25 @@ use crate::time::Time;
 
 /// The communication manager of one device: all its connections, on both sides.
 ///
-/// It has no clock and sends nothing by itself. After each call the caller fetches messages
-/// ([`poll_transmit`](Cm::poll_transmit)), events ([`poll_event`](Cm::poll_event)) and the time of
-/// the next call ([`deadline`](Cm::deadline)).
+/// It has no clock and performs no I/O. After each call, the caller fetches the messages
+/// ([`poll_transmit`](Cm::poll_transmit)), the events ([`poll_event`](Cm::poll_event)) and the time
+/// at which the next timer expires ([`deadline`](Cm::deadline)).
 #[derive(Debug)]
 pub struct Cm {
     config: Config,
     random: Box<dyn Random>,
     table: Table,
     listeners: Listeners,
-    /// The most recent requests given up by their peers before they arrived, at most [`GIVEN_UP`].
+    /// Keys of the most recent requests whose REJ arrived before the request itself, at most
+    /// [`GIVEN_UP`].
     given_up: VecDeque<RemoteKey>,
     transmits: VecDeque<Transmit>,
     events: VecDeque<Event>,
     counters: Counters,
 }
 
-/// The maximum number of requests remembered because their REJ overtook them. Such a request is
-/// dropped when it arrives.
+/// The maximum number of keys kept for requests overtaken by their REJ. Such a request is dropped
+/// when it arrives.
 const GIVEN_UP: usize = 16;
 
 impl Cm {
@@ -212,16 +213,16 @@ impl Cm {
         self.table.get(id).filter(|connection| !connection.orphan).map(|connection| connection.state)
     }
 
-    /// Returns the message addresses of a connection or resolution; `None` if it has ended.
+    /// Returns the addresses of messages for a connection or resolution; `None` if it has ended.
     pub fn peer(&self, id: CmId) -> Option<Address> {
         self.table.get(id).filter(|connection| !connection.orphan).map(|connection| connection.peer)
     }
 
-    /// Returns the attributes for moving the local queue pair to RTR and RTS.
+    /// Returns the attributes for the local queue pair's transitions to RTR and RTS.
     ///
     /// # Errors
-    /// [`Refused::NoSuchId`]; [`Refused::State`] before the peer's queue pair is known and after
-    /// the end of the connection.
+    /// [`Refused::NoSuchId`]; [`Refused::State`] if the peer's queue pair is not known yet or the
+    /// connection is being released.
     pub fn qp_attr(&self, id: CmId) -> Result<QpAttr, Refused> {
         use State::{Established, MraRepRcvd, MraRepSent, MraReqSent, RepRcvd, RepSent, ReqRcvd};
         let connection = self.connection(id)?;
@@ -261,8 +262,8 @@ impl Cm {
         self.counters
     }
 
-    /// Returns when [`handle_timeout`](Self::handle_timeout) must next be called; `None` if no
-    /// timer runs.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) must next be called;
+    /// `None` if no timer runs.
     pub fn deadline(&self) -> Option<Time> {
         self.table.first_timer().map(|(deadline, _)| deadline)
     }
@@ -277,13 +278,13 @@ impl Cm {
 
     /// Draws an unused communication id.
     fn draw_local_id(&mut self) -> Option<u32> {
-        // A random source that draws used ids this often has failed.
+        // If this many ids in succession are in use, the random source has failed.
         for _ in 0..64 {
             let drawn = match (self.random.draw()?, self.config.id_prefix) {
                 (drawn, 0) => drawn,
                 (drawn, prefix) => u32::from(prefix) << 24 | drawn >> 8,
             };
-            // In messages, 0 means no id.
+            // In messages, 0 stands for the absence of an id.
             if drawn != 0 && !self.table.has_local_id(drawn) {
                 return Some(drawn);
             }

@@ -1,9 +1,10 @@
-//! Outgoing messages and events. Both queues are bounded. Messages beyond the limit are lost, as on
-//! a network. Strangers' requests are dropped while there are too many events. All other events
-//! belong to connections, and each connection has only a few.
+//! Outgoing messages and events. Both queues are bounded. Messages beyond the limit are dropped, as
+//! a network might do. Requests from unknown peers are dropped while the event queue is full. All
+//! other events belong to connections, and each connection has only a few.
 //!
-//! Both queues begin with memory for one call and grow while memory is available. A message without
-//! memory is lost. A caller that fetches all events after each call loses no events.
+//! Both queues initially have memory for the output of one call and grow while memory is available.
+//! A message is dropped if its memory cannot be allocated. No event is lost if the caller fetches
+//! all events after each call.
 
 use std::collections::VecDeque;
 
@@ -18,13 +19,13 @@ use crate::wire::{Mad, Message};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Transmit {
-    /// The destination and the address to send from.
+    /// The destination, and the local address to send from.
     pub to: Address,
-    /// The message: the payload of a datagram from the local queue pair 1.
+    /// The message: the payload of a datagram sent from the local queue pair 1.
     pub mad: Mad,
 }
 
-/// The maximum number of events added by one call. [`Cm::handle_timeout`] may add more.
+/// The maximum number of events that one call adds. Only [`Cm::handle_timeout`] may add more.
 pub(super) const EVENTS_OF_A_CALL: usize = 4;
 
 /// Queues a message, if the queue has space and memory is available.
@@ -38,19 +39,19 @@ fn transmit(queue: &mut VecDeque<Transmit>, config: &Config, counters: &mut Coun
 }
 
 impl Cm {
-    /// Returns the next message to send.
+    /// Removes and returns the next message to send; `None` if the queue is empty.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         self.transmits.pop_front()
     }
 
-    /// Returns the next event.
+    /// Removes and returns the next event; `None` if the queue is empty.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Returns whether there is memory for the events of another call. If not, fetch the waiting
-    /// events first; otherwise a call to [`input`](Self::input) or [`peer_ended`](Self::peer_ended)
-    /// may lose its events.
+    /// Returns whether the event queue has memory for the events of another call. If not, the
+    /// caller must fetch the waiting events first; otherwise [`input`](Self::input) or
+    /// [`peer_ended`](Self::peer_ended) may lose events.
     pub fn has_room(&mut self) -> bool {
         self.events.try_reserve(EVENTS_OF_A_CALL).is_ok()
     }
@@ -60,7 +61,7 @@ impl Cm {
         transmit(&mut self.transmits, &self.config, &mut self.counters, Transmit { to, mad });
     }
 
-    /// Repeats the unanswered messages of destroyed connections.
+    /// Queues one more copy of each unanswered message of a destroyed connection.
     pub(super) fn transmit_orphans(&mut self) {
         for (to, mad) in self.table.orphans() {
             self.counters.retries += 1;
@@ -68,7 +69,7 @@ impl Cm {
         }
     }
 
-    /// Queues a message that needs no response to a connection's peer.
+    /// Queues a message to a connection's peer. The message is sent once and needs no response.
     pub(super) fn send(&mut self, id: CmId, message: impl Into<Message>) {
         if let Some(connection) = self.table.get(id) {
             let (to, mad) = (connection.peer, message.into().emit(connection.tid, 0));
@@ -76,7 +77,7 @@ impl Cm {
         }
     }
 
-    /// Queues a response and keeps it in case the peer's message arrives again.
+    /// Queues a response and keeps it, to be repeated if the peer's message arrives again.
     pub(super) fn send_response(&mut self, id: CmId, message: impl Into<Message>) {
         if let Some(connection) = self.table.get_mut(id) {
             let (to, mad) = (connection.peer, message.into().emit(connection.tid, 0));
@@ -85,7 +86,8 @@ impl Cm {
         }
     }
 
-    /// Queues a message and repeats it until [`response_received`](Self::response_received).
+    /// Queues a message that is repeated until [`response_received`](Self::response_received) is
+    /// called.
     pub(super) fn send_until_response(&mut self, now: Time, id: CmId, mad: Mad) {
         if let Some(connection) = self.table.get_mut(id) {
             connection.sent = Some(mad);
@@ -97,7 +99,7 @@ impl Cm {
         }
     }
 
-    /// Stops repeating the last message.
+    /// Stops repeating the message that waits for a response, because the peer has responded.
     pub(super) fn response_received(&mut self, id: CmId) {
         if let Some(connection) = self.table.get_mut(id) {
             connection.sent = None;
@@ -115,7 +117,7 @@ impl Cm {
         }
     }
 
-    /// Ends a connection and removes it completely.
+    /// Removes a connection from the table and from its listener's backlog.
     pub(super) fn end(&mut self, id: CmId) {
         self.settle(id);
         self.table.remove(id);

@@ -1,4 +1,4 @@
-//! The side that receives a connection request.
+//! The side that accepts a connection.
 
 use super::Cm;
 use super::event::Event;
@@ -7,15 +7,16 @@ use crate::time::Time;
 use crate::wire::{MASK_24, Message, rep};
 
 impl Cm {
-    /// Accepts a request: sends a REP until the peer responds.
+    /// Accepts a request: sends a REP and repeats it until the peer responds or the retries are
+    /// used up.
     ///
     /// [`Event::Established`], [`Event::Rejected`] or [`Event::Unreachable`] follows. If the peer's
     /// RTU was lost and the peer has disconnected meanwhile, [`Event::Disconnecting`] follows
     /// instead.
     ///
     /// # Errors
-    /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if a value exceeds its
-    /// field.
+    /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if a value does not fit its
+    /// message field.
     ///
     /// # References
     /// IBTA 12.9.8; linux `ib_send_cm_rep`.
@@ -64,8 +65,9 @@ impl Cm {
         Ok(())
     }
 
-    /// Treats a packet received on the local queue pair as the peer's RTU, which may have been
-    /// lost. The connection is established and [`Event::Established`] follows.
+    /// Reports that a packet from the peer has arrived on the local queue pair. It counts as the
+    /// peer's RTU, which may have been lost: the connection is established and
+    /// [`Event::Established`] follows.
     ///
     /// # Errors
     /// [`Refused::NoSuchId`], [`Refused::State`].

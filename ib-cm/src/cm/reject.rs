@@ -6,9 +6,9 @@ use crate::time::Time;
 use crate::wire::{Message, MsgResponse, Reason, mra, rej};
 
 impl Cm {
-    /// Rejects a request or a reply, or gives up a local request. The connection has then ended,
-    /// without an event. After [`accept`](Self::accept), its timewait begins instead and
-    /// [`Event::TimewaitExit`](super::Event::TimewaitExit) follows.
+    /// Rejects a request or a reply, or gives up a local request. The connection then ends without
+    /// an event. If the caller had already [accepted](Self::accept) the request, a timewait begins
+    /// instead and [`Event::TimewaitExit`](super::Event::TimewaitExit) follows.
     ///
     /// # Errors
     /// [`Refused::NoSuchId`]; [`Refused::State`] for established connections; [`Refused::Invalid`]
@@ -35,8 +35,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Requests more time from the peer after a request or a reply. Sends an MRA now and whenever
-    /// the peer's message arrives again. `service_timeout` is a 5-bit code.
+    /// Asks the peer for more time to respond to its request or reply. Sends an MRA now and
+    /// whenever the peer's message arrives again. `service_timeout` is a 5-bit code.
     ///
     /// # Errors
     /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if the code exceeds 31.
@@ -57,9 +57,9 @@ impl Cm {
         Ok(())
     }
 
-    /// Requests more time as [`send_mra`](Self::send_mra) does, but only if the peer's message
-    /// arrives again. A fast caller then sends no MRA. Linux's `rdma_cm` does this with the code
-    /// 24.
+    /// Asks for more time as [`send_mra`](Self::send_mra) does, but sends the MRA only if the
+    /// peer's message arrives again. If the caller responds soon enough, no MRA is sent. Linux's
+    /// `rdma_cm` does this with code 24.
     ///
     /// # Errors
     /// Same as [`send_mra`](Self::send_mra).
@@ -93,7 +93,7 @@ impl Cm {
         Ok(())
     }
 
-    /// Sends the REJ for the connection's state.
+    /// Sends a REJ whose rejected-message field follows from the connection's state.
     pub(super) fn send_rej(&mut self, id: CmId, params: &RejectParams) {
         let Some(connection) = self.table.get(id) else { return };
         let (local_comm_id, message_rejected) = match connection.state {
@@ -114,8 +114,9 @@ impl Cm {
         self.send(id, message);
     }
 
-    /// Sends a REJ to the peer because this side has given up. The peer may not have sent its
-    /// communication id yet, so it finds the connection by this device's GUID.
+    /// Sends a REJ with the reason timeout, because this side has given up. The REJ contains this
+    /// device's GUID: if the peer's communication id is still unknown, the peer finds the
+    /// connection by the GUID.
     pub(super) fn send_timeout(&mut self, id: CmId) {
         let guid = self.config.node_guid.to_be_bytes();
         let params = RejectParams {

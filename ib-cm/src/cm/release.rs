@@ -1,4 +1,4 @@
-//! The end of connections.
+//! Releasing connections: `disconnect`, `destroy` and the timewait.
 
 use super::Cm;
 use super::types::{CmId, Refused, RejectParams, SidrReplyParams, State, Transport};
@@ -9,8 +9,9 @@ impl Cm {
     /// Disconnects: requests the release of an established connection, or responds to the peer's
     /// request after [`Event::Disconnecting`](super::Event::Disconnecting).
     ///
-    /// If this side made the request, [`Event::Disconnected`](super::Event::Disconnected) follows.
-    /// In both cases [`Event::TimewaitExit`](super::Event::TimewaitExit) follows.
+    /// If this side requested the release, [`Event::Disconnected`](super::Event::Disconnected)
+    /// follows. In both cases the last event is
+    /// [`Event::TimewaitExit`](super::Event::TimewaitExit).
     ///
     /// # Errors
     /// [`Refused::NoSuchId`], [`Refused::State`].
@@ -29,14 +30,14 @@ impl Cm {
         Ok(())
     }
 
-    /// Ends a connection or resolution in any state. No more events follow. Events not yet fetched
-    /// are dropped.
+    /// Ends a connection or resolution in any state. No more events follow. Events that the caller
+    /// has not fetched are dropped.
     ///
     /// | state | message |
     /// |---|---|
     /// | ReqSent, MraReqRcvd | REJ with the reason timeout |
     /// | ReqRcvd, MraReqSent, RepSent, MraRepRcvd, RepRcvd, MraRepSent | REJ, consumer defined |
-    /// | Established | DREQ until the peer responds; none from an XRC target |
+    /// | Established | DREQ until the peer responds; an XRC target sends none |
     /// | DreqSent | the DREQ until the peer responds |
     /// | DreqRcvd | DREP |
     /// | SidrReqRcvd | SIDR_REP, rejected |
@@ -72,21 +73,22 @@ impl Cm {
         self.end(id);
     }
 
-    /// Returns whether any destroyed connection still waits for the response to its DREQ.
+    /// Returns whether any destroyed connection is still waiting for the response to its DREQ.
     pub fn is_releasing(&self) -> bool {
         self.table.first_orphan().is_some()
     }
 
-    /// Repeats the pending DREQs of destroyed connections early, for a caller about to exit.
+    /// Repeats the unanswered DREQs of destroyed connections before their timers expire, for a
+    /// caller about to exit.
     pub fn repeat_releases(&mut self) {
         self.transmit_orphans();
     }
 
-    /// Drops a request without a response, because the caller has no capacity for it. The peer
-    /// sends the request again, and it arrives as a new request.
+    /// Drops a request without a response, because the caller has no capacity for it. When the peer
+    /// repeats the request, it counts as a new one.
     ///
     /// # Errors
-    /// [`Refused::NoSuchId`]; [`Refused::State`] after a response to the request.
+    /// [`Refused::NoSuchId`]; [`Refused::State`] if the caller has already responded.
     ///
     /// # References
     /// linux `cm_destroy_id` after `-ENOMEM` (`cm_reset_to_idle`).
@@ -101,14 +103,14 @@ impl Cm {
         Ok(())
     }
 
-    /// Lets the release of a connection continue without the caller.
+    /// Lets the release of a connection finish without the caller's participation.
     fn abandon(&mut self, id: CmId) {
         if let Some(oldest) = self.table.orphan(id, self.config.max_orphans) {
             self.end(oldest);
         }
     }
 
-    /// Requests the release of an established connection from the peer.
+    /// Sends a DREQ, which requests the release of an established connection.
     pub(super) fn send_dreq(&mut self, now: Time, id: CmId, private_data: dreq::Data) {
         let tid = self.draw_tid();
         let Some(connection) = self.table.get_mut(id) else { return };
@@ -125,7 +127,7 @@ impl Cm {
         self.send_until_response(now, id, mad);
     }
 
-    /// Responds to the peer's release request.
+    /// Sends a DREP in response to the peer's DREQ.
     pub(super) fn send_drep(&mut self, id: CmId, private_data: drep::Data) {
         let Some(connection) = self.table.get(id) else { return };
         let message = drep::Repr {
@@ -136,8 +138,8 @@ impl Cm {
         self.send_response(id, message);
     }
 
-    /// Begins the timewait of a connection. A destroyed connection ends instead; later messages for
-    /// it are handled like messages for any unknown connection.
+    /// Begins the timewait of a connection. A destroyed connection is removed instead; later
+    /// messages for it are handled like messages for any unknown connection.
     pub(super) fn enter_timewait(&mut self, now: Time, id: CmId) {
         self.settle(id);
         self.response_received(id);
@@ -147,8 +149,8 @@ impl Cm {
         if connection.orphan {
             return self.end(id);
         }
-        // Unless the peer sent a DREQ, the kept response is from the handshake and must not be sent
-        // in response to a DREQ.
+        // If this side sent the DREQ, the stored response is from the handshake and must not be
+        // sent in response to a DREQ.
         if connection.state != State::DreqRcvd {
             connection.response = None;
         }

@@ -1,4 +1,4 @@
-//! Service id resolution: finds the datagram queue pair of a service.
+//! Service id resolution: looks up the datagram queue pair of a service.
 
 use super::Cm;
 use super::connection::Connection;
@@ -7,13 +7,14 @@ use crate::time::{Time, nanoseconds};
 use crate::wire::{MASK_24, Message, sidr_rep, sidr_req};
 
 impl Cm {
-    /// Requests the queue pair of a service from a peer: sends a SIDR_REQ until the peer responds.
+    /// Asks a peer for the datagram queue pair of a service: sends a SIDR_REQ and repeats it until
+    /// the peer responds or the retries are used up.
     ///
     /// [`Event::SidrReply`](super::Event::SidrReply) or
     /// [`Event::Unreachable`](super::Event::Unreachable) follows.
     ///
     /// # Errors
-    /// [`Refused::Invalid`] if a value exceeds its field; [`Refused::NoRoom`];
+    /// [`Refused::Invalid`] if a value does not fit its message field; [`Refused::NoRoom`];
     /// [`Refused::NoNumbers`].
     ///
     /// # References
@@ -41,12 +42,12 @@ impl Cm {
         Ok(id)
     }
 
-    /// Responds to [`Event::SidrRequest`](super::Event::SidrRequest). The resolution has then
-    /// ended, without an event. If the response is lost, the peer sends a new request.
+    /// Responds to [`Event::SidrRequest`](super::Event::SidrRequest). The resolution then ends
+    /// without an event. If the response is lost, the peer sends a new request.
     ///
     /// # Errors
-    /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if a value exceeds its
-    /// field.
+    /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if a value does not fit its
+    /// message field.
     ///
     /// # References
     /// linux `ib_send_cm_sidr_rep`.

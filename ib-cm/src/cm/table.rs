@@ -1,6 +1,8 @@
-//! [`Table`]: connections by id, by communication ids, by the peer's queue pair and by deadline.
+//! [`Table`]: connections, indexed by id, by communication ids, by the peer's queue pair and by
+//! deadline.
 //!
-//! Invariant: every index entry names a connection in the table that has the entry's key.
+//! Invariant: every index entry refers to a connection that is in the table and has the entry's
+//! key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +28,7 @@ impl Table {
         self.connections.len()
     }
 
-    /// Returns the first deadline and its connection.
+    /// Returns the earliest deadline and the connection it belongs to.
     pub(super) fn first_timer(&self) -> Option<(Time, CmId)> {
         self.timers.first().copied()
     }
@@ -43,7 +45,7 @@ impl Table {
         self.by_local_id.contains_key(&local_id)
     }
 
-    /// Adds a connection whose communication id is unused or 0.
+    /// Adds a connection. Its communication id must be unused or 0.
     pub(super) fn insert(&mut self, connection: Connection) -> CmId {
         self.created += 1;
         let id = CmId(self.created);
@@ -77,8 +79,8 @@ impl Table {
         Some(connection)
     }
 
-    /// Returns the connection with these communication ids and this peer. A stranger's message
-    /// matches no connection.
+    /// Returns the connection if the local id, the peer's id and the peer's address all match. A
+    /// stranger's message matches no connection.
     pub(super) fn find(&self, local_id: u32, remote_id: Option<u32>, peer: Gid) -> Option<CmId> {
         let id = *self.by_local_id.get(&local_id)?;
         let connection = self.get(id)?;
@@ -97,7 +99,8 @@ impl Table {
         self.by_sidr.get(&(peer, request_id)).copied()
     }
 
-    /// Indexes a connection by the peer's communication id and queue pair, which must be unused.
+    /// Adds a connection to the indexes of peers' communication ids and queue pairs. Neither key
+    /// may be in use.
     pub(super) fn know_remote(&mut self, id: CmId) {
         let Some(connection) = self.connections.get(&id) else { return };
         if let Some(key) = connection.remote_id_key() {
@@ -106,8 +109,8 @@ impl Table {
         self.by_remote_qp.insert(connection.remote_qp_key(), id);
     }
 
-    /// Removes the peer's communication id and queue pair from the indexes, so the peer may use
-    /// them for another connection.
+    /// Removes the peer's communication id and queue pair from the indexes, so that the peer may
+    /// use them for another connection.
     pub(super) fn forget_remote(&mut self, id: CmId) {
         let Some(connection) = self.connections.get(&id) else { return };
         if let Some(key) = connection.remote_id_key()
@@ -140,7 +143,7 @@ impl Table {
         if self.orphans.len() > max { self.orphans.first().copied() } else { None }
     }
 
-    /// Returns the oldest connection destroyed by the caller.
+    /// Returns the connection with the lowest id among those destroyed by the caller.
     pub(super) fn first_orphan(&self) -> Option<CmId> {
         self.orphans.first().copied()
     }
@@ -151,7 +154,7 @@ impl Table {
         orphans.filter_map(|orphan| Some((orphan.peer, orphan.sent?)))
     }
 
-    /// Asserts that every entry in the indexes and timers names a connection in the table.
+    /// Asserts that every entry in the indexes and timers refers to a connection in the table.
     #[cfg(test)]
     pub(super) fn check(&self) {
         let all =

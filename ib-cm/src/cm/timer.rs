@@ -1,4 +1,4 @@
-//! Time: repeated messages, abandoned attempts, ends of timewaits.
+//! Timers: repeated messages, attempts given up, the end of the timewait.
 
 use super::Cm;
 use super::event::Event;
@@ -6,13 +6,13 @@ use super::types::{CmId, State};
 use crate::time::Time;
 
 impl Cm {
-    /// Executes everything due at `now`. Call it once [`deadline`](Self::deadline) has passed;
-    /// earlier calls have no effect.
+    /// Handles all timers that have expired at `now`. Call it once [`deadline`](Self::deadline) has
+    /// passed; earlier calls have no effect.
     ///
-    /// If memory for more events is missing, the call returns early and the deadline stays in the
+    /// If memory for more events runs out, the call returns early and the deadline stays in the
     /// past. Fetch the events, then call it again.
     pub fn handle_timeout(&mut self, now: Time) {
-        // Each iteration ends the connection or moves its deadline beyond `now`.
+        // Each iteration removes the connection or sets its deadline to a time after `now`.
         while let Some((deadline, id)) = self.table.first_timer()
             && deadline <= now
             && self.has_room()

@@ -1,4 +1,4 @@
-//! Values: ids, addresses, call parameters, call errors. No type here owns a connection.
+//! Values: ids, addresses, call parameters and call errors. No type here owns a connection.
 
 use core::fmt;
 
@@ -6,36 +6,36 @@ use crate::wire::{
     Ece, GSI_QKEY, GSI_QPN, Gid, Mtu, Reason, ServiceId, rej, rep, req, sidr_rep, sidr_rep::Status, sidr_req,
 };
 
-/// A connection or a service id resolution. Ids are never reused.
+/// The id of a connection or a service id resolution. Ids are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CmId(pub(super) u64);
 
-/// A listener. Ids are never reused.
+/// The id of a listener. Ids are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListenId(pub(super) u64);
 
-/// The addresses of a message as seen by this device: the destination of a sent message, the source
-/// of a received message.
+/// The addresses of a message as seen by this device: the peer is the destination of a sent message
+/// and the source of a received message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     /// The address of this device.
     pub local: Gid,
     /// The address of the peer.
     pub remote: Gid,
-    /// The peer's queue pair: [`GSI_QPN`].
+    /// The number of the peer's queue pair: [`GSI_QPN`].
     pub qpn: u32,
     /// The queue key of the peer's queue pair: [`GSI_QKEY`].
     pub qkey: u32,
-    /// The index of the partition key.
+    /// The index of the partition key in the port's table.
     pub pkey_index: u16,
-    /// Traffic class. Not needed for received messages.
+    /// The traffic class. It may be 0 in received messages; immediate responses reuse it.
     pub traffic_class: u8,
-    /// Flow label. Not needed for received messages.
+    /// The flow label. It may be 0 in received messages; immediate responses reuse it.
     pub flow_label: u32,
 }
 
 impl Address {
-    /// Returns the address of a peer's general service interface.
+    /// Returns the address of the general service interface of the peer at `remote`.
     pub const fn gsi(local: Gid, remote: Gid) -> Self {
         Self { local, remote, qpn: GSI_QPN, qkey: GSI_QKEY, pkey_index: 0, traffic_class: 0, flow_label: 0 }
     }
@@ -65,36 +65,37 @@ pub struct Path {
     pub flow_label: u32,
     /// Traffic class.
     pub traffic_class: u8,
-    /// Hop limit. If it is above 1, the path has no local ids.
+    /// The hop limit. Above 1, the path has no local ids (LIDs).
     pub hop_limit: u8,
     /// Service level, 4 bits.
     pub sl: u8,
     /// Static rate, a 6-bit code.
     pub rate: u8,
-    /// The travel time of a packet, a 5-bit code. Linux uses 16 on RoCE, and 18 before 5.19.
+    /// The maximum travel time of a packet, a 5-bit code. Linux uses 16 on RoCE, and 18 before
+    /// 5.19.
     pub packet_life_time: u8,
 }
 
 /// The parameters of [`Cm::connect`](super::Cm::connect).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectParams {
-    /// The path, for both messages and the queue pair.
+    /// The path, used for both the messages and the queue pair.
     pub path: Path,
-    /// A second path for migration.
+    /// A second path for path migration.
     pub alternate: Option<Path>,
     /// The partition key.
     pub pkey: u16,
-    /// The index of the partition key, for messages.
+    /// The index of the messages' partition key in the port's table.
     pub pkey_index: u16,
-    /// Path MTU.
+    /// The path MTU.
     pub path_mtu: Mtu,
-    /// The service.
+    /// The id of the requested service.
     pub service_id: ServiceId,
     /// The kind of connection.
     pub transport: Transport,
     /// The number of the local queue pair.
     pub qp_num: u32,
-    /// The first packet sequence number received by the local queue pair (its `rq_psn`).
+    /// The first packet sequence number that the local queue pair receives (its `rq_psn`).
     pub starting_psn: u32,
     /// The maximum number of outstanding reads and atomics from the peer.
     pub responder_resources: u8,
@@ -102,21 +103,21 @@ pub struct ConnectParams {
     pub initiator_depth: u8,
     /// Whether the local device implements end-to-end flow control (credits).
     pub flow_control: bool,
-    /// The number of packet retries, 3 bits.
+    /// The number of times that a queue pair retransmits a packet, 3 bits.
     pub retry_count: u8,
-    /// The number of retries after RNR NAKs, 3 bits; 7 means no limit.
+    /// The number of retries after an RNR NAK, 3 bits; 7 means no limit.
     pub rnr_retry_count: u8,
-    /// Whether the queue pair has a shared receive queue.
+    /// Whether the local queue pair has a shared receive queue.
     pub srq: bool,
-    /// The time allowed for the peer's response, a 5-bit code.
+    /// The time allowed for the peer's response to a message, a 5-bit code.
     pub remote_cm_response_timeout: u8,
-    /// This side's response time, a 5-bit code.
+    /// The time that this side needs to respond to a message, a 5-bit code.
     pub local_cm_response_timeout: u8,
     /// The number of times either side may repeat a message, 4 bits.
     pub max_cm_retries: u8,
-    /// Vendor options of the device.
+    /// Vendor-specific (ECE) options of the local device.
     pub ece: Ece,
-    /// Private data.
+    /// Private data for the REQ.
     pub private_data: req::Data,
 }
 
@@ -153,41 +154,42 @@ impl Default for ConnectParams {
 pub struct AcceptParams {
     /// The number of the local queue pair.
     pub qp_num: u32,
-    /// The first packet sequence number received by the local queue pair (its `rq_psn`).
+    /// The first packet sequence number that the local queue pair receives (its `rq_psn`).
     pub starting_psn: u32,
     /// The maximum number of outstanding reads and atomics from the peer.
     pub responder_resources: u8,
     /// The maximum number of outstanding reads and atomics to the peer.
     pub initiator_depth: u8,
-    /// Outcome of the alternate path: 0 accepted, 1 not supported, 2 rejected.
+    /// The outcome for the alternate path: 0 accepted, 1 not supported, 2 rejected.
     pub failover_accepted: u8,
     /// Whether the local device implements end-to-end flow control (credits).
     pub flow_control: bool,
-    /// The number of retries after the peer's RNR NAKs, 3 bits; 7 means no limit.
+    /// The number of times the peer retries after this side's RNR NAKs, 3 bits; 7 means no limit.
     pub rnr_retry_count: u8,
-    /// Whether the queue pair has a shared receive queue.
+    /// Whether the local queue pair has a shared receive queue.
     pub srq: bool,
-    /// Vendor options of the device.
+    /// Vendor-specific (ECE) options of the local device.
     pub ece: Ece,
-    /// Private data.
+    /// Private data for the REP.
     pub private_data: rep::Data,
 }
 
 /// The parameters of [`Cm::reject`](super::Cm::reject).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RejectParams {
-    /// The reason.
+    /// The reason for the rejection.
     pub reason: Reason,
-    /// Additional reject information.
+    /// Additional reject information, in a format that depends on the reason.
     pub ari: rej::Ari,
-    /// The length of `ari` in bytes.
+    /// The length of `ari` in bytes, at most 72.
     pub ari_length: u8,
-    /// Private data.
+    /// Private data for the REJ.
     pub private_data: rej::Data,
 }
 
 impl Default for RejectParams {
-    /// Returns the parameters of a rejection by the program.
+    /// Returns the parameters of a rejection by the caller's program
+    /// ([`Reason::CONSUMER_DEFINED`]).
     fn default() -> Self {
         Self {
             reason: Reason::CONSUMER_DEFINED,
@@ -205,13 +207,13 @@ pub struct SidrParams {
     pub to: Address,
     /// The partition key.
     pub pkey: u16,
-    /// The service.
+    /// The id of the requested service.
     pub service_id: ServiceId,
     /// The time allowed for the peer's response, a 5-bit code.
     pub timeout: u8,
-    /// The maximum number of repetitions of the request.
+    /// The maximum number of times the request is repeated.
     pub max_cm_retries: u8,
-    /// Private data.
+    /// Private data for the SIDR_REQ.
     pub private_data: sidr_req::Data,
 }
 
@@ -232,39 +234,39 @@ impl SidrParams {
 /// The parameters of [`Cm::sidr_reply`](super::Cm::sidr_reply).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SidrReplyParams {
-    /// The outcome.
+    /// The outcome of the resolution.
     pub status: Status,
     /// The number of the datagram queue pair.
     pub qp_num: u32,
     /// The queue key of the datagram queue pair.
     pub qkey: u32,
-    /// Vendor options of the device.
+    /// Vendor-specific (ECE) options of the local device.
     pub ece: Ece,
-    /// Additional information.
+    /// Additional information, in a format that depends on the outcome.
     pub info: sidr_rep::Info,
-    /// The length of `info` in bytes.
+    /// The length of `info` in bytes, at most 72.
     pub info_length: u8,
-    /// Private data.
+    /// Private data for the SIDR_REP.
     pub private_data: sidr_rep::Data,
 }
 
-/// Attributes of the local queue pair, from both messages of a handshake.
+/// Attributes of the local queue pair, derived from the REQ and the REP.
 ///
 /// # References
 /// linux `ib_cm_init_qp_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpAttr {
-    /// The path.
+    /// The path of the queue pair's packets.
     pub path: Path,
-    /// The index of the partition key.
+    /// The index of the partition key in the port's table.
     pub pkey_index: u16,
-    /// Path MTU.
+    /// The path MTU.
     pub path_mtu: Mtu,
     /// The number of the peer's queue pair.
     pub dest_qpn: u32,
-    /// The first packet sequence number received. It is 0 on the passive side until
-    /// [`accept`](super::Cm::accept) sets it.
+    /// The first packet sequence number received. On the passive side, it is 0 until the caller
+    /// [accepts](super::Cm::accept) the request.
     pub rq_psn: u32,
     /// The first packet sequence number sent.
     pub sq_psn: u32,
@@ -272,16 +274,16 @@ pub struct QpAttr {
     pub max_dest_rd_atomic: u8,
     /// The maximum number of outstanding reads and atomics to the peer.
     pub max_rd_atomic: u8,
-    /// Acknowledgement timeout, a 5-bit code.
+    /// The acknowledgement timeout, a 5-bit code.
     pub timeout: u8,
-    /// The number of packet retries.
+    /// The number of times that the queue pair retransmits a packet.
     pub retry_cnt: u8,
-    /// The number of retries after RNR NAKs.
+    /// The number of retries after an RNR NAK; 7 means no limit.
     pub rnr_retry: u8,
 }
 
-/// The state of a connection or resolution (IBTA 12.9.7, 12.9.8, 12.11.3). The state Idle is
-/// represented by the absence of an entry.
+/// The state of a connection or resolution (IBTA 12.9.7, 12.9.8, 12.11.3). No value represents the
+/// state Idle; an idle id has no table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum State {
@@ -315,7 +317,7 @@ pub enum State {
     SidrReqRcvd,
 }
 
-/// The reason why a call was refused.
+/// The reason for rejecting a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
@@ -327,9 +329,9 @@ pub enum Refused {
     Listening,
     /// A limit of the [`Config`](super::Config) is reached.
     NoRoom,
-    /// The source of random numbers failed ([`Random`](crate::Random)).
+    /// The random source ([`Random`](crate::Random)) failed.
     NoNumbers,
-    /// An argument is invalid.
+    /// An argument is invalid, with the reason as text.
     Invalid(&'static str),
 }
 
@@ -348,22 +350,24 @@ impl fmt::Display for Refused {
 
 impl core::error::Error for Refused {}
 
-/// Message counts since the manager was created.
+/// Message counts since the communication manager was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Messages sent, including repetitions.
+    /// The number of messages sent, including repetitions.
     pub sent: u64,
-    /// Messages sent again because no response came in time.
+    /// The number of messages repeated because no response arrived in time.
     pub retries: u64,
-    /// MADs received.
+    /// The number of MADs received.
     pub received: u64,
-    /// Messages received more than once.
+    /// The number of messages received more than once.
     pub duplicates: u64,
-    /// MADs dropped: malformed, of another class, or matching no connection of their sender.
+    /// The number of MADs dropped: malformed, of another class, or matching no connection of their
+    /// sender.
     pub dropped: u64,
-    /// Requests dropped because a backlog or another limit was reached.
+    /// The number of requests dropped because a backlog or another limit was reached.
     pub overflowed: u64,
-    /// Messages lost because the caller did not fetch earlier messages, or for lack of memory.
+    /// The number of messages dropped because the caller did not fetch earlier messages in time, or
+    /// for lack of memory.
     pub unsent: u64,
 }

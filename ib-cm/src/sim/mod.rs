@@ -1,8 +1,8 @@
-//! A network of communication managers in virtual time, with seeded faults: for tests.
+//! A network of communication managers in virtual time with seeded faults, for tests.
 //!
-//! No call waits, and the seed determines everything random. The same seed and calls give the same
-//! messages at the same times, so the seed repeats a failure and the [trace](Net::trace) explains
-//! it.
+//! No call waits, and all randomness comes from the seed. The same seed and calls give the same
+//! messages at the same times, so a seed reproduces a failure. The [trace](Net::trace) then
+//! explains the failure.
 //!
 //! # Example
 //! A handshake over a network that loses a third of all messages:

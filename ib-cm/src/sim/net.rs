@@ -9,26 +9,26 @@ use crate::cm::{Address, Cm, Config, Event, Path, Transmit};
 use crate::time::{MILLISECOND, Time};
 use crate::wire::{Attribute, Gid, Mad, Message};
 
-/// A node of a network.
+/// The index of a node in a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub usize);
 
-/// The faults of a network.
+/// The faults that a network injects.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     /// The percentage of lost messages.
     pub loss: u8,
     /// The percentage of messages arriving twice.
     pub duplication: u8,
-    /// The shortest travel time of a message, in nanoseconds.
+    /// The minimum travel time of a message, in nanoseconds.
     pub latency_min: u64,
-    /// The longest travel time of a message, in nanoseconds. If it exceeds the shortest, messages
-    /// overtake each other.
+    /// The maximum travel time of a message, in nanoseconds. If it exceeds the minimum, messages
+    /// can overtake each other.
     pub latency_max: u64,
 }
 
 impl Default for Faults {
-    /// Returns a network without faults. Messages take a millisecond.
+    /// Returns settings without faults, where every message takes 1 ms.
     fn default() -> Self {
         Self { loss: 0, duplication: 0, latency_min: MILLISECOND, latency_max: MILLISECOND }
     }
@@ -41,7 +41,7 @@ pub struct Net {
     rng: Rng,
     now: Time,
     nodes: Vec<Node>,
-    /// Messages by time of arrival, then in the order sent.
+    /// Messages in flight, by time of arrival and then in the order sent.
     flights: BTreeMap<(Time, u64), Flight>,
     faults: Faults,
     sent: u64,
@@ -69,7 +69,7 @@ enum Record {
     Event { at: Time, node: NodeId, event: Box<Event> },
 }
 
-/// The number of records kept in a trace.
+/// The maximum number of trace records kept.
 const TRACED: usize = 4096;
 
 impl Net {
@@ -87,7 +87,7 @@ impl Net {
         }
     }
 
-    /// Sets the faults for messages sent from now on.
+    /// Sets the faults for messages sent after this call.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
     }
@@ -97,7 +97,7 @@ impl Net {
         self.add_node_with(Config::default())
     }
 
-    /// Adds a node with these limits and a unique GUID.
+    /// Adds a node with the limits in `config` and a unique GUID.
     pub fn add_node_with(&mut self, config: Config) -> NodeId {
         let node = NodeId(self.nodes.len());
         let config = Config { node_guid: self.guid(node), ..config };
@@ -114,7 +114,8 @@ impl Net {
         &mut self.nodes[node.0].cm
     }
 
-    /// Cuts a node off or reconnects it. While cut off, messages from it and to it are lost.
+    /// Cuts a node off from the network or reconnects it. While the node is cut off, messages to it
+    /// and from it are lost.
     ///
     /// # Panics
     /// If the node does not exist.
@@ -144,7 +145,7 @@ impl Net {
         0x0255_00ff_fe00_0000 + node.0 as u64
     }
 
-    /// Returns the addresses of messages from one node to another.
+    /// Returns the address pair for messages from one node to another.
     pub fn address(&self, from: NodeId, to: NodeId) -> Address {
         Address::gsi(self.gid(from), self.gid(to))
     }
@@ -160,19 +161,19 @@ impl Net {
         }
     }
 
-    /// Returns the current time.
+    /// Returns the current virtual time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Returns the next event, advancing time as far as needed; `None` if nothing more happens.
+    /// Returns the next event, advancing virtual time as needed; `None` if no event remains.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<(NodeId, Event)> {
         self.next_until(Time(u64::MAX))
     }
 
-    /// Returns the next event up to a point in time; `None` if there is none. The time is then
-    /// `until`, unless that is `u64::MAX` and nothing more happens.
+    /// Returns the next event due before `until`; `None` if there is none. The current time is then
+    /// `until`, unless `until` is `u64::MAX` and nothing remains to happen.
     pub fn next_until(&mut self, until: Time) -> Option<(NodeId, Event)> {
         loop {
             self.collect();
@@ -202,16 +203,16 @@ impl Net {
         }
     }
 
-    /// Sends bytes from one node to another, like a stranger at `from`'s address.
+    /// Sends bytes from one node to another, as a stranger at `from`'s address would.
     pub fn inject(&mut self, from: NodeId, to: NodeId, mad: Mad) {
         self.send(from, &Transmit { to: self.address(from, to), mad });
     }
 
-    /// Returns the last messages and events as text.
+    /// Returns the most recent messages and events as text.
     pub fn trace(&self) -> String {
         let mut text = String::new();
         for record in &self.trace {
-            // Writing to a string does not fail.
+            // Writing to a `String` cannot fail.
             let _ = match record {
                 Record::Sent { at, from, to, message, copies } => {
                     let fate = ["lost", "", "twice"].get(*copies).copied().unwrap_or_default();
@@ -226,7 +227,7 @@ impl Net {
         text
     }
 
-    /// Collects all messages to be sent by the nodes.
+    /// Collects the messages that the nodes want to send.
     fn collect(&mut self) {
         for index in 0..self.nodes.len() {
             while let Some(transmit) = self.nodes[index].cm.poll_transmit() {

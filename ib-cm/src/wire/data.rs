@@ -4,26 +4,27 @@ use core::fmt;
 
 use super::field::Field;
 
-/// The private data of a message: exactly `N` bytes, the consumer's followed by zeros. Messages do
-/// not contain the length of the consumer's bytes, so consumers encode it in the data.
+/// The private data of a message: exactly `N` bytes, where zeros follow the consumer's bytes.
+/// Messages do not say how many bytes are the consumer's, so consumers encode the length in the
+/// data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PrivateData<const N: usize>([u8; N]);
 
 impl<const N: usize> PrivateData<N> {
-    /// The number of bytes.
+    /// The length of this private data, in bytes.
     pub const LEN: usize = N;
 
     /// Returns private data starting with `bytes`, padded with zeros.
     ///
     /// # Errors
-    /// [`TooLong`] if there are more than `N` bytes.
+    /// [`TooLong`] if `bytes` is longer than `N`.
     pub fn new(bytes: &[u8]) -> Result<Self, TooLong> {
         let mut data = [0; N];
         data.get_mut(..bytes.len()).ok_or(TooLong { len: bytes.len(), max: N })?.copy_from_slice(bytes);
         Ok(Self(data))
     }
 
-    /// Returns all bytes.
+    /// Returns all `N` bytes, including the padding.
     pub const fn bytes(&self) -> &[u8; N] {
         &self.0
     }
@@ -67,13 +68,13 @@ impl<const N: usize> Field for PrivateData<N> {
     }
 }
 
-/// Error: the private data is too long for its message.
+/// The error for private data that is too long for its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TooLong {
-    /// The number of bytes.
+    /// The length of the data, in bytes.
     pub len: usize,
-    /// The number of bytes that fit.
+    /// The maximum length that fits the message, in bytes.
     pub max: usize,
 }
 

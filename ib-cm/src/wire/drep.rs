@@ -1,4 +1,4 @@
-//! DREP, reply to a request for communication release: confirms that the connection has ended.
+//! DREP, reply to a request for communication release: confirms that the connection is released.
 //!
 //! # References
 //! IBTA 12.6.11; linux `CM_DREP_*`.

@@ -1,4 +1,4 @@
-//! DREQ, request for communication release: ends the connection.
+//! DREQ, request for communication release: asks the peer to release the connection.
 //!
 //! # References
 //! IBTA 12.6.10; linux `CM_DREQ_*`.

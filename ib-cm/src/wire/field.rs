@@ -1,10 +1,11 @@
-//! [`Field`]: values at bit positions of a message.
+//! [`Field`]: values at bit positions in a message.
 //!
-//! Positions and widths are constants of the formats. The functions are inlined to keep them
-//! constant here too, so a field costs a few instructions instead of a loop over its bytes.
+//! Positions and widths are constants of the message formats. The functions are inlined so that the
+//! compiler sees these constants: a field then costs a few instructions instead of a loop over its
+//! bytes.
 
-/// A value at a bit position of a message. Bits outside the buffer read as 0 and are not written;
-/// the constructors of packets exclude such buffers.
+/// A value at a bit position in a message. Bits outside the buffer read as 0 and are not written;
+/// the constructors of packets reject buffers that are too short.
 pub(crate) trait Field: Copy {
     /// Reads `width` bits starting at bit `first`, counted from the most significant bit of byte 0.
     fn get(bytes: &[u8], first: usize, width: usize) -> Self;
@@ -42,7 +43,7 @@ impl Field for bool {
     }
 }
 
-/// A byte array starts at a whole byte, and its width is 8 bits per byte.
+/// A byte array must start at a byte boundary, and its width must be 8 bits per byte.
 impl<const N: usize> Field for [u8; N] {
     #[inline]
     fn get(bytes: &[u8], first: usize, _: usize) -> Self {
@@ -60,7 +61,8 @@ impl<const N: usize> Field for [u8; N] {
     }
 }
 
-/// Returns the mask of a field in its bytes and the number of bits after it.
+/// Returns the field's mask within the bytes that contain it, and the number of bits after the
+/// field.
 #[inline(always)]
 fn place(first: usize, width: usize) -> (u128, u32) {
     let bits = (first % 8 + width).div_ceil(8) * 8;

@@ -1,5 +1,5 @@
-//! The RDMA IP CM header, 36 bytes: the addresses and the source port used by the requesting
-//! program. The private data of REQ and SIDR_REQ starts with it.
+//! The RDMA IP CM header, 36 bytes: the IP addresses and the source port of a request. The private
+//! data of REQ and SIDR_REQ starts with this header.
 //!
 //! ```text
 //!  0         1             2             4         20        36
@@ -24,23 +24,23 @@ pub const LEN: usize = 36;
 /// The fields of the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
-    /// The requester's port.
+    /// The requester's port number.
     pub source_port: u16,
     /// The requester's address and the target address, of the same family.
     pub addresses: Addresses,
 }
 
-/// The addresses of a request.
+/// The IP addresses of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses {
-    /// IP version 4.
+    /// IPv4 addresses.
     V4 {
         /// The requester's address.
         source: Ipv4Addr,
         /// The address that the requester connects to.
         target: Ipv4Addr,
     },
-    /// IP version 6.
+    /// IPv6 addresses.
     V6 {
         /// The requester's address.
         source: Ipv6Addr,
@@ -50,12 +50,12 @@ pub enum Addresses {
 }
 
 impl Repr {
-    /// Reads the header at the beginning of private data.
+    /// Reads the header from the start of private data.
     ///
     /// # Errors
-    /// [`Malformed::Truncated`]; [`Malformed::Version`] if the version of the header is not 0, as
-    /// in a native InfiniBand request; [`Malformed::IpVersion`] if the addresses are neither
-    /// IPv4 nor IPv6.
+    /// [`Malformed::Truncated`] if fewer than 36 bytes are given; [`Malformed::Version`] if the
+    /// header's version is not 0, as in a native InfiniBand request; [`Malformed::IpVersion`] if
+    /// the addresses are neither IPv4 nor IPv6.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let header: &[u8; LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
         if header[0] != 0 {
@@ -75,7 +75,7 @@ impl Repr {
         Ok(Self { source_port: u16::get(header, 16, 16), addresses })
     }
 
-    /// Returns the bytes of the header.
+    /// Returns the header as bytes.
     pub fn emit(&self) -> [u8; LEN] {
         let mut header = [0; LEN];
         self.source_port.put(&mut header, 16, 16);

@@ -1,4 +1,4 @@
-//! LAP, load alternate path: a second path for an established connection.
+//! LAP, load alternate path: offers a second path for an established connection.
 //!
 //! # References
 //! IBTA 12.8.1; linux `CM_LAP_*`.
@@ -35,7 +35,7 @@ message!("a LAP", {
     packet_rate: u8 = 61:2, 6;
     /// Service level, 4 bits.
     sl: u8 = 62:0, 4;
-    /// Whether both ports lie in one subnet.
+    /// Whether both ports are in the same subnet.
     subnet_local: bool = 62:4, 1;
     /// The sender's acknowledgement timeout, a 5-bit code.
     local_ack_timeout: u8 = 63:0, 5;

@@ -1,9 +1,10 @@
-//! The macros for formats whose fields are at fixed offsets, so their files contain only fields.
+//! Macros for message formats with fields at fixed offsets. The files of these formats then list
+//! only the fields.
 
 /// Declares `Packet<T>` and `Repr` for `$len` bytes, whose fields begin at byte `$base`.
 ///
-/// A field is `name: type = byte : bit, width;`. Byte and bit are as in the specification's table:
-/// bit 0 is the most significant bit of its byte.
+/// A field is `name: type = byte : bit, width;`. Byte and bit offsets are those in the
+/// specification's table: bit 0 is the most significant bit of its byte.
 macro_rules! layout {
     ($name:literal, $len:expr, $base:expr, {
         $( $(#[$doc:meta])* $field:ident : $ty:ty = $byte:literal : $bit:literal, $width:literal; )*
@@ -16,6 +17,7 @@ macro_rules! layout {
 
         impl<T: AsRef<[u8]>> Packet<T> {
             #[doc = concat!("Wraps a buffer that begins with ", $name, ".")]
+            /// Wraps a buffer after checking its length.
             ///
             /// # Errors
             /// [`Malformed::Truncated`](crate::wire::Malformed::Truncated) if the buffer is too
@@ -27,7 +29,7 @@ macro_rules! layout {
                 Ok(Self { buffer })
             }
 
-            /// Returns the buffer.
+            /// Returns the wrapped buffer.
             pub fn into_inner(self) -> T {
                 self.buffer
             }
@@ -51,12 +53,12 @@ macro_rules! layout {
         }
 
         impl Repr {
-            /// Reads every field.
+            /// Reads all fields from a packet.
             pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
                 Self { $( $field: packet.$field(), )* }
             }
 
-            /// Writes every field; reserved bits become 0.
+            /// Writes all fields to a packet; reserved bits become 0.
             pub fn emit<T: AsRef<[u8]> + AsMut<[u8]>>(&self, packet: &mut Packet<T>) {
                 let bytes = packet.buffer.as_mut();
                 if let Some(bytes) = bytes.get_mut($base..$len) {
@@ -75,14 +77,14 @@ macro_rules! layout {
     };
 }
 
-/// Declares the [`layout!`] of a message. Its fields begin after the MAD header.
+/// Declares the [`layout!`] of a message, whose fields begin after the MAD header.
 macro_rules! message {
     ($name:literal, { $($fields:tt)* }) => {
         layout!($name, crate::wire::MAD_LEN, crate::wire::mad::LEN, { $($fields)* });
     };
 }
 
-/// Declares a number type with names for its known values. Every value is valid.
+/// Declares an integer type with named constants for its known values. Every value is valid.
 macro_rules! number {
     (
         $(#[$doc:meta])* $name:ident($ty:ty);

@@ -1,4 +1,4 @@
-//! MAD header, 24 bytes: class, method and attribute. The attribute is the kind of message.
+//! MAD header, 24 bytes: class, method and attribute, which is the kind of message.
 //!
 //! # References
 //! IBTA 13.4.3; 16.7.1 (the communication management class).
@@ -7,22 +7,22 @@
 pub const LEN: usize = 24;
 
 layout!("the MAD header", LEN, 0, {
-    /// Version of the MAD format: [`BASE_VERSION`].
+    /// The version of the MAD format: [`BASE_VERSION`].
     base_version: u8 = 0:0, 8;
-    /// Management class: [`CLASS`].
+    /// The management class: [`CLASS`].
     mgmt_class: u8 = 1:0, 8;
-    /// Version of the class: [`CLASS_VERSION`].
+    /// The version of the management class: [`CLASS_VERSION`].
     class_version: u8 = 2:0, 8;
-    /// The method, with the response bit.
+    /// The method, including the response bit.
     method: Method = 3:0, 8;
-    /// Status of a response.
+    /// The status of a response.
     status: u16 = 4:0, 16;
-    /// Transaction id.
+    /// The transaction id.
     tid: u64 = 8:0, 64;
     /// The kind of message.
     attr_id: Attribute = 16:0, 16;
-    /// Attribute modifier. In REQ, REP and SIDR_REP the options of enhanced connection
-    /// establishment ([`Ece`](crate::wire::Ece)), otherwise 0.
+    /// The attribute modifier. REQ, REP and SIDR_REP carry the options of enhanced connection
+    /// establishment in it ([`Ece`](crate::wire::Ece)); in other messages it is 0.
     attr_mod: u32 = 20:0, 32;
 });
 
@@ -35,7 +35,8 @@ pub const CLASS: u8 = 0x07;
 /// The version of the communication management class.
 pub const CLASS_VERSION: u8 = 2;
 
-/// Status of a response to a method that is unsupported, in general or for this attribute.
+/// The status of a response to an unsupported method, or to a method that this attribute does not
+/// support.
 pub const STATUS_UNSUPPORTED: u16 = 0x000c;
 
 impl Repr {
@@ -63,15 +64,15 @@ number! {
     SET = 0x02, "Set";
     /// The method of every communication management message.
     SEND = 0x03, "Send";
-    /// The response to Get and Set.
+    /// The response to a Get or Set request.
     GET_RESP = 0x81, "GetResp";
 }
 
 number! {
     /// The kind of message: an attribute of the communication management class.
     Attribute(u16);
-    /// Properties of a management class on a port. Linux does not serve this attribute for this
-    /// class.
+    /// Properties of a management class on a port. For this class, Linux does not respond to
+    /// requests for the attribute.
     CLASS_PORT_INFO = 0x0001, "ClassPortInfo";
     /// Request for communication.
     REQ = 0x0010, "REQ";

@@ -1,24 +1,24 @@
-//! [`Message`]: any communication management message, by its attribute.
+//! [`Message`]: any communication management message, distinguished by its attribute.
 
 use super::{
     Attribute, MAD_LEN, Mad, Malformed, apr, drep, dreq, lap, mad, mra, rej, rep, req, rtu, sidr_rep,
     sidr_req,
 };
 
-/// Declares [`Message`] from its variants, each with the module of its format.
+/// Declares [`Message`] from its variants, each with its attribute and the module of its format.
 macro_rules! messages {
     ($( $(#[$doc:meta])* $variant:ident = $attribute:ident, $module:ident; )*) => {
-        /// A message as a value.
+        /// A decoded communication management message.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Message {
             $( $(#[$doc])* $variant($module::Repr), )*
-            /// A message of another kind.
+            /// A message with an unknown or unsupported attribute.
             Other(Attribute),
         }
 
         impl Message {
-            /// Reads a MAD: its header and the message.
+            /// Decodes a MAD into its header and message.
             ///
             /// # Errors
             /// [`Malformed::Truncated`] if there are fewer than 256 bytes.
@@ -34,7 +34,7 @@ macro_rules! messages {
                 Ok((header, message))
             }
 
-            /// Returns the attribute.
+            /// Returns the attribute, which identifies the kind of message.
             pub fn attribute(&self) -> Attribute {
                 match self {
                     $( Self::$variant(_) => Attribute::$attribute, )*
@@ -42,7 +42,8 @@ macro_rules! messages {
                 }
             }
 
-            /// Returns the MAD. `attr_mod` is 0 unless the message has vendor options.
+            /// Encodes the message as a MAD with transaction id `tid`. `attr_mod` must be 0 unless
+            /// the message carries vendor options.
             pub fn emit(&self, tid: u64, attr_mod: u32) -> Mad {
                 let mut bytes = [0; MAD_LEN];
                 match self {

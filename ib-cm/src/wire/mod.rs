@@ -1,7 +1,7 @@
 //! Wire formats: the communication management messages, as MADs of 256 bytes.
 //!
-//! Every message has two types. `Packet` is bytes: it wraps a buffer and reads one field at a time.
-//! `Repr` is values: `parse` reads the `Copy` struct from a packet, `emit` writes it into a packet.
+//! Every message has two types. `Packet` wraps the bytes and reads one field at a time. `Repr` is a
+//! `Copy` struct of the decoded values: `parse` reads it from a packet, `emit` writes it to one.
 //! Unknown attributes, methods, reasons and codes are data. Nothing here allocates and no input
 //! causes a panic. Each file lists its fields with byte, bit and width, as in the specification's
 //! tables.
@@ -57,14 +57,14 @@ use core::fmt;
 /// Length of a MAD, in bytes.
 pub const MAD_LEN: usize = 256;
 
-/// A MAD.
+/// The bytes of a management datagram (MAD).
 pub type Mad = [u8; MAD_LEN];
 
 /// A 128-bit address: an IPv6 address, or an IPv4 address mapped into one (`::ffff:192.0.2.1`).
 pub type Gid = [u8; 16];
 
-/// The queue pair that receives communication management MADs on every port: the general service
-/// interface (GSI).
+/// The number of the queue pair that receives communication management MADs on every port: the
+/// general service interface (GSI).
 pub const GSI_QPN: u32 = 1;
 
 /// The queue key of the general service interface.
@@ -74,22 +74,22 @@ pub const GSI_QKEY: u32 = 0x8001_0000;
 pub const MASK_24: u32 = 0x00ff_ffff;
 
 number! {
-    /// Path MTU, a 4-bit code.
+    /// A path MTU, as a 4-bit code.
     Mtu(u8);
-    /// 256 bytes.
+    /// A path MTU of 256 bytes.
     B256 = 1, "256 bytes";
-    /// 512 bytes.
+    /// A path MTU of 512 bytes.
     B512 = 2, "512 bytes";
-    /// 1024 bytes.
+    /// A path MTU of 1024 bytes.
     B1024 = 3, "1024 bytes";
-    /// 2048 bytes.
+    /// A path MTU of 2048 bytes.
     B2048 = 4, "2048 bytes";
-    /// 4096 bytes.
+    /// A path MTU of 4096 bytes.
     B4096 = 5, "4096 bytes";
 }
 
 impl Mtu {
-    /// Returns the number of bytes; `None` if the code is undefined.
+    /// Returns the MTU in bytes; `None` if the code is undefined.
     pub const fn bytes(self) -> Option<u16> {
         match self.0 {
             1..=5 => Some(128 << self.0),
@@ -98,24 +98,24 @@ impl Mtu {
     }
 }
 
-/// Options of enhanced connection establishment: an agreement between two devices of the same
-/// vendor, outside the specification. All zeros mean no options.
+/// Options of enhanced connection establishment: features that two devices of the same vendor
+/// negotiate outside the specification. All zeros mean no options.
 ///
 /// # References
 /// linux `struct rdma_ucm_ece`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ece {
-    /// The vendor, 24 bits.
+    /// The vendor id, 24 bits.
     pub vendor_id: u32,
-    /// The options, in the vendor's format.
+    /// The options, in a format defined by the vendor.
     pub attr_mod: u32,
 }
 
-/// The reason why bytes do not form a message. Malformed bytes are dropped silently.
+/// The reason why bytes are not a valid message. The state machine drops such messages silently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// Shorter than the message.
+    /// The buffer is shorter than the message.
     Truncated,
     /// The version in the RDMA IP CM header is not 0.
     Version,

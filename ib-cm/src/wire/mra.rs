@@ -1,4 +1,4 @@
-//! MRA, message receipt acknowledgement: its sender needs more time to respond.
+//! MRA, message receipt acknowledgement: tells the peer that the sender needs more time to respond.
 //!
 //! # References
 //! IBTA 12.6.6; linux `CM_MRA_*`.
@@ -15,7 +15,7 @@ message!("an MRA", {
     remote_comm_id: u32 = 4:0, 32;
     /// The kind of message being acknowledged.
     message_mraed: MsgResponse = 8:0, 2;
-    /// The time needed by the sender, a 5-bit code.
+    /// The time that the sender needs, a 5-bit code.
     service_timeout: u8 = 9:0, 5;
     /// Private data.
     private_data: Data = 10:0, 1776;

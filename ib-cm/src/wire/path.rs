@@ -1,8 +1,8 @@
 //! A path in a REQ, 44 bytes: addresses as seen by the sender, and parameters for its packets.
 //!
-//! On RoCE the GIDs are the addresses and local ids have no meaning. If the hop limit exceeds 1
-//! (the usual case, RoCEv2 over IP), Linux sends the permissive local id with `subnet_local` clear.
-//! Otherwise it sends 0 with `subnet_local` set.
+//! On RoCE the GIDs are the addresses and local ids have no meaning. If the hop limit exceeds 1, as
+//! is usual for RoCEv2, Linux sends the permissive local id with `subnet_local` clear. Otherwise
+//! Linux sends local id 0 with `subnet_local` set.
 //!
 //! # References
 //! IBTA 12.6.5, 12.7 (fields 52 to 95 and 96 to 139 of the REQ).
@@ -13,7 +13,7 @@ use super::field::Field;
 /// Length of a path, in bytes.
 pub const LEN: usize = 44;
 
-/// The local id of paths between different subnets or over IP.
+/// The permissive local id, for paths between different subnets or over IP.
 pub const PERMISSIVE_LID: u16 = 0xffff;
 
 layout!("a path", LEN, 0, {
@@ -35,7 +35,7 @@ layout!("a path", LEN, 0, {
     hop_limit: u8 = 41:0, 8;
     /// Service level, 4 bits.
     sl: u8 = 42:0, 4;
-    /// Whether both ports lie in one subnet.
+    /// Whether both ports are in the same subnet.
     subnet_local: bool = 42:4, 1;
     /// The sender's acknowledgement timeout for its queue pair, a 5-bit code.
     local_ack_timeout: u8 = 43:0, 5;

@@ -12,15 +12,15 @@ pub type Data = PrivateData<148>;
 pub type Ari = PrivateData<72>;
 
 message!("a REJ", {
-    /// The sender's communication id; 0 if it has none.
+    /// The sender's communication id; 0 if the sender has none.
     local_comm_id: u32 = 0:0, 32;
-    /// The receiver's communication id; 0 if unknown to the sender.
+    /// The receiver's communication id; 0 if the sender does not know it.
     remote_comm_id: u32 = 4:0, 32;
     /// The kind of message being rejected.
     message_rejected: MsgResponse = 8:0, 2;
     /// Length of the additional information in bytes, at most 72.
     reject_info_length: u8 = 9:0, 7;
-    /// The reason.
+    /// The reason for the rejection.
     reason: Reason = 10:0, 16;
     /// Additional reject information.
     ari: Ari = 12:0, 576;

@@ -1,4 +1,4 @@
-//! RTU, ready to use: the requester's queue pair can send.
+//! RTU, ready to use: reports that the requester's queue pair can send.
 //!
 //! # References
 //! IBTA 12.6.9; linux `CM_RTU_*`.

@@ -1,4 +1,4 @@
-//! [`ServiceId`]: the name of a service, and its mapping from RDMA IP CM ports.
+//! [`ServiceId`]: the id of a service, and its mapping to and from RDMA IP CM ports.
 //!
 //! ```text
 //!  63          32 31     24 23    16 15     0
@@ -14,8 +14,8 @@ use core::fmt;
 
 use super::field::Field;
 
-/// The name of a service. A request contains one service id. A listener has one service id, or all
-/// ids matching a mask.
+/// The id of a service. A request contains one service id. A listener has one service id or accepts
+/// all ids that match under a mask.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceId(pub u64);
 
@@ -25,7 +25,7 @@ impl ServiceId {
         Self((space.0 as u64) << 16 | port as u64)
     }
 
-    /// Returns the port space and port of the service id; `None` for other ids.
+    /// Returns the port space and port for an RDMA IP CM service id; `None` for other ids.
     pub const fn port(self) -> Option<(PortSpace, u16)> {
         let space = PortSpace((self.0 >> 16) as u16);
         match (self.0 >> 32, space) {
@@ -57,9 +57,9 @@ impl Field for ServiceId {
 }
 
 number! {
-    /// A port space (`RDMA_PS_*`).
+    /// A port space of RDMA IP CM (`RDMA_PS_*`).
     PortSpace(u16);
-    /// Datagrams over IPoIB's queue pair. Its ids lie outside the range of annex A11.
+    /// Datagrams through IPoIB's queue pair. Its service ids are outside the range of annex A11.
     IPOIB = 0x0002, "IPoIB";
     /// Connections.
     TCP = 0x0106, "TCP";

@@ -9,11 +9,11 @@ use super::{PrivateData, ServiceId};
 pub type Data = PrivateData<216>;
 
 message!("a SIDR_REQ", {
-    /// The sender's id for the request.
+    /// The sender's id for this request.
     request_id: u32 = 0:0, 32;
-    /// Partition key.
+    /// The partition key.
     partition_key: u16 = 4:0, 16;
-    /// The requested service.
+    /// The id of the requested service.
     service_id: ServiceId = 8:0, 64;
     /// Private data.
     private_data: Data = 16:0, 1728;

@@ -1,8 +1,8 @@
 //! One communication manager, whose program and peers are driven by the fuzz input. Connections in
-//! every state receive correct and wrong messages from their peers and from strangers.
+//! every state receive valid and invalid messages from their peers and from strangers.
 //!
-//! Afterwards everything is destroyed, and nothing must remain. A step must not panic, send more
-//! than a few messages, or report an event for an ended connection.
+//! After the last step the driver destroys all connections and checks that none remains. A step
+//! must not panic, send more than a few messages, or report an event for an ended connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,20 +17,21 @@ use ib_cm::wire::{
     rep, req, rtu, sidr_rep, sidr_req,
 };
 
-/// A step: a call by the program, then a message, then time.
+/// A step: the program makes a call, a message arrives, and time advances.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Step {
-    /// The call; see [`call`].
+    /// The program's call; see [`call`].
     pub(crate) call: u8,
-    /// The connection that the call and the message belong to.
+    /// The number of the slot whose connection the call and the message concern.
     pub(crate) slot: u8,
     /// The attribute of the message, minus 0x10. Values of 11 and more mean no message.
     pub(crate) message: u8,
-    /// Bit 0: from a stranger. Bit 1: with a wrong sender id. Bit 2: with a wrong receiver id. Bit
-    /// 3: for a service without a listener. Bit 4: with another queue pair. Bits 5 and 6: the
-    /// transport. Bit 7: byte `at` of the message is `value`.
+    /// Bit 0: from a stranger. Bit 1: wrong sender id. Bit 2: wrong receiver id. Bit 3: a service
+    /// without a listener. Bit 4: wrong queue pair. Bits 5 and 6: the transport. Bit 7: byte `at`
+    /// of the message is set to `value`.
     pub(crate) flags: u8,
-    /// The message-specific value: reason, acknowledged or rejected message, timeout or status.
+    /// A value whose meaning depends on the message: reason, acknowledged or rejected message,
+    /// timeout, or status.
     pub(crate) number: u8,
     pub(crate) at: u8,
     pub(crate) value: u8,
@@ -53,7 +54,7 @@ impl Step {
     }
 }
 
-/// Calls by the program.
+/// The values of [`Step::call`].
 #[allow(dead_code)]
 pub(crate) mod call {
     pub(crate) const NONE: u8 = 0;
@@ -78,17 +79,17 @@ const HERE: Gid = [1; 16];
 const STRANGER: Gid = [9; 16];
 const SERVICE: ServiceId = ServiceId::ip(PortSpace::TCP, 7174);
 const SLOTS: usize = 6;
-/// The manager's first queue pair number; the slot is added to it.
+/// The manager's queue pair number in slot 0; the slot number is added to it.
 const OWN_QPN: u32 = 0x100;
-/// The peers' first communication id and queue pair number; the slot index is added to both.
+/// The peers' communication id and queue pair number in slot 0; the slot number is added to both.
 const PEER_ID: u32 = 0x200;
 
 /// A connection as seen by its peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// The manager's communication id, once known from a message.
+    /// The manager's communication id, once a message has contained it.
     local_id: u32,
-    /// The connection in the manager.
+    /// The manager's id for the connection.
     handle: Option<CmId>,
 }
 
@@ -102,7 +103,7 @@ struct World {
     kinds: BTreeMap<CmId, Vec<core::mem::Discriminant<Event>>>,
 }
 
-/// Returns the address of a slot's peer. Two slots share each address.
+/// Returns the address of a slot's peer. Each address belongs to two slots.
 fn peer(slot: usize) -> Gid {
     [2 + (slot / 2) as u8; 16]
 }
@@ -220,7 +221,7 @@ impl World {
         self.over.insert(id);
     }
 
-    /// Returns the message for a step, if any.
+    /// Returns the message that arrives in a step, if any.
     fn message(&self, step: &Step) -> Option<Mad> {
         let index = usize::from(step.slot) % SLOTS;
         let wrong = |bit: u8| u32::from(step.flags >> bit & 1);
@@ -314,7 +315,7 @@ impl World {
         }
     }
 
-    /// Fetches messages and events and updates the slots from them.
+    /// Fetches all messages and events and updates the slots from them.
     fn drain(&mut self) {
         let mut sent = 0;
         while let Some(transmit) = self.cm.poll_transmit() {
@@ -361,8 +362,8 @@ impl World {
             Message::Rep(rep) => (rep.local_comm_id, rep.remote_comm_id.wrapping_sub(PEER_ID)),
             Message::Mra(mra) => (mra.local_comm_id, mra.remote_comm_id.wrapping_sub(PEER_ID)),
             Message::SidrReq(req) => {
-                // The message does not say which slot sent the request. The last slot without a
-                // connection gets it.
+                // The message does not identify the slot that sent the request, so slot 0 records
+                // the id.
                 self.slots[0].local_id = req.request_id;
                 return;
             }
@@ -388,13 +389,13 @@ impl World {
         }
     }
 
-    /// Destroys everything, then checks that nothing remains and no event follows.
+    /// Destroys all connections, then checks that none remains and no event follows.
     fn end(mut self) {
         for id in self.live.clone() {
             self.destroy(id);
         }
         self.drain();
-        // Unanswered releases: at most two, each sent 16 times.
+        // At most two releases are unanswered. Their DREQs are sent 16 times each.
         for _ in 0..2 * 16 + 2 {
             if let Some(deadline) = self.cm.deadline() {
                 self.now = deadline;
@@ -407,14 +408,14 @@ impl World {
     }
 }
 
-/// Runs at most 500 steps read from the bytes.
+/// Runs at most 500 steps decoded from `bytes`.
 pub(crate) fn run(bytes: &[u8]) {
     let mut world = World::new();
     world.steps(bytes);
     world.end();
 }
 
-/// Returns the state of the first slot's connection after running the bytes.
+/// Returns the state of the connection in slot 0 after running the steps in `bytes`.
 #[allow(dead_code)]
 pub(crate) fn state_after(bytes: &[u8]) -> Option<State> {
     let mut world = World::new();

@@ -1,7 +1,7 @@
-//! Any sequence of messages and calls: see `driver.rs`.
+//! Fuzzes the communication manager with sequences of messages and calls; see `driver.rs`.
 //!
 //! Run `cargo +nightly fuzz run cm` in the folder of the package `ib-cm`. The test `fuzz_seeds`
-//! writes the seeds and runs all of them.
+//! runs all seeds and can rewrite them.
 
 #![no_main]
 

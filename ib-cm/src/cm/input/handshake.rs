@@ -1,4 +1,4 @@
-//! REP, RTU, MRA and REJ: the other messages of a handshake.
+//! REP, RTU, MRA and REJ: the handshake messages after a REQ.
 
 use super::super::connection::RemoteKey;
 use super::super::event::{Event, Rejected, Reply};
@@ -75,7 +75,7 @@ impl Cm {
         Some(())
     }
 
-    /// Responds again to a repeated REP, because the RTU or MRA was lost.
+    /// Repeats the response to a repeated REP, because the RTU or MRA was lost.
     fn on_duplicate_rep(&mut self, from: &Address, rep: &rep::Repr) -> Option<()> {
         let id = self.table.find(rep.remote_comm_id, Some(rep.local_comm_id), from.remote)?;
         match self.table.get(id)?.state {
@@ -119,7 +119,8 @@ impl Cm {
             }
             _ => return None,
         };
-        // Further repetitions of this message also take this long; later messages do not.
+        // The extended timeout also applies to repetitions of this message, but not to later
+        // messages.
         let extended = nanoseconds(mra.service_timeout.min(max)) + connection.queue_pair.ack_nanoseconds(max);
         connection.extended = Some(extended);
         let deadline = now + extended;
@@ -140,8 +141,8 @@ impl Cm {
         self.end_rejected(now, id, rej)
     }
 
-    /// Remembers a request that its peer has given up. If the REJ has overtaken the request, the
-    /// request still arrives, but its sender would ignore a REP.
+    /// Records a request that its sender has given up. If the REJ has overtaken the request, the
+    /// request still arrives, but the sender would ignore a REP.
     fn remember_given_up(&mut self, key: RemoteKey) {
         if self.given_up.contains(&key) {
             return;
@@ -152,8 +153,8 @@ impl Cm {
         self.given_up.push_back(key);
     }
 
-    /// Ends a connection or an attempt rejected by the peer; `None` in states without this
-    /// transition.
+    /// Ends a connection or an attempt that the peer rejected. Returns `None` in states without
+    /// this transition.
     pub(in crate::cm) fn end_rejected(&mut self, now: Time, id: CmId, rej: &rej::Repr) -> Option<()> {
         let state = self.table.get(id)?.state;
         let timewait = match state {
@@ -182,8 +183,9 @@ impl Cm {
         Some(())
     }
 
-    /// Returns the connection that a REJ refers to. The peer may not know this side's communication
-    /// id, because it has given up its own request or rejects a request without keeping it.
+    /// Returns the connection that a REJ refers to. The sender may not know this side's
+    /// communication id: it may have given up its own request or have rejected a request without
+    /// storing it.
     fn find_rejected(&self, from: &Address, rej: &rej::Repr) -> Option<CmId> {
         let by_both = || self.table.find(rej.remote_comm_id, Some(rej.local_comm_id), from.remote);
         let by_own = || self.table.find(rej.remote_comm_id, None, from.remote);

@@ -1,4 +1,4 @@
-//! Received messages.
+//! Handling of received messages.
 
 mod handshake;
 mod release;
@@ -11,8 +11,8 @@ use crate::time::Time;
 use crate::wire::{MAD_LEN, Mad, Message, Method, apr, lap, mad};
 
 impl Cm {
-    /// Handles a MAD received on the local queue pair 1: the payload of the datagram. Bytes after
-    /// the MAD are ignored; a MAD of another class is dropped.
+    /// Handles a MAD received on the local queue pair 1. `bytes` is the datagram's payload. Bytes
+    /// after the MAD are ignored; a MAD of another class is dropped.
     ///
     /// # References
     /// linux `cm_recv_handler`, `ib_mad_recv_done`.
@@ -23,7 +23,7 @@ impl Cm {
         }
     }
 
-    /// Handles a MAD; `None` if it is dropped.
+    /// Handles a MAD; returns `None` if the MAD is dropped.
     fn handle(&mut self, now: Time, from: &Address, bytes: &[u8]) -> Option<()> {
         let (header, message) = Message::parse(bytes).ok()?;
         if header.base_version != mad::BASE_VERSION || header.mgmt_class != mad::CLASS {
@@ -45,13 +45,13 @@ impl Cm {
             Message::SidrReq(sidr_req) => self.on_sidr_req(from, &header, &sidr_req),
             Message::SidrRep(sidr_rep) => self.on_sidr_rep(from, &header, &sidr_rep),
             Message::Lap(lap) => self.on_lap(from, &header, &lap),
-            // A response to a LAP, which this side never sends.
+            // An APR is a response to a LAP, which this side never sends.
             Message::Apr(_) | Message::Other(_) => None,
         }
     }
 
-    /// Responds to Get and Set requests for the attributes of this class, which do not exist.
-    /// Linux's MAD layer does the same if no agent handles these methods.
+    /// Responds to Get and Set requests: this class supports no attributes for these methods.
+    /// Linux's MAD layer sends the same response if no agent handles them.
     fn reject_method(&mut self, from: &Address, bytes: &[u8]) -> Option<()> {
         let mut response: Mad = *bytes.first_chunk::<MAD_LEN>()?;
         let mut packet = mad::Packet::new_checked(&mut response[..]).ok()?;

@@ -16,7 +16,8 @@ impl Cm {
     ) -> Option<()> {
         let Some(id) = self.table.find(dreq.remote_comm_id, Some(dreq.local_comm_id), from.remote) else {
             // A DREQ may overtake the REP that carries its sender's communication id. A response
-            // would end the connection on that side alone. The peer will send the DREQ again.
+            // would end the connection on the sender's side only. The peer will send the DREQ
+            // again.
             if self.table.find(dreq.remote_comm_id, None, from.remote).is_some() {
                 return None;
             }
@@ -31,13 +32,14 @@ impl Cm {
         }
         match connection.state {
             State::DreqSent if connection.orphan => {
-                // Both sides disconnected at once, and this side has already finished.
+                // Both sides disconnected at the same time. The caller has already destroyed this
+                // side.
                 self.respond_to_dreq(from, header, dreq);
                 self.end(id);
                 return Some(());
             }
             State::DreqSent => {
-                // Both sides disconnected at once, so both want to end the connection.
+                // Both sides disconnected at the same time, so both want the connection to end.
                 connection.state = State::DreqRcvd;
                 connection.tid = header.tid;
                 let private_data = drep::Data::new(dreq.private_data.as_ref()).ok();
@@ -60,14 +62,16 @@ impl Cm {
                 self.counters.duplicates += 1;
                 return Some(());
             }
-            // The handshake is not finished on this side. The peer will send the DREQ again.
+            // The handshake is not finished on this side, so the DREQ is ignored. The peer will
+            // send it again.
             _ => return None,
         }
         self.begin_release(id, header.tid, dreq.private_data);
         Some(())
     }
 
-    /// Lets the caller respond to the peer's release request, whose transaction id is `tid`.
+    /// Reports the peer's release request to the caller, who responds. `tid` is the request's
+    /// transaction id.
     pub(in crate::cm) fn begin_release(&mut self, id: CmId, tid: u64, private_data: dreq::Data) {
         let Some(connection) = self.table.get_mut(id) else { return };
         connection.state = State::DreqRcvd;
@@ -77,7 +81,7 @@ impl Cm {
         self.report(Event::Disconnecting { id, private_data });
     }
 
-    /// Sends an empty DREP in response to a DREQ, using only ids from the DREQ.
+    /// Sends a DREP without private data in response to a DREQ, using only the ids in the DREQ.
     fn respond_to_dreq(&mut self, from: &Address, header: &mad::Repr, dreq: &dreq::Repr) {
         let message = drep::Repr {
             local_comm_id: dreq.remote_comm_id,

@@ -1,4 +1,4 @@
-//! REQ: the first message of a handshake, from a stranger.
+//! REQ: the first message of a handshake, from an unknown peer.
 
 use super::super::Cm;
 use super::super::connection::{Connection, QueuePair, StaleCheck};
@@ -120,10 +120,10 @@ impl Cm {
         }
     }
 
-    /// Checks whether a connection's peer still has it, because the peer seems to have started
-    /// another connection with the same queue pair. Sends a DREQ with an invalid queue pair number.
-    /// A peer that has the connection drops the DREQ. A restarted peer responds with a DREP, which
-    /// releases the connection ([`on_drep`](Self::on_drep)).
+    /// Checks whether the peer still has a connection, because it seems to have started another one
+    /// with the same queue pair. Sends a DREQ with an invalid queue pair number. A peer that still
+    /// has the connection drops this DREQ. A restarted peer responds with a DREP, which releases
+    /// the connection ([`on_drep`](Self::on_drep)).
     pub(super) fn check_stale(&mut self, now: Time, id: CmId) {
         let Some(connection) = self.table.get(id) else { return };
         let is_recent = connection.stale_check.is_some_and(|check| now < check.at + STALE_CHECK_INTERVAL);
@@ -143,7 +143,7 @@ impl Cm {
         self.transmit(to, Message::from(message).emit(tid, 0));
     }
 
-    /// Rejects a request without storing anything.
+    /// Rejects a request without storing anything about it.
     fn refuse(&mut self, from: &Address, header: &mad::Repr, req: &req::Repr, reason: Reason, ari: &[u8]) {
         let message = rej::Repr {
             local_comm_id: 0,
@@ -158,7 +158,7 @@ impl Cm {
     }
 }
 
-/// Returns the kind of the connection; `None` if unknown.
+/// Returns the kind of connection that a REQ requests; `None` if it is unknown.
 fn transport(req: &req::Repr) -> Option<Transport> {
     match (req.transport_service_type, req.extended_transport_type) {
         (0, _) => Some(Transport::Rc),
@@ -168,7 +168,7 @@ fn transport(req: &req::Repr) -> Option<Transport> {
     }
 }
 
-/// Returns a path as seen by the receiver.
+/// Converts a path in a REQ to the receiver's point of view.
 fn received(path: &path::Repr) -> Path {
     Path {
         local: path.remote_gid,
@@ -178,13 +178,13 @@ fn received(path: &path::Repr) -> Path {
         hop_limit: path.hop_limit,
         sl: path.sl,
         rate: path.packet_rate,
-        // The sender added one step for the acknowledgement.
+        // The sender added 1 to the code to include the acknowledgement's travel time.
         packet_life_time: path.local_ack_timeout.saturating_sub(1),
     }
 }
 
-/// The minimum time between two checks of the same connection.
+/// The minimum time between two checks of the same connection, in nanoseconds.
 const STALE_CHECK_INTERVAL: u64 = 1000 * MILLISECOND;
 
-/// The queue pair number of multicast packets, which no connection has.
+/// The queue pair number that marks multicast packets. No connection uses it.
 const NO_QPN: u32 = MASK_24;

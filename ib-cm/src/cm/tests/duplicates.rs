@@ -1,4 +1,4 @@
-//! Messages repeated because they or their responses were lost.
+//! Repeated messages: the first copies or their responses were lost.
 
 use super::*;
 use crate::wire::{MsgResponse, Reason, rep};
@@ -58,7 +58,7 @@ fn a_reply_that_arrives_again_gets_the_lost_rtu() {
     let Pair { mut alice, mut bob, a, b } = replied();
     alice.ready(a);
     let rtu = alice.sends(Attribute::RTU);
-    // The reply's timeout: code 20 is 4 s.
+    // The timeout of the REP is code 20, about 4 s.
     assert_eq!(bob.waits(), 4096);
     alice.takes(&bob.sends(Attribute::REP));
     alice.no_event();
@@ -81,7 +81,7 @@ fn a_reply_that_arrives_again_gets_the_mra_if_the_program_takes_its_time() {
     bob.takes(&mra);
     assert!(matches!(bob.event(), Event::MraReceived { service_timeout: 22, .. }));
     assert_eq!(bob.cm.state(b), Some(State::MraRepRcvd));
-    // Code 22 is 16 s; the acknowledgement timeout, code 17, is half a second.
+    // The MRA's code 22 is about 16 s; the acknowledgement timeout, code 17, is half a second.
     assert_eq!(bob.waits(), 16_384 + 512);
     alice.takes(&bob.sends(Attribute::REP));
     assert_eq!(alice.sends(Attribute::MRA), mra);
@@ -119,7 +119,7 @@ fn a_release_that_arrives_again_gets_the_same_answer() {
     bob.waits();
     bob.event();
     bob.has_nothing_left();
-    // Even after the connection is gone, its peer can still finish the release.
+    // Even after the connection is removed, its peer can still finish the release.
     bob.takes(&dreq);
     alice.takes(&bob.sends(Attribute::DREP));
     assert!(matches!(alice.event(), Event::Disconnected { .. }));
@@ -143,7 +143,7 @@ fn a_late_request_of_a_released_connection_is_a_new_request() {
 #[test]
 fn a_request_with_a_queue_pair_that_is_connected_releases_the_old_connection() {
     let Pair { mut alice, mut bob, b, .. } = connected();
-    // The peer has restarted without the connection.
+    // The peer has restarted and lost the connection.
     alice.cm = Cm::new(Config { node_guid: ALICE_GUID, ..Config::default() }, Rng::new(99));
     let a = alice.connects(BOB);
     bob.takes(&alice.sends(Attribute::REQ));

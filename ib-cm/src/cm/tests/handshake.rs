@@ -22,7 +22,8 @@ fn both_queue_pairs_get_attributes_that_match() {
     assert_eq!((a.path_mtu, b.path_mtu), (Mtu::B1024, Mtu::B1024));
     assert_eq!((a.retry_cnt, b.retry_cnt), (7, 7));
     assert_eq!((a.rnr_retry, b.rnr_retry), (6, 7), "each side has the number that the other asked for");
-    // Code 16 for each of two packets and 15 for the device. The requester knows its peer's delay.
+    // Two packets of code 16 give code 17; the device's delay of code 15 adds no step. Only the
+    // requester knows its peer's delay.
     assert_eq!((a.timeout, b.timeout), (17, 17));
 }
 
@@ -63,7 +64,7 @@ fn a_request_describes_its_sender() {
     assert_eq!((request.pkey, request.transport), (0xffff, Transport::Rc));
     assert_eq!(request.ece, ece);
     assert_eq!(request.private_data, private_data);
-    // 17 is the acknowledgement timeout for two packets with code 16.
+    // 17 is the acknowledgement timeout code for two packets of code 16.
     assert_eq!(request.path, Path { local: BOB, remote: ALICE, ..path });
     assert_eq!(request.alternate, Some(Path { local: BOB, remote: ALICE, ..alternate }));
     assert_eq!((request.local_cm_response_timeout, request.remote_cm_response_timeout), (20, 20));
@@ -213,7 +214,7 @@ fn a_request_can_be_given_up_before_and_after_the_peer_has_accepted() {
         .reject(alice.now, a, &RejectParams { reason: Reason::TIMEOUT, ..RejectParams::default() })
         .unwrap();
     alice.has_nothing_left();
-    // Without the GUID, the peer cannot identify the request. `destroy` sends it.
+    // This REJ has no GUID, so the peer cannot identify the request. `destroy` would add the GUID.
     bob.takes(&alice.sends(Attribute::REJ));
     bob.no_event();
 

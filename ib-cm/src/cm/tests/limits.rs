@@ -21,7 +21,8 @@ impl Random for Stuck {
     }
 }
 
-/// Makes Alice request `count` connections with different queue pairs, and delivers the requests.
+/// Requests `count` connections from Alice's side, each with a different queue pair, and delivers
+/// the requests to Bob.
 fn ask(alice: &mut Side, bob: &mut Side, count: u32) {
     for qp_num in 0..count {
         alice.connects_with(&ConnectParams { qp_num, ..params(alice.gid, BOB) });
@@ -99,7 +100,7 @@ fn events_that_wait_stop_only_strangers() {
 fn the_table_and_the_requests_of_all_listeners_are_bounded() {
     for (config, taken) in [
         (Config { max_connections: 3, ..Config::default() }, 3),
-        // One address may have as many requests as there are free slots.
+        // One address may have as many waiting requests as there are free slots.
         (Config { max_pending: 5, ..Config::default() }, 3),
     ] {
         let (mut alice, mut bob) = (alice(), bob_with(config));
@@ -124,7 +125,7 @@ fn an_address_that_asks_without_end_leaves_places_for_others() {
     let mut alice = alice();
     ask(&mut alice, &mut bob, 10);
     assert_eq!(bob.cm.len(), 40);
-    // A response frees the slot.
+    // A response to a request frees its slot.
     let ids: Vec<_> = core::iter::from_fn(|| bob.cm.poll_event()).map(|event| event.id()).collect();
     for id in ids {
         bob.cm.destroy(bob.now, id);
@@ -198,7 +199,7 @@ fn a_release_needs_no_number() {
 fn a_service_has_one_listener() {
     let mut bob = bob();
     assert_eq!(bob.cm.listen(SERVICE, u64::MAX, 1), Err(Refused::Listening));
-    // All TCP ports.
+    // A mask that covers all TCP ports.
     let mask = !0xffff;
     assert_eq!(bob.cm.listen(SERVICE, mask, 1), Err(Refused::Listening));
     let udp = bob.cm.listen(ServiceId::ip(PortSpace::UDP, 0), mask, 1).unwrap();

@@ -1,4 +1,4 @@
-//! Peers whose process has ended silently.
+//! Peers whose process has ended without a message.
 
 use super::*;
 use crate::wire::{Reason, sidr_rep};
@@ -67,7 +67,7 @@ fn a_release_that_a_lost_peer_does_not_answer_is_over() {
     assert_eq!(alice.waits(), 512);
     assert_eq!(alice.event(), Event::TimewaitExit { id: a });
     alice.has_nothing_left();
-    // The release of a destroyed connection continues by itself.
+    // The release of a destroyed connection continues without the caller.
     let Pair { mut alice, a, .. } = connected();
     alice.cm.destroy(alice.now, a);
     alice.sends(Attribute::DREQ);

@@ -1,5 +1,5 @@
-//! Tests of the state machine, one rule at a time. Two managers exchange messages, which each test
-//! delivers, keeps or repeats.
+//! Tests of the state machine, one rule at a time. Two managers exchange messages. Each test
+//! decides whether a message is delivered, kept or repeated.
 
 mod duplicates;
 mod handshake;
@@ -23,7 +23,7 @@ const MALLORY: Gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 66];
 const ALICE_GUID: u64 = 0xa11ce;
 const BOB_GUID: u64 = 0xb0b;
 
-/// One side and its address.
+/// One side of a connection: a manager, its address and its current time.
 struct Side {
     cm: Cm,
     gid: Gid,
@@ -35,19 +35,19 @@ impl Side {
         Self { cm: Cm::new(config, Rng::new(config.node_guid)), gid, now: Time(0) }
     }
 
-    /// Returns all waiting messages.
+    /// Removes and returns all messages waiting to be sent.
     fn sent(&mut self) -> Vec<Transmit> {
         core::iter::from_fn(|| self.cm.poll_transmit()).collect()
     }
 
-    /// Returns the only waiting message and checks its kind.
+    /// Removes and returns the only message waiting to be sent, and checks its kind.
     fn sends(&mut self, attribute: Attribute) -> Transmit {
         let sent = self.sent();
         assert_eq!(sent.iter().map(kind).collect::<Vec<_>>(), [attribute]);
         sent[0]
     }
 
-    /// Checks that exactly two copies of one message wait.
+    /// Checks that two copies of one message, and no others, are waiting to be sent.
     fn sends_again(&mut self, attribute: Attribute) {
         let sent = self.sent();
         assert_eq!(sent.iter().map(kind).collect::<Vec<_>>(), [attribute; 2]);
@@ -71,7 +71,7 @@ impl Side {
         self.cm.table.check();
     }
 
-    /// Returns the only waiting event.
+    /// Removes and returns the only waiting event.
     fn event(&mut self) -> Event {
         let event = self.cm.poll_event().expect("an event");
         assert_eq!(self.cm.poll_event(), None);
@@ -82,7 +82,7 @@ impl Side {
         assert_eq!(self.cm.poll_event(), None);
     }
 
-    /// Advances time to the deadline and returns the wait in milliseconds.
+    /// Advances time to the deadline and returns the time waited, in milliseconds.
     fn waits(&mut self) -> u64 {
         let deadline = self.cm.deadline().expect("a deadline");
         let waited = (deadline.0 - self.now.0) / MILLISECOND;
@@ -153,7 +153,7 @@ fn alice() -> Side {
     Side::new(ALICE, Config { node_guid: ALICE_GUID, ..Config::default() })
 }
 
-/// Returns a listening side.
+/// Returns a side with a listener.
 fn bob() -> Side {
     bob_with(Config::default())
 }
@@ -164,7 +164,7 @@ fn bob_with(config: Config) -> Side {
     bob
 }
 
-/// A connection, with its id on both sides.
+/// Two sides and the connection's id on each.
 struct Pair {
     alice: Side,
     bob: Side,
@@ -172,7 +172,7 @@ struct Pair {
     b: CmId,
 }
 
-/// Returns both sides after a REQ.
+/// Returns both sides once Bob has received Alice's REQ.
 fn requested() -> Pair {
     let (mut alice, mut bob) = (alice(), bob());
     let a = alice.connects(BOB);
@@ -181,7 +181,7 @@ fn requested() -> Pair {
     Pair { alice, bob, a, b }
 }
 
-/// Returns both sides after a REP.
+/// Returns both sides once Alice has received Bob's REP.
 fn replied() -> Pair {
     let mut pair = requested();
     pair.bob.accepts(pair.b, 0x22);
@@ -190,7 +190,7 @@ fn replied() -> Pair {
     pair
 }
 
-/// Returns both sides of a connection.
+/// Returns both sides with an established connection.
 fn connected() -> Pair {
     let mut pair = replied();
     pair.alice.ready(pair.a);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::wire::{apr, lap, mad::Method};
 
-/// Returns a LAP for Bob's connection.
+/// Returns a LAP that names Bob's connection.
 fn lap(pair: &Pair) -> lap::Repr {
     let connection = pair.bob.cm.table.get(pair.b).unwrap();
     lap::Repr {
@@ -25,7 +25,7 @@ fn an_alternate_path_is_refused_by_name() {
     assert_eq!((apr.local_comm_id, apr.remote_comm_id), (lap.remote_comm_id, lap.local_comm_id));
     assert_eq!(header(&sent).tid, 77);
     pair.bob.no_event();
-    // Receiving the APR has no effect.
+    // The APR has no effect on its receiver.
     pair.alice.takes(&sent);
     pair.alice.no_event();
     pair.alice.sends_nothing();

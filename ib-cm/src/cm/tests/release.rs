@@ -1,4 +1,4 @@
-//! Disconnecting and destroying.
+//! Disconnecting and destroying connections.
 
 use super::*;
 use crate::wire::{Reason, drep, sidr_rep};
@@ -42,7 +42,7 @@ fn both_sides_can_disconnect_at_the_same_time() {
     let (to_bob, to_alice) = (alice.sends(Attribute::DREP), bob.sends(Attribute::DREP));
     bob.takes(&to_bob);
     alice.takes(&to_alice);
-    // A DREQ that was repeated in the meantime.
+    // A repeated DREQ arrives late.
     bob.takes(&from_alice);
     assert_eq!(bob.sends(Attribute::DREP), to_alice);
     for side in [&mut alice, &mut bob] {
@@ -111,7 +111,7 @@ fn a_release_that_overtakes_the_reply_is_asked_for_again() {
 }
 
 impl Pair {
-    /// Bob disconnects before Alice has finished the handshake. She ignores his DREQ.
+    /// Bob disconnects before Alice has finished the handshake. Alice ignores the DREQ.
     fn is_released_too_early(&mut self) {
         self.bob.cm.established(self.b).unwrap();
         self.bob.event();
@@ -121,7 +121,7 @@ impl Pair {
         self.alice.sends_nothing();
     }
 
-    /// Alice finishes the handshake, and the repeated release takes effect.
+    /// Alice finishes the handshake. The repeated DREQ then takes effect.
     fn is_released_when_ready(&mut self) {
         self.alice.ready(self.a);
         self.alice.sent();
@@ -150,7 +150,7 @@ fn a_peer_that_does_not_answer_a_release_does_not_keep_the_connection() {
     alice.disconnects(a);
     let dreq = alice.sends(Attribute::DREQ);
     for _ in 0..15 {
-        // Two packets of code 16, plus code 20 for the response.
+        // Two packets of code 16 plus the response time, code 20.
         assert_eq!(alice.waits(), 2 * 256 + 4096);
         assert_eq!(alice.sends(Attribute::DREQ), dreq);
     }
@@ -337,7 +337,7 @@ fn a_destroyed_connection_has_no_events() {
     alice.cm.destroy(alice.now, second);
     alice.no_event();
     assert_eq!(alice.cm.state(a), Some(State::ReqSent), "another one is not concerned");
-    // Destroying an ended or nonexistent connection does nothing.
+    // Destroying an ended or nonexistent connection has no effect.
     alice.sent();
     alice.cm.destroy(alice.now, second);
     alice.cm.destroy(alice.now, CmId(77));

@@ -66,7 +66,7 @@ fn a_resolution_that_waits_for_the_program_is_reported_once() {
     bob.takes(&req);
     bob.no_event();
     bob.sends_nothing();
-    // From another address, the same id is another request.
+    // The same request id from another address is another request.
     bob.takes_from(MALLORY, &req.mad);
     assert_ne!(bob.event().id(), id);
 }

@@ -1,9 +1,10 @@
-//! Messages from strangers: from another address, or from the peer's address without the ids.
+//! Messages from strangers, who send from another address, or from the peer's address without
+//! knowing the ids.
 
 use super::*;
 use crate::wire::{MsgResponse, Mtu, Reason, apr, drep, lap, mad::Method, rej, rep, req, sidr_rep};
 
-/// Returns every message that names a connection, with the given ids.
+/// Returns one message of each kind that names a connection, filled with the given ids.
 fn messages(local_comm_id: u32, remote_comm_id: u32, remote_qpn: u32) -> Vec<Message> {
     let mut all: Vec<Message> = vec![
         rep::Repr { local_comm_id, remote_comm_id, local_qpn: 7, ..rep::Repr::default() }.into(),
@@ -44,7 +45,7 @@ fn messages(local_comm_id: u32, remote_comm_id: u32, remote_qpn: u32) -> Vec<Mes
     all
 }
 
-/// Returns Bob, with his connection, in each state his peer's messages can change.
+/// Returns Bob's side with a connection, in each state that messages from the peer can change.
 fn bobs() -> Vec<(State, Side, CmId)> {
     let Pair { bob, b, .. } = requested();
     let mut all = vec![(State::ReqRcvd, bob, b)];
@@ -74,7 +75,7 @@ fn bobs() -> Vec<(State, Side, CmId)> {
     all
 }
 
-/// Returns Alice, with her connection, in each state her peer's messages can change.
+/// Returns Alice's side with a connection, in each state that messages from the peer can change.
 fn alices() -> Vec<(State, Side, CmId)> {
     let Pair { alice, a, .. } = requested();
     let mut all = vec![(State::ReqSent, alice, a)];
@@ -107,7 +108,7 @@ fn messages_from_another_address_change_nothing_even_with_all_ids() {
             side.takes_from(MALLORY, &message.emit(1, 0));
             assert_eq!(side.cm.state(id), Some(state), "{message:?}");
             side.no_event();
-            // Only a DREQ gets a response, and nothing is stored for it.
+            // Only a DREQ gets a response, and no state is stored for it.
             let sent = side.sent();
             assert!(sent.iter().all(|sent| kind(sent) == Attribute::DREP && sent.to.remote == MALLORY));
             assert_eq!(side.cm.len(), 1);
@@ -123,7 +124,7 @@ fn messages_under_the_peers_address_change_nothing_if_an_id_is_wrong() {
         let peer = connection.peer.remote;
         let (local_id, qpn) = (connection.local_id, connection.queue_pair.local_qpn);
         let wrong = match connection.remote_id {
-            // Before the first response, there is only one id to guess.
+            // Before the first response, a stranger has only one id to guess.
             None => vec![(5, local_id ^ 1), (5, 0)],
             Some(remote_id) => vec![(remote_id ^ 1, local_id), (remote_id, local_id ^ 1), (0, 0)],
         };
@@ -164,7 +165,7 @@ fn a_request_from_another_address_does_not_make_a_connection_stale() {
     let second = ConnectParams { path: path(MALLORY, BOB), ..params(ALICE, BOB) };
     alice.connects_with(&second);
     let sent = alice.sends(Attribute::REQ);
-    // The GUID and the queue pair belong to the peer.
+    // The GUID and the queue pair are those of the peer, but the address differs.
     bob.takes_from(MALLORY, &sent.mad);
     assert!(matches!(bob.event(), Event::Request(_)), "it is a request of its own");
     bob.sends_nothing();

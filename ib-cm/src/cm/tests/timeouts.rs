@@ -73,7 +73,7 @@ fn a_reply_is_sent_again_as_the_request_says_and_then_given_up() {
     bob.waits();
     assert_eq!(bob.event(), Event::Unreachable { id: b });
     bob.has_nothing_left();
-    // The peer believes it is connected until the REJ arrives.
+    // The peer considers the connection established until the REJ arrives.
     alice.sent();
     alice.takes(&bob.sends(Attribute::REJ));
     assert!(matches!(
@@ -127,7 +127,7 @@ fn an_mra_extends_the_timer_of_the_message_that_waits() {
     alice.takes(&bob.sends(Attribute::MRA));
     alice.event();
     for _ in 0..2 {
-        // 2^22 plus the acknowledgement timeout of the path.
+        // The MRA's code 22 (16,384 ms) plus the path's acknowledgement timeout (512 ms).
         assert_eq!(alice.waits(), 16_384 + 512);
         alice.sends(Attribute::REQ);
     }
