@@ -1,7 +1,8 @@
-//! [`Capabilities`]: the capabilities the function offers and the driver's selection.
+//! [`Capabilities`]: the capabilities that the function offers, and the driver's choices.
 //!
-//! Each group holds its maximum and its current values. A driver queries both and sets the current
-//! ones. A field that this file does not name is 0, which means not offered.
+//! Each capability group has maximum values and current values. A driver queries both and sets the
+//! current values. A field not named in this file is 0, which means that the capability is not
+//! offered.
 //!
 //! Invariant: a current value never exceeds its maximum.
 
@@ -44,15 +45,15 @@ pub(crate) const MAX_EQS: u32 = 16;
 pub(crate) const LOG_MAX_SQ: u32 = 10;
 /// Maximum number of Ethernet receive queues, log2.
 pub(crate) const LOG_MAX_RQ: u32 = 10;
-/// Size of an Ethernet queue's entry in bytes, log2: at least one receive element, at most one work
-/// request.
+/// Size of an entry in an Ethernet queue, in bytes, log2. The smallest entry holds one receive
+/// element, the largest the longest work request.
 pub(crate) const LOG_STRIDE: RangeInclusive<u32> = 4..=10;
-/// Maximum number of entries in an Ethernet queue, log2: counters have 16 bits, which must
-/// distinguish a full ring from an empty one.
+/// Maximum number of entries in an Ethernet queue, log2: the 16-bit counters must distinguish a
+/// full ring from an empty one.
 pub(crate) const LOG_MAX_WQ: u32 = 15;
-/// Maximum number of transport interface sends, log2.
+/// Maximum number of transport interface sends (TIS), log2.
 pub(crate) const LOG_MAX_TIS: u32 = 10;
-/// Maximum number of transport interface receives, log2.
+/// Maximum number of transport interface receives (TIR), log2.
 pub(crate) const LOG_MAX_TIR: u32 = 10;
 /// Maximum number of receive queue tables, log2.
 pub(crate) const LOG_MAX_RQT: u32 = 10;
@@ -64,16 +65,17 @@ pub(crate) const LOG_MAX_TABLE_SIZE: u64 = 20;
 pub(crate) const LOG_MAX_DESTINATION: u64 = 8;
 /// Highest level of a flow table.
 pub(crate) const MAX_LEVEL: u64 = 128;
-/// Send queue rates in kbit/s, as on a ConnectX-5 with 100 Gbit/s.
+/// Range of rates for a send queue, in kbit/s, as on a ConnectX-5 with 100 Gbit/s.
 pub(crate) const PACING_RATES: RangeInclusive<u32> = 1..=100_000_000;
 /// Number of entries in the rate table; entry 0 stands for no limit.
 pub(crate) const PACING_TABLE: u32 = 128;
-/// Maximum number of completions in a compressed block: three arrays of 8 and part of a fourth.
+/// Maximum number of completions in a compressed block: three arrays of 8 mini entries, and 6 in a
+/// fourth.
 const MAX_COMPRESSED: u32 = 30;
-/// Size of a group's capabilities in bytes.
+/// Size of one capability group, in bytes.
 const GROUP_SIZE: usize = 0x1000;
 
-/// The capability structures, each with its maximum and its current values.
+/// The capability groups, each with its maximum and its current values.
 #[derive(Debug)]
 pub struct Capabilities {
     groups: Vec<Group>,
@@ -83,7 +85,7 @@ pub struct Capabilities {
 struct Group {
     number: u32,
     table: &'static Table,
-    /// Fields that a driver may set; all others are fixed.
+    /// Fields that the driver may set; all other fields are fixed.
     chosen: &'static [Field],
     most: Vec<u8>,
     now: Vec<u8>,
@@ -99,7 +101,7 @@ const FLOW_TABLE: u32 = 7;
 const QOS: u32 = 0xc;
 const DEVICE_MEMORY: u32 = 0xf;
 
-/// General capabilities that a driver may set.
+/// Fields of the general group that a driver may set.
 const CHOSEN: &[Field] = &[
     general::LOG_MAX_QP,
     general::PKEY_TABLE_SIZE,
@@ -109,7 +111,7 @@ const CHOSEN: &[Field] = &[
     general::LOG_MAX_CURRENT_UC_LIST,
 ];
 
-/// Paging capabilities a driver may set: all those that Linux sets.
+/// Fields of the paging group that a driver may set: all those that Linux sets.
 const CHOSEN_OF_PAGING: &[Field] = &[
     odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_SRQ_RECEIVE,
     odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_SEND,
@@ -119,12 +121,11 @@ const CHOSEN_OF_PAGING: &[Field] = &[
     odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_SRQ_RECEIVE,
 ];
 
-/// The only atomic capability a driver may set: the byte order of the operands.
+/// The only field of the atomic group that a driver may set: the byte order of the operands.
 const CHOSEN_OF_ATOMICS: &[Field] = &[atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE];
 
-/// On-demand paging, which a driver may restrict. Reliable connections and XRC support paging for
-/// all operations, datagrams only for sends. Page faults on memory keys without a queue are not
-/// offered.
+/// On-demand paging, which a driver may restrict. Reliable connections and XRC support paging in
+/// all operations, datagrams only in sends. Paging outside queue pairs is not offered.
 const PAGED: &[(Field, u32)] = &[
     (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_SEND, 1),
     (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_RC_ODP_CAPS_RECEIVE, 1),
@@ -140,10 +141,11 @@ const PAGED: &[(Field, u32)] = &[
     (odp::TRANSPORT_PAGE_FAULT_SCHEME_CAP_XRC_ODP_CAPS_SRQ_RECEIVE, 1),
 ];
 
-/// Maximum number of entries in the list of a memory key that refers to other keys, log2.
+/// Maximum number of entries in the list of an indirect memory key, which refers to other keys,
+/// log2.
 pub(crate) const LOG_MAX_KLM_LIST: u32 = 16;
 
-/// The capabilities of every function.
+/// The general capabilities of every function.
 const COMMON: &[(Field, u32)] = &[
     (general::LOG_MAX_QP, LOG_MAX_QP),
     (general::LOG_MAX_QP_SZ, 15),
@@ -188,7 +190,7 @@ const COMMON: &[(Field, u32)] = &[
     (general::CQE_COMPRESSION_128, 1),
     (general::MINI_CQE_RESP_STRIDE_INDEX, 1),
     (general::CQE_COMPRESSION_MAX_NUM, MAX_COMPRESSED),
-    // In microseconds; the model follows another rule, see `cq::block`.
+    // In microseconds; the model does not follow this value, see `cq::block`.
     (general::CQE_COMPRESSION_TIMEOUT, 16),
     (general::CD, 1),
     (general::QKV, 1),
@@ -199,12 +201,12 @@ const COMMON: &[(Field, u32)] = &[
     (general::DUMP_FILL_MKEY, 1),
     (general::FIXED_BUFFER_SIZE, 1),
     (general::UMR_EXTENDED_TRANSLATION_OFFSET, 1),
-    // Windows refer to keys, which refer to no other keys.
+    // A window refers to memory keys; these refer to no other keys.
     (general::MAX_INDIRECTION, 1),
     (general::BF, 1),
     (general::LOG_BF_REG_SIZE, 9),
     (general::UAR_4K, 1),
-    // Registers and UAR pages, in MiB, log2; device memory follows them.
+    // The size of the registers and UAR pages, in MiB, log2. Device memory follows in the BAR.
     (general::UAR_SZ, 5),
     (general::NUM_OF_UARS_PER_PAGE, 1),
     (general::DEVICE_FREQUENCY_KHZ, FREQUENCY_KHZ),
@@ -214,8 +216,8 @@ const COMMON: &[(Field, u32)] = &[
     (general::ECE_SUPPORT, 1),
 ];
 
-/// Additional capabilities of an InfiniBand port: port data through commands instead of MADs; 8
-/// GIDs, 128 partition keys.
+/// Additional general capabilities on an InfiniBand port: port data through commands instead of
+/// MADs, 8 GIDs, 128 partition keys.
 const IB: &[(Field, u32)] = &[
     (general::PORT_TYPE, 0),
     (general::IB_VIRT, 1),
@@ -228,7 +230,7 @@ const IB: &[(Field, u32)] = &[
     (general::LOG_MAX_XRQ, LOG_MAX_SRQ),
 ];
 
-/// Additional capabilities of a RoCE port.
+/// Additional general capabilities on a RoCE port.
 const ROCE_PORT: &[(Field, u32)] = &[
     (general::PORT_TYPE, 1),
     (general::ROCE, 1),
@@ -267,7 +269,7 @@ const ETHERNET_OFFLOADS: &[(Field, u32)] = &[
     (ethernet::WQE_INLINE_MODE, 1),
 ];
 
-/// The rates of send queues. Rates for other queues, groups and the port are not offered.
+/// Rate limits for send queues. Limits for other queues, groups and the port are not offered.
 const PACING: &[(Field, u32)] = &[
     (qos_cap::PACKET_PACING, 1),
     (qos_cap::PACKET_PACING_BURST_BOUND, 1),
@@ -278,7 +280,7 @@ const PACING: &[(Field, u32)] = &[
 ];
 
 const ROCE_OFFERED: &[(Field, u32)] = &[
-    // GRH, IPv4, IPv6; RoCE versions 1 and 2.
+    // Bit mask: 1 GRH, 2 IPv4, 4 IPv6; together RoCE versions 1 and 2.
     (roce_cap::L3_TYPE, 7),
     (roce_cap::ROCE_VERSION, 5),
     (roce_cap::ROCE_ADDRESS_TABLE_SIZE, crate::port::ROCE_ADDRESSES as u32),
@@ -291,12 +293,12 @@ const ATOMICS: &[(Field, u32)] = &[
     // The driver selects host byte order.
     (atomic_caps::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1, 1),
     (atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE, 1),
-    // Compare and swap, fetch and add, on 8 bytes.
+    // Compare and swap (1), fetch and add (2), on 8-byte operands.
     (atomic_caps::ATOMIC_OPERATIONS, 3),
     (atomic_caps::ATOMIC_SIZE_QP, 8),
 ];
 
-/// Device memory. Operations on it (`memic_operations`) are not offered.
+/// Device memory. Atomic and other operations in it (`memic_operations`) are not offered.
 const MEMORY: &[(Field, u32)] = &[
     (device_memory::MEMIC, 1),
     (device_memory::LOG_MIN_MEMIC_ALLOC_SIZE, memic::LOG_UNIT),
@@ -306,8 +308,8 @@ const MEMORY: &[(Field, u32)] = &[
     (device_memory::MAX_MEMIC_SIZE, memic::MAX_AREA),
 ];
 
-/// Capabilities of the flow tables for received frames. The tables for sent frames and for RDMA
-/// have the same rows at other offsets.
+/// Capabilities of the flow tables for received frames. The flow tables for sent frames and for
+/// RDMA have the same fields at other offsets.
 const FLOW_TABLES: &[(Field, u32)] = &[
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FT_SUPPORT, 1),
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FLOW_MODIFY_EN, 1),
@@ -322,17 +324,18 @@ const FLOW_TABLES: &[(Field, u32)] = &[
     (flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_LOG_MAX_FLOW, 20),
 ];
 
-/// Offsets of the rows for received frames, received RDMA, sent frames and sent RDMA.
+/// Offsets of the fields for received frames, received RDMA, sent frames and sent RDMA, in bytes.
 const FLOW_TABLE_KINDS: [usize; 4] = [0, 0x40, 0xc0, 0x100];
 
-/// The fields of received frames that rules can match: all of them.
+/// The masks of header fields that flow rules for received frames can match. All fields are
+/// offered.
 const FLOW_FIELDS: [Part; 2] = [
     flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FT_FIELD_SUPPORT,
     flow::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_FT_FIELD_BITMASK_SUPPORT,
 ];
 
 impl Capabilities {
-    /// Returns the capabilities for a function with this configuration.
+    /// Returns the capabilities of a function with this configuration.
     pub fn new(config: &Config) -> Self {
         let mut first = Group::new(GENERAL, &general::TABLE, COMMON);
         first.chosen = CHOSEN;
@@ -359,7 +362,8 @@ impl Capabilities {
         Self { groups }
     }
 
-    /// Returns a group's current or maximum values; `None` if the group is not offered.
+    /// Returns a capability group's current values if `now` is set, otherwise its maximum values;
+    /// `None` if the group is not offered.
     pub(crate) fn query(&self, number: u32, now: bool) -> Option<&[u8]> {
         let group = self.group(number)?;
         Some(if now { &group.now } else { &group.most })
@@ -375,7 +379,7 @@ impl Capabilities {
         self.general(field) != 0
     }
 
-    /// Sets the current values of a group.
+    /// Sets the current values of a capability group to the driver's choice.
     pub(crate) fn set(&mut self, number: u32, wanted: &[u8]) -> Result<(), Refusal> {
         let Some(group) = self.groups.iter_mut().find(|group| group.number == number) else {
             let what = format!("capability group {number:#x} is not offered");
@@ -398,8 +402,8 @@ impl Capabilities {
         Ok(())
     }
 
-    /// Returns whether queue pairs of this service may cause page faults in this situation: when
-    /// sending, when receiving into their own or a shared queue, or at the request of a peer.
+    /// Returns whether queue pairs of this service may cause a page fault in the situation `stall`:
+    /// when sending, when receiving into their own or a shared queue, or at a peer's request.
     pub(crate) fn pages_on_demand(&self, service: Service, stall: &Stall) -> bool {
         use odp::*;
         let Some(group) = self.group(ODP) else { return false };
@@ -520,7 +524,7 @@ mod tests {
         let mut caps = offered(PortKind::Ib);
         let before = caps.query(ATOMIC, true).unwrap().to_vec();
         assert_eq!(atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.get(&before), 0);
-        // Drivers set this field and leave the rest 0, which must not change fixed fields.
+        // Drivers set this field and leave all others 0. That must not change fixed fields.
         let mut wanted = vec![0; GROUP_SIZE];
         atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.set(&mut wanted, 1u32);
         caps.set(ATOMIC, &wanted).unwrap();

@@ -1,4 +1,4 @@
-//! Checks that are common to the commands that create objects.
+//! Checks that several commands share.
 
 use roce::engine::Refused;
 
@@ -11,27 +11,27 @@ use crate::refusal::{Refusal, Status};
 /// Minimum page size, log2; page size fields are relative to it.
 pub(crate) const ADAPTER_PAGE_SHIFT: u32 = 12;
 
-/// Returns the refusal of an invalid parameter.
+/// Returns the [`Refusal`] for an invalid parameter.
 pub(crate) fn bad(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::BadParam, Rule::CommandParameter, what)
 }
 
-/// Returns the refusal of a reference to a missing object.
+/// Returns the [`Refusal`] for a reference to a missing object.
 pub(crate) fn missing(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::BadResource, Rule::CommandObject, what)
 }
 
-/// Returns the refusal to destroy an object that is in use.
+/// Returns the [`Refusal`] for destroying an object that is in use.
 pub(crate) fn busy(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::ResourceBusy, Rule::CommandBusy, what)
 }
 
-/// Returns the refusal of a feature the function does not offer.
+/// Returns the [`Refusal`] for a feature that the function does not offer.
 pub(crate) fn not_offered(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::BadParam, Rule::CommandCapability, what)
 }
 
-/// Converts the transport engine's refusal into a command's refusal.
+/// Converts the transport engine's error into a command's [`Refusal`].
 pub(crate) fn engine(refused: Refused, what: &str) -> Refusal {
     match refused {
         Refused::NoRoom | Refused::NoMemory { .. } | Refused::NoNumbers => Refusal::fair(Status::NoResources),
@@ -41,12 +41,12 @@ pub(crate) fn engine(refused: Refused, what: &str) -> Refusal {
             let what = format!("{what}: from {from:?} to {to:?}");
             Refusal::broken(Status::BadQpState, Rule::QpTransition, what)
         }
-        // `Invalid`: a user chose these values and the driver passed them on.
+        // `Invalid`: a user chose these values, and the driver passed them on unchecked.
         _ => Refusal::fair(Status::BadParam),
     }
 }
 
-/// Rejects bits the table does not name.
+/// Rejects a structure if any bit is set that its table does not name.
 pub(crate) fn reserved(table: &Table, bytes: &[u8]) -> Result<(), Refusal> {
     match table.reserved(bytes) {
         None => Ok(()),
@@ -57,7 +57,8 @@ pub(crate) fn reserved(table: &Table, bytes: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Rejects nonzero fields that belong to features which the function does not offer.
+/// Rejects a structure if any of `fields` is nonzero: they belong to features that the function
+/// does not offer.
 pub(crate) fn none_of(fields: &[Field], bytes: &[u8]) -> Result<(), Refusal> {
     match fields.iter().find(|field| field.is_set(bytes)) {
         None => Ok(()),
@@ -65,8 +66,8 @@ pub(crate) fn none_of(fields: &[Field], bytes: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Returns a queue's buffer of `len` bytes, which starts `offset` 64ths of a page into the first
-/// page of the list.
+/// Returns a queue's buffer of `len` bytes. The buffer starts in the first page of the list,
+/// `offset` 64ths of a page from its beginning.
 pub(crate) fn buffer<B: Bus>(
     bus: &B,
     list: &[u8],
@@ -97,7 +98,8 @@ pub(crate) fn buffer<B: Bus>(
     Pages::new(pages, shift, offset, len).ok_or_else(|| wrong(format!("{len} bytes")))
 }
 
-/// Rejects a doorbell record that is not 8 aligned bytes of memory.
+/// Rejects a doorbell record that is misaligned or lies outside memory. A record is 8 bytes,
+/// aligned to 8.
 pub(crate) fn doorbell_record<B: Bus>(bus: &B, address: u64) -> Result<(), Refusal> {
     if !address.is_multiple_of(8) {
         let what = format!("{address:#x} is not aligned");

@@ -16,8 +16,8 @@ use crate::trace::Trace;
 
 pub(crate) use crate::testing::input;
 
-/// A running function with a protection domain and an XRC domain. Commands bypass the command
-/// queue.
+/// A running function with a protection domain and an XRC domain. Commands are dispatched directly,
+/// without a command queue.
 pub(crate) struct Bench {
     pub(crate) function: Function<PlainBus>,
     pub(crate) bus: PlainBus,
@@ -57,7 +57,7 @@ impl Bench {
         output
     }
 
-    /// Sends a command that must fail with this status and break this rule.
+    /// Sends a command that must fail with `status` and a complaint about `rule`.
     #[track_caller]
     pub(crate) fn refused(&mut self, input: impl AsRef<[u8]>, status: Status, rule: Rule) {
         let (got, output) = self.send(input.as_ref());
@@ -67,19 +67,19 @@ impl Bench {
         assert!(output.iter().skip(8).all(|byte| *byte == 0), "a refused command answers nothing");
     }
 
-    /// Sends a command that must fail with this status and break no rule.
+    /// Sends a command that must fail with `status` but without a complaint.
     #[track_caller]
     pub(crate) fn unlucky(&mut self, input: impl AsRef<[u8]>, status: Status) {
         let (got, _) = self.send(input.as_ref());
         assert_eq!((got, self.function.take_complaints()), (status as u8, vec![]));
     }
 
-    /// Returns an unused page of memory, zeroed.
+    /// Returns the address of an unused, zeroed page.
     pub(crate) fn page(&mut self) -> u64 {
         self.host.alloc(1)
     }
 
-    /// Returns a page list with `count` new pages.
+    /// Returns a page list of `count` new pages.
     pub(crate) fn pages(&mut self, count: usize) -> Vec<u8> {
         (0..count).flat_map(|_| self.page().to_be_bytes()).collect()
     }
@@ -88,7 +88,7 @@ impl Bench {
         alloc_pd_out::PD.get32(&self.ok(input(0x800, 16)))
     }
 
-    /// Returns a CREATE_CQ input, with a list of 4 KiB pages.
+    /// Returns a CREATE_CQ input that includes a list of 4 KiB pages.
     pub(crate) fn create_cq(&mut self, log_size: u32, entry_size: usize) -> Vec<u8> {
         let mut input = input(0x400, create_cq_in::PAS);
         let (uar, eqn, record) = (self.uar, self.eqn, self.page());
@@ -107,7 +107,7 @@ impl Bench {
         create_cq_out::CQN.get32(&self.ok(input))
     }
 
-    /// Returns a CREATE_XRC_SRQ input for 16 receives of 32 bytes.
+    /// Returns a CREATE_XRC_SRQ input for 16 receives of 32 bytes each.
     pub(crate) fn create_xrc_srq(&mut self, cqn: u32) -> Vec<u8> {
         let mut input = input(0x705, create_xrc_srq_in::PAS);
         let (pd, xrcd, record) = (self.pd, self.xrcd, self.page());
@@ -128,14 +128,14 @@ impl Bench {
     }
 }
 
-/// Returns an input whose third dword holds an object number.
+/// Returns a command input whose third dword is the number of an object.
 pub(crate) fn naming(opcode: u16, number: u32) -> Vec<u8> {
     let mut input = input(opcode, 16);
     input[8..12].copy_from_slice(&number.to_be_bytes());
     input
 }
 
-/// Sets a bit the table does not name.
+/// Sets one bit that the table does not name.
 pub(crate) fn stray(table: &Table, bytes: &mut [u8]) {
     let offset = (0..table.size).step_by(4).find(|offset| table.known(*offset) != u32::MAX).unwrap();
     let bit = 1 << (!table.known(offset)).trailing_zeros();

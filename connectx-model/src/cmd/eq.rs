@@ -1,6 +1,7 @@
 //! Event queues: CREATE_EQ, DESTROY_EQ, QUERY_EQ.
 //!
-//! Invariant: an event queue's pages hold all of its entries before it takes the first event.
+//! Invariant: an event queue's pages have space for all of its entries before the first event is
+//! written.
 
 use crate::bus::Bus;
 use crate::caps::MAX_EQS;
@@ -91,7 +92,7 @@ pub(super) fn destroy_eq<B: Bus>(
     Ok(())
 }
 
-/// Queue states in a context.
+/// Event queue states, as in the context.
 const ARMED: u32 = 9;
 const FIRED: u32 = 10;
 

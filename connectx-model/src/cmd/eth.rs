@@ -1,9 +1,9 @@
 //! Ethernet send and receive queues: CREATE, MODIFY, DESTROY and QUERY of SQ and RQ, and the rates
-//! of send queues. `tir` handles the objects between the queues and the wire.
+//! of send queues. The module `tir` handles the objects between these queues and the wire.
 //!
-//! A queue's protection domain is checked by the data path, not by these commands. Two queues of
-//! the driver's netdev have no domain and never access memory: the drop queue, and the queue that
-//! probes write combining.
+//! The data path checks a queue's protection domain; these commands do not. Two queues of the
+//! driver's netdev have no domain, because they never access memory: the drop queue, and the queue
+//! that probes write combining.
 
 use crate::bus::Bus;
 use crate::caps::{LOG_MAX_RQ, LOG_MAX_SQ, PACING_RATES, PACING_TABLE};
@@ -88,7 +88,7 @@ pub(super) fn create_sq<B: Bus>(
     Ok(())
 }
 
-/// Returns the state a context requests.
+/// Returns the queue state with this number.
 fn state(number: u64) -> Result<QueueState, Refusal> {
     QueueState::from_number(number).ok_or_else(|| bad(format!("state {number}")))
 }
@@ -100,7 +100,8 @@ fn new_state(number: u64) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the state after a transition; `believed` is the current state according to the driver.
+/// Returns the new state of a queue. Rejects the transition if it is not allowed, or if the current
+/// state differs from `believed`, the driver's view.
 fn transition(now: QueueState, believed: u64, next: u64) -> Result<QueueState, Refusal> {
     let (believed, next) = (state(believed)?, state(next)?);
     let wrong = |what| Refusal::broken(Status::BadResourceState, Rule::CommandState, what);
@@ -113,10 +114,10 @@ fn transition(now: QueueState, believed: u64, next: u64) -> Result<QueueState, R
     Ok(next)
 }
 
-/// Bit for the field that MODIFY_SQ changes besides the state: the index of the rate.
+/// Bit that selects the field changed by MODIFY_SQ besides the state: the index in the rate table.
 const MODIFY_RATE: u64 = 1;
 
-/// Rejects rates on a port without frames.
+/// Rejects a rate limit on a port that does not offer them.
 fn needs_rates<B: Bus>(core: &Core<B>) -> Result<(), Refusal> {
     match core.caps.general(cmd_hca_cap::QOS) {
         0 => Err(not_offered("the rate of a send queue")),
@@ -125,7 +126,7 @@ fn needs_rates<B: Bus>(core: &Core<B>) -> Result<(), Refusal> {
 }
 
 /// Writes an entry of the rate table; a rate of 0 clears the entry. A driver may clear an entry
-/// while queues use it, as Linux does for its netdev (`mlx5e_set_sq_maxrate`). These queues then
+/// that queues still use, as Linux does for its netdev (`mlx5e_set_sq_maxrate`). Such queues then
 /// send without a limit.
 pub(super) fn set_pp_rate_limit<B: Bus>(
     function: &mut Function<B>,
@@ -278,8 +279,8 @@ pub(super) fn create_rq<B: Bus>(
     Ok(())
 }
 
-/// Bits for the fields that MODIFY_RQ changes besides the state: VLAN stripping, frame check
-/// sequence, counter set.
+/// Bits that select the fields changed by MODIFY_RQ besides the state: VLAN stripping, counter set.
+/// A change of the frame check sequence setting is not offered.
 const MODIFY_VSD: u64 = 1 << 1;
 const MODIFY_COUNTERS: u64 = 1 << 3;
 

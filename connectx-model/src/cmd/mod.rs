@@ -1,4 +1,4 @@
-//! The command interface: the commands in the driver's command queue.
+//! The command interface: executes the commands in the driver's command queue.
 //!
 //! | module | commands |
 //! |---|---|
@@ -7,14 +7,14 @@
 //! | `hca` | lifecycle of the function: enabling, ISSI, pages, capabilities, UARs, counters |
 //! | `eq` | event queues |
 //! | `pd`, `mkey`, `memic`, `cq`, `qp`, `srq` | data path objects |
-//! | `context` | checks that the contexts of all queues share |
+//! | `context` | context checks common to all queue types |
 //! | `vport` | the port: contexts, GIDs, partition keys, RoCE addresses, MADs |
 //! | `register` | registers behind ACCESS_REG |
 //! | `eth`, `tir`, `steering` | Ethernet queues, objects between them and the wire, flow tables |
 //!
-//! Each command has one row in `table`: opcode, name, structures, stages, modifiers, handler. Each
-//! family of commands is a file of handlers. This file makes the checks common to all commands:
-//! opcode, lengths, reserved bits, modifiers, and the stage of the function.
+//! Each command has one row in `table`: opcode, name, structures, stages, modifiers, handler. The
+//! handlers of each command family are in one file. This file makes the checks common to all
+//! commands: opcode, lengths, reserved bits, modifiers, and the stage of the function.
 
 #[cfg(test)]
 pub(crate) mod bench;
@@ -49,7 +49,8 @@ impl<B: Bus> Function<B> {
         let mut output = vec![0; out_len];
         let opcode = command_in::OPCODE.get(input) as u16;
         let name = command::<B>(opcode).map_or("unknown", |command| command.name);
-        // Completions for earlier doorbells are written before the command affects their queue.
+        // Completions for earlier doorbells are written before the command changes the state of
+        // their queue.
         self.core.close_all();
         let injected = self.core.faults.command(opcode);
         let (status, syndrome) = match injected {
@@ -65,7 +66,7 @@ impl<B: Bus> Function<B> {
                 }
             },
         };
-        // The driver may look for completions as soon as the command has ended.
+        // The driver may look for completions as soon as the command has completed.
         self.core.close_all();
         command_out::STATUS.set(&mut output, status);
         command_out::SYNDROME.set(&mut output, syndrome);
@@ -74,7 +75,7 @@ impl<B: Bus> Function<B> {
         output
     }
 
-    /// Makes the checks that are common to all commands, then executes one.
+    /// Makes the checks common to all commands, then calls the command's handler.
     fn run(&mut self, opcode: u16, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
         let Some(command) = command::<B>(opcode) else {
             return Err(Refusal::broken(Status::BadOp, Rule::CommandOpcode, "unknown opcode"));

@@ -1,7 +1,7 @@
-//! Flow steering: CREATE, MODIFY, DESTROY and QUERY of flow tables, groups, entries and counters,
-//! and the roots.
+//! Flow steering: CREATE, MODIFY, DESTROY and QUERY of flow tables, groups, entries and counters;
+//! setting the root tables.
 //!
-//! The data path is in [`eth::steering`](crate::state::steering).
+//! The data path is in [`state::steering`](crate::state::steering).
 
 use crate::bus::Bus;
 use crate::caps::{LOG_MAX_DESTINATION, LOG_MAX_TABLE_SIZE, MAX_LEVEL};
@@ -16,36 +16,36 @@ use crate::state::steering::{
     Destination, FlowEntry, FlowGroup, FlowTable, MATCH_SIZE, MAX_PARTS, MAX_TABLES, RECEIVE,
 };
 
-/// Maximum number of counters per entry, as QUERY_HCA_CAP reports it.
+/// Maximum number of counters per flow entry, as reported by QUERY_HCA_CAP.
 const MAX_COUNTERS: usize = 1;
-/// The kinds of tables: received and sent frames, received and sent RDMA.
+/// The numbers of the table kinds: received and sent frames, received and sent RDMA.
 const KINDS: [u64; 4] = [RECEIVE as u64, 1, 7, 8];
-/// Actions for a frame without a matching entry: the default action, or another table.
+/// Miss actions, for a frame that matches no entry: the default action, or a jump to another table.
 const MISS_DEFAULT: u64 = 0;
 const MISS_FORWARD: u64 = 1;
-/// Bit for the field that MODIFY_FLOW_TABLE changes: the miss action.
+/// Bit that selects the field changed by MODIFY_FLOW_TABLE: the miss action.
 const MODIFY_MISS: u64 = 1;
-/// The SET_FLOW_TABLE_ROOT operation that removes the root.
+/// The SET_FLOW_TABLE_ROOT operation that leaves no root table.
 const DISCONNECT: u64 = 1;
-/// Actions in an entry.
+/// The action bits of a flow entry.
 const ALLOW: u32 = 1;
 const DROP: u32 = 2;
 const FORWARD: u32 = 4;
 const COUNT: u32 = 8;
-/// The kinds of destinations.
+/// The kinds of destinations of a flow entry.
 const TO_TABLE: u32 = 1;
 const TO_TIR: u32 = 2;
-/// Bits for the fields that SET_FLOW_TABLE_ENTRY changes in an existing entry: action, tag,
+/// Bits that select the fields changed by SET_FLOW_TABLE_ENTRY in an existing entry: action, tag,
 /// destinations, counters.
 const CHANGES: u64 = 0xf;
 
-/// Returns the table with this id and kind.
+/// Returns the flow table with this id and kind.
 fn table(eth: &mut Ethernet, kind: u64, id: u32) -> Result<&mut FlowTable, Refusal> {
     let table = eth.steering.tables.get_mut(&id).filter(|table| u64::from(table.kind) == kind);
     table.ok_or_else(|| missing(format!("flow table {id:#x} of kind {kind}")))
 }
 
-/// Returns the table a frame goes to after a miss, if any.
+/// Returns the flow table to which a frame goes after a miss; `None` for the default action.
 fn miss(eth: &Ethernet, kind: u64, level: u8, action: u64, id: u32) -> Result<Option<u32>, Refusal> {
     match action {
         MISS_DEFAULT => Ok(None),
@@ -61,7 +61,7 @@ fn miss(eth: &Ethernet, kind: u64, level: u8, action: u64, id: u32) -> Result<Op
     }
 }
 
-/// Rejects tables that belong to other functions: the model has no switch.
+/// Rejects references to tables of other functions: the model has no switch.
 fn own(fields: &[Field], input: &[u8]) -> Result<(), Refusal> {
     none_of(fields, input)
 }
@@ -151,7 +151,7 @@ pub(super) fn destroy_table<B: Bus>(
     if eth.steering.leads_to_table(id) {
         return Err(busy(format!("flow table {id:#x} is in use by a miss or an entry")));
     }
-    // Drivers destroy the last table without removing it as root first.
+    // Drivers destroy the last table without first removing it as the root.
     eth.steering.roots.retain(|_, root| *root != id);
     eth.steering.tables.remove(&id);
     eth.free_number(id);
@@ -202,8 +202,8 @@ pub(super) fn set_root<B: Bus>(
     Ok(())
 }
 
-/// Checks that the limit on all tables permits a group or an entry with `parts` parts, replacing
-/// one with `had` parts.
+/// Checks that the limit on the parts of all tables permits a group or an entry with `parts` parts
+/// in place of one with `had` parts. Updates the total.
 fn room(eth: &mut Ethernet, had: usize, parts: usize) -> Result<(), Refusal> {
     let parts = eth.steering.parts.saturating_sub(had) + parts;
     if parts > MAX_PARTS {
@@ -311,7 +311,7 @@ pub(super) fn set_entry<B: Bus>(
     Ok(())
 }
 
-/// Reads an entry from its context. Checks that its destinations and counters exist.
+/// Decodes an entry from a command's input. Checks that its destinations and counters exist.
 fn entry(eth: &Ethernet, kind: u64, level: u8, input: &[u8]) -> Result<FlowEntry, Refusal> {
     let context = layout::set_fte_in::FLOW_CONTEXT.bytes(input);
     let list = input.get(layout::set_fte_in::TABLE.size..).unwrap_or_default();
@@ -335,7 +335,7 @@ fn entry(eth: &Ethernet, kind: u64, level: u8, input: &[u8]) -> Result<FlowEntry
     if destinations > 1 << LOG_MAX_DESTINATION || counters > MAX_COUNTERS {
         return Err(bad(format!("{destinations} destinations and {counters} counters")));
     }
-    // The driver's list may be longer than the number of its entries.
+    // The driver's list may have unused space after its entries.
     if destinations + counters > list.len() / dest_format_struct::SIZE {
         return Err(bad(format!(
             "{destinations} destinations and {counters} counters in {} bytes",

@@ -1,8 +1,8 @@
-//! The table of commands: one row per command, with all the dispatcher needs.
+//! The table of commands: one row per command, with everything that the dispatcher needs.
 //!
-//! To add a command, write its structures in [`layout`](crate::layout), its handler in the file of
-//! its family and one row here. Dispatch, checks, traces and the names in fault lines follow from
-//! the row.
+//! To add a command, write its structures in [`layout`](crate::layout), its handler in its family's
+//! file and one row here. Dispatch, checks, traces and the names in fault lines follow from the
+//! row.
 //!
 //! ```text
 //! 0x108 "MANAGE_PAGES" manage_pages_in -> manage_pages_out
@@ -40,31 +40,31 @@ use crate::state::hca::Stage::{self, *};
 pub(crate) struct Command<B: Bus> {
     pub(crate) opcode: u16,
     pub(crate) name: &'static str,
-    /// Input structure, for its length and its reserved bits.
+    /// The input structure. It determines the input's length and its reserved bits.
     pub(crate) input: &'static Table,
-    /// Items of the list after the input structure, if there is one.
+    /// The name of the items in the list after the input structure, if there is a list.
     pub(crate) list: Option<&'static str>,
-    /// Minimum length of the output in bytes.
+    /// Minimum length of the output, in bytes.
     pub(crate) output: usize,
-    /// Stages of the function that permit the command.
+    /// The stages of the function in which the command is permitted.
     pub(crate) stages: &'static [Stage],
-    /// Accepted values of `op_mod`.
+    /// The accepted values of `op_mod`.
     pub(crate) modifiers: RangeInclusive<u32>,
     pub(crate) run: Run<B>,
 }
 
-/// Handler: executes a command on its input and fills its output.
+/// A handler: executes a command with its input and fills in its output.
 ///
-/// The output is zeroed and as long as the driver's space for it. The caller sets status and
+/// The output is zeroed and has the length that the driver has provided. The caller sets status and
 /// syndrome.
 pub(crate) type Run<B> = fn(&mut Function<B>, &[u8], &mut [u8]) -> Result<(), Refusal>;
 
-/// Returns the command with this opcode.
+/// Returns the command with this opcode; `None` if there is none.
 pub(crate) fn command<B: Bus>(opcode: u16) -> Option<&'static Command<B>> {
     Command::ALL.iter().find(|command| command.opcode == opcode)
 }
 
-/// Generates [`Command::ALL`] from the rows.
+/// Generates [`Command::ALL`] from the table's rows.
 macro_rules! table {
     ($($handlers:ident, $layouts:ident { $(
         $opcode:literal $name:literal $input:ident -> $output:tt = $($run:ident)::+

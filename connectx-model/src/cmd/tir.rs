@@ -15,13 +15,13 @@ use crate::layout::{dword, eth as layout, put};
 use crate::refusal::{Refusal, Status};
 use crate::state::eth::{Ethernet, Receivers, Rqt, Tir, Tis};
 
-/// Values for dispersal: a TIR delivers to one queue, or to the queues of a table.
+/// Dispersal values: a TIR delivers to one receive queue, or to the queues of a table (RQT).
 const DIRECT: u32 = 0;
 const INDIRECT: u32 = 1;
-/// The highest hash function: 0 is none, 1 XOR, 2 Toeplitz.
+/// The highest number of a hash function: 0 is none, 1 XOR, 2 Toeplitz.
 const MAX_HASH: u32 = 2;
 
-/// Returns a free number if the limit permits another object.
+/// Returns an unused object number, unless `have` objects have reached the limit.
 fn number(eth: &mut Ethernet, have: usize, log_max: u32) -> Result<u32, Refusal> {
     let number = if have < 1 << log_max { eth.number() } else { None };
     number.ok_or(Refusal::fair(Status::NoResources))
@@ -175,7 +175,7 @@ pub(super) fn modify_tir<B: Bus>(
         }
         tirc::RX_HASH_FN.set(&mut tir.context, hash);
         tirc::RX_HASH_SYMMETRIC.set(&mut tir.context, tirc::RX_HASH_SYMMETRIC.get(context));
-        // The hash key and the selection of the fields to hash.
+        // The hash key and the mask of the fields to hash.
         let part = tirc::RX_HASH_TOEPLITZ_KEY.offset..0x58;
         if let (Some(to), Some(from)) = (tir.context.get_mut(part.clone()), context.get(part)) {
             to.copy_from_slice(from);
@@ -215,7 +215,7 @@ pub(super) fn query_tir<B: Bus>(
     Ok(())
 }
 
-/// Returns the receive queues that a table's context and the list after it name.
+/// Returns the receive queues of a table, listed after its context.
 fn rqs<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8], max_size: u32) -> Result<Vec<u32>, Refusal> {
     reserved(&rqtc::TABLE, context)?;
     none_of(&[rqtc::LIST_Q_TYPE, rqtc::RQ_VHCA_ID_FORMAT], context)?;

@@ -1,9 +1,9 @@
 //! Completion queues: CREATE_CQ, DESTROY_CQ, QUERY_CQ, MODIFY_CQ.
 //!
-//! A resize ends the old buffer with an entry that announces it ([`RESIZE`]). Later completions go
+//! On a resize, the device writes a last entry ([`RESIZE`]) to the old buffer. Later completions go
 //! to the new buffer, where the producer index continues. The reader copies the unread entries
-//! before the resize entry to the new buffer. Each entry moves forward by one index, so the entries
-//! end right before the device's next entry:
+//! before the resize entry to the new buffer. Each entry moves forward by one index, so the copied
+//! entries end right before the device's next entry:
 //!
 //! ```text
 //! old: … c c+1 … p-1 [resize at p]           new: … c+1 … p   p+1 ◄── next entry of the device
@@ -24,7 +24,7 @@ use crate::refusal::{Refusal, Status};
 use crate::state::compression::Compression;
 use crate::state::cq::{Arm, Cq, CqRun, Held};
 
-/// Opcode of the last entry in an abandoned buffer.
+/// Opcode of the last entry in a buffer that a resize replaces.
 const RESIZE: u32 = 5;
 
 pub(super) fn create<B: Bus>(
@@ -83,7 +83,7 @@ pub(super) fn create<B: Bus>(
     Ok(())
 }
 
-/// Fields that belong to features without a capability.
+/// Context fields of features for which the function has no capability.
 const NOT_OFFERED: &[Field] = &[
     cqc::DBR_UMEM_VALID,
     cqc::APU_CQ,
@@ -93,13 +93,13 @@ const NOT_OFFERED: &[Field] = &[
     cqc::SCQE_BREAK_MODERATION_EN,
 ];
 
-/// Returns the log2 of the number of entries and the size of an entry in bytes.
+/// Returns the number of entries, log2, and the size of an entry, in bytes.
 fn size<B: Bus>(core: &Core<B>, context: &[u8]) -> Result<(u32, u64), Refusal> {
     let log_size = cqc::LOG_CQ_SIZE.get32(context);
     core.at_most("entries", log_size, cmd_hca_cap::LOG_MAX_CQ_SZ)?;
     match cqc::CQE_SZ.get(context) {
         0 => Ok((log_size, 64)),
-        // Padded entries are written differently but have the same positions.
+        // Padded entries (2) have another format but the same positions as 128-byte entries (1).
         1 | 2 => Ok((log_size, 128)),
         other => Err(bad(format!("entry size {other}"))),
     }
@@ -118,14 +118,14 @@ pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
     Ok(())
 }
 
-/// Queue states in a context.
+/// Completion queue states, as in the context.
 ///
 /// # References
 /// PRM, "completion queue context"
 const ST_SOLICITED_ARMED: u32 = 0x6;
 const ST_ARMED: u32 = 0x9;
 const ST_FIRED: u32 = 0xa;
-/// Status of an overrun completion queue.
+/// Status of an overrun completion queue, as in the context.
 const STATUS_OVERFLOW: u32 = 0x9;
 
 pub(super) fn query<B: Bus>(
@@ -163,13 +163,14 @@ fn consumer<B: Bus>(bus: &B, cq: &Cq) -> u32 {
     }
 }
 
-/// Bits for the fields that MODIFY_CQ changes: period, count, overrun. Changing the period mode
-/// needs a capability that is not offered.
+/// Bits that select the fields changed by MODIFY_CQ: period, count, overrun. A change of the period
+/// mode is rejected, because it needs a capability that is not offered.
 const MODIFY_PERIOD: u32 = 1 << 0;
 const MODIFY_COUNT: u32 = 1 << 1;
 const MODIFY_OVERRUN: u32 = 1 << 2;
 const MODIFY_PERIOD_MODE: u32 = 1 << 4;
-/// Bits for the fields a resize changes together: size, page offset, page size.
+/// Bits that select the fields changed by a resize: size, page offset, page size. A resize needs
+/// all three.
 const RESIZE_ALL: u32 = 7;
 
 pub(super) fn modify<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
@@ -221,13 +222,12 @@ fn resize<B: Bus>(function: &mut Function<B>, cqn: u32, select: u32, input: &[u8
     if cq.in_error {
         return Err(Refusal::fair(Status::BadResourceState));
     }
-    // A user may request a size below the number of unread entries, and may have let the queue fill
-    // up.
+    // A user may request fewer entries than are unread, and may have let the queue fill up.
     let waiting = u64::from(cq.producer.wrapping_sub(consumer(&core.bus, cq)) & 0x00ff_ffff);
     if waiting + 1 > 1 << log_size || waiting + 1 > 1 << cq.log_size {
         return Err(Refusal::fair(Status::BadCqSize));
     }
-    // The last entry of the abandoned buffer raises no event.
+    // The last entry of the old buffer raises no event.
     let mut last = [0; cqe::SIZE];
     cqe::OPCODE.set(&mut last, RESIZE);
     core.put(cqn, &mut last, &[]).map_err(|_| Refusal::fair(Status::InternalError))?;

@@ -1,4 +1,4 @@
-//! The stages of the function and the objects that belong to the whole function.
+//! The lifecycle of the function, and the objects that belong to the function as a whole.
 //!
 //! ```text
 //! Disabled ──ENABLE_HCA──► Enabled ──INIT_HCA──► Initialised
@@ -6,8 +6,8 @@
 //!    └──────DISABLE_HCA─────┘    └───TEARDOWN_HCA───┘
 //! ```
 //!
-//! The function requests pages at boot and before INIT_HCA, keeps them while it is initialised and
-//! returns them on request before DISABLE_HCA. It stores nothing in them.
+//! The function requests pages at boot and before INIT_HCA. It keeps them while initialised and
+//! returns them on request before DISABLE_HCA. The model stores nothing in these pages.
 //!
 //! Invariant: objects exist only while the function is initialised.
 
@@ -22,16 +22,16 @@ use crate::refusal::{Refusal, Status};
 use crate::state::hca::{Hca, Stage};
 use crate::state::mkey::NULL_MKEY;
 
-/// Number of pages required at boot.
+/// Number of pages that the function requests at boot.
 const BOOT_PAGES: usize = 4;
-/// Number of additional pages required before INIT_HCA.
+/// Number of additional pages that the function requests before INIT_HCA.
 const INIT_PAGES: usize = 12;
-/// Maximum number of pages: more than any driver gives without a request.
+/// Maximum number of pages that a driver may give. No driver gives as many without a request.
 const MAX_PAGES: usize = 1024;
-/// Highest supported interface step, which current drivers use.
+/// Highest supported interface step sequence ID (ISSI); current drivers use it.
 const MAX_ISSI: u32 = 1;
 
-/// Rejects the number of another function: only function 0 exists.
+/// Rejects a command for another function; only function 0 exists.
 fn own_function(number: u64) -> Result<(), Refusal> {
     if number == 0 {
         return Ok(());
@@ -85,7 +85,7 @@ pub(super) fn teardown_hca<B: Bus>(
         let what = format!("profile {profile}: only an orderly teardown is offered");
         return Err(Refusal::broken(Status::BadParam, Rule::CommandParameter, what));
     }
-    // The device drops all remaining objects; a driver that leaves some has lost track of them.
+    // The device drops all remaining objects. If any remain, the driver has lost track of them.
     if let Some(left) = function.core.objects_left() {
         function.core.log.complain(Rule::CommandBusy, format!("TEARDOWN_HCA with objects left: {left}"));
     }
@@ -95,7 +95,7 @@ pub(super) fn teardown_hca<B: Bus>(
 }
 
 impl<B: Bus> Core<B> {
-    /// Returns the kinds of objects that exist, each with its count.
+    /// Returns the kinds of remaining objects with their counts; `None` if no object remains.
     fn objects_left(&self) -> Option<String> {
         let kinds = [
             ("EQ", self.eqs.len()),
@@ -125,10 +125,11 @@ impl<B: Bus> Core<B> {
         (!left.is_empty()).then(|| left.join(", "))
     }
 
-    /// Returns whether any queue that must be destroyed first rings its doorbells in this UAR page.
+    /// Returns whether the UAR page serves the doorbells of any queue that must be destroyed first.
     ///
     /// Completion queues do not count: if a program closes its device without destroying them, the
-    /// driver frees the page first. Such a queue keeps working but can no longer be armed.
+    /// driver frees the page before the queues. Such a queue still works, but can no longer be
+    /// armed.
     fn uar_in_use(&self, uar: u32) -> bool {
         self.eqs.values().any(|eq| eq.uar == uar)
             || self.qps.values().any(|qp| qp.uar == uar)
@@ -194,7 +195,7 @@ pub(super) fn manage_pages<B: Bus>(
         return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
     }
     match hca::manage_pages_in::OP_MOD.get(input) {
-        // The driver reports that it could not give pages.
+        // The driver reports that it cannot give the requested pages.
         0 => Ok(()),
         1 => give_pages(hca, input, count),
         _ => take_pages(hca, output, count),
@@ -232,7 +233,7 @@ fn take_pages(hca: &mut Hca, output: &mut [u8], count: usize) -> Result<(), Refu
         let what = format!("room for {room} pages in the output, {count} are needed");
         return Err(Refusal::broken(Status::BadOutputLength, Rule::CommandLength, what));
     }
-    // An initialised function keeps its required pages.
+    // An initialised function keeps the pages that it requested.
     let kept = if hca.stage == Stage::Initialised { BOOT_PAGES + INIT_PAGES } else { 0 };
     let count = hca.pages.len().saturating_sub(kept).min(count);
     for place in 0..count {
@@ -280,8 +281,8 @@ pub(super) fn query_adapter<B: Bus>(_: &mut Function<B>, _: &[u8], output: &mut 
     Ok(())
 }
 
-/// The key that ends a scatter list. Like the null key it is fixed; the function chooses the
-/// dump-fill key.
+/// The key that ends a scatter list. This key and the null key have fixed values; the function
+/// chooses the dump-fill key.
 const TERMINATE_LKEY: u32 = 0x100;
 
 pub(super) fn query_special_contexts<B: Bus>(

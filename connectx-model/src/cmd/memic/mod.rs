@@ -1,6 +1,6 @@
 //! Device memory: ALLOC_MEMIC, DEALLOC_MEMIC.
 //!
-//! The memory itself is in [`crate::memic`].
+//! The module [`crate::memic`] implements the memory itself.
 
 use crate::bus::Bus;
 use crate::checks::{bad, busy, missing};
@@ -31,7 +31,7 @@ pub(super) fn alloc<B: Bus>(
         return Err(bad(format!("an alignment of 2^{log_alignment} units")));
     }
     if size > MAX_AREA.into() {
-        // The driver leaves this check to the device.
+        // The driver leaves the check of this limit to the device.
         return Err(Refusal::fair(Status::ExceedLimit));
     }
     let found = function.core.memic.alloc(&range, size, 1 << (LOG_UNIT + log_alignment));
@@ -56,7 +56,8 @@ pub(super) fn dealloc<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
 }
 
 impl<B: Bus> Core<B> {
-    /// Rejects the context of a memory key unless its range lies within one area of device memory.
+    /// Checks the context of a memory key for device memory. The key's range must lie within one
+    /// allocated area.
     pub(super) fn needs_memic(&self, context: &[u8]) -> Result<(), Refusal> {
         if mkc::LENGTH64.is_set(context) || mkc::FREE.is_set(context) || mkc::UMR_EN.is_set(context) {
             return Err(bad("a key of device memory without bounds, or that work requests may modify"));

@@ -1,6 +1,6 @@
 //! Memory keys: CREATE_MKEY, QUERY_MKEY, DESTROY_MKEY.
 //!
-//! [`crate::mkey`] holds the data path of memory keys.
+//! The data path of memory keys is in [`crate::mkey`].
 
 use roce::engine::{MrChange, MwType, Pd, Refused};
 
@@ -16,12 +16,12 @@ use crate::layout::wqe::klm;
 use crate::refusal::{Refusal, Status};
 use crate::state::mkey::{self, AccessMode, Kind, List, Mapping, Mkey, OCTWORD, Region, attr, invalidable};
 
-/// The queue pair number of a key that every queue pair in its domain may use.
+/// The queue pair number in the context of a memory key that all queue pairs in its domain may use.
 const ANY_QP: u64 = 0x00ff_ffff;
-/// Maximum list length of a free key for a memory window, in octwords. Drivers create windows with
-/// this value.
+/// Maximum list length, in octwords, of a free key that counts as a memory window. Drivers create
+/// windows with this value.
 const WINDOW_OCTWORDS: u32 = 4;
-/// Maximum list length, log2: 1 TiB in 4 KiB pages.
+/// Maximum length of a page list in octwords, log2. Such a list describes 1 TiB in 4 KiB pages.
 const LOG_MAX_OCTWORDS: u32 = 27;
 
 pub(super) fn create<B: Bus>(
@@ -58,9 +58,9 @@ pub(super) fn create<B: Bus>(
         if mode == AccessMode::Pages && (!free || list.len() > 0) {
             check_pages(&context, &list, free)?;
         }
-        // The key is created without a mapping; the list then gives it access to memory.
+        // The key is created without a mapping; its list adds the mapping later.
         let (attr, variant) = (attr(&context), mkc::MKEY_7_0.get(&context) as u8);
-        // The mapping needs the index, which is known only once the key exists.
+        // The mapping needs the key's index, which is known only after creation.
         let nothing = Region { index: 0, pd: attr.pd, mapping: Mapping::Nothing };
         let key = function.engine.reg_mr_keyed(&attr, nothing, variant, invalidable(&context));
         let key = key.map_err(|refused| engine(refused, "the key"))?;
@@ -79,7 +79,7 @@ pub(super) fn create<B: Bus>(
     Ok(())
 }
 
-/// Checks a context, but not its list.
+/// Checks the context of a new key, but not its list. Returns the key's access mode.
 fn check(context: &[u8], input: &[u8]) -> Result<AccessMode, Refusal> {
     reserved(&mkc::TABLE, context)?;
     none_of(&[create_mkey_in::MKEY_UMEM_VALID, create_mkey_in::DATA_DIRECT], input)?;
@@ -117,11 +117,11 @@ fn check(context: &[u8], input: &[u8]) -> Result<AccessMode, Refusal> {
     Ok(mode)
 }
 
-/// Checks that a page list is aligned and long enough for its range.
+/// Checks that a key's page list is aligned and long enough for the key's range.
 fn check_pages(context: &[u8], list: &List, free: bool) -> Result<(), Refusal> {
     let wrong = |what: String| Refusal::broken(Status::BadParam, Rule::CommandPages, what);
     let needed = mkey::check_pages(context, list).map_err(wrong)?;
-    // A list consists of whole octwords, each with two pages.
+    // A list consists of whole octwords, which hold two pages each.
     let endless = mkc::LENGTH64.is_set(context);
     if (endless || needed.checked_next_multiple_of(2) != Some(list.pages())) && !free {
         return Err(wrong(format!("{} pages for a range that needs {needed}", list.pages())));
@@ -138,13 +138,13 @@ pub(super) fn query<B: Bus>(
     let key = function.core.mkeys.get(index).ok_or_else(|| missing(format!("memory key {index:#x}")))?;
     let mut context = key.context;
     if let (Kind::Region, Some((present, attr))) = (key.kind, function.engine.mr_by_index(index)) {
-        // Work requests from users have changed the key since its creation.
+        // Users' work requests may have changed the key since its creation.
         mkc::MKEY_7_0.set(&mut context, present & 0xff);
         mkc::PD.set(&mut context, attr.pd.0);
         mkc::FREE.set(&mut context, function.engine.mr_is_valid(index) != Some(true));
     }
     key.list().peek(query_mkey_out::BSF0_KLM0_PAS_MTT0_1.bytes_mut(output));
-    // After a page fault, the driver queries the memory a window is bound to.
+    // After a page fault, the driver asks for the memory that a window is bound to.
     if let Some(window) = function.engine.window_by_index(index) {
         mkc::MKEY_7_0.set(&mut context, window.rkey & 0xff);
         mkc::FREE.set(&mut context, 0u32);
@@ -174,13 +174,14 @@ pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
             function.core.mkeys.remove(index);
             Ok(())
         }
-        // A user may deregister memory that has bound windows; the driver cannot detect them.
+        // A user may deregister memory while windows are bound to it; the driver cannot detect
+        // that.
         Err(Refused::Busy) => Err(Refusal::fair(Status::ResourceBusy)),
         Err(refused) => Err(engine(refused, &format!("memory key {index:#x}"))),
     }
 }
 
-/// Removes a key whose creation failed.
+/// Removes a key that could not be created completely.
 fn remove<B: Bus>(function: &mut Function<B>, index: u32) {
     function.core.mkeys.remove(index);
     let _ = match function.engine.mr_by_index(index) {

@@ -1,4 +1,4 @@
-//! Checks and reads the queue pair context in a CREATE_QP command.
+//! Checks and decodes the queue pair context in a CREATE_QP command.
 
 use roce::engine::{CqId, InlineCompletion, Pd, QpInit, Service as Transport, SrqId, XrcDomain};
 
@@ -12,7 +12,7 @@ use crate::pages::Pages;
 use crate::refusal::{Refusal, Status};
 use crate::state::qp::{BASIC_BLOCK, Qp, ReceiveShape, Receives, Run, SendShape, Service};
 
-/// Fields of features that are not modelled, and fields that only transitions set.
+/// Context fields of features that are not modelled, and fields that only transitions set.
 const NOT_OFFERED: &[crate::layout::Field] = &[
     qpc::LAG_TX_PORT_AFFINITY,
     qpc::ISOLATE_VL_TC,
@@ -27,14 +27,14 @@ const NOT_OFFERED: &[crate::layout::Field] = &[
     qpc::DBR_UMEM_VALID,
 ];
 
-/// Offload type of a queue pair whose send queue the device manages.
+/// Offload type of a queue pair whose send queue the device manages, for rendezvous.
 const OFFLOADS_RENDEZVOUS: u64 = 1;
 
-/// Checks and reads a context. The queue pair number is set later, as is the domain if the context
-/// names none.
+/// Checks and decodes a context. The caller sets the queue pair number, and the protection domain
+/// if the context names none.
 pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Result<Qp, Refusal> {
     none_of(NOT_OFFERED, context)?;
-    // A user may request these features; the driver does not check whether the function offers
+    // A user may request these features, and the driver does not check whether the function offers
     // them.
     let asked = [qpc::CD_MASTER, qpc::CD_SLAVE_SEND, qpc::CD_SLAVE_RECEIVE, qpc::REQ_E2E_CREDIT_MODE];
     if asked.iter().any(|field| field.is_set(context)) {
@@ -56,7 +56,8 @@ pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Resul
         (other, _) => return Err(not_offered(format!("service type {other:#x}"))),
     };
     let pd = qpc::PD.get32(context);
-    // The kernel's queue pair for registrations has no domain: its work requests use only keys.
+    // The kernel's queue pair for registrations has no protection domain: its work requests only
+    // change memory keys.
     let own_pd = service == Service::RegUmr && pd == 0;
     if !own_pd {
         core.needs_pd(pd)?;
@@ -89,7 +90,7 @@ pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Resul
         _ => false,
     };
     if matches && service != Service::Rc {
-        // Tag matching is offered for reliable connections; the driver does not check.
+        // Tag matching is offered only on reliable connections, but the driver does not check this.
         return Err(Refusal::fair(Status::BadParam));
     }
     let offload = qpc::OFFLOAD_TYPE.get(context);
@@ -98,7 +99,7 @@ pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Resul
     }
     let mut scatter_to_cqe = scatter(core, context, send_cqn, recv_cqn)?;
     if matches {
-        // The payload would replace the message's header.
+        // Payload in the completion would replace the message's tag header.
         scatter_to_cqe.1 = 0;
     }
     let (pages, doorbell) = rings(core, context, list, rq_bytes + sq.map_or(0, |sq| sq.bytes()))?;
@@ -126,8 +127,8 @@ pub(super) fn read<B: Bus>(core: &Core<B>, context: &[u8], list: &[u8]) -> Resul
     })
 }
 
-/// Returns the buffer of both queues and the address of the doorbell record. A queue pair without
-/// queues has neither.
+/// Returns the common buffer of both queues and the address of the doorbell record. A queue pair
+/// without queues has neither.
 fn rings<B: Bus>(
     core: &Core<B>,
     context: &[u8],
@@ -149,7 +150,7 @@ fn rings<B: Bus>(
     Ok((pages, Some(doorbell)))
 }
 
-/// Returns where the queue pair takes its receives from.
+/// Returns the source of the queue pair's receives.
 fn receives<B: Bus>(core: &Core<B>, context: &[u8], service: Service) -> Result<Receives, Refusal> {
     let srqn = qpc::SRQN_RMPN_XRQN.get32(context);
     match (qpc::RQ_TYPE.get(context), service) {
@@ -167,8 +168,8 @@ fn receives<B: Bus>(core: &Core<B>, context: &[u8], service: Service) -> Result<
                 signature: qpc::WQ_SIGNATURE.is_set(context),
             }))
         }
-        // For these services Linux names an XRC shared receive queue, and for all others another
-        // kind.
+        // For these services, Linux names an XRC shared receive queue; for all others, a queue of
+        // another kind.
         (1, Service::XrcInitiator) => core.needs_srq(srqn, true).map(|()| Receives::None),
         (1, Service::XrcTarget) => core.needs_srq(srqn, true).map(|()| Receives::Named),
         (1, _) => core.needs_srq(srqn, false).map(|()| Receives::Shared(srqn)),
@@ -177,7 +178,7 @@ fn receives<B: Bus>(core: &Core<B>, context: &[u8], service: Service) -> Result<
     }
 }
 
-/// Returns the number of payload bytes that completions of sends and of receives may hold.
+/// Returns the number of payload bytes that a send completion and a receive completion may hold.
 fn scatter<B: Bus>(
     core: &Core<B>,
     context: &[u8],
@@ -187,7 +188,7 @@ fn scatter<B: Bus>(
     let size = |value: u64, cqn: u32| match value {
         0 => Ok(0),
         0x1 | 0x11 => Ok(32),
-        // Only a 128-byte entry has space for 64 bytes, in its first half.
+        // Only a 128-byte entry has space for 64 bytes of payload, in its first half.
         0x2 | 0x22 if core.cqs.get(&cqn).is_some_and(|cq| cq.entry_size == 128) => Ok(64),
         other => Err(bad(format!("scatter to completion {other:#x} on completion queue {cqn:#x}"))),
     };
@@ -199,10 +200,10 @@ fn scatter<B: Bus>(
     Ok(if core.config.scatter_to_cqe { sizes } else { (0, 0) })
 }
 
-/// Converts the queue pair to the transport engine's form.
+/// Converts a queue pair to the transport engine's parameters.
 pub(super) fn engine_init(qp: &Qp) -> QpInit {
     let service = match qp.service {
-        // A queue pair for registrations sends no packets: its transport has no effect.
+        // A queue pair for registrations sends no packets, so its transport has no effect.
         Service::Rc | Service::RegUmr => Transport::Rc,
         Service::Uc => Transport::Uc,
         Service::Ud | Service::Qp0 | Service::Qp1 => Transport::Ud,

@@ -1,10 +1,10 @@
-//! Queue pairs: CREATE_QP, DESTROY_QP, QUERY_QP, multicast groups. `modify` has the state
-//! transitions.
+//! Queue pairs: CREATE_QP, DESTROY_QP, QUERY_QP, multicast groups. The state transitions are in
+//! `modify`.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `ece` | connection options |
-//! | `init` | checks and reads a context |
+//! | `init` | checks and decodes a context |
 //! | `modify` | transitions with their required and optional attributes |
 //! | `path` | address paths |
 
@@ -82,7 +82,8 @@ pub(super) fn create<B: Bus>(
     Ok(())
 }
 
-/// Rejects bits that neither the context's table nor the tables of its address paths name.
+/// Rejects a context if any bit is set that neither its table nor the table of its address paths
+/// names.
 fn check_reserved(context: &[u8]) -> Result<(), Refusal> {
     reserved(&qpc::TABLE, context)?;
     reserved(&ads::TABLE, qpc::PRIMARY_ADDRESS_PATH.bytes(context))?;
@@ -111,7 +112,7 @@ pub(super) fn destroy<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut 
     gone.map_err(|refused| engine(refused, &name(qpn)))
 }
 
-/// Returns a state's number in a context.
+/// Converts a state to its number in a context.
 fn state_number(state: State) -> u32 {
     match state {
         State::Reset => 0,
@@ -124,7 +125,7 @@ fn state_number(state: State) -> u32 {
     }
 }
 
-/// State of a send queue that drains.
+/// State number of a queue pair whose send queue is draining.
 const DRAINING: u32 = 7;
 
 pub(super) fn query<B: Bus>(
@@ -162,7 +163,7 @@ fn group(part: &[u8]) -> Gid {
     gid
 }
 
-/// Returns the number of a datagram queue pair, the only kind that joins multicast groups.
+/// Rejects any queue pair except a datagram queue pair; only those join multicast groups.
 fn datagrams<B: Bus>(function: &Function<B>, qpn: u32) -> Result<Qpn, Refusal> {
     let qp = function.core.qps.get(&qpn).ok_or_else(|| missing(name(qpn)))?;
     match qp.service {
@@ -180,7 +181,8 @@ pub(super) fn attach<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [
 pub(super) fn detach<B: Bus>(function: &mut Function<B>, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let qpn = datagrams(function, detach_from_mcg_in::QPN.get32(input))?;
     let group = group(detach_from_mcg_in::MULTICAST_GID.bytes(input));
-    // A user may leave a group without having joined it: the driver does not count members.
+    // A user may leave a group that the queue pair has not joined: the driver does not count
+    // members.
     function.engine.detach_mcast(qpn, group).map_err(|_| Refusal::fair(Status::BadParam))
 }
 

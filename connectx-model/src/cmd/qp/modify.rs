@@ -5,9 +5,9 @@
 //!                      └─┘ INIT2INIT                       └─┘ RTS2RTS
 //!  any ──2ERR──► ERR            any ──2RST──► RESET         RTS ◄──SQD2RTS─── SQ drained
 //! ```
-//! A transition sets all attributes in its row and those optional attributes the mask selects. It
-//! ignores the other fields of the context. A queue pair's state differs from the driver's view
-//! only after a failure.
+//! A transition sets all of its required attributes, and those optional attributes that the mask
+//! selects. The device ignores the other fields of the context. A queue pair's state differs from
+//! the driver's view only after a failure.
 //!
 //! # References
 //! PRM, "queue pair state transitions"; IBTA figure 124, 11.2.5.2
@@ -42,7 +42,8 @@ mod optional {
     pub(super) const ACCESS: u32 = RRE | RAE | RWE;
 }
 
-/// A transition: its states and the attributes it requires for each service.
+/// A transition. It determines the old and the new state, and the required attributes for each
+/// service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transition {
     RstToInit,
@@ -67,7 +68,7 @@ impl Transition {
         }
     }
 
-    /// Returns which optional attributes the mask may select.
+    /// Returns the mask of optional attributes that a transition allows.
     fn allows(self, service: Service) -> u32 {
         use optional::{
             ACCESS, ALTERNATE_PATH, COUNTER_SET, PKEY_INDEX, PM_STATE, PORT, Q_KEY, RNR_TIMEOUT, RWE,
@@ -127,8 +128,8 @@ fn modify<B: Bus>(
     output: &mut [u8],
     transition: Transition,
 ) -> Result<(), Refusal> {
-    // All inputs and outputs have these fields at the same offset; inputs without options reserve
-    // the options field.
+    // These fields have the same offset in the inputs and outputs of all transitions. Inputs
+    // without connection options reserve that field.
     let qpn = rst2init_qp_in::QPN.get32(input);
     let mask = rst2init_qp_in::OPT_PARAM_MASK.get32(input);
     let context = rst2init_qp_in::QPC.bytes(input);
@@ -165,12 +166,13 @@ fn modify<B: Bus>(
     if transition == Transition::RstToInit {
         start(&mut function.core, qpn);
     }
-    // Work requests that were posted in the meantime are processed now.
+    // Work requests posted before the transition are processed now.
     function.state_changed(qpn);
     Ok(())
 }
 
-/// Checks that the doorbell records of a queue pair start at 0, and records how its receives start.
+/// Checks that both doorbell records of a queue pair start at 0, and records the first bytes of its
+/// receive queue.
 fn start<B: Bus>(core: &mut Core<B>, qpn: u32) {
     let Some(record) = core.qps.get(&qpn).and_then(|qp| qp.doorbell_record) else { return };
     core.needs_start(record, &format!("{}, receives", name(qpn)));
@@ -178,10 +180,10 @@ fn start<B: Bus>(core: &mut Core<B>, qpn: u32) {
     core.remember_receives(qpn);
 }
 
-/// Returns the refusal of a transition from a state other than the current one.
+/// Returns the [`Refusal`] for a transition from `from` while the queue pair is in `state`.
 fn elsewhere(qpn: u32, state: State, from: State) -> Refusal {
     match state {
-        // The queue pair may have failed without its driver noticing.
+        // The queue pair may have failed without the driver's knowledge.
         State::Err | State::Sqe => Refusal::fair(Status::BadQpState),
         _ => {
             let what = format!("{} is in {state:?}, not in {from:?}", name(qpn));
@@ -196,7 +198,7 @@ fn apply<B: Bus>(function: &mut Function<B>, qpn: u32, change: &AttrChange) -> R
     transport.modify_qp(Qpn(qpn), change, now, core).map_err(|refused| engine(refused, &name(qpn)))
 }
 
-/// Copies the given fields from one context to another.
+/// Copies `fields` from a context to the stored context.
 fn take(kept: &mut [u8], context: &[u8], fields: &[Field]) {
     for field in fields {
         field.set(kept, field.get(context));
@@ -212,7 +214,7 @@ fn rights(context: &[u8]) -> Access {
     bits.iter().filter(|(bit, _)| bit.is_set(context)).fold(Access::NONE, |all, (_, right)| all | *right)
 }
 
-/// Applies the attributes a transition requires.
+/// Applies the attributes that a transition requires.
 fn required<B: Bus>(
     core: &Core<B>,
     service: Service,
@@ -282,7 +284,8 @@ fn required<B: Bus>(
     Ok(())
 }
 
-/// Returns the maximum number of outstanding reads and atomics.
+/// Converts a log2 maximum of outstanding reads and atomics to a number. Rejects a value above the
+/// capability.
 fn outstanding<B: Bus>(core: &Core<B>, log: u32, capability: Field) -> Result<u8, Refusal> {
     core.at_most("outstanding reads and atomics", log, capability)?;
     Ok(1 << log)
@@ -302,7 +305,8 @@ fn queue_key(context: &[u8], kept: &mut [u8], change: &mut AttrChange) {
     change.qkey = Some(qpc::Q_KEY.get32(context));
 }
 
-/// Copies the whole path, except for fields that INIT set and that are empty in this context.
+/// Copies the primary path to the stored context, except for the fields that the transition to INIT
+/// has set.
 fn keep_path(kept: &mut [u8], primary: &[u8]) {
     let path = qpc::PRIMARY_ADDRESS_PATH.bytes_mut(kept);
     let before = [ads::PKEY_INDEX, ads::VHCA_PORT_NUM].map(|field| (field, field.get(path)));
@@ -312,7 +316,7 @@ fn keep_path(kept: &mut [u8], primary: &[u8]) {
     }
 }
 
-/// Applies the optional attributes the mask selects.
+/// Applies the optional attributes that the mask selects.
 fn options<B: Bus>(
     core: &Core<B>,
     service: Service,
@@ -354,7 +358,7 @@ fn options<B: Bus>(
         take(kept, context, &[qpc::PM_STATE]);
     }
     if mask & optional::ALTERNATE_PATH != 0 {
-        // Stored only for queries: paths never migrate in this model.
+        // The alternate path is stored only for queries: paths never migrate in this model.
         let alternate = qpc::SECONDARY_ADDRESS_PATH.bytes(context);
         check_port(alternate)?;
         check_fields(&core.port, alternate)?;
@@ -375,7 +379,7 @@ pub(crate) fn to_error<B: Bus>(
     if !function.core.qps.contains_key(&qpn) {
         return Err(missing(name(qpn)));
     }
-    // The flush includes earlier work requests.
+    // Work requests posted before this command are flushed too.
     function.refill(qpn);
     apply(function, qpn, &AttrChange { state: Some(State::Err), ..AttrChange::default() })?;
     function.state_changed(qpn);

@@ -1,4 +1,4 @@
-//! Address paths: converts the path in a context for the transport engine.
+//! Address paths: converts the path in a context to the transport engine's format.
 
 use roce::engine::{Gid, Network, Path};
 
@@ -9,10 +9,11 @@ use crate::layout::qp::ads;
 use crate::port::{IB_GIDS, PKEYS, Port, PortKind, ROCE_ADDRESSES};
 use crate::refusal::{Refusal, Status};
 
-/// Reads a path.
+/// Checks and converts a path.
 ///
 /// # Errors
-/// If the path names a missing port or source address.
+/// A [`Refusal`] if the path names a missing port or source address, or sets a field that this kind
+/// of port does not use.
 pub(super) fn read(port: &Port, context: &[u8]) -> Result<Path, Refusal> {
     check_port(context)?;
     let mut remote: Gid = [0; 16];
@@ -42,7 +43,7 @@ pub(super) fn read(port: &Port, context: &[u8]) -> Result<Path, Refusal> {
     })
 }
 
-/// Rejects fields that the driver leaves 0 on this kind of port.
+/// Rejects a path if it sets fields that drivers leave 0 on this kind of port.
 ///
 /// # References
 /// Linux `mlx5_set_path` in `drivers/infiniband/hw/mlx5/qp.c`
@@ -63,7 +64,7 @@ pub(super) fn check_fields(port: &Port, context: &[u8]) -> Result<(), Refusal> {
             if let Some(name) = set(&roce) {
                 return Err(attribute(format!("{name} on InfiniBand")));
             }
-            // A program chooses the path bits. The port has one LID.
+            // A program may choose any path bits, but the port has only one LID.
             if ads::MLID.is_set(context) {
                 return Err(Refusal::fair(Status::BadParam));
             }
@@ -89,8 +90,8 @@ pub(super) fn mac(context: &[u8]) -> Mac {
     [a, b, c, d, e, f]
 }
 
-/// Returns a source address. An empty entry breaks no rule, because the address may have been
-/// removed while a user was setting up the path.
+/// Returns the source address at an index of the port's table. An empty entry breaks no rule,
+/// because the address may have been removed while a user was setting up the path.
 fn local(port: &Port, index: u32) -> Result<Gid, Refusal> {
     let (index, size) = (index as usize, if port.kind == PortKind::Ib { IB_GIDS } else { ROCE_ADDRESSES });
     if index >= size {
@@ -99,7 +100,7 @@ fn local(port: &Port, index: u32) -> Result<Gid, Refusal> {
     port.gid(index).filter(|gid| *gid != Gid::default()).ok_or(Refusal::fair(Status::BadParam))
 }
 
-/// Rejects a path whose port number is neither 1 nor 0, which stands for port 1.
+/// Rejects a path whose port number is neither 1 nor 0. The number 0 stands for port 1.
 pub(super) fn check_port(context: &[u8]) -> Result<(), Refusal> {
     match ads::VHCA_PORT_NUM.get(context) {
         0 | 1 => Ok(()),
@@ -107,7 +108,7 @@ pub(super) fn check_port(context: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the partition key at an index of the port's table.
+/// Returns the partition key that the path selects by its index in the port's table.
 pub(super) fn pkey(port: &Port, context: &[u8]) -> Result<u16, Refusal> {
     let index = ads::PKEY_INDEX.get(context) as usize;
     let keys = if port.kind == PortKind::Ib { PKEYS } else { 1 };
@@ -117,7 +118,7 @@ pub(super) fn pkey(port: &Port, context: &[u8]) -> Result<u16, Refusal> {
     Ok(port.pkey(index))
 }
 
-/// Returns the refusal of an attribute a transition does not accept.
+/// Returns the [`Refusal`] for an attribute that a transition does not accept.
 pub(super) fn attribute(what: impl Into<String>) -> Refusal {
     Refusal::broken(Status::BadParam, Rule::QpAttribute, what)
 }

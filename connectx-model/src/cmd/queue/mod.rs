@@ -1,4 +1,4 @@
-//! The command queue: entries, mailboxes, completion.
+//! The command queue: command entries, mailboxes, command completion.
 //!
 //! ```text
 //! doorbell bit n ──► entry n: owner, type, lengths, token
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Invariant: a malformed entry is not executed; its delivery status gives the reason. Invariant: a
-//! chain of mailboxes ends, because each mailbox states its index.
+//! chain of mailboxes is finite, because each mailbox contains its index.
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
@@ -19,16 +19,17 @@ use crate::layout::{eqe, put};
 use crate::state::eq::EventType;
 use crate::state::hca::{LOG_SIZE, LOG_STRIDE};
 
-/// Maximum input length in bytes. The longest input is the page list of an 8 GiB memory key.
+/// Maximum input length, in bytes. The longest inputs are page lists of memory keys; 16 MiB hold
+/// the list for almost 8 GiB.
 const MAX_INPUT: usize = 16 << 20;
-/// Maximum output length in bytes; no command reaches it.
+/// Maximum output length, in bytes. No command needs as much.
 const MAX_OUTPUT: usize = 1 << 20;
-/// Number of input or output bytes an entry holds inline.
+/// Number of input or output bytes that a command entry holds inline.
 const INLINE: usize = 16;
 /// Type of a command entry for the PCI transport.
 const TYPE_PCI: u32 = 7;
 
-/// Delivery status of a command entry, separate from the status of its command.
+/// Delivery status of a command entry. The command itself has a separate status in its output.
 ///
 /// # References
 /// PRM, "command delivery status"
@@ -46,11 +47,12 @@ enum Delivery {
     Descriptor = 0x10,
 }
 
-/// The reason why an entry was not executed.
+/// The reason why an entry was not executed: its delivery status, the broken rule and a
+/// description.
 struct Undelivered(Delivery, Rule, String);
 
 impl<B: Bus> Function<B> {
-    /// Executes the entries whose bits are set in `vector`.
+    /// Executes the command entries whose bits are set in `vector`.
     pub(crate) fn ring_commands(&mut self, vector: u32) {
         for slot in (0..32).filter(|slot| vector >> slot & 1 != 0) {
             self.ring_command(slot);
@@ -77,8 +79,8 @@ impl<B: Bus> Function<B> {
             );
             return;
         }
-        // A command that creates the event queue raises no event, because it was issued before the
-        // queue existed.
+        // If this command creates the event queue, it raises no event, because the queue did not
+        // exist when the driver issued the command.
         let told = core.eqs.values().any(|eq| eq.takes(EventType::Command as u8));
         let delivery = match self.execute(&mut entry) {
             Ok(()) => Delivery::Ok,
@@ -100,7 +102,8 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Collects the input, executes the command, then writes the output.
+    /// Collects the command's input from the entry and its mailboxes, executes the command, then
+    /// writes the output.
     fn execute(&mut self, entry: &mut [u8; command_entry::SIZE]) -> Result<(), Undelivered> {
         let kind = command_entry::TYPE.get32(entry);
         if kind != TYPE_PCI {
@@ -119,7 +122,7 @@ impl<B: Bus> Function<B> {
                 format!("{out_len} bytes of output"),
             ));
         }
-        // The output's mailboxes are checked before the command executes.
+        // The output mailboxes are checked before the command executes.
         let boxes = self.core.output_boxes(entry, out_len)?;
         let output = self.dispatch(&input, out_len);
         self.core.scatter(entry, &boxes, &output)
@@ -156,7 +159,7 @@ impl<B: Bus> Core<B> {
         Ok(boxes)
     }
 
-    /// Follows a chain of mailboxes that holds this many bytes.
+    /// Visits the chain of mailboxes that holds `len` bytes.
     fn walk(
         &self,
         first: u64,

@@ -1,7 +1,7 @@
 //! ACCESS_REG: reads and writes registers of the port and the device, by register number.
 //!
-//! Invariant: an unknown register is rejected. Drivers probe some registers that real devices lack,
-//! and then use alternatives.
+//! Invariant: access to an unknown register is rejected. Drivers probe some registers that not all
+//! devices have, and use alternatives if the access fails.
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
@@ -43,7 +43,8 @@ pub(super) fn access_register<B: Bus>(
         let what = format!("register {number:#x} has {len} bytes");
         return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
     }
-    // A kernel may define a register as longer than on this device and leave the rest zero.
+    // A kernel's definition of a register may be longer than this device's; the kernel then sets
+    // the rest to zero.
     if given[len..].iter().any(|byte| *byte != 0) {
         let what = format!("register {number:#x} has {len} bytes, nonzero bytes follow");
         return Err(Refusal::broken(Status::BadInputLength, Rule::CommandLength, what));
@@ -84,7 +85,7 @@ pub(super) fn access_register<B: Bus>(
         }
         (PLIB, _) => plib_reg::IB_PORT.set(data, 1u32),
         (PVLC, _) => {
-            // Virtual lanes 0 to 3.
+            // The code for virtual lanes 0 to 3.
             pvlc_reg::VL_HW_CAP.set(data, 4u32);
             pvlc_reg::VL_OPERATIONAL.set(data, 4u32);
         }
@@ -115,7 +116,7 @@ static REGISTERS: [Register; 8] = [
     Register { number: HOST_ENDIANNESS, size: 16, table: None },
 ];
 
-/// Administrative states in PAOS.
+/// Administrative states in the PAOS register.
 const PORT_UP: u64 = 1;
 const PORT_DOWN: u64 = 2;
 
@@ -135,14 +136,14 @@ fn status(port: &Port, data: &mut [u8]) {
     paos_reg::OPER_STATUS.set(data, code(port.up));
 }
 
-/// 100 Gb/s over copper, optics or a backplane.
+/// Ethernet protocol bits: 100 Gbit/s over copper, optics and backplane.
 const ETHERNET_100G: u32 = 0x0070_0000;
-/// 100 Gb/s over copper.
+/// Ethernet protocol bit: 100 Gbit/s over copper.
 const ETHERNET_100G_CR4: u32 = 0x0010_0000;
-/// InfiniBand speeds up to EDR.
+/// InfiniBand protocol bits: all speeds up to EDR.
 const IB_SPEEDS: u32 = 0x3f;
 const IB_EDR: u32 = 0x20;
-/// InfiniBand widths of one, two and four lanes.
+/// InfiniBand width bits: one, two and four lanes.
 const IB_WIDTHS: u32 = 0x7;
 const IB_4X: u32 = 0x4;
 
@@ -164,13 +165,13 @@ fn speed(port: &Port, data: &mut [u8]) {
     }
 }
 
-/// Groups of counters.
+/// Numbers of the counter groups.
 const GROUP_802_3: u32 = 0x00;
 const GROUP_RFC2863: u32 = 0x01;
 const GROUP_IB: u32 = 0x20;
 const GROUP_IB_EXTENDED: u32 = 0x21;
 
-/// Fills in the counters the model keeps; all others are 0.
+/// Fills in the counters that the model maintains; all others are 0.
 fn count(port: &Port, data: &mut [u8]) {
     use ppcnt_reg as reg;
     let counters = port.counters;
@@ -188,7 +189,7 @@ fn count(port: &Port, data: &mut [u8]) {
             wide(reg::IF_IN_OCTETS_HIGH, counters.received_bytes);
             wide(reg::IF_OUT_OCTETS_HIGH, counters.sent_bytes);
         }
-        // InfiniBand counts data in dwords.
+        // InfiniBand counts data in units of 4 bytes.
         GROUP_IB | GROUP_IB_EXTENDED => {
             wide(reg::PORT_XMIT_DATA_HIGH, counters.sent_bytes / 4);
             wide(reg::PORT_RCV_DATA_HIGH, counters.received_bytes / 4);

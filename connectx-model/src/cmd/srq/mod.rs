@@ -1,4 +1,4 @@
-//! Shared receive queues: SRQ, XRC SRQ, RMP (receive memory pool), XRQ (tag matching), and their
+//! Shared receive queues: SRQ, XRC SRQ, RMP (receive memory pool), XRQ (tag matching). Also their
 //! limit events.
 //!
 //! | commands | context | since |
@@ -28,17 +28,17 @@ use crate::refusal::{Refusal, Status};
 use crate::state::srq::{Srq, SrqKind, SrqRun};
 use crate::tags::Tags;
 
-/// State of an RMP in operation.
+/// State of an RMP that is ready for use.
 const RMP_READY: u64 = 1;
 
-/// The fields common to all kinds of contexts.
+/// The properties that all kinds of shared receive queues have, read from their contexts.
 struct Shape {
     kind: SrqKind,
     context: Vec<u8>,
     log_size: u32,
-    /// Size of a receive in bytes, log2.
+    /// Size of a receive, in bytes, log2.
     log_stride: u32,
-    /// Page size relative to the minimum, log2.
+    /// Page size relative to the minimum page size, log2.
     log_page_size: u32,
     page_offset: u64,
     pd: u32,
@@ -50,7 +50,7 @@ struct Shape {
     tags: Option<Tags>,
 }
 
-/// Rejects signatures. They are not modelled, but a user may request them.
+/// Rejects work request signatures. They are not modelled, but a user may request them.
 fn signed(field: Field, context: &[u8]) -> Result<(), Refusal> {
     if field.is_set(context) { Err(Refusal::fair(Status::BadParam)) } else { Ok(()) }
 }
@@ -211,18 +211,18 @@ pub(super) fn create_xrq<B: Bus>(
     Ok(())
 }
 
-/// Topology of an XRQ with a matching list.
+/// Topology value of an XRQ with a matching list.
 const TAG_MATCHING: u64 = 1;
-/// Offload type of an XRQ that executes rendezvous.
+/// Offload value of an XRQ that executes rendezvous.
 const RENDEZVOUS: u64 = 1;
 
 /// Returns the work queue fields that only Ethernet queues use. A shared receive queue is a linked
-/// list, type 0.
+/// list, work queue type 0.
 fn other_wq_fields() -> Vec<Field> {
     wq::TABLE.fields.iter().filter(|field| !WQ_FIELDS.contains(field)).copied().collect()
 }
 
-/// Fields of the work queue context in an RMP or an XRQ.
+/// Work queue fields that an RMP or an XRQ uses.
 const WQ_FIELDS: &[Field] = &[
     wq::WQ_SIGNATURE,
     wq::PAGE_OFFSET,
@@ -234,7 +234,7 @@ const WQ_FIELDS: &[Field] = &[
     wq::LOG_WQ_SZ,
 ];
 
-/// Checks the common fields, then creates the queue in the engine and in the model.
+/// Checks the common properties, then creates the queue in the engine and in the model.
 fn create<B: Bus>(function: &mut Function<B>, shape: Shape, list: &[u8]) -> Result<u32, Refusal> {
     let core = &mut function.core;
     core.needs_pd(shape.pd)?;
@@ -292,7 +292,7 @@ fn create<B: Bus>(function: &mut Function<B>, shape: Shape, list: &[u8]) -> Resu
 }
 
 impl Srq {
-    /// Returns whether commands for this kind may refer to the queue.
+    /// Returns whether the queue is of the kind that a command expects.
     fn is(&self, kind: SrqKind) -> bool {
         self.kind == kind
     }
@@ -395,7 +395,7 @@ fn query<B: Bus>(
     let srq = srq.ok_or_else(|| missing(format!("{kind:?} {srqn:#x}")))?;
     let mut context = srq.context.clone();
     let posted = function.engine.srq_outstanding(SrqId(srqn)).unwrap_or(0);
-    // The limit of an armed queue; 0 once the event has been sent.
+    // The limit at which an armed queue raises its event; 0 once the event has been sent.
     let limit = function.engine.srq_limit(SrqId(srqn)).unwrap_or(0);
     match kind {
         SrqKind::Basic => {
@@ -443,10 +443,11 @@ pub(super) fn arm_xrc_srq<B: Bus>(
     arm(function, SrqKind::Xrc, arm_xrc_srq_in::XRC_SRQN.get32(input), limit)
 }
 
-/// Value of ARM_RQ's modifier for an XRQ.
+/// Value of the ARM_RQ modifier that selects an XRQ.
 const OF_XRQ: u64 = 2;
 
-/// Requests one event when fewer than `limit` receives remain; 0 requests no event.
+/// Arms a queue: requests one event when fewer than `limit` receives remain. A limit of 0 requests
+/// no event.
 fn arm<B: Bus>(function: &mut Function<B>, kind: SrqKind, srqn: u32, limit: u32) -> Result<(), Refusal> {
     let srq = function.core.srqs.get(&srqn).filter(|srq| srq.is(kind));
     let log_size = srq.map(|srq| srq.log_size).ok_or_else(|| missing(format!("{kind:?} {srqn:#x}")))?;

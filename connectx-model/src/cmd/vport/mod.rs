@@ -11,7 +11,7 @@ use crate::layout::{Field, put};
 use crate::port::{IB_GIDS, PKEYS, PortKind, SM_LID};
 use crate::refusal::{Refusal, Status};
 
-/// Rejects other ports and virtual ports, because this driver manages none. These fields are at the
+/// Rejects other ports and virtual ports, because this function manages none. These fields have the
 /// same offset in the inputs of all these commands.
 fn own_port(input: &[u8]) -> Result<(), Refusal> {
     use query_hca_vport_context_in::{OTHER_VPORT, PORT_NUM, VPORT_NUMBER};
@@ -33,7 +33,7 @@ fn own_vport(other: u64, number: u64) -> Result<(), Refusal> {
     ))
 }
 
-/// Rejects a command that only the other kind of port supports.
+/// Rejects a command unless the port is of this kind.
 fn wants<B: Bus>(function: &Function<B>, kind: PortKind) -> Result<(), Refusal> {
     if function.core.port.kind == kind {
         return Ok(());
@@ -41,7 +41,7 @@ fn wants<B: Bus>(function: &Function<B>, kind: PortKind) -> Result<(), Refusal> 
     Err(Refusal::broken(Status::BadOp, Rule::CommandOpcode, format!("the port is not {kind:?}")))
 }
 
-/// Logical and physical states of an InfiniBand port.
+/// Logical and physical states of an InfiniBand port: down and active, polling and link up.
 const IB_DOWN: u32 = 1;
 const IB_ACTIVE: u32 = 4;
 const IB_POLLING: u32 = 2;
@@ -64,7 +64,7 @@ pub(super) fn query_hca_vport_context<B: Bus>(
     hca_vport_context::NODE_GUID.set(context, port.node_guid());
     hca_vport_context::PORT_GUID.set(context, port.port_guid());
     hca_vport_context::CAP_MASK1.set(context, port.capabilities);
-    // The driver may change all capabilities.
+    // The driver may change every capability bit.
     hca_vport_context::CAP_MASK1_FIELD_SELECT.set(context, u32::MAX);
     hca_vport_context::LID.set(context, port.lid());
     hca_vport_context::SM_LID.set(context, SM_LID);
@@ -72,7 +72,7 @@ pub(super) fn query_hca_vport_context<B: Bus>(
     Ok(())
 }
 
-/// Selection bit for the capabilities, which have a separate selection mask.
+/// Field selection for the capabilities: no bit, because they have a separate selection mask.
 const SELECT_CAPABILITIES: u32 = 0;
 
 pub(super) fn modify_hca_vport_context<B: Bus>(
@@ -87,7 +87,7 @@ pub(super) fn modify_hca_vport_context<B: Bus>(
         let what = format!("bits {bits:#x} of dword {offset:#x} of the context");
         return Err(Refusal::broken(Status::BadParam, Rule::CommandReserved, what));
     }
-    // GUIDs and the policy are set only by managers of virtual functions.
+    // Only managers of virtual functions set GUIDs and the policy.
     let select = hca_vport_context::FIELD_SELECT.get32(context);
     if select != SELECT_CAPABILITIES {
         let what = format!("fields {select:#x}, which this function may not change");
@@ -100,10 +100,10 @@ pub(super) fn modify_hca_vport_context<B: Bus>(
     Ok(())
 }
 
-/// The index that stands for the whole table.
+/// The table index that stands for the whole table.
 const ALL: usize = 0xffff;
 
-/// Returns the range of entries an index selects, in a table of this size.
+/// Returns the range of entries that an index selects in a table of `size` entries.
 fn entries(index: usize, size: usize, what: &str) -> Result<std::ops::Range<usize>, Refusal> {
     match index {
         ALL => Ok(0..size),
@@ -115,7 +115,7 @@ fn entries(index: usize, size: usize, what: &str) -> Result<std::ops::Range<usiz
     }
 }
 
-/// Checks that the output has space for a list of this length.
+/// Checks that the output has space for `needed` bytes.
 fn room(output: &[u8], needed: usize) -> Result<(), Refusal> {
     if needed <= output.len() {
         return Ok(());
@@ -147,7 +147,7 @@ pub(super) fn query_hca_vport_pkey<B: Bus>(
     output: &mut [u8],
 ) -> Result<(), Refusal> {
     own_port(input)?;
-    // A RoCE port has only the default key, but its driver also uses this command.
+    // A RoCE port has only the default partition key, but its driver also uses this command.
     let keys = if function.core.port.kind == PortKind::Ib { PKEYS } else { 1 };
     let asked = entries(query_hca_vport_pkey_in::PKEY_INDEX.get(input) as usize, keys, "partition key")?;
     room(output, query_hca_vport_pkey_out::PKEY + asked.len() * 4)?;
@@ -158,7 +158,7 @@ pub(super) fn query_hca_vport_pkey<B: Bus>(
     Ok(())
 }
 
-/// Rejects the state of a switch port, because the model has no switch.
+/// Rejects commands on the state of a switch port, because the model has no switch.
 fn state_of(modifier: u64) -> Result<(), Refusal> {
     if modifier != 1 {
         return Ok(());
@@ -190,7 +190,7 @@ pub(super) fn modify_vport_state<B: Bus>(
     state_of(OP_MOD.get(input))?;
     match ADMIN_STATE.get(input) {
         0 => function.core.set_port_enabled(false),
-        // The states "up" and "follow the port".
+        // The states "up" and "follow the physical port".
         1 | 2 => function.core.set_port_enabled(true),
         state => {
             let what = format!("state {state}");
@@ -216,7 +216,7 @@ pub(super) fn query_nic_vport_context<B: Bus>(
     let context = whole.bytes_mut(output);
     nic_vport_context::ALLOWED_LIST_TYPE.set(context, kind);
     nic_vport_context::ALLOWED_LIST_SIZE.set(context, list.len() as u32 / 8);
-    // A driver that does not need the list leaves no space for it.
+    // A driver that does not need the list provides no space for it.
     let from = whole.offset + nic_vport_context::CURRENT_UC_MAC_ADDRESS;
     let fits = output.len().saturating_sub(from).min(list.len()) / 8 * 8;
     put(output, from, &list[..fits]);
@@ -229,7 +229,7 @@ fn list_of(lists: &[Vec<u8>; 3], kind: u32) -> Result<&Vec<u8>, Refusal> {
     })
 }
 
-/// The fields of the context for each selection bit.
+/// For each selection bit, the fields of the context that it selects.
 const SELECTED: &[(Field, &[Field])] = {
     use modify_nic_vport_context_in as select;
     use nic_vport_context as context;
@@ -382,7 +382,7 @@ pub(super) fn query_vport_counter<B: Bus>(
     Ok(())
 }
 
-/// Replies to a MAD as an agent without attributes would: drivers get all port data through
+/// Replies to a MAD like an agent that supports no attributes: drivers get all port data through
 /// commands.
 pub(super) fn mad_ifc<B: Bus>(
     _function: &mut Function<B>,
@@ -399,13 +399,13 @@ pub(super) fn mad_ifc<B: Bus>(
     Ok(())
 }
 
-/// Offsets of a MAD's method and status; values for the reply.
+/// Offsets of the method and status in a MAD, and their values in the reply.
 const MAD_METHOD: usize = 3;
 const MAD_STATUS: usize = 4;
 const MAD_REPLY: u8 = 0x81;
 const MAD_UNSUPPORTED: u16 = 0x000c;
 
-/// Turns a MAD into a reply that reports its method or attribute as not supported.
+/// Turns a MAD into a reply with the status "method or attribute not supported".
 fn set_unsupported(mad: &mut [u8]) {
     put(mad, MAD_METHOD, &[MAD_REPLY]);
     put(mad, MAD_STATUS, &MAD_UNSUPPORTED.to_be_bytes());
