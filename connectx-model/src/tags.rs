@@ -1,13 +1,14 @@
-//! [`Tags`]: the matching list of a shared receive queue.
+//! [`Tags`]: the tag matching list of a shared receive queue.
 //!
 //! ```text
 //!   APPEND ──► listed, oldest first ──► consumed by a message ──► its data has arrived: free
 //!                     └──── REMOVE ────────────────────────────────────────────────────► free
 //! ```
-//! The first entry has index 0; each APPEND names the index of the next entry. Messages and entries
-//! meet in either order, so the device counts messages without a match (its phase) and software
-//! reports how many of them it has handled (its phase). An entry takes part in matching once both
-//! phases are equal: before that, software may hold an older message for it.
+//! The first entry has index 0; each APPEND names the index of the next entry. A message may arrive
+//! before or after its entry is appended. So the device counts messages without a match (its
+//! phase), and software reports how many of these it has handled (its phase). An entry takes part
+//! in matching once both phases are equal. Before that, software may have an older message for the
+//! entry.
 //!
 //! Invariant: an index is in at most one of `listed` and `consumed`, and at most once.
 //!
@@ -19,26 +20,26 @@ use std::collections::BTreeMap;
 
 use roce::engine::Sge;
 
-/// A matching list.
+/// A tag matching list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tags {
     /// Number of indexes in the list, log2.
     pub(crate) log_size: u32,
     /// Whether the device executes rendezvous for expected messages.
     pub(crate) rendezvous: bool,
-    /// The index of the next entry.
+    /// The index of the next entry to append.
     pub(crate) next: u16,
     /// Number of unexpected messages that software has handled.
     pub(crate) software: u16,
-    /// Number of unexpected messages the device has counted.
+    /// Number of unexpected messages that the device has counted.
     pub(crate) hardware: u16,
-    /// Listed entries, oldest first.
+    /// The listed entries, oldest first.
     listed: Vec<Listed>,
-    /// The entries that have an unfinished message, by index.
+    /// The entries whose message has not ended, by index.
     consumed: BTreeMap<u16, Consumed>,
 }
 
-/// An entry that waits for a message.
+/// An entry that waits for a matching message.
 #[derive(Clone, Copy, Debug)]
 struct Listed {
     index: u16,
@@ -48,10 +49,10 @@ struct Listed {
     enabled: bool,
 }
 
-/// An entry a message has matched.
+/// An entry that a message has matched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Consumed {
-    /// The queue pair that receives the message.
+    /// The number of the queue pair that receives the message.
     pub(crate) qpn: u32,
     pub(crate) buffer: Option<Sge>,
     /// The tag matching header of the message.
@@ -59,16 +60,16 @@ pub(crate) struct Consumed {
     pub(crate) transfer: Transfer,
 }
 
-/// The way a message gets into the buffer of its entry.
+/// The way in which a message's data is transferred to the buffer of its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transfer {
-    /// The message has one packet, which contains the data.
+    /// The message consists of one packet, which contains the data.
     Whole,
     /// Further packets contain the rest of the data.
     Packets,
-    /// The device reads the data from the sender's memory.
+    /// The device reads the data from the sender's memory (rendezvous).
     Read(Remote),
-    /// Software reads the data: the buffer receives the request.
+    /// Software reads the data (rendezvous): the buffer receives the request.
     Software,
 }
 
@@ -78,32 +79,32 @@ pub(crate) struct Remote {
     pub(crate) addr: u64,
     pub(crate) rkey: u32,
     pub(crate) length: u32,
-    /// The bytes in the request that name this memory.
+    /// The request's header for this memory, unchanged.
     pub(crate) header: [u8; REMOTE],
 }
 
-/// The kind of a message, according to its header.
+/// The kind of a message, as given by its tag matching header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     /// A message without a tag.
     Untagged,
-    /// The data follows the header.
+    /// A message whose data follows the header.
     Eager { tag: u64 },
-    /// The header names the sender's memory.
+    /// A rendezvous request, which contains the address of the data in the sender's memory.
     Rendezvous { tag: u64, remote: Remote },
 }
 
-/// Size of a tag matching header in bytes: operation, reserved, application context, tag.
+/// Size of a tag matching header, in bytes: operation, reserved, application context, tag.
 pub(crate) const HEADER: usize = 16;
-/// Size of a rendezvous header in bytes: address, key, length.
+/// Size of a rendezvous header, in bytes: address, key, length.
 pub(crate) const REMOTE: usize = 16;
-/// Maximum length of a rendezvous request in bytes, including data for software.
+/// Maximum length of a rendezvous request, in bytes, including its data for software.
 ///
 /// # References
 /// Linux `drivers/infiniband/hw/mlx5/mlx5_ib.h`, `MLX5_TM_MAX_RNDV_MSG_SIZE`
 pub(crate) const LONGEST_REQUEST: usize = 64;
 
-/// The operations in tag matching headers.
+/// Operation codes in tag matching headers.
 ///
 /// # References
 /// rdma-core `libibverbs/tm_types.h`
@@ -114,11 +115,11 @@ pub(crate) mod operation {
 }
 
 impl Message {
-    /// Reads the header at the start of a message's first packet.
+    /// Decodes the tag matching header at the start of a message's first packet.
     ///
-    /// A truncated header has no tag. A rendezvous request without a second header, or longer than
-    /// [`LONGEST_REQUEST`], goes to software like a message without a tag, because it is not known
-    /// how a device behaves in this case.
+    /// A message with a truncated header has no tag. A rendezvous request without a second header,
+    /// or longer than [`LONGEST_REQUEST`], goes to software like a message without a tag, because a
+    /// device's behaviour in this case is unknown.
     pub(crate) fn read(packet: &[u8], whole: bool) -> Self {
         let Some((header, rest)) = packet.split_first_chunk::<HEADER>() else { return Self::Untagged };
         let tag = header.last_chunk().map_or(0, |tag| u64::from_be_bytes(*tag));
@@ -172,7 +173,7 @@ impl Tags {
     /// Appends an entry and returns its index. `next` becomes the index of the next entry.
     ///
     /// # Errors
-    /// A description of the violation: `next` is not an index of the list, or is in use.
+    /// Returns a description of the violation if `next` is not an index of the list or is in use.
     pub(crate) fn append(
         &mut self,
         next: u16,
@@ -195,7 +196,7 @@ impl Tags {
     /// Removes a listed entry. Returns whether it was listed.
     ///
     /// # Errors
-    /// A description of the violation: the index is not in the list's range.
+    /// Returns a description of the violation if `index` is not an index of the list.
     pub(crate) fn remove(&mut self, index: u16) -> Result<bool, String> {
         if u32::from(index) >= 1 << self.log_size {
             return Err(format!("index {index} of a list of 2^{}", self.log_size));
@@ -209,7 +210,8 @@ impl Tags {
         self.consumed.contains_key(&index) || self.listed.iter().any(|entry| entry.index == index)
     }
 
-    /// Removes the oldest matching entry from the list. Returns its index and its buffer.
+    /// Removes the oldest listed entry that matches a message. Returns the entry's index and its
+    /// buffer.
     pub(crate) fn take(&mut self, message: &Message) -> Option<(u16, Option<Sge>)> {
         let tag = message.tag()?;
         let at = self.listed.iter().position(|entry| entry.enabled && tag & entry.mask == entry.tag)?;
@@ -217,22 +219,22 @@ impl Tags {
         Some((entry.index, entry.buffer))
     }
 
-    /// Keeps an entry with its message until [`end`](Self::end).
+    /// Stores an entry with its message until [`end`](Self::end).
     pub(crate) fn consume(&mut self, index: u16, entry: Consumed) {
         self.consumed.insert(index, entry);
     }
 
-    /// Returns an entry with an unfinished message.
+    /// Returns the entry at `index` if its message has not ended.
     pub(crate) fn consumed(&self, index: u16) -> Option<&Consumed> {
         self.consumed.get(&index)
     }
 
-    /// Frees an entry once its message has ended, and returns it.
+    /// Frees an entry whose message has ended, and returns it.
     pub(crate) fn end(&mut self, index: u16) -> Option<Consumed> {
         self.consumed.remove(&index)
     }
 
-    /// Returns the indexes of the entries that this queue pair's messages have matched.
+    /// Returns the indexes of the entries that unfinished messages of this queue pair have matched.
     pub(crate) fn for_qp(&self, qpn: u32) -> Vec<u16> {
         self.consumed.iter().filter(|(_, entry)| entry.qpn == qpn).map(|(index, _)| *index).collect()
     }

@@ -4,22 +4,22 @@ use std::collections::VecDeque;
 
 use crate::layout::cqe::{cqe, mini_cqe, tm_cqe};
 
-/// Opcode of a requester completion.
+/// Opcode of a completion for the requester.
 pub(crate) const REQUESTER: u32 = 0;
 
-/// Opcodes of responder completions.
+/// Opcodes of completions for the responder.
 pub(crate) const RESPONDER: std::ops::RangeInclusive<u32> = 1..=4;
 
-/// The contents of a receive's mini entry besides the byte count. A send's mini entry contains the
-/// position and the opcode of the work request.
+/// The format of mini entries for receives: the field besides the byte count. A send's mini entry
+/// instead contains the position and the opcode of the work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MiniFormat {
-    /// Hash of the frame.
+    /// The hash of the frame.
     Hash,
-    /// Checksum of the frame.
+    /// The checksum of the frame.
     Checksum,
-    /// Checksum and stride of the frame. The stride is 0, because striding receive queues are not
-    /// modelled.
+    /// The checksum and the stride index of the frame. The stride index is 0, because striding
+    /// receive queues are not modelled.
     ChecksumStride,
 }
 
@@ -29,7 +29,8 @@ pub(crate) struct Compression {
     pub(crate) format: MiniFormat,
     /// The completions in the open block.
     pub(crate) open: Vec<[u8; 64]>,
-    /// Slots of closed blocks the driver has not returned yet: first index and number.
+    /// The slots of closed blocks that the driver has not returned yet: index of the first slot,
+    /// number of slots.
     pub(crate) closed: VecDeque<(u32, u32)>,
 }
 
@@ -39,12 +40,12 @@ impl Compression {
         self.open.len() as u32
     }
 
-    /// Forgets the slots of a buffer that was replaced.
+    /// Drops the closed blocks of a buffer that was replaced by a resize.
     pub(crate) fn replaced(&mut self) {
         self.closed.clear();
     }
 
-    /// Returns whether the open block accepts this completion as its next one.
+    /// Returns whether this completion fits into the open block as its next one.
     pub(crate) fn follows(&self, entry: &[u8; 64]) -> bool {
         let (Some(first), Some(last)) = (self.open.first(), self.open.last()) else { return true };
         let position = |entry: &[u8; 64]| cqe::WQE_COUNTER.get32(entry) as u16;
@@ -73,16 +74,17 @@ impl Compression {
     }
 }
 
-/// Returns whether a completion without payload may be part of a block, which requires success.
+/// Returns whether a completion without payload may join a block: it must be successful and must
+/// not be for tag matching.
 pub(crate) fn is_success(entry: &[u8; 64]) -> bool {
     let opcode = cqe::OPCODE.get32(entry);
-    // A mini entry has no space for the tag matching fields.
+    // A mini entry has no space for tag matching fields.
     let is_of_tag_matching = tm_cqe::APP.get32(entry) != 0;
     !is_of_tag_matching && (opcode == REQUESTER || RESPONDER.contains(&opcode))
 }
 
-/// Returns the fields that all completions in a block share. The title's time applies to all of
-/// them.
+/// Returns a completion with zeros in the fields in which completions of a block may differ. The
+/// timestamp is one of these fields: the title's applies to the whole block.
 pub(crate) fn shared(entry: &[u8; 64]) -> [u8; 64] {
     let mut rest = *entry;
     for field in [cqe::BYTE_CNT, cqe::WQE_COUNTER, cqe::RSS_HASH_RESULT, cqe::CHECK_SUM, cqe::OWNER] {

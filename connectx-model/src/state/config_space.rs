@@ -1,18 +1,18 @@
-//! [`Pci`]: the registers of the configuration space.
+//! [`Pci`]: the contents of the configuration space.
 
 use crate::config::{BAR0_SIZE, BAR2_SIZE, VECTORS};
 use crate::port::PortKind;
 
-/// Size of the configuration space in bytes.
+/// Size of the configuration space, in bytes.
 pub(crate) const CONFIG_SIZE: usize = 0x1000;
 
-/// Offset of the pending bits in BAR 2.
+/// Offset of the MSI-X pending bits in BAR 2.
 pub(crate) const PENDING_OFFSET: u64 = BAR2_SIZE / 2;
 
-/// Offset of the PCI Express capability.
+/// Offset of the PCI Express capability in the configuration space.
 pub(crate) const EXPRESS: usize = 0x60;
 
-/// Offset of the MSI-X capability.
+/// Offset of the MSI-X capability in the configuration space.
 pub(crate) const MSIX: usize = 0x9c;
 
 /// The configuration space of the function.
@@ -23,13 +23,13 @@ pub(crate) struct Pci {
 }
 
 impl Pci {
-    /// Returns the configuration space in its state after power-on.
+    /// Returns the configuration space in its power-on state.
     pub(crate) fn new(port: PortKind) -> Self {
         let mut pci = Self { bytes: vec![0; CONFIG_SIZE], writable: vec![0; CONFIG_SIZE] };
         // Vendor and device ID of a ConnectX-5.
         pci.fixed(0x00, &[0xb3, 0x15, 0x17, 0x10]);
-        // Memory space, bus master, parity, SERR and INTx disable are writable. A capability list
-        // exists.
+        // Memory space, bus master, parity, SERR and INTx disable are writable. The status bit for
+        // a capability list is set.
         pci.open(0x04, &[0x46, 0x05]);
         pci.fixed(0x06, &[0x10, 0x00]);
         // Network controller: Ethernet or InfiniBand.
@@ -69,7 +69,7 @@ impl Pci {
         self.writable[offset..offset + mask.len()].copy_from_slice(mask);
     }
 
-    /// Adds a 64-bit BAR. Address bits below its size are read-only, so a driver can compute
+    /// Adds a 64-bit BAR. Address bits below the size are read-only, so that a driver can determine
     /// the size.
     fn bar(&mut self, offset: usize, size: u64, flags: u8) {
         self.fixed(offset, &[flags]);
@@ -79,13 +79,12 @@ impl Pci {
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) {
         for (place, byte) in into.iter_mut().enumerate() {
             let at = usize::try_from(offset).ok().and_then(|offset| offset.checked_add(place));
-            // Missing bytes read as ones, as on a bus.
+            // Bytes beyond the end read as ones, as on a bus.
             *byte = at.and_then(|at| self.bytes.get(at)).copied().unwrap_or(0xff);
         }
     }
 
-    /// Writes the bits that are writable. Returns whether the driver has requested a function level
-    /// reset.
+    /// Writes the writable bits. Returns whether the driver has requested a function level reset.
     pub(crate) fn write(&mut self, offset: u64, from: &[u8]) -> bool {
         let mut reset = false;
         for (place, &byte) in from.iter().enumerate() {

@@ -15,43 +15,44 @@ pub(crate) struct Cq {
     pub(crate) context: [u8; 64],
     pub(crate) pages: Pages,
     pub(crate) log_size: u32,
-    /// Size of an entry in bytes: 64 or 128.
+    /// Size of an entry, in bytes: 64 or 128.
     pub(crate) entry_size: u64,
     pub(crate) uar: u32,
     pub(crate) eqn: u32,
-    /// Guest-physical address of the consumer index, which the arm word follows.
+    /// Guest-physical address of the doorbell record: the consumer index and, after it, the arm
+    /// word.
     pub(crate) doorbell_record: u64,
-    /// Whether overruns are ignored.
+    /// Whether overruns are ignored, because the driver has disabled their detection.
     pub(crate) ignore_overrun: bool,
-    /// Number of entries written since the queue was created.
+    /// Number of completions written since the queue was created.
     pub(crate) producer: u32,
     pub(crate) armed: Option<Arm>,
-    /// Completions whose event moderation delays; none while the queue is not armed.
+    /// The completions whose event is delayed by moderation; none while the queue is not armed.
     pub(crate) held: Held,
-    /// Compression, if the driver has requested it.
+    /// The compression state, if the driver has requested compression.
     pub(crate) compression: Option<Compression>,
-    /// Whether the queue has overrun, or an injected fault has broken it.
+    /// Whether the queue is in the error state, after an overrun or an injected fault.
     pub(crate) in_error: bool,
-    /// Number of queues that complete to this queue.
+    /// Number of send and receive queues that use this completion queue.
     pub(crate) users: u32,
-    /// The model's record of how the driver has accessed the queue, empty for a new queue.
+    /// The model's record of how the driver has used the queue; empty for a new queue.
     pub(crate) run: CqRun,
 }
 
-/// The model's record of how the driver has accessed a completion queue.
+/// The model's record of how the driver has used a completion queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CqRun {
-    /// The 24-bit consumer index that was last read from the doorbell record.
+    /// The 24-bit consumer index last read from the doorbell record.
     pub(crate) consumer: u32,
-    /// The index after the last solicited completion, counted like `producer`.
+    /// The producer index after the last solicited completion.
     pub(crate) solicited: u32,
-    /// The sequence number of the last arming and the number of events since then.
+    /// The sequence number of the last arming, and the number of events since then.
     pub(crate) sequence: Option<(u8, u32)>,
-    /// Number of events since the sequence number last changed.
+    /// Number of events since the arm sequence number last changed.
     pub(crate) repeated: u32,
 }
 
-/// The condition for an armed completion queue's event.
+/// The completions for which an armed completion queue raises an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arm {
     /// Any completion.
@@ -61,7 +62,8 @@ pub(crate) enum Arm {
 }
 
 impl Cq {
-    /// Returns the number of unread completions, given a consumer index.
+    /// Returns the number of written completions that the driver has not read, given its consumer
+    /// index.
     pub(crate) fn pending(&self, consumer: u32) -> u32 {
         self.producer.wrapping_sub(consumer) & CONSUMED
     }
@@ -72,25 +74,26 @@ impl Cq {
     }
 }
 
-/// The completions of an armed queue whose event is delayed.
+/// The completions of an armed queue whose event moderation delays.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held {
-    /// Number of counted completions.
+    /// Number of completions that count towards the event.
     pub(crate) completions: u32,
-    /// Time when the event is raised if no more completions arrive.
+    /// Time at which the event is raised if no more completions arrive; `None` without a delayed
+    /// event.
     pub(crate) until: Option<Time>,
 }
 
 impl Held {
-    /// Restarts the count of completions at 0. The time of the event stays the same.
+    /// Restarts the count of completions at 0. The time of the event does not change.
     pub(crate) fn recount(&mut self) {
         self.completions = 0;
     }
 }
 
 impl Cq {
-    /// Returns how many completions raise one event, and how long the first of them may be delayed,
-    /// in nanoseconds. Returns `None` if either field is 0, so that each completion raises an
+    /// Returns the number of completions that raise one event, and the maximum delay of the event,
+    /// in nanoseconds. Returns `None` if either context field is 0: then each completion raises an
     /// event.
     pub(crate) fn moderation(&self) -> Option<(u32, u64)> {
         let (count, period) = (cqc::CQ_MAX_COUNT.get32(&self.context), cqc::CQ_PERIOD.get(&self.context));
@@ -98,5 +101,5 @@ impl Cq {
     }
 }
 
-/// Number of nanoseconds in a microsecond, the unit of `CQ_PERIOD`.
+/// Number of nanoseconds in a microsecond. `CQ_PERIOD` is in microseconds.
 pub(crate) const MICROSECOND: u64 = 1000;

@@ -11,22 +11,22 @@ pub(crate) struct Eq {
     pub(crate) pages: Pages,
     pub(crate) log_size: u32,
     pub(crate) uar: u32,
-    /// The MSI-X vector the queue raises.
+    /// The number of the MSI-X vector that the queue raises.
     pub(crate) vector: u16,
-    /// The queue's subscribed event types, one bit each.
+    /// The event types to which the queue has subscribed, one bit each.
     pub(crate) events: [u64; 4],
-    /// Number of entries written since the queue was created. The owner bit is the bit above the
-    /// index.
+    /// Number of entries written since the queue was created. In this counter, the owner bit is the
+    /// bit above the entry's index.
     pub(crate) producer: u32,
-    /// Number of entries the driver has read, as it last reported, 24 bits.
+    /// Number of entries that the driver has read, as last reported through a UAR page, 24 bits.
     pub(crate) consumer: u32,
     pub(crate) armed: bool,
 }
 
-/// Size of an entry in bytes.
+/// Size of an entry, in bytes.
 pub(crate) const EQE_SIZE: u64 = 64;
 
-/// Mask for consumer and producer counters, which have 24 bits.
+/// Mask for consumer and producer counters, which are 24 bits wide.
 pub(crate) const COUNTER: u32 = 0x00ff_ffff;
 
 /// The type of an event.
@@ -58,12 +58,12 @@ pub(crate) enum EventType {
 }
 
 impl Eq {
-    /// Returns whether the queue subscribes to events of this type.
+    /// Returns whether the queue has subscribed to events of this type.
     pub(crate) fn takes(&self, kind: u8) -> bool {
         self.events[usize::from(kind >> 6)] >> (kind & 63) & 1 != 0
     }
 
-    /// Returns the number of unread entries.
+    /// Returns the number of entries that the driver has not read.
     pub(crate) fn unread(&self) -> u32 {
         self.producer.wrapping_sub(self.consumer) & COUNTER
     }

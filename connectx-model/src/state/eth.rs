@@ -1,4 +1,4 @@
-//! [`Ethernet`]: a port's queues and transport interfaces for frames.
+//! [`Ethernet`]: the Ethernet queues and transport interfaces of a port.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -21,36 +21,37 @@ pub(crate) struct Ethernet {
     pub(crate) steering: Steering,
     pub(crate) counters: Counters,
     pub(crate) rates: Rates,
-    /// Allocates numbers for send and receive queues; `None` until the first queue is created.
+    /// Allocates the numbers of send and receive queues; `None` until the first queue is created.
     queue_numbers: Option<Ids>,
     numbers: Option<Ids>,
     pub(crate) outgoing: VecDeque<Outgoing>,
-    /// Memory used by the frames in `outgoing`, in bytes.
+    /// Memory that the frames in `outgoing` use, in bytes.
     pub(crate) outgoing_bytes: usize,
-    /// Number of frame bytes built since the last doorbell or since a send queue last continued.
+    /// Number of bytes gathered and built into frames since the last doorbell, or since a waiting
+    /// send queue last continued. Includes [`FRAME_COST`] per frame.
     pub(crate) burst: usize,
-    /// Send queues that wait for space or for their rate. Each keeps the rest of its doorbell in
-    /// `rung`.
+    /// The send queues that wait for space or for their rate, by number. Each queue stores the rest
+    /// of its doorbell in `rung`.
     pub(crate) waiting: VecDeque<u32>,
 }
 
-/// An outgoing frame and the transport domain that sent it.
+/// An outgoing frame and the number of the transport domain that sent it.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) frame: Vec<u8>,
     pub(crate) domain: u32,
 }
 
-/// Transport interface send: the sending end of a transport domain.
+/// A transport interface send (TIS): the sending side of a transport domain.
 #[derive(Debug)]
 pub(crate) struct Tis {
     pub(crate) context: [u8; 0xa0],
     pub(crate) domain: u32,
-    /// Number of send queues that use the TIS.
+    /// Number of send queues that use this TIS.
     pub(crate) users: u32,
 }
 
-/// Transport interface receive: a destination of flow steering.
+/// A transport interface receive (TIR): a destination of flow steering.
 #[derive(Debug)]
 pub(crate) struct Tir {
     pub(crate) context: [u8; 0xf0],
@@ -59,47 +60,49 @@ pub(crate) struct Tir {
 }
 
 impl Tir {
-    /// Returns whether this TIR receives a frame from this transport domain of the same function.
+    /// Returns whether this TIR receives a looped-back frame that its own function has sent in
+    /// transport domain `domain`.
     pub(crate) fn accepts(&self, domain: u32, frame: &[u8]) -> bool {
         let bit = if frame::is_group(frame) { LOOPBACK_GROUPS } else { LOOPBACK_UNICAST };
         self.domain != domain || tirc::SELF_LB_BLOCK.get32(&self.context) & bit != 0
     }
 }
 
-/// The bits of a TIR that let it receive frames from its own transport domain.
+/// Bits in a TIR's context that let it receive frames from its own transport domain: unicast,
+/// multicast.
 pub(crate) const LOOPBACK_UNICAST: u32 = 1;
 
 pub(crate) const LOOPBACK_GROUPS: u32 = 2;
 
-/// The receive queues that a TIR delivers to.
+/// The destination of a TIR: a receive queue or a table of queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Receivers {
-    /// One receive queue.
+    /// The number of a receive queue.
     Rq(u32),
-    /// One queue of a table, selected by a hash of the frame's flow.
+    /// The number of a table of receive queues. A hash of the frame's flow selects the queue.
     Rqt(u32),
 }
 
-/// A table of receive queues.
+/// A receive queue table (RQT).
 #[derive(Debug)]
 pub(crate) struct Rqt {
     pub(crate) max_size: u32,
     pub(crate) rqs: Vec<u32>,
 }
 
-/// Counters of received, sent and dropped frames.
+/// The counters of received, sent and dropped frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) received: Traffic,
     pub(crate) sent: Traffic,
-    /// Frames that no entry matched, that took too many steps through the tables, or that exceeded
-    /// the port's maximum length.
+    /// Number of dropped frames that no entry matched, that took too many steps through the tables,
+    /// or that exceeded the port's maximum length.
     pub(crate) unwanted: u64,
-    /// Frames for queues that were not ready or had no receives.
+    /// Number of frames dropped because their queue was not ready or had no receives.
     pub(crate) out_of_buffer: u64,
 }
 
-/// Frames and bytes, by kind of destination.
+/// Numbers of frames and of bytes, by kind of destination address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
     pub(crate) unicast: (u64, u64),
@@ -119,19 +122,19 @@ impl Traffic {
     }
 }
 
-/// Maximum number of bytes in frames that wait for the fabric. One work request may exceed it;
-/// further work requests wait.
+/// Maximum memory of the frames that wait for the fabric, in bytes. One work request may exceed the
+/// limit; further work requests then wait.
 pub(crate) const MAX_OUTGOING: usize = 4 << 20;
 
-/// Memory used by a frame besides its own bytes.
+/// Memory that a frame uses besides its own bytes, in bytes.
 pub(crate) const FRAME_COST: usize = 64;
 
-/// Maximum number of a TIS, TIR, RQT, table, group or counter.
+/// Highest number for a TIS, TIR, RQT, flow table, flow group or flow counter.
 pub(crate) const MAX_NUMBER: u32 = 0xf_ffff;
 
 impl Ethernet {
-    /// Allocates a number for a TIS, TIR, RQT or steering object. All share one range, so that the
-    /// use of a number of the wrong kind is detected.
+    /// Allocates a number for a TIS, TIR, RQT or steering object. All kinds share one range, so
+    /// that the use of a number for the wrong kind is detected.
     pub(crate) fn number(&mut self) -> Option<u32> {
         self.numbers.get_or_insert_with(|| Ids::new(1..=MAX_NUMBER)).take()
     }
@@ -146,10 +149,10 @@ impl Ethernet {
     /// Allocates a number for a send or receive queue, in a function with at most `max_qp` queue
     /// pairs.
     ///
-    /// The engine's numbers consist of an index plus 16, with a generation in the bits above. The
-    /// index bits cover the engine's queue pairs and the 16 reserved numbers, rounded up to a power
-    /// of two. The engine never uses indexes beyond its maximum, in any generation, so these go to
-    /// send and receive queues.
+    /// The engine's queue pair numbers consist of an index plus 16, and of a generation in the bits
+    /// above. The range of the index bits is the number of the engine's queue pairs and of the 16
+    /// reserved numbers, rounded up to a power of two. In no generation does the engine use the
+    /// numbers beyond its maximum, so these serve for send and receive queues.
     pub(crate) fn queue_number(&mut self, max_qp: u32) -> Option<u32> {
         let first = max_qp.min(1 << 22) + 16;
         let indices = (first + 1).next_power_of_two();
@@ -164,30 +167,30 @@ impl Ethernet {
     }
 
     /// Returns whether a queue uses this protection domain. A domain of 0 in a context means that
-    /// the queue has none, as queues do that never access memory.
+    /// the queue has none; such a queue never accesses memory.
     pub(crate) fn uses_pd(&self, pd: u32) -> bool {
         let queues = self.sqs.values().map(|sq| &sq.queue).chain(self.rqs.values().map(|rq| &rq.queue));
         pd != 0 && queues.into_iter().any(|queue| queue.pd == pd)
     }
 
-    /// Returns whether a receive queue counts in this counter set.
+    /// Returns whether a receive queue uses this counter set.
     pub(crate) fn counts_in(&self, counter: u32) -> bool {
         self.rqs.values().any(|rq| rqc::COUNTER_SET_ID.get32(&rq.context) == counter)
     }
 
-    /// Returns whether an object uses this transport domain.
+    /// Returns whether a TIS or TIR uses this transport domain.
     pub(crate) fn uses_domain(&self, domain: u32) -> bool {
         self.tises.values().any(|tis| tis.domain == domain)
             || self.tirs.values().any(|tir| tir.domain == domain)
     }
 
-    /// Returns whether a TIR or a table refers to this receive queue.
+    /// Returns whether a TIR or an RQT refers to this receive queue.
     pub(crate) fn leads_to_rq(&self, rqn: u32) -> bool {
         self.tirs.values().any(|tir| tir.to == Receivers::Rq(rqn))
             || self.rqts.values().any(|rqt| rqt.rqs.contains(&rqn))
     }
 
-    /// Returns whether a TIR refers to this table.
+    /// Returns whether a TIR refers to this RQT.
     pub(crate) fn leads_to_rqt(&self, rqtn: u32) -> bool {
         self.tirs.values().any(|tir| tir.to == Receivers::Rqt(rqtn))
     }
@@ -198,12 +201,12 @@ impl Ethernet {
         self.outgoing.push_back(Outgoing { frame, domain });
     }
 
-    /// Returns whether send queues must wait until frames have left.
+    /// Returns whether send queues must wait until some outgoing frames have left.
     pub(crate) fn is_full(&self) -> bool {
         self.outgoing_bytes.max(self.burst) >= MAX_OUTGOING
     }
 
-    /// Removes a destroyed or failed send queue from the waiting queues.
+    /// Removes a destroyed or failed send queue from the queues that wait.
     pub(crate) fn stop_waiting(&mut self, sqn: u32) {
         self.waiting.retain(|waiting| *waiting != sqn);
         if let Some(sq) = self.sqs.get_mut(&sqn) {
@@ -211,14 +214,14 @@ impl Ethernet {
         }
     }
 
-    /// Returns the receive queue a TIR selects for a frame.
+    /// Returns the number of the receive queue that a TIR selects for a frame.
     pub(crate) fn receiver(&self, tirn: u32, frame: &[u8]) -> Option<u32> {
         match self.tirs.get(&tirn)?.to {
             Receivers::Rq(rqn) => Some(rqn),
             Receivers::Rqt(rqtn) => {
                 let rqs = &self.rqts.get(&rqtn)?.rqs;
-                // The device may choose any queue, as long as each flow keeps its queue. The hash
-                // covers addresses and ports:
+                // The device may choose any queue, provided that all frames of a flow go to the
+                // same queue. The hash covers addresses and ports:
                 let flow =
                     frame.get(frame::ETHERNET_HEADER + 12..frame::ETHERNET_HEADER + 24).unwrap_or_default();
                 let hash = flow.iter().fold(0, |hash: usize, byte| hash ^ usize::from(*byte));
@@ -236,14 +239,14 @@ pub(crate) struct Rq {
     pub(crate) cqn: u32,
     pub(crate) state: QueueState,
     pub(crate) user_index: u32,
-    /// Whether VLAN tags stay in the frame.
+    /// Whether VLAN tags stay in received frames.
     pub(crate) keep_vlan: bool,
     pub(crate) flush_in_error: bool,
-    /// Number of receives used since the queue was created.
+    /// Number of receives used since the queue was created or reset, modulo 2^16.
     pub(crate) consumed: u16,
 }
 
-/// The state of a send or receive queue.
+/// The state of an Ethernet send or receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum QueueState {
@@ -253,12 +256,12 @@ pub(crate) enum QueueState {
 }
 
 impl QueueState {
-    /// Converts a state from its number in a context.
+    /// Returns the state with this number in a context; `None` if there is none.
     pub(crate) fn from_number(number: u64) -> Option<Self> {
         [Self::Reset, Self::Ready, Self::Error].into_iter().find(|state| *state as u64 == number)
     }
 
-    /// Returns whether this transition is allowed.
+    /// Returns whether the transition to `next` is allowed.
     pub(crate) fn may_become(self, next: Self) -> bool {
         (self, next) != (Self::Error, Self::Ready)
     }
@@ -270,19 +273,19 @@ pub(crate) struct Sq {
     pub(crate) context: [u8; 0xf0],
     pub(crate) queue: WorkQueue,
     pub(crate) cqn: u32,
-    /// The transport interface; `None` if the queue never sends.
+    /// The number of the TIS; `None` if the queue never sends.
     pub(crate) tisn: Option<u32>,
     pub(crate) state: QueueState,
     pub(crate) user_index: u32,
     pub(crate) flush_in_error: bool,
-    /// Number of basic blocks taken since the queue was created.
+    /// Position of the next work request, counted in basic blocks, modulo 2^16.
     pub(crate) taken: u16,
-    /// Announced work that has not been taken yet.
+    /// The doorbell whose work requests have not all been taken yet.
     pub(crate) rung: Option<Rung>,
     pub(crate) pace: Pace,
 }
 
-/// A doorbell that waits for space or for the queue's rate.
+/// A doorbell whose remaining work requests wait for space or for the queue's rate.
 #[derive(Debug)]
 pub(crate) struct Rung {
     pub(crate) head: u16,
@@ -291,14 +294,14 @@ pub(crate) struct Rung {
 }
 
 impl Sq {
-    /// Returns the end of the last work request a doorbell has announced.
+    /// Returns the position after the last work request that a doorbell has announced.
     pub(crate) fn head(&self) -> u16 {
         self.rung.as_ref().map_or(self.taken, |rung| rung.head)
     }
 }
 
 impl Ethernet {
-    /// Makes a queue wait for space or for its rate.
+    /// Adds a queue to those that wait for space or for their rate.
     pub(crate) fn wait(&mut self, sqn: u32, rung: Rung) {
         if let Some(sq) = self.sqs.get_mut(&sqn) {
             sq.rung = Some(rung);

@@ -13,64 +13,68 @@ pub(crate) const FIRMWARE: (u32, u32, u32) = (16, 35, 2000);
 /// The version of the command interface.
 pub(crate) const COMMAND_INTERFACE: u32 = 5;
 
-/// The network interface states a driver may request: full, disabled.
+/// The interface states that a driver may request: full and disabled.
 pub(crate) const SUPPORTED_INTERFACES: u32 = 0x1;
 
-/// The interface is disabled, and all state of the function is cleared.
+/// Interface state "disabled": all state of the function is cleared.
 pub(crate) const INTERFACE_DISABLED: u32 = 1;
 
-/// The driver requests a firmware reset, which clears the failure and disables the interface.
+/// Interface state in which the driver requests a firmware reset. The reset clears the failure and
+/// disables the interface.
 pub(crate) const INTERFACE_RESET: u32 = 7;
 
-/// Field that reports whether the firmware supports this reset.
+/// The field that reports whether the firmware supports a reset.
 pub(crate) const RESET_SUPPORTED: Field =
     Field { name: "FW_RESET_SUPPORTED", dword: 0x1fc, high: 30, low: 30 };
 
-/// Number of nanoseconds per step of the health counter.
+/// The time between two steps of the health counter, in nanoseconds.
 pub(crate) const HEARTBEAT: u64 = 10_000_000;
 
-/// The registers at the start of BAR 0 whose values are stored.
+/// The stored registers of the initialisation segment.
 #[derive(Debug, Default)]
 pub(crate) struct Iseg {
     pub(crate) command_queue_high: u32,
     pub(crate) command_queue_low: u32,
     pub(crate) interface: u32,
-    /// The device's failure: its syndrome and the final value of the health counter.
+    /// The failure of the device: its syndrome and the last value of the health counter; `None` if
+    /// the device works.
     pub(crate) failed: Option<(u8, u32)>,
-    /// Whether the device was reset and the driver has not restarted it yet.
+    /// Whether the device was reset and the driver has not restarted the device yet.
     pub(crate) was_reset: bool,
 }
 
 impl Iseg {
-    /// Makes the device fail: the driver reads this syndrome and a request for a reset.
+    /// Puts the device in the failed state. The driver then reads `syndrome` and a request for a
+    /// reset.
     pub(crate) fn fail(&mut self, syndrome: u8, now: Time) {
         self.failed = Some((syndrome, heartbeat(now)));
     }
 
-    /// Returns whether the device has failed and was not reset since then.
+    /// Returns whether the device has failed since its last reset.
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
 
-    /// Returns whether the device was reset while the driver was running; parts of the driver may
-    /// not have noticed.
+    /// Returns whether the device was reset while the driver was running. Parts of the driver may
+    /// not have noticed the reset.
     pub(crate) fn was_reset(&self) -> bool {
         self.was_reset
     }
 
-    /// Returns the address of the command queue once the driver has written both halves.
+    /// Returns the guest-physical address of the command queue, valid once the driver has written
+    /// both halves.
     pub(crate) fn command_queue(&self) -> u64 {
         u64::from(self.command_queue_high) << 32 | u64::from(self.command_queue_low)
     }
 
-    /// Reads the aligned dword at this offset. Returns `None` if the offset has no register.
+    /// Reads the aligned dword at this offset. Returns `None` if no register has this offset.
     pub(crate) fn read(&self, offset: usize, now: Time) -> Option<u32> {
         let registers =
             initial_seg::TABLE.known(offset) != 0 || UNNAMED.iter().any(|range| range.contains(&offset));
         if !registers {
             return None;
         }
-        // One dword of the segment, at its offset according to the table's rows.
+        // One dword of the segment. A row of the table contributes if it has this offset.
         let mut bytes = [0; 4];
         let mut set = |field: &Field, value: u32| {
             if field.dword == offset {
@@ -104,17 +108,18 @@ impl Iseg {
     }
 }
 
-/// The NIC interface field, bits 10 to 8; drivers read and write all three bits.
+/// The NIC interface field, bits 10 to 8. Drivers read and write all three bits.
 pub(crate) const NIC_INTERFACE: Field = Field { high: 10, ..initial_seg::NIC_INTERFACE };
 
-/// Registers without a row in the table: the health buffer, the timeouts and the wall clock.
+/// Offsets of the registers without a row in the table: the health buffer, the timeouts and the
+/// wall clock.
 pub(crate) const UNNAMED: [std::ops::Range<usize>; 3] = [0x200..0x240, 0xff8..0x1000, 0x2000..0x2010];
 
 pub(crate) fn heartbeat(now: Time) -> u32 {
     (now.0 / HEARTBEAT) as u32 & 0x00ff_ffff
 }
 
-/// Returns the value of the internal timer at this time.
+/// Returns the value of the device's internal timer at time `now`.
 pub(crate) fn ticks(now: Time) -> u64 {
     (u128::from(now.0) * u128::from(FREQUENCY_KHZ) / 1_000_000) as u64
 }

@@ -4,28 +4,28 @@ use std::collections::BTreeMap;
 
 use roce::engine::Stall;
 
-/// Page faults that wait for the driver, and page faults the driver could not resolve.
+/// The pending page faults, and the accesses whose faults the driver could not resolve.
 #[derive(Debug, Default)]
 pub(crate) struct Paging {
     pub(crate) pending: BTreeMap<u32, PageFault>,
     last_token: u32,
-    /// Accesses that will fail when they are repeated.
+    /// The accesses that will fail when they are repeated, by queue pair number and half.
     pub(crate) lost: BTreeMap<(u32, Half), Stall>,
 }
 
-/// A page fault that waits for the driver.
+/// A page fault that the driver has not resumed yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageFault {
     pub(crate) kind: u32,
-    /// Number of the queue the driver must resume.
+    /// Number of the queue to resume, as the driver must name it.
     pub(crate) wq: u32,
     pub(crate) qpn: u32,
     pub(crate) stall: Stall,
-    /// Whether the queue pair was destroyed or reset in the meantime.
+    /// Whether the queue pair was destroyed or reset after the fault.
     pub(crate) orphan: bool,
 }
 
-/// A part of a queue pair that waits for pages separately.
+/// A part of a queue pair that waits for pages independently of the other parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Half {
     Requester,
@@ -33,14 +33,14 @@ pub(crate) enum Half {
     ReadResponses,
 }
 
-/// Mask for tokens, which have 24 bits.
+/// Mask for tokens, which are 24 bits wide.
 pub(crate) const TOKEN: u32 = 0x00ff_ffff;
 
-/// Maximum number of faults kept for destroyed queue pairs. The driver drops a fault whose queue
-/// pair is gone.
+/// Maximum number of faults stored for destroyed queue pairs. The driver may drop such a fault
+/// without resuming it.
 pub(crate) const MAX_ORPHANS: usize = 1024;
 
-/// The bits of a fault's type.
+/// The bits of a fault type.
 ///
 /// # References
 /// Linux `include/linux/mlx5/driver.h`, `MLX5_PFAULT_REQUESTOR`; `device.h`, `MLX5_WQE_PF_TYPE_RMP`
@@ -50,8 +50,8 @@ pub(crate) const RDMA: u32 = 4;
 pub(crate) const SHARED_QUEUE: u32 = 0;
 
 impl Paging {
-    /// Drops the faults of a queue pair that is destroyed or reset. The driver may still resume
-    /// them.
+    /// Marks the faults of a queue pair that is destroyed or reset as orphans. The driver may still
+    /// resume them.
     pub(crate) fn forget(&mut self, qpn: u32) {
         self.lost.retain(|(of, _), _| *of != qpn);
         for fault in self.pending.values_mut().filter(|fault| fault.qpn == qpn) {
@@ -70,9 +70,9 @@ impl Paging {
             .any(|fault| fault.qpn == qpn && !fault.orphan && Half::from_stall(&fault.stall) == half)
     }
 
-    /// Returns an unused token.
+    /// Returns a token that no pending fault uses.
     pub(crate) fn token(&mut self) -> u32 {
-        // There are more tokens than there can be pending faults.
+        // The loop ends, because there are more tokens than possible pending faults.
         loop {
             self.last_token = self.last_token.wrapping_add(1) & TOKEN;
             if !self.pending.contains_key(&self.last_token) {
@@ -94,7 +94,7 @@ impl Half {
 
 #[cfg(test)]
 impl Paging {
-    /// Adds a fault without raising an event.
+    /// Adds a pending fault without raising an event.
     pub(crate) fn pretend(&mut self, qpn: u32, stall: Stall) {
         let token = self.token();
         self.pending.insert(token, PageFault { kind: REQUESTER, wq: qpn, qpn, stall, orphan: false });

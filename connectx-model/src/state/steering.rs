@@ -1,18 +1,18 @@
-//! [`Steering`]: tables of entries that direct received frames to TIRs.
+//! [`Steering`]: flow tables, whose entries direct received frames to TIRs.
 //!
 //! ```text
 //!   root ──► table ──matching entry──► table ──► ... ──► TIR (or several) ──► RQ, or one of an RQT
 //!              └──none──► the table for misses, or the frame is dropped
 //! ```
 //! A received frame starts at the root of the receive tables. In each table, the matching entry
-//! with the lowest index decides. The outer headers of layers 2 to 4 are matched, including the
-//! flow label of IPv6. All other fields (metadata, inner headers) count as 0. Tables for sent
-//! frames and for RDMA are stored but not used: sent frames go to the wire, RDMA packets to their
-//! queue pairs.
+//! with the lowest index applies. Entries match the outer headers of layers 2 to 4, including the
+//! IPv6 flow label. All other fields (metadata, inner headers) count as 0. Tables for sent frames
+//! and for RDMA are stored but not used: sent frames go to the wire, RDMA packets to their queue
+//! pairs.
 //!
 //! Invariants: a table refers only to tables at higher levels, and a frame visits each table once,
-//! so every walk ends. The number of entries compared in a walk is bounded: a hostile driver's
-//! tables can lose frames, but not keep the model busy.
+//! so every walk ends. The number of entries compared in a walk is bounded: with a hostile driver's
+//! tables, frames may be lost, but the model does not stay busy.
 //!
 //! # References
 //! PRM, "flow tables"
@@ -23,30 +23,30 @@ use crate::frame::{Parsed, TCP, UDP};
 use crate::layout::Field;
 use crate::layout::steering::{fte_match_set_lyr_2_4 as headers, fte_match_set_misc as misc};
 
-/// Size of match criteria or values, in bytes.
+/// Size of match criteria and of match values, in bytes.
 pub(crate) const MATCH_SIZE: usize = 0x200;
-/// Maximum number of tables. It is more than any driver needs, but bounds a hostile one.
+/// Maximum number of flow tables: more than any driver needs, but a bound for a hostile one.
 pub(crate) const MAX_TABLES: usize = 1 << 12;
 /// Maximum number of groups, entries, destinations and counters in all tables together.
 pub(crate) const MAX_PARTS: usize = 1 << 16;
-/// Maximum number of tables and TIRs that one frame may reach.
+/// Maximum number of tables, and of TIRs, that one frame may reach.
 const MAX_STEPS: usize = 256;
-/// Maximum number of entries compared for one frame. A driver needs one for each of up to 128
+/// Maximum number of entries compared for one frame. A driver needs one entry for each of up to 128
 /// addresses and 128 VLANs.
 const MAX_LOOKS: usize = 1 << 11;
 
-/// The kind of receive tables, the only kind that is used for frames.
+/// The number of the receive table kind. Frames use only this kind.
 pub(crate) const RECEIVE: u8 = 0;
 
-/// Flow tables with their groups and entries, and counters.
+/// All flow tables with their groups and entries, and all flow counters.
 #[derive(Debug, Default)]
 pub(crate) struct Steering {
     pub(crate) tables: BTreeMap<u32, FlowTable>,
-    /// The root table of each kind.
+    /// The id of the root table, by table kind.
     pub(crate) roots: BTreeMap<u8, u32>,
-    /// The packets and bytes counted by each counter.
+    /// The numbers of packets and bytes counted, by counter.
     pub(crate) counters: BTreeMap<u32, (u64, u64)>,
-    /// Total number of groups, entries, destinations and counters in all tables.
+    /// The total number of groups, entries, destinations and counters in all tables.
     pub(crate) parts: usize,
 }
 
@@ -56,18 +56,18 @@ pub(crate) struct FlowTable {
     pub(crate) kind: u8,
     pub(crate) level: u8,
     pub(crate) log_size: u8,
-    /// The table for frames without a matching entry.
+    /// The id of the table for frames that match no entry; `None` for the default action.
     pub(crate) miss: Option<u32>,
     pub(crate) groups: BTreeMap<u32, FlowGroup>,
     pub(crate) entries: BTreeMap<u32, FlowEntry>,
 }
 
-/// A range of a table whose entries match the same fields.
+/// A range of entries in a table that match the same fields.
 #[derive(Debug)]
 pub(crate) struct FlowGroup {
     pub(crate) first: u32,
     pub(crate) last: u32,
-    /// The nonzero words of the enabled criteria, with their offsets.
+    /// The nonzero words of the enabled match criteria, with their offsets.
     mask: Vec<(usize, u64)>,
 }
 
@@ -90,7 +90,7 @@ pub(crate) enum Destination {
     Tir(u32),
 }
 
-/// A TIR a frame has reached and the tag of the last entry that matched.
+/// A TIR that a frame has reached, and the tag of the entry that led to the TIR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reached {
     pub(crate) tirn: u32,
@@ -98,13 +98,14 @@ pub(crate) struct Reached {
 }
 
 impl Steering {
-    /// Returns the destinations of a received frame, or none if this takes too many comparisons.
+    /// Returns the TIRs that a received frame reaches; none if finding them takes too many steps or
+    /// comparisons.
     pub(crate) fn walk(&mut self, frame: &[u8]) -> Vec<Reached> {
         let mut looks = MAX_LOOKS;
         self.walk_within(frame, &mut looks).unwrap_or_default()
     }
 
-    /// Same as `walk`, with a limit on comparisons. Returns `None` if the limit was reached.
+    /// Same as `walk`, with a limit on comparisons. Returns `None` if a limit was reached.
     fn walk_within(&mut self, frame: &[u8], looks: &mut usize) -> Option<Vec<Reached>> {
         let Self { tables, roots, counters, .. } = self;
         let mut reached = Vec::new();
@@ -150,7 +151,7 @@ impl Steering {
         Some(reached)
     }
 
-    /// Returns whether an entry or a miss refers to this table.
+    /// Returns whether an entry or a table's miss action refers to this table.
     pub(crate) fn leads_to_table(&self, id: u32) -> bool {
         self.tables.values().any(|table| table.miss == Some(id) || table.leads_to(Destination::Table(id)))
     }
@@ -167,8 +168,8 @@ impl Steering {
 }
 
 impl FlowTable {
-    /// Returns the entry that decides, or `Some(None)` if none matches. Returns `None` if the limit
-    /// on comparisons was reached.
+    /// Returns the first entry that matches a packet, or `Some(None)` if none does. Returns `None`
+    /// if the limit on comparisons was reached.
     fn find(&self, packet: &[u8; MATCH_SIZE], looks: &mut usize) -> Option<Option<&FlowEntry>> {
         for entry in self.entries.values() {
             *looks = looks.checked_sub(1)?;
@@ -185,17 +186,18 @@ impl FlowTable {
 }
 
 impl FlowEntry {
-    /// Returns the number of parts, as [`MAX_PARTS`] counts them.
+    /// Returns the number of parts of this entry, as counted by [`MAX_PARTS`].
     pub(crate) fn parts(&self) -> usize {
         1 + self.destinations.len() + self.counters.len()
     }
 }
 
 impl FlowGroup {
-    /// Returns a group with these criteria. Each bit of `enabled` enables one part of the criteria.
+    /// Returns a group with these match criteria. Each bit of `enabled` enables one part of the
+    /// criteria.
     pub(crate) fn new(first: u32, last: u32, enabled: u8, criteria: &[u8; MATCH_SIZE]) -> Self {
         let mask = (0..MATCH_SIZE).step_by(WORD).filter_map(|at| {
-            // `enabled` has no bits for the reserved parts at the end.
+            // `enabled` has no bits for the reserved parts at the end of the criteria.
             let counts = enabled.checked_shr((at / PART) as u32).is_some_and(|bits| bits & 1 != 0);
             let bits = word(criteria, at);
             (counts && bits != 0).then_some((at, bits))
@@ -208,9 +210,9 @@ impl FlowGroup {
     }
 }
 
-/// Size in bytes of a part of the criteria.
+/// Size of one part of the match criteria, in bytes.
 const PART: usize = 0x40;
-/// Size in bytes of one comparison.
+/// Number of bytes compared at a time.
 const WORD: usize = 8;
 /// Mask for the flow label in the first dword of an IPv6 header.
 const FLOW_LABEL: u32 = 0xf_ffff;
@@ -219,7 +221,7 @@ fn word(bytes: &[u8; MATCH_SIZE], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_be_bytes(*word))
 }
 
-/// Returns a frame's headers in the layout of match values.
+/// Returns a frame's header fields in the layout of match values.
 fn matched(frame: &[u8], parsed: &Parsed) -> [u8; MATCH_SIZE] {
     let mut all = [0; MATCH_SIZE];
     let to = &mut all[..];
@@ -258,7 +260,7 @@ fn matched(frame: &[u8], parsed: &Parsed) -> [u8; MATCH_SIZE] {
     let mut copy = |part: crate::layout::Part, from: &[u8]| {
         let place = part.bytes_mut(&mut all);
         let from = from.get(..place.len()).unwrap_or(from);
-        // An IPv4 address occupies the last bytes of its field.
+        // An IPv4 address occupies the last 4 bytes of its field.
         let start = place.len() - from.len();
         place[start..].copy_from_slice(from);
     };
@@ -304,8 +306,8 @@ mod tests {
         FlowEntry { group, value, tag: 0, drop: false, destinations: vec![to], counters: vec![9] }
     }
 
-    /// Returns steering tables. In the root table 1, frames for 02:…:01 go to table 2, others to
-    /// table 3. In table 2, TCP goes to TIR 10, everything else to TIR 11.
+    /// Returns flow tables. In root table 1, frames for 02:…:01 go to table 2, all others to table
+    /// 3. In table 2, TCP goes to TIR 10, everything else to TIR 11.
     fn steering() -> Steering {
         let mut steering = Steering::default();
         let mut root = table(0, Some(3));
@@ -388,7 +390,7 @@ mod tests {
         let mut looks = 10;
         assert!(steering.walk_within(&frame(2, TCP), &mut looks).is_some());
         assert_eq!(looks, 8, "an entry of the root, one of the table for misses");
-        // Each table has entries that match nothing, and after a miss the next table follows.
+        // Each table has entries that match nothing, and leads to the next table on a miss.
         let never = |value: &mut [u8]| headers::DMAC.bytes_mut(value).fill(0xfe);
         for id in 10..20 {
             let mut table = table(id as u8, Some(id + 1));

@@ -6,44 +6,44 @@ use roce::engine::Status;
 use crate::layout::mkey::mkc;
 use crate::tags::{HEADER, REMOTE};
 
-/// A work request the engine does not implement.
+/// A work request that the engine does not execute.
 #[derive(Debug)]
 pub(crate) enum Local {
-    /// Only completes.
+    /// A NOP, which only completes.
     Nop,
-    /// Changes a memory key.
+    /// A UMR that changes a memory key.
     Umr(Umr),
-    /// Changes a matching list.
+    /// A change of a matching list.
     List(ListChange),
-    /// Ends with an error.
+    /// An invalid request, which ends with this error.
     Fail(Status),
-    /// Ends with an injected error.
+    /// A request that ends with an injected error.
     Forced { syndrome: u8, vendor: u8 },
 }
 
-/// A change to a memory key or window.
+/// A UMR: the requested change of a memory key or window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Umr {
-    /// The key. Its variant changes only if the mask selects it.
+    /// The memory key to change. The low 8 bits of the key change only if the mask selects them.
     pub(crate) key: u32,
     pub(crate) check: Check,
     /// Whether the key must belong to this queue pair, or to all queue pairs, before the change. A
-    /// key that is not a window belongs to all: rdma-core's tests invalidate such a key with this
-    /// check.
+    /// key that is not a window belongs to all queue pairs: rdma-core's tests invalidate such a key
+    /// with this check.
     pub(crate) check_qpn: bool,
-    /// Whether the control segment declares an inline list.
+    /// Whether the control segment announces an inline list.
     pub(crate) is_inline: bool,
-    /// Whether the control segment declares an offset.
+    /// Whether the control segment announces an offset.
     pub(crate) has_offset: bool,
-    /// Selects which parts of the context to change.
+    /// The mask that selects the context fields to change.
     pub(crate) mask: u64,
     pub(crate) context: [u8; mkc::SIZE],
-    /// The first octword of the list to change.
+    /// Offset of the first list entry to change, in octwords.
     pub(crate) offset: usize,
     pub(crate) list: List,
 }
 
-/// The state the key must have before the change.
+/// The state that the key must have before the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Check {
     Nothing,
@@ -58,19 +58,19 @@ pub(crate) enum List {
     At(Sge),
 }
 
-/// Maximum number of the device's own sends in the engine, for a queue pair without a send queue.
+/// Maximum number of the device's own sends in the engine, on a queue pair without a send queue.
 pub(crate) const OWN_SENDS: u32 = 64;
 
-/// Length in bytes of the message that ends a rendezvous.
+/// Length of the message that ends a rendezvous, in bytes.
 pub(crate) const FINISHED_LEN: u32 = (HEADER + REMOTE) as u32;
 
-/// An operation on a matching list.
+/// A requested operation on a matching list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListChange {
     pub(crate) kind: Kind,
     /// Whether the operation requests a completion.
     pub(crate) completes: bool,
-    /// Number of unexpected messages that software has handled.
+    /// Number of unexpected messages that software has handled, if the request reports it.
     pub(crate) handled: Option<u16>,
 }
 
@@ -81,14 +81,14 @@ pub(crate) enum Kind {
     Remove { index: u16 },
 }
 
-/// The kind of an arriving message that goes into a receive.
+/// The kind of an arriving message that matches no list entry and is stored in a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arriving {
     Unexpected,
     Untagged,
 }
 
-/// One of the device's own sends that has not been passed to the engine.
+/// One of the device's own sends that is not in the engine yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnSend {
     pub(crate) qpn: u32,

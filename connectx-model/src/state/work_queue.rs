@@ -4,17 +4,18 @@ use crate::bus::{Bus, BusFault};
 use crate::log::Log;
 use crate::pages::Pages;
 
-/// A ring of entries and the location of its indexes.
+/// A ring of entries and its doorbell record.
 #[derive(Debug)]
 pub(crate) struct WorkQueue {
     pub(crate) pages: Pages,
-    /// Size of an entry in bytes.
+    /// Size of an entry, in bytes.
     pub(crate) stride: u64,
     pub(crate) log_size: u32,
-    /// Guest-physical address of the heads: the receive queue's, then the send queue's.
+    /// Guest-physical address of the doorbell record: the receive queue's head, then the send
+    /// queue's.
     pub(crate) doorbell_record: u64,
-    /// The protection domain, checked on use: drivers create queues without a domain that never
-    /// access memory.
+    /// The protection domain, checked only on use: drivers create queues without a domain that
+    /// never access memory.
     pub(crate) pd: u32,
     pub(crate) uar: u32,
 }
@@ -41,7 +42,8 @@ impl WorkQueue {
         Ok(log.posted(u32::from_be_bytes(record)))
     }
 
-    /// Reads entries, starting at the position of this counter and wrapping at the ring's end.
+    /// Copies entries to `into`, starting at the position of `counter` and wrapping at the end of
+    /// the ring.
     pub(crate) fn read<B: Bus>(&self, bus: &B, counter: u16, into: &mut [u8]) -> Result<(), BusFault> {
         let ring = self.stride << self.log_size;
         let start = u64::from(counter & (self.size() - 1)) * self.stride;

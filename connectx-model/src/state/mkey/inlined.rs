@@ -1,17 +1,17 @@
-//! [`Inlined`]: the inline bytes of work requests that also have elements.
+//! [`Inlined`]: the inline bytes of work requests that have elements too.
 //!
-//! The engine takes a message either from elements or from inline bytes. Therefore, bytes before
-//! elements become an element whose key is private to the model. They stay at an address under this
-//! key while the send queue holds them.
+//! The engine takes a message either from elements or from inline bytes. Therefore, inline bytes in
+//! front of elements become an element whose key is private to the model. They stay readable at an
+//! address under this key as long as the send queue owns them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Inline bytes by address. All clones share them.
+/// Inline bytes, by address. All clones share the bytes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Inlined(Arc<Mutex<BTreeMap<u64, Weak<[u8]>>>>);
 
-/// The distance between two addresses. It is larger than any work request.
+/// The distance between the addresses of two byte strings. No work request is as long.
 const STEP: u64 = 1 << 12;
 
 impl Inlined {
@@ -19,7 +19,7 @@ impl Inlined {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds bytes, which can be read while their owner keeps them. Returns their address.
+    /// Adds bytes, which can be read as long as the caller keeps the `Arc`. Returns their address.
     pub(crate) fn add(&self, bytes: &Arc<[u8]>) -> u64 {
         let mut entries = self.entries();
         entries.retain(|_, bytes| bytes.strong_count() > 0);
@@ -28,7 +28,7 @@ impl Inlined {
         address
     }
 
-    /// Copies bytes, starting at address `at`; `None` if some of them are missing.
+    /// Copies bytes, starting at address `at`; `None` if some of them do not exist.
     pub(super) fn read(&self, at: u64, into: &mut [u8]) -> Option<()> {
         let bytes = self.entries().get(&(at & !(STEP - 1)))?.upgrade()?;
         let from = usize::try_from(at & (STEP - 1)).ok()?;

@@ -1,27 +1,27 @@
-//! [`List`]: the pages or pieces of a memory key, as its driver wrote them.
+//! [`List`]: the pages or pieces of a memory key, as written by the driver.
 //!
-//! The low 2 bits of a page's entry permit reads and writes. If a page lacks the bit an access
-//! needs, the page is not present: the access causes a page fault.
+//! In a page's entry, the low 2 bits permit reads and writes. If an entry lacks the bit that an
+//! access needs, the page is not present, so the access causes a page fault.
 //!
 //! Invariant: the time to change entries depends on how many are changed, not on the list's length,
-//! because properties of pages are kept per block. A list of pieces is short, and the start of each
-//! piece is kept.
+//! because the index for pages has one value per block. A list of pieces is short, so its index has
+//! the start of each piece.
 
 use crate::layout::{dword, qword};
 use crate::state::mkey::AccessMode;
 
-/// A list of pages (8 bytes each) or of pieces (16 bytes each), which have different lengths or all
-/// the same.
+/// A list of pages (8 bytes each) or of pieces (16 bytes each). Depending on the mode, pieces have
+/// individual lengths or a common length.
 #[derive(Clone, Debug)]
 pub(crate) struct List {
     mode: AccessMode,
     bytes: Vec<u8>,
-    /// For pages, the bitwise or of the addresses in each block. For pieces of different lengths,
-    /// the start of each piece.
+    /// For pages, the bitwise OR of the addresses in each block. For pieces with individual
+    /// lengths, the start of each piece.
     index: Vec<u64>,
 }
 
-/// The previous contents of a list that was changed.
+/// The previous contents of the changed part of a list.
 #[derive(Debug)]
 pub(crate) struct Undo {
     offset: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Undo {
     len: usize,
 }
 
-/// A piece of another key and the position of a byte in that piece.
+/// A piece of another memory key, and the offset `inside` of a byte in that piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) key: u32,
@@ -49,18 +49,18 @@ pub(super) struct Page {
 /// Size of an octword in a list, in bytes.
 pub(crate) const OCTWORD: usize = 16;
 const PAGE: usize = 8;
-/// The access bits in a page's entry.
+/// The access bits in the list entry of a page.
 ///
 /// # References
 /// Linux `include/linux/mlx5/device.h` (`MLX5_PERM_LOCAL_READ`),
 /// `drivers/infiniband/hw/mlx5/mlx5_ib.h` (`MLX5_IB_MTT_READ`)
 const READABLE: u64 = 1;
 const WRITABLE: u64 = 2;
-/// Number of list bytes in a block of pages.
+/// Number of list bytes in a block of pages, the unit of the index.
 const BLOCK: usize = 256 * PAGE;
 
 impl List {
-    /// Returns a list with these entries and with all pages present.
+    /// Returns a list of these entries, with all pages present.
     pub(crate) fn new(mode: AccessMode, entries: &[u8]) -> Self {
         let mut list = Self::with_rights(mode, entries);
         if mode == AccessMode::Pages {
@@ -71,31 +71,32 @@ impl List {
         list
     }
 
-    /// Returns a list with these entries, which include access rights.
+    /// Returns a list of these entries, whose low bits contain access rights.
     pub(crate) fn with_rights(mode: AccessMode, entries: &[u8]) -> Self {
         let mut list = Self { mode, bytes: entries.to_vec(), index: Vec::new() };
         list.look(0, entries.len());
         list
     }
 
-    /// Returns the length of the list in bytes.
+    /// Returns the length of the list, in bytes.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Returns the memory a list of this length uses, in bytes.
+    /// Returns the memory that a list of `len` bytes uses, in bytes, including its index.
     pub(super) fn weight(mode: AccessMode, len: usize) -> usize {
         let unit = if mode == AccessMode::Pieces { OCTWORD } else { BLOCK };
         len.saturating_add(len.div_ceil(unit).saturating_mul(8))
     }
 
-    /// Copies the first bytes of the list, padded with zeros.
+    /// Copies the start of the list to `into`, padded with zeros.
     pub(crate) fn peek(&self, into: &mut [u8]) {
         let len = into.len().min(self.bytes.len());
         into[..len].copy_from_slice(&self.bytes[..len]);
     }
 
-    /// Writes entries at an offset; `None` if the list would have a gap.
+    /// Writes entries at a byte offset. Returns the previous contents, or `None` if the list would
+    /// have a gap.
     pub(super) fn fill(&mut self, offset: usize, entries: &[u8]) -> Option<Undo> {
         let end = offset.checked_add(entries.len())?;
         let len = self.bytes.len();
@@ -108,7 +109,7 @@ impl List {
         Some(Undo { offset, before, len })
     }
 
-    /// Restores the list as it was before [`fill`](Self::fill).
+    /// Restores the list to its state before [`fill`](Self::fill).
     pub(super) fn undo(&mut self, undo: &Undo) {
         let end = undo.offset + undo.before.len();
         if let Some(changed) = self.bytes.get_mut(undo.offset..end) {
@@ -118,7 +119,7 @@ impl List {
         self.look(undo.offset, undo.len);
     }
 
-    /// Updates the index for entries that were changed.
+    /// Updates the index for the list bytes `from` to `to`.
     fn look(&mut self, from: usize, to: usize) {
         match self.mode {
             AccessMode::Physical | AccessMode::Fixed | AccessMode::Memic => {}
@@ -135,7 +136,8 @@ impl List {
                 let mut start = first.checked_sub(1).map_or(0, |last| self.index[last] + self.len_of(last));
                 for number in first..self.bytes.len() / OCTWORD {
                     self.index.push(start);
-                    // This cannot overflow: there are fewer than 2^32 lengths of 32 bits.
+                    // This cannot overflow, because there are fewer than 2^32 lengths of 32 bits
+                    // each.
                     start += self.len_of(number);
                 }
             }
@@ -146,7 +148,7 @@ impl List {
         self.bytes.get(piece * OCTWORD..).map_or(0, |entry| u64::from(dword(entry, 0)))
     }
 
-    /// Returns the page with this number.
+    /// Returns page `number` of the list.
     pub(super) fn page(&self, number: usize) -> Option<Page> {
         let at = number.checked_mul(PAGE)?;
         let entry = self.bytes.get(at..at.checked_add(PAGE)?)?;
@@ -154,7 +156,7 @@ impl List {
         Some(Page { address: page(entry), readable: bits & READABLE != 0, writable: bits & WRITABLE != 0 })
     }
 
-    /// Returns the key and the address of a piece, in a list of pieces of equal length.
+    /// Returns the key and the address of piece `number`, in a list of pieces with a common length.
     pub(super) fn fixed(&self, number: usize) -> Option<(u32, u64)> {
         let at = number.checked_mul(OCTWORD)?;
         let entry = self.bytes.get(at..at.checked_add(OCTWORD)?)?;
@@ -166,8 +168,8 @@ impl List {
         (self.bytes.len() / PAGE) as u64
     }
 
-    /// Returns the address of the first page, among the first `count`, that is not aligned to this
-    /// page size.
+    /// Returns the address of the first misaligned page among the first `count` pages. Pages have
+    /// 2^`shift` bytes.
     pub(super) fn misaligned(&self, shift: u32, count: usize) -> Option<u64> {
         let odd = |bits: &u64| bits & ((1 << shift) - 1) != 0;
         let used = &self.bytes[..count.saturating_mul(PAGE).min(self.bytes.len())];
@@ -177,9 +179,11 @@ impl List {
             .find_map(|(block, _)| block.chunks_exact(PAGE).map(page).find(odd))
     }
 
-    /// Returns the piece that holds the byte at `at`.
+    /// Returns the piece that contains the byte at offset `at`, in a list of pieces with individual
+    /// lengths.
     pub(super) fn piece(&self, at: u64) -> Option<Piece> {
-        // Empty pieces precede the piece that starts at the same position, or stand at the end.
+        // Empty pieces precede the piece that starts at the same offset, or are at the end of the
+        // list.
         let number = self.index.partition_point(|start| *start <= at).checked_sub(1)?;
         let entry = self.bytes.get(number * OCTWORD..)?.get(..OCTWORD)?;
         let (len, inside) = (u64::from(dword(entry, 0)), at - self.index[number]);
@@ -187,7 +191,7 @@ impl List {
     }
 }
 
-/// Returns the address in a page's entry, whose low 3 bits are access rights.
+/// Returns the address in a page's entry. The low 3 bits of the entry are for access rights.
 fn page(entry: &[u8]) -> u64 {
     qword(entry, 0) & !7
 }

@@ -1,4 +1,4 @@
-//! [`Mkeys`]: the memory keys of a function and how they translate addresses.
+//! [`Mkeys`]: the memory keys of a function and their address translation.
 
 pub(crate) mod inlined;
 pub(crate) mod list;
@@ -20,39 +20,40 @@ use crate::layout::mkey::mkc;
 use crate::pages::Pages;
 use crate::state::mkey::inlined::Inlined;
 
-/// The model's part of the memory keys, by index, which is the upper 24 bits of a key.
+/// The model's state for all memory keys, by index. The index is the upper 24 bits of a key.
 #[derive(Debug, Default)]
 pub(crate) struct Mkeys {
     entries: BTreeMap<u32, Mkey>,
-    /// Number of bytes in all lists.
+    /// Memory that all lists use, in bytes.
     listed: usize,
-    /// The keys that other keys may refer to.
+    /// The memory keys that other keys may refer to.
     pub(crate) targets: Targets,
-    /// The null region's key, created when the driver requests it.
+    /// The dump-fill key, created when the driver first requests it.
     pub(crate) dump_fill: Option<u32>,
-    /// The model's own key for inline bytes, created when a work request needs it.
+    /// The model's private key for inline bytes, created when a work request first needs it, and
+    /// these bytes.
     pub(crate) inlined: Option<(u32, Inlined)>,
 }
 
-/// Maximum number of bytes in all lists of a function. Guest memory does not bound this number,
-/// because a guest may list a page repeatedly.
+/// Maximum memory for the lists of all keys in a function, in bytes. Guest memory does not bound
+/// their size, because a guest may list a page repeatedly.
 pub(crate) const MAX_LISTED: usize = 512 << 20;
 
-/// A memory key.
+/// The model's state for one memory key.
 #[derive(Debug)]
 pub(crate) struct Mkey {
-    /// The context, as the driver last wrote it. Changes to windows by work requests are kept by
-    /// the engine.
+    /// The context, as the driver last wrote it. The engine stores the changes that work requests
+    /// make to windows.
     pub(crate) context: [u8; 64],
     pub(crate) kind: Kind,
     pub(crate) mode: AccessMode,
-    /// Maximum length of the list in octwords (16 bytes: two pages, or one piece).
+    /// Maximum length of the list, in octwords. An octword is 16 bytes: two pages, or one piece.
     pub(crate) capacity: u32,
-    /// The list, which the engine's region shares.
+    /// The list, shared with the engine's region.
     list: Arc<List>,
 }
 
-/// The engine's object that represents a key.
+/// The kind of engine object that represents a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A memory region.
@@ -61,23 +62,24 @@ pub(crate) enum Kind {
     Window(MwType),
 }
 
-/// The way a key's addresses are translated to guest-physical addresses.
+/// The translation of a key's addresses to guest-physical addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessMode {
-    /// Not at all: addresses are guest-physical.
+    /// No translation: addresses are guest-physical.
     Physical,
     /// Through a list of pages.
     Pages,
-    /// Through a list of pieces of other keys.
+    /// Through a list of pieces of other keys, each with its length.
     Pieces,
-    /// Through a list of pieces of other keys. The page size gives the length of all pieces.
+    /// Through a list of pieces of other keys. The page size is the length of every piece.
     Fixed,
-    /// Not at all: the start is an address in device memory, and addresses count from there.
+    /// No translation: the key's start is an address in device memory, and accesses count from
+    /// there.
     Memic,
 }
 
 impl AccessMode {
-    /// Returns the mode in a context; `None` if that mode is not offered.
+    /// Returns the access mode in a context; `None` if the mode is not offered.
     pub(crate) fn from_context(context: &[u8]) -> Option<Self> {
         match (mkc::ACCESS_MODE_4_2.get(context), mkc::ACCESS_MODE_1_0.get(context)) {
             (0, 0) => Some(Self::Physical),
@@ -102,12 +104,12 @@ impl Mkey {
         Self { context, kind, mode, capacity, list: Arc::new(list) }
     }
 
-    /// Returns the list.
+    /// Returns the list of pages or pieces.
     pub(crate) fn list(&self) -> &Arc<List> {
         &self.list
     }
 
-    /// Returns the current mapping; `None` if the list does not cover the range.
+    /// Returns the key's current mapping; `None` if the list does not cover the key's range.
     pub(crate) fn mapping(&self) -> Option<Mapping> {
         let MemoryAttr { iova, length, .. } = attr(&self.context);
         match self.mode {
@@ -147,21 +149,22 @@ impl Mkey {
     }
 }
 
-/// A key without memory: an access to a piece that names it causes a page fault, and the driver
-/// replaces the piece.
+/// A key without memory. An access to a piece with this key causes a page fault, and the driver
+/// then replaces the piece.
 ///
 /// # References
 /// Linux `drivers/infiniband/hw/mlx5/odp.c`, `populate_klm`
 pub(crate) const NULL_MKEY: u32 = 0x200;
 
-/// The valid page sizes, log2.
+/// The valid sizes of pages and of pieces with a common length, log2.
 pub(crate) const PAGE_SIZES: std::ops::RangeInclusive<u32> = 12..=48;
 
-/// Returns the number of pages needed for the range in a context, and checks their alignment. A key
-/// without a length is as long as its list, like the parts of a region that covers all memory.
+/// Returns the number of pages that the range in a context needs, and checks the alignment of these
+/// pages. A key without a length is as long as its list. Drivers use such keys as parts of a region
+/// that covers all memory.
 ///
 /// # Errors
-/// A description of the violation.
+/// Returns a description of the violation.
 pub(crate) fn check_pages(context: &[u8], list: &List) -> Result<u64, String> {
     let shift = mkc::LOG_PAGE_SIZE.get32(context);
     if !PAGE_SIZES.contains(&shift) {
@@ -201,12 +204,12 @@ impl Mkeys {
         self.targets.clone()
     }
 
-    /// Returns whether the last failed access met an absent page, and clears this record.
+    /// Returns whether the last access failed because of an absent page, and clears this flag.
     pub(crate) fn take_absent(&self) -> bool {
         self.targets.take_absent()
     }
 
-    /// Returns whether a key gives access to part of this area of device memory.
+    /// Returns whether a key gives access to part of a range in device memory.
     pub(crate) fn uses_memic(&self, start: u64, len: u64) -> bool {
         let keys = self.entries.values().filter(|key| key.mode == AccessMode::Memic);
         keys.map(|key| mkc::START_ADDR.get(&key.context)).any(|at| (start..start + len).contains(&at))
@@ -227,7 +230,7 @@ impl Mkeys {
         Ok(())
     }
 
-    /// Removes a key. Keys that refer to it lose access to its memory.
+    /// Removes a key. Keys with pieces of this key lose access to its memory.
     pub(crate) fn remove(&mut self, index: u32) {
         self.targets.remove(index);
         if let Some(key) = self.entries.remove(&index) {
@@ -235,7 +238,7 @@ impl Mkeys {
         }
     }
 
-    /// Writes entries into a key's list, starting at byte `offset`.
+    /// Writes entries to a key's list, starting at byte `offset`. Returns the previous contents.
     ///
     /// # Errors
     /// [`Refused::Invalid`] if the list would exceed its capacity or have a gap;
@@ -255,7 +258,7 @@ impl Mkeys {
         Ok(undo)
     }
 
-    /// Restores a list as it was before [`fill`](Self::fill).
+    /// Restores a key's list to its state before [`fill`](Self::fill).
     pub(crate) fn undo(&mut self, index: u32, undo: &Undo) {
         let Some(key) = self.entries.get_mut(&index) else { return };
         self.listed -= key.weight();
@@ -267,7 +270,7 @@ impl Mkeys {
 pub(crate) const FULL: Refused = Refused::Invalid("the list has no room for the entries");
 
 /// Returns the access rights in a context. Binding is always allowed, because the device has no
-/// separate right for it.
+/// separate right for binding.
 pub(crate) fn access(context: &[u8]) -> Access {
     let rights = [
         (mkc::LW, Access::LOCAL_WRITE),
@@ -278,7 +281,7 @@ pub(crate) fn access(context: &[u8]) -> Access {
     rights.iter().filter(|(bit, _)| bit.is_set(context)).fold(Access::MW_BIND, |all, (_, right)| all | *right)
 }
 
-/// Returns the domain, the range and the access rights in a context.
+/// Returns the protection domain, the range and the access rights in a context.
 pub(crate) fn attr(context: &[u8]) -> MemoryAttr {
     let all = mkc::LENGTH64.is_set(context);
     let from_zero = AccessMode::from_context(context) == Some(AccessMode::Memic);
@@ -290,7 +293,7 @@ pub(crate) fn attr(context: &[u8]) -> MemoryAttr {
     }
 }
 
-/// Returns whether local and remote work requests may invalidate the key.
+/// Returns whether local and remote invalidations are allowed for the key.
 pub(crate) fn invalidable(context: &[u8]) -> bool {
     mkc::EN_RINVAL.is_set(context) || (mkc::FREE.is_set(context) && mkc::UMR_EN.is_set(context))
 }

@@ -1,11 +1,12 @@
 //! [`Mapping`] locates the bytes of a memory key. [`Translated`] gives the transport engine access
-//! to them.
+//! to these bytes.
 //!
-//! The engine checks the key a work request or a peer names. At each access, this file checks the
-//! keys behind it: a destroyed, changed or invalidated key gives no access. [`Targets`] holds these
-//! keys, and whether an access failed because of an absent page.
+//! The engine checks the key that a work request or a peer names. If that key consists of pieces of
+//! other keys, this module checks these other keys at each access: a destroyed, changed or
+//! invalidated key gives no access. [`Targets`] stores the keys that pieces may refer to, and
+//! whether the last access failed because of an absent page.
 //!
-//! Invariant: targets are valid keys without pieces, so chains of keys cannot exist.
+//! Invariant: targets are valid keys without pieces, so keys cannot form chains.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +20,10 @@ use crate::state::mkey::NULL_MKEY;
 use crate::state::mkey::inlined::Inlined;
 use crate::state::mkey::list::List;
 
-/// The engine's region for a memory key.
+/// The engine's memory region for a key.
 #[derive(Clone, Debug)]
 pub(crate) struct Region {
-    /// Index of the key, which is the key's upper 24 bits.
+    /// Index of the key: its upper 24 bits.
     pub(crate) index: u32,
     pub(crate) pd: Pd,
     pub(crate) mapping: Mapping,
@@ -31,22 +32,22 @@ pub(crate) struct Region {
 /// The location of a memory key's bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Mapping {
-    /// At guest-physical addresses, starting at this one.
+    /// At consecutive guest-physical addresses, starting at this address.
     Physical(u64),
-    /// In device memory, starting at this address.
+    /// At consecutive addresses in device memory, starting at this address.
     Memic(u64),
-    /// In pages of this size, starting at this offset in the first page.
+    /// In pages of 2^`shift` bytes, starting at `offset` in the first page.
     Pages { list: Arc<List>, shift: u32, offset: u64, len: u64 },
     /// In consecutive pieces of other keys.
     Pieces(Arc<List>),
-    /// In consecutive pieces of other keys, all of this size, starting at this offset in the first
-    /// piece.
+    /// In consecutive pieces of other keys, each 2^`shift` bytes long, starting at `offset` in the
+    /// first piece.
     Fixed { list: Arc<List>, shift: u32, offset: u64 },
     /// In the inline bytes of work requests.
     Inlined(Inlined),
-    /// Nowhere: reads return zeros, and writes vanish.
+    /// Nowhere: reads return zeros, and writes are discarded.
     Null,
-    /// Nowhere: the key is free.
+    /// Nowhere: the key is free, or its list is being changed.
     Nothing,
 }
 
@@ -59,18 +60,18 @@ pub(crate) enum Place {
     Device(u64),
 }
 
-/// The reason why a byte is not found.
+/// The reason why a byte cannot be accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Miss {
-    /// The key has no such byte or does not allow the access.
+    /// The key does not cover the byte or does not allow the access.
     Outside,
-    /// The page is not present.
+    /// The byte's page is not present.
     Absent,
 }
 
 impl Mapping {
-    /// Returns the address of a byte and the number of contiguous bytes there. [`Translated`] does
-    /// this for pieces.
+    /// Returns the address of the byte at offset `at` and the number of contiguous bytes from
+    /// there. Does not locate bytes in pieces; [`Translated`] does that.
     pub(crate) fn locate(&self, at: u64, need: Need) -> Result<(Place, u64), Miss> {
         match self {
             Self::Physical(base) => {
@@ -113,11 +114,11 @@ pub(crate) struct Target {
     pub(crate) mapping: Mapping,
 }
 
-/// The keys that other keys may refer to, by index.
+/// The keys that pieces may refer to, by index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Targets {
     entries: Arc<Mutex<BTreeMap<u32, Target>>>,
-    /// Whether the last access met an absent page.
+    /// Whether the last access failed because of an absent page.
     absent: Arc<AtomicBool>,
 }
 
@@ -138,8 +139,9 @@ impl Targets {
         self.absent.swap(false, Ordering::Relaxed)
     }
 
-    /// Returns a key's mapping, the position in it of `len` bytes, and the number of bytes from
-    /// there to the end, if the key has this domain and allows the access.
+    /// Looks up `len` bytes at `addr` under a key. The key must be in protection domain `pd` and
+    /// allow the access. Returns the key's mapping, the offset of the bytes in it, and the number
+    /// of bytes from there to the end of the key.
     fn find(&self, pd: Pd, key: u32, addr: u64, len: u64, need: Need) -> Result<(Mapping, u64, u64), Miss> {
         if key == NULL_MKEY {
             return Err(Miss::Absent);
@@ -154,7 +156,7 @@ impl Targets {
     }
 }
 
-/// The access rights an access requires.
+/// The rights that an access needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
     read: bool,
@@ -165,7 +167,8 @@ pub(super) const READ: Need = Need { read: true, write: false };
 pub(super) const WRITE: Need = Need { read: false, write: true };
 const ATOMIC: Need = Need { read: true, write: true };
 
-/// Guest and device memory as the transport engine sees it, by memory key.
+/// The memory that the transport engine accesses through memory keys: guest memory and device
+/// memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Translated<B: Bus> {
     pub(crate) bus: B,
@@ -174,7 +177,8 @@ pub(crate) struct Translated<B: Bus> {
 }
 
 impl<B: Bus> Translated<B> {
-    /// Returns the address of a byte and the number of contiguous bytes there.
+    /// Returns the address of the byte at offset `at` in a region, and the number of contiguous
+    /// bytes from there.
     fn locate(&self, region: &Region, at: u64, need: Need) -> Result<(Place, u64), Miss> {
         match &region.mapping {
             Mapping::Pieces(list) => {
@@ -200,15 +204,15 @@ impl<B: Bus> Translated<B> {
         }
     }
 
-    /// Same as [`locate`](Self::locate), but records whether the page was absent.
+    /// Same as [`locate`](Self::locate), but also records whether a page was absent.
     fn find(&self, region: &Region, at: u64, need: Need) -> Result<(Place, u64), Fault> {
         let found = self.locate(region, at, need);
         self.targets.absent.store(found == Err(Miss::Absent), Ordering::Relaxed);
         found.map_err(|_| Fault)
     }
 
-    /// Calls `each` with every contiguous part of the `len` bytes that start at `at`: with the
-    /// address and range of each part.
+    /// Calls `each` for every contiguous part of the `len` bytes at offset `at`. The arguments are
+    /// the part's address and its range within these bytes.
     fn runs(
         &self,
         region: &Region,
@@ -231,7 +235,7 @@ impl<B: Bus> Translated<B> {
         Ok(())
     }
 
-    /// Returns the address of 8 contiguous bytes.
+    /// Returns the address of the 8 bytes at offset `at`, which must be contiguous.
     fn word(&self, region: &Region, at: u64) -> Result<Place, Fault> {
         match self.find(region, at, ATOMIC)? {
             (place, 8..) => Ok(place),
@@ -286,7 +290,7 @@ impl<B: Bus> Memory for Translated<B> {
 
     fn atomic_write(&mut self, region: &Region, offset: u64, data: [u8; 8]) -> Result<(), Fault> {
         match self.word(region, offset)? {
-            // The bus stores an aligned word as a whole.
+            // The bus stores an aligned 8-byte word atomically.
             Place::Guest(address) => self.bus.write(address, &data).map_err(|_| Fault),
             Place::Device(address) => self.memic.write(address, &data).ok_or(Fault),
         }
