@@ -2,7 +2,8 @@
 
 use crate::bus::{Bus, BusFault};
 
-/// A list of pages of the same size and the buffer's offset in the first page.
+/// A buffer in guest memory: a list of pages of equal size, and the buffer's offset in the first
+/// page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pages {
     list: Vec<u64>,
@@ -12,8 +13,8 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Returns a buffer of `len` bytes, which starts at `offset` in the first page; `None` if the
-    /// pages are too small.
+    /// Returns a buffer of `len` bytes that starts at `offset` in the first page; `None` if the
+    /// pages are too small for it.
     pub(crate) fn new(list: Vec<u64>, log_page_size: u32, offset: u64, len: u64) -> Option<Self> {
         if !(12..=62).contains(&log_page_size) {
             return None;
@@ -23,12 +24,12 @@ impl Pages {
         (needed <= held).then_some(Self { list, log_page_size, offset, len })
     }
 
-    /// Returns the number of pages a buffer needs; `None` on overflow.
+    /// Returns the number of pages that a buffer needs; `None` on overflow.
     pub(crate) fn needed(log_page_size: u32, offset: u64, len: u64) -> Option<u64> {
         Some(offset.checked_add(len)?.div_ceil(1u64.checked_shl(log_page_size)?))
     }
 
-    /// Returns the addresses of the pages.
+    /// Returns the guest-physical addresses of the pages.
     pub(crate) fn list(&self) -> &[u64] {
         &self.list
     }
@@ -55,8 +56,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Returns the guest-physical address of the byte at `at` and the number of bytes from there to
-    /// the end of the page or buffer.
+    /// Returns the guest-physical address of the byte at offset `at`, and the number of contiguous
+    /// bytes from there to the end of the page or buffer.
     pub(crate) fn locate(&self, at: u64) -> Option<(u64, u64)> {
         let left = self.len.checked_sub(at).filter(|left| *left > 0)?;
         let position = self.offset + at;

@@ -1,4 +1,4 @@
-//! Page faults on queue pairs, and how they are resolved.
+//! Page faults on queue pairs and their resolution.
 //!
 //! ```text
 //!   access to a page that is not present ──► event with a token ──► the driver brings the pages
@@ -9,7 +9,7 @@
 //!
 //! | access | event | meanwhile |
 //! |---|---|---|
-//! | payload of a send | work request, requester | the send queue stops |
+//! | payload of a send | work request, requester | the send queue pauses |
 //! | result of a read or an atomic | work request, requester | as above; sent again later |
 //! | a receive | work request, responder or shared queue | the peer gets "receiver not ready" |
 //! | a peer's write, atomic or read | RDMA | as above |
@@ -17,7 +17,7 @@
 //!
 //! If the driver resumes a fault with an error, the repeated access fails.
 //!
-//! Invariant: each half of a queue pair has at most one fault, and the number of faults on
+//! Invariant: each half of a queue pair has at most one pending fault, and the number of faults on
 //! destroyed queue pairs is limited.
 //!
 //! # References
@@ -34,20 +34,20 @@ use crate::refusal::{Refusal, Status};
 use crate::state::eq::EventType;
 use crate::state::paging::{Half, PageFault, RDMA, REQUESTER, SHARED_QUEUE, WRITE};
 
-/// The subtypes of a page fault event.
+/// The subtypes of a page fault event: caused by a work request, or by a peer's access.
 const OF_WQE: u8 = 0;
 const OF_RDMA: u8 = 1;
 
 impl<B: Bus> Core<B> {
-    /// Reports a page fault to the driver, if a page was absent and the queue pair may wait for it.
-    /// Returns whether the access will be repeated.
+    /// Reports a page fault to the driver if a page was absent and the queue pair may wait for it.
+    /// Returns whether the access will be repeated later.
     pub(crate) fn page_fault(&mut self, qpn: u32, stall: Stall) -> bool {
         let absent = self.mkeys.take_absent();
         let half = Half::from_stall(&stall);
         if self.paging.lost.remove(&(qpn, half)) == Some(stall) || !absent {
             return false;
         }
-        // Drivers look for a fault's work request in a queue; matching list entries and the
+        // Drivers look for the faulting work request in a queue. Matching list entries and the
         // device's own reads are in no queue.
         if matches!(stall, Stall::Receive { wr_id, .. } | Stall::Send { wr_id, .. }
             | Stall::Response { wr_id, .. } if wr_id >= crate::qp::matching::TAGGED)
@@ -55,7 +55,7 @@ impl<B: Bus> Core<B> {
             return false;
         }
         let Some(service) = self.qps.get(&qpn).map(|qp| qp.service) else { return false };
-        // Without an event queue for this event, the fault would never end.
+        // If no event queue accepts this event, the driver would never resume the fault.
         let reported = self.eqs.values().any(|eq| eq.takes(EventType::PageFault as u8));
         if !reported || !self.caps.pages_on_demand(service, &stall) {
             return false;
@@ -96,7 +96,8 @@ impl<B: Bus> Core<B> {
     }
 }
 
-/// Fills in the event for a work request's fault. Returns the number of the request's queue.
+/// Fills in the event for a fault caused by a work request. Returns the queue number, which
+/// identifies the fault together with its token.
 fn of_wqe(data: &mut [u8; 28], wq: u32, wr_id: u64, done: u32, packet: u32) -> u32 {
     wqe_page_fault::BYTES_COMMITTED.set(data, done);
     wqe_page_fault::WQE_INDEX.set(data, wr_id as u16);
@@ -114,7 +115,8 @@ fn of_rdma(data: &mut [u8; 28], rkey: u32, addr: u64, left: u32, packet: u32) {
 }
 
 impl<B: Bus> Function<B> {
-    /// Ends a page fault. The access is repeated, or fails if the driver reports an error.
+    /// Ends a page fault on the driver's request. The access is repeated; if `error` is set, it
+    /// then fails.
     pub(crate) fn resume_page_fault(
         &mut self,
         token: u32,

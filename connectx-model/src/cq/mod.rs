@@ -1,5 +1,5 @@
-//! Completion queues at work. A completion is a 64-byte entry in guest memory, or the second half
-//! of a 128-byte entry.
+//! The data path of completion queues. A completion is a 64-byte entry in guest memory, or the
+//! second half of a 128-byte entry.
 //!
 //! ```text
 //! a work request completes ──► entry at the producer index; owner bit = turn of the ring, last
@@ -7,13 +7,13 @@
 //! driver ──► doorbell record: consumer index, arm word
 //!        ──► UAR 0x20: the arm word again, and the queue's number
 //! ```
-//! The arm word's 2-bit sequence number counts the events the driver has handled.
+//! The arm word's 2-bit sequence number counts the events that the driver has handled.
 //!
 //! A queue with compression writes several completions as one [block](block). A queue with
 //! moderation raises one event for [several completions](moderation).
 //!
-//! Invariant: entries the driver has not read yet are never overwritten, unless the driver has
-//! disabled overrun detection.
+//! Invariant: unread entries are never overwritten, unless the driver has disabled overrun
+//! detection.
 
 pub(crate) mod block;
 pub(crate) mod moderation;
@@ -30,7 +30,7 @@ use crate::state::cq::{Arm, Cq, Held};
 use crate::state::eq::EventType;
 use crate::trace::format;
 
-/// The fields of a doorbell: the arm word, then the queue number.
+/// The fields of a doorbell for a completion queue: the arm word, then the queue number.
 mod arm {
     use crate::layout::Field;
 
@@ -38,13 +38,13 @@ mod arm {
     pub(super) const SOLICITED: Field = Field { name: "CMD", dword: 0, high: 24, low: 24 };
     pub(super) const CONSUMER: Field = Field { name: "CI", dword: 0, high: 23, low: 0 };
     pub(super) const CQN: Field = Field { name: "CQN", dword: 4, high: 23, low: 0 };
-    /// All other bits.
+    /// The bits outside these fields.
     pub(super) const RESERVED: u64 = !0x31ff_ffff_00ff_ffff;
 }
 
 impl<B: Bus> Core<B> {
-    /// Reads the consumer index. Returns the last valid index, and whether the doorbell record
-    /// holds it. An impossible index is reported and ignored.
+    /// Reads the consumer index. Returns the last valid index and whether the doorbell record
+    /// contains it. An impossible index causes a complaint and is ignored.
     fn consumer(&mut self, cqn: u32) -> Option<(u32, bool)> {
         let record = self.cqs.get(&cqn)?.doorbell_record;
         let now = self.consumed(record)?;
@@ -65,8 +65,8 @@ impl<B: Bus> Core<B> {
     }
 
     /// Writes a completion, with its owner byte last, then raises the event if the queue is armed
-    /// for this completion. With compression, it may add the completion to the open block instead.
-    /// `data` is payload for the entry.
+    /// for this completion. On a queue with compression, the completion may join the open block
+    /// instead. `data` is payload to store in the entry.
     ///
     /// # Errors
     /// [`CqFull`] if the queue is full or in the error state.
@@ -93,8 +93,8 @@ impl<B: Bus> Core<B> {
         Ok(())
     }
 
-    /// Records new completions and raises the event if the queue is armed for them. The completions
-    /// are either all solicited or all unsolicited.
+    /// Records new completions, and raises the completion event if the queue is armed for them. The
+    /// completions must be either all solicited or all unsolicited.
     fn written(&mut self, cqn: u32, completions: u32, solicited: bool) {
         if let Some(cq) = self.cqs.get_mut(&cqn).filter(|_| solicited) {
             cq.run.solicited = cq.producer;
@@ -105,7 +105,7 @@ impl<B: Bus> Core<B> {
     /// Writes an entry at the producer index.
     ///
     /// # Errors
-    /// [`CqFull`], after a complaint, if memory cannot be written.
+    /// [`CqFull`] if the queue's memory cannot be written; a complaint is recorded.
     pub(crate) fn put(&mut self, cqn: u32, entry: &mut [u8; 64], data: &[u8]) -> Result<(), CqFull> {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return Err(CqFull) };
         let slot = u64::from(cq.producer) & ((1 << cq.log_size) - 1);
@@ -115,7 +115,8 @@ impl<B: Bus> Core<B> {
         match data.len() {
             0 => {}
             1..=32 => {
-                // The payload replaces fields that completions of connected queue pairs do not use.
+                // The payload replaces fields that are unused in completions of connected queue
+                // pairs.
                 if let Some(place) = entry.get_mut(..data.len()) {
                     place.copy_from_slice(data);
                 }
@@ -143,8 +144,8 @@ impl<B: Bus> Core<B> {
         Ok(())
     }
 
-    /// Raises the completion event if the queue is armed for the completions, unless moderation
-    /// delays it.
+    /// Raises the completion event if the queue is armed for these completions, unless moderation
+    /// delays the event.
     fn notify(&mut self, cqn: u32, completions: u32, solicited: bool) {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
         let wanted = match cq.armed {
@@ -157,7 +158,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Raises the completion event, which disarms the queue.
+    /// Raises the completion event and disarms the queue.
     fn raise(&mut self, cqn: u32) {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
         (cq.armed, cq.held) = (None, Held::default());
@@ -171,12 +172,12 @@ impl<B: Bus> Core<B> {
         self.event_on(eqn, EventType::Completion, 0, &event);
     }
 
-    /// Notes that a completion queue, which is about to be destroyed, kept its sequence number over
-    /// several events.
+    /// Called before a completion queue is destroyed: records a note if its arms kept the same
+    /// sequence number over several events.
     ///
     /// This breaks no rule. libmlx5 counts an event when the program fetches it, which may never
-    /// happen. Linux counts it in its interrupt handler, while another processor may already arm
-    /// the queue.
+    /// happen. Linux counts an event in its interrupt handler, and another processor may arm the
+    /// queue before that.
     ///
     /// # References
     /// rdma-core `providers/mlx5/cq.c` (`mlx5_arm_cq`, `mlx5_cq_event`); Linux
@@ -191,8 +192,8 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Handles a store to the register that arms completion queues: `value` has the arm word and
-    /// the queue number. A rejected store arms nothing.
+    /// Handles a store to the register that arms completion queues. `value` consists of the arm
+    /// word and the queue number. A rejected store does not arm the queue.
     pub(crate) fn ring_cq(&mut self, uar: u32, value: u64) {
         let doorbell = value.to_be_bytes();
         let cqn = arm::CQN.get32(&doorbell);
@@ -234,8 +235,7 @@ impl<B: Bus> Core<B> {
             self.log.complain(Rule::CqDoorbell, what);
             return;
         }
-        // The sequence number counts handled events: it may lag behind the raised events, and wraps
-        // at 4.
+        // The sequence number counts handled events, modulo 4. It may lag behind the raised events.
         if let Some((last, fired)) = cq.run.sequence {
             let step = u32::from(sequence.wrapping_sub(last) & 3);
             if step > fired {
@@ -258,7 +258,7 @@ impl<B: Bus> Core<B> {
         });
         let is_solicited = arm::SOLICITED.is_set(&doorbell);
         cq.armed = Some(if is_solicited { Arm::Solicited } else { Arm::Next });
-        // Completions that arrived since the driver last polled count too.
+        // Completions that arrived since the driver last polled also count.
         let solicited_since = cq.run.solicited.wrapping_sub(consumer) & CONSUMED;
         let solicited = (1..=unread).contains(&solicited_since);
         if unread == 0 || is_solicited && !solicited {
@@ -266,14 +266,14 @@ impl<B: Bus> Core<B> {
             return;
         }
         cq.held.recount();
-        // Only the last solicited completion is known.
+        // The model records only the last solicited completion.
         self.notify(cqn, if is_solicited { 1 } else { unread }, solicited);
     }
 }
 
-/// Payload in the first 32 bytes of the entry.
+/// Format with payload in the first 32 bytes of the entry.
 const INLINE_32: u32 = 1;
-/// Payload in the 64 bytes before the completion.
+/// Format with payload in the 64 bytes before the completion.
 const INLINE_64: u32 = 2;
 
 #[cfg(test)]

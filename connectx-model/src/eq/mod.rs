@@ -1,4 +1,5 @@
-//! Event queues. An event is a 64-byte entry in guest memory, followed by an interrupt.
+//! The data path of event queues. An event is a 64-byte entry in guest memory, followed by an
+//! interrupt.
 //!
 //! ```text
 //! an event occurs ──► the queue that subscribed to its type
@@ -8,8 +9,8 @@
 //! driver ──► UAR 0x40 (consumer index, arm) or 0x48 (consumer index)
 //! ```
 //!
-//! Invariant: entries the driver has not read yet are never overwritten. An event for a full queue
-//! is lost, with a complaint.
+//! Invariant: unread entries are never overwritten. An event for a full queue is lost, with a
+//! complaint.
 
 mod port;
 
@@ -22,7 +23,8 @@ use crate::state::eq::{COUNTER, EQE_SIZE, EventType};
 use crate::trace::format;
 
 impl<B: Bus> Core<B> {
-    /// Sends an event to the queue that subscribes to its type, or drops it if there is none.
+    /// Sends an event to the queue that has subscribed to its type. Without such a queue, the event
+    /// is dropped.
     pub(crate) fn event(&mut self, kind: EventType, sub_type: u8, data: &[u8; 28]) {
         if let Some(eqn) = self.eqs.values().find(|eq| eq.takes(kind as u8)).map(|eq| eq.eqn) {
             self.event_on(eqn, kind, sub_type, data);
@@ -75,8 +77,8 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Handles a store of the driver's consumer index through this UAR. `arm` requests an interrupt
-    /// for the next event.
+    /// Handles a store of a consumer index by the driver, through UAR page `uar`. `arm` requests an
+    /// interrupt for the next event.
     pub(crate) fn ring_eq(&mut self, uar: u32, arm: bool, value: u32) {
         let Self { eqs, bus, log, .. } = self;
         let (eqn, consumer) = (value >> 24, value & COUNTER);

@@ -1,11 +1,11 @@
-//! The port's state: changes and the events they raise.
+//! Port state changes and the events they raise.
 
 use crate::bus::Bus;
 use crate::function::Core;
 use crate::layout::eqe;
 use crate::state::eq::EventType;
 
-/// Subtypes of a port change event.
+/// Subtypes of a port change event: port down and port active.
 const SUBTYPE_DOWN: u8 = 1;
 
 const SUBTYPE_ACTIVE: u8 = 4;

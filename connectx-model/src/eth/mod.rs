@@ -1,4 +1,5 @@
-//! The Ethernet queues of a RoCE port at work. [`state::eth`](crate::state::eth) holds their state.
+//! The data path of the Ethernet queues on a RoCE port. Their state is in
+//! [`state::eth`](crate::state::eth).
 //!
 //! | module | contents |
 //! |---|---|
@@ -14,16 +15,17 @@
 //! It sends nothing there.
 //!
 //! # Local loopback
-//! A frame to a group is also looped back to its sender. A frame to one of the port's addresses is
-//! looped back and does not leave the port. The port's context can disable either loopback. A TIR
-//! does not receive frames sent in the same transport domain. A driver with one domain for all its
-//! queues therefore never receives its own frames, and processes with separate domains receive each
-//! other's. Two bits of a TIR, one per kind of address, let it receive frames from its own domain.
-//! They are called `self_lb_block`, but Linux sets them to get frames back (the loopback test of
-//! `en_selftest.c`, `ipoib.c`, queue pairs with `TIR_ALLOW_SELF_LB`), and otherwise clears them.
+//! A frame to a group address leaves the port and is also looped back. A frame to one of the port's
+//! addresses is looped back and does not leave the port. The port's context can disable either kind
+//! of loopback. A TIR does not receive frames sent in the same transport domain. So a driver with
+//! one domain for all its queues never receives its own frames, while processes with separate
+//! domains receive each other's frames. Two bits of a TIR, one per kind of destination address, let
+//! the TIR receive frames from its own domain. They are called `self_lb_block`, but Linux sets them
+//! where frames must come back (the loopback test in `en_selftest.c`, `ipoib.c`, queue pairs with
+//! `TIR_ALLOW_SELF_LB`) and clears them elsewhere.
 //!
 //! Invariant: the numbers of send and receive queues differ from all queue pair numbers in the
-//! transport engine, because a doorbell identifies its queue only by number.
+//! transport engine, because a doorbell identifies its queue only by this number.
 
 pub(crate) mod queue;
 pub(crate) mod rq;
@@ -35,13 +37,13 @@ use crate::function::Function;
 use crate::port::PortKind;
 use crate::state::eth::{FRAME_COST, Outgoing};
 
-/// The cost of continuing a send queue, measured in frames.
+/// The cost of continuing a waiting send queue, in frames.
 const BURST_STEPS: usize = 1 << 10;
 
 impl<B: Bus> Function<B> {
-    /// Takes the next outgoing frame and loops it back if necessary, or continues a waiting send
-    /// queue. Returns the cost of this step in frames, and the frame if it leaves the port. Returns
-    /// `None` if nothing is left to send.
+    /// Takes the next outgoing frame and loops it back if necessary. Without such a frame,
+    /// continues a waiting send queue. Returns the cost of this step, in frames, and the frame if
+    /// it leaves the port. Returns `None` if nothing is left to send.
     pub(crate) fn step_frames(&mut self) -> Option<(usize, Option<Vec<u8>>)> {
         let eth = &mut self.core.eth;
         let Some(Outgoing { frame, domain }) = eth.outgoing.pop_front() else {
@@ -68,7 +70,7 @@ impl<B: Bus> Function<B> {
         self.deliver(frame, None);
     }
 
-    /// Receives a frame from another function, or from a transport domain of this function.
+    /// Receives a frame from the wire, or a looped-back frame from the transport domain `from`.
     fn deliver(&mut self, frame: &[u8], from: Option<u32>) {
         let port = &self.core.port;
         if port.kind != PortKind::Roce || !port.up {

@@ -1,8 +1,8 @@
-//! [`WorkQueue`]: the ring of a send or receive queue, which the work queue part of its context
-//! describes.
+//! [`WorkQueue`]: the ring of a send or receive queue, described by the work queue part of its
+//! context.
 //!
-//! Invariant: a ring's entries and its doorbell record are in memory when the ring is created;
-//! faults that occur later are reported.
+//! Invariant: a ring's entries and its doorbell record are in guest memory when the ring is
+//! created. Memory faults that occur later are reported.
 //!
 //! # References
 //! PRM, "work queue context"
@@ -18,7 +18,7 @@ use crate::state::work_queue::WorkQueue;
 const CYCLIC: u32 = 1;
 
 impl WorkQueue {
-    /// Reads a work queue and the page list after it.
+    /// Decodes a work queue and the page list after its context.
     pub(crate) fn new<B: Bus>(bus: &B, context: &[u8], list: &[u8]) -> Result<Self, Refusal> {
         reserved(&wq::TABLE, context)?;
         none_of(NOT_OFFERED, context)?;
@@ -40,8 +40,7 @@ impl WorkQueue {
     }
 }
 
-/// Fields that belong to features which are not offered: signatures, striding, header splitting,
-/// peer queues.
+/// Fields of features that are not offered: signatures, striding, header splitting, peer queues.
 const NOT_OFFERED: &[crate::layout::Field] = &[
     wq::WQ_SIGNATURE,
     wq::CD_SLAVE,
@@ -64,8 +63,8 @@ mod tests {
     use crate::complaint::Rule;
     use crate::log::Log;
 
-    /// Returns the context of a work queue with 4 entries of 64 bytes, in the page at 0x1000, with
-    /// its doorbell record at 0x40.
+    /// Returns the context of a work queue with 4 entries of 64 bytes at address 0x1000. Its
+    /// doorbell record is at address 0x40.
     fn context() -> [u8; wq::SIZE] {
         let mut context = [0; wq::SIZE];
         wq::WQ_TYPE.set(&mut context, CYCLIC);

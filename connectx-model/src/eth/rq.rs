@@ -4,8 +4,8 @@
 //!   RST ──► RDY ──► ERR        any ──► RST, ERR
 //! ```
 //! Only a ready queue accepts frames. A receive that is too short for a frame completes with a
-//! length error, and the queue continues. A receive with an invalid key moves the queue to the
-//! error state, which flushes receives.
+//! length error, and the queue continues. A receive with an invalid key puts the queue in the error
+//! state, which flushes the posted receives.
 //!
 //! # References
 //! PRM, "receive queue"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_rx.c` (completion fields
@@ -22,18 +22,18 @@ use crate::layout::wqe::data;
 use crate::state::eth::QueueState;
 use crate::trace::format::{self, Queue};
 
-/// Opcodes of completions.
+/// Opcodes of receive completions.
 const RECEIVED: u32 = 2;
 const RECEIVE_ERROR: u32 = 14;
 /// Syndromes of error completions.
 pub(crate) const LENGTH_ERROR: u32 = 0x01;
 pub(crate) const PROTECTION_ERROR: u32 = 0x04;
 pub(crate) const FLUSHED: u32 = 0x05;
-/// The key that ends a list shorter than its stride.
+/// The key that ends a receive list shorter than its stride.
 const TERMINATOR_KEY: u32 = 0x100;
 
 impl<B: Bus> Function<B> {
-    /// Places a frame in the next receive of a queue and completes it.
+    /// Stores a frame in the next receive of a queue and completes the receive.
     pub(crate) fn receive_frame(&mut self, rqn: u32, tag: u32, frame: &[u8]) {
         let core = &mut self.core;
         let Some(rq) = core.eth.rqs.get_mut(&rqn) else { return };
@@ -90,7 +90,8 @@ impl<B: Bus> Function<B> {
         self.complete_frame(rqn, entry);
     }
 
-    /// Flushes the posted receives of a queue in the error state, if it was created with flushing.
+    /// Puts a queue in the error state. Flushes its posted receives if the queue was created with
+    /// flushing.
     pub(crate) fn flush_rq(&mut self, rqn: u32) {
         let core = &mut self.core;
         let Some(rq) = core.eth.rqs.get_mut(&rqn) else { return };
@@ -133,18 +134,18 @@ impl<B: Bus> Function<B> {
     }
 }
 
-/// Returns the elements of a receive: all that its stride holds, or those before the terminator.
+/// Returns the elements of a receive: all elements in its stride, or those before the terminator.
 fn scatter_list(entry: &[u8]) -> Result<Vec<Sge>, (Rule, String)> {
     let mut sges = Vec::new();
     for element in entry.chunks_exact(data::SIZE) {
-        // The top bit of the byte count requests alignment of the first write, which is not
-        // observable.
+        // The top bit of the byte count requests alignment of the first write. The model ignores
+        // it, because its effect is not observable.
         let length = data::BYTE_COUNT.get32(element);
         let lkey = data::LKEY.get32(element);
         if length == 0 {
             let rule = match lkey {
                 TERMINATOR_KEY => return Ok(sges),
-                // Memory that was never written.
+                // The driver never wrote this memory.
                 0 => Rule::RecvTerminator,
                 _ => Rule::RecvLength,
             };
@@ -155,7 +156,7 @@ fn scatter_list(entry: &[u8]) -> Result<Vec<Sge>, (Rule, String)> {
     Ok(sges)
 }
 
-/// Returns the completion for a frame, with its headers, checksums and tag.
+/// Returns the completion for a frame. Only the fields for headers, checksums and VLAN are set.
 fn completion(frame: &[u8], parsed: Option<&Parsed>, vlan: Option<u16>) -> [u8; 64] {
     let mut entry = [0; 64];
     let checked = frame::check(frame);
@@ -169,8 +170,8 @@ fn completion(frame: &[u8], parsed: Option<&Parsed>, vlan: Option<u16>) -> [u8; 
     entry
 }
 
-/// Returns the header type: bits 2 and 3 say IPv6 or IPv4, bits 4 to 6 the kind of TCP segment, or
-/// UDP.
+/// Returns the header type. Bits 2 and 3 distinguish IPv6 and IPv4; bits 4 to 6 give the kind of
+/// TCP segment or indicate UDP.
 fn header_type(frame: &[u8], ip: &frame::Ip) -> u32 {
     let l3 = if ip.version == 4 { 2 } else { 1 };
     let l4 = match ip.protocol {

@@ -1,13 +1,13 @@
 //! Ethernet send queues and the conversion of work requests to frames.
 //!
-//! A doorbell executes all posted work requests, as far as the space for frames and the queue's
-//! rate allow; the queue continues with the rest later. A work request that breaks a rule completes
-//! with an error, and later ones are flushed. A frame that is too long for the port has the same
-//! effect but breaks no rule, because a program may have posted it.
+//! A doorbell executes posted work requests while there is space for their frames and the queue's
+//! rate allows it; the queue executes the rest later. A work request that breaks a rule completes
+//! with an error, and later requests are flushed. A frame that is too long for the port has the
+//! same effect. It breaks no rule, because a program may have posted it.
 //!
 //! Invariants: a doorbell executes at most as many work requests as the queue holds and builds at
-//! most a few megabytes of frames; a queue waits if and only if it has not executed all announced
-//! work.
+//! most a few megabytes of frames; a queue is waiting if and only if it has not executed all
+//! announced work requests.
 //!
 //! # References
 //! PRM, "send queue", "Ethernet segment"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_tx.c`,
@@ -28,25 +28,25 @@ use crate::trace::format::{self, Address, Queue};
 
 /// Size of a basic block in bytes.
 pub(crate) const BLOCK: u64 = 64;
-/// Unit of a work request's length in bytes.
+/// Unit of a work request's length, in bytes.
 const UNIT: usize = 16;
-/// Opcodes of work requests.
+/// Opcodes of work requests: no operation, send, large send.
 const NOP: u32 = 0x00;
 const SEND: u32 = 0x0a;
 const LARGE_SEND: u32 = 0x0e;
-/// Opcodes of completions.
+/// Opcodes of send completions.
 const SENT: u32 = 0;
 const SEND_FAILED: u32 = 13;
 /// Syndromes of error completions.
 const LENGTH_ERROR: u32 = 0x01;
 const OPERATION_ERROR: u32 = 0x02;
-/// Size of the frame check sequence in bytes; the driver does not supply it.
+/// Size of the frame check sequence, in bytes. It is not part of the driver's data.
 const CHECK_SEQUENCE: usize = 4;
-/// Maximum size of one work request's data in bytes: a large IPv6 send with its headers.
+/// Maximum data size of a work request, in bytes: a large IPv6 send with its headers.
 const MAX_SEND: usize = (1 << 16) + 0x400;
 
-/// A rejected work request: the rule if the driver broke one, the syndrome for the completion, and
-/// a description.
+/// The rejection of a work request: the broken rule, if any, the syndrome for the completion and a
+/// description.
 #[derive(Debug)]
 struct Broken {
     rule: Option<Rule>,
@@ -60,15 +60,16 @@ impl Broken {
         Self { rule: Some(rule), syndrome, what: what.into() }
     }
 
-    /// Returns the rejection of a frame longer than the port's maximum, which breaks no rule.
+    /// Returns the rejection of a frame longer than the port's maximum. Such a frame breaks no
+    /// rule.
     fn too_long() -> Self {
         Self { rule: None, syndrome: LENGTH_ERROR, what: String::new() }
     }
 }
 
 impl<B: Bus> Function<B> {
-    /// Handles a doorbell for an Ethernet send queue. Returns whether it announced several work
-    /// requests, or `None` if the number does not belong to such a queue.
+    /// Handles a doorbell for an Ethernet send queue. Returns whether the doorbell announced
+    /// several work requests, or `None` if its queue number is not that of a send queue.
     pub(crate) fn ring_eth(
         &mut self,
         uar: u32,
@@ -113,8 +114,8 @@ impl<B: Bus> Function<B> {
         let posted = head.wrapping_sub(sq.taken);
         if head == first {
             let index = ctrl::WQE_INDEX.get32(&doorbell) as u16;
-            // The announced work request is in the queue but not new: the driver wrote the record
-            // too late.
+            // The announced work request is in the queue, but the record does not include it: the
+            // driver wrote the record too late.
             let late = index == first;
             let rule = if late { Rule::DoorbellRecordFirst } else { Rule::DoorbellStale };
             let what = format!(
@@ -131,7 +132,7 @@ impl<B: Bus> Function<B> {
         self.take_eth_sends(sqn, head, doorbell, blue_flame);
     }
 
-    /// Continues a queue that was waiting for space or for its rate.
+    /// Continues a send queue that was waiting for space or for its rate.
     pub(crate) fn resume_eth_sends(&mut self, sqn: u32) {
         let sq = self.core.eth.sqs.get_mut(&sqn);
         let Some(rung) = sq.and_then(|sq| sq.rung.take()) else { return };
@@ -186,7 +187,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Reads the work request at the queue's position, which has at most `left` basic blocks.
+    /// Reads the next work request of a queue. The request may have at most `left` basic blocks.
     fn fetch_eth_send(&self, sqn: u32, left: u16) -> Result<Vec<u8>, Broken> {
         let sq = self
             .core
@@ -220,8 +221,9 @@ impl<B: Bus> Function<B> {
         Ok(request)
     }
 
-    /// Replaces a work request with its BlueFlame copy. The two may differ only if they are a NOP
-    /// whose copy requests a completion: that is how drivers detect write combining.
+    /// Compares a work request with its BlueFlame copy. They may differ only in a NOP whose copy
+    /// requests a completion: drivers detect write combining in this way. If the two agree, the
+    /// copy replaces the request.
     fn compare_eth_send(&mut self, sqn: u32, request: &mut Vec<u8>, pushed: &[u8]) {
         let Some(pushed) = pushed.get(..request.len()) else { return };
         let mut expected = request.clone();
@@ -279,7 +281,7 @@ impl<B: Bus> Function<B> {
         if eth::L3_INNER_CSUM.is_set(segment) || eth::L4_INNER_CSUM.is_set(segment) {
             return Err(Broken::new(Rule::WqeReserved, "checksums of inner headers, which are not offered"));
         }
-        // A tag to insert replaces the inline header.
+        // A VLAN tag to insert replaces the inline header.
         let inlined = if insert { 0 } else { eth::INLINE_HEADER_SIZE.get(segment) as usize };
         let start = UNIT + eth::INLINE_HEADER_START.offset;
         let header = request.get(start..start + inlined);
@@ -328,7 +330,7 @@ impl<B: Bus> Function<B> {
         Ok(())
     }
 
-    /// Collects the bytes of data segments: pointers or inline data.
+    /// Collects the bytes of the data segments, which are pointers to memory or inline data.
     fn gather_eth_send(&mut self, pd: Pd, mut segments: &[u8]) -> Result<Vec<u8>, Broken> {
         let mut payload = Vec::new();
         while let Some(head) = segments.get(..UNIT) {
@@ -357,8 +359,8 @@ impl<B: Bus> Function<B> {
         Ok(payload)
     }
 
-    /// Flushes the posted work requests of a queue in the error state, if it was created with
-    /// flushing.
+    /// Puts a queue in the error state. Flushes its posted work requests if the queue was created
+    /// with flushing.
     pub(crate) fn flush_sq(&mut self, sqn: u32) {
         let core = &mut self.core;
         let Some(sq) = core.eth.sqs.get_mut(&sqn) else { return };

@@ -1,62 +1,62 @@
-//! [`Parsed`]: the headers of an Ethernet frame. This file also computes the checksums and segments
-//! a NIC computes for its driver.
+//! [`Parsed`]: the headers of an Ethernet frame. This file also provides a NIC's offloads:
+//! checksums and segmentation.
 //!
 //! Invariant: a frame holds arbitrary bytes from a guest. A truncated header counts as absent.
 //!
 //! # References
 //! IEEE 802.3, RFC 791, 8200, 9293, 768, 1071 (checksum)
 
-/// Minimum frame length in bytes, without check sequence; shorter frames are padded.
+/// Minimum frame length, in bytes, without the check sequence; shorter frames are padded.
 pub(crate) const MIN_FRAME: usize = 60;
-/// Length of an Ethernet header in bytes: the addresses and the type.
+/// Length of an Ethernet header, in bytes: both addresses and the type.
 pub(crate) const ETHERNET_HEADER: usize = 14;
 const VLAN_TAG: usize = 4;
 const TYPE_VLAN: u16 = 0x8100;
 const TYPE_SERVICE_VLAN: u16 = 0x88a8;
 const TYPE_IPV4: u16 = 0x0800;
 const TYPE_IPV6: u16 = 0x86dd;
-/// Maximum number of segments; a hostile guest may request one-byte segments.
+/// Maximum number of segments, because a hostile guest may request one-byte segments.
 const MAX_SEGMENTS: usize = 4096;
 /// IP protocol numbers.
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 
-/// The values and offsets of a frame's headers.
+/// The header fields of a frame and the offsets of its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parsed {
-    /// VLAN tag, if one is present.
+    /// The VLAN tag, if one is present.
     pub(crate) vlan: Option<u16>,
-    /// Whether the tag is a service provider's tag.
+    /// Whether the VLAN tag is a service provider's tag (802.1ad).
     pub(crate) service_vlan: bool,
-    /// The type after the tag.
+    /// The EtherType after the VLAN tag, if any.
     pub(crate) ethertype: u16,
-    /// Offset of the header named by the type.
+    /// Offset of the header that `ethertype` announces.
     pub(crate) l3: usize,
     pub(crate) ip: Option<Ip>,
 }
 
-/// An IP header.
+/// The fields of an IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ip {
     /// The IP version: 4 or 6.
     pub(crate) version: u8,
-    /// The type of service or traffic class.
+    /// The IPv4 type of service or the IPv6 traffic class.
     pub(crate) tos: u8,
     pub(crate) ttl: u8,
     /// Whether the packet is a fragment.
     pub(crate) fragment: bool,
     pub(crate) protocol: u8,
-    /// Offset of the header named by the protocol.
+    /// Offset of the header that the protocol number announces.
     pub(crate) l4: usize,
-    /// Offset of the end of the packet; padding may follow.
+    /// Offset of the end of the IP packet; padding may follow.
     pub(crate) end: usize,
-    /// Whether the packet's stated length exceeds the frame. The packet then ends with the frame,
-    /// and its headers are still used.
+    /// Whether the packet's stated length exceeds the frame. The packet then ends with the frame;
+    /// its headers are used anyway.
     pub(crate) cut: bool,
 }
 
 impl Parsed {
-    /// Parses a frame; `None` if its Ethernet header is incomplete.
+    /// Parses the headers of a frame. Returns `None` if the Ethernet header is incomplete.
     pub(crate) fn new(frame: &[u8]) -> Option<Self> {
         let mut ethertype = word(frame, 12)?;
         let (mut vlan, mut service_vlan, mut l3) = (None, false, ETHERNET_HEADER);
@@ -113,12 +113,13 @@ fn ipv6(frame: &[u8], l3: usize) -> Option<Ip> {
     })
 }
 
-/// Returns whether a frame's destination is a group, such as broadcast.
+/// Returns whether a frame's destination is a group address, such as broadcast.
 pub(crate) fn is_group(frame: &[u8]) -> bool {
     frame.first().is_some_and(|first| first & 1 != 0)
 }
 
-/// Returns the one's complement sum of big-endian words, folded to 16 bits.
+/// Returns the one's complement sum of `start` and the big-endian words in `bytes`, folded to 16
+/// bits.
 pub(crate) fn sum(bytes: &[u8], start: u32) -> u16 {
     let (words, rest) = bytes.as_chunks::<2>();
     let mut sum =
@@ -132,7 +133,7 @@ pub(crate) fn sum(bytes: &[u8], start: u32) -> u16 {
     sum as u16
 }
 
-/// Returns the sum of the pseudo-header for TCP and UDP.
+/// Returns the sum of the pseudo-header, not folded, for a TCP or UDP checksum.
 fn pseudo(frame: &[u8], parsed: &Parsed, ip: &Ip) -> u32 {
     let addresses = match ip.version {
         4 => parsed.l3 + 12..parsed.l3 + 20,
@@ -143,7 +144,7 @@ fn pseudo(frame: &[u8], parsed: &Parsed, ip: &Ip) -> u32 {
     addresses + (length >> 16) + (length & 0xffff) + u32::from(ip.protocol)
 }
 
-/// Returns the offset of the TCP or UDP checksum.
+/// Returns the offset of the TCP or UDP checksum; `None` for other protocols.
 fn l4_checksum_at(ip: &Ip) -> Option<usize> {
     let at = match ip.protocol {
         TCP => ip.l4 + 16,
@@ -153,8 +154,8 @@ fn l4_checksum_at(ip: &Ip) -> Option<usize> {
     (at + 2 <= ip.end).then_some(at)
 }
 
-/// Fills in the checksums of the IPv4 header (`l3`) and of TCP or UDP (`l4`), if the frame has
-/// them.
+/// Writes the checksums of the IPv4 header (`l3`) and of TCP or UDP (`l4`) into a frame with such
+/// headers.
 pub(crate) fn fill_checksums(frame: &mut [u8], l3: bool, l4: bool) {
     let Some(parsed) = Parsed::new(frame) else { return };
     let Some(ip) = parsed.ip else { return };
@@ -166,22 +167,23 @@ pub(crate) fn fill_checksums(frame: &mut [u8], l3: bool, l4: bool) {
     let Some(at) = l4_checksum_at(&ip).filter(|_| l4 && !ip.fragment && !ip.cut) else { return };
     put(frame, at, 0);
     let value = !sum(frame.get(ip.l4..ip.end).unwrap_or_default(), pseudo(frame, &parsed, &ip));
-    // In UDP, a checksum of 0 means that there is none.
+    // In UDP, the value 0 stands for the absence of a checksum.
     put(frame, at, if value == 0 && ip.protocol == UDP { 0xffff } else { value });
 }
 
-/// The result of checking a frame's checksums.
+/// The result of verifying a frame's checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checked {
-    /// Whether the IP header is complete and has a correct checksum.
+    /// Whether the IP header is complete and its checksum correct.
     pub(crate) l3_ok: bool,
-    /// Whether the packet is TCP or UDP with a correct checksum.
+    /// Whether the packet is TCP or UDP and its checksum correct.
     pub(crate) l4_ok: bool,
-    /// Sum of the IP packet, or of all bytes after the Ethernet header.
+    /// The one's complement sum of the IP packet; without one, the sum of all bytes after the
+    /// Ethernet header.
     pub(crate) sum: u16,
 }
 
-/// Checks the checksums of a frame.
+/// Verifies the checksums of a frame.
 pub(crate) fn check(frame: &[u8]) -> Checked {
     let Some(parsed) = Parsed::new(frame) else { return Checked::default() };
     let Some(ip) = parsed.ip else {
@@ -201,14 +203,14 @@ pub(crate) fn check(frame: &[u8]) -> Checked {
     }
 }
 
-/// Splits a large TCP or UDP send into frames with at most `mss` bytes of payload, each with an
-/// adapted copy of `header`. Returns `None` if the header belongs to another protocol.
+/// Splits a large TCP or UDP send into frames with at most `mss` bytes of payload, each with a copy
+/// of `header` adapted to it. Returns `None` if the header belongs to another protocol.
 ///
 /// # References
 /// PRM, "large send offload"; RFC 9293 (flags of the last segment)
 pub(crate) fn segment(header: &[u8], payload: &[u8], mss: usize) -> Option<Vec<Vec<u8>>> {
-    // Lengths in the header are 0 or cover the whole send; the offsets of headers do not depend on
-    // them.
+    // The length fields in `header` are 0 or cover the whole send. The offsets of the headers do
+    // not depend on these fields.
     let (version, l3, l4, protocol) = large_headers(header)?;
     if mss == 0 {
         return None;
@@ -245,8 +247,8 @@ pub(crate) fn segment(header: &[u8], payload: &[u8], mss: usize) -> Option<Vec<V
     Some(frames)
 }
 
-/// Returns the IP version, the offset of the IP header, the offset of the next header, and the
-/// protocol, if all headers up to TCP or UDP are complete.
+/// Returns the IP version, the offset of the IP header, the offset of the TCP or UDP header, and
+/// the protocol number. Returns `None` unless all of these headers are complete.
 fn large_headers(header: &[u8]) -> Option<(u8, usize, usize, u8)> {
     let parsed = Parsed::new(header)?;
     let l3 = parsed.l3;
@@ -264,7 +266,7 @@ fn large_headers(header: &[u8]) -> Option<(u8, usize, usize, u8)> {
     (l4 >= l3 + 20 && length >= least && l4 + length == header.len()).then_some((version, l3, l4, protocol))
 }
 
-/// Inserts a VLAN tag after the addresses.
+/// Inserts a VLAN tag after a frame's MAC addresses.
 pub(crate) fn insert_vlan(frame: &mut Vec<u8>, service: bool, tag: u16) {
     if frame.len() >= ETHERNET_HEADER {
         let kind = if service { TYPE_SERVICE_VLAN } else { TYPE_VLAN };
@@ -273,7 +275,7 @@ pub(crate) fn insert_vlan(frame: &mut Vec<u8>, service: bool, tag: u16) {
     }
 }
 
-/// Removes the VLAN tag.
+/// Removes the VLAN tag from a frame.
 pub(crate) fn strip_vlan(frame: &mut Vec<u8>) {
     if frame.len() >= ETHERNET_HEADER + VLAN_TAG {
         frame.drain(12..12 + VLAN_TAG);

@@ -7,9 +7,9 @@
 //! ```
 //! Addresses are offsets in BAR 0, as in commands and memory keys.
 //!
-//! A new area holds [`FRESH`] in all bytes, because no source promises zeros. It lies as far back
-//! in the driver's range as possible, so that a provider fails if it ignores the offset in the
-//! page.
+//! A new area is filled with [`FRESH`], because no specification guarantees zeros. The area lies as
+//! near the end of the driver's range as possible, so that a provider fails if it ignores the
+//! offset in the page.
 //!
 //! Invariant: areas do not overlap, and the range of every memory key lies within one area.
 //!
@@ -22,16 +22,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::config::{MEMIC_SIZE, MEMIC_START};
 
-/// Unit of sizes and alignments, in bytes, log2.
+/// Unit of sizes and alignments, log2 of the number of bytes.
 pub(crate) const LOG_UNIT: u32 = 6;
-/// Maximum alignment in units, log2: a page, which is the alignment of every range the driver
-/// passes.
+/// Maximum alignment in units, log2. This is the alignment of a page, and the driver passes ranges
+/// of whole pages.
 pub(crate) const LOG_MAX_ALIGNMENT: u32 = 6;
-/// Maximum size of an area in bytes, as on a ConnectX-5.
+/// Maximum size of an area, in bytes, as on a ConnectX-5.
 pub(crate) const MAX_AREA: u32 = 128 << 10;
-/// Initial value of each byte in a new area.
+/// Initial value of every byte in a new area.
 pub(crate) const FRESH: u8 = 0xa5;
-/// Size of a processor's smallest access in bytes.
+/// Size of the smallest access by a processor, in bytes.
 pub(crate) const WORD: usize = 4;
 
 /// Device memory. All clones access the same memory.
@@ -48,8 +48,8 @@ impl Memic {
         self.areas().len()
     }
 
-    /// Allocates an area in a range of device memory. Returns its address, or `None` if the range
-    /// has no space left.
+    /// Allocates an area of `len` bytes in a range of device memory. Returns the area's address, or
+    /// `None` if the range lacks space.
     pub(crate) fn alloc(&self, range: &Range<u64>, len: u64, alignment: u64) -> Option<u64> {
         let mut areas = self.areas();
         let mut end = range.end;
@@ -69,7 +69,7 @@ impl Memic {
         }
     }
 
-    /// Returns the size of the area that begins at this address.
+    /// Returns the size of the area at this address, in bytes; `None` if no area begins there.
     pub(crate) fn size_of(&self, address: u64) -> Option<u64> {
         self.areas().get(&address).map(|bytes| bytes.len() as u64)
     }
@@ -99,8 +99,8 @@ impl Memic {
         self.with(address, from.len(), |bytes| bytes.copy_from_slice(from))
     }
 
-    /// Changes the 8 bytes at `address` and returns their previous value. Values are in native byte
-    /// order. Returns `None` if the bytes are not aligned or not in an area.
+    /// Applies `change` to the 8 bytes at `address` and returns the previous value. Values are in
+    /// native byte order. Returns `None` if the bytes are misaligned or not in an area.
     pub(crate) fn word(&self, address: u64, change: impl FnOnce(u64) -> u64) -> Option<u64> {
         if !address.is_multiple_of(8) {
             return None;

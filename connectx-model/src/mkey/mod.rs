@@ -9,14 +9,14 @@
 //!              └─ KLM, free, of at most 4 pieces ─────────► a window; a bind fills it
 //! free ──UMR──► valid ──UMR, invalidation──► free
 //! ```
-//! The engine checks keys, access rights, domains and ranges; this module locates the bytes. For
-//! this, each region has a [`Mapping`], which shares the key's list and is rebuilt whenever the key
-//! changes ([`Function::remap`]).
+//! The engine checks keys, access rights, domains and ranges; this module locates the bytes. Each
+//! region has a [`Mapping`] for this purpose. The mapping shares the key's list and is rebuilt
+//! whenever the key changes ([`Function::remap`]).
 //!
 //! Pages may be absent, and pieces may name `NULL_MKEY`: see [`paging`](crate::paging).
 //!
-//! Invariant: a list grows only with entries the driver writes; an announced length allocates
-//! nothing. Each list exists once, and its length counts towards a limit.
+//! Invariant: a list grows only with the entries that the driver writes; announcing a length
+//! allocates no memory. Each list exists once, and its length counts towards a limit.
 
 use std::sync::Arc;
 
@@ -30,9 +30,9 @@ use crate::state::mkey::translate::Target;
 use crate::state::mkey::{AccessMode, Kind, Mapping, Region, attr, invalidable};
 
 impl<B: Bus> Function<B> {
-    /// Returns the dump-fill key, which reads as zeros and discards writes. It is valid for queue
-    /// pairs in all protection domains and for their peers (perftest's `--use-null-mr` passes it to
-    /// the peer).
+    /// Returns the dump-fill key. Its memory reads as zeros and discards writes. The key is valid
+    /// for queue pairs in all protection domains and for their peers (perftest's `--use-null-mr`
+    /// passes it to the peer).
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if there are too many keys.
@@ -49,7 +49,8 @@ impl<B: Bus> Function<B> {
         Ok(key)
     }
 
-    /// Returns an element for these bytes, which it can read while their owner keeps them.
+    /// Returns an element that refers to `bytes`. The element can be read as long as the caller
+    /// keeps the `Arc`.
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if there are too many keys.
@@ -68,13 +69,13 @@ impl<B: Bus> Function<B> {
         Ok(Sge { addr: inlined.add(bytes), length, lkey })
     }
 
-    /// Updates the engine's region from the key's context and list: domain, range, access rights,
-    /// variant, and whether the key is free.
+    /// Updates the engine's region from the context and list of a memory key: domain, range, access
+    /// rights, variant, and whether the key is free.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`] if the key is not a region or its protection domain does not
-    /// exist; [`Refused::Busy`] while a window is bound to it; [`Refused::Invalid`] if the list
-    /// does not cover the range. In these cases the region stays unchanged.
+    /// exist; [`Refused::Busy`] if a window is bound to the region; [`Refused::Invalid`] if the
+    /// list does not cover the range. In these cases the region does not change.
     pub(crate) fn remap(&mut self, index: u32) -> Result<u32, Refused> {
         let key =
             self.core.mkeys.get(index).filter(|key| key.kind == Kind::Region).ok_or(Refused::NoSuchObject)?;
@@ -86,7 +87,8 @@ impl<B: Bus> Function<B> {
             None if free => Mapping::Nothing,
             None => return Err(Refused::Invalid("the list does not cover the range")),
         };
-        // Unchanged attributes are omitted, because the engine does not move a region with windows.
+        // Unchanged attributes are omitted, because the engine rejects changes of a region with
+        // bound windows.
         let before = self.engine.mr_by_index(index).map(|(_, attr)| attr).ok_or(Refused::NoSuchObject)?;
         let same = (before.iova, before.length) == (attr.iova, attr.length);
         let change = MrChange {
@@ -101,8 +103,8 @@ impl<B: Bus> Function<B> {
         let key = self.engine.update_mr(index << 8, change)?;
         let targets = &self.core.mkeys.targets;
         if free || matches!(mode, AccessMode::Pieces | AccessMode::Fixed) {
-            // Pieces of keys that themselves have pieces are not offered (max_indirection), because
-            // a chain of them could be endless.
+            // A piece must not refer to a key that itself consists of pieces (max_indirection),
+            // because a chain of such keys could be endless.
             targets.remove(index);
         } else {
             let (readable, writable) = (mkc::LR.is_set(&context), mkc::LW.is_set(&context));
@@ -112,11 +114,11 @@ impl<B: Bus> Function<B> {
         Ok(key)
     }
 
-    /// Takes a key's list away from all other users until the key is mapped again, so that the list
-    /// can be changed in place.
+    /// Unmaps a key's list from the engine until the next [`remap`](Self::remap), so that the list
+    /// has no other users and can be changed in place.
     ///
     /// # Errors
-    /// [`Refused::NoSuchObject`] if the key is not a region; otherwise any refusal by the engine.
+    /// [`Refused::NoSuchObject`] if the key is not a region; otherwise any error from the engine.
     pub(crate) fn unmap(&mut self, index: u32) -> Result<(), Refused> {
         let (_, attr) = self.engine.mr_by_index(index).ok_or(Refused::NoSuchObject)?;
         let region = Region { index, pd: attr.pd, mapping: Mapping::Nothing };

@@ -1,4 +1,4 @@
-//! Completions and events the transport engine reports: the core is the engine's [`Sink`].
+//! Completions and events that the transport engine reports. [`Core`] is the engine's [`Sink`].
 //!
 //! # References
 //! PRM, "CQE format", "completion with error", "event types"
@@ -16,7 +16,7 @@ use crate::state::eq::EventType;
 use crate::state::qp::{Receives, Service};
 use crate::state::srq::{Srq, SrqKind};
 
-/// The opcodes of completions.
+/// Opcodes of completions.
 mod kind {
     pub(super) const REQUESTER: u32 = 0;
     pub(super) const RESPONDER_WRITE_IMM: u32 = 1;
@@ -27,17 +27,17 @@ mod kind {
     pub(super) const RESPONDER_ERROR: u32 = 14;
 }
 
-/// Value of the GRH field if the buffer holds a GRH.
+/// Value of the GRH field if the receive buffer contains a GRH.
 const GRH_IN_BUFFER: u32 = 1;
 /// The partition key of the default partition.
 const DEFAULT_PKEY: u32 = 0xffff;
-/// The syndrome of an overrun completion queue.
+/// The syndrome in the event of an overrun completion queue.
 const OVERRUN: u32 = 1;
-/// The kinds of objects the number in an event can name.
+/// The type of the object whose number an event contains: a queue pair.
 const OF_QP: u32 = 0;
 
-/// Returns the syndrome and the vendor syndrome. Firmware defines the latter; drivers only print
-/// it.
+/// Returns the syndrome and the vendor syndrome of a status. Firmware defines the vendor syndrome;
+/// drivers only print it.
 ///
 /// # References
 /// PRM, "completion error syndrome"
@@ -56,13 +56,13 @@ pub(crate) fn syndrome(status: Status) -> (u8, u8) {
         Status::RemoteOperation => (0x14, 0x8a),
         Status::RetryExceeded => (0x15, 0x81),
         Status::RnrRetryExceeded => (0x16, 0x87),
-        // `General`, and any status without a syndrome.
+        // `General`, and any status without a defined syndrome.
         _ => (0x22, 0xff),
     }
 }
 
-/// Returns the engine's status for an injected syndrome. Unknown syndromes map to a general error,
-/// as does a flush, which does not count as a failure.
+/// Returns the engine's status for an injected syndrome. An unknown syndrome becomes a general
+/// error. So does the syndrome of a flush, because the engine does not count a flush as a failure.
 pub(crate) fn status(code: u8) -> Status {
     use Status::*;
     let known = [
@@ -81,12 +81,12 @@ pub(crate) fn status(code: u8) -> Status {
     known.into_iter().find(|status| syndrome(*status).0 == code).unwrap_or(General)
 }
 
-/// Returns the number that identifies a send both in the engine and in its completion.
+/// Returns the `wr_id` of a send in the engine: its position and its opcode.
 pub(super) fn wr_id(index: u16, opcode: u8) -> u64 {
     u64::from(opcode) << 16 | u64::from(index)
 }
 
-/// Sets the fields that name the operation of a received message.
+/// Sets the completion fields that identify the operation of a received message.
 pub(super) fn of_message(completion: &Completion, entry: &mut [u8; 64]) {
     let (of, word) = match (completion.opcode, completion.imm, completion.invalidated) {
         (Opcode::RecvWriteImm, imm, _) => (kind::RESPONDER_WRITE_IMM, imm.unwrap_or(0)),
@@ -99,13 +99,13 @@ pub(super) fn of_message(completion: &Completion, entry: &mut [u8; 64]) {
     cqe::SE.set(entry, u32::from(completion.solicited));
 }
 
-/// Returns the position and the opcode of a send from its number.
+/// Extracts the position and the opcode of a send from its `wr_id`.
 fn of_wr_id(wr_id: u64) -> (u16, u8) {
     (wr_id as u16, (wr_id >> 16) as u8)
 }
 
 impl<B: Bus> Core<B> {
-    /// Writes the completion of a send the engine did not execute.
+    /// Writes the completion of a send that the model itself has executed.
     pub(super) fn send_completion(
         &mut self,
         qpn: u32,
@@ -132,11 +132,11 @@ impl<B: Bus> Core<B> {
         self.complete(CqId(qp.send_cqn), &completion)
     }
 
-    /// Moves a completion queue to the error state: it rejects further completions and sends one
-    /// event.
+    /// Puts a completion queue in the error state. The queue rejects further completions, and one
+    /// event is sent.
     pub(crate) fn cq_error(&mut self, cqn: u32) {
-        // Completions in an open block were accepted earlier. A failure to write them changes
-        // nothing, because the queue enters the error state anyway.
+        // The completions in an open block were already accepted. If they cannot be written,
+        // nothing changes, because the queue enters the error state anyway.
         let _ = self.close(cqn);
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
         if std::mem::replace(&mut cq.in_error, true) {
@@ -203,7 +203,7 @@ impl<B: Bus> Core<B> {
         if matches!(service, Service::Ud | Service::Qp0 | Service::Qp1) {
             cqe::RQPN.set(entry, completion.src_qpn);
             cqe::SLID.set(entry, completion.slid);
-            // A RoCE port reports the kind of header in this field: see `udav`.
+            // On a RoCE port, this field reports the header type; see `udav`.
             cqe::SL.set(entry, completion.sl);
             cqe::GRH.set(entry, if completion.grh { GRH_IN_BUFFER } else { 0 });
         }
@@ -275,8 +275,8 @@ impl<B: Bus> Sink for Core<B> {
     }
 
     fn retire_srq(&mut self, srq: SrqId, _count: u32) {
-        // A request to an XRC queue pair names the shared receive queue; the completion names the
-        // queue pair.
+        // A packet to an XRC queue pair names the shared receive queue, but the completion names
+        // the queue pair.
         let taker = self.attention.receiver.and_then(|qpn| self.qps.get_mut(&qpn));
         if let Some(qp) = taker.filter(|qp| qp.rq == Receives::Named) {
             qp.run.recv.taken_from = Some(srq.0);

@@ -8,15 +8,16 @@
 //! | the same, left to software | `CONSUMED_MESSAGE_SOFTWARE` | `UNEXPECTED` |
 //! | without a tag | | `NO_TAG` |
 //!
-//! The data of an expected message goes into the buffer of its tag, without the header. An
-//! unexpected message goes into a receive, including the header. The device sends a rendezvous
-//! request back to its sender to mark the end of the transfer. It leaves the rendezvous to software
-//! if the buffer is too short or the queue pair has a send queue; the request then goes into the
-//! buffer.
+//! The data of an expected message is stored in the buffer of the matching list entry, without the
+//! header. An unexpected message is stored in a receive, including the header. At the end of a
+//! rendezvous transfer, the device returns the request's headers to the sender. The device leaves
+//! the rendezvous to software if the buffer is too short or the queue pair has a send queue; the
+//! request is then stored in the buffer.
 //!
-//! A message may match and then fail: its data does not fit, a key is invalid, or its queue pair
-//! goes away. It then completes as `CANCELED`, the only documented completion with both an entry
-//! and a failure. Its use for this case is inferred.
+//! A message may match an entry and then fail: its data does not fit, a key is invalid, or its
+//! queue pair is destroyed. The message then completes as `CANCELED`, the only documented
+//! completion for an entry and a failure. The manual does not say that devices use it for this
+//! case.
 //!
 //! Tag matching completions never hold payload, even if the queue pair requests it, because the
 //! payload would replace the header in the first bytes.
@@ -38,20 +39,20 @@ use crate::state::qp::HeldSend;
 use crate::state::work::{Arriving, Kind, ListChange, OwnSend, Step};
 use crate::tags::{Consumed, HEADER, Message, REMOTE, Remote, Transfer, operation};
 
-/// Bit set in the number of a receive that takes a message for a list entry.
+/// Bit set in the `wr_id` of a message received into a list entry.
 pub(crate) const TAGGED: u64 = 1 << 32;
-/// Bits set in the numbers of the device's own sends: a read for an entry and the end of a
+/// Bits set in the `wr_id` of the device's own sends: a read for a list entry, and the end of a
 /// rendezvous.
 const READING: u64 = 1 << 33;
 const FINISHING: u64 = 1 << 34;
 
-/// Value of the application field in tag matching completions.
+/// Value of the application field that marks tag matching completions.
 const TAG_MATCHING: u32 = 1;
 
-/// Opcode of a completion that has no packet.
+/// Opcode of a completion that belongs to no packet.
 const NO_PACKET: u32 = 6;
 
-/// The operations in completions.
+/// Values of the operation field in completions.
 mod done {
     pub(super) const CONSUMED: u32 = 0x1;
     pub(super) const EXPECTED: u32 = 0x2;
@@ -65,13 +66,13 @@ mod done {
     pub(super) const CANCELED: u32 = 0xc;
 }
 
-/// Decodes the segments after the control segment.
+/// Decodes a list operation from the segments of a work request.
 ///
 /// # Errors
-/// If the work request has undefined bits or the wrong length for its operation.
+/// A [`Mistake`] if undefined bits are set or the length is wrong for the operation.
 pub(super) fn decode(bytes: &[u8]) -> Result<ListChange, Mistake> {
     let wrong = |what: String| Mistake::new(Rule::WqeTagMatching, what);
-    // The segment requests the completion; the rest of the control segment is 0.
+    // The tag matching segment requests the completion; these control segment bits must be 0.
     if [ctrl::FM, ctrl::CE, ctrl::SE, ctrl::IMM].iter().any(|field| field.is_set(bytes)) {
         return Err(wrong("fence, completion, solicited or immediate bits of its control segment".into()));
     }
@@ -98,12 +99,12 @@ pub(super) fn decode(bytes: &[u8]) -> Result<ListChange, Mistake> {
     Ok(ListChange {
         kind,
         completes: tag_matching::CQE_REQ.is_set(segment),
-        // If the flag is not set, the count is stale.
+        // Without the flag, the count is stale.
         handled: handled.then(|| tag_matching::SW_CNT.get(segment) as u16),
     })
 }
 
-/// Returns the buffer of a list entry, which is one element or a terminator.
+/// Decodes the buffer of a list entry: one element, or a terminator for an entry without a buffer.
 fn buffer(element: &[u8]) -> Result<Option<Sge>, String> {
     let (length, lkey) = (data::BYTE_COUNT.get32(element), data::LKEY.get32(element));
     let addr = data::ADDRESS.get(element);
@@ -116,11 +117,12 @@ fn buffer(element: &[u8]) -> Result<Option<Sge>, String> {
 }
 
 impl<B: Bus> Core<B> {
-    /// Executes a list operation. Returns its completion, if it requests one, together with the
-    /// completion queue.
+    /// Executes a list operation. If the operation requests a completion, returns the completion
+    /// and the number of its completion queue.
     ///
     /// # Errors
-    /// If the list has no such index, or the index is in use.
+    /// Returns an error status, after a complaint, if the list has no such index or the index is in
+    /// use.
     pub(super) fn change_list(
         &mut self,
         qpn: u32,
@@ -164,14 +166,15 @@ impl<B: Bus> Core<B> {
         Ok(Some((cqn, entry)))
     }
 
-    /// Returns the tag matching queue that a queue pair receives from.
+    /// Returns the number of the tag matching queue from which a queue pair receives; `None` if
+    /// there is none.
     pub(super) fn tag_queue(&self, qpn: u32) -> Option<u32> {
         let super::Receives::Shared(srqn) = self.qps.get(&qpn)?.rq else { return None };
         self.srqs.get(&srqn)?.tags.as_ref().map(|_| srqn)
     }
 
-    /// Finds the list entry for a message whose first packet has arrived. If no entry matches,
-    /// counts the message as unexpected, provided that a receive is available.
+    /// Finds the list entry for a message whose first packet has arrived. If no entry matches and a
+    /// receive is available, counts the message as unexpected.
     pub(super) fn find_entry(&mut self, first: &FirstPacket<'_>, sges: &mut [Sge]) -> Option<Matched> {
         let (qpn, srqn) = (first.qpn.0, first.srq.0);
         let message = Message::read(first.payload, first.whole);
@@ -210,7 +213,7 @@ impl<B: Bus> Core<B> {
         Some(Matched { wr_id: TAGGED | u64::from(index), sges: count, header: skipped })
     }
 
-    /// Reports a match before the message's data has arrived.
+    /// Reports that a message has matched an entry, before the message's data arrives.
     fn report_consumed(&mut self, srqn: u32, qpn: u32, index: u16, header: &[u8; HEADER]) {
         let mut entry = [0; 64];
         tm_cqe::TMH.bytes_mut(&mut entry).copy_from_slice(header);
@@ -218,7 +221,7 @@ impl<B: Bus> Core<B> {
         let _ = self.complete_entry(srqn, qpn, done::CONSUMED, index, entry, false);
     }
 
-    /// Reports the failure of a message that matched an entry, and frees the entry.
+    /// Reports that a message has failed after matching an entry, and frees the entry.
     fn cancel(&mut self, srqn: u32, index: u16) -> Result<(), CqFull> {
         let tags = self.srqs.get_mut(&srqn).and_then(|srq| srq.tags.as_mut());
         let Some(ended) = tags.and_then(|tags| tags.end(index)) else { return Ok(()) };
@@ -228,8 +231,8 @@ impl<B: Bus> Core<B> {
         self.complete_entry(srqn, ended.qpn, done::CANCELED, index, entry, true)
     }
 
-    /// Writes a completion for an entry to the queue's completion queue. If the completion queue is
-    /// full, it enters the error state.
+    /// Writes a list entry's completion to the completion queue of the tag matching queue. If that
+    /// is full, it enters the error state.
     fn complete_entry(
         &mut self,
         srqn: u32,
@@ -248,12 +251,13 @@ impl<B: Bus> Core<B> {
         self.write_cqe(cqn, &mut entry, &[], solicited).inspect_err(|_| self.cq_error(cqn))
     }
 
-    /// Handles an engine completion for a list entry or for one of the device's own sends. Returns
-    /// `None` if the completion belongs to neither.
+    /// Handles an engine completion that belongs to a list entry or to one of the device's own
+    /// sends. Returns `None` if it belongs to neither.
     pub(super) fn of_entry(&mut self, completion: &Completion) -> Option<Result<(), CqFull>> {
         let qpn = completion.qpn.0;
         if completion.wr_id & FINISHING != 0 {
-            // The queue pair has failed, so its peer does not get the end of the rendezvous.
+            // This send completes only if the queue pair has failed. The peer then learns nothing
+            // about the end of the rendezvous.
             return Some(Ok(()));
         }
         if completion.wr_id & (TAGGED | READING) == 0 {
@@ -270,7 +274,7 @@ impl<B: Bus> Core<B> {
         cqe::BYTE_CNT.set(&mut entry, completion.byte_len);
         super::completion::of_message(completion, &mut entry);
         let operation = match transfer {
-            // The request has arrived; the data follows.
+            // The rendezvous request has arrived; the device now reads the data.
             Transfer::Read(_) if completion.wr_id & READING == 0 => {
                 self.attention.own_sends.push_back(OwnSend { qpn, srqn, step: Step::Read { index } });
                 return Some(Ok(()));
@@ -292,7 +296,7 @@ impl<B: Bus> Core<B> {
         Some(self.complete_entry(srqn, qpn, operation, index, entry, completion.solicited))
     }
 
-    /// Fills in the completion of a receive that took a message without an entry.
+    /// Fills in the completion of a receive whose message matched no list entry.
     pub(super) fn of_receive(&mut self, qpn: u32, entry: &mut [u8; 64]) {
         match self.qps.get_mut(&qpn).and_then(|qp| qp.run.recv.arriving.take()) {
             Some(Arriving::Unexpected) => of_tags(entry, done::UNEXPECTED, 0),
@@ -301,7 +305,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Ends the messages of a queue pair that is destroyed or reset.
+    /// Cancels the matched messages of a queue pair that is destroyed or reset.
     pub(crate) fn abandon_entries(&mut self, qpn: u32) {
         self.attention.own_sends.retain(|send| send.qpn != qpn);
         let Some(srqn) = self.tag_queue(qpn) else { return };
@@ -313,13 +317,14 @@ impl<B: Bus> Core<B> {
 }
 
 impl<B: Bus> Function<B> {
-    /// Passes the device's own sends to the engine if their queue pairs can send.
+    /// Passes the device's own sends to the engine. Those whose queue pair cannot send yet remain
+    /// queued.
     pub(super) fn send_own(&mut self) {
         let mut later = std::collections::VecDeque::new();
         while let Some(send) = self.core.attention.own_sends.pop_front() {
             match self.post_own(&send) {
                 Ok(()) => {}
-                // The queue pair may not be in RTS yet.
+                // The send queue is full, or the queue pair is not in RTS yet.
                 Err(PostRefused::QueueFull | PostRefused::InvalidState) => later.push_back(send),
                 Err(_) => {
                     if let Step::Read { index } = send.step {
@@ -363,7 +368,8 @@ impl<B: Bus> Function<B> {
     }
 }
 
-/// Returns the message that ends a rendezvous: the headers of the request, with another operation.
+/// Returns the message that ends a rendezvous: the headers of the request with another operation
+/// code.
 fn finished(header: &[u8; HEADER], remote: &Remote) -> [u8; HEADER + REMOTE] {
     let mut message = [0; HEADER + REMOTE];
     message[..HEADER].copy_from_slice(header);
@@ -372,7 +378,7 @@ fn finished(header: &[u8; HEADER], remote: &Remote) -> [u8; HEADER + REMOTE] {
     message
 }
 
-/// Fills in the fields that all tag matching completions have.
+/// Sets the fields common to all tag matching completions.
 fn of_tags(entry: &mut [u8; 64], operation: u32, index: u16) {
     tm_cqe::APP.set(entry, TAG_MATCHING);
     tm_cqe::APP_OP.set(entry, operation);

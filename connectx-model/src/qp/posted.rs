@@ -1,9 +1,10 @@
 //! [`Posted`]: copies of requests as the device first saw them. When a request ends, its copy is
-//! compared with the queue.
+//! compared with the queue entry.
 //!
 //! A send belongs to the device from its doorbell until its completion, and a receive from the
-//! update of its doorbell record. The model copies each request at the start and compares it at the
-//! end, before it writes the completion, because the driver may then reuse the position.
+//! update of its doorbell record. The model copies each request at the start of this time. It
+//! compares the two before it writes the completion, because the driver may reuse the position
+//! afterwards.
 //!
 //! | queue | copied | compared | bytes |
 //! |---|---|---|---|
@@ -11,14 +12,15 @@
 //! | receive | when the record is read | when it ends | the list, with its terminator |
 //! | shared | when the record is read | when it completes | the link, and the list as above |
 //!
-//! Stale bytes of an older request are also compared, because nothing writes them either. Three
-//! kinds of requests are not compared: requests on a queue pair that is reset or destroyed, because
-//! they never end; requests in an inconsistent ring, because their positions are unknown; and all
-//! requests after a fatal error of the device, because the driver then completes them itself.
+//! Stale bytes of an older request within these bytes are also compared, because no provider writes
+//! them either. Three kinds of requests are not compared: requests on a queue pair that is reset or
+//! destroyed, because they never end; requests in an inconsistent ring, because their positions are
+//! unknown; and all requests after a fatal device error, because the driver then completes them
+//! itself.
 //!
-//! Two late stores are not detected: a store after the doorbell into a send that completes before
-//! the doorbell returns, and a store after the doorbell record, before the model has read the
-//! record, into a receive.
+//! Two kinds of late stores are not detected. One is a store to a send that completes before the
+//! doorbell returns. The other is a store to a receive after the update of the doorbell record, if
+//! the model has not read the record yet.
 //!
 //! # References
 //! rdma-core `providers/mlx5/qp.c` (`mlx5_wq_overflow`), `cq.c` (`handle_good_req`), `srq.c`
@@ -34,8 +36,8 @@ use crate::layout::wqe::ctrl;
 use crate::state::qp::{Posted, Qp, Receives};
 
 impl<B: Bus> Core<B> {
-    /// Copies the work requests a doorbell announces. If a length is impossible, the next position
-    /// is unknown and copying stops.
+    /// Copies the work requests that a doorbell announces. If a work request has an impossible
+    /// length, the next position is unknown and copying stops.
     pub(super) fn announce(&mut self, qpn: u32, from: u16, to: u16) {
         let mut at = from;
         // Each iteration advances by at least one block.
@@ -51,7 +53,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Compares the sends that begin before `end`. They have ended.
+    /// Compares the sends that start before position `end`. These sends have ended.
     pub(super) fn compare_sends(&mut self, qpn: u32, end: u16) {
         let Some(qp) = self.qps.get_mut(&qpn) else { return };
         while let Some((at, before)) = qp.run.send.posted.pop_before(end) {
@@ -66,7 +68,8 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Compares the receives before `end` in a queue pair's own queue. They have ended.
+    /// Compares the receives before position `end` in a queue pair's own queue. These receives have
+    /// ended.
     pub(super) fn compare_receives(&mut self, qpn: u32, end: u16) {
         let Some(qp) = self.qps.get_mut(&qpn) else { return };
         while let Some((at, before)) = qp.run.recv.posted.pop_before(end) {
@@ -82,8 +85,8 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Removes the copy of a shared receive queue's entry and compares it, when the entry
-    /// completes.
+    /// Removes the copy of an entry in a shared receive queue and compares it with the entry, which
+    /// is completing.
     pub(super) fn compare_entry(&mut self, srqn: u32, entry: u16) {
         let Some(srq) = self.srqs.get_mut(&srqn) else { return };
         let Some(before) = srq.run.outstanding.remove(&entry) else { return };
@@ -106,7 +109,7 @@ impl Qp {
     }
 }
 
-/// Describes the first dword that differs, if any.
+/// Describes the first dword that differs; `None` if all bytes are equal.
 fn difference(before: &[u8], now: &[u8]) -> Option<String> {
     let offset = before.iter().zip(now).position(|(before, now)| before != now)? & !3;
     Some(format!("dword {offset:#x} was {:#x} and is {:#x}", dword(before, offset), dword(now, offset)))

@@ -4,10 +4,11 @@
 //! ```text
 //! checksum = !(segment with checksum 0 ^ elements ^ queue pair number ^ index)     byte by byte
 //! ```
-//! libmlx5 is the only provider that writes these checksums. The model accepts all of its forms:
-//! - All receives in one call carry the index of the call's first receive.
-//! - The sum covers as many elements as the program passed. It also covers the terminator if one
-//!   element had a length of 0, because such an element is not written.
+//! libmlx5 is the only provider that writes these checksums. The model accepts all forms that
+//! libmlx5 writes:
+//! - All receives posted in one call carry the index of the first of them.
+//! - The sum covers as many elements as the program passed. If one of these had a length of 0, the
+//!   sum also covers the terminator, because libmlx5 does not write that element.
 //!
 //! # References
 //! rdma-core `providers/mlx5/qp.c`, `set_sig_seg` and `mlx5_post_recv`
@@ -15,15 +16,15 @@
 use crate::layout::wqe::{data, recv_signature};
 use crate::qp::rq::TERMINATOR;
 
-/// Size of the checksum segment in bytes.
+/// Size of the checksum segment, in bytes.
 pub(super) const SIZE: usize = recv_signature::SIZE;
 
-/// The checks of the checksums in receives that are fetched together.
+/// Checks the checksums of receives that are fetched together.
 #[derive(Debug)]
 pub(super) struct Checksums {
-    /// Sum of the queue pair number's bytes.
+    /// The sum of the bytes in the queue pair number.
     number: u8,
-    /// Sums of the indexes the last receive may carry.
+    /// The sums of all indexes that the previous receive may have carried.
     last: Vec<u8>,
 }
 
@@ -32,10 +33,10 @@ impl Checksums {
         Self { number: sum(&qpn.to_be_bytes()), last: Vec::new() }
     }
 
-    /// Checks the receive with this index.
+    /// Checks the checksum of the receive with this index.
     ///
     /// # Errors
-    /// A description of the violation.
+    /// Returns a description of the violation.
     pub(super) fn check(&mut self, index: u16, receive: &[u8]) -> Result<(), &'static str> {
         let last = std::mem::take(&mut self.last);
         let (segment, elements) = receive.split_at_checked(SIZE).ok_or("no room for a checksum")?;
@@ -58,7 +59,7 @@ impl Checksums {
     }
 }
 
-/// Returns the exclusive or of all bytes.
+/// Returns the exclusive OR of all bytes.
 fn sum(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |sum, byte| sum ^ byte)
 }
@@ -69,8 +70,8 @@ mod tests {
 
     const QPN: u32 = 0x12_3456;
 
-    /// Returns a 64-byte receive as libmlx5 writes it, for a call that begins at `first` and for
-    /// elements with these lengths.
+    /// Returns a 64-byte receive as libmlx5 writes it in a call whose first receive is `first`,
+    /// with elements of these lengths.
     fn signed(first: u16, lengths: &[u32]) -> [u8; 64] {
         let mut receive = [0; 64];
         let mut written = 1;

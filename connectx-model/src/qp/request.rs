@@ -1,4 +1,4 @@
-//! [`Work`]: a decoded work request, and [`Ctrl`], its control segment.
+//! [`Work`]: a decoded work request. [`Ctrl`]: its control segment.
 
 use roce::engine::Payload;
 use roce::engine::SendFlags;
@@ -10,7 +10,7 @@ use crate::complaint::Rule;
 use crate::layout::wqe::ctrl;
 use crate::state::work::Local;
 
-/// The opcodes of work requests.
+/// Opcodes of work requests.
 pub(crate) mod opcode {
     pub(crate) const NOP: u8 = 0x00;
     pub(crate) const SEND_INVAL: u8 = 0x01;
@@ -25,7 +25,7 @@ pub(crate) mod opcode {
     pub(crate) const TAG_MATCHING: u8 = 0x28;
 }
 
-/// Completion modes: a completion only after errors, or always.
+/// Completion modes of a work request: a completion only after errors, or always.
 ///
 /// # References
 /// rdma-core `mlx5dv.h` (`MLX5_WQE_CTRL_CQ_UPDATE`); Linux `include/linux/mlx5/qp.h`
@@ -47,12 +47,12 @@ pub(crate) struct Ctrl {
     pub(crate) solicited: bool,
 }
 
-/// A valid work request.
+/// A decoded work request that breaks no rule.
 #[derive(Debug)]
 pub(crate) enum Work {
-    /// A request the engine executes.
+    /// A work request that the engine executes.
     Send { op: SendOp, flags: SendFlags, bytes: Bytes, remote_srq: u32 },
-    /// A request the model executes itself.
+    /// A work request that the model executes itself.
     Local(Local),
 }
 
@@ -60,7 +60,7 @@ pub(crate) enum Work {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Bytes {
     Elements {
-        /// Inline bytes before the elements.
+        /// Inline bytes in front of the elements.
         before: Vec<u8>,
         sges: Vec<Sge>,
     },
@@ -68,13 +68,13 @@ pub(crate) enum Bytes {
 }
 
 impl Bytes {
-    /// Returns elements with no inline bytes before them.
+    /// Returns elements without inline bytes in front of them.
     pub(crate) fn elements(sges: Vec<Sge>) -> Self {
         Self::Elements { before: Vec::new(), sges }
     }
 
-    /// Returns the data in the engine's form. Bytes before elements are omitted: the caller turns
-    /// them into an element.
+    /// Converts the data to the engine's form. Inline bytes in front of elements are omitted: the
+    /// caller must turn them into an element.
     pub(crate) fn payload(&self) -> Payload<'_> {
         match self {
             Self::Elements { sges, .. } => Payload::Sges(sges),
@@ -86,30 +86,30 @@ impl Bytes {
 /// The reason why a work request cannot be executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mistake {
-    /// The status for the completion.
+    /// The status to report in the completion.
     pub(crate) status: Status,
-    /// The broken rule and the violation; `None` if a correct provider may post the work request on
-    /// a program's behalf.
+    /// The broken rule and the violation; `None` if a correct provider may post such a work request
+    /// on a program's behalf.
     pub(crate) complaint: Option<(Rule, String)>,
 }
 
 impl Mistake {
-    /// Returns a mistake the provider has made.
+    /// Returns a mistake made by the provider.
     pub(crate) fn new(rule: Rule, what: impl Into<String>) -> Self {
         Self { status: Status::LocalQpOperation, complaint: Some((rule, what.into())) }
     }
 
-    /// Returns a mistake the program has made.
+    /// Returns a mistake made by the program.
     pub(crate) fn program(status: Status) -> Self {
         Self { status, complaint: None }
     }
 }
 
 impl Ctrl {
-    /// Parses the first 16 bytes of a work request.
+    /// Decodes the control segment: the first 16 bytes of a work request.
     ///
     /// # Errors
-    /// If an undefined bit is set, because then no other field can be trusted.
+    /// A [`Mistake`] if an undefined bit is set or a field has an undefined value.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Mistake> {
         if let Some((offset, bits)) = ctrl::TABLE.reserved(bytes) {
             return Err(Mistake::new(
@@ -122,7 +122,8 @@ impl Ctrl {
             let what = format!("operation modifier {:#x}, stream {stream:#x}", ctrl::OPMOD.get(bytes));
             return Err(Mistake::new(Rule::WqeReserved, what));
         }
-        // The values are: small fence, fence, strong ordering, small fence and fence.
+        // The defined values are: 1 small fence, 2 fence, 3 strong ordering, 4 small fence and
+        // fence.
         let fence = ctrl::FM.get32(bytes);
         if fence > 4 {
             return Err(Mistake::new(Rule::WqeFence, format!("fence mode {fence}")));

@@ -2,8 +2,8 @@
 //! are linked lists.
 //!
 //! Receives have no doorbell: the driver advances a counter in the doorbell record. The model reads
-//! the counter before it handles a packet. The model also reads the counter periodically for queue
-//! pairs in the error state, to flush their receives.
+//! this counter before it handles a packet. For queue pairs in the error state, the model also
+//! reads it periodically to flush their receives.
 //!
 //! | element | meaning |
 //! |---|---|
@@ -11,11 +11,13 @@
 //! | `length == 0`, key 0x100 | the terminator: the list ends |
 //! | `length == 0`, another key | 2 GiB: a provider omits such elements from a program's list |
 //!
-//! libmlx5 omits these elements from a queue pair's own receives but not from shared ones, so only
-//! the former break a rule ([`Rule::RecvLength`]).
+//! libmlx5 omits elements of length 0 from a queue pair's own receives, but not from shared
+//! receives. So these elements break a rule only in a queue pair's own receives
+//! ([`Rule::RecvLength`]).
 //!
-//! A list of zeros means 2 GiB at a nonexistent key: a device accepts the receive, and a message
-//! into it fails. The model treats every list without a proper end in this way ([`UNREADABLE`]).
+//! An element of zeros means 2 GiB with a nonexistent key: a device accepts the receive, but a
+//! message received into it fails. The model treats every list that breaks a rule in this way
+//! ([`UNREADABLE`]).
 //!
 //! # References
 //! PRM, "receive WQE", "shared receive queue", "data segment"; rdma-core `providers/mlx5/qp.c`
@@ -34,23 +36,25 @@ use crate::state::qp::Receives;
 use crate::state::srq::SrqKind;
 use crate::trace::format::{self, Queue};
 
-/// The key of an element that ends the list.
+/// The key of the element that ends a list.
 pub(super) const TERMINATOR: u32 = 0x100;
 
-/// Number of bytes in an element whose length is 0. The field has 31 bits.
+/// Number of bytes in an element whose length field, of 31 bits, is 0.
 const WHOLE: u32 = 1 << 31;
 
-/// Replacement for the elements of a list that breaks a rule: no key covers it.
+/// The element that replaces a list that breaks a rule. No key covers its memory.
 pub(super) const UNREADABLE: Sge = Sge { addr: 0, length: WHOLE, lkey: 0 };
 
-/// Shortest interval between checks of queue pairs in the error state, in nanoseconds. It applies
-/// after activity.
+/// Minimum interval between checks for new receives on queue pairs in the error state, in
+/// nanoseconds. It applies after new receives.
 pub(super) const SHORTEST_PAUSE: u64 = 1_000_000;
-/// Longest interval between these checks, in nanoseconds. It applies without activity.
+/// Maximum interval between these checks, in nanoseconds. It applies after some checks without new
+/// receives.
 const LONGEST_PAUSE: u64 = 64_000_000;
 
 impl<B: Bus> Function<B> {
-    /// Passes a queue pair's new receives to the engine, from its own queue or the shared one.
+    /// Passes a queue pair's new receives to the engine, from its own queue or from the shared
+    /// queue that it uses.
     pub(crate) fn refill(&mut self, qpn: u32) {
         match self.core.qps.get(&qpn).map(|qp| qp.rq) {
             Some(Receives::Own(_)) => self.refill_own(qpn),
@@ -90,7 +94,7 @@ impl<B: Bus> Function<B> {
         let stride = 1u64 << shape.log_stride;
         let mut bytes = vec![0; stride as usize];
         let mut checksums = shape.signature.then(|| Checksums::new(qpn));
-        // There are at most as many iterations as slots.
+        // The number of iterations is at most the number of slots.
         while at != head {
             let slot = u64::from(at) & u64::from(slots - 1);
             let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
@@ -139,8 +143,7 @@ impl<B: Bus> Function<B> {
         }
         self.core.log.trace.line(|| format::record(Queue::Shared, srqn, head.into()));
         let mut bytes = vec![0; usize::try_from(stride).unwrap_or_default()];
-        // Each entry can be posted only once at a time, so the list is followed at most once
-        // around.
+        // An entry that is already posted ends the loop, so each entry is visited at most once.
         while at != head {
             let Some(srq) = self.core.srqs.get_mut(&srqn) else { return };
             let entry = srq.run.next;
@@ -196,7 +199,7 @@ impl<B: Bus> Function<B> {
         self.core.event(EventType::SrqCatastrophic, 0, &event);
     }
 
-    /// Returns the elements of a receive; [`UNREADABLE`] if its list breaks a rule.
+    /// Decodes the elements of a receive; returns [`UNREADABLE`] if the list breaks a rule.
     fn elements(&mut self, bytes: &[u8], which: impl Fn() -> String) -> Vec<Sge> {
         list(bytes).unwrap_or_else(|what| {
             self.core.log.complain(Rule::RecvTerminator, format!("{}: {what}", which()));
@@ -204,7 +207,7 @@ impl<B: Bus> Function<B> {
         })
     }
 
-    /// Flushes new receives of queue pairs in the error state.
+    /// Flushes the new receives of queue pairs in the error state.
     pub(crate) fn look(&mut self) {
         let mut news = false;
         for qpn in self.core.attention.flushing.iter().copied().collect::<Vec<_>>() {
@@ -237,7 +240,8 @@ impl<B: Bus> Function<B> {
 }
 
 impl<B: Bus> Core<B> {
-    /// Records the first bytes of a queue pair's receives when it leaves RESET.
+    /// Records the first bytes of a queue pair's own receive queue when the queue pair leaves
+    /// RESET.
     pub(crate) fn remember_receives(&mut self, qpn: u32) {
         let first = self.first_receive(qpn);
         if let (Some(qp), Some(first)) = (self.qps.get_mut(&qpn), first) {
@@ -245,10 +249,11 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Notes that receives were placed in the buffer but never announced by the doorbell record,
-    /// although a peer received "receiver not ready". The queue pair is about to leave its state.
+    /// Called before a queue pair is destroyed or reset: records a note if receives are in its
+    /// buffer that the doorbell record never announced, although a peer has got "receiver not
+    /// ready".
     ///
-    /// A program that is killed between its provider's two stores leaves the same traces.
+    /// A program that is killed between its provider's two stores leaves the same state.
     pub(crate) fn note_unannounced(&mut self, qpn: u32) {
         let Some(first) = self.first_receive(qpn) else { return };
         let Some(qp) = self.qps.get(&qpn).filter(|qp| qp.run.recv.not_ready) else { return };
@@ -261,7 +266,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Returns the first 16 bytes of a queue pair's own receive queue.
+    /// Returns the first 16 bytes of a queue pair's own receive queue; `None` without such a queue.
     fn first_receive(&self, qpn: u32) -> Option<[u8; 16]> {
         let qp = self.qps.get(&qpn).filter(|qp| matches!(qp.rq, Receives::Own(_)))?;
         let mut first = [0; 16];
@@ -270,7 +275,7 @@ impl<B: Bus> Core<B> {
     }
 }
 
-/// Returns the bytes of a receive up to the end of its list, which starts at `begin`.
+/// Returns the bytes of a receive through the end of its list. The list starts at offset `begin`.
 fn used(bytes: &[u8], begin: usize) -> Vec<u8> {
     let mut elements = bytes.get(begin..).unwrap_or_default().chunks_exact(data::SIZE);
     let end = elements.position(is_terminator).map_or(bytes.len(), |last| begin + (last + 1) * data::SIZE);
@@ -281,7 +286,7 @@ fn is_terminator(element: &[u8]) -> bool {
     data::BYTE_COUNT.get32(element) == 0 && data::LKEY.get32(element) == TERMINATOR
 }
 
-/// Returns the elements of a list, or a description of the violation.
+/// Decodes the elements of a list. Returns a description if the list breaks a rule.
 fn list(bytes: &[u8]) -> Result<Vec<Sge>, String> {
     let mut sges = Vec::with_capacity(bytes.len() / data::SIZE);
     for element in bytes.chunks_exact(data::SIZE) {
@@ -292,7 +297,7 @@ fn list(bytes: &[u8]) -> Result<Vec<Sge>, String> {
             break;
         }
         match (data::BYTE_COUNT.get32(element), data::LKEY.get32(element)) {
-            // This memory was never written.
+            // The driver never wrote this memory.
             (0, 0) => return Err("an element of zeros".into()),
             (length, TERMINATOR) => return Err(format!("a terminator of {length} bytes")),
             (length, lkey) => {

@@ -6,9 +6,10 @@
 //!   ended │ in the engine, or │ waiting for       │ not announced
 //!         │ one waiting       │ earlier ones      │
 //! ```
-//! Positions count basic blocks of 64 bytes and have 16 bits; a queue has at most half as many.
+//! Positions are 16-bit counters of basic blocks (64 bytes). A queue has at most 2^15 blocks, half
+//! of the counter's range.
 //!
-//! Invariant: a work request is copied at the doorbell, checked before use, and checked once.
+//! Invariant: a work request is copied at the doorbell, and checked exactly once, before use.
 
 use std::sync::Arc;
 
@@ -32,14 +33,15 @@ use crate::state::work::Local;
 use crate::trace::format::{self, Queue};
 
 impl<B: Bus> Function<B> {
-    /// Handles a doorbell for a send queue: the first 8 bytes of the last posted work request.
-    /// `blue_flame` is that whole work request, which replaces the one in the queue.
+    /// Handles a doorbell for a send queue. `doorbell` contains the first 8 bytes of the last
+    /// posted work request. If that request was stored through BlueFlame, `blue_flame` contains all
+    /// of it and replaces the copy in the queue.
     ///
-    /// `head` is the doorbell record's value at the time of the doorbell, if the doorbell has been
-    /// held since then.
+    /// If the doorbell was held back, `head` is the doorbell record's value at the time of the
+    /// doorbell.
     ///
-    /// Returns the announced work requests, or `None` if nothing was rung. If the number belongs to
-    /// an Ethernet send queue, this rings that queue.
+    /// Returns the announced work requests, or `None` if the doorbell was rejected. Also handles
+    /// doorbells for Ethernet send queues.
     pub(crate) fn ring_sq(
         &mut self,
         uar: u32,
@@ -87,7 +89,8 @@ impl<B: Bus> Function<B> {
             self.collapse(qpn);
             return None;
         }
-        // The doorbell and the record disagree. The model cannot choose one and rings nothing.
+        // The doorbell and the record disagree. The model cannot know which one is right, and
+        // ignores the doorbell.
         if told != meant {
             let late = told < meant && meant <= 1 << shape.log_size;
             let rule = if late { Rule::DoorbellRecordFirst } else { Rule::DoorbellOrder };
@@ -95,7 +98,7 @@ impl<B: Bus> Function<B> {
             self.core.log.complain(rule, what);
             return None;
         }
-        // A device may take any of these bytes from the doorbell, or all of them from the queue.
+        // A device may use any of these bytes from the doorbell, or all of them from the queue.
         let mut begin = [0; 8];
         let qp = self.core.qps.get(&qpn)?;
         if shape.read(&qp.pages, &self.core.bus, index, &mut begin).is_ok() && begin != doorbell {
@@ -117,15 +120,15 @@ impl<B: Bus> Function<B> {
         Some(Announced { last: last.unwrap_or_default(), several })
     }
 
-    /// Returns the head of a send queue from the doorbell record.
+    /// Returns the head of a send queue, as stored in the doorbell record.
     pub(crate) fn send_head(&mut self, qpn: u32) -> Option<u16> {
         let record = self.core.qps.get(&qpn)?.doorbell_record?;
         self.core.posted(record.checked_add(4)?)
     }
 
-    /// Fetches and executes as many work requests as possible.
+    /// Fetches and executes as many announced work requests as possible.
     fn advance(&mut self, qpn: u32, blue_flame: Option<(u16, &[u8])>) {
-        // Each iteration fetches at least one block, and the number of blocks is at most 2^16.
+        // Each iteration fetches at least one block, and at most 2^16 blocks are announced.
         loop {
             self.run_waiting(qpn);
             let Some(qp) = self.core.qps.get(&qpn) else { break };
@@ -139,7 +142,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Continues send queues that were waiting for work requests to end.
+    /// Continues the send queues that were waiting for earlier work requests to end.
     pub(crate) fn settle(&mut self) {
         self.send_own();
         while let Some(qpn) = self.core.attention.runnable.pop_first() {
@@ -163,7 +166,8 @@ impl<B: Bus> Function<B> {
         self.engine.query_qp(Qpn(qpn)).map_or(State::Reset, |(state, _)| state)
     }
 
-    /// Fetches the next work request and passes it on. `instead` replaces the copy in the queue.
+    /// Fetches the next work request and passes it on. If given, `instead` is used in place of the
+    /// request in the queue.
     fn fetch(&mut self, qpn: u32, instead: Option<&[u8]>) {
         let Some(qp) = self.core.qps.get(&qpn) else { return };
         let (service, signature, at) = (qp.service, qp.signature, qp.run.send.fetched);
@@ -187,7 +191,8 @@ impl<B: Bus> Function<B> {
         if ds == 0 || ds * 16 > bytes.len() {
             let what = format!("queue pair {qpn:#x} at {at}: {ds} units in {left} announced blocks");
             self.core.log.complain(Rule::WqeSize, what);
-            // The position of the next work request is unknown.
+            // The position of the next work request is unknown, so this request takes all announced
+            // blocks.
             self.hand_over(
                 qpn,
                 wr_id(at, opcode),
@@ -217,7 +222,7 @@ impl<B: Bus> Function<B> {
         let parsed = match mistake {
             Some(mistake) => Err(mistake),
             None if flushes => {
-                // Even an invalid request is flushed.
+                // In the error state, even an invalid request is only flushed.
                 self.hand_over(qpn, number, blocks, true, Work::Local(Local::Fail(Status::Flushed)));
                 return;
             }
@@ -254,7 +259,8 @@ impl<B: Bus> Function<B> {
         self.hand_over(qpn, number, blocks, signaled, work);
     }
 
-    /// Passes a work request to the engine, or queues it.
+    /// Passes a work request to the engine. A request that the engine cannot execute becomes the
+    /// queue's waiting request.
     fn hand_over(&mut self, qpn: u32, number: u64, blocks: u16, signaled: bool, work: Work) {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
         qp.run.send.fetched = qp.run.send.fetched.wrapping_add(blocks);
@@ -275,20 +281,21 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Turns inline bytes before elements into the first element. Returns the bytes.
+    /// Converts inline bytes in front of elements to an element, the first one. Returns the bytes,
+    /// which must live as long as the element is in use.
     fn inline_element(&mut self, bytes: &mut Bytes) -> Option<Arc<[u8]>> {
         let Bytes::Elements { before, sges } = bytes else { return None };
         if before.is_empty() {
             return None;
         }
         let inlined = Arc::<[u8]>::from(std::mem::take(before));
-        // If no key is available, the element is unreadable and the send fails.
+        // If no key is available, the element is unreadable, so the send fails.
         sges.insert(0, self.inlined(&inlined).unwrap_or(UNREADABLE));
         Some(inlined)
     }
 
     pub(super) fn post(&mut self, qpn: u32, held: HeldSend, wr: &SendWr<'_>) -> Result<(), PostRefused> {
-        // In the error state, the request ends within the call.
+        // If the queue pair is in the error state, the request ends within the engine call below.
         if let Some(qp) = self.core.qps.get_mut(&qpn) {
             qp.run.send.held.push_back(held);
         }
@@ -300,12 +307,12 @@ impl<B: Bus> Function<B> {
         })
     }
 
-    /// Executes the waiting work request if all earlier ones have ended.
+    /// Executes the waiting work request once all earlier ones have ended.
     fn run_waiting(&mut self, qpn: u32) {
         let state = self.state(qpn);
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
         let send = &mut qp.run.send;
-        // IBTA 10.3.1.5: no work request starts while the queue drains.
+        // IBTA 10.3.1.5: no work request starts while the send queue drains.
         if !send.held.is_empty() || state == State::Sqd {
             return;
         }
@@ -324,7 +331,7 @@ impl<B: Bus> Function<B> {
                 if let Some(qp) = self.core.qps.get_mut(&qpn) {
                     qp.run.send.forced = Some((syndrome, vendor));
                 }
-                // Only the engine's error state produces flushes.
+                // Only the engine's error state may cause flushes.
                 Err(match super::completion::status(syndrome) {
                     Status::Flushed => Status::General,
                     status => status,
@@ -337,7 +344,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Ends a work request the model executed itself, with success.
+    /// Ends, with success, a work request that the model itself has executed.
     fn end(&mut self, qpn: u32, wr_id: u64, blocks: u16, signaled: bool) {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
         qp.run.send.done = qp.run.send.done.wrapping_add(blocks);
@@ -349,8 +356,8 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Ends a change to a matching list. Its completion goes to the completion queue of the list's
-    /// queue.
+    /// Ends a list operation on a tag matching queue. Its completion, if any, goes to that queue's
+    /// completion queue.
     fn end_list_change(&mut self, qpn: u32, wr_id: u64, blocks: u16, completion: Option<(u32, [u8; 64])>) {
         self.end(qpn, wr_id, blocks, false);
         let Some((cqn, mut entry)) = completion else { return };
@@ -361,8 +368,8 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Ends a work request with an error, which also fails its queue pair: the engine fails a
-    /// substitute send.
+    /// Ends a work request with an error, which also fails its queue pair. The engine gets a
+    /// substitute send for this purpose and fails it.
     fn fail(&mut self, qpn: u32, wr_id: u64, blocks: u16, status: Status) {
         let op = match self.core.qps.get(&qpn).map(|qp| qp.service) {
             Some(Service::Ud | Service::Qp0 | Service::Qp1) => {
@@ -379,7 +386,8 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Moves a queue pair with an inconsistent ring to the error state and sends the event for it.
+    /// Puts a queue pair with an inconsistent ring in the error state and sends a fatal queue pair
+    /// event.
     pub(crate) fn collapse(&mut self, qpn: u32) {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
         qp.run.send.broken = true;
@@ -396,8 +404,9 @@ impl<B: Bus> Function<B> {
 }
 
 impl<B: Bus> Core<B> {
-    /// Reads the work request at a position, which has at most `left` blocks and wraps at the end
-    /// of the queue. `instead` is a copy of the request that was stored through BlueFlame.
+    /// Reads the work request at position `at`, which has at most `left` blocks and may wrap around
+    /// the end of the queue. If given, `instead` is the copy of the request that was stored through
+    /// BlueFlame.
     pub(super) fn wqe(
         &self,
         qpn: u32,
@@ -429,8 +438,8 @@ impl<B: Bus> Core<B> {
         Ok(bytes)
     }
 
-    /// Schedules the flush of new receives on a queue pair in the error state, because receives
-    /// have no doorbell.
+    /// Schedules checks for new receives on a queue pair in the error state, so that they are
+    /// flushed: receives have no doorbell.
     pub(super) fn watch(&mut self, qpn: u32) {
         if self.attention.flushing.insert(qpn) {
             self.attention.pause = super::rq::SHORTEST_PAUSE;

@@ -11,14 +11,14 @@ use crate::layout::wqe::datagram;
 use crate::port::{Port, PortKind};
 use crate::qp::request::Mistake;
 
-/// Size of an address vector in bytes.
+/// Size of an address vector, in bytes.
 pub(crate) const SIZE: usize = datagram::SIZE;
 
-/// Returns the destination an address vector describes.
+/// Converts an address vector to a destination.
 ///
 /// # Errors
-/// If the vector lacks the extended form, or names an address the port does not have (which a
-/// program may cause).
+/// A [`Mistake`] if the vector is malformed or not in the extended form. If the vector names an
+/// address that the port does not have, the mistake is the program's.
 pub(crate) fn destination(port: &Port, vector: &[u8]) -> Result<UdDestination, Mistake> {
     if !datagram::EXTENDED.is_set(vector) {
         return Err(Mistake::new(Rule::WqeAddressVector, "the compact form"));
@@ -28,7 +28,7 @@ pub(crate) fn destination(port: &Port, vector: &[u8]) -> Result<UdDestination, M
         return Err(Mistake::new(Rule::WqeAddressVector, what));
     }
     check(port, vector)?;
-    // The GRH bit is reserved on RoCE, where every packet has addresses: libmlx5 leaves it 0, the
+    // On RoCE, where every packet has addresses, the GRH bit is reserved: libmlx5 leaves it 0, the
     // kernel driver sets it.
     let has_grh = port.kind == PortKind::Roce || datagram::GRH.is_set(vector);
     let network = match (port.kind, has_grh) {
@@ -45,7 +45,8 @@ pub(crate) fn destination(port: &Port, vector: &[u8]) -> Result<UdDestination, M
         path.hop_limit = datagram::HOP_LIMIT.get(vector) as u8;
         path.flow_label = datagram::FLOW_LABEL.get32(vector);
         if let Some(address) = port.roce_address(index) {
-            // RoCE has no service level; for the receiver, this field reports the kind of header.
+            // RoCE has no service level. This field instead carries the header type to the
+            // receiver.
             path.sl = address.header_type();
         }
     }
@@ -61,7 +62,8 @@ pub(crate) fn mac(vector: &[u8]) -> Mac {
     datagram::RMAC.bytes(vector).first_chunk().copied().unwrap_or_default()
 }
 
-/// Rejects fields that drivers and providers leave 0 on this kind of port.
+/// Rejects an address vector if it sets fields that drivers and providers leave 0 on this kind of
+/// port.
 ///
 /// | field | InfiniBand | RoCE |
 /// |---|---|---|
@@ -91,7 +93,7 @@ fn check(port: &Port, vector: &[u8]) -> Result<(), Mistake> {
                 return wrong("a MAC address on InfiniBand");
             }
             if datagram::MLID_PATH_BITS.is_set(vector) {
-                // These bits are the program's choice.
+                // The program chooses these bits.
                 return Err(Mistake::program(Status::LocalQpOperation));
             }
         }
@@ -148,7 +150,7 @@ mod tests {
         assert!(destination(&port, &vector).is_err(), "no such address");
     }
 
-    /// Returns whether the changed vector breaks a rule. The original breaks none.
+    /// Returns whether the vector breaks a rule after `change`. The original breaks none.
     fn broken(port: &Port, good: &[u8; SIZE], change: impl FnOnce(&mut [u8; SIZE])) -> bool {
         assert!(destination(port, good).is_ok());
         let mut vector = *good;

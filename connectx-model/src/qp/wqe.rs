@@ -5,9 +5,9 @@
 //!       └─ (UD) address vector ────────┴─ (RDMA) remote address ─ (atomic) operands ─ data …
 //! data: inline bytes, elements of memory keys, or one inline segment in front of elements
 //! ```
-//! There are two kinds of [`Mistake`]. A mistake with a rule is something a provider must never
-//! write. A mistake without a rule can be requested by a program from a correct provider, and
-//! hardware completes the request with an error.
+//! There are two kinds of [`Mistake`]. If a mistake names a rule, no provider may write such a work
+//! request. If it names none, a program can make a correct provider write the work request, and
+//! hardware completes it with an error.
 //!
 //! # References
 //! PRM, "send WQE construction"; rdma-core `providers/mlx5/mlx5dv.h`; UCX
@@ -23,7 +23,7 @@ use crate::qp::udav;
 use crate::state::qp::Service;
 use crate::state::work::Local;
 
-/// Returns whether the checksum of a work request is correct: the exclusive or of all its bytes is
+/// Returns whether the checksum of a work request is correct: the exclusive OR of all bytes is
 /// 0xff.
 pub(crate) fn signature_is_right(bytes: &[u8]) -> bool {
     bytes.iter().fold(0, |sum, byte| sum ^ byte) == 0xff
@@ -32,7 +32,7 @@ pub(crate) fn signature_is_right(bytes: &[u8]) -> bool {
 /// Decodes a work request of `ds * 16` bytes.
 ///
 /// # Errors
-/// If the work request cannot be executed.
+/// A [`Mistake`] if the work request cannot be executed.
 pub(crate) fn decode(service: Service, port: &Port, ctrl: &Ctrl, bytes: &[u8]) -> Result<Work, Mistake> {
     let mut rest = Segments { rest: bytes.get(16..).unwrap_or_default() };
     match ctrl.opcode {
@@ -74,7 +74,7 @@ pub(crate) fn decode(service: Service, port: &Port, ctrl: &Ctrl, bytes: &[u8]) -
     let bytes = rest.bytes()?;
     let is_atomic = matches!(op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. });
     match &bytes {
-        // A program may request these.
+        // A program may request inline data with these operations.
         Bytes::Elements { before, .. }
             if !before.is_empty() && (is_atomic || matches!(op, SendOp::Read { .. })) =>
         {
@@ -94,7 +94,7 @@ pub(crate) fn decode(service: Service, port: &Port, ctrl: &Ctrl, bytes: &[u8]) -
     if let SendOp::CompareSwap { addr, .. } | SendOp::FetchAdd { addr, .. } = op
         && addr % 8 != 0
     {
-        // This is the response the peer would give.
+        // The peer would respond with this error.
         return Err(Mistake::program(Status::RemoteInvalidRequest));
     }
     let flags =
@@ -107,7 +107,7 @@ fn is_known(opcode: u8) -> bool {
     matches!(opcode, SEND_INVAL | WRITE | WRITE_IMM | SEND | SEND_IMM | READ | COMPARE_SWAP | FETCH_ADD)
 }
 
-/// Returns whether a service has an operation, according to IBTA table 37.
+/// Returns whether a service supports an operation, according to IBTA table 37.
 fn is_offered(service: Service, opcode: u8) -> bool {
     use opcode::*;
     match service {
@@ -118,7 +118,7 @@ fn is_offered(service: Service, opcode: u8) -> bool {
     }
 }
 
-/// Returns the operation of a work request on a connected queue pair.
+/// Decodes the operation of a work request on a connected queue pair.
 fn operation(ctrl: &Ctrl, rest: &mut Segments<'_>) -> Result<SendOp, Mistake> {
     match ctrl.opcode {
         opcode::SEND => return Ok(SendOp::Send { imm: None }),
@@ -139,8 +139,8 @@ fn operation(ctrl: &Ctrl, rest: &mut Segments<'_>) -> Result<SendOp, Mistake> {
             let operands = rest.take(atomic::SIZE)?;
             let swap_add = atomic::SWAP_ADD.get(operands);
             if ctrl.opcode == opcode::FETCH_ADD {
-                // In this case nothing writes the word to compare: it may hold bytes of an older
-                // work request.
+                // A fetch-and-add does not use the compare operand, which may contain bytes of an
+                // older work request.
                 SendOp::FetchAdd { addr, rkey, add: swap_add }
             } else {
                 SendOp::CompareSwap { addr, rkey, compare: atomic::COMPARE.get(operands), swap: swap_add }
@@ -155,7 +155,7 @@ struct Segments<'a> {
 }
 
 impl<'a> Segments<'a> {
-    /// Returns the next `len` bytes of the segments.
+    /// Removes and returns the next `len` bytes.
     fn take(&mut self, len: usize) -> Result<&'a [u8], Mistake> {
         let (segment, rest) = self
             .rest
@@ -165,7 +165,7 @@ impl<'a> Segments<'a> {
         Ok(segment)
     }
 
-    /// Decodes the data segments, which are all the remaining bytes.
+    /// Decodes the data segments, which take up all the remaining bytes.
     fn bytes(&mut self) -> Result<Bytes, Mistake> {
         let mut before = Vec::new();
         if self.rest.first().is_some_and(|byte| byte & 0x80 != 0) {
@@ -182,7 +182,7 @@ impl<'a> Segments<'a> {
             }
             let length = data::BYTE_COUNT.get32(segment);
             if length == 0 {
-                // The device would read this as 2 GiB.
+                // The device would interpret this length as 2 GiB.
                 return Err(Mistake::new(Rule::WqeSize, "an element of length 0"));
             }
             elements.push(Sge { addr: data::ADDRESS.get(segment), length, lkey: data::LKEY.get32(segment) });
@@ -190,7 +190,7 @@ impl<'a> Segments<'a> {
         Ok(Bytes::Elements { before, sges: elements })
     }
 
-    /// Decodes a segment with inline bytes.
+    /// Decodes an inline data segment.
     fn inline(&mut self) -> Result<Vec<u8>, Mistake> {
         // Bits 30 to 10 are not part of the length.
         if let Some((_, bits)) = inline::TABLE.reserved(self.rest) {

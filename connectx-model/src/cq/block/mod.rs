@@ -1,22 +1,22 @@
-//! Compressed completions: a block holds several completions and spans as many slots, but the
-//! device writes only a few of them.
+//! Compressed completions: a block represents several completions and occupies as many slots, but
+//! the device writes only a few of these slots.
 //!
 //! ```text
 //! slot       0       1        2 … 7   8           9 … 15   16          17 …
 //! contents   title   minis            minis                minis
 //!                    0 … 7            8 … 15               16 … 23
 //! ```
-//! The title is the first completion, with the number of completions as its byte count and
-//! [`COMPRESSED`] as its format. Each other completion is an 8-byte mini entry; its remaining
-//! fields equal the title's. The device writes the title last and leaves the other slots as they
-//! were in the previous round. The driver rewrites the owner bits of all slots in the block before
-//! it returns them, because the old bits would be valid again in the next round.
+//! The title is an entry for the first completion, with the number of completions as its byte count
+//! and [`COMPRESSED`] as its format. Each completion has an 8-byte mini entry; its remaining fields
+//! equal those in the title. The device writes the title last and leaves the other slots as they
+//! were in the previous round. Before the driver returns the slots, it rewrites the owner bits of
+//! all slots in the block, because the old bits would be valid again in the next round.
 //!
 //! The manual does not define when a device closes a block (`cqe_compression_timeout`). The model
-//! closes it at the end of the call that produced its completions: a store to a register or the
+//! closes a block at the end of the call that produced its completions: a register store or the
 //! passage of time. A block closes earlier when it has the maximum number of completions, or before
-//! a completion that does not fit. Receives in a block have consecutive positions, because their
-//! mini entries lack a position.
+//! a completion that does not fit. Receive completions in a block are for consecutive queue
+//! positions, because their mini entries contain no position.
 //!
 //! # References
 //! PRM, "CQE compression"; Linux `drivers/net/ethernet/mellanox/mlx5/core/en_rx.c`
@@ -39,13 +39,14 @@ use crate::trace::format;
 
 /// The format of a title entry.
 pub(crate) const COMPRESSED: u32 = 3;
-/// Number of mini entries in a slot.
+/// Number of mini entries per slot.
 pub(crate) const MINIS: usize = 8;
-/// Opcode of an entry the device has not written.
+/// Opcode of an entry that the device has not written.
 const INVALID: u8 = 15;
 
 impl Compression {
-    /// Returns the compression selected by the context of a new completion queue.
+    /// Returns the compression that the context of a new completion queue selects; `None` without
+    /// compression.
     pub(crate) fn from_context<B: Bus>(
         core: &Core<B>,
         context: &[u8],
@@ -80,11 +81,11 @@ impl Compression {
 }
 
 impl<B: Bus> Core<B> {
-    /// Adds a completion to the open block of a queue with compression, or closes the block if the
-    /// completion does not fit. Returns whether the completion was added.
+    /// Adds a completion to the open block of a queue with compression. If the completion does not
+    /// fit, closes the block first. Returns whether the completion was added to a block.
     ///
     /// # Errors
-    /// [`CqFull`], after a complaint, if memory cannot be written.
+    /// [`CqFull`] if the queue's memory cannot be written; a complaint is recorded.
     pub(super) fn keep(&mut self, cqn: u32, entry: &[u8; 64], data: &[u8]) -> Result<bool, CqFull> {
         let fits =
             |compression: &Compression| data.is_empty() && is_success(entry) && compression.follows(entry);
@@ -107,7 +108,8 @@ impl<B: Bus> Core<B> {
         Ok(true)
     }
 
-    /// Closes the open blocks of all queues. A queue with unwritable memory enters the error state.
+    /// Closes the open blocks of all queues. A queue whose memory cannot be written enters the
+    /// error state.
     pub(crate) fn close_all(&mut self) {
         let open = |cq: &&super::Cq| cq.compression.as_ref().is_some_and(|open| open.len() > 0);
         let cqns: Vec<u32> = self.cqs.values().filter(open).map(|cq| cq.cqn).collect();
@@ -118,10 +120,11 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Writes the open block of a queue, then raises the event if the queue is armed for this.
+    /// Writes the open block of a queue, then raises the completion event if the queue is armed for
+    /// these completions.
     ///
     /// # Errors
-    /// [`CqFull`], after a complaint, if memory cannot be written.
+    /// [`CqFull`] if the queue's memory cannot be written; a complaint is recorded.
     pub(crate) fn close(&mut self, cqn: u32) -> Result<(), CqFull> {
         let Some(compression) = self.cqs.get_mut(&cqn).and_then(|cq| cq.compression.as_mut()) else {
             return Ok(());
@@ -144,7 +147,7 @@ impl<B: Bus> Core<B> {
         Ok(())
     }
 
-    /// Writes a block at the producer index, with the title last.
+    /// Writes a block to the slots from the producer index, the title last.
     fn put_block(&mut self, cqn: u32, block: &mut [[u8; 64]]) -> Result<(), CqFull> {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return Err(CqFull) };
         let (first, count) = (cq.producer, block.len() as u32);
@@ -157,8 +160,9 @@ impl<B: Bus> Core<B> {
             .zip(0u32..)
             .map(|(part, number)| {
                 let at = first.wrapping_add(if number == 0 { 1 } else { number * MINIS as u32 });
-                // The bytes behind the last mini entry are undefined. These bytes would look like a
-                // completion in the next round if a driver left them.
+                // The manual leaves the bytes after the last mini entry undefined. The model fills
+                // them so that they would look like a completion in the next round if the driver
+                // left them unchanged.
                 let mut array = [(at >> cq.log_size & 1 ^ 1) as u8; 64];
                 for (place, entry) in array.chunks_exact_mut(mini_cqe::SIZE).zip(part) {
                     place.copy_from_slice(&compression.mini(entry));
@@ -192,8 +196,8 @@ impl<B: Bus> Core<B> {
         Ok(())
     }
 
-    /// Complains about slots in blocks, returned up to `consumer`, whose owner bits would turn them
-    /// into completions in the next round.
+    /// Checks the slots that the driver has returned, up to `consumer`. Complains about slots in
+    /// blocks whose owner bits would turn them into completions in the next round.
     pub(super) fn check_owners(&mut self, cqn: u32, consumer: u32) {
         let Some(cq) = self.cqs.get_mut(&cqn) else { return };
         let unread = cq.pending(consumer);

@@ -7,12 +7,12 @@
 //!     └─────────────────────┴──────────────────────────────────┘ CQ_MAX_COUNT are held,
 //!                                                                or the time: one event
 //! ```
-//! A completion counts if it would raise the event without moderation. The event is raised at most
-//! `CQ_PERIOD` microseconds after the first such completion.
+//! A completion counts if it would raise an event without moderation. The event is raised no later
+//! than `CQ_PERIOD` microseconds after the first such completion.
 //!
 //! The manual leaves three points open. In this model, the period of an idle queue begins with the
-//! first completion. Arming counts earlier completions that are still unread, and keeps their
-//! deadline. A change applies to the next completion.
+//! first completion. Arming the queue counts earlier completions that are still unread, and keeps
+//! their deadline. A change of the parameters applies from the next completion.
 //!
 //! # References
 //! PRM, "completion queue context" (`cq_period`, `cq_max_count`); `ibv_modify_cq(3)`; Linux
@@ -37,7 +37,7 @@ impl<B: Bus> Core<B> {
         true
     }
 
-    /// Raises the delayed events that are due.
+    /// Raises the delayed events whose time has come.
     pub(crate) fn raise_held(&mut self) {
         let now = self.now;
         if self.next_held.is_none_or(|next| next > now) {

@@ -5,10 +5,10 @@
 //!                                                            ├─ element that points to the list
 //!                                                            └─ nothing
 //! ```
-//! A mask selects which fields of the context to change. All others keep their values and their
-//! bytes in the context are ignored, because drivers leave bytes of older work requests there. The
-//! engine executes changes to windows ([`window`]). The model itself changes a memory key, once all
-//! earlier work requests have ended.
+//! A mask selects which fields of the key's context to change. All other fields keep their values.
+//! Their bytes in the work request are ignored, because drivers leave bytes of older work requests
+//! there. The engine executes changes to windows ([`window`]). The model itself executes changes to
+//! memory keys, once all earlier work requests have ended.
 //!
 //! # References
 //! PRM, "UMR"; Linux `drivers/infiniband/hw/mlx5/umr.c`, `wr.c`; rdma-core `set_bind_wr`
@@ -28,7 +28,7 @@ use crate::state::mkey::{self, AccessMode, OCTWORD};
 use crate::state::qp::Service;
 use crate::state::work::{Check, List, Local, Umr};
 
-/// The fields of a context, by mask bit.
+/// For each mask bit, the context fields that it selects.
 const MASK: &[(u32, &[Field])] = &[
     (0, &[mkc::LEN, mkc::LENGTH64]),
     (1, &[mkc::LOG_PAGE_SIZE]),
@@ -53,13 +53,13 @@ const KEY: u32 = 13;
 const QPN: u32 = 14;
 pub(super) const FREE: u32 = 29;
 
-/// The queue pair number in the context of a key that every queue pair may use.
+/// The queue pair number in the context of a memory key that every queue pair may use.
 const ANY_QP: u32 = 0xff_ffff;
 
 /// Decodes a UMR from the segments after the control segment.
 ///
 /// # Errors
-/// If the segments break a rule.
+/// A [`Mistake`] if the segments break a rule.
 pub(super) fn decode(service: Service, ctrl: &Ctrl, bytes: &[u8]) -> Result<Work, Mistake> {
     let broken = |what: String| Mistake::new(Rule::WqeUmr, what);
     let Some((head, rest)) = bytes.split_at_checked(umr_ctrl::SIZE + mkc::SIZE) else {
@@ -74,8 +74,8 @@ pub(super) fn decode(service: Service, ctrl: &Ctrl, bytes: &[u8]) -> Result<Work
     if mask & !known != 0 {
         return Err(broken(format!("mask bits {:#x}", mask & !known)));
     }
-    // Only the driver's own queue pair moves keys between domains: any other could give a program
-    // access to the domains of other programs.
+    // Only the driver's own queue pair may move keys between domains. Any other could give a
+    // program access to the memory of other programs.
     if mask >> PD & 1 != 0 && service != Service::RegUmr {
         return Err(broken("the protection domain in the mask".into()));
     }
@@ -126,7 +126,7 @@ pub(super) fn decode(service: Service, ctrl: &Ctrl, bytes: &[u8]) -> Result<Work
 }
 
 impl List {
-    /// Returns the length of the list in bytes.
+    /// Returns the length of the list, in bytes.
     fn len(&self) -> usize {
         match self {
             Self::Nothing => 0,
@@ -141,17 +141,18 @@ impl Umr {
         self.mask >> bit & 1 != 0
     }
 
-    /// Returns whether the key becomes free.
+    /// Returns whether this UMR makes the key free.
     fn frees(&self) -> bool {
         self.changes(FREE) && mkc::FREE.is_set(&self.context)
     }
 
-    /// Returns whether the key becomes valid.
+    /// Returns whether this UMR makes the key valid.
     fn opens(&self) -> bool {
         self.changes(FREE) && !mkc::FREE.is_set(&self.context)
     }
 
-    /// Describes a check that no driver requests with this change to a memory key, if there is one.
+    /// Describes the requested check if no driver requests it with this kind of change to a memory
+    /// key.
     ///
     /// # References
     /// Linux `set_reg_wr`, `set_linv_umr_seg`, `mlx5r_umr_revoke_mr`,
@@ -172,11 +173,12 @@ impl Umr {
 }
 
 impl<B: Bus> Function<B> {
-    /// Changes a memory key for a work request on this queue pair, whose earlier work requests have
-    /// all ended.
+    /// Executes a UMR that changes a memory key, for a work request on queue pair `qpn`. All
+    /// earlier work requests of the queue pair must have ended.
     ///
     /// # Errors
-    /// The completion status for the work request. A broken rule has already been reported.
+    /// Returns the completion status for the work request. If a rule was broken, the complaint has
+    /// been recorded.
     pub(super) fn change_key(&mut self, qpn: u32, umr: &Umr) -> Result<(), Status> {
         let refused = Err(Status::WindowBind);
         let index = umr.key >> 8;
@@ -208,7 +210,7 @@ impl<B: Bus> Function<B> {
             return refused;
         }
         let mut context = before;
-        // Only the engine knows local and remote invalidations.
+        // Only the engine tracks local and remote invalidations.
         mkc::FREE.set(&mut context, u32::from(!is_valid));
         for (_, fields) in MASK.iter().filter(|(bit, _)| umr.changes(*bit)) {
             for field in *fields {
@@ -217,7 +219,7 @@ impl<B: Bus> Function<B> {
         }
         let list = self.list((!any_domain).then_some(pd), umr)?;
         let Some(key) = self.core.mkeys.get(index) else { return refused };
-        // Lists come in units of 64 bytes; the padding may exceed the key's list.
+        // Lists are padded to units of 64 bytes, so the padding may extend beyond the key's list.
         let offset = umr.offset.saturating_mul(OCTWORD);
         let room = (key.capacity as usize).saturating_mul(OCTWORD).saturating_sub(offset);
         let (list, padding) = list.split_at(list.len().min(room));
@@ -228,7 +230,7 @@ impl<B: Bus> Function<B> {
             );
             return refused;
         }
-        // The driver also revokes memory from users of windows.
+        // The driver can revoke memory even while windows are bound to it.
         if any_domain && umr.frees() {
             self.engine.unbind_windows(index);
         }
@@ -243,10 +245,11 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Sets a key's context and these entries of its list, or else leaves the key unchanged.
+    /// Sets a key's context and the entries of its list from `offset`. On an error, the key does
+    /// not change.
     ///
     /// # Errors
-    /// The reason, as text if the change breaks a rule.
+    /// Returns a description if the change breaks a rule, otherwise `None`.
     fn put(
         &mut self,
         index: u32,
@@ -289,15 +292,15 @@ impl<B: Bus> Function<B> {
             let mut present = before;
             mkc::FREE.set(&mut present, u32::from(!is_valid));
             context(self, present);
-            // The earlier state was valid, and nothing has changed since then.
+            // The earlier state was valid and has not changed since then.
             let _ = self.remap(index);
         }
         context(self, before);
         done.map(|_| ())
     }
 
-    /// Returns the list a UMR contains or points to. `pd` is the queue pair's domain; the driver's
-    /// own queue pair has none.
+    /// Returns the list that a UMR contains or points to. `pd` is the queue pair's protection
+    /// domain; `None` for the driver's own queue pair, which has no domain.
     fn list(&mut self, pd: Option<u32>, umr: &Umr) -> Result<Vec<u8>, Status> {
         match &umr.list {
             List::Nothing => Ok(Vec::new()),

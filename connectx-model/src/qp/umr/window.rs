@@ -1,4 +1,4 @@
-//! Binding and unbinding windows: converts a UMR to an operation for the engine.
+//! Binding and unbinding memory windows: converts a UMR to an operation for the engine.
 //!
 //! ```text
 //!                  mask                                             checks         list
@@ -7,9 +7,9 @@
 //! unbind, type 1   key, free                                        -              -
 //! unbind, type 2   key, free, queue pair                            queue pair     -
 //! ```
-//! A bind whose mask omits one of these fields would keep the field's value from an older bind, so
-//! the model rejects it. Missing or additional checks are only reported, because a device executes
-//! the request without them. The list is one 64-byte unit, which has the piece at offset 0.
+//! If a bind's mask omitted one of these fields, the field would keep its value from an older bind,
+//! so the model rejects such a bind. Missing or additional checks are only reported, because a
+//! device executes the request anyway. The list is one 64-byte unit, with the piece at offset 0.
 //!
 //! Invariant: a type 2 request on a type 1 window causes no complaint, because `ibv_wr_bind_mw` and
 //! `IBV_WR_LOCAL_INV` write a type 2 request for every window.
@@ -29,13 +29,14 @@ use crate::qp::umr::{ANY_QP, FREE, KEY, QPN};
 use crate::state::mkey::{self, Kind};
 use crate::state::work::{Check, List, Local, Umr};
 
-/// The mask bits that every change has.
+/// The mask bits that every change of a window must have.
 const ALWAYS: u64 = 1 << KEY | 1 << FREE;
 
-/// The mask bits of a bind: length, start address, local write right, remote rights.
+/// The mask bits that a bind must have: those of every change, length, start address, local write
+/// right, remote rights.
 const BIND: u64 = ALWAYS | 1 | 1 << 6 | 0xf << 18;
 
-/// Additional mask bits that a change may have: the local read right.
+/// A mask bit that a change of a window may have in addition: the local read right.
 const HARMLESS: u64 = 1 << 17;
 
 impl<B: Bus> Function<B> {
@@ -43,7 +44,7 @@ impl<B: Bus> Function<B> {
     /// unchanged.
     ///
     /// # Errors
-    /// If the change is not valid for a window.
+    /// A [`Mistake`] if the change is not valid for a window.
     pub(in crate::qp) fn of_window(&mut self, ctrl: &Ctrl, work: Work) -> Result<Work, Mistake> {
         let Work::Local(Local::Umr(umr)) = &work else { return Ok(work) };
         let Some(Kind::Window(kind)) = self.core.mkeys.get(umr.key >> 8).map(|key| key.kind) else {
@@ -60,10 +61,11 @@ impl<B: Bus> Function<B> {
 }
 
 impl Umr {
-    /// Returns the operation on a window of this kind, for a work request on this queue pair.
+    /// Returns the engine operation for this change of a window of type `kind`, requested on queue
+    /// pair `qpn`.
     ///
     /// # Errors
-    /// If the change is not valid for the window.
+    /// A [`Mistake`] if the change is not valid for the window.
     fn window(&self, kind: MwType, qpn: u32) -> Result<SendOp, Mistake> {
         let broken = |what: String| Err(Mistake::new(Rule::WqeUmr, what));
         let names_qp = self.changes(QPN);
@@ -127,7 +129,7 @@ impl Umr {
             return broken(format!("a window of {length} bytes on a piece of {piece}"));
         }
         let (addr, start) = (klm::VA.get(list), mkc::START_ADDR.get(&self.context));
-        // The engine lets every region be bound; a window has its own access rights.
+        // In the engine, every region permits binding; a window has separate access rights.
         let mut access = mkey::access(&self.context);
         access.0 &= !Access::MW_BIND.0;
         if start == 0 && addr != 0 {
@@ -139,14 +141,14 @@ impl Umr {
         Ok(SendOp::Bind { window: self.key, new_rkey: self.new_rkey(), lkey, addr, length, access })
     }
 
-    /// Describes how this change to a window differs from libmlx5's form, if it does.
+    /// Describes how this change of a window differs from libmlx5's form; `None` if it does not.
     fn odd_form(&self, kind: MwType) -> Option<String> {
         let two = kind == MwType::Two;
         let check = if two && self.opens() { Check::Free } else { Check::Nothing };
         if self.check != check {
             return Some(format!("checks {:?} instead of {check:?}", self.check));
         }
-        // `IBV_WR_LOCAL_INV` also names and checks the queue pair on type 1 windows.
+        // On type 1 windows, `IBV_WR_LOCAL_INV` also names and checks the queue pair.
         let check_qpn = self.frees() && self.changes(QPN);
         if self.check_qpn != check_qpn {
             let how = if check_qpn { "does not check" } else { "checks" };
@@ -164,5 +166,5 @@ impl Umr {
     }
 }
 
-/// Size of a window's list in bytes: one unit.
+/// Size of a window's list, in bytes: one unit.
 const LIST: usize = 64;
