@@ -1,19 +1,19 @@
 //! [`Bus`]: the guest memory and interrupts that a PCI function accesses. [`PlainBus`] works
 //! without a guest.
 //!
-//! Invariant: addresses and lengths come from a guest. A range outside of memory is a [`BusFault`],
-//! never a panic.
+//! Invariant: addresses and lengths come from a guest. A range outside memory causes a
+//! [`BusFault`], never a panic.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Guest memory, by guest-physical address, and interrupt vectors. All clones access the same
-/// memory.
+/// guest.
 pub trait Bus: Clone + fmt::Debug + 'static {
     /// Copies `into.len()` bytes from memory.
     ///
     /// # Errors
-    /// [`BusFault`] if any byte of the range is not memory.
+    /// [`BusFault`] if any byte of the range lies outside guest memory.
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), BusFault>;
 
     /// Copies bytes to memory.
@@ -22,37 +22,38 @@ pub trait Bus: Clone + fmt::Debug + 'static {
     /// [`BusFault`] if any byte of the range is not writable memory.
     fn write(&self, address: u64, from: &[u8]) -> Result<(), BusFault>;
 
-    /// Copies bytes to memory and stores the last 4 bytes last: a reader that sees these also sees
-    /// the others. This hands over an entry that ends with an owner bit. `address + from.len()` is
-    /// a multiple of 4.
+    /// Copies bytes to memory and stores the last 4 bytes last, so a reader that sees these also
+    /// sees the others. An entry with an owner bit in its last byte is handed over this way.
+    /// `address + from.len()` must be a multiple of 4.
     ///
     /// # Errors
     /// Same as [`write`](Self::write).
     fn publish(&self, address: u64, from: &[u8]) -> Result<(), BusFault>;
 
-    /// Stores `swap` in the 8 bytes at `address` if they equal `compare`. Returns their previous
-    /// value. Values are in native byte order.
+    /// Stores `swap` in the 8 bytes at `address` if these equal `compare`. Returns the previous
+    /// value. All values are in native byte order.
     ///
     /// # Errors
     /// Same as [`write`](Self::write); also [`BusFault`] if `address` is not a multiple of 8.
     fn compare_swap(&self, address: u64, compare: u64, swap: u64) -> Result<u64, BusFault>;
 
-    /// Adds `add` to the 8 bytes at `address` and returns their previous value.
+    /// Adds `add` to the 8 bytes at `address` and returns the previous value.
     ///
     /// # Errors
     /// Same as [`compare_swap`](Self::compare_swap).
     fn fetch_add(&self, address: u64, add: u64) -> Result<u64, BusFault>;
 
-    /// Raises an MSI-X vector. Has no effect if the guest has not set it up.
+    /// Raises the MSI-X interrupt `vector`. Has no effect if the guest has not configured this
+    /// vector.
     fn raise(&self, vector: u16);
 }
 
-/// A range that is not memory.
+/// The error for an address range outside guest memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusFault {
-    /// First byte of the range.
+    /// The first address of the range.
     pub address: u64,
-    /// Length of the range in bytes.
+    /// The length of the range, in bytes.
     pub len: usize,
 }
 
@@ -64,8 +65,8 @@ impl fmt::Display for BusFault {
 
 impl std::error::Error for BusFault {}
 
-/// Memory in a vector, which starts at address 0, and a list of raised vectors, for tests without a
-/// guest.
+/// A bus for tests without a guest: memory in a vector, which starts at address 0, and a list of
+/// raised interrupt vectors.
 #[derive(Clone, Debug)]
 pub struct PlainBus(Arc<Mutex<Plain>>);
 
@@ -76,12 +77,12 @@ struct Plain {
 }
 
 impl PlainBus {
-    /// Returns a bus with this many bytes of zeroed memory.
+    /// Returns a bus with `bytes` bytes of zeroed memory.
     pub fn new(bytes: usize) -> Self {
         Self(Arc::new(Mutex::new(Plain { memory: vec![0; bytes], raised: Vec::new() })))
     }
 
-    /// Returns the vectors raised since the last call.
+    /// Returns the interrupt vectors raised since the last call.
     pub fn take_raised(&self) -> Vec<u16> {
         std::mem::take(&mut self.lock().raised)
     }

@@ -2,8 +2,8 @@
 //!
 //! The kernel resolves the MAC address of a destination GID. The provider or the driver writes it
 //! into address vectors and queue pair contexts. This model routes packets by GID, so a wrong MAC
-//! address has no effect; [`Fabric`](crate::fabric::Fabric) compares it with the address of the
-//! GID's owner instead.
+//! address would have no effect. Instead, [`Fabric`](crate::fabric::Fabric) compares the MAC
+//! address with that of the GID's owner.
 //!
 //! # References
 //! Linux `ib_resolve_eth_dmac` in `drivers/infiniband/core/verbs.c`; rdma-core
@@ -16,22 +16,22 @@ use roce::engine::Gid;
 /// A MAC address.
 pub(crate) type Mac = [u8; 6];
 
-/// The destination a sender uses.
+/// A destination to which a queue pair sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Destination {
     pub(crate) gid: Gid,
     pub(crate) mac: Mac,
-    /// The queue pair that sends.
+    /// The number of the sending queue pair.
     pub(crate) qpn: u32,
 }
 
-/// Destinations that the fabric has not checked yet.
+/// The destinations that the fabric has not checked yet.
 #[derive(Debug, Default)]
 pub(crate) struct Destinations {
     unchecked: BTreeSet<Destination>,
 }
 
-/// Maximum number of destinations between two checks; further destinations are not checked.
+/// Maximum number of destinations stored between two checks; further destinations remain unchecked.
 const MOST: usize = 1 << 10;
 
 impl Destinations {
@@ -42,7 +42,7 @@ impl Destinations {
         }
     }
 
-    /// Returns and removes the unchecked destinations.
+    /// Removes and returns the unchecked destinations.
     pub(crate) fn take(&mut self) -> BTreeSet<Destination> {
         std::mem::take(&mut self.unchecked)
     }

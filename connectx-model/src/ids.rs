@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use roce::engine::Random;
 
-/// A range of numbers and the taken numbers in it.
+/// A range of object numbers, and the numbers in it that are taken.
 #[derive(Clone, Debug)]
 pub(crate) struct Ids {
     range: RangeInclusive<u32>,
@@ -17,12 +17,12 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// Returns a range with no number taken.
+    /// Returns a range in which no number is taken.
     pub(crate) fn new(range: RangeInclusive<u32>) -> Self {
         Self { next: *range.start(), range, taken: BTreeSet::new() }
     }
 
-    /// Takes the number that has been free the longest; `None` if all numbers are taken.
+    /// Allocates the number that has been free the longest; `None` if all numbers are taken.
     pub(crate) fn take(&mut self) -> Option<u32> {
         let (first, last) = (*self.range.start(), *self.range.end());
         let free = |from: u32, to: u32| {
@@ -35,7 +35,7 @@ impl Ids {
         Some(number)
     }
 
-    /// Frees a number. Returns whether it was taken.
+    /// Frees a number. Returns whether the number was taken.
     pub(crate) fn give_back(&mut self, number: u32) -> bool {
         self.taken.remove(&number)
     }
@@ -51,18 +51,18 @@ impl Ids {
     }
 }
 
-/// Ascending numbers for the objects in a function's engine, which are the same in each run. They
-/// need not be unpredictable, because only trusted functions share the model's fabric.
+/// Ascending numbers for the objects in a function's engine, the same in each run. They may be
+/// predictable, because only trusted functions share the model's fabric.
 #[derive(Debug)]
 pub(crate) struct Ascending {
     next: u32,
 }
 
 impl Ascending {
-    /// Returns numbers that no other function's numbers repeat within 2²² draws.
+    /// Returns a sequence whose first 2²² numbers differ from those of all other functions.
     ///
-    /// Bits 20 and 21 are 0 in the first million numbers, as on a device with that many keys. In a
-    /// completion with inline data, libmlx5 reads bits 28 and 29 of a key at byte 24 as the bits
+    /// In the first million numbers, bits 20 and 21 are 0, as on a device with at most 2²⁰ keys. In
+    /// a completion with inline data, libmlx5 reads bits 28 and 29 of a key at byte 24 as the bits
     /// that report a GRH.
     pub(crate) fn for_function(function: usize) -> Self {
         Self { next: (function as u32 + 1) << 22 | FIRST }
@@ -77,7 +77,7 @@ impl Random for Ascending {
     }
 }
 
-/// The first number for a queue pair; lower queue pair numbers are special.
+/// The first number of a sequence. Lower queue pair numbers are special.
 const FIRST: u32 = 0x10;
 
 #[cfg(test)]

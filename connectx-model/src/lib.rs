@@ -11,7 +11,7 @@
 //!   a test (PlainBus) ───────────────────┘   (one or two)
 //! ```
 //!
-//! From top to bottom; a folder imports only folders below it:
+//! The modules, from top to bottom. A module imports only modules below it:
 //!
 //! | module | contents |
 //! |---|---|
@@ -20,19 +20,19 @@
 //! | [`fabric`] | connected functions; packets and time |
 //! | `cmd` | the command interface |
 //! | `pci` | configuration space and BAR 0: initialisation segment, doorbells, device memory |
-//! | `eth` | Ethernet queues at work: from work requests to frames, from frames to completions |
+//! | `eth` | data path of Ethernet queues: work requests to frames, frames to completions |
 //! | `paging` | page faults: memory whose pages are not present |
-//! | `qp` | queue pairs at work: work requests, receives, tag matching, completions |
+//! | `qp` | data path of queue pairs: work requests, receives, tag matching, completions |
 //! | `cq`, `mkey` | completions in guest memory; changes to memory keys |
 //! | `eq` | events and interrupts |
-//! | [`function`] | one PCI function: its whole state, and doorbell records |
+//! | [`function`] | one PCI function: its state, and the doorbell records |
 //! | [`caps`] | capabilities |
 //! | `state` | the state of each object: **start at** `state/qp.rs` |
 //! | `memic` | device memory |
 //! | `config` | the parameters of a function, and its BARs |
 //! | [`port`] | the port, InfiniBand or RoCE |
 //! | `frame`, `tags` | Ethernet frames; tag lists of shared receive queues |
-//! | `checks` | checks that commands share |
+//! | `checks` | checks that several commands share |
 //! | `refusal`, `log`, `pages` | rejected commands; complaints and trace; buffers of guest pages |
 //! | [`fault`] | injected faults and their language |
 //! | [`trace`] | a text trace of device activity, and a tool to compare traces |
@@ -51,11 +51,11 @@
 //!   Sink::complete          qp/completion     a completion in guest memory, an event, an interrupt
 //! ```
 //!
-//! Invariant: a guest is hostile. No store to a register or to memory makes the model panic, loop
-//! forever or allocate without bound.
+//! Invariant: a guest may be hostile. No store to a register or to memory makes the model panic,
+//! loop forever or allocate without bound.
 //!
-//! Invariant: the model reads no clock and does input and output only through [`bus::Bus`]. The
-//! only exception is [`vfio`].
+//! Invariant: the model reads no clock and performs I/O only through [`bus::Bus`]. The only
+//! exception is [`vfio`].
 //!
 //! # References
 //! ConnectX (Ethernet adapters) programmer's reference manual, "PRM" in comments; Linux

@@ -3,7 +3,7 @@
 use crate::complaint::{Complaints, Rule};
 use crate::trace::{Trace, format};
 
-/// Complaints and the trace.
+/// The complaints and the trace of one function.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     pub(crate) complaints: Complaints,
@@ -19,14 +19,15 @@ impl Log {
     }
 }
 
-/// Mask for a counter of posted work.
+/// Mask for the counter of posted work requests in a doorbell record.
 pub(crate) const POSTED: u32 = 0xffff;
 
-/// Mask for a consumer index.
+/// Mask for the consumer index in a doorbell record.
 pub(crate) const CONSUMED: u32 = 0x00ff_ffff;
 
 impl Log {
-    /// Returns the counter of posted work in a word. Complains if bits above the counter are set.
+    /// Returns the counter of posted work requests in a word of a doorbell record. Complains if
+    /// bits above the counter are set.
     pub(crate) fn posted(&mut self, word: u32) -> u16 {
         self.counter(word, POSTED) as u16
     }

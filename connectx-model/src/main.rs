@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Serves a guest. Returns whether the run was free of complaints.
+/// Serves a guest until QEMU exits. Returns whether the run was free of complaints.
 fn run(args: &Args) -> io::Result<bool> {
     if args.sockets.len() > 2 {
         return Err(io::Error::other("at most two --socket options are allowed"));

@@ -1,4 +1,4 @@
-//! [`Port`]: the function's InfiniBand or RoCE port: addresses, state, counters.
+//! [`Port`]: the addresses, state and counters of the function's InfiniBand or RoCE port.
 //!
 //! | | InfiniBand | RoCE |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | link | up, without a subnet manager | up, unless the driver disables the port |
 //! | partition keys | 0xffff; the others are invalid | 0xffff |
 //!
-//! Invariant: any two functions in a fabric differ in every address.
+//! Invariant: no two functions in a fabric share an address.
 
 use roce::engine::Gid;
 
@@ -22,27 +22,28 @@ pub enum PortKind {
     Roce,
 }
 
-/// Number of RoCE addresses a port has.
+/// Number of entries in the RoCE address table of a port.
 pub const ROCE_ADDRESSES: usize = 16;
-/// First UDP source port for RoCE version 2; the last one is 65535.
+/// The lowest UDP source port for RoCE version 2; the highest is 65535.
 pub(crate) const UDP_SOURCE_PORTS: u16 = 0xc000;
-/// Number of GIDs an InfiniBand port has.
+/// Number of entries in the GID table of an InfiniBand port.
 pub(crate) const IB_GIDS: usize = 8;
-/// Number of partition keys an InfiniBand port has.
+/// Number of entries in the partition key table of an InfiniBand port.
 pub(crate) const PKEYS: usize = 128;
-/// The LID a subnet manager would have.
+/// The LID that a subnet manager would have.
 pub(crate) const SM_LID: u16 = 1;
-/// Maximum Ethernet frame length a driver can select, with checksum, in bytes.
+/// Maximum Ethernet frame length that a driver can select, including the check sequence, in bytes.
 pub(crate) const MAX_FRAME: u32 = 10_222;
-/// Length in bytes of an Ethernet frame with 1500 bytes of payload, a VLAN tag and a checksum.
+/// Length of an Ethernet frame with 1500 bytes of payload, a VLAN tag and the check sequence, in
+/// bytes.
 const DEFAULT_FRAME: u32 = 1522;
 /// The capability mask of an InfiniBand port: traps, system image GUID, client reregistration,
 /// communication management, notices.
 const IB_CAPABILITIES: u32 = 0x0251_0868;
-/// Maximum payload of an InfiniBand packet in bytes.
+/// Maximum payload of an InfiniBand packet, in bytes.
 pub(crate) const IB_MTU: u32 = 4096;
 
-/// State and addresses of the port.
+/// The port: its link layer, state, addresses and counters.
 #[derive(Debug)]
 pub struct Port {
     /// The link layer.
@@ -56,14 +57,14 @@ pub struct Port {
     pub(crate) enabled: bool,
     roce: [Option<RoceAddress>; ROCE_ADDRESSES],
     longest_frame: u32,
-    /// Context of an Ethernet port, as the driver has set it.
+    /// The context of an Ethernet port, as set by the driver.
     pub(crate) nic: [u8; nic_vport_context::SIZE],
-    /// Address lists, as the driver has set them: unicast, multicast, VLANs; 8 bytes per entry.
+    /// The address lists set by the driver: unicast, multicast, VLANs. Each entry has 8 bytes.
     pub(crate) lists: [Vec<u8>; 3],
-    /// Capability mask of an InfiniBand port, as the driver has set it.
+    /// The capability mask of an InfiniBand port, as set by the driver.
     pub(crate) capabilities: u32,
     pub(crate) node_description: [u8; 64],
-    /// The host byte order the driver has reported: 0 is little-endian.
+    /// The host byte order that the driver has reported: 0 means little-endian.
     pub(crate) host_endianness: u8,
     pub(crate) counters: Counters,
 }
@@ -74,15 +75,15 @@ pub(crate) struct RoceAddress {
     pub(crate) gid: Gid,
     pub(crate) mac: Mac,
     pub(crate) vlan: Option<u16>,
-    /// Whether the address is for RoCE version 2, which uses UDP, instead of version 1.
+    /// Whether the address is for RoCE version 2 (over UDP) instead of version 1.
     pub(crate) over_udp: bool,
     /// The entry as the driver wrote it.
     pub(crate) layout: [u8; roce_addr_layout::SIZE],
 }
 
 impl RoceAddress {
-    /// Returns the header type that completions of datagrams from this address report: GRH, IPv6 or
-    /// IPv4.
+    /// Returns the header type that completions report for datagrams from this address: 0 GRH, 1
+    /// IPv6, 2 IPv4.
     pub(crate) fn header_type(&self) -> u8 {
         match (self.over_udp, self.gid) {
             (false, _) => 0,
@@ -91,7 +92,8 @@ impl RoceAddress {
         }
     }
 
-    /// Returns whether packets from this address may have a UDP source port; version 1 has none.
+    /// Returns whether packets from this address may have this UDP source port. RoCE version 1
+    /// requires 0.
     pub(crate) fn may_send_from(&self, source_port: u16) -> bool {
         if self.over_udp { source_port >= UDP_SOURCE_PORTS } else { source_port == 0 }
     }
@@ -109,7 +111,7 @@ pub(crate) struct Counters {
 }
 
 impl Port {
-    /// Returns a port whose link is up, for the function with this index.
+    /// Returns the port of the function with this index. The link is up.
     pub(crate) fn new(kind: PortKind, index: usize) -> Self {
         let mut port = Self {
             kind,
@@ -130,7 +132,7 @@ impl Port {
         port
     }
 
-    /// Resets everything the driver has set.
+    /// Resets everything that the driver has set.
     pub(crate) fn forget(&mut self) {
         self.roce = [None; ROCE_ADDRESSES];
         self.lists = Default::default();
@@ -160,17 +162,17 @@ impl Port {
         self.node_guid() + 1
     }
 
-    /// Returns the LID of an InfiniBand port.
+    /// Returns the port's LID.
     pub fn lid(&self) -> u16 {
         (self.index as u16 & 0xff) + 1
     }
 
-    /// Returns the initial MAC address of the port.
+    /// Returns the port's initial MAC address.
     pub fn mac(&self) -> [u8; 6] {
         [0x02, 0xc9, 0x03, 0xc5, self.index as u8, 0x01]
     }
 
-    /// Returns the GID at this index of the table; `None` if the entry is empty.
+    /// Returns the GID at an index of the port's table; `None` if the entry is empty.
     pub fn gid(&self, index: usize) -> Option<Gid> {
         match (self.kind, index) {
             (PortKind::Roce, _) => self.roce_address(index).map(|address| address.gid),
@@ -189,22 +191,22 @@ impl Port {
         (0..ROCE_ADDRESSES).any(|index| self.gid(index).as_ref() == Some(gid))
     }
 
-    /// Returns the MAC addresses that belong to one of the port's GIDs.
+    /// Returns the MAC addresses in the RoCE address entries with this GID.
     pub(crate) fn macs_of(&self, gid: &Gid) -> impl Iterator<Item = Mac> {
         self.roce.iter().flatten().filter(|address| address.gid == *gid).map(|address| address.mac)
     }
 
-    /// Returns the partition key at this index of the table; 0 is invalid.
+    /// Returns the partition key at an index of the port's table; 0 is an invalid key.
     pub fn pkey(&self, index: usize) -> u16 {
         if index == 0 { 0xffff } else { 0 }
     }
 
-    /// Returns the RoCE address at this index of the table.
+    /// Returns the entry at an index of the RoCE address table; `None` if the entry is empty.
     pub(crate) fn roce_address(&self, index: usize) -> Option<&RoceAddress> {
         self.roce.get(index)?.as_ref()
     }
 
-    /// Sets an entry of the RoCE address table; an address of all zeros clears the entry. Returns
+    /// Sets an entry of the RoCE address table; a GID of all zeros clears the entry. Returns
     /// whether the index is valid.
     pub(crate) fn set_roce_address(&mut self, index: usize, layout: &[u8]) -> bool {
         let Some(place) = self.roce.get_mut(index) else { return false };
@@ -225,9 +227,9 @@ impl Port {
         true
     }
 
-    /// Returns whether the port receives its own frame. It does if the destination is a group, the
-    /// MAC address in the port's context or an address in the driver's lists, unless the driver has
-    /// disabled this loopback.
+    /// Returns whether the port loops a frame back to its own function: its destination is a group,
+    /// the MAC address in the port's context or an address in the driver's lists. The driver may
+    /// disable this for groups or for the other addresses.
     pub(crate) fn loops_back(&self, frame: &[u8]) -> bool {
         if crate::frame::is_group(frame) {
             return !nic_vport_context::DISABLE_MC_LOCAL_LB.is_set(&self.nic);
@@ -236,18 +238,18 @@ impl Port {
         let [high, low] = [nic_vport_context::MAC_ADDR_47_32, nic_vport_context::MAC_ADDR_31_0];
         let own = high.get(&self.nic) << 32 | low.get(&self.nic);
         let [unicast, ..] = &self.lists;
-        // Each address is preceded by two bytes of padding.
+        // In the context and in the lists, two bytes of padding precede each address.
         let is_own = own.to_be_bytes().get(2..) == Some(to)
             || unicast.chunks_exact(8).any(|listed| listed.get(2..) == Some(to));
         is_own && !nic_vport_context::DISABLE_UC_LOCAL_LB.is_set(&self.nic)
     }
 
-    /// Returns the maximum Ethernet frame length, with checksum, in bytes.
+    /// Returns the maximum Ethernet frame length, including the check sequence, in bytes.
     pub(crate) fn longest_frame(&self) -> usize {
         self.longest_frame as usize
     }
 
-    /// Sets the maximum Ethernet frame length, with checksum, in bytes.
+    /// Sets the maximum Ethernet frame length, including the check sequence, in bytes.
     pub(crate) fn set_longest_frame(&mut self, bytes: u32) {
         self.longest_frame = bytes.min(MAX_FRAME);
     }
@@ -257,14 +259,14 @@ impl Port {
 pub(crate) const ROCE_V2: u32 = 2;
 
 impl Counters {
-    /// Counts a sent packet.
+    /// Counts a sent packet of `bytes` bytes.
     pub(crate) fn sent(&mut self, bytes: usize, multicast: bool) {
         self.sent_packets += 1;
         self.sent_bytes += bytes as u64;
         self.sent_multicast += u64::from(multicast);
     }
 
-    /// Counts a received packet.
+    /// Counts a received packet of `bytes` bytes.
     pub(crate) fn received(&mut self, bytes: usize, multicast: bool) {
         self.received_packets += 1;
         self.received_bytes += bytes as u64;

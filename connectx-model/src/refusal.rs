@@ -1,8 +1,8 @@
-//! [`Refusal`]: why a command is rejected.
+//! [`Refusal`]: the reason for rejecting a command.
 
 use crate::complaint::Rule;
 
-/// Status of a rejected command: byte 0 of the command's output, which is 0 on success.
+/// Status of a rejected command, in byte 0 of the command's output. On success, that byte is 0.
 ///
 /// # References
 /// PRM, "command return status"
@@ -26,25 +26,25 @@ pub(crate) enum Status {
     BadOutputLength = 0x51,
 }
 
-/// A rejected command: status, syndrome and the broken rule.
+/// The reason for rejecting a command: status, syndrome, and the broken rule if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: Status,
     pub(crate) syndrome: u32,
-    /// The broken rule and what broke it; `None` if the request was legitimate.
+    /// The broken rule and a description of the violation; `None` if the request was legitimate.
     pub(crate) complaint: Option<(Rule, String)>,
 }
 
 impl Refusal {
-    /// Returns the refusal of a command that breaks a rule.
+    /// Returns the refusal of a command that breaks `rule`.
     pub(crate) fn broken(status: Status, rule: Rule, what: impl Into<String>) -> Self {
-        // Firmware defines the syndromes, and drivers only print them. These values are
-        // recognisable as the model's.
+        // Firmware defines the syndromes, and drivers only print them. These values identify the
+        // model as the source.
         Self { status, syndrome: 0x00c0_0000 | rule as u32, complaint: Some((rule, what.into())) }
     }
 
-    /// Returns a refusal that breaks no rule: a resource ran out, or the driver probes for a
-    /// feature.
+    /// Returns the refusal of a command that breaks no rule, for example because a resource ran out
+    /// or the driver probes for a feature.
     pub(crate) fn fair(status: Status) -> Self {
         Self { status, syndrome: 0x00c1_0000 | status as u32, complaint: None }
     }

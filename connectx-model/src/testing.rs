@@ -1,5 +1,4 @@
-//! [`Driver`]: a small driver for tests, on plain memory. It executes both valid and invalid
-//! requests.
+//! [`Driver`]: a small driver for tests, on plain memory. It sends both valid and invalid requests.
 //!
 //! ```text
 //! let mut driver = Driver::new(PortKind::Ib);
@@ -7,9 +6,9 @@
 //! let out = driver.ok(&input(0x800, 0x10), 0x10);   // a command that must work
 //! driver.refused(&input(0x801, 0x10), 0x10, Rule::CommandObject);
 //! ```
-//! [`Host`] is the driver without a function, for tests that keep the function elsewhere.
+//! [`Host`] is the driver without its function, for tests that own the function elsewhere.
 //!
-//! Invariant: a dropped driver has no complaint that its test did not expect.
+//! Invariant: when a driver is dropped, no unexpected complaint is left.
 
 use roce::engine::Time;
 
@@ -25,28 +24,28 @@ use crate::layout::{Field, dword, eqe, put};
 use crate::port::PortKind;
 use crate::trace::Trace;
 
-/// Size of memory in bytes.
+/// Size of the host's memory, in bytes.
 const MEMORY: usize = 32 << 20;
-/// Size of a page in bytes.
+/// Size of a page, in bytes.
 pub(crate) const PAGE: u64 = 0x1000;
 /// Number of entries in the event queues that [`Host::boot`] creates, log2.
 const LOG_EQ: u32 = 8;
-/// Offsets of doorbell registers in a UAR page.
+/// Offset of the register in a UAR page that arms an event queue.
 const EQ_ARM: u64 = 0x40;
 
-/// A function and its driver.
+/// A function together with its driver.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) function: Function<PlainBus>,
     pub(crate) host: Host,
 }
 
-/// The driver's side: memory and the addresses of structures in it.
+/// The driver's side: guest memory and the addresses of the driver's structures.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) bus: PlainBus,
     pub(crate) now: Time,
-    /// The allocated UAR page, valid after [`Host::boot`].
+    /// The number of the allocated UAR page, valid after [`Host::boot`].
     pub(crate) uar: u32,
     /// The event queue for all events except completions and command completions.
     pub(crate) events: Option<EventQueue>,
@@ -57,7 +56,7 @@ pub(crate) struct Host {
     token: u8,
 }
 
-/// An event queue from its driver's point of view.
+/// An event queue as its driver sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct EventQueue {
     pub(crate) eqn: u32,
@@ -66,15 +65,15 @@ pub(crate) struct EventQueue {
     pub(crate) consumer: u32,
 }
 
-/// Returns an input of this length that is all 0 except for the opcode.
+/// Returns a command input of `len` bytes. All bytes are 0 except for the opcode.
 pub(crate) fn input(opcode: u16, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     command_in::OPCODE.set(&mut bytes, opcode);
     bytes
 }
 
-/// Returns a CREATE_MKEY input for `len` bytes of device memory, in the Linux driver's form, with
-/// some fields changed.
+/// Returns a CREATE_MKEY input for `len` bytes of device memory, as the Linux driver would write
+/// it, with `changes` applied.
 pub(crate) fn memic_key(pd: u32, start: u64, len: u64, changes: &[(Field, u64)]) -> Vec<u8> {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes_mut(&mut input);
@@ -93,19 +92,19 @@ pub(crate) fn memic_key(pd: u32, start: u64, len: u64, changes: &[(Field, u64)])
 }
 
 impl Driver {
-    /// Returns a function in its state after power-on, with memory.
+    /// Returns a driver with its function in the power-on state.
     pub(crate) fn new(port: PortKind) -> Self {
         let host = Host::new();
         let config = Config { index: 0, port, scatter_to_cqe: true };
         Self { function: Function::new(config, host.bus.clone(), Trace::off()), host }
     }
 
-    /// Boots the function: see [`Host::boot`].
+    /// Boots the function; see [`Host::boot`].
     pub(crate) fn boot(&mut self) {
         self.host.boot(&mut self.function);
     }
 
-    /// Returns a booted function.
+    /// Returns a driver with a booted function.
     pub(crate) fn booted(port: PortKind) -> Self {
         let mut driver = Self::new(port);
         driver.boot();
@@ -122,7 +121,7 @@ impl Driver {
         self.host.ok(&mut self.function, input, out_len)
     }
 
-    /// Executes a command that must break only this rule. Returns its status.
+    /// Executes a command that must fail and break only this rule. Returns the command's status.
     pub(crate) fn refused(&mut self, input: &[u8], out_len: usize, rule: Rule) -> u8 {
         let output = self.command(input, out_len);
         assert_eq!(self.rules(), [rule]);
@@ -131,12 +130,12 @@ impl Driver {
         status
     }
 
-    /// Returns the rules broken since the last call.
+    /// Returns the rules broken since the last call, in order.
     pub(crate) fn rules(&mut self) -> Vec<Rule> {
         self.function.take_complaints().iter().map(|complaint| complaint.rule).collect()
     }
 
-    /// Writes to BAR 0.
+    /// Writes `bytes` to BAR 0.
     pub(crate) fn store(&mut self, offset: u64, bytes: &[u8]) {
         self.function.bar_write(BAR0, offset, bytes, self.host.now);
     }
@@ -148,12 +147,13 @@ impl Driver {
         u32::from_be_bytes(bytes)
     }
 
-    /// Returns the next event from the queue for all events except completions.
+    /// Returns the next event from the queue for all events except completions; `None` if there is
+    /// none.
     pub(crate) fn event(&mut self) -> Option<[u8; 64]> {
         self.host.events.as_mut()?.next(&self.host.bus)
     }
 
-    /// Returns the next event from the queue for completions.
+    /// Returns the next event from the queue for completions; `None` if there is none.
     pub(crate) fn completion_event(&mut self) -> Option<[u8; 64]> {
         self.host.completions.as_mut()?.next(&self.host.bus)
     }
@@ -173,14 +173,14 @@ impl Host {
             uar: 0,
             events: None,
             completions: None,
-            // Address 0 is never valid.
+            // Address 0 is not used, because it counts as invalid.
             next_page: PAGE,
             queue: 0,
             token: 0,
         }
     }
 
-    /// Returns the address of new zeroed pages.
+    /// Allocates zeroed pages. Returns the address of the first.
     pub(crate) fn alloc(&mut self, pages: u64) -> u64 {
         let start = self.next_page;
         self.next_page += pages * PAGE;
@@ -209,7 +209,7 @@ impl Host {
         self.bus.take_raised();
     }
 
-    /// Gives the function the pages it requests, at boot (1) or for INIT_HCA (2).
+    /// Gives the function the pages that it requests, at boot (1) or for INIT_HCA (2).
     pub(crate) fn give_pages(&mut self, function: &mut Function<PlainBus>, when: u32) {
         let wanted =
             query_pages_out::NUM_PAGES.get32(&self.ok(function, &set(input(0x107, 0x10), 0x04, when), 0x10));
@@ -236,8 +236,7 @@ impl Host {
         EventQueue { eqn, buffer, log_size, consumer: 0 }
     }
 
-    /// Returns the input that creates an event queue, together with the address of the queue's
-    /// buffer.
+    /// Returns a CREATE_EQ input, together with the address of the queue's buffer.
     pub(crate) fn eq_request(&mut self, log_size: u32, vector: u32, events: u64) -> (Vec<u8>, u64) {
         let bytes = 64u64 << log_size;
         let pages = bytes.div_ceil(PAGE);
@@ -255,7 +254,7 @@ impl Host {
         (request, buffer)
     }
 
-    /// Returns a list of contiguous pages.
+    /// Returns the page list of contiguous pages.
     pub(crate) fn page_list(&self, first: u64, pages: u64) -> Vec<u8> {
         (0..pages).flat_map(|page| (first + page * PAGE).to_be_bytes()).collect()
     }
@@ -267,7 +266,7 @@ impl Host {
         function.bar_write(BAR0, offset, &value.to_be_bytes(), self.now);
     }
 
-    /// Sets the address of the command queue.
+    /// Sets the address of the command queue in the initialisation segment.
     pub(crate) fn set_queue(&mut self, function: &mut Function<PlainBus>) {
         self.queue = self.alloc(1);
         let (high, low) = ((self.queue >> 32) as u32, self.queue as u32);
@@ -285,7 +284,8 @@ impl Host {
         output
     }
 
-    /// Executes a command in the first entry of the queue. Returns its output, whatever its status.
+    /// Executes a command in the first entry of the command queue. Returns the command's output,
+    /// whatever its status.
     pub(crate) fn command(
         &mut self,
         function: &mut Function<PlainBus>,
@@ -298,7 +298,7 @@ impl Host {
         self.output(&done)
     }
 
-    /// Returns a command entry with its mailboxes, ready for the device.
+    /// Returns a command entry that is ready for the device. Writes its mailboxes to memory.
     pub(crate) fn entry(&mut self, input: &[u8], out_len: usize) -> [u8; command_entry::SIZE] {
         self.token = self.token.wrapping_add(1).max(1);
         let mut entry = [0; command_entry::SIZE];
@@ -316,8 +316,8 @@ impl Host {
         entry
     }
 
-    /// Returns the address of a chain of mailboxes that hold these bytes, with the current token; 0
-    /// if `bytes` is empty.
+    /// Writes a chain of mailboxes that contain these bytes and the current token. Returns the
+    /// chain's address, or 0 if `bytes` is empty.
     fn mailboxes(&mut self, bytes: &[u8]) -> u64 {
         let chunks: Vec<&[u8]> = bytes.chunks(mailbox::DATA.len).collect();
         let first = if chunks.is_empty() { 0 } else { self.alloc(chunks.len() as u64) };
@@ -334,8 +334,8 @@ impl Host {
         first
     }
 
-    /// Passes an entry to the device and rings. Returns the entry as the device leaves it.
-    /// Mailboxes stay allocated.
+    /// Passes a command entry to the device and rings the command doorbell. Returns the entry as
+    /// the device leaves it. The mailboxes stay allocated.
     pub(crate) fn submit(
         &mut self,
         function: &mut Function<PlainBus>,
@@ -351,7 +351,7 @@ impl Host {
         done
     }
 
-    /// Returns the output a completed entry refers to.
+    /// Returns the output that a completed command entry refers to.
     pub(crate) fn output(&mut self, entry: &[u8; command_entry::SIZE]) -> Vec<u8> {
         let len = command_entry::OUTPUT_LENGTH.get(entry) as usize;
         let mut output = command_entry::OUTPUT_INLINE.bytes(entry).to_vec();
@@ -367,7 +367,7 @@ impl Host {
     }
 }
 
-/// Returns the input with these bits set in the dword at this offset.
+/// Returns `input` with these bits set in the dword at `offset`.
 pub(crate) fn set(mut input: Vec<u8>, offset: usize, bits: u32) -> Vec<u8> {
     let value = dword(&input, offset) | bits;
     put(&mut input, offset, &value.to_be_bytes());
@@ -375,7 +375,7 @@ pub(crate) fn set(mut input: Vec<u8>, offset: usize, bits: u32) -> Vec<u8> {
 }
 
 impl EventQueue {
-    /// Returns the next entry if the device has written one.
+    /// Returns the next event if the device has written one.
     pub(crate) fn next(&mut self, bus: &PlainBus) -> Option<[u8; 64]> {
         let index = self.consumer & ((1 << self.log_size) - 1);
         let mut entry = [0; 64];

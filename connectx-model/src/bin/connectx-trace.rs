@@ -1,4 +1,4 @@
-//! `connectx-trace`: shows traces of the model and finds the first difference between two.
+//! `connectx-trace`: shows a trace of the model and finds the first difference between two traces.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -11,14 +11,14 @@ use crate::state::eq::EventType;
 use crate::trace::{self, format};
 
 impl<B: Bus> Fabric<B> {
-    /// Executes a line of the fault language. Returns the reply as lines. The last line begins with
-    /// `ok` or `error`.
+    /// Executes a line of the fault language. Returns the reply, whose last line begins with `ok`
+    /// or `error`.
     pub fn control(&mut self, line: &str, now: Time) -> String {
         let answer = match self.carry_out(line, now) {
             Ok(answer) => answer,
             Err(why) => format!("error {why}"),
         };
-        // A released or failed function may have packets to send.
+        // A released event or a failed function may have packets to send.
         self.expire(now);
         answer
     }
@@ -26,7 +26,8 @@ impl<B: Bus> Fabric<B> {
     /// Executes the lines of a script in order. Skips empty lines and lines that begin with `#`.
     ///
     /// # Errors
-    /// The number of the first malformed line and the reason; earlier lines have been executed.
+    /// Returns the number of the first line that fails, and the reason. Earlier lines have been
+    /// executed.
     pub fn script(&mut self, text: &str, now: Time) -> Result<(), String> {
         for (place, line) in text.lines().enumerate() {
             if line.trim().is_empty() || line.trim_start().starts_with('#') {
@@ -37,17 +38,17 @@ impl<B: Bus> Fabric<B> {
         Ok(())
     }
 
-    /// Returns the number of violations since complaints were last taken through the control
-    /// channel.
+    /// Returns the number of violations recorded since the control channel last removed the
+    /// complaints.
     pub fn complaint_count(&self) -> u64 {
         self.functions.iter().map(|function| function.core.log.complaints.count()).sum()
     }
 
-    /// Executes the script lines whose condition is met. Returns whether there were any.
+    /// Executes the script lines whose condition has been met. Returns whether there were any.
     pub(crate) fn run_due(&mut self, now: Time) -> bool {
         let mut some = false;
-        // One line may meet the condition of another. The loop ends because each line executes only
-        // once.
+        // A line may meet the condition of another line. The loop ends because each line executes
+        // only once.
         loop {
             let due: Vec<String> =
                 self.functions.iter_mut().flat_map(|function| function.core.faults.take_due()).collect();
@@ -56,7 +57,8 @@ impl<B: Bus> Fabric<B> {
             }
             some = true;
             for line in due {
-                // The line was valid when it was added, but its objects may be gone.
+                // The line was valid when it was added, but the objects it names may no longer
+                // exist.
                 let answer = self.carry_out(&line, now).unwrap_or_else(|why| format!("error {why}"));
                 if let Some(function) = self.functions.first_mut() {
                     function.core.log.trace.line(|| format::mark(&format!("{line}: {answer}")));
@@ -84,7 +86,7 @@ impl<B: Bus> Fabric<B> {
         let count = self.complaint_count();
         let mut answer = String::new();
         for complaint in self.take_complaints() {
-            // One line per complaint, even if it quotes a line break.
+            // Each complaint takes one line, even if it quotes a line break.
             answer += &complaint.to_string().replace('\n', " ");
             answer.push('\n');
         }
@@ -136,13 +138,13 @@ impl<B: Bus> Fabric<B> {
 }
 
 impl<B: Bus> Function<B> {
-    /// Returns the opcode of a command, given its name.
+    /// Returns the opcode of the command called `name`.
     fn opcode(&self, name: &str) -> Option<u16> {
         Command::<B>::ALL.iter().find(|command| command.name == name).map(|command| command.opcode)
     }
 
-    /// Compares two sections of the trace. Returns `ok` and the number of compared lines, or the
-    /// difference as lines that begin with a bar.
+    /// Compares two sections of the trace. Returns the reply: `ok` and the number of compared
+    /// lines, or the difference as lines that begin with `|`.
     fn compare(&mut self, first: &str, second: &str) -> Result<String, String> {
         let mut section = |mark: &str| {
             let text = self.core.log.trace.section(mark).map_err(|error| format!("{mark}: {error}"))?;
@@ -203,7 +205,7 @@ impl<B: Bus> Function<B> {
                 self.core.event(EventType::InternalError, 0, &[0; 28]);
             }
             Action::Remove => {
-                // A reset ends all activity: without objects, the function neither accesses memory
+                // A reset ends all activity. Without objects, the function neither accesses memory
                 // nor raises interrupts.
                 self.reset();
                 self.core.faults.remove();
@@ -222,7 +224,7 @@ impl<B: Bus> Function<B> {
             Action::After { condition, count, line } => {
                 self.core.faults.add_rule(condition, count, line).map_err(full)?;
             }
-            // These actions concern all functions.
+            // These actions concern the fabric, which handles them.
             Action::List | Action::Complaints { .. } => {}
         }
         Ok("ok".into())

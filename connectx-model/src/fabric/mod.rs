@@ -3,13 +3,13 @@
 //! ```text
 //! store ──► Function ──packets──► route ──► Function (other or same) ──► ... until none is left
 //! ```
-//! InfiniBand packets are routed by the destination LID, RoCE packets by the destination GID. Their
+//! InfiniBand packets are routed by the destination LID, RoCE packets by the destination GID. RoCE
 //! senders must use the MAC address that belongs to the GID. Multicast packets reach all functions,
 //! including the sender. Ethernet frames reach the other function; the sender loops back its own
 //! frames if needed. A port that is down neither sends nor receives.
 //!
-//! Invariant: one call carries a bounded number of packets. The next call continues, and
-//! [`Fabric::deadline`] then requests it immediately.
+//! Invariant: one call carries a bounded number of packets. If packets remain, [`Fabric::deadline`]
+//! requests the next call immediately.
 
 pub(crate) mod wire;
 
@@ -25,24 +25,24 @@ use crate::function::Function;
 #[derive(Debug)]
 pub struct Fabric<B: Bus> {
     pub(crate) functions: Vec<Function<B>>,
-    /// Whether the last call left packets to carry.
+    /// Whether packets remained when the last call reached its limit.
     busy: bool,
     now: Time,
     packet: Vec<u8>,
 }
 
-/// Maximum number of packets carried in one call: some tens of megabytes.
+/// Maximum number of packets carried in one call, together some tens of megabytes.
 const PACKETS: usize = 1 << 13;
 /// Maximum length of a packet in bytes: headers, path MTU, trailer.
 const PACKET: usize = 4096 + 256;
-/// Length of the checksum in bytes. Its value is not checked, because this wire never corrupts
-/// bits.
+/// Length of the invariant checksum (ICRC), in bytes. Its value is not checked, because this wire
+/// never corrupts bits.
 const ICRC: usize = 4;
-/// First LID for multicast groups.
+/// The lowest LID of multicast groups.
 const MULTICAST_LID: u16 = 0xc000;
 
 impl<B: Bus> Fabric<B> {
-    /// Connects functions to a fabric.
+    /// Returns a fabric that connects these functions.
     pub fn new(functions: Vec<Function<B>>) -> Self {
         Self { functions, busy: false, now: Time::default(), packet: vec![0; PACKET] }
     }
@@ -52,12 +52,12 @@ impl<B: Bus> Fabric<B> {
         self.functions.len()
     }
 
-    /// Returns whether the fabric is empty.
+    /// Returns whether the fabric has no functions.
     pub fn is_empty(&self) -> bool {
         self.functions.is_empty()
     }
 
-    /// Reads from one of a function's BARs.
+    /// Reads registers in a BAR of a function.
     pub fn bar_read(&mut self, function: usize, bar: u32, offset: u64, into: &mut [u8], now: Time) {
         self.tick(now);
         match self.functions.get_mut(function) {
@@ -66,12 +66,12 @@ impl<B: Bus> Fabric<B> {
         }
     }
 
-    /// Writes to one of a function's BARs, then carries packets.
+    /// Writes registers in a BAR of a function, then carries the resulting packets.
     pub fn bar_write(&mut self, function: usize, bar: u32, offset: u64, from: &[u8], now: Time) {
         self.tick(now);
         let Some(function) = self.functions.get_mut(function) else { return };
         if bar == BAR0 && offset < ISEG_SIZE {
-            // Earlier doorbells take effect before a command.
+            // Earlier doorbells must take effect before a command does.
             function.release(None);
         }
         function.bar_write(bar, offset, from, now);
@@ -100,7 +100,7 @@ impl<B: Bus> Fabric<B> {
         }
     }
 
-    /// Advances time.
+    /// Advances time to `now`, executes what is due and carries the resulting packets.
     pub fn expire(&mut self, now: Time) {
         self.tick(now);
         for function in &mut self.functions {
@@ -109,8 +109,8 @@ impl<B: Bus> Fabric<B> {
         self.pump();
     }
 
-    /// Returns the latest time for the next call of [`expire`](Self::expire), if no other call
-    /// comes earlier.
+    /// Returns the latest time by which [`expire`](Self::expire) must be called if no other call
+    /// comes earlier; `None` if no call is needed.
     pub fn deadline(&self) -> Option<Time> {
         if self.busy {
             return Some(self.now);
@@ -118,22 +118,22 @@ impl<B: Bus> Fabric<B> {
         self.functions.iter().filter_map(Function::deadline).min()
     }
 
-    /// Ends the run and complains about unfinished work.
+    /// Ends the run: complains about doorbells whose second half is missing.
     pub fn finish(&mut self) {
         self.functions.iter_mut().for_each(Function::drop_half_stores);
     }
 
-    /// Returns the complaints of all functions since the last call.
+    /// Removes and returns the stored complaints about all functions.
     pub fn take_complaints(&mut self) -> Vec<Complaint> {
         self.functions.iter_mut().flat_map(Function::take_complaints).collect()
     }
 
-    /// Returns the notes of all functions since the last call.
+    /// Removes and returns the stored notes about all functions.
     pub fn take_notes(&mut self) -> Vec<String> {
         self.functions.iter_mut().flat_map(|function| function.core.log.complaints.take_notes()).collect()
     }
 
-    /// Returns the number of notes from all functions.
+    /// Returns the total number of notes recorded about all functions.
     pub fn note_count(&self) -> u64 {
         self.functions.iter().map(|function| function.core.log.complaints.note_count()).sum()
     }
@@ -142,8 +142,8 @@ impl<B: Bus> Fabric<B> {
         self.now = self.now.max(now);
     }
 
-    /// Carries packets until none is left or the limit of one call is reached, then checks the
-    /// destinations that their senders used.
+    /// Carries packets until none is left or the limit per call is reached, then checks the
+    /// destination MAC addresses that the senders used.
     pub(crate) fn pump(&mut self) {
         self.carry_all();
         self.functions.iter_mut().for_each(|function| function.core.close_all());
@@ -172,15 +172,15 @@ impl<B: Bus> Fabric<B> {
                     }
                 }
             }
-            // A script line may wait for one of these packets.
+            // A script line may be waiting for one of the packets just carried.
             if idle && !self.run_due(now) {
                 return;
             }
         }
     }
 
-    /// Carries one packet or Ethernet frame from a function and returns its cost in packets.
-    /// Returns `None` if the function has none.
+    /// Carries one packet or Ethernet frame from a function. Returns the cost in packets, or `None`
+    /// if the function has nothing to send.
     fn carry(&mut self, sender: usize) -> Option<usize> {
         let function = self.functions.get_mut(sender)?;
         let mut packet = std::mem::take(&mut self.packet);
@@ -204,8 +204,8 @@ impl<B: Bus> Fabric<B> {
         if transmit.is_some() { Some(1) } else { self.carry_frame(sender) }
     }
 
-    /// Carries one Ethernet frame from a function to all others and returns its cost in packets.
-    /// Returns `None` if the function has none.
+    /// Carries one Ethernet frame from a function to all others. Returns the cost in packets, or
+    /// `None` if the function has nothing to send.
     fn carry_frame(&mut self, sender: usize) -> Option<usize> {
         let (steps, frame) = self.functions.get_mut(sender)?.step_frames()?;
         let Some(frame) = frame else { return Some(steps) };
@@ -217,8 +217,8 @@ impl<B: Bus> Fabric<B> {
         Some(steps)
     }
 
-    /// Complains about senders that use a wrong MAC address for the destination GID. If no port has
-    /// the GID, any MAC address is accepted.
+    /// Complains about senders that use a wrong MAC address for the destination GID. If the GID
+    /// belongs to no port and no group, any MAC address is accepted.
     fn check_destinations(&mut self) {
         for sender in 0..self.functions.len() {
             let Some(function) = self.functions.get_mut(sender) else { return };

@@ -1,4 +1,4 @@
-//! Packets and time: delivers packets to a function and takes packets from it.
+//! A function's side of the fabric: receives and sends packets, and advances time.
 
 use roce::engine::{Arrival, Network, Qpn, State, Time, Transmit, Urgency};
 
@@ -7,13 +7,13 @@ use crate::function::Function;
 use crate::qp::completion;
 use crate::state::qp::Service;
 
-/// The queue pair number in multicast packets.
+/// The destination queue pair number in multicast packets.
 const MULTICAST: u32 = 0xff_ffff;
 /// The numbers of special queue pairs.
 const SPECIAL: std::ops::RangeInclusive<u32> = 0..=1;
 
 impl<B: Bus> Function<B> {
-    /// Delivers a packet from the fabric, from BTH to ICRC.
+    /// Handles a packet from the fabric. `packet` extends from the BTH through the ICRC.
     pub(crate) fn take_in(&mut self, arrival: &Arrival, packet: &[u8]) {
         let Some([_, high, middle, low]) = packet.get(4..).and_then(|rest| rest.first_chunk()) else {
             return;
@@ -24,7 +24,7 @@ impl<B: Bus> Function<B> {
             Service::Qp0 | Service::Qp1 => SPECIAL.contains(&number),
             _ => false,
         };
-        // Newly posted receives are fetched before the engine looks for one.
+        // Newly posted receives are fetched before the engine needs one.
         let receivers: Vec<u32> = match number {
             MULTICAST | 0 | 1 => {
                 self.core.qps.values().filter(|qp| receives(qp.service)).map(|qp| qp.qpn).collect()
@@ -36,7 +36,7 @@ impl<B: Bus> Function<B> {
             if let Some(fault) = self.core.faults.receive(*qpn, consumes_receive(packet))
                 && !self.fail_recv(*qpn, fault.syndrome, fault.vendor)
             {
-                // This packet did not use the fault; the next one may.
+                // The fault could not be applied to this packet; it may apply to the next one.
                 self.core.faults.give_back(fault);
             }
         }
@@ -47,11 +47,11 @@ impl<B: Bus> Function<B> {
         self.settle();
     }
 
-    /// Writes the next packet, from BTH to pad, into `buf`.
+    /// Writes the next packet, from the BTH through the padding, to `buf`.
     pub(crate) fn next_packet(&mut self, buf: &mut [u8]) -> Option<Transmit> {
         let now = self.core.now;
         let sent = self.engine.poll_transmit(now, Urgency::All, buf, &mut self.core);
-        // Ends work requests that send no packet.
+        // Completes work requests that send no packet.
         self.settle();
         let sent = sent.or_else(|| self.engine.poll_transmit(now, Urgency::All, buf, &mut self.core));
         if let Some(sent) = &sent
@@ -63,7 +63,7 @@ impl<B: Bus> Function<B> {
         sent
     }
 
-    /// Advances time.
+    /// Advances time to `now` and handles everything due.
     pub(crate) fn expire(&mut self, now: Time) {
         self.core.now = self.core.now.max(now);
         let now = self.core.now;
@@ -74,15 +74,16 @@ impl<B: Bus> Function<B> {
         self.look();
     }
 
-    /// Returns the time when the function must be called next.
+    /// Returns the time by which [`expire`](Self::expire) must be called; `None` if nothing is
+    /// pending.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let paced = self.core.eth.deadline();
         let others = [self.engine.deadline(), self.held_until(), self.core.attention.next_look];
         others.into_iter().chain([paced, self.core.next_held]).flatten().min()
     }
 
-    /// Fails the oldest outstanding send on a queue pair with this syndrome. Returns whether there
-    /// was one.
+    /// Completes the oldest outstanding send of a queue pair with the error `syndrome`. Returns
+    /// whether there was such a send.
     pub(crate) fn fail_send(&mut self, qpn: u32, syndrome: u8, vendor: u8) -> bool {
         self.settle();
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return false };
@@ -97,8 +98,8 @@ impl<B: Bus> Function<B> {
         failed
     }
 
-    /// Fails the oldest outstanding receive on a queue pair with this syndrome. Returns whether
-    /// there was one.
+    /// Completes the oldest outstanding receive of a queue pair with the error `syndrome`. Returns
+    /// whether there was such a receive.
     pub(crate) fn fail_recv(&mut self, qpn: u32, syndrome: u8, vendor: u8) -> bool {
         if self.state(qpn) == State::Reset {
             return false;
@@ -117,8 +118,8 @@ impl<B: Bus> Function<B> {
     }
 }
 
-/// Returns whether a packet consumes a receive: true for sends and writes with immediate data. The
-/// upper 3 bits of the opcode name the service.
+/// Returns whether a packet consumes a receive: true for sends and for writes with immediate data.
+/// The upper 3 bits of the opcode, which give the service, are ignored.
 ///
 /// # References
 /// IBTA 9.2, BTH opcodes
@@ -129,8 +130,8 @@ fn consumes_receive(packet: &[u8]) -> bool {
     })
 }
 
-/// Returns whether a packet reports to a requester that no receive is posted: an acknowledgement
-/// with the syndrome "receiver not ready".
+/// Returns whether a packet tells the requester that no receive is posted: an acknowledgement with
+/// the syndrome "receiver not ready".
 ///
 /// # References
 /// IBTA 9.2, BTH opcodes; 9.3.5, AETH
@@ -141,14 +142,14 @@ fn is_not_ready(packet: &[u8]) -> bool {
     (opcode, syndrome) == (Some(ACKNOWLEDGE), Some(1))
 }
 
-/// Returns a packet's source as its receiver sees it.
+/// Returns the addresses of a packet from its receiver's point of view.
 pub(crate) fn arrival(transmit: &Transmit) -> Arrival {
     let path = &transmit.path;
     Arrival {
         network: path.network,
         remote: path.local,
         local: path.remote,
-        // The fabric has no UDP ports: the receiver ignores this value.
+        // The fabric uses no UDP ports, and the receiver ignores this value.
         src_port: None,
         traffic_class: path.traffic_class,
         hop_limit: path.hop_limit,

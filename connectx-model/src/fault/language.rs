@@ -25,14 +25,14 @@
 //! `function N` before a line selects the function; the default is the first. Numbers are decimal
 //! or, with 0x, hexadecimal. `#` starts a comment, except after `trace mark`.
 
-/// A parsed line and the function it applies to.
+/// A parsed line: its action and the function that the action applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) function: usize,
     pub(crate) action: Action,
 }
 
-/// The effect of a line.
+/// The action that a line requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Command { opcode: u16, status: u8, syndrome: u32, count: u32 },
@@ -58,28 +58,28 @@ pub(crate) enum Side {
     Receive,
 }
 
-/// The condition of a script line.
+/// The kind of event that a script line waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// A command with this opcode.
+    /// A command with this opcode executes.
     Command(u16),
-    /// A send on any queue pair.
+    /// A send is posted to any queue pair.
     Send,
-    /// A packet to any queue pair.
+    /// A packet arrives at any queue pair.
     Packet,
 }
 
-/// The events to hold.
+/// The set of event types to hold back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Events {
-    /// All events except command completions, without which the driver would hang.
+    /// All event types except command completions, without which the driver would hang.
     AllButCommands,
-    /// Events of this type.
+    /// This event type only.
     OfType(u8),
 }
 
 impl Events {
-    /// Returns whether events of this type belong to the set.
+    /// Returns whether the set contains the event type `kind`.
     pub(crate) fn contain(self, kind: u8) -> bool {
         match self {
             Self::AllButCommands => kind != COMMAND_EVENT,
@@ -91,13 +91,13 @@ impl Events {
 /// The event type of command completions.
 const COMMAND_EVENT: u8 = 0x0a;
 
-/// The default syndrome: the first one in the manual, an internal error.
+/// The default syndrome: an internal error, the first syndrome in the manual.
 const INTERNAL_ERROR: u64 = 0x01;
 
-/// Parses a line. `opcode` returns a command's opcode by name.
+/// Parses a line. `opcode` converts a command name to its opcode.
 ///
 /// # Errors
-/// A description of the mistake.
+/// Returns a description of the mistake.
 pub(crate) fn parse(line: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Result<Line, String> {
     let (function, rest) = match line.trim().strip_prefix("function ") {
         Some(rest) => {
@@ -139,7 +139,7 @@ fn after(text: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Result<Action, Str
     if count == 0 || words.next().is_some() {
         return Err("expected at most one number of occurrences, at least 1".into());
     }
-    // The line is parsed again when it executes; parsing it now reports a mistake at once.
+    // The line is parsed again when it executes. Parsing it here reports a mistake immediately.
     parse(line, opcode)?;
     Ok(Action::After { condition, count, line: line.trim().to_owned() })
 }
@@ -204,10 +204,10 @@ fn action(verb: &str, text: &str, opcode: &dyn Fn(&str) -> Option<u16>) -> Resul
     }
 }
 
-/// Mask for object numbers, which have 24 bits.
+/// Mask for object numbers, which are 24 bits wide.
 const OBJECTS: u64 = 0x00ff_ffff;
 
-/// The unparsed words of a line.
+/// The words of a line that are not parsed yet.
 struct Words<'a>(Vec<&'a str>);
 
 impl<'a> Words<'a> {
@@ -215,13 +215,13 @@ impl<'a> Words<'a> {
         Self(text.split_whitespace().collect())
     }
 
-    /// Returns the next word that has no key.
+    /// Removes and returns the next word without a key.
     fn next(&mut self) -> Option<&'a str> {
         let place = self.0.iter().position(|word| !word.contains('='))?;
         Some(self.0.remove(place))
     }
 
-    /// Returns the text after `key=`.
+    /// Removes the word that starts with `key=` and returns the text after it.
     fn key(&mut self, key: &str) -> Option<&'a str> {
         let value = |word: &&'a str| word.strip_prefix(key).and_then(|rest| rest.strip_prefix('='));
         let place = self.0.iter().position(|word| value(word).is_some())?;

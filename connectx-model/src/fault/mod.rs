@@ -5,7 +5,7 @@
 //!                                       ├──► immediate: port, fatal, remove, cq-overrun, list, ...
 //!                                       └──► Faults: pending commands, completions, events
 //! ```
-//! The file `language` parses lines.
+//! The module `language` parses the lines.
 //!
 //! Invariant: the number of pending faults is bounded, and held events are released in order.
 
@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 pub(crate) use language::{Action, Condition, Events, Side, parse};
 
-/// The pending faults of a function.
+/// The pending faults of a function, its script lines and its held events.
 #[derive(Debug, Default)]
 pub struct Faults {
     commands: Vec<CommandFault>,
@@ -23,7 +23,7 @@ pub struct Faults {
     script: Vec<Rule>,
     /// Script lines whose condition has been met.
     due: Vec<String>,
-    /// The events to hold.
+    /// The event types to hold back, if any.
     holding: Option<Events>,
     held: VecDeque<HeldEvent>,
     removed: bool,
@@ -35,21 +35,21 @@ pub(crate) struct CommandFault {
     pub(crate) opcode: u16,
     pub(crate) status: u8,
     pub(crate) syndrome: u32,
-    /// Number of commands that will still fail.
+    /// Number of commands that the fault still applies to.
     pub(crate) left: u32,
 }
 
 /// A fault that makes a work request fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CompletionFault {
-    /// The queue pair; `None` for any queue pair.
+    /// The number of the queue pair; `None` for any queue pair.
     pub(crate) qpn: Option<u32>,
     pub(crate) side: Side,
     pub(crate) syndrome: u8,
     pub(crate) vendor: u8,
 }
 
-/// An event that is held back.
+/// An event that has not been delivered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldEvent {
     pub(crate) eqn: u32,
@@ -62,18 +62,19 @@ pub(crate) struct HeldEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
     condition: Condition,
-    /// Number of occurrences still to come.
+    /// Number of occurrences until the line executes.
     left: u64,
     line: String,
 }
 
-/// Maximum number of pending faults of each kind.
+/// Maximum number of pending entries of each kind: command faults, work request faults, script
+/// lines.
 const WAITING: usize = 1000;
 /// Maximum number of held events.
 const HELD: usize = 4096;
 
 impl Faults {
-    /// Returns the status and the syndrome of a fault that is pending for this command.
+    /// Returns the status and the syndrome of the fault pending for this command, if any.
     pub(crate) fn command(&mut self, opcode: u16) -> Option<(u8, u32)> {
         self.happened(Condition::Command(opcode));
         let place = self.commands.iter().position(|fault| fault.opcode == opcode)?;
@@ -86,20 +87,20 @@ impl Faults {
         Some(answer)
     }
 
-    /// Returns the fault that is pending for a posted send.
+    /// Removes and returns the fault pending for a posted send on this queue pair, if any.
     pub(crate) fn send(&mut self, qpn: u32) -> Option<CompletionFault> {
         self.happened(Condition::Send);
         self.completion(qpn, Side::Send)
     }
 
-    /// Returns the fault that is pending for a packet to a queue pair, if the packet consumes a
-    /// receive.
+    /// Removes and returns the fault pending for a packet to a queue pair. Only a packet that
+    /// consumes a receive triggers a fault.
     pub(crate) fn receive(&mut self, qpn: u32, consumes: bool) -> Option<CompletionFault> {
         self.happened(Condition::Packet);
         if consumes { self.completion(qpn, Side::Receive) } else { None }
     }
 
-    /// Puts back a fault that could not be applied to the queue.
+    /// Puts back a fault that could not be applied to its queue pair.
     pub(crate) fn give_back(&mut self, fault: CompletionFault) {
         self.completions.insert(0, fault);
     }
@@ -110,56 +111,56 @@ impl Faults {
         Some(self.completions.remove(place))
     }
 
-    /// Returns whether events of this type are held.
+    /// Returns whether events of this type are held back.
     pub(crate) fn holds_events(&self, kind: u8) -> bool {
         self.holding.is_some_and(|events| events.contain(kind))
     }
 
-    /// Holds an event. If this exceeds the limit, returns the oldest held event.
+    /// Holds an event back. If there are now too many, removes and returns the oldest held event.
     #[must_use]
     pub(crate) fn hold(&mut self, event: HeldEvent) -> Option<HeldEvent> {
         self.held.push_back(event);
         (self.held.len() > HELD).then(|| self.held.pop_front()).flatten()
     }
 
-    /// Returns whether the function was removed. If so, registers read as ones, and stores and
-    /// packets have no effect.
+    /// Returns whether the function was removed. If so, all bits of registers read as 1, and stores
+    /// and packets have no effect.
     pub(crate) fn removed(&self) -> bool {
         self.removed
     }
 
-    /// Drops held events after a reset of the function.
+    /// Drops the held events when the function is reset.
     pub(crate) fn restart(&mut self) {
         self.held.clear();
     }
 
-    /// Returns and removes the script lines whose condition has been met.
+    /// Removes and returns the script lines whose condition has been met.
     pub(crate) fn take_due(&mut self) -> Vec<String> {
         std::mem::take(&mut self.due)
     }
 
-    /// Adds a fault for commands.
+    /// Adds a fault that makes commands fail.
     pub(crate) fn add_command(&mut self, fault: CommandFault) -> Result<(), Full> {
         push(&mut self.commands, fault)
     }
 
-    /// Adds a fault for a work request.
+    /// Adds a fault that makes a work request fail.
     pub(crate) fn add_completion(&mut self, fault: CompletionFault) -> Result<(), Full> {
         push(&mut self.completions, fault)
     }
 
-    /// Adds a line that executes after `count` occurrences of a condition.
+    /// Adds a script line that executes after `count` occurrences of a condition.
     pub(crate) fn add_rule(&mut self, condition: Condition, count: u64, line: String) -> Result<(), Full> {
         push(&mut self.script, Rule { condition, left: count, line })
     }
 
-    /// Starts to hold these events.
+    /// Starts holding back events of these types.
     pub(crate) fn set_holding(&mut self, events: Events) {
         self.holding = Some(events);
     }
 
-    /// Releases the `count` oldest held events. Without a count, releases all of them and stops
-    /// holding.
+    /// Removes and returns the `count` oldest held events. Without a count, releases all of them
+    /// and stops holding.
     pub(crate) fn release(&mut self, count: Option<usize>) -> Vec<HeldEvent> {
         if count.is_none() {
             self.holding = None;
@@ -173,8 +174,8 @@ impl Faults {
         self.removed = true;
     }
 
-    /// Returns the numbers of pending command faults, work request faults, script lines and held
-    /// events.
+    /// Returns the number of pending command faults, work request faults, script lines and held
+    /// events, in this order.
     pub(crate) fn waiting(&self) -> [usize; 4] {
         [self.commands.len(), self.completions.len(), self.script.len(), self.held.len()]
     }

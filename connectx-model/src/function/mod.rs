@@ -1,10 +1,10 @@
-//! [`Function`]: one PCI function and all its state.
+//! [`Function`]: one PCI function with all its state.
 //!
-//! The file `record` reads doorbell records.
+//! The module `record` reads doorbell records.
 //!
 //! A function consists of the transport engine and [`Core`], which holds everything else. The two
 //! are separate because the engine reports events to a [`Sink`](roce::engine::Sink). The core is
-//! this sink: it writes completions into guest memory while the engine runs.
+//! this sink: it writes completions to guest memory while the engine runs.
 
 pub(crate) mod record;
 
@@ -49,13 +49,13 @@ pub struct Function<B: Bus> {
     pub(crate) core: Core<B>,
 }
 
-/// A function without its transport engine.
+/// The state of a function, except for its transport engine.
 #[derive(Debug)]
 pub(crate) struct Core<B: Bus> {
     pub(crate) config: Config,
     pub(crate) bus: B,
     pub(crate) log: Log,
-    /// Time of the current call.
+    /// The time of the current call.
     pub(crate) now: Time,
     pub(crate) pci: Pci,
     pub(crate) iseg: Iseg,
@@ -68,7 +68,7 @@ pub(crate) struct Core<B: Bus> {
     pub(crate) eqs: BTreeMap<u32, Eq>,
     pub(crate) cqs: BTreeMap<u32, Cq>,
     pub(crate) cqns: Ids,
-    /// The earliest time when a moderated event may be due.
+    /// The earliest time at which a moderated completion event is due.
     pub(crate) next_held: Option<Time>,
     pub(crate) qps: BTreeMap<u32, Qp>,
     pub(crate) attention: Attention,
@@ -84,14 +84,14 @@ pub(crate) struct Core<B: Bus> {
 }
 
 impl<B: Bus> Function<B> {
-    /// Returns a function in its state after power-on.
+    /// Returns a function in its power-on state.
     pub fn new(config: Config, bus: B, trace: Trace) -> Self {
         let log = Log { complaints: Complaints::new(config.index), trace };
         let core = Core::new(config, bus, log, Faults::default());
         Self { engine: engine(&core), core }
     }
 
-    /// Returns the complaints since the last call.
+    /// Removes and returns the stored complaints about the function.
     pub fn take_complaints(&mut self) -> Vec<Complaint> {
         self.core.log.complaints.take()
     }
@@ -125,7 +125,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Resets the function to its state after power-on. Pending injected faults remain.
+    /// Resets the function to its power-on state. Pending injected faults remain.
     pub fn reset(&mut self) {
         self.drop_half_stores();
         let core = &mut self.core;
@@ -137,7 +137,8 @@ impl<B: Bus> Function<B> {
         self.engine = engine(&self.core);
     }
 
-    /// Destroys all objects. Except for the stage, everything is as it was before INIT_HCA.
+    /// Destroys all objects. Except for the stage, the function is then in its state before
+    /// INIT_HCA.
     pub(crate) fn drop_objects(&mut self) {
         self.drop_half_stores();
         let fresh = Core::new(self.core.config, self.core.bus.clone(), Log::default(), Faults::default());
@@ -162,7 +163,7 @@ impl<B: Bus> Function<B> {
         self.engine = engine(core);
     }
 
-    /// Clears everything except the registers, once the driver has disabled the interface.
+    /// Clears all state except the registers, once the driver has disabled the interface.
     pub(crate) fn disable_interface(&mut self) {
         self.drop_objects();
         self.core.hca = Hca::default();
@@ -204,7 +205,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Advances time; an earlier time has no effect.
+    /// Advances the function's time. An earlier time has no effect.
     fn tick(&mut self, now: Time) {
         self.now = self.now.max(now);
     }
@@ -214,7 +215,8 @@ impl<B: Bus> Core<B> {
     }
 }
 
-/// Maximum number of request bytes in flight. Packets are copied from memory to memory.
+/// Maximum number of request bytes in flight. A small window suffices, because packets are copied
+/// from memory to memory.
 const WINDOW: u32 = 1 << 20;
 
 fn engine<B: Bus>(core: &Core<B>) -> Engine<Translated<B>> {

@@ -1,4 +1,4 @@
-//! Doorbell records: counters in guest memory, advanced by a driver.
+//! Doorbell records: counters in guest memory that the driver advances.
 //!
 //! | record | first word | second word |
 //! |---|---|---|
@@ -16,7 +16,8 @@ use crate::function::Core;
 use crate::log::CONSUMED;
 
 impl<B: Bus> Core<B> {
-    /// Reads a word of a doorbell record. Complains if the record is not in memory.
+    /// Reads a word of a doorbell record. Returns `None`, with a complaint, if the record is not in
+    /// guest memory.
     pub(crate) fn record(&mut self, address: u64) -> Option<u32> {
         let mut word = [0; 4];
         match self.bus.read(address, &mut word) {
@@ -28,7 +29,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Reads a counter of posted work. Complains if bits above the counter are set.
+    /// Reads a counter of posted work requests. Complains if bits above the counter are set.
     pub(crate) fn posted(&mut self, address: u64) -> Option<u16> {
         let word = self.record(address)?;
         Some(self.log.posted(word))
@@ -40,7 +41,8 @@ impl<B: Bus> Core<B> {
         Some(self.log.counter(word, CONSUMED))
     }
 
-    /// Complains unless a counter of posted work is 0, as it must be when its queue starts.
+    /// Complains unless the counter of posted work requests is 0, as it must be when its queue
+    /// starts.
     pub(crate) fn needs_start(&mut self, address: u64, of: &str) {
         let Some(word) = self.record(address) else { return };
         if word != 0 {

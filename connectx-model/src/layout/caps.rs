@@ -1,4 +1,4 @@
-//! Capability structures of QUERY_HCA_CAP, except for flow tables
+//! Capability structures in QUERY_HCA_CAP, except those for flow tables
 //! ([`flow_caps`](super::flow_caps)).
 //!
 //! # References

@@ -1,4 +1,4 @@
-//! Completion queues.
+//! Completion queue commands and context.
 //!
 //! # References
 //! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`

@@ -1,4 +1,5 @@
-//! Completion queue entries of 64 bytes. A 128-byte entry holds one in its second half.
+//! Completion queue entries of 64 bytes. A 128-byte entry contains such an entry in its second
+//! half.
 //!
 //! # References
 //! ConnectX programmer's reference manual, "completion queue entry"; `include/linux/mlx5/device.h`
@@ -6,7 +7,7 @@
 use super::layout;
 
 layout! {
-    /// A completion.
+    /// A completion queue entry.
     cqe: 0x40 {
         WQE_ID 0x00 15 0;
         RSS_HASH_RESULT 0x0c 31 0;
@@ -36,7 +37,7 @@ layout! {
         OWNER 0x3c 0 0;
     }
 
-    /// The fields of a tag matching completion.
+    /// The fields of a completion queue entry that differ in tag matching completions.
     tm_cqe: 0x40 {
         SUCCESS 0x00 31 31;
         HW_PHASE_CNT 0x04 31 16;
@@ -46,8 +47,8 @@ layout! {
         APP_INFO 0x28 15 0;
     }
 
-    /// A completion in a compressed block: its differences from the title. The first dword of a
-    /// receive's mini entry has one of several formats, which the queue selects.
+    /// A mini entry: the fields in which a completion of a compressed block differs from the title.
+    /// For receives, the first dword has one of several formats, selected by the queue.
     mini_cqe: 0x08 {
         RX_HASH_RESULT 0x00 31 0;
         CHECKSUM 0x00 31 16;
@@ -56,7 +57,7 @@ layout! {
         BYTE_CNT 0x04 31 0;
     }
 
-    /// A completion with an error.
+    /// A completion queue entry with an error.
     error_cqe: 0x40 {
         SRQN_USER_INDEX 0x20 23 0;
         HW_ERROR_SYNDROME 0x34 31 24;

@@ -1,4 +1,4 @@
-//! Event queues.
+//! Event queue commands and context.
 //!
 //! # References
 //! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`

@@ -6,7 +6,7 @@
 use super::layout;
 
 layout! {
-    /// The fields that all events have.
+    /// The fields common to all events.
     eqe: 0x40 {
         EVENT_TYPE 0x00 23 16;
         EVENT_SUB_TYPE 0x00 7 0;

@@ -1,4 +1,4 @@
-//! Ethernet send and receive queues, TIR, TIS, RQT.
+//! Commands and contexts of Ethernet send and receive queues, TIR, TIS and RQT.
 //!
 //! # References
 //! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`

@@ -1,4 +1,5 @@
-//! The flow table capabilities of QUERY_HCA_CAP. [`caps`](super::caps) has the others.
+//! The flow table capabilities in QUERY_HCA_CAP. All other capabilities are in
+//! [`caps`](super::caps).
 //!
 //! # References
 //! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`

@@ -1,4 +1,4 @@
-//! The lifecycle of the function: enabling, pages, capabilities, ISSI, adapter.
+//! Commands for the lifecycle of the function: enabling, pages, capabilities, ISSI, adapter.
 //!
 //! # References
 //! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`

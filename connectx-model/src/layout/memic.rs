@@ -1,4 +1,4 @@
-//! Device memory.
+//! Device memory commands.
 //!
 //! # References
 //! Linux `include/linux/mlx5/mlx5_ifc.h`

@@ -1,4 +1,4 @@
-//! Memory keys, protection domains, XRC domains, transport domains.
+//! Commands and contexts of memory keys, protection domains, XRC domains and transport domains.
 //!
 //! # References
 //! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`

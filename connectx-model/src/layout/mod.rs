@@ -1,11 +1,13 @@
-//! The device's structures as tables: name, dword, high bit, low bit. Read them beside the manual.
+//! The device's structures as tables: name, dword, high bit, low bit. They have the same rows as
+//! the manual's tables.
 //!
 //! The row `NAME 0xDWORD HIGH LOW;` describes bits in the big-endian dword at a byte offset. A row
-//! with a high bit above 31 spans two dwords and names the first. The row `NAME bytes 0xOFFSET
-//! 0xLENGTH;` describes a part that has its own table or consists of plain bytes. The row `NAME @
-//! 0xOFFSET;` describes the start of a list.
+//! with a high bit above 31 spans two dwords; its offset is that of the first. The row
+//! `NAME bytes 0xOFFSET 0xLENGTH;` describes a part that has its own table or consists of plain
+//! bytes. The row `NAME @ 0xOFFSET;` describes the start of a list.
 //!
-//! Invariant: getters and setters never panic. Bytes beyond the end read as 0 and are not written.
+//! Invariant: getters and setters never panic. Bytes beyond the end of a buffer read as 0 and are
+//! not written.
 //!
 //! | file | tables |
 //! |---|---|
@@ -37,22 +39,22 @@ pub mod steering;
 pub mod vport;
 pub mod wqe;
 
-/// One row of a table: bits `high` to `low` in the big-endian dword at byte `dword`. A `high` of 32
-/// to 63 spans two dwords.
+/// One row of a table: bits `high` to `low` in the big-endian dword at byte `dword`. A field with a
+/// `high` of 32 to 63 spans two dwords.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Name of the row.
+    /// The name of the row.
     pub name: &'static str,
-    /// Byte offset of the dword, or of the first of two dwords.
+    /// The byte offset of the dword, or of the first of two dwords.
     pub dword: usize,
-    /// Highest bit of the field.
+    /// The highest bit of the field.
     pub high: u32,
-    /// Lowest bit of the field.
+    /// The lowest bit of the field.
     pub low: u32,
 }
 
 impl Field {
-    /// Returns the field's width in bits.
+    /// Returns the width of the field, in bits.
     pub const fn width(&self) -> u32 {
         self.high - self.low + 1
     }
@@ -62,22 +64,22 @@ impl Field {
         u64::MAX >> (64 - self.width())
     }
 
-    /// Returns the field's value in `bytes`.
+    /// Reads the field from `bytes`.
     pub fn get(&self, bytes: &[u8]) -> u64 {
         self.word(bytes) >> self.low & self.max()
     }
 
-    /// Returns the value of a field with at most 32 bits.
+    /// Reads a field of at most 32 bits from `bytes`.
     pub fn get32(&self, bytes: &[u8]) -> u32 {
         self.get(bytes) as u32
     }
 
-    /// Returns whether any of the field's bits is set.
+    /// Returns whether any bit of the field is set in `bytes`.
     pub fn is_set(&self, bytes: &[u8]) -> bool {
         self.get(bytes) != 0
     }
 
-    /// Sets the field's value, truncated to the field's width.
+    /// Writes the field, truncating `value` to the field's width.
     pub fn set(&self, bytes: &mut [u8], value: impl Into<u64>) {
         let mask = self.max() << self.low;
         let word = self.word(bytes) & !mask | value.into() << self.low & mask;
@@ -97,22 +99,22 @@ impl Field {
 /// A part of a structure: plain bytes, or a structure with its own table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Name of the part.
+    /// The name of the part.
     pub name: &'static str,
-    /// Byte offset.
+    /// The offset of the part in the structure, in bytes.
     pub offset: usize,
-    /// Length in bytes.
+    /// The length of the part, in bytes.
     pub len: usize,
 }
 
 impl Part {
-    /// Returns the part's bytes, truncated at the end of `bytes`.
+    /// Returns the part's bytes in a structure. The slice ends early if `bytes` does.
     pub fn bytes<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         let end = (self.offset + self.len).min(bytes.len());
         bytes.get(self.offset..end).unwrap_or_default()
     }
 
-    /// Returns the part's bytes, truncated at the end of `bytes`.
+    /// Returns the part's bytes in a structure, mutably. The slice ends early if `bytes` does.
     pub fn bytes_mut<'a>(&self, bytes: &'a mut [u8]) -> &'a mut [u8] {
         let end = (self.offset + self.len).min(bytes.len());
         bytes.get_mut(self.offset..end).unwrap_or_default()
@@ -122,18 +124,19 @@ impl Part {
 /// The table of a structure.
 #[derive(Clone, Copy, Debug)]
 pub struct Table {
-    /// Name of the structure.
+    /// The name of the structure.
     pub name: &'static str,
-    /// Length of the structure in bytes, without lists at the end.
+    /// The length of the structure, in bytes, without any list at its end.
     pub size: usize,
     /// The rows of the table.
     pub fields: &'static [Field],
-    /// The parts that rows do not describe.
+    /// The parts, which have their own tables or consist of plain bytes.
     pub parts: &'static [Part],
 }
 
 impl Table {
-    /// Returns the first dword with set bits that no row names, and those bits.
+    /// Finds the first dword in which bits are set that belong to no row or part. Returns the
+    /// dword's offset and these bits.
     pub fn reserved(&self, bytes: &[u8]) -> Option<(usize, u32)> {
         (0..self.size.min(bytes.len()) / 4).map(|n| n * 4).find_map(|offset| {
             let set = dword(bytes, offset) & !self.known(offset);
@@ -141,7 +144,7 @@ impl Table {
         })
     }
 
-    /// Returns the bits that rows name in the dword at this byte offset.
+    /// Returns the mask of the bits that belong to a row or part, in the dword at byte `offset`.
     pub fn known(&self, offset: usize) -> u32 {
         if self.parts.iter().any(|part| offset + 4 > part.offset && offset < part.offset + part.len) {
             return u32::MAX;
@@ -157,7 +160,7 @@ impl Table {
         })
     }
 
-    /// Returns `name=value` for each nonzero row, for logs and traces.
+    /// Formats each nonzero row as `name=value`, for logs and traces.
     pub fn describe(&self, bytes: &[u8]) -> String {
         let mut text = String::new();
         for field in self.fields {
@@ -173,24 +176,24 @@ impl Table {
     }
 }
 
-/// Returns the big-endian dword at this byte offset; bytes beyond the end make it 0.
+/// Returns the big-endian dword at byte `offset`, or 0 if it extends beyond the end.
 pub fn dword(bytes: &[u8], offset: usize) -> u32 {
     bytes.get(offset..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u32::from_be_bytes(*chunk))
 }
 
-/// Returns the big-endian quadword at this byte offset; bytes beyond the end make it 0.
+/// Returns the big-endian quadword at byte `offset`, or 0 if it extends beyond the end.
 pub fn qword(bytes: &[u8], offset: usize) -> u64 {
     bytes.get(offset..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u64::from_be_bytes(*chunk))
 }
 
-/// Writes bytes at this offset, if they fit.
+/// Writes `value` at byte `offset` if it fits.
 pub fn put(bytes: &mut [u8], offset: usize, value: &[u8]) {
     if let Some(place) = bytes.get_mut(offset..).and_then(|rest| rest.get_mut(..value.len())) {
         place.copy_from_slice(value);
     }
 }
 
-/// Defines one module of constants per table.
+/// Defines one module per table: a constant for each row, and the table itself.
 macro_rules! layout {
     ($($(#[$doc:meta])* $name:ident: $size:literal { $($rows:tt)* })*) => {$(
         $(#[$doc])*
@@ -198,7 +201,7 @@ macro_rules! layout {
             #[allow(unused_imports)]
             use $crate::layout::{Field, Part, Table};
 
-            /// Length of the structure in bytes, without lists at the end.
+            /// The length of the structure, in bytes, without any list at its end.
             pub const SIZE: usize = $size;
 
             $crate::layout::rows! { $name; []; []; $($rows)* }
@@ -206,7 +209,7 @@ macro_rules! layout {
     )*};
 }
 
-/// Defines the rows of one table: the constants first, then the table.
+/// Defines the constants for a table's rows, then the table.
 macro_rules! rows {
     ($table:ident; [$($field:ident)*]; [$($part:ident)*];) => {
         /// The table of the structure.

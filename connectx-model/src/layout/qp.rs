@@ -1,4 +1,4 @@
-//! Queue pairs.
+//! Queue pair and multicast group commands, queue pair context, address path.
 //!
 //! # References
 //! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`

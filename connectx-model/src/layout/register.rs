@@ -1,4 +1,4 @@
-//! Registers behind ACCESS_REG.
+//! Registers that ACCESS_REG reads and writes.
 //!
 //! # References
 //! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`
@@ -67,7 +67,7 @@ layout! {
         E 0x04 1 0;
     }
 
-    /// Virtual lanes, 0x500f.
+    /// Virtual lane capability, 0x500f.
     pvlc_reg: 0x10 {
         LOCAL_PORT 0x00 23 16;
         VL_HW_CAP 0x04 3 0;

@@ -1,4 +1,4 @@
-//! Shared receive queues: SRQ, XRC SRQ, RMP, XRQ.
+//! Commands and contexts of shared receive queues: SRQ, XRC SRQ, RMP, XRQ.
 //!
 //! # References
 //! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`
@@ -188,7 +188,7 @@ layout! {
         XRQ_CONTEXT bytes 0x10 0x140;
     }
 
-    /// Context of a queue that matches tags.
+    /// Context of a tag matching queue (XRQ).
     xrqc: 0x140 {
         STATE 0x00 31 28;
         RLKEY 0x00 27 27;

@@ -1,4 +1,4 @@
-//! Flow steering.
+//! Flow steering commands and contexts.
 //!
 //! # References
 //! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`
@@ -232,7 +232,8 @@ layout! {
         FLOW_STATISTICS @ 0x10;
     }
 
-    /// The actions in an entry. Destinations follow, then counters.
+    /// The context of a flow entry, with its actions. A list of destinations and then of counters
+    /// follows.
     flow_context: 0x300 {
         PUSH_VLAN bytes 0x0 0x4;
         GROUP_ID 0x04 31 0;
@@ -253,7 +254,7 @@ layout! {
         DESTINATION @ 0x300;
     }
 
-    /// One destination in an entry.
+    /// One destination of a flow entry.
     dest_format_struct: 0x8 {
         DESTINATION_TYPE 0x00 31 24;
         DESTINATION_ID 0x00 23 0;
@@ -262,7 +263,7 @@ layout! {
         DESTINATION_ESWITCH_OWNER_VHCA_ID 0x04 15 0;
     }
 
-    /// Layer 2 to 4 headers to match: the first part of match criteria and values.
+    /// Layer 2 to 4 header fields to match: the first part of match criteria and match values.
     fte_match_set_lyr_2_4: 0x40 {
         SMAC bytes 0x0 0x6;
         ETHERTYPE 0x04 15 0;
@@ -287,7 +288,7 @@ layout! {
         DST_IP bytes 0x30 0x10;
     }
 
-    /// Other fields to match: the second part of match criteria and values.
+    /// Further fields to match: the second part of match criteria and match values.
     fte_match_set_misc: 0x40 {
         OUTER_IPV6_FLOW_LABEL 0x1c 19 0;
     }

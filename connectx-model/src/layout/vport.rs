@@ -1,4 +1,4 @@
-//! The port and its virtual ports.
+//! Commands and contexts of the port and its virtual ports.
 //!
 //! # References
 //! ConnectX programmer's reference manual; `include/linux/mlx5/mlx5_ifc.h`

@@ -1,4 +1,4 @@
-//! Work queue entries: the segments of sends and the elements of receives.
+//! Work queue entries: segments of work requests and elements of receives.
 //!
 //! # References
 //! ConnectX programmer's reference manual, "work queue element"; rdma-core
@@ -7,7 +7,7 @@
 use super::layout;
 
 layout! {
-    /// Control segment: the first segment of every send.
+    /// Control segment: the first segment of every work request in a send queue.
     ctrl: 0x10 {
         OPMOD 0x00 31 24;
         WQE_INDEX 0x00 23 8;
@@ -22,7 +22,7 @@ layout! {
         IMM 0x0c 31 0;
     }
 
-    /// XRC segment: names the peer's shared receive queue.
+    /// XRC segment: contains the number of the peer's shared receive queue.
     xrc: 0x10 {
         SRQN 0x00 23 0;
     }
@@ -46,19 +46,19 @@ layout! {
         RGID bytes 0x20 0x10;
     }
 
-    /// Remote address segment: names the peer's memory.
+    /// Remote address segment: the address and key of the peer's memory.
     remote_address: 0x10 {
         VA 0x00 63 0;
         RKEY 0x08 31 0;
     }
 
-    /// Operands of an atomic operation.
+    /// Atomic segment: the operands of an atomic operation.
     atomic: 0x10 {
         SWAP_ADD 0x00 63 0;
         COMPARE 0x08 63 0;
     }
 
-    /// An element of a scatter or gather list.
+    /// Data segment: an element of a scatter/gather list.
     data: 0x10 {
         BYTE_COUNT 0x00 30 0;
         LKEY 0x04 31 0;
@@ -71,12 +71,12 @@ layout! {
         BYTE_COUNT 0x00 9 0;
     }
 
-    /// The first 16 bytes of a receive with a checksum.
+    /// Checksum segment: the first 16 bytes of a receive with a checksum.
     recv_signature: 0x10 {
         SIGNATURE 0x04 31 24;
     }
 
-    /// The first 16 bytes of a shared receive queue's entry.
+    /// Next segment: the first 16 bytes of an entry in a shared receive queue.
     srq_next: 0x10 {
         NEXT_WQE_INDEX 0x00 15 0;
         SIGNATURE 0x04 31 24;
@@ -105,7 +105,7 @@ layout! {
         TRANSLATION_OFFSET_42_16 0x10 26 0;
     }
 
-    /// An element of an indirect memory key.
+    /// An entry in the list of an indirect memory key.
     klm: 0x10 {
         BYTE_COUNT 0x00 31 0;
         MKEY 0x04 31 0;

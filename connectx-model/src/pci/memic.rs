@@ -1,4 +1,4 @@
-//! Loads from and stores to device memory.
+//! Loads and stores by the processor in device memory.
 
 use crate::bus::Bus;
 use crate::complaint::Rule;
@@ -6,7 +6,7 @@ use crate::function::Function;
 use crate::memic::WORD;
 
 impl<B: Bus> Function<B> {
-    /// Handles a load from device memory. A rejected load reads as ones.
+    /// Handles a load from device memory. A rejected load returns all ones.
     pub(crate) fn memic_read(&mut self, offset: u64, into: &mut [u8]) {
         let (memic, len) = (self.core.memic.clone(), into.len());
         if !self.memic_access(offset, len, || memic.read(offset, into)) {
@@ -20,10 +20,11 @@ impl<B: Bus> Function<B> {
         self.memic_access(offset, from.len(), || memic.write(offset, from));
     }
 
-    /// Makes an access if it is permitted. Returns whether it was made.
+    /// Performs an access with `act` if the access is permitted. Returns whether it was performed.
     fn memic_access(&mut self, offset: u64, len: usize, act: impl FnOnce() -> Option<()>) -> bool {
         if self.core.iseg.was_reset() {
-            // The driver unmaps the memory once it notices the reset.
+            // The access breaks no rule: the driver unmaps the memory only once it notices the
+            // reset.
             return false;
         }
         let (rule, done) = if !offset.is_multiple_of(WORD as u64) || !len.is_multiple_of(WORD) {

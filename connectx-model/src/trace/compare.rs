@@ -1,14 +1,14 @@
 //! [`compare`]: finds the first difference between two traces.
 //!
 //! Fields fall into three classes:
-//! - omitted: fields that have no meaning, or whose meaning another field also carries (raw bytes
-//!   of a decoded line, operands the driver did not write, addresses);
-//! - mapped: handles (numbers and keys of objects, UAR pages). Each must always correspond to the
-//!   same handle in the other trace;
+//! - omitted: fields without meaning or with a meaning that other fields give too (raw bytes of a
+//!   decoded line, operands that the driver did not write, addresses);
+//! - mapped: handles (object numbers, keys, UAR pages). A handle must always correspond to the same
+//!   handle in the other trace;
 //! - compared: all other fields.
 //!
 //! Addresses are omitted instead of mapped, because a buffer often has another address in the next
-//! run; the buffer's key is mapped.
+//! run. The buffer's key is mapped instead.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::trace::parse::Entry;
 pub struct Difference {
     /// A description of the difference.
     pub what: String,
-    /// The line of the first trace that differs, after up to three earlier ones.
+    /// The first trace's line that differs, after up to three lines before it.
     pub first: Vec<Entry>,
     /// The corresponding lines of the second trace.
     pub second: Vec<Entry>,
@@ -63,7 +63,7 @@ pub fn compare(first: &[Entry], second: &[Entry]) -> Option<Difference> {
     Some(Difference { what, first: context(first), second: context(second) })
 }
 
-/// Number of lines shown before a difference.
+/// Maximum number of lines shown before a difference.
 const CONTEXT: usize = 3;
 
 fn differs(one: &Entry, other: &Entry, handles: &mut Handles) -> Option<String> {
@@ -98,16 +98,17 @@ fn differs(one: &Entry, other: &Entry, handles: &mut Handles) -> Option<String> 
     None
 }
 
-/// Returns the fields of a line to compare. Fields with a joint meaning are combined.
+/// Returns the fields of a line, in the form in which they are compared. Fields that have a meaning
+/// only together are combined.
 pub(super) fn fields(entry: &Entry) -> Vec<(String, String)> {
     let mut fields = entry.fields.clone();
     let hex = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
     match entry.kind.as_str() {
-        // An event queue may hold old entries, so the index of an event depends on earlier
+        // An event queue may contain earlier events, so the index of an event depends on earlier
         // activity.
         "eqe" => fields.retain(|(key, _)| key != "index"),
         "store" if entry.get("eqn").is_some() => fields.retain(|(key, _)| key != "index"),
-        // The half of a register is a handle; the offset in it is not.
+        // The register and its half form a handle; the offset in the half does not belong to it.
         "store" => {
             let offset = entry.get("offset").and_then(hex).unwrap_or(0);
             if offset >= 0x800 {
@@ -117,7 +118,8 @@ pub(super) fn fields(entry: &Entry) -> Vec<(String, String)> {
                 fields.push(("at".into(), format!("{:#x}", offset & 0xff)));
             }
         }
-        // The number a command returns is a handle. The created object determines its class.
+        // The number that a command returns is a handle. The kind of the created object is the
+        // handle's class.
         "command" => {
             if let Some(out) = fields.iter_mut().find(|(key, _)| key == "out") {
                 let name = entry.get("name").unwrap_or_default();
@@ -125,7 +127,7 @@ pub(super) fn fields(entry: &Entry) -> Vec<(String, String)> {
                 out.0 = format!("out.{}", object.to_ascii_lowercase());
             }
         }
-        // The operand of a send with invalidation is a key.
+        // The operand of a send with invalidation is a memory key.
         "cqe" if entry.get("opcode") == Some("0x4") => {
             if let Some(field) = fields.iter_mut().find(|(key, _)| key == "imm_inval_pkey") {
                 field.0 = "rkey".into();
@@ -148,18 +150,18 @@ pub(super) enum Kind {
     Value,
 }
 
-/// Returns how the field with this key is compared.
+/// Returns how the field `key` is compared.
 pub(super) fn kind_of(key: &str) -> Kind {
     let last = key.rsplit('.').next().unwrap_or(key);
     match last {
-        // These are decoded in other fields, or never written.
+        // These bytes are decoded in other fields, or the driver never wrote them.
         "bytes" | "stale" => Kind::Meaningless,
         // Addresses and times.
         "address" | "va" | "addr" | "start_addr" | "dbr_addr" | "dbr_umem_id" | "timestamp"
         | "page_offset" | "db_record_addr_h" | "db_record_addr_l" => Kind::Meaningless,
-        // The sizes and numbers of a buffer's pages.
+        // The page sizes and page counts of a buffer.
         "log_page_size" | "log_wq_pg_sz" | "list" | "translations_octword_size" => Kind::Meaningless,
-        // A counter the driver keeps.
+        // The driver counts up this part of the key.
         "mkey_7_0" => Kind::Meaningless,
         // The numbers of send and receive queues come from one range. Work requests and completions
         // name both in the same fields.
@@ -177,10 +179,10 @@ pub(super) fn kind_of(key: &str) -> Kind {
         "uar" | "uar_page" => Kind::Handle("UAR page"),
         "half" => Kind::Handle("BlueFlame register"),
         "lkey" | "rkey" => Kind::Handle("key"),
-        // An element of an indirect key holds a complete key.
+        // An entry in the list of an indirect key contains a complete key.
         "mkey" if key.starts_with("klm") => Kind::Handle("key"),
         "mkey_index" | "mkey" => Kind::Handle("memory key"),
-        // Programs choose these at random.
+        // Programs choose these values at random.
         "next_send_psn" | "next_rcv_psn" => Kind::Handle("first sequence number"),
         "counter_set_id" | "q_counter" => Kind::Handle("counter"),
         "tisn" | "tis" | "tis_num_0" | "tirn" | "tir" | "rqtn" | "rqt" | "indirect_table" => {
@@ -194,7 +196,7 @@ pub(super) fn kind_of(key: &str) -> Kind {
     }
 }
 
-/// The mapping between the handles in both traces, per function.
+/// The mapping between the handles of both traces, per function and class.
 #[derive(Default)]
 struct Handles {
     forth: HashMap<(usize, &'static str, String), String>,
@@ -202,7 +204,8 @@ struct Handles {
 }
 
 impl Handles {
-    /// Records that two handles name the same object. Returns the reason if they do not.
+    /// Records that two handles name the same object. Returns a reason if this contradicts an
+    /// earlier record.
     fn map(&mut self, function: usize, class: &'static str, left: &str, right: &str) -> Option<String> {
         if is_fixed(class, left) || is_fixed(class, right) {
             return (left != right).then(|| format!("one of them is no {class} of its own"));

@@ -1,21 +1,22 @@
-//! [`compare`]: compares the traces of one program run with two libraries. Each run opened the
-//! device separately.
+//! [`compare`]: compares the traces of two runs of one program, each with another library. Each run
+//! opened the device separately.
 //!
-//! Both traces are translated into one form, and the resulting lines must be equal:
-//! - only objects the program created and the activity of their queues are compared, not keys in
-//!   the kernel's cache or the moderation of kernel queues;
+//! Both traces are translated into a common form, and the resulting lines must be equal:
+//! - only the program's objects and the activity of their queues are compared, not keys in the
+//!   kernel's cache or the moderation of kernel queues;
 //! - the number of an object, a key or a register is replaced by its index in the order of first
 //!   use;
-//! - when a register is rung, the half that is used is compared with the half used at the last ring
-//!   since a queue pair was created on the register's page;
+//! - for each doorbell, the line says whether it uses the same half of the register as the previous
+//!   doorbell; the first doorbell after the creation of a queue pair on the register's page has no
+//!   predecessor;
 //! - addresses of data are compared, because the program keeps its data at fixed addresses;
 //!   addresses of queues and doorbell records are not;
-//! - in completions, shared receives are numbered in the order the device takes them, tags in the
-//!   order of addition, and queues in the order of creation;
-//! - bytes the driver did not write are omitted: libmlx5 leaves stale values in the immediate field
-//!   of requests without immediate data, and in the context of a key it invalidates.
+//! - in completions, shared receives are numbered in the order in which the device fetches them,
+//!   tags in the order of addition, and queues in the order of creation;
+//! - bytes that the driver did not write are omitted: libmlx5 leaves stale values in the immediate
+//!   field of requests without immediate data, and in the context of a key that it invalidates.
 //!
-//! Invariant: every other difference has an entry in [`COMMANDS`] or [`FIELDS`].
+//! Invariant: every other permitted difference has an entry in [`COMMANDS`] or [`FIELDS`].
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -23,27 +24,27 @@ use std::fmt::Write as _;
 use crate::trace::compare::{Kind, fields, is_fixed, kind_of};
 use crate::trace::parse::Entry;
 
-/// Commands that may differ, by the start of their names, with the reason.
+/// Commands that are not compared: the start of their names, and the reason why they may differ.
 pub const COMMANDS: &[(&str, &str)] = &[
     ("QUERY_", "the libraries read the device's attributes at other times"),
     ("ACCESS_REG", "the kernel reads a port's speed whenever a library asks for attributes"),
     ("MANAGE_PAGES", "the kernel gives the device memory when it runs short"),
 ];
 
-/// A field that may differ in all lines of a kind.
+/// A field that may differ in lines of this kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// The kind of line.
+    /// The kind of line that contains the field.
     pub kind: &'static str,
-    /// The name of the command or work request; empty for all names.
+    /// The name of the command or work request; empty for any name.
     pub name: &'static str,
     /// The key of the field.
     pub key: &'static str,
-    /// The reason why it may differ.
+    /// The reason why the field may differ.
     pub why: &'static str,
 }
 
-/// The fields that may differ.
+/// All fields that may differ.
 pub const FIELDS: &[Field] = &[
     Field {
         kind: "command",
@@ -65,10 +66,10 @@ pub const FIELDS: &[Field] = &[
 const SPARE: &str =
     "libmlx5 doubles a shared receive queue, to let entries rest whose pages the device had to fault in";
 
-/// Compares two sections of traces. Returns the number of compared lines.
+/// Compares a section of one trace with a section of another. Returns the number of compared lines.
 ///
 /// # Errors
-/// A description of the first difference, with up to three lines before it.
+/// Returns a description of the first difference, with up to three lines before it.
 pub fn compare(first: &[Entry], second: &[Entry]) -> Result<usize, String> {
     let (one, other) = (canonical(first), canonical(second));
     if one.is_empty() {
@@ -98,51 +99,52 @@ pub fn compare(first: &[Entry], second: &[Entry]) -> Result<usize, String> {
     Err(report)
 }
 
-/// Number of lines shown before a difference.
+/// Maximum number of lines shown before a difference.
 const CONTEXT: usize = 3;
 
 fn text(lines: &[(usize, String)], place: usize) -> Option<&str> {
     lines.get(place).map(|(_, text)| text.as_str())
 }
 
-/// Returns the fields of a line that another line lacks.
+/// Returns the fields of `line` that `other` lacks.
 fn rest<'a>(line: &'a str, other: &str) -> Vec<&'a str> {
     line.split(' ').filter(|field| !other.split(' ').any(|known| known == *field)).collect()
 }
 
-/// Returns a section in the form to compare, with line numbers.
+/// Translates a section into the common form. Returns the lines with their line numbers.
 fn canonical(section: &[Entry]) -> Vec<(usize, String)> {
     let mut form = Form::default();
     section.iter().filter_map(|entry| Some((entry.line, form.line(entry)?))).collect()
 }
 
-/// The state while a section is translated.
+/// The state of the translation of a section into the common form.
 #[derive(Default)]
 struct Form {
-    /// The names that replace handles.
+    /// The numbers that replace handles.
     names: HashMap<(usize, &'static str, String), usize>,
-    /// Number of names in each class.
+    /// Count of these numbers, per class of handles.
     counts: HashMap<&'static str, usize>,
-    /// The handles of objects that were created in the section.
+    /// The handles of the objects created in the section.
     own: HashSet<(usize, &'static str, String)>,
-    /// Queues in the order of creation, by the user index in their completions.
+    /// The numbers of queues in the order of creation, by the user index in their completions.
     users: HashMap<(usize, u64), usize>,
-    /// Number of queues created so far.
+    /// Count of queues created in the section.
     created: usize,
-    /// Shared receives in the order the device took them, by their entries.
+    /// The numbers of shared receives in the order in which the device fetched them, by their
+    /// entries.
     receives: HashMap<(usize, u64), usize>,
-    /// Number of shared receives the device has taken so far.
+    /// Count of shared receives that the device has fetched in the section.
     taken: usize,
-    /// Tags in the order of addition, by their indexes.
+    /// The numbers of tags in the order of addition, by their indexes.
     tags: HashMap<(usize, u64), usize>,
-    /// The index of the next tag and the number of tags added so far.
+    /// The index of the next tag, and the count of tags added in the section.
     next_tag: (u64, usize),
-    /// The half of each register that was last rung.
+    /// The half of each register that the last doorbell used.
     registers: HashMap<(usize, u64, u64), u64>,
 }
 
 impl Form {
-    /// Returns a line in the form to compare; `None` if the line is not compared.
+    /// Translates a line into the common form; `None` if the line is not compared.
     fn line(&mut self, entry: &Entry) -> Option<String> {
         match entry.kind.as_str() {
             "command" => self.command(entry),
@@ -153,7 +155,7 @@ impl Form {
             "record" | "eqe" => {
                 self.owned(entry, &["qpn", "srqn", "cqn", "qpn_rqn_sqn"]).then(|| self.fields(entry))
             }
-            // A broken rule is a difference between libraries unless both break it.
+            // A complaint is a difference between the libraries unless both cause it.
             "complaint" => Some(self.fields(entry)),
             _ => None,
         }
@@ -161,7 +163,7 @@ impl Form {
 
     fn command(&mut self, entry: &Entry) -> Option<String> {
         let name = entry.get("name").unwrap_or_default();
-        // Keys in the kernel's cache and the moderation of kernel queues.
+        // These concern keys in the kernel's cache and the moderation of kernel queues.
         let is_foreign = match name {
             "DESTROY_MKEY" => !self.owned(entry, &["in.mkey_index"]),
             "MODIFY_CQ" => !self.owned(entry, &["in.cqn"]),
@@ -193,7 +195,7 @@ impl Form {
             _ => None,
         };
         if let Some(uar) = uar.and_then(number) {
-            // On a register an earlier queue pair used, libmlx5 continues with the other half,
+            // If an earlier queue pair has used a register, libmlx5 continues with the other half,
             // while this project starts with the first half.
             self.registers.retain(|(function, page, _), _| (*function, *page) != (entry.function, uar));
             // The library may choose any of the page's free registers.
@@ -205,12 +207,12 @@ impl Form {
         Some(self.fields(&entry))
     }
 
-    /// Translates a completion. The library chooses the user index of its queue.
+    /// Translates a completion. The library chooses the user index of the completion's queue.
     fn cqe(&mut self, entry: &Entry) -> String {
         let value = |key: &str| entry.get(key).and_then(number).unwrap_or(0);
         let (function, user, slot) = (entry.function, value("srqn_user_index"), value("wqe_counter"));
         let operation = entry.get("tm.app").map(|_| value("tm.app_op"));
-        // A message that matches a tag takes no receive.
+        // A message that matches a tag uses no receive.
         let tag = operation.filter(|operation| !matches!(*operation, UNEXPECTED | NO_TAG));
         let is_responder = matches!(value("opcode"), 1..=4 | 14) && tag.is_none();
         let shared = if is_responder { self.receives.remove(&(function, slot)) } else { None };
@@ -243,8 +245,8 @@ impl Form {
         self.fields(&entry)
     }
 
-    /// Returns whether the first of `keys` to occur in the line names an object created in the
-    /// section.
+    /// Returns whether the line concerns an object created in the section. The first of `keys` that
+    /// occurs in the line names the object.
     fn owned(&self, entry: &Entry, keys: &[&str]) -> bool {
         let found = keys.iter().find_map(|key| Some((key, entry.get(key)?)));
         found.is_some_and(|(key, value)| match kind_of(key) {
@@ -263,8 +265,8 @@ impl Form {
         let place = (function, uar, register);
         let size = entry.get("size").unwrap_or_default();
         if entry.get("qpn").is_none() {
-            // The words of a BlueFlame store after the first word. They hold the request, which the
-            // model checks, and then stale bytes.
+            // These are the words of a BlueFlame store after the first word. They contain the work
+            // request, which the model checks, and then stale bytes.
             let turn = turn(Some(*self.registers.get(&place)?), half);
             let name = self.name(function, "register", &format!("{uar:#x}+{register:#x}"));
             return Some(format!("{function} store register={name} {turn} at={at:#x} size={size}"));
@@ -292,10 +294,10 @@ impl Form {
         };
         entry.fields.retain(|(key, _)| !key.starts_with("mkey.") || is_written.contains(&key.as_str()));
         if is_written == INVALIDATED {
-            // The request has no list.
+            // This UMR has no list.
             entry.fields.retain(|(key, _)| !["list_bytes", "address"].contains(&key.as_str()));
         } else if entry.get("name") == Some("UMR") {
-            // The new key that the request gives to a window.
+            // The new remote key that the UMR gives to a window.
             let key = entry.get("ctrl.imm").and_then(number).unwrap_or(0) & !0xff
                 | entry.get("mkey.mkey_7_0").and_then(number).unwrap_or(0);
             entry.fields.push(("new.rkey".into(), format!("{key:#x}")));
@@ -311,8 +313,8 @@ impl Form {
         self.fields(&entry)
     }
 
-    /// Translates an operation on a tag list. The library chooses a tag's index when it adds the
-    /// previous tag.
+    /// Translates an operation on a tag list. The library chooses the index of a tag when it adds
+    /// the previous tag.
     fn tag_operation(&mut self, entry: &mut Entry) {
         let function = entry.function;
         let index = entry.get("tm.index").and_then(number).unwrap_or(0);
@@ -330,7 +332,7 @@ impl Form {
         let has_count = entry.get("tm.sw_cnt_valid").is_some();
         entry.fields.retain(|(key, _)| match key.as_str() {
             "tm.index" => false,
-            // These are stale in other operations.
+            // In other operations, these fields are stale.
             "tm.append_tag" | "tm.append_mask" => is_append,
             "tm.sw_cnt" => has_count,
             _ => true,
@@ -346,7 +348,7 @@ impl Form {
         line
     }
 
-    /// Appends a field to a line.
+    /// Appends a field to a translated line.
     fn field(&mut self, line: &mut String, entry: &Entry, key: &str, value: &str) {
         let name = entry.get("name").unwrap_or_default();
         let is_this = |field: &&Field| {
@@ -368,7 +370,8 @@ impl Form {
         let _ = write!(line, " {key}={value}");
     }
 
-    /// Returns the number that replaces a handle: its index in the order of first use.
+    /// Returns the number that replaces a handle: the handles of a class are numbered in the order
+    /// of first use.
     fn name(&mut self, function: usize, class: &'static str, handle: &str) -> usize {
         let count = self.counts.entry(class).or_default();
         *self.names.entry((function, class, handle.to_owned())).or_insert_with(|| {
@@ -378,31 +381,31 @@ impl Form {
     }
 }
 
-/// Returns whether a command creates a key for the kernel's cache of keys without memory, which
-/// newer kernels use to register all memory. Whether the cache has a key of the right size depends
-/// on earlier runs. Requests from the kernel give such a key its memory.
+/// Returns whether a command creates a key for the kernel's cache. Newer kernels register all
+/// memory with keys from this cache, which have no memory at first: the kernel adds it with work
+/// requests. Whether the cache has a key of the right size depends on earlier runs.
 fn is_cached(entry: &Entry) -> bool {
     let is = |key: &str, value| entry.get(&format!("in.memory_key_mkey_entry.{key}")) == Some(value);
     entry.get("name") == Some("CREATE_MKEY") && is("free", "0x1") && is("access_mode_1_0", "0x1")
 }
 
-/// The tag list operations that have a tag.
+/// The operation codes of tag list operations that name a tag.
 const APPEND: &str = "0x1";
 const REMOVE: &str = "0x2";
 
-/// The tag list completions that have no tag.
+/// The operation codes of tag matching completions that name no tag.
 const UNEXPECTED: u64 = 0x3;
 const NO_TAG: u64 = 0x4;
 const NOOP: u64 = 0x7;
 
-/// Commands that create a queue; the library chooses the user index in the queue's completions.
+/// Commands that create a queue. The library chooses the user index in the queue's completions.
 const QUEUES: &[&str] =
     &["CREATE_QP", "CREATE_RMP", "CREATE_XRC_SRQ", "CREATE_SRQ", "CREATE_XRQ", "CREATE_SQ", "CREATE_RQ"];
 
-/// The fields of a key's context written by an invalidation, whose mask selects no others.
+/// The fields of a key's context that an invalidation writes; its mask selects no others.
 const INVALIDATED: &[&str] = &["mkey.free", "mkey.qpn"];
 
-/// The fields of a key's context written by a bind.
+/// The fields of a key's context that a bind writes.
 const BOUND: &[&str] = &[
     "mkey.a",
     "mkey.free",
@@ -417,13 +420,13 @@ const BOUND: &[&str] = &[
     "mkey.start_addr",
 ];
 
-/// Returns whether a field is the address of data rather than of a queue.
+/// Returns whether a field is the address of data, rather than of a queue or doorbell record.
 fn is_data_address(entry: &Entry, key: &str) -> bool {
     let is_request = matches!(entry.kind.as_str(), "wqe" | "receive");
     is_request && (key.ends_with(".address") || key.ends_with(".va") || key.ends_with(".start_addr"))
 }
 
-/// Compares the half of a register with the half that was rung last.
+/// Describes a register half relative to the half that the last doorbell used.
 fn turn(last: Option<u64>, half: u64) -> &'static str {
     match last {
         None => "half=first",
@@ -432,7 +435,8 @@ fn turn(last: Option<u64>, half: u64) -> &'static str {
     }
 }
 
-/// Splits the hexadecimal bytes of a one-element list into length, key, address and the rest.
+/// Splits a list with one element, in hexadecimal, into the element's length, key and address and
+/// the remaining bytes.
 fn element(hex: &str) -> Option<[String; 4]> {
     let part = |range: std::ops::Range<usize>| u64::from_str_radix(hex.get(range)?, 16).ok();
     let (count, mkey, va) = (part(0..8)?, part(8..16)?, part(16..32)?);
@@ -453,8 +457,8 @@ mod tests {
         compare(&parse(first).unwrap(), &parse(second).unwrap())
     }
 
-    /// A shortened run of rdma-core 44 on the model: the two queues of one queue pair, one send
-    /// through BlueFlame and one through a doorbell.
+    /// A shortened trace of rdma-core 44 on the model: the creation of both queues of a queue pair,
+    /// one send through BlueFlame and one through a doorbell.
     const RUN: &str = "\
 0 command name=ALLOC_PD opcode=0x800 status=0x0 syndrome=0x0 in.opcode=0x800 out=0x100046
 0 eqe eqn=0x1 index=0xc9 type=0xa subtype=0x0 vector=0x1

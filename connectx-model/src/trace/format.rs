@@ -1,15 +1,15 @@
-//! One function per kind of line, with the field names from the layout tables.
+//! Formats trace lines: one function per kind of line, with field names from the layout tables.
 //!
 //! | line | contents |
 //! |---|---|
 //! | `command` | a command: name, status, input fields as `in.`, the created object as `out` |
-//! | `record` | a doorbell record, as read when its doorbell rang |
+//! | `record` | a doorbell record, as read by the device |
 //! | `store` | a store to a UAR page |
 //! | `wqe` | a send: its segments |
 //! | `receive` | a receive: its scatter list |
-//! | `cqe`, `eqe` | an entry the device wrote |
+//! | `cqe`, `eqe` | an entry written by the device |
 //! | `complaint` | a broken rule |
-//! | `mark` | a mark the user set |
+//! | `mark` | a mark set by the user |
 //!
 //! Fields whose value is 0 are omitted. Values contain no spaces or are quoted.
 
@@ -19,7 +19,7 @@ use crate::complaint::Rule;
 use crate::layout::iseg::{command_in, command_out};
 use crate::layout::{Part, Table, cq, cqe, dword, eq, eqe, eth, mkey, qp, qword, srq, steering, wqe};
 
-/// The kinds of lines.
+/// All kinds of lines.
 pub const KINDS: &[&str] =
     &["command", "record", "store", "wqe", "receive", "cqe", "eqe", "complaint", "mark"];
 
@@ -36,19 +36,19 @@ pub fn command(name: &str, table: &Table, input: &[u8], output: &[u8]) -> String
     if let Some(list @ 1..) = input.len().checked_sub(table.size) {
         let _ = write!(line, " in.list={list:#x}");
     }
-    // Commands that create an object return its number in the third dword.
+    // Commands that create an object return the object's number in the third dword.
     if (name.starts_with("CREATE_") || name.starts_with("ALLOC_")) && command_out::STATUS.get(output) == 0 {
         let _ = write!(line, " out={:#x}", dword(output, 8));
     }
     line
 }
 
-/// The owner of a doorbell record and its word.
+/// The queue that a doorbell record belongs to, and the record's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// The sends of a queue pair.
+    /// A queue pair's send queue.
     Send,
-    /// The receives of a queue pair.
+    /// A queue pair's receive queue.
     Receive,
     /// A shared receive queue.
     Shared,
@@ -70,13 +70,13 @@ impl Queue {
     }
 }
 
-/// Formats a doorbell record.
+/// Formats a word of a doorbell record.
 pub fn record(queue: Queue, number: u32, value: u32) -> String {
     let (queue, key) = queue.words();
     format!("record queue={queue} {key}={number:#x} value={value:#x}")
 }
 
-/// Formats a store to a UAR page, with its meaning.
+/// Formats a store to a UAR page, with the meaning of the stored bytes.
 pub fn store(uar: u32, offset: u64, bytes: &[u8]) -> String {
     let mut line = format!("store uar={uar:#x} offset={offset:#x} size={:#x}", bytes.len());
     match (offset, bytes.len()) {
@@ -90,8 +90,8 @@ pub fn store(uar: u32, offset: u64, bytes: &[u8]) -> String {
             let value = dword(bytes, 0);
             let _ = write!(line, " eqn={:#x} index={:#x}", value >> 24, value & 0xff_ffff);
         }
-        // The first 8 bytes of a work request, at the start of a half of a BlueFlame register. A
-        // half has at least 256 bytes.
+        // The first 8 bytes of a work request, stored at the start of a BlueFlame register's half.
+        // Halves start at multiples of 256 bytes.
         (0x800.., 8..) if offset.is_multiple_of(0x100) => {
             let _ = write!(
                 line,
@@ -107,20 +107,20 @@ pub fn store(uar: u32, offset: u64, bytes: &[u8]) -> String {
     line
 }
 
-/// The segment between a send's control segment and the rest, by its kind.
+/// The kind of segment between a send's control segment and its other segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
     /// No such segment.
     None,
-    /// The address vector of a datagram.
+    /// The address vector of a datagram send.
     Datagram,
-    /// An XRC shared receive queue.
+    /// The number of an XRC shared receive queue.
     Xrc,
     /// The Ethernet segment with its inline headers.
     Ethernet,
 }
 
-/// Formats a send; `bytes` are its DS × 16 bytes.
+/// Formats a work request of a send queue. `bytes` are its DS × 16 bytes.
 pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
     use wqe::ctrl;
     let mut line = format!("wqe qpn={qpn:#x} index={:#x}", ctrl::WQE_INDEX.get(bytes));
@@ -142,7 +142,8 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
             if !wqe::eth::INSERT_VLAN.is_set(head)
                 && let len @ 1.. = inlined.saturating_sub(2)
             {
-                // The segment itself holds the first two bytes; bytes after the header are stale.
+                // The segment itself contains the first two bytes of the header; bytes after the
+                // header are stale.
                 let header = take(len.next_multiple_of(16));
                 let _ = write!(line, " header={}", hex(header.get(..len).unwrap_or(header)));
             }
@@ -164,7 +165,7 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
                     describe(&mut line, &format!("klm{place}."), &wqe::klm::TABLE, klm);
                 }
             } else {
-                // The addresses of pages, or of the list if it is not inline.
+                // The list's page addresses, or the address of a list that is not inline.
                 let _ = write!(line, " list_bytes={:#x} address={}", list.len(), hex(list));
             }
         }
@@ -172,7 +173,7 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
             let segment = take(wqe::tag_matching::SIZE);
             describe(&mut line, "tm.", &wqe::tag_matching::TABLE, segment);
         }
-        // A request in an Ethernet queue has its header before its data.
+        // A work request in an Ethernet queue has its header before its data.
         TSO if address == Address::Ethernet => {}
         TSO | NOP => {
             let _ = write!(line, " rest={}", hex(take(usize::MAX)));
@@ -182,7 +183,7 @@ pub fn wqe(qpn: u32, address: Address, bytes: &[u8]) -> String {
     match opcode {
         COMPARE_SWAP => describe(&mut line, "atomic.", &wqe::atomic::TABLE, take(wqe::atomic::SIZE)),
         FETCH_ADD => {
-            // The second operand is stale: the driver does not write it.
+            // The second operand is stale, because the driver does not write it.
             let operands = take(wqe::atomic::SIZE);
             let _ =
                 write!(line, " atomic.add={:#x} atomic.stale={:#x}", qword(operands, 0), qword(operands, 8));
@@ -201,14 +202,15 @@ pub fn receive(queue: Queue, number: u32, index: u32, list: &[u8]) -> String {
     for (place, element) in list.chunks(wqe::data::SIZE).enumerate() {
         describe(&mut line, &format!("data{place}."), &wqe::data::TABLE, element);
         if wqe::data::LKEY.get(element) == TERMINATOR && wqe::data::BYTE_COUNT.get(element) == 0 {
-            // The bytes after the terminator are stale.
+            // Bytes after the terminator are stale.
             break;
         }
     }
     line
 }
 
-/// Formats a completion: the last 64 bytes of its entry and the length of its payload.
+/// Formats a completion. `entry` is the last 64 bytes of its queue entry; `payload` is the length
+/// of its payload.
 pub fn cqe(cqn: u32, index: u32, entry: &[u8], payload: usize) -> String {
     let mut line = format!("cqe cqn={cqn:#x} index={index:#x}");
     match cqe::cqe::OPCODE.get(entry) {
@@ -225,8 +227,8 @@ pub fn cqe(cqn: u32, index: u32, entry: &[u8], payload: usize) -> String {
     line
 }
 
-/// Formats a completion in a block as if it were uncompressed, with its index in the block and the
-/// block's size.
+/// Formats a completion of a compressed block as if it were uncompressed, with its index in the
+/// block and the block's number of completions.
 pub fn compressed(cqn: u32, index: u32, entry: &[u8], place: usize, count: u32) -> String {
     cqe(cqn, index, entry, 0) + &format!(" block_place={place:#x} block_size={count:#x}")
 }
@@ -256,7 +258,7 @@ pub fn complaint(rule: Rule, what: &str) -> String {
     format!("complaint rule={rule:?} what={what:?}")
 }
 
-/// Formats a mark, which starts a section of the trace.
+/// Formats a mark. A mark starts a section of the trace.
 pub fn mark(text: &str) -> String {
     format!("mark text={text:?}")
 }
@@ -289,10 +291,10 @@ fn opcode_name(opcode: u32) -> &'static str {
     }
 }
 
-/// The key of an element that ends a scatter list.
+/// The key of the element that ends a scatter list.
 const TERMINATOR: u64 = 0x100;
 
-/// Appends data segments: pointers or inline data.
+/// Appends the data segments, which are pointers to memory or inline data.
 fn data(line: &mut String, mut rest: &[u8]) {
     let mut place = 0;
     while rest.len() >= 4 {
@@ -313,7 +315,7 @@ fn data(line: &mut String, mut rest: &[u8]) {
 /// The access mode of a memory key that consists of pieces of other keys.
 const ACCESS_MODE_KLM: u64 = 2;
 
-/// Appends every nonzero row of a table and of the tables of its parts.
+/// Appends every nonzero field of a table and of the tables of its parts.
 fn describe(line: &mut String, prefix: &str, table: &Table, bytes: &[u8]) {
     for field in table.fields {
         let value = field.get(bytes);
@@ -337,7 +339,7 @@ fn part_name(part: &Part) -> String {
     part.name.to_ascii_lowercase()
 }
 
-/// Returns the table of a part if its type is known.
+/// Returns the table of a part, if the part's type is known.
 fn part_table(table: &Table, part: &Part) -> Option<&'static Table> {
     let object = |word: &str| table.name.split('_').any(|part| part == word);
     Some(match part.name {

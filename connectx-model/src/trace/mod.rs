@@ -11,7 +11,7 @@
 //! ```text
 //! 0 record queue=sq qpn=0x7 value=0x3
 //! ```
-//! Lines contain no times, so runs with the same activity have the same lines.
+//! Lines contain no times, so that runs with the same activity have the same lines.
 //!
 //! Invariant: a line is formatted only if the trace is on.
 
@@ -27,7 +27,7 @@ use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The destination for one function's lines.
+/// A trace as seen by one function: its lines go to a shared destination, or are discarded.
 #[derive(Clone, Default)]
 pub struct Trace {
     function: usize,
@@ -39,12 +39,12 @@ struct Sink {
     writer: Box<dyn Write + Send>,
     /// The file behind the writer, if there is one.
     path: Option<PathBuf>,
-    /// Number of bytes written so far.
+    /// Number of bytes written.
     len: u64,
-    /// The last section of each name: the offset of its first byte, and the offset of its end if it
-    /// has ended.
+    /// For each section name, the last section with this name: the offset of its first byte, and
+    /// the offset of its end once the section has ended.
     sections: HashMap<String, (u64, Option<u64>)>,
-    /// The section that has not ended.
+    /// The name of the section that has not ended yet.
     last: Option<String>,
 }
 
@@ -80,7 +80,7 @@ impl Trace {
     /// Returns a trace that writes lines to a new file.
     ///
     /// # Errors
-    /// If the file cannot be created.
+    /// Any error from creating the file.
     pub fn to_file(path: &Path) -> io::Result<Self> {
         Ok(Self::sink(Box::new(BufWriter::new(File::create(path)?)), Some(path.to_owned())))
     }
@@ -90,19 +90,19 @@ impl Trace {
         Self { function: 0, to: Some(Arc::new(Mutex::new(sink))) }
     }
 
-    /// Returns a trace with the same destination for another function.
+    /// Returns a trace for another function, with the same destination.
     pub fn for_function(&self, function: usize) -> Self {
         Self { function, to: self.to.clone() }
     }
 
-    /// Writes one line.
+    /// Writes one line. `text` is called only if the trace is on.
     pub fn line(&mut self, text: impl FnOnce() -> String) {
         if let Some(to) = &self.to {
             to.lock().unwrap_or_else(PoisonError::into_inner).line(self.function, &text());
         }
     }
 
-    /// Writes a mark, the start of a section.
+    /// Writes a mark, which starts a section.
     pub fn mark(&mut self, text: &str) {
         let Some(to) = &self.to else { return };
         let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,11 +117,11 @@ impl Trace {
         to.sections.insert(text.to_owned(), (begin, None));
     }
 
-    /// Returns the lines from the last mark with this text up to the next mark or the end. Returns
-    /// `None` if the mark is missing or the trace is not written to a file.
+    /// Returns the lines after the last mark with this text, up to the next mark or the end.
+    /// Returns `None` if there is no such mark or the trace is not written to a file.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// Any error from reading the file.
     pub fn section(&mut self, mark: &str) -> io::Result<Option<String>> {
         let Some(to) = &self.to else { return Ok(None) };
         to.lock().unwrap_or_else(PoisonError::into_inner).section(mark)

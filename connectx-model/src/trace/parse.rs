@@ -2,21 +2,21 @@
 
 use std::fmt;
 
-/// A line of a trace.
+/// A parsed line of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Line number in the file, starting at 1.
+    /// The line number in the file, starting at 1.
     pub line: usize,
-    /// Index of the function.
+    /// The index of the function in the fabric.
     pub function: usize,
-    /// Kind of line.
+    /// The kind of line.
     pub kind: String,
-    /// The keys and values in the order of the line.
+    /// The keys and values, in the order in which they occur in the line.
     pub fields: Vec<(String, String)>,
 }
 
 impl Entry {
-    /// Returns the value for a key.
+    /// Returns the value of a key, if the line has this key.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.fields.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     }
@@ -32,7 +32,7 @@ impl fmt::Display for Entry {
 /// A malformed line: the error of [`parse`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoEntry {
-    /// Line number, starting at 1.
+    /// The number of the line, starting at 1.
     pub line: usize,
     /// The reason why the line is malformed.
     pub why: &'static str,
@@ -46,10 +46,10 @@ impl fmt::Display for NoEntry {
 
 impl std::error::Error for NoEntry {}
 
-/// Parses a trace.
+/// Parses all lines of a trace.
 ///
 /// # Errors
-/// The number of the first malformed line and the reason.
+/// [`NoEntry`] for the first malformed line.
 pub fn parse(text: &str) -> Result<Vec<Entry>, NoEntry> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines
@@ -61,7 +61,8 @@ pub fn parse(text: &str) -> Result<Vec<Entry>, NoEntry> {
         .collect()
 }
 
-/// Returns the lines from a mark with this text up to the next mark; `None` if the mark is missing.
+/// Returns the lines after a mark with this text, up to the next mark; `None` if there is no such
+/// mark.
 pub fn section<'a>(entries: &'a [Entry], mark: &str) -> Option<&'a [Entry]> {
     let is_mark = |entry: &Entry| entry.kind == "mark";
     let start = entries.iter().position(|entry| is_mark(entry) && entry.get("text") == Some(mark))? + 1;
@@ -93,8 +94,8 @@ fn entry(line: &str) -> Result<Entry, &'static str> {
     Ok(Entry { line: 0, function, kind: kind.to_owned(), fields })
 }
 
-/// Returns the text before the closing quote and the rest of the line. Only escaped quotes and
-/// backslashes are unescaped.
+/// Splits a quoted value at its closing quote. Returns the unescaped value and the rest of the
+/// line. Only quotes and backslashes may be escaped.
 fn unquote(text: &str) -> Result<(String, &str), &'static str> {
     let mut value = String::new();
     let mut chars = text.char_indices();

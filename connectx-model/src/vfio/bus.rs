@@ -11,30 +11,30 @@ use super::mapping::Mapping;
 use crate::bus::{Bus, BusFault};
 use crate::config::VECTORS;
 
-/// The memory and interrupts of one function, empty until a client provides them. All clones access
-/// the same memory and interrupts.
+/// The memory and interrupt vectors of one function, empty until a client provides them. All clones
+/// access the same memory and interrupts.
 #[derive(Clone, Debug, Default)]
 pub struct MappedBus(Rc<GuestResources>);
 
 /// The guest's memory and interrupt vectors.
 #[derive(Debug, Default)]
 struct GuestResources {
-    /// Mappings by guest-physical address; they do not overlap.
+    /// The mappings, by guest-physical address. They do not overlap.
     memory: RefCell<BTreeMap<u64, Mapping>>,
     vectors: RefCell<[Option<OwnedFd>; VECTORS as usize]>,
 }
 
 impl MappedBus {
-    /// Returns an empty bus.
+    /// Returns a bus without memory or vectors.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Maps part of a file at a guest-physical address.
+    /// Maps part of a file at the guest-physical address `address`.
     ///
     /// # Errors
-    /// `EEXIST` if the range overlaps another mapping; `ENOSPC` beyond the maximum number of
-    /// mappings; `EINVAL` if the range exceeds the address space; otherwise as [`Mapping::new`].
+    /// `EEXIST` if the range overlaps another mapping; `ENOSPC` if there are too many mappings;
+    /// `EINVAL` if the range exceeds the address space; otherwise the errors of [`Mapping::new`].
     pub(super) fn map(
         &self,
         file: impl AsFd,
@@ -56,11 +56,11 @@ impl MappedBus {
         Ok(())
     }
 
-    /// Unmaps all mappings within a range, possibly none.
+    /// Removes all mappings within a range. There may be none.
     ///
     /// # Errors
-    /// `EINVAL` if the range cuts through a mapping or exceeds the address space; nothing is
-    /// unmapped then.
+    /// `EINVAL` if the range cuts through a mapping or exceeds the address space; no mapping is
+    /// removed then.
     pub(super) fn unmap(&self, address: u64, len: u64) -> Result<(), Errno> {
         let end = address.checked_add(len).ok_or(Errno::INVAL)?;
         let mut memory = self.0.memory.borrow_mut();
@@ -79,21 +79,21 @@ impl MappedBus {
         Ok(())
     }
 
-    /// Unmaps everything.
+    /// Removes all mappings.
     pub(super) fn unmap_all(&self) {
         self.0.memory.borrow_mut().clear();
     }
 
-    /// Sets the eventfd signalled by a vector, or removes it with `None`. Ignores nonexistent
-    /// vectors.
+    /// Sets the eventfd that a vector signals, or removes it if `event` is `None`. Ignores
+    /// nonexistent vectors.
     pub(super) fn set_vector(&self, vector: usize, event: Option<OwnedFd>) {
         if let Some(entry) = self.0.vectors.borrow_mut().get_mut(vector) {
             *entry = event;
         }
     }
 
-    /// Calls `each` for every part of a range in ascending order, with the part's mapping, its
-    /// offset in the mapping and its position in the range.
+    /// Calls `each` for every contiguous part of a range, in ascending order. The arguments are the
+    /// part's mapping, its offset in the mapping and its position in the range.
     fn pieces<T>(
         &self,
         address: u64,
@@ -115,7 +115,7 @@ impl MappedBus {
         Ok(())
     }
 
-    /// Checks that the whole range is writable memory, so that a failed write changes nothing.
+    /// Checks that a whole range is writable memory, so that a failed write has no effect.
     fn ensure_writable(&self, address: u64, len: usize) -> Result<(), BusFault> {
         self.pieces(address, len, |mapping, _, _| mapping.is_writable().then_some(()))
     }
@@ -156,14 +156,14 @@ impl Bus for MappedBus {
 
     fn raise(&self, vector: u16) {
         if let Some(Some(event)) = self.0.vectors.borrow().get(usize::from(vector)) {
-            // An eventfd is full only after 2^64 - 2 unread interrupts; any other kind of file is
-            // the client's mistake.
+            // An eventfd is full only after 2^64 - 2 unread interrupts. If the client passed
+            // another kind of file, an error is the client's mistake.
             let _ = rustix::io::write(event, &1u64.to_ne_bytes());
         }
     }
 }
 
-/// Maximum number of mappings. It is enough for a machine with many regions, but bounds a hostile
+/// Maximum number of mappings: enough for a machine with many regions, but a bound for a hostile
 /// client.
 const MAPPINGS: usize = 4096;
 
@@ -191,8 +191,8 @@ mod tests {
         let mut back = [0; 6];
         bus.read(0x1ffd, &mut back).unwrap();
         assert_eq!(&back, b"abcdef");
-        // The first half is at the end of the page at offset 0x4000 of the file, the other half at
-        // the page's start.
+        // The first half is mapped from the end of the page at file offset 0x4000, the second half
+        // from that page's start.
         let other = bus_with(&[(0x4000, 0, 0x1000, true)]);
         assert_eq!(other.read(0x1000, &mut back), Err(BusFault { address: 0x1000, len: 6 }));
     }

@@ -1,10 +1,10 @@
-//! [`Connection`]: one function's client, served message by message.
+//! [`Connection`]: the client of one function, served message by message.
 //!
-//! Invariant: no call blocks. The connection keeps incomplete messages, and responses that do not
-//! yet fit into the socket. It reads the next message after the response has been sent.
+//! Invariant: no call blocks. The connection stores an incomplete message, and responses that do
+//! not fit into the socket yet. It reads the next message only after the response has been sent.
 //!
-//! Invariant: every message from a client gets a response, which may be an error, or the connection
-//! ends.
+//! Invariant: every message from a client either gets a response, possibly an error, or ends the
+//! connection.
 
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
@@ -28,30 +28,30 @@ pub(super) struct Connection {
     function: usize,
     stream: UnixStream,
     bus: MappedBus,
-    /// Whether the client has sent its version.
+    /// Whether the client has negotiated the protocol version.
     greeted: bool,
     /// The received part of the next message; `wanted` is the message's expected length.
     message: Vec<u8>,
     wanted: usize,
     files: Vec<OwnedFd>,
-    /// Pending responses. The first `sent` bytes are already sent.
+    /// The pending responses. The first `sent` bytes have already been sent.
     out: Vec<u8>,
     sent: usize,
 }
 
-/// The reason why a connection ended.
+/// The reason why a connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// The client closed the connection.
     Closed,
     /// The client sent a malformed message.
     Garbage,
-    /// The socket failed.
+    /// The socket has failed.
     Failed(Errno),
 }
 
 impl Connection {
-    /// Returns a client for this function. The stream is non-blocking.
+    /// Returns the connection of a function's client. The stream must be non-blocking.
     pub(super) fn new(function: usize, stream: UnixStream, bus: MappedBus) -> Self {
         Self {
             function,
@@ -79,11 +79,11 @@ impl Connection {
     /// Sends pending responses, or reads and executes at most one message.
     ///
     /// # Errors
-    /// If the connection has ended.
+    /// The reason if the connection has ended.
     pub(super) fn step(&mut self, device: &mut impl Device, now: Time) -> Result<(), Ended> {
         if !self.is_full() {
-            // A header, then its body. Files arrive with the first byte of a message and thus
-            // belong to this message.
+            // First the header is read, then the body. Files arrive with the first byte of a
+            // message and thus belong to this message.
             if !self.fill()? {
                 return Ok(());
             }
@@ -214,8 +214,8 @@ impl Connection {
         let flags = body.u32(4)?;
         let (offset, address, len) = (body.u64(8)?, body.u64(16)?, body.u64(24)?);
         match files {
-            // Memory that cannot be mapped, such as a ROM: the client offers to copy it, but the
-            // model does not use that. To the function, this memory does not exist.
+            // The client cannot share this memory, such as a ROM, and offers to copy it. The model
+            // does not use such copies: for the function, this memory does not exist.
             [] => {}
             [file] => self.bus.map(file, offset, address, len, flags & dma::WRITE != 0)?,
             _ => return Err(Errno::INVAL),
@@ -236,7 +236,7 @@ impl Connection {
         let (flags, index, start, count) = (body.u32(4)?, body.u32(8)?, body.u32(12)?, body.u32(16)?);
         let none = flags & irqs::DATA_NONE != 0;
         if index != pci::MSIX {
-            // Other kinds of interrupts do not exist, so a request to disable them succeeds.
+            // Other kinds of interrupts do not exist, so disabling them succeeds.
             return if index < pci::INTERRUPTS && none && count == 0 {
                 Ok(Vec::new())
             } else {
@@ -248,7 +248,8 @@ impl Connection {
             return Err(Errno::OPNOTSUPP);
         }
         if flags & irqs::DATA_EVENTFD != 0 {
-            // All vectors get an eventfd, or lose theirs if the message comes without files.
+            // With files, every vector gets an eventfd. Without files, every vector loses its
+            // eventfd.
             if !files.is_empty() && files.len() != count as usize {
                 return Err(Errno::INVAL);
             }
@@ -298,7 +299,7 @@ impl Connection {
     }
 }
 
-/// Number of bytes before the data in REGION_READ and REGION_WRITE: offset, region, count.
+/// Number of bytes before the data in REGION_READ and REGION_WRITE messages: offset, region, count.
 const ACCESS: usize = 16;
 
 fn access(body: Body<'_>) -> Result<(u64, u32, usize), Errno> {

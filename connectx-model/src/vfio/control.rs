@@ -1,7 +1,7 @@
-//! [`Control`]: a client that injects faults, line by line.
+//! [`Control`]: a client of the control socket, which injects faults line by line.
 //!
-//! The client sends a line of the fault language and receives lines. The last line begins with `ok`
-//! or `error`.
+//! The client sends a line of the fault language and receives a reply of one or more lines. The
+//! last line of the reply begins with `ok` or `error`.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -20,12 +20,12 @@ pub(super) struct Control {
     out: Vec<u8>,
 }
 
-/// The error if the client has disconnected or sent invalid UTF-8.
+/// The error if the client has disconnected or has sent invalid UTF-8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gone;
 
 impl Control {
-    /// Returns a client of the control socket. The stream is non-blocking.
+    /// Returns a client of the control socket. The stream must be non-blocking.
     pub(super) fn new(stream: UnixStream) -> Self {
         Self { stream, line: Vec::new(), out: Vec::new() }
     }
@@ -82,5 +82,5 @@ impl Control {
     }
 }
 
-/// Maximum length of a line in bytes.
+/// Maximum length of a line, in bytes.
 const LONGEST: usize = 4096;

@@ -1,4 +1,4 @@
-//! [`Device`]: the requests the sockets make to the device behind them.
+//! [`Device`]: the interface through which the sockets access the device.
 
 use roce::engine::Time;
 
@@ -7,22 +7,23 @@ use crate::fabric::Fabric;
 
 /// The device behind the sockets.
 pub trait Device {
-    /// Reads from one of a function's BARs. The range lies within the BAR.
+    /// Reads registers in a BAR of a function. The range lies within the BAR.
     fn bar_read(&mut self, function: usize, bar: u32, offset: u64, into: &mut [u8], now: Time);
-    /// Writes to one of a function's BARs. The range lies within the BAR.
+    /// Writes registers in a BAR of a function. The range lies within the BAR.
     fn bar_write(&mut self, function: usize, bar: u32, offset: u64, from: &[u8], now: Time);
     /// Reads from a function's configuration space. The range lies within it.
     fn config_read(&mut self, function: usize, offset: u64, into: &mut [u8]);
     /// Writes to a function's configuration space. The range lies within it.
     fn config_write(&mut self, function: usize, offset: u64, from: &[u8]);
-    /// Resets a function to its state after power-on.
+    /// Resets a function to its power-on state.
     fn reset(&mut self, function: usize);
-    /// Advances time.
+    /// Advances time to `now` and handles everything due.
     fn expire(&mut self, now: Time);
-    /// Returns the time when [`expire`](Self::expire) must be called next.
+    /// Returns the time by which [`expire`](Self::expire) must be called next; `None` if nothing is
+    /// pending.
     fn deadline(&self) -> Option<Time>;
-    /// Executes a line of the fault language. Returns the reply as lines. The last line begins with
-    /// `ok` or `error`.
+    /// Executes a line of the fault language. Returns the reply, whose last line begins with `ok`
+    /// or `error`.
     fn control(&mut self, line: &str, now: Time) -> String;
 }
 

@@ -1,4 +1,4 @@
-//! [`Mapping`]: part of the guest's memory, mapped from a file the client passed.
+//! [`Mapping`]: part of the guest's memory, mapped from a file that the client has passed.
 //!
 //! Invariant: bytes are copied, never borrowed, because the guest's processors write the same
 //! memory at the same time.
@@ -9,7 +9,7 @@
 //! # Ordering
 //! An acquire fence follows each read, so entries counted by a doorbell record are read no older
 //! than the record. [`Mapping::publish`] issues a release fence before it writes the last 4 bytes:
-//! whoever observes these also observes all earlier writes.
+//! a reader that observes these also observes all earlier writes.
 //!
 //! # Safety
 //! This is the only file of the crate with unsafe code. Its proof rests on these facts:
@@ -22,7 +22,7 @@
 //!
 //! One case remains: the file's size is checked when the file is mapped, so a client that shrinks
 //! its file later kills this process (SIGBUS). A guest cannot do so, and QEMU's memory files are
-//! sealed against it. The end of a client does no harm, because the mapping keeps the file alive.
+//! sealed against it. If a client ends, no harm is done, because the mapping keeps the file alive.
 
 #![allow(unsafe_code)]
 
@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// A range of mapped memory.
+/// A range of this process's memory, mapped from a file.
 #[derive(Debug)]
 pub(super) struct Mapping {
     base: NonNull<u8>,
@@ -63,7 +63,7 @@ impl Mapping {
         Ok(Self { base, len, writable })
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the mapping, in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
@@ -73,7 +73,8 @@ impl Mapping {
         self.writable
     }
 
-    /// Copies bytes out; `None` if the range exceeds the mapping.
+    /// Copies bytes from the mapping, starting at offset `at`; `None` if the range exceeds the
+    /// mapping.
     pub(super) fn read(&self, at: usize, into: &mut [u8]) -> Option<()> {
         let place = self.piece(at, into.len())?;
         let mut done = 0;
@@ -86,7 +87,8 @@ impl Mapping {
         Some(())
     }
 
-    /// Copies bytes in; `None` if the range exceeds the mapping.
+    /// Copies bytes to the mapping, starting at offset `at`; `None` if the range exceeds the
+    /// mapping.
     pub(super) fn write(&self, at: usize, from: &[u8]) -> Option<()> {
         let place = self.piece(at, from.len()).filter(|_| self.writable)?;
         let mut done = 0;
@@ -98,8 +100,8 @@ impl Mapping {
         Some(())
     }
 
-    /// Same as [`write`](Self::write), but whoever observes the last 4 bytes also observes all
-    /// others.
+    /// Same as [`write`](Self::write), but a reader that observes the last 4 bytes also observes
+    /// all others.
     pub(super) fn publish(&self, at: usize, from: &[u8]) -> Option<()> {
         self.piece(at, from.len())?;
         let (first, last) = from.split_at(from.len().saturating_sub(4));
@@ -108,16 +110,16 @@ impl Mapping {
         self.write(at + first.len(), last)
     }
 
-    /// Stores `swap` in the 8 bytes at `at` if they equal `compare`. Returns their previous value,
-    /// or `None` if they exceed the mapping or are not aligned.
+    /// Stores `swap` in the 8 bytes at `at` if these equal `compare`. Returns the previous value,
+    /// or `None` if the 8 bytes exceed the mapping or are misaligned.
     pub(super) fn compare_swap(&self, at: usize, compare: u64, swap: u64) -> Option<u64> {
         let (Ok(old) | Err(old)) =
             self.word(at)?.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst);
         Some(old)
     }
 
-    /// Adds to the 8 bytes at `at`. Returns their previous value, or `None` if they exceed the
-    /// mapping or are not aligned.
+    /// Adds `add` to the 8 bytes at `at`. Returns the previous value, or `None` if the 8 bytes
+    /// exceed the mapping or are misaligned.
     pub(super) fn fetch_add(&self, at: usize, add: u64) -> Option<u64> {
         Some(self.word(at)?.fetch_add(add, Ordering::SeqCst))
     }
@@ -129,7 +131,7 @@ impl Mapping {
         Some(unsafe { AtomicU64::from_ptr(place.cast().as_ptr()) })
     }
 
-    /// Returns the address of `len` bytes at `at`; `None` if they exceed the mapping.
+    /// Returns the address of the `len` bytes at offset `at`; `None` if they exceed the mapping.
     fn piece(&self, at: usize, len: usize) -> Option<NonNull<u8>> {
         let end = at.checked_add(len)?;
         // SAFETY: `at` is not above `len`, so the pointer stays in the mapping or at its end; `len`

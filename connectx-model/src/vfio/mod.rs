@@ -5,12 +5,12 @@
 //! | `server` | the loop that waits for sockets and deadlines |
 //! | `connection` | one function's client |
 //! | `protocol` | messages |
-//! | `control` | clients that inject faults |
+//! | `control` | clients of the control socket, which inject faults |
 //! | `bus` | guest memory and interrupts |
 //! | `mapping` | mapped memory, the only unsafe code |
 //!
-//! One thread serves everything. A client waits for the response to each doorbell, so another
-//! thread would gain nothing. No locks are needed.
+//! One thread serves all sockets, so no locks are needed. More threads would not help, because a
+//! client waits for the response to each doorbell.
 //!
 //! # References
 //! QEMU `docs/interop/vfio-user.rst`

@@ -1,7 +1,7 @@
-//! Messages of the vfio-user protocol: numbers, header, and bodies as bytes.
+//! Messages of the vfio-user protocol: constants, the header, and bodies as bytes.
 //!
 //! A message consists of a 16-byte header and a body. Numbers are in native byte order, because
-//! both sides run on one machine. Received bodies may be longer than the known fields.
+//! both sides run on the same machine. Received bodies may be longer than the fields known here.
 //!
 //! # References
 //! QEMU `docs/interop/vfio-user.rst`; Linux `include/uapi/linux/vfio.h` for requests and
@@ -9,7 +9,7 @@
 
 use rustix::io::Errno;
 
-/// The commands in messages.
+/// The numbers of the message commands.
 pub(super) mod command {
     pub(crate) const VERSION: u16 = 1;
     pub(crate) const DMA_MAP: u16 = 2;
@@ -23,7 +23,7 @@ pub(super) mod command {
     pub(crate) const DEVICE_RESET: u16 = 13;
 }
 
-/// The regions and interrupts of a PCI device, with their fixed numbers.
+/// The fixed numbers of a PCI device's regions and interrupt kinds.
 pub(super) mod pci {
     /// Number of regions: BARs 0 to 5, ROM, configuration space, VGA.
     pub(crate) const REGIONS: u32 = 9;
@@ -31,21 +31,21 @@ pub(super) mod pci {
     /// Number of interrupt kinds: INTx, MSI, MSI-X, errors, requests.
     pub(crate) const INTERRUPTS: u32 = 5;
     pub(crate) const MSIX: u32 = 2;
-    /// Flags: the device is a PCI device and supports reset.
+    /// Device flags: a PCI device that supports reset.
     pub(crate) const DEVICE_FLAGS: u32 = 1 | 2;
-    /// Flags: the region is readable and writable.
+    /// Region flags: readable and writable.
     pub(crate) const REGION_FLAGS: u32 = 1 | 2;
-    /// Flags: the interrupt is signalled through an eventfd.
+    /// Interrupt flags: signalled through an eventfd.
     pub(crate) const INTERRUPT_FLAGS: u32 = 1;
 }
 
-/// Flag bits in DMA_MAP and DMA_UNMAP.
+/// Flag bits of DMA_MAP and DMA_UNMAP.
 pub(super) mod dma {
     pub(crate) const WRITE: u32 = 1 << 1;
     pub(crate) const UNMAP_ALL: u32 = 1 << 1;
 }
 
-/// Flag bits in DEVICE_SET_IRQS: the type of data and the action.
+/// Flag bits of DEVICE_SET_IRQS: the type of data, and the action.
 pub(super) mod irqs {
     pub(crate) const DATA_NONE: u32 = 1 << 0;
     pub(crate) const DATA_BOOL: u32 = 1 << 1;
@@ -53,16 +53,17 @@ pub(super) mod irqs {
     pub(crate) const ACTION_TRIGGER: u32 = 1 << 5;
 }
 
-/// Size of a header in bytes.
+/// Size of a message header, in bytes.
 pub(super) const HEADER: usize = 16;
 
-/// Maximum number of bytes in a REGION_READ or REGION_WRITE, as reported to the client.
+/// Maximum number of data bytes in a REGION_READ or REGION_WRITE, as reported to the client.
 pub(super) const MAX_TRANSFER: usize = 1 << 16;
 
-/// Maximum number of files with a message, as reported to the client; QEMU sends at most 16.
+/// Maximum number of files passed with a message, as reported to the client; QEMU passes at most
+/// 16.
 pub(super) const MAX_FILES: usize = 16;
 
-/// Maximum size of a message in bytes.
+/// Maximum size of a message, in bytes.
 pub(super) const MAX_MESSAGE: usize = MAX_TRANSFER + 4096;
 
 /// The supported protocol version: major, minor.
@@ -78,14 +79,14 @@ const ERROR: u32 = 1 << 5;
 pub(super) struct Header {
     pub(super) id: u16,
     pub(super) command: u16,
-    /// Length of the message in bytes, including the header.
+    /// Length of the message, in bytes, including the header.
     pub(super) size: usize,
     flags: u32,
 }
 
 impl Header {
-    /// Parses a header. `None` if the message is not a request or has an impossible length; the
-    /// stream is then unreadable.
+    /// Decodes a header. Returns `None` if the message is not a request or has an impossible
+    /// length. The rest of the stream is then unreadable.
     pub(super) fn parse(bytes: &[u8; HEADER]) -> Option<Self> {
         let body = Body(bytes);
         let size = usize::try_from(body.u32(4).ok()?).ok()?;
@@ -99,7 +100,7 @@ impl Header {
         self.flags & NO_REPLY == 0
     }
 
-    /// Appends the response to `out`.
+    /// Appends the response to the message to `out`.
     pub(super) fn reply(&self, response: Result<Vec<u8>, Errno>, out: &mut Vec<u8>) {
         let (flags, error, body) = match response {
             Ok(body) => (REPLY, 0, body),
@@ -134,13 +135,13 @@ impl<'a> Body<'a> {
         self.chunk(at).map(u64::from_ne_bytes)
     }
 
-    /// Returns `len` bytes of the body at offset `at`.
+    /// Returns the `len` bytes of the body at offset `at`.
     pub(super) fn bytes(self, at: usize, len: usize) -> Result<&'a [u8], Errno> {
         self.0.get(at..).and_then(|rest| rest.get(..len)).ok_or(Errno::INVAL)
     }
 }
 
-/// Returns a body that consists of 4-byte numbers, the usual form of responses.
+/// Returns a body that consists of 4-byte numbers, as most responses do.
 pub(super) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }

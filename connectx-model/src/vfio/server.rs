@@ -1,10 +1,11 @@
 //! [`Server`]: the loop that waits for sockets and deadlines.
 //!
 //! ```text
-//! listening ── the client connects ──► connected ── it closes ──► ended      each function
+//! listening ── client connects ──► connected ── client closes ──► ended      (per function)
 //! ```
-//! The loop ends when the last client has disconnected. A function serves one client, because QEMU
-//! ends with its guest. Control socket clients come and go.
+//! The loop ends once the last client of a function has disconnected. Each function serves only one
+//! client, because QEMU ends with its guest. Clients of the control socket may connect and
+//! disconnect at any time.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,7 +22,7 @@ use super::connection::{Connection, Ended};
 use super::control::Control;
 use super::device::Device;
 
-/// The listening sockets for the functions and for control, and their clients.
+/// The listening sockets of the functions, the control socket, and their clients.
 #[derive(Debug)]
 pub struct Server {
     functions: Vec<Client>,
@@ -30,7 +31,7 @@ pub struct Server {
     start: Instant,
 }
 
-/// The client of a function.
+/// The connection state of a function.
 #[derive(Debug)]
 enum Client {
     Awaited(UnixListener, MappedBus),
@@ -42,12 +43,12 @@ enum Client {
 const CONTROLS: usize = 16;
 
 impl Server {
-    /// Listens on one path per function, whose client provides memory and interrupts, and on
-    /// another path for control.
+    /// Listens on one socket path per function, and on `control` for fault injection. The client of
+    /// a function provides the memory and interrupts of the function's bus.
     ///
     /// # Errors
-    /// Any error from binding a socket, notably `AddrInUse` if the path exists; the message names
-    /// the path.
+    /// Any error from binding a socket, notably `AddrInUse` if the path exists. The error message
+    /// contains the path.
     pub fn listen(functions: Vec<(&Path, MappedBus)>, control: &Path) -> io::Result<Self> {
         Ok(Self {
             functions: functions
@@ -60,16 +61,16 @@ impl Server {
         })
     }
 
-    /// Returns the current time, in the form the device takes.
+    /// Returns the current time in the device's time format.
     pub fn now(&self) -> Time {
         Time(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// Serves until every client has disconnected.
+    /// Serves the device until every connected client has disconnected.
     ///
     /// # Errors
-    /// Any error from polling. `InvalidData` after the last client has left, if any client sent a
-    /// malformed message or its socket failed.
+    /// Any error from polling. `InvalidData`, once the last client has disconnected, if a client
+    /// sent a malformed message or its socket failed.
     pub fn run(&mut self, device: &mut impl Device) -> io::Result<()> {
         let mut garbage = None;
         while !self.is_over() {
@@ -107,7 +108,7 @@ impl Server {
 
     fn take_control(&mut self) {
         if let Ok((stream, _)) = self.control.accept() {
-            // A client beyond the limit is disconnected.
+            // A client beyond the limit is disconnected at once.
             if self.controls.len() < CONTROLS && stream.set_nonblocking(true).is_ok() {
                 self.controls.push(Control::new(stream));
             }
@@ -150,7 +151,7 @@ impl Server {
     }
 }
 
-/// The sockets that are ready.
+/// The readiness of each socket.
 #[derive(Debug, Default)]
 struct Ready {
     control: bool,
@@ -174,7 +175,7 @@ impl Client {
     fn step(&mut self, function: usize, device: &mut impl Device, now: Time) -> Result<(), Ended> {
         match self {
             Self::Awaited(listener, bus) => {
-                // The client may have disconnected before it was accepted.
+                // The client may have disconnected before its connection was accepted.
                 if let Some(stream) = accept(listener) {
                     *self = Self::Here(Connection::new(function, stream, bus.clone()));
                 }
@@ -202,5 +203,5 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 const NANOSECONDS: u64 = 1_000_000_000;
-/// Longest time to wait in nanoseconds, short enough for every clock.
+/// Maximum time for one wait, in nanoseconds. It is short enough for every clock.
 const LONGEST_WAIT: u64 = 3600 * NANOSECONDS;

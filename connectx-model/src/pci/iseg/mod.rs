@@ -1,6 +1,6 @@
-//! The initialisation segment, the registers at the start of BAR 0.
+//! The initialisation segment: the registers at the start of BAR 0.
 //!
-//! Invariant: the timer and the health counter depend only on the time the caller passes.
+//! Invariant: the timer and the health counter depend only on the time that the caller passes.
 //!
 //! # References
 //! PRM, "initialization segment"; Linux `struct mlx5_init_seg`
@@ -14,8 +14,8 @@ use crate::layout::{dword, put};
 use crate::state::iseg::{INTERFACE_DISABLED, INTERFACE_RESET, NIC_INTERFACE};
 
 impl<B: Bus> Function<B> {
-    /// Reads registers: aligned dwords, or aligned bytes and 16-bit halves of the dwords in the
-    /// health buffer.
+    /// Reads registers. Accesses must be aligned dwords; in the health buffer, aligned bytes and
+    /// 16-bit halves are also allowed.
     pub(crate) fn iseg_read(&mut self, offset: u64, into: &mut [u8]) {
         into.fill(0);
         let aligned = matches!(into.len(), 1 | 2 | 4 | 8) && offset.is_multiple_of(into.len() as u64);
@@ -42,7 +42,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Writes a register.
+    /// Writes one register, or several consecutive registers.
     pub(crate) fn iseg_write(&mut self, offset: u64, from: &[u8]) {
         let offset = offset as usize;
         // An 8-byte store covers two registers.

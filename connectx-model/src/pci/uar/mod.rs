@@ -1,21 +1,21 @@
-//! User access regions (UARs): the pages of doorbell registers.
+//! User access regions (UARs): pages with doorbell registers.
 //!
 //! | offset | bytes | register |
 //! |---|---|---|
 //! | 0x20 | 8 | arms a completion queue |
-//! | 0x40, 0x48 | 4 | an event queue's consumer index, with and without arming it |
+//! | 0x40, 0x48 | 4 | an event queue's consumer index, with and without arming the queue |
 //! | 0x800 + k · 512 | 2 · 256 | doorbell or BlueFlame register k, 0 to 3: two alternating halves |
 //!
 //! An 8-byte store to the start of a half is a plain doorbell or the beginning of a BlueFlame
-//! block. The store itself does not show which, and nothing follows a plain doorbell. The model
-//! therefore rings at once, with the work request in the queue, and compares the rest of the half
-//! with that work request. A difference breaks a rule, but too late to ignore the store: the queue
-//! pair enters the error state.
+//! block. The store itself does not show which of the two it is, and nothing follows a plain
+//! doorbell. The model therefore rings the doorbell at once, uses the work request in the queue and
+//! compares later stores to the half with it. A difference breaks a rule, but it is then too late
+//! to ignore the store, so the queue pair enters the error state.
 //!
-//! Only a NOP is held for its continuation, for at most [`HOLD`]. Drivers detect write combining
-//! with NOPs whose BlueFlame copy differs from the one in the queue. A held NOP rings at the next
-//! access to the page that does not continue the NOP, at an access to the command interface, or
-//! when the hold time is over.
+//! Only a NOP is held until the rest of its block arrives, for at most [`HOLD`]. Drivers detect
+//! write combining with NOPs whose BlueFlame copy differs from the one in the queue. A held NOP
+//! rings its doorbell at the next access to the page that does not continue the NOP, at an access
+//! to the command interface, or when the hold time is over.
 //!
 //! # References
 //! PRM, "UAR page format", "BlueFlame"; Linux `mlx5_ib_test_wc`
@@ -32,23 +32,23 @@ use crate::qp::request::opcode;
 use crate::state::uar::Register;
 use crate::trace::format;
 
-/// The time to hold a NOP for the rest of its block, in nanoseconds. An emulator needs some
-/// microseconds per store, but much longer on a busy machine. Linux waits up to 100 ms for the
-/// completion.
+/// The maximum time that a NOP is held until the rest of its block arrives, in nanoseconds. An
+/// emulator needs some microseconds per store, but much more on a busy machine. Linux waits up to
+/// 100 ms for the completion.
 pub(crate) const HOLD: u64 = 30_000_000;
 
 /// Offset of the register that arms a completion queue.
 const CQ_ARM: u64 = 0x20;
-/// Offset of the register that takes an event queue's consumer index and arms the queue.
+/// Offset of the register that receives an event queue's consumer index and arms the queue.
 const EQ_ARM: u64 = 0x40;
-/// Offset of the register that takes an event queue's consumer index without arming the queue.
+/// Offset of the register that receives an event queue's consumer index without arming the queue.
 const EQ_UPDATE: u64 = 0x48;
-/// Offset of the doorbell registers.
+/// Offset of the first doorbell register.
 pub(crate) const BLUE_FLAME: u64 = 0x800;
-/// Size of a register in bytes, including both halves.
+/// Size of a doorbell register, in bytes, including both halves.
 const REGISTER_SIZE: u64 = 512;
 pub(crate) const HALF_SIZE: u64 = REGISTER_SIZE / 2;
-/// Size of a doorbell in bytes.
+/// Size of a doorbell, in bytes.
 const DOORBELL_SIZE: usize = 8;
 
 impl<B: Bus> Function<B> {
@@ -57,7 +57,8 @@ impl<B: Bus> Function<B> {
         let Ok(uar) = u32::try_from(offset / UAR_SIZE) else { return };
         let register = offset % UAR_SIZE;
         if self.core.iseg.was_reset() {
-            // A netdev sends until it is taken down. Sends that arrive here are lost.
+            // A netdev keeps sending until it is taken down. Its doorbells after the reset are
+            // ignored.
             return;
         }
         if !self.core.hca.uars.contains(uar) {
@@ -109,21 +110,22 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Complains if a page has the first half of a doorbell but not the second.
+    /// Complains if the first half of a doorbell in this page still lacks its second half.
     pub(crate) fn drop_half_store(&mut self, uar: u32) {
         if let Some((first, _)) = self.core.uars.half_stores.remove(&uar) {
             self.core.alone(uar, first);
         }
     }
 
-    /// Complains about every doorbell whose second half is missing, before the pages disappear.
+    /// Complains about every doorbell whose second half is missing, in all pages. Called before the
+    /// pages disappear.
     pub(crate) fn drop_half_stores(&mut self) {
         for (uar, (first, _)) in std::mem::take(&mut self.core.uars.half_stores) {
             self.core.alone(uar, first);
         }
     }
 
-    /// Handles an aligned 8-byte store.
+    /// Handles an aligned 8-byte store to a UAR page.
     fn store(&mut self, uar: u32, register: u64, bytes: &[u8]) {
         if register < BLUE_FLAME {
             self.release(Some(uar));
@@ -144,7 +146,8 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Handles a store to the start of a half: a doorbell, with or without a BlueFlame block.
+    /// Handles a store to the start of a half: a plain doorbell or the beginning of a BlueFlame
+    /// block.
     fn doorbell(&mut self, uar: u32, number: u64, half: u64, bytes: &[u8]) {
         let Some(doorbell) = bytes.first_chunk::<8>() else { return };
         let before = self.core.uars.registers.remove(&(uar, number));
@@ -170,7 +173,7 @@ impl<B: Bus> Function<B> {
             head: None,
         };
         if refused {
-            // A held NOP does not ring yet.
+            // A held NOP does not ring the doorbell yet.
         } else if is_nop {
             register.head = self.send_head(ctrl::QPN.get32(doorbell));
         } else {
@@ -180,8 +183,8 @@ impl<B: Bus> Function<B> {
         self.core.uars.registers.insert((uar, number), register);
     }
 
-    /// Returns whether a store alternates the halves of a register, either over all stores or over
-    /// one queue pair's stores.
+    /// Returns whether a store uses the other half of the register, compared either with the
+    /// register's previous store or with the queue pair's previous store.
     fn takes_turns(&mut self, uar: u32, number: u64, half: u64, before: Option<u64>, qpn: u32) -> bool {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return true };
         let own = qp.run.send.half.replace(half as u32);
@@ -193,7 +196,7 @@ impl<B: Bus> Function<B> {
         true
     }
 
-    /// Handles a store that continues a doorbell in its half.
+    /// Handles a store that continues the block begun at the start of the half.
     fn continued(&mut self, uar: u32, number: u64, half: u64, at: usize, bytes: &[u8]) {
         let register = self.core.uars.registers.get_mut(&(uar, number));
         let Some(register) = register.filter(|register| register.half == half && register.stored.len() == at)
@@ -216,7 +219,8 @@ impl<B: Bus> Function<B> {
             return;
         }
         register.held_until = register.held_until.map(|_| self.core.now + HOLD);
-        // The last block is padded with the bytes that follow in the queue.
+        // In its last block, the driver fills the remaining bytes with those that follow in the
+        // queue.
         let fetched = register.fetched.get(at..).unwrap_or_default();
         let differs = fetched.iter().zip(bytes).any(|(fetched, stored)| fetched != stored);
         let complete = register.stored.len() >= register.whole;
@@ -242,12 +246,12 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Rings the held NOPs of one page, or of all pages.
+    /// Rings the held NOPs of page `uar`, or of all pages.
     pub(crate) fn release(&mut self, uar: Option<u32>) {
         self.release_if(|page, _| uar.is_none_or(|uar| uar == page));
     }
 
-    /// Rings the held NOPs that are due.
+    /// Rings the held NOPs whose hold time is over.
     pub(crate) fn release_due(&mut self) {
         let now = self.core.now;
         self.release_if(|_, until| until <= now);
@@ -258,8 +262,8 @@ impl<B: Bus> Function<B> {
         for ((uar, _), register) in &mut self.core.uars.registers {
             if register.held_until.is_some_and(|until| which(*uar, until)) {
                 register.held_until = None;
-                // Another processor stored into the page, or this one is slow: the driver broke no
-                // rule.
+                // The driver has broken no rule: another processor stored to the page, or this one
+                // is slow.
                 register.let_go = true;
                 due.extend(
                     register.stored.first_chunk::<8>().map(|doorbell| (*uar, *doorbell, register.head)),
@@ -271,21 +275,22 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Returns the earliest time when a held NOP rings.
+    /// Returns the earliest time at which a held NOP must ring.
     pub(crate) fn held_until(&self) -> Option<Time> {
         self.core.uars.registers.values().filter_map(|register| register.held_until).min()
     }
 }
 
 impl<B: Bus> Core<B> {
-    /// Complains about the first half of a doorbell without the second.
+    /// Complains about the first half of a doorbell that has no second half.
     fn alone(&mut self, uar: u32, register: u64) {
         let what = format!("4 bytes at {register:#x} of UAR {uar:#x}, and no others at {:#x}", register + 4);
         self.log.complain(Rule::DoorbellHalf, what);
     }
 }
 
-/// Describes a BlueFlame store for a doorbell that announced several work requests.
+/// Describes the violation of storing a work request through BlueFlame when the doorbell announces
+/// several.
 fn not_single(uar: u32, number: u64) -> String {
     format!("UAR {uar:#x}, register {number}: the last of several work requests")
 }
