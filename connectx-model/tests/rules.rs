@@ -1,4 +1,4 @@
-//! Checks that every rule has a test that breaks it.
+//! Checks that a test breaks each rule, and that the model enforces each rule.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// Returns the text of a file's tests: the whole file, or the part at its end.
+/// Returns the test code in a file: the whole file, or the part after `#[cfg(test)]`.
 fn tests_of<'a>(path: &Path, text: &'a str) -> &'a str {
     let all_tests = path.components().any(|part| {
         let name = part.as_os_str();

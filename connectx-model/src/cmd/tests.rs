@@ -62,7 +62,7 @@ fn an_unknown_modifier_is_refused() {
 fn reserved_bits_of_every_command_are_refused() {
     let mut driver = Driver::booted(PortKind::Ib);
     for &Command { opcode, input: table, output, .. } in Command::<PlainBus>::ALL {
-        // No command uses the upper half of the second dword.
+        // No command uses the upper half of the second dword of its input.
         let broken = set(input(opcode, table.size), 0x04, 1 << 31);
         driver.refused(&broken, output, Rule::CommandReserved);
     }
@@ -115,7 +115,7 @@ fn a_refusal_fills_status_and_syndrome_only() {
     assert_eq!(output[8..], [0; 0x18]);
 }
 
-/// Pseudorandom numbers that are the same in every run.
+/// A generator of pseudorandom numbers, the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -126,7 +126,7 @@ impl Numbers {
         self.0
     }
 
-    /// Returns a number, usually a small one.
+    /// Returns a random number, usually a small one.
     fn dword(&mut self) -> u32 {
         let value = self.next();
         match value >> 61 {
@@ -149,13 +149,14 @@ fn every_command_of_a_guest_gets_an_answer() {
         for _ in 0..20_000 {
             let Command { opcode, input: table, list, output, .. } =
                 known[numbers.next() as usize % known.len()];
-            // These commands would end the run.
+            // These commands would shut the function down.
             if matches!(opcode, 0x103 | 0x105) {
                 continue;
             }
             let list = if list.is_some() { numbers.next() as usize % 8 * 8 } else { 0 };
             let mut request = input(opcode, table.size + list);
-            // Changes a few dwords: in the table only named bits, in contexts and lists any bits.
+            // Changes a few dwords. In the input structure, only bits that the table names change;
+            // in contexts and lists, any bits.
             for _ in 0..numbers.next() % 12 {
                 let at = 4 + numbers.next() as usize % (request.len() - 4) / 4 * 4;
                 let value = numbers.dword() & if at < table.size { table.known(at) } else { u32::MAX };
@@ -165,7 +166,7 @@ fn every_command_of_a_guest_gets_an_answer() {
             refused += usize::from(answer[0] != 0);
         }
         assert!(refused > 0 && !driver.rules().is_empty());
-        // The function still works.
+        // The function still executes commands.
         driver.ok(&input(0x80d, 0x10), 8);
     }
 }

@@ -6,7 +6,7 @@ use crate::layout::iseg::initial_seg;
 use crate::port::PortKind;
 use crate::qp::tests::{Bed, RECV_ERROR, SEND_ERROR, SUCCESS, Shape, brief, error};
 
-/// Returns the complete reply to a line.
+/// Executes a line and returns the complete reply.
 fn say(bed: &mut Bed, line: &str) -> String {
     let now = bed.now;
     bed.fabric.control(line, now)
@@ -18,7 +18,7 @@ fn register(fabric: &mut Fabric<PlainBus>, offset: usize, now: Time) -> u32 {
     u32::from_be_bytes(bytes)
 }
 
-/// Every syndrome in the manual a program can see.
+/// Every syndrome in the manual that a program can see, and an undefined one.
 const SYNDROMES: [u32; 14] = [1, 2, 4, 5, 6, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x22, 0x77];
 
 #[test]

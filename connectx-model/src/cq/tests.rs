@@ -1,4 +1,4 @@
-//! Completion queues: free space, arming, consumer indexes.
+//! The data path of completion queues: free space, arming, consumer indexes.
 
 use crate::complaint::Rule;
 use crate::layout::wqe::ctrl;
@@ -7,7 +7,7 @@ use crate::qp::tests::{Bed, Cq, Memory, Pair, Shape};
 
 const CQ_ERROR_EVENT: u32 = 0x04;
 
-/// Returns a queue for 4 completions and connected queue pairs that complete to it.
+/// Returns a completion queue for 4 completions, and two connected queue pairs that use it.
 fn bed() -> (Bed, Cq, Pair, Pair, Memory) {
     let mut bed = Bed::ib();
     let cq = bed.cq(0, 2, 64);
@@ -21,7 +21,8 @@ pub(super) fn write(bed: &mut Bed, pair: &mut Pair, memory: &Memory) {
     bed.post(pair, &wqe);
 }
 
-/// Posts a send, solicited or not, whose receive is posted. Only the receive completes.
+/// Posts a receive, and an unsignalled send to it that is `solicited` or not. Only the receive
+/// completes.
 pub(super) fn send(bed: &mut Bed, pair: &mut Pair, peer: &mut Pair, solicited: bool) {
     bed.post_recv(peer, &[]);
     let wqe = bed.begin(pair, opcode::SEND).set(ctrl::CE, 0).set(ctrl::SE, solicited.into()).done();
@@ -111,7 +112,7 @@ fn the_sequence_number_counts_no_more_events_than_there_were() {
     bed.arm(&cq, false);
     write(&mut bed, &mut one, &memory);
     bed.poll(&mut cq).unwrap();
-    // The driver may or may not have handled the event.
+    // The driver may or may not have counted the event in the sequence number.
     bed.arm(&cq, false);
     cq.sequence = 1;
     bed.arm(&cq, false);
@@ -173,11 +174,11 @@ fn completions_that_are_no_memory_are_complained_of() {
 
 #[test]
 fn a_sequence_number_that_counts_no_events_is_noted_at_the_queues_end() {
-    // How far the sequence number advances after each event, and the number of notes.
+    // The advance of the sequence number after each event, and the number of notes.
     for (advance, noted) in [(0, 1), (1, 0)] {
         let (mut bed, mut cq, mut one, two, memory) = bed();
         for _ in 0..3 {
-            // A number may be repeated before its event.
+            // The same sequence number may be used again before an event is raised.
             bed.arm(&cq, true);
             bed.arm(&cq, false);
             write(&mut bed, &mut one, &memory);

@@ -10,7 +10,7 @@ fn raise(driver: &mut Driver, sub_type: u8) {
     driver.function.core.event(EventType::PortChange, sub_type, &[sub_type; 28]);
 }
 
-/// Creates a queue with 8 entries as the only subscriber to port changes.
+/// Creates an event queue with 8 entries, the only queue that subscribes to port changes.
 fn small(driver: &mut Driver) -> EventQueue {
     let others = driver.host.events.take().unwrap();
     driver.ok(&set(input(0x302, 0x10), 0x08, others.eqn), 8);
@@ -36,7 +36,7 @@ fn an_armed_queue_interrupts_once() {
     let mut queue = small(&mut driver);
     raise(&mut driver, 1);
     assert_eq!(driver.host.bus.take_raised(), []);
-    // If armed with unread entries, the queue interrupts at once.
+    // A queue that is armed with unread entries raises its interrupt at once.
     driver.arm(&queue);
     assert_eq!(driver.host.bus.take_raised(), [3]);
     assert!(queue.next(&driver.host.bus).is_some());
@@ -110,7 +110,7 @@ fn events_that_are_kept_back_come_when_they_are_released() {
     assert_eq!(driver.event().unwrap()[3], 4);
 }
 
-/// Checks that a change to the CREATE_EQ input breaks a rule.
+/// Checks that CREATE_EQ is rejected and breaks `rule` after `change` has modified its input.
 fn refused(change: impl Fn(&mut [u8]), rule: Rule) {
     let mut driver = Driver::booted(PortKind::Ib);
     let (mut request, _) = driver.host.eq_request(4, 0, 0);
@@ -128,7 +128,7 @@ fn an_event_queue_needs_existing_resources() {
     refused(|request| eqc::INTR.set(context(request), 8u32), Rule::CommandParameter);
     refused(|request| eqc::UAR_PAGE.set(context(request), 0x1ffu32), Rule::CommandObject);
     refused(|request| context(request)[0x3f] = 1, Rule::CommandReserved);
-    // The buffer is longer than its list, not aligned, or not in memory.
+    // A buffer longer than its page list, a misaligned page, and a page outside memory.
     refused(|request| eqc::LOG_EQ_SIZE.set(context(request), 10u32), Rule::CommandPages);
     refused(|request| request[create_eq_in::PAS + 7] = 8, Rule::CommandPages);
     refused(|request| request[create_eq_in::PAS] = 0x7f, Rule::DmaFault);
@@ -172,7 +172,7 @@ fn a_buffer_may_begin_inside_of_a_page() {
     let others = driver.host.events.take().unwrap();
     driver.ok(&set(input(0x302, 0x10), 0x08, others.eqn), 8);
     let (mut request, buffer) = driver.host.eq_request(4, 0, PORT_CHANGE);
-    // 64ths of a page.
+    // The offset is in 64ths of a page.
     eqc::PAGE_OFFSET.set(context(&mut request), 3u32);
     driver.ok(&request, 0x10);
     raise(&mut driver, 7);

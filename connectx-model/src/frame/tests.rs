@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Returns a frame with an IPv4 UDP datagram, without checksums.
+/// Returns a frame with an IPv4 UDP datagram. Its checksums are 0.
 fn udp(payload: &[u8]) -> Vec<u8> {
     let total = (28 + payload.len()) as u16;
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45, 0];
@@ -19,7 +19,7 @@ fn tcp6_header() -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, TCP, 64];
     frame.extend([0xfd; 16]);
     frame.extend([0xfe; 16]);
-    // Ports, sequence, acknowledgement, 20 bytes of header with CWR, ACK, PSH and FIN.
+    // Ports, sequence number, acknowledgement number; a 20-byte header with CWR, ACK, PSH and FIN.
     frame.extend([0, 1, 0, 2, 0xff, 0xff, 0xff, 0xf0, 0, 0, 0, 0, 0x50, 0x99, 1, 0, 0, 0, 0, 0]);
     frame
 }
@@ -41,7 +41,7 @@ fn checksums_that_were_filled_in_are_found_right_and_one_flipped_bit_is_found() 
 
 #[test]
 fn the_checksum_of_a_known_header_is_that_of_rfc_1071() {
-    // The sum of 0001 f203 f4f5 f6f7 is ddf2, as in section 3 of the RFC.
+    // The sum of the words 0001 f203 f4f5 f6f7 is ddf2, as in section 3 of RFC 1071.
     assert_eq!(sum(&[0, 1, 0xf2, 3, 0xf4, 0xf5, 0xf6, 0xf7], 0), 0xddf2);
 }
 

@@ -1,4 +1,4 @@
-//! Areas of device memory: where they lie, and how processors access them.
+//! Areas of device memory: their addresses, and accesses by processors.
 
 use super::*;
 use crate::complaint::Rule;

@@ -1,4 +1,4 @@
-//! The server with a client in the same process, over a small test device.
+//! Tests of the server, with clients in the same process and a small test device.
 
 use std::io::{BufRead as _, BufReader, IoSlice, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -18,12 +18,12 @@ use super::protocol::command;
 use super::{Device, MappedBus, Server};
 use crate::bus::Bus as _;
 
-/// Time limit, far longer than the server needs on a busy machine.
+/// Time limit for the server, far longer than it needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A test device. A store of an address to BAR 0 adds 1 to the memory at that address and raises
-/// vector 2. A store to BAR 2 sets a timer. A read at offset 8 of BAR 0 returns the number of times
-/// the timer has expired.
+/// A test device. A store to BAR 0 contains an address: the device adds 1 to the guest memory there
+/// and raises vector 2. A store to BAR 2 sets a timer. A read at offset 8 of BAR 0 returns the
+/// number of times the timer has expired.
 struct Probe {
     buses: Vec<MappedBus>,
     config: [u8; 4096],
@@ -86,7 +86,7 @@ impl Device for Probe {
     }
 }
 
-/// A server on a thread, with its paths.
+/// A server on a thread, with the paths of its sockets.
 struct Running {
     directory: PathBuf,
     thread: Option<JoinHandle<std::io::Result<u32>>>,
@@ -174,7 +174,7 @@ impl Client {
         sendmsg(&self.stream, &[IoSlice::new(message)], &mut control, SendFlags::empty()).unwrap();
     }
 
-    /// Returns the body of the response, or the error.
+    /// Receives a response. Returns its body, or its error number.
     fn response(&mut self) -> Result<Vec<u8>, i32> {
         let mut header = [0; 16];
         self.stream.read_exact(&mut header).unwrap();
@@ -233,7 +233,7 @@ fn memory(len: u64) -> OwnedFd {
     file
 }
 
-/// Waits until the event is raised, and returns how often it was raised.
+/// Waits until the eventfd is signalled. Returns the number of interrupts.
 fn raised(event: &OwnedFd) -> u64 {
     let limit = Timespec::try_from(PATIENCE).unwrap();
     let ready = poll(&mut [PollFd::new(event, PollFlags::IN)], Some(&limit)).unwrap();
@@ -327,7 +327,7 @@ fn vectors_are_set_up_triggered_and_taken_away() {
         (0..3).map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()).collect();
     let files: Vec<BorrowedFd<'_>> = events.iter().map(AsFd::as_fd).collect();
     client.set_irqs([20, 4 | 32, 2, 1, 3], &files).unwrap();
-    // First by number, then by a byte for each.
+    // First the vectors are triggered by number, then with a byte for each.
     client.set_irqs([20, 1 | 32, 2, 2, 1], &[]).unwrap();
     client
         .call(command::DEVICE_SET_IRQS, &[&words(&[23, 2 | 32, 2, 1, 3])[..], &[0, 1, 1]].concat(), &[])
@@ -335,7 +335,7 @@ fn vectors_are_set_up_triggered_and_taken_away() {
     let mut count = [0; 8];
     assert!(rustix::io::read(&events[0], &mut count).is_err());
     assert_eq!((raised(&events[1]), raised(&events[2])), (2, 1));
-    // First one without a file, then all of them.
+    // First one vector loses its file, then all of them do.
     client.set_irqs([20, 4 | 32, 2, 2, 1], &[]).unwrap();
     client.set_irqs([20, 1 | 32, 2, 0, 8], &[]).unwrap();
     assert!(rustix::io::read(&events[1], &mut count).is_err());
@@ -343,7 +343,7 @@ fn vectors_are_set_up_triggered_and_taken_away() {
     client.set_irqs([20, 1 | 32, 2, 0, 0], &[]).unwrap();
     client.set_irqs([20, 1 | 32, 2, 0, 8], &[]).unwrap();
     assert!(rustix::io::read(&events[0], &mut count).is_err());
-    // Nonexistent objects.
+    // Vectors, interrupt kinds and data types that do not exist.
     for wrong in
         [[20, 4 | 32, 2, 7, 2], [20, 4 | 32, 2, u32::MAX, 2], [20, 4 | 32, 9, 0, 1], [20, 32, 2, 0, 1]]
     {
@@ -380,7 +380,7 @@ fn accesses_outside_of_regions_are_refused() {
     ] {
         assert_eq!(client.read(region, offset, count), Err(EINVAL), "{region} {offset:#x} {count}");
     }
-    // A count without its bytes.
+    // A count of 8 without as many bytes.
     let body = [&longs(&[0])[..], &words(&[0, 8]), &[1; 4]].concat();
     assert_eq!(client.call(command::REGION_WRITE, &body, &[]), Err(EINVAL));
 }
@@ -484,7 +484,7 @@ fn a_line_of_the_control_socket_is_answered_in_lines() {
         lines.by_ref().take(4).collect::<Vec<_>>(),
         ["you said", "ok port down", "you said", "ok list"]
     );
-    // A client whose line never ends is ignored.
+    // A client is disconnected if its line is too long.
     let endless = UnixStream::connect(running.path("control")).unwrap();
     endless.set_read_timeout(Some(PATIENCE)).unwrap();
     let _ = (&endless).write_all(&[b'x'; 5000]);

@@ -1,7 +1,8 @@
-//! [`Driver`]: boots functions and connects queue pairs, so that a guest's mistakes reach deep
-//! code.
+//! [`Driver`]: a guest's driver. It boots functions and connects queue pairs, so that the fuzzer's
+//! mistakes reach deep code.
 //!
-//! It makes no assumption about the model's responses, because earlier commands are arbitrary.
+//! The driver makes no assumption about the model's responses, because earlier commands may be
+//! arbitrary.
 
 use connectx_model::bus::{Bus as _, PlainBus};
 use connectx_model::fabric::Fabric;
@@ -17,7 +18,7 @@ use connectx_model::port::PortKind;
 use connectx_model::trace::Trace;
 use roce::engine::Time;
 
-/// Size of the guest's memory in bytes.
+/// Size of the guest's memory, in bytes.
 pub const MEMORY: u64 = 1 << 20;
 const PAGE: u64 = 0x1000;
 const COMMANDS: u64 = 0x1000;
@@ -26,20 +27,20 @@ const OUTPUT: u64 = 0x4_0000;
 const BOXES: u64 = 32;
 const STEP: u64 = 0x400;
 const EVENTS: u64 = 0x6_0000;
-/// Address of the first queue; each queue has one page.
+/// Address of the first queue. Each queue has a page.
 const QUEUES: u64 = 0x8_0000;
 const QUEUE_PAGES: u64 = 32;
-/// Address of the first doorbell record; each has 16 bytes.
+/// Address of the first doorbell record. The records are 16 bytes apart.
 const RECORDS: u64 = 0xc_0000;
-/// Address of the payload.
+/// Address of the data that work requests send and receive.
 pub const DATA: u64 = 0xd_0000;
 
-/// A created queue pair.
+/// A queue pair that the driver has created.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair {
     pub qpn: u32,
     pub function: usize,
-    /// Address of the page with the queues: 1 KiB of receives, then 1 KiB of sends.
+    /// Address of the page with both queues: 1 KiB of receives, then 1 KiB of sends.
     pub buffer: u64,
     pub record: u64,
     pub head: u16,
@@ -59,7 +60,7 @@ pub struct Driver {
     pub keys: [u32; 2],
     pub cqns: Vec<u32>,
     pub pairs: Vec<Pair>,
-    /// Object numbers from the outputs of the last commands.
+    /// The values that earlier commands returned where an object number would be.
     pub handles: Vec<u32>,
     queues: u64,
     records: u64,
@@ -67,7 +68,7 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Returns functions in their state after power-on.
+    /// Returns a driver whose functions are in the power-on state.
     pub fn new(port: PortKind, functions: usize) -> Self {
         let bus = PlainBus::new(MEMORY as usize);
         let made = (0..functions).map(|index| {
@@ -96,11 +97,11 @@ impl Driver {
     }
 
     pub fn poke(&self, address: u64, bytes: &[u8]) {
-        // An address outside memory is a fault for the guest too.
+        // Writing outside memory fails, as it would for a guest.
         let _ = self.bus.write(address % MEMORY, bytes);
     }
 
-    /// Returns a page for a queue; pages are reused in turn.
+    /// Returns the address of a page for a queue. Pages are reused in rotation.
     pub fn page(&mut self) -> u64 {
         self.queues += 1;
         QUEUES + self.queues % QUEUE_PAGES * PAGE
@@ -111,7 +112,7 @@ impl Driver {
         RECORDS + self.records % 0x400 * 16
     }
 
-    /// Boots a function up to its event queues.
+    /// Boots a function, including its event queues.
     pub fn boot(&mut self, function: usize) {
         let queue = COMMANDS + function as u64 * PAGE;
         self.store(function, initial_seg::CMDQ_PHY_ADDR_63_32.dword as u64, &[0; 4]);
@@ -121,7 +122,7 @@ impl Driver {
         for when in [1, 2] {
             let wanted = dword(&self.command(function, &with(input(0x107, 0x10), 4, when)), 12).min(1024);
             let mut give = with(with(input(0x108, 0x10), 4, 1), 12, wanted);
-            // The device does not access these pages, so they need not exist.
+            // The device does not access these pages, so they need not lie in memory.
             let first = MEMORY + (function as u64 * 2 + u64::from(when)) * 1024 * PAGE;
             give.extend((0..u64::from(wanted)).flat_map(|page| (first + page * PAGE).to_be_bytes()));
             self.command(function, &give);
@@ -177,7 +178,8 @@ impl Driver {
         self.made(function, &request);
     }
 
-    /// Creates a queue pair with 16 blocks and 16 receives of 64 bytes, in RESET.
+    /// Creates a queue pair in the RESET state, with 16 send blocks and 16 receives of 64 bytes
+    /// each.
     pub fn create_qp(&mut self, function: usize, service: u32, cqn: u32, rq: (u32, u32)) -> Pair {
         let (buffer, record) = (self.page(), self.record());
         let mut request = input(0x500, create_qp_in::PAS);
@@ -205,7 +207,7 @@ impl Driver {
         pair
     }
 
-    /// Moves a queue pair from RESET to RTS, connected to another.
+    /// Moves a queue pair from RESET to RTS, connected to the queue pair `to`.
     pub fn connect(&mut self, pair: Pair, service: u32, to: Pair) {
         let mut context = [0; qpc::SIZE];
         qpc::PM_STATE.set(&mut context, 3u32);
@@ -227,7 +229,7 @@ impl Driver {
         let path = qpc::PRIMARY_ADDRESS_PATH.bytes_mut(&mut context);
         ads::VHCA_PORT_NUM.set(path, 1u32);
         if service != 2 {
-            // The first function's LID is 1; the others follow.
+            // The first function's LID is 1, the second's is 2.
             ads::RLID.set(path, to.function as u32 + 1);
             qpc::REMOTE_QPN.set(&mut context, to.qpn);
             qpc::NEXT_RCV_PSN.set(&mut context, 7u32);
@@ -255,17 +257,17 @@ impl Driver {
         self.command(pair.function, &request);
     }
 
-    /// Executes a command and returns the number of the object it has created.
+    /// Executes a command and returns the number of the created object.
     pub fn made(&mut self, function: usize, request: &[u8]) -> u32 {
         dword(&self.command(function, request), 8) & 0xff_ffff
     }
 
-    /// Executes a command and returns the inline part of its output, 16 bytes.
+    /// Executes a command and returns the inline part of its output.
     pub fn command(&mut self, function: usize, request: &[u8]) -> [u8; 16] {
         self.command_as(function, request, 0x400, |_| {})
     }
 
-    /// Executes a command whose entry `change` has modified.
+    /// Executes a command, after `change` has modified its command entry.
     pub fn command_as(
         &mut self,
         function: usize,
@@ -318,13 +320,13 @@ impl Driver {
         self.poke(base + place * STEP, &block);
     }
 
-    /// Returns the offset in BAR 0 of a function's UAR page.
+    /// Returns the offset of a function's UAR page in BAR 0.
     pub fn uar(&self, function: usize) -> u64 {
         u64::from(self.uars[function]) * UAR_SIZE
     }
 }
 
-/// Returns an input of this length that is all 0 except for the opcode.
+/// Returns a command input of `len` bytes. All bytes are 0 except for the opcode.
 pub fn input(opcode: u16, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     command_in::OPCODE.set(&mut bytes, opcode);

@@ -1,4 +1,5 @@
-//! A hostile guest: any sequence of stores, commands, work requests and faults. See `driver.rs`.
+//! Fuzzes the model with a hostile guest: any sequence of stores, commands, work requests and
+//! faults. See `program.rs`.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! Interprets the input as a program: a sequence of guest actions. Most of the objects it names
-//! exist, so that mistakes reach deep code.
+//! Interprets the fuzz input as a program: a sequence of guest actions. Most objects that a program
+//! names exist, so that its mistakes reach deep code.
 
 use connectx_model::function::BAR0_SIZE;
 use connectx_model::layout::Table;
@@ -10,7 +10,7 @@ use connectx_model::port::PortKind;
 
 use crate::driver::{DATA, Driver, MEMORY, Pair, input};
 
-/// The remaining bytes, followed by zeros.
+/// The rest of the fuzz input. After the last byte, the input continues with zeros.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -37,7 +37,7 @@ impl Input<'_> {
         list.get(place % list.len().max(1)).copied()
     }
 
-    /// Returns a number that is often meaningful.
+    /// Returns a number for a field: often an object number, an address or a boundary value.
     fn value(&mut self, driver: &Driver) -> u64 {
         match self.byte() % 8 {
             0 => 0,
@@ -55,14 +55,14 @@ impl Input<'_> {
         }
     }
 
-    /// Returns an address, usually in memory.
+    /// Returns an address that is usually in memory and often at the start of a page.
     fn place(&mut self) -> u64 {
         let address = u64::from(self.word()) % (MEMORY + 0x1000);
         if self.byte() % 4 == 0 { address } else { address & !0xfff }
     }
 }
 
-/// Executes the input as a program.
+/// Executes the fuzz input as a program.
 pub fn run(bytes: &[u8]) {
     let mut input = Input(bytes);
     let how = input.byte();
@@ -81,7 +81,7 @@ pub fn run(bytes: &[u8]) {
         }
         act(&mut driver, &mut input, functions);
     }
-    // The model keeps working after any program: time passes, registers are read.
+    // Whatever the program was, time can pass and the state can be listed.
     for _ in 0..8 {
         let Some(due) = driver.fabric.deadline() else { break };
         driver.now = driver.now.max(due);
@@ -89,7 +89,7 @@ pub fn run(bytes: &[u8]) {
     }
     let list = driver.fabric.control("list", driver.now);
     let complaints = driver.fabric.take_complaints();
-    // Shows how far a program gets.
+    // Shows what the program has reached.
     if std::env::var_os("CONNECTX_SHOW").is_some() {
         complaints.iter().for_each(|complaint| eprintln!("{complaint}"));
         eprintln!("{list}");
@@ -150,7 +150,7 @@ fn act(driver: &mut Driver, input: &mut Input<'_>, functions: usize) {
         8..=13 => post(driver, input),
         14 => receive(driver, input),
         15 => {
-            // Arms a completion queue, at any point.
+            // Arms a completion queue, with arbitrary values.
             let cqn = input.pick(&driver.cqns).unwrap_or(1);
             let word = input.word();
             let register = driver.uar(function) + 0x20;
@@ -183,7 +183,7 @@ fn act(driver: &mut Driver, input: &mut Input<'_>, functions: usize) {
             _ => pairs(driver, input),
         },
         _ => {
-            // The consumer index of an event queue.
+            // Reports the consumer index of an event queue.
             let register = driver.uar(function) + if input.byte() & 1 == 0 { 0x40 } else { 0x48 };
             let value = driver.eqns[function] << 24 | input.word() & 0xff_ffff;
             driver.store(function, register, &value.to_be_bytes());
@@ -191,7 +191,7 @@ fn act(driver: &mut Driver, input: &mut Input<'_>, functions: usize) {
     }
 }
 
-/// Lines of the fault language to choose from.
+/// Lines of the fault language from which a program chooses.
 const LINES: &[&str] = &[
     "events hold",
     "events release",
@@ -326,7 +326,7 @@ fn srqn(number: u32) -> [u8; 16] {
     segment
 }
 
-/// Executes a command from the table, with fields and bytes the program selects.
+/// Executes a command from the table. The program selects the fields and bytes that differ from 0.
 fn command(driver: &mut Driver, input_bytes: &mut Input<'_>, function: usize) {
     let Some((opcode, table)) = input_bytes.pick(COMMANDS) else { return };
     let mut request = input(opcode, table.size);

@@ -1,4 +1,4 @@
-//! Completion queues: creation, queries, changes, resizing, destruction, rejections.
+//! Completion queue commands: creation, queries, changes, resizing, destruction, rejections.
 
 use super::*;
 use crate::cmd::bench::{Bench, input, naming};
@@ -7,7 +7,7 @@ use crate::layout::hca::{alloc_uar_out, dealloc_uar_in};
 use crate::layout::{Field, qword};
 use crate::port::PortKind;
 
-/// A field of the context and its new value.
+/// A context field and its new value.
 type Change = (Field, u64);
 
 fn with(input: &[u8], changes: &[Change]) -> Vec<u8> {
@@ -18,7 +18,7 @@ fn with(input: &[u8], changes: &[Change]) -> Vec<u8> {
     input
 }
 
-/// Returns a MODIFY_CQ input for a new buffer.
+/// Returns a MODIFY_CQ input that replaces the buffer.
 fn resize_to(bench: &mut Bench, cqn: u32, log_size: u32, entry_size: usize) -> Vec<u8> {
     let mut input = input(0x403, modify_cq_in::PAS);
     modify_cq_in::OP_MOD.set(&mut input, 1u32);
@@ -69,7 +69,8 @@ fn a_queue_has_the_attributes_of_its_context() {
 #[test]
 fn a_queue_of_64_bytes_may_begin_inside_of_a_page() {
     let mut bench = Bench::new(PortKind::Ib);
-    // The buffer starts at 63/64 of the first page: 64 bytes there, the rest in the next page.
+    // The buffer starts at 63/64 of the first page, which thus has its first 64 bytes. The rest is
+    // in the next page.
     let mut create = with(&bench.create_cq(1, 64), &[(cqc::PAGE_OFFSET, 63)]);
     create.extend(bench.pages(1));
     let cqn = made(&mut bench, &create);
@@ -169,7 +170,7 @@ fn the_old_buffer_ends_with_a_resize_entry_and_the_new_one_goes_on() {
         let mut bench = Bench::new(PortKind::Ib);
         let create = bench.create_cq(2, entry_size);
         let cqn = made(&mut bench, &create);
-        // In the second round, the owner bit of the last slot is set.
+        // The entry at index 7 belongs to the second round of 4 slots, so its owner bit is 1.
         let cq = bench.function.core.cqs.get_mut(&cqn).unwrap();
         cq.producer = 7;
         let record = cq.doorbell_record;

@@ -45,7 +45,7 @@ fn take(count: u32) -> Vec<u8> {
     set(set(input(MANAGE_PAGES, 0x10), 0x04, 2), 0x0c, count)
 }
 
-/// Destroys everything created at boot.
+/// Destroys all objects created at boot.
 fn shut_down(driver: &mut Driver) {
     for queue in [driver.host.events.take(), driver.host.completions.take()].into_iter().flatten() {
         driver.ok(&set(input(0x302, 0x10), 0x08, queue.eqn), 8);
@@ -106,7 +106,7 @@ fn pages_are_asked_for_and_missed() {
     let output = driver.ok(&set(input(QUERY_PAGES, 0x10), 0x04, 2), 0x10);
     assert_eq!(query_pages_out::NUM_PAGES.get(&output), 0);
     driver.ok(&input(INIT_HCA, 0x20), 8);
-    // The function keeps its required pages.
+    // The function keeps the pages that it requires.
     let output = driver.ok(&take(1), 0x18);
     assert_eq!(manage_pages_out::OUTPUT_NUM_ENTRIES.get(&output), 0);
 }
@@ -180,7 +180,7 @@ fn a_driver_sets_capabilities_up_to_the_maximum() {
     let capability = hca::set_hca_cap_in::CAPABILITY.bytes_mut(&mut wanted);
     atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE.set(capability, 1u32);
     driver.ok(&wanted, 8);
-    // A group and bits that do not exist.
+    // A capability group and capability bits that do not exist.
     driver.refused(&set(input(QUERY_HCA_CAP, 0x10), 0x04, 5 << 1), 0x1010, Rule::CommandModifier);
     driver.refused(&set(input(SET_HCA_CAP, 0x1010), 0x04, 5 << 1), 8, Rule::CommandModifier);
     driver.refused(&set(input(SET_HCA_CAP, 0x1010), 0x10 + 8, 1), 8, Rule::CommandReserved);

@@ -1,4 +1,4 @@
-//! Device memory: allocation, keys, rejections.
+//! Device memory commands: allocation, memory keys, rejections.
 
 use roce::engine::{Pd, Sge};
 
@@ -13,7 +13,8 @@ use crate::testing::memic_key;
 
 const PAGE: u64 = 0x1000;
 
-/// Returns an ALLOC_MEMIC input for 512 bytes in the second page.
+/// Returns an ALLOC_MEMIC input for 512 bytes in the second page of device memory, with `changes`
+/// applied.
 fn request(changes: &[(Field, u64)]) -> Vec<u8> {
     let mut input = input(0x205, alloc_memic_in::SIZE);
     alloc_memic_in::RANGE_START_ADDR.set(&mut input, MEMIC_START + PAGE);

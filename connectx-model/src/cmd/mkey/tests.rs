@@ -1,4 +1,4 @@
-//! Memory keys: creation, queries, destruction, rejections.
+//! Memory key commands: creation, queries, destruction, rejections.
 
 use roce::engine::{Access, CqId, QpInit, SendFlags, SendOp, SendWr, Service};
 
@@ -8,7 +8,8 @@ use crate::complaint::Rule;
 use crate::layout::{Field, qword};
 use crate::port::PortKind;
 
-/// Returns a CREATE_MKEY input for 0x20 bytes from 0xff0, in two pages, as the kernel builds it.
+/// Returns a CREATE_MKEY input for the 0x20 bytes at 0xff0, which lie in two pages, as the kernel
+/// writes it.
 fn pages(bench: &mut Bench) -> Vec<u8> {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, 1u32);
@@ -34,7 +35,7 @@ fn pages(bench: &mut Bench) -> Vec<u8> {
     input
 }
 
-/// Returns the input with fields of its context changed.
+/// Returns `input` with fields of its context changed.
 fn with(input: &[u8], changes: &[(Field, u64)]) -> Vec<u8> {
     let mut input = input.to_vec();
     for (field, value) in changes {
@@ -43,7 +44,7 @@ fn with(input: &[u8], changes: &[(Field, u64)]) -> Vec<u8> {
     input
 }
 
-/// Returns a CREATE_MKEY input for a window.
+/// Returns a CREATE_MKEY input for a memory window.
 fn window(bench: &mut Bench, rinval: u64) -> Vec<u8> {
     let pages = pages(bench);
     let mut input = with(
@@ -253,7 +254,7 @@ fn memory_with_a_bound_window_is_not_deregistered() {
     bench.ok(naming(0x202, index));
 }
 
-/// Returns a CREATE_MKEY input for a key with this one piece.
+/// Returns a CREATE_MKEY input for a key with one piece.
 fn pieces(bench: &mut Bench, len: u32, key: u32, addr: u64) -> Vec<u8> {
     let pages = pages(bench);
     let mut input = with(

@@ -1,4 +1,4 @@
-//! Domains: rejections and destruction.
+//! Domain commands: rejections and destruction.
 
 use super::*;
 use crate::cmd::bench::{Bench, input, naming};

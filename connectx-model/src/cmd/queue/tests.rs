@@ -13,7 +13,7 @@ fn delivery(driver: &mut Driver, entry: &[u8; command_entry::SIZE]) -> u32 {
     command_entry::STATUS.get32(&done)
 }
 
-/// Returns a driver that has only set the address of its command queue.
+/// Returns a driver that has set the address of its command queue and done nothing else.
 fn fresh() -> Driver {
     let mut driver = Driver::new(PortKind::Ib);
     driver.host.set_queue(&mut driver.function);
@@ -55,7 +55,7 @@ fn entries_of_another_type_or_with_reserved_bits_are_not_carried_out() {
     entry[2] = 1;
     assert_eq!(delivery(&mut driver, &entry), Delivery::Reserved as u32);
     assert_eq!(driver.rules(), [Rule::CommandReserved]);
-    // The function was not enabled before, so the command succeeds now.
+    // The function was not enabled by the rejected entry, so this command succeeds.
     driver.ok(&input(ENABLE, 0x10), 8);
 }
 
@@ -128,7 +128,7 @@ fn outputs_of_every_length_come_back_whole() {
     for len in [8, 16, 17, 16 + 512, 16 + 513] {
         assert_eq!(driver.ok(&input(NOP, 0x10), len), vec![0; len]);
     }
-    // Capabilities: an output longer than 16 bytes with nonzero contents.
+    // QUERY_HCA_CAP has an output of more than 16 bytes with nonzero contents.
     let caps = driver.ok(&input(0x100, 0x10), 0x1010);
     assert!(caps[0x10 + 0x100..].iter().all(|byte| *byte == 0));
     assert_ne!(caps[0x10..0x110], [0; 0x100]);
@@ -138,7 +138,7 @@ fn outputs_of_every_length_come_back_whole() {
 fn several_bits_of_the_doorbell_are_several_commands() {
     let mut driver = Driver::booted(PortKind::Ib);
     let entry = driver.host.entry(&input(NOP, 0x10), 8);
-    // The other slot is filled but not rung.
+    // The other slot contains a command, but its doorbell bit is not set.
     let nop = driver.host.submit(&mut driver.function, 4, &entry);
     assert!(!command_entry::OWNER.is_set(&nop));
     let queue = driver.function.core.cmdq.address;
@@ -157,8 +157,8 @@ fn several_bits_of_the_doorbell_are_several_commands() {
 fn the_end_of_a_command_is_an_event_where_a_queue_takes_it() {
     let mut driver = Driver::booted(PortKind::Ib);
     let mut queue = driver.host.create_eq(&mut driver.function, 5, 2, 1 << EventType::Command as u64);
-    // The command that created the queue completes without an event, because it was issued before
-    // the queue existed.
+    // The command that creates the queue completes without an event, because the queue did not
+    // exist when the command was issued.
     assert_eq!(queue.next(&driver.host.bus), None);
     driver.arm(&queue);
     let entry = driver.host.entry(&input(NOP, 0x10), 8);

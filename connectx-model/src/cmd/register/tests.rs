@@ -1,13 +1,13 @@
 use super::*;
 use crate::testing::{Driver, input, set};
 
-/// Reads a register of this length.
+/// Reads a register of `len` bytes with ACCESS_REG.
 fn read(driver: &mut Driver, number: u32, len: usize) -> Vec<u8> {
     let request = request(number, len);
     driver.ok(&set(request, 0x04, 1), 0x10 + len)[0x10..].to_vec()
 }
 
-/// Returns an input to write zeros to a register.
+/// Returns an ACCESS_REG input that writes zeros to a register.
 fn request(number: u32, len: usize) -> Vec<u8> {
     set(input(0x805, 0x10 + len), 0x08, number)
 }

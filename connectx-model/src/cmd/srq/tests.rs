@@ -1,4 +1,5 @@
-//! Shared receive queues of all four kinds: creation, arming, queries, destruction, rejections.
+//! Commands for shared receive queues of all four kinds: creation, arming, queries, destruction,
+//! rejections.
 
 use super::*;
 use crate::cmd::bench::{Bench, input, naming, stray};
@@ -6,7 +7,7 @@ use crate::cmd::context::MAX_QUEUES;
 use crate::complaint::Rule;
 use crate::port::PortKind;
 
-/// Returns a CREATE_SRQ input: 64 receives of 64 bytes.
+/// Returns a CREATE_SRQ input for 64 receives of 64 bytes.
 fn basic(bench: &mut Bench) -> Vec<u8> {
     let mut input = input(0x700, create_srq_in::PAS);
     let (pd, record) = (bench.pd, bench.page());
@@ -23,7 +24,7 @@ fn basic(bench: &mut Bench) -> Vec<u8> {
     input
 }
 
-/// Returns a CREATE_RMP input: 64 receives of 64 bytes.
+/// Returns a CREATE_RMP input for 64 receives of 64 bytes.
 fn pool(bench: &mut Bench) -> Vec<u8> {
     let mut input = input(0x90c, create_rmp_in::SIZE);
     let (pd, record) = (bench.pd, bench.page());
@@ -39,7 +40,7 @@ fn pool(bench: &mut Bench) -> Vec<u8> {
     input
 }
 
-/// Returns a CREATE_XRQ input: 64 receives of 64 bytes, 128 indexes.
+/// Returns a CREATE_XRQ input for 64 receives of 64 bytes, and a matching list with 128 indexes.
 fn matching(bench: &mut Bench, cqn: u32) -> Vec<u8> {
     let mut input = input(0x717, create_xrq_in::SIZE);
     let (pd, record) = (bench.pd, bench.page());
@@ -63,7 +64,8 @@ fn matching(bench: &mut Bench, cqn: u32) -> Vec<u8> {
     input
 }
 
-/// Returns the input of the command that arms a limit: ARM_RQ, ARM_XRC_SRQ or MODIFY_RMP.
+/// Returns the input of the command that arms the limit of a queue: ARM_RQ, ARM_XRC_SRQ or
+/// MODIFY_RMP.
 fn arming(kind: SrqKind, srqn: u32, limit: u32) -> Vec<u8> {
     match kind {
         SrqKind::Basic | SrqKind::Xrc | SrqKind::Xrq => {
@@ -85,8 +87,8 @@ fn arming(kind: SrqKind, srqn: u32, limit: u32) -> Vec<u8> {
     }
 }
 
-/// Runs a check on each kind of queue. Passes the opcodes that query and destroy it, and a function
-/// that reads the limit from a query.
+/// Runs `check` for each kind of queue. Its arguments are the CREATE input, the opcodes of the
+/// query and the destruction, and a function that reads the limit from the query's output.
 fn each(mut check: impl FnMut(&mut Bench, SrqKind, Vec<u8>, [u16; 2], fn(&[u8]) -> u32)) {
     let mut bench = Bench::new(PortKind::Ib);
     let input = basic(&mut bench);
@@ -355,8 +357,8 @@ fn shared_receive_queues_alone_exhaust_the_room_for_queues() {
     let srqs = &mut bench.function.core.srqs;
     let srq = srqs.get(&srqn).unwrap().clone();
     let one = srq_bytes(srq.log_size, srq.stride, &srq.pages);
-    // The others are inserted directly, without using memory in the engine: large queues while they
-    // fit, then one that leaves space for a single queue like the first.
+    // Further queues are inserted directly, so that they use no memory in the engine: large queues
+    // while these fit, then one that leaves space for a single queue like the first.
     let largest = Srq { log_size: 15, stride: 512, ..srq.clone() };
     let each = srq_bytes(largest.log_size, largest.stride, &largest.pages);
     let mut left = MAX_QUEUES - one;
@@ -372,7 +374,7 @@ fn shared_receive_queues_alone_exhaust_the_room_for_queues() {
     bench.unlucky(&create, Status::NoResources);
     let completions = bench.create_cq(4, 64);
     bench.unlucky(&completions, Status::NoResources);
-    // Once one queue is destroyed, another fits.
+    // Once a queue is destroyed, another fits.
     bench.ok(naming(0x701, srqn));
     bench.ok(&create);
     bench.unlucky(&create, Status::NoResources);
@@ -389,7 +391,7 @@ fn a_doorbell_record_that_is_not_0_at_creation_is_complained_of() {
             SrqKind::Rmp => wq::DBR_ADDR.get(rmpc::WQ.bytes(create_rmp_in::CTX.bytes(&input))),
             SrqKind::Xrq => wq::DBR_ADDR.get(xrqc::WQ.bytes(create_xrq_in::XRQ_CONTEXT.bytes(&input))),
         };
-        // The second word is not used.
+        // The second word of the doorbell record is unused.
         bench.bus.write(record, &[0, 0, 0, 1, 0, 0, 0, 1]).unwrap();
         assert_eq!(bench.send(&input).0, 0, "it is created");
         let rules: Vec<Rule> =

@@ -60,7 +60,7 @@ fn capabilities_of_a_port_are_changed_where_they_are_selected() {
     hca_vport_context::CAP_MASK1.set(context, 6u32);
     driver.ok(&request, 8);
     assert_eq!(hca_vport_context::CAP_MASK1.get32(&ib_context(&mut driver)), before | 2);
-    // This driver may not change GUIDs.
+    // The driver of this function may not change GUIDs.
     driver.refused(&set(request.clone(), 0x10, 1), 8, Rule::CommandParameter);
     driver.refused(&set(request, 0x10 + 0x04, 1), 8, Rule::CommandReserved);
 }
@@ -167,7 +167,7 @@ fn lists_of_addresses_are_kept_by_kind() {
     };
     let multicast = driver.ok(&set(input(QUERY_NIC, 0x10), 0x0c, 1 << 24), 0x110 + 16);
     assert_eq!((size(&multicast), &multicast[0x110..]), (2, &request[0x200..]));
-    // Without space for the list, only the list's length is reported.
+    // If the output lacks space for the list, only the list's length is reported.
     assert_eq!(size(&driver.ok(&set(input(QUERY_NIC, 0x10), 0x0c, 1 << 24), 0x110)), 2);
     assert_eq!(size(&driver.ok(&input(QUERY_NIC, 0x10), 0x110)), 0);
     driver.refused(&set(input(QUERY_NIC, 0x10), 0x0c, 3 << 24), 0x110, Rule::CommandParameter);

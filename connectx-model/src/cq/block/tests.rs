@@ -1,4 +1,5 @@
-//! Compressed blocks: their completions, their slots, and the duties of a driver.
+//! Compressed blocks: their completions, their slots, and the owner bits that a driver must
+//! rewrite.
 
 use super::*;
 use crate::layout::Field;
@@ -8,12 +9,12 @@ use crate::qp::tests::{Bed, Cq, Memory, Pair, Shape, UC, brief, error};
 
 const SHAPE: Shape = Shape { service: 0, log_sq: 7, log_rq: 6, log_stride: 6, more: &[] };
 
-/// The fields of a context that enable compression in this format.
+/// Returns the context fields that enable compression in this format.
 const fn compressed(format: u32) -> [(Field, u32); 2] {
     [(cqc::CQE_COMP_EN, 1), (cqc::MINI_CQE_RES_FORMAT, format)]
 }
 
-/// Connected queue pairs with one completion queue for sends and another for receives.
+/// Two connected queue pairs, with one completion queue for sends and another for receives.
 struct Rig {
     bed: Bed,
     sends: Cq,
@@ -32,7 +33,8 @@ impl Rig {
         Self { bed, sends, receives, one, two, memory }
     }
 
-    /// Posts a receive, and places an inline send of `length` bytes for it in the queue.
+    /// Posts a receive, and places an inline send of `length` bytes for it in the send queue
+    /// without ringing the doorbell.
     fn send(&mut self, length: usize, more: &[(Field, u32)]) {
         let at = u64::from(self.two.recv_head % 32) * 64;
         self.bed.post_recv(&mut self.two, &[(self.memory.va + at, 64, self.memory.key)]);
@@ -44,7 +46,8 @@ impl Rig {
         self.bed.put(&mut self.one, &wqe);
     }
 
-    /// Places a signalled write, or a signalled read of `length` bytes, in the queue.
+    /// Places a signalled write, or a signalled read of `length` bytes, in the send queue without
+    /// ringing the doorbell.
     fn fetch(&mut self, length: u32) {
         let Memory { va, key, .. } = self.memory;
         let wqe = if length == 0 {
@@ -65,8 +68,8 @@ fn place(cq: &Cq, index: u32) -> u64 {
     cq.buffer + (slot + 1) * cq.entry_size - 64
 }
 
-/// Reads completions as a driver does: expands blocks, rewrites the owner bits and returns the
-/// entries. The second list has the size of each block, and 1 for each plain entry.
+/// Reads completions as a driver does: expands blocks and rewrites the owner bits. Returns the
+/// completions, and a list of block sizes, in which a plain entry counts as a block of 1.
 fn read(bed: &mut Bed, cq: &mut Cq, format: u32) -> (Vec<[u8; 64]>, Vec<u32>) {
     let (mut entries, mut sizes) = (Vec::new(), Vec::new());
     while let Some(title) = bed.glance(cq) {
@@ -111,8 +114,8 @@ fn read(bed: &mut Bed, cq: &mut Cq, format: u32) -> (Vec<[u8; 64]>, Vec<u32>) {
     (entries, sizes)
 }
 
-/// Returns the completions without the fields that depend on their position in the queue and on
-/// time.
+/// Returns completions with zeros in the fields that depend on time and on the position in the
+/// completion queue.
 fn lasting(mut entries: Vec<[u8; 64]>) -> Vec<[u8; 64]> {
     for entry in &mut entries {
         cqe::OWNER.set(entry, 0u32);
@@ -172,8 +175,7 @@ fn a_block_leaves_the_slots_between_its_arrays_alone() {
     }
     let title = rig.bed.glance(&rig.receives).unwrap();
     assert_eq!((cqe::BYTE_CNT.get(&title), cqe::FORMAT.get32(&title)), (17, COMPRESSED));
-    // After the last mini entry, there are bytes that would look like a completion in the next
-    // round.
+    // The bytes after the last mini entry would look like a completion in the next round.
     let last: [u8; 64] = rig.bed.peek(0, place(&rig.receives, 16));
     assert_eq!((last[4..8].to_vec(), last[63]), (vec![0, 0, 0, 3], 1));
     read(&mut rig.bed, &mut rig.receives, 1);
@@ -232,7 +234,7 @@ fn a_completion_with_payload_is_an_entry_of_its_own() {
     let (one, two) = bed.connected([&sends, &receives], &shape);
     let memory = bed.memory(0, 1);
     let mut rig = Rig { bed, sends, receives: receives.clone(), one, two, memory };
-    // Payload of 33 bytes or more does not fit into the entries.
+    // Payload of more than 32 bytes does not fit into a 64-byte entry.
     for length in [40, 41, 4, 5, 42, 43] {
         rig.send(length, &[]);
     }
@@ -291,7 +293,7 @@ fn a_queue_pair_that_is_reset_leaves_its_blocks() {
     for _ in 0..3 {
         rig.send(1, &[]);
     }
-    // The command closes the block begun by the doorbell before it.
+    // The command closes the block that the doorbell has begun.
     let doorbell = rig.one.last[..8].to_vec();
     rig.bed.update_record(&rig.one);
     let uar = rig.bed.hosts[0].uar;
@@ -309,7 +311,7 @@ fn an_open_block_counts_as_unread() {
     }
     rig.ring();
     assert_eq!(rig.bed.rules(), [Rule::CqOverrun]);
-    // The earlier completions have been written.
+    // The completions before the overrun have been written.
     assert_eq!(read(&mut rig.bed, &mut rig.receives, 0).1, [4]);
 }
 
@@ -317,7 +319,7 @@ fn an_open_block_counts_as_unread() {
 fn owner_bits_that_the_next_turn_takes_for_its_own_are_reported() {
     for (rewritten, broken) in [(0..0, true), (0..9, true), (0..10, false), (1..10, false)] {
         let mut rig = Rig::new(4, 64, &compressed(0));
-        // One round, so that the slots have owner bits.
+        // One round through the ring gives all slots an owner bit.
         for _ in 0..2 {
             for _ in 0..8 {
                 rig.send(1, &[]);
@@ -350,7 +352,7 @@ fn slots_that_are_marked_as_not_written_are_as_good() {
     for index in 0..10 {
         rig.bed.poke(0, place(&rig.receives, index) + 63, &[0xf1]);
     }
-    // Entries may be returned before the rest of their block has been read.
+    // The driver may return slots before it has read the rest of their block.
     for consumer in [3u32, 10] {
         rig.bed.poke(0, rig.receives.record, &consumer.to_be_bytes());
         rig.send(1, &[]);

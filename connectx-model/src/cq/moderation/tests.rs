@@ -1,4 +1,4 @@
-//! Delayed events: counts, periods, arming, solicited completions, changes.
+//! Completion event moderation: counts, periods, arming, solicited completions, changes.
 
 use crate::cmd::bench::naming;
 use crate::cq::tests::{send, write};
@@ -7,7 +7,7 @@ use crate::layout::cq::{cqc, modify_cq_in};
 use crate::qp::tests::{Bed, Cq, Memory, Pair, Shape};
 use crate::testing::input;
 
-/// A completion queue with 16 entries, and connected queue pairs that complete to it.
+/// A completion queue with 16 entries, and two connected queue pairs that use it.
 struct Rig {
     bed: Bed,
     cq: Cq,
@@ -17,8 +17,8 @@ struct Rig {
 }
 
 impl Rig {
-    /// Returns a rig whose queue raises one event for `count` completions, or `period` µs after the
-    /// first.
+    /// Returns a rig whose completion queue raises one event per `count` completions, or `period`
+    /// µs after the first of them.
     fn new(count: u32, period: u32) -> Self {
         Self::with(&[(cqc::CQ_MAX_COUNT, count), (cqc::CQ_PERIOD, period)])
     }
@@ -31,7 +31,7 @@ impl Rig {
         Self { bed, cq, one, two, memory }
     }
 
-    /// Completes `count` writes and returns the number of events.
+    /// Completes `count` writes. Returns the number of completion events raised.
     fn write(&mut self, count: u32) -> usize {
         for _ in 0..count {
             write(&mut self.bed, &mut self.one, &self.memory);
@@ -39,26 +39,26 @@ impl Rig {
         self.bed.completion_events(0)
     }
 
-    /// Completes a receive and returns the number of events.
+    /// Completes a receive. Returns the number of completion events raised.
     fn receive(&mut self, solicited: bool) -> usize {
         send(&mut self.bed, &mut self.one, &mut self.two, solicited);
         self.bed.completion_events(0)
     }
 
-    /// Arms the queue and returns the number of events.
+    /// Arms the completion queue. Returns the number of completion events raised.
     fn arm(&mut self, solicited: bool) -> usize {
         self.bed.arm(&self.cq, solicited);
         self.bed.completion_events(0)
     }
 
-    /// Handles an event: reads all completions, then arms for the next one.
+    /// Handles a completion event: reads all completions, then arms the queue for the next event.
     fn handled(&mut self) {
         self.bed.drain(&mut self.cq);
         self.cq.sequence = (self.cq.sequence + 1) % 4;
         assert_eq!(self.arm(false), 0);
     }
 
-    /// Returns the number of events after this many nanoseconds.
+    /// Lets time pass. Returns the number of completion events raised.
     fn pass(&mut self, nanoseconds: u64) -> usize {
         self.bed.pass(nanoseconds);
         self.bed.completion_events(0)
@@ -75,7 +75,7 @@ impl Rig {
     }
 }
 
-/// Longer than any period, in nanoseconds: a period has 12 bits of microseconds.
+/// A time longer than any period, in nanoseconds: the period field has 12 bits, in microseconds.
 const LONG: u64 = 5_000_000;
 
 #[test]

@@ -1,8 +1,8 @@
-//! Rejections of commands on Ethernet objects, one rule at a time.
+//! Tests that invalid commands on Ethernet objects are rejected, one rule at a time.
 
 use super::*;
 
-/// A command that this host could execute.
+/// Builds a valid command for this host.
 type Made = fn(&Host) -> Input;
 
 fn tis(one: &Host) -> Input {
@@ -70,7 +70,7 @@ fn reserved_bits_of_contexts_are_refused() {
     ];
     for (which, (command, part, table)) in cases.into_iter().enumerate() {
         let mut one = Host::new(0);
-        // A bit that no field covers, in a part that is read as this context.
+        // A bit that no field covers, in the part of the input that is a context.
         let bit = (0..part.len * 8).find(|bit| {
             let mut context = vec![0; part.len];
             context[bit / 8] = 0x80 >> (bit % 8);
@@ -83,7 +83,8 @@ fn reserved_bits_of_contexts_are_refused() {
     }
 }
 
-/// A command, one of its parts, a field in that part, a value that breaks a rule, and the rule.
+/// A valid command, a part of its input, a field in that part, a value that breaks a rule, and the
+/// rule.
 type Case = (Made, Part, Field, u64, Rule);
 
 #[test]
@@ -216,7 +217,7 @@ fn flow_tables_with_missing_features_are_rejected() {
     assert_eq!(one.refused(delete), Object, "no entry");
 }
 
-/// Returns an entry at index 1 that refers to the TIR and to a counter.
+/// Returns a SET_FLOW_TABLE_ENTRY input for index 1. The entry refers to the TIR and to a counter.
 fn entry(one: &Host, counter: u32) -> Input {
     let group = *one.function.core.eth.steering.tables[&one.table].groups.keys().next().unwrap();
     Input::new(0x936, &steering::set_fte_in::TABLE)

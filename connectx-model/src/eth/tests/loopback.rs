@@ -1,4 +1,4 @@
-//! Frames a function sends to itself.
+//! Frames that a function sends to itself.
 
 use super::*;
 use crate::layout::vport::{modify_nic_vport_context_in as modify, nic_vport_context};
@@ -7,7 +7,8 @@ use crate::state::eth::Traffic;
 const GROUP: [u8; 6] = [1, 0x50, 0x56, 0x19, 0x20, 0xa7];
 const BROADCAST: [u8; 6] = [0xff; 6];
 
-/// Returns a host with posted receives, whose TIR and send queue have separate transport domains.
+/// Returns a host with posted receives. Its TIR and its send queue have different transport
+/// domains.
 fn host() -> Host {
     let mut one = Host::new(0);
     let other = one.make(Input::new(0x816, &mkey::alloc_transport_domain_in::TABLE));
@@ -17,7 +18,8 @@ fn host() -> Host {
     one
 }
 
-/// Sends a frame to this address. Returns whether the frame is looped back and whether it leaves.
+/// Sends a frame to this address. Returns whether the frame is looped back, and whether it leaves
+/// the port.
 fn sent(one: &mut Host, to: [u8; 6]) -> (bool, bool) {
     one.post(one.send(&frame(to, 100)));
     let leaves = std::iter::from_fn(|| one.function.next_frame()).count() == 1;

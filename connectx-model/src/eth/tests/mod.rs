@@ -1,6 +1,6 @@
-//! Two functions on plain memory, used as a netdev's driver does: rings and frames. Other files
-//! test commands (`refused` and, one rule at a time, `commands_refused`), frames that loop back
-//! (`loopback`), limits of frames (`room`) and rates (`pacing`).
+//! Ethernet queues of two functions on plain memory, used as by a netdev's driver. This file tests
+//! rings and frames. Other files test commands (`refused` and, one rule at a time,
+//! `commands_refused`), loopback (`loopback`), limits on frames (`room`) and rates (`pacing`).
 
 mod commands_refused;
 mod loopback;
@@ -22,7 +22,7 @@ use crate::state::eth::Ethernet;
 use crate::testing;
 use crate::trace::Trace;
 
-// After the addresses the harness uses.
+// These records come after the addresses that the harness uses.
 const RECORDS: u64 = 0x100_0000;
 const SEND_CQ: u64 = 0x100_2000;
 const RECEIVE_CQ: u64 = 0x100_3000;
@@ -30,11 +30,11 @@ const SQ: u64 = 0x100_4000;
 const RQ: u64 = 0x100_5000;
 const BUFFERS: u64 = 0x101_0000;
 const PAYLOAD: u64 = 0x103_0000;
-/// Number of entries in each ring, log2, and the size of a receive buffer.
+/// Number of entries in each ring, log2; below it, the size of a receive buffer, in bytes.
 const LOG_SIZE: u32 = 3;
 const ROOM: u32 = 1000;
 
-/// A command input, built with the table of its structure.
+/// A command input, built with the table of the input's structure.
 struct Input(Vec<u8>);
 
 impl Input {
@@ -77,14 +77,14 @@ struct Host {
     seen: [u32; 2],
 }
 
-/// Returns the object number in a command's output.
+/// Returns the object number that a command's output contains.
 fn number(output: &[u8]) -> u32 {
     crate::layout::dword(output, 8) & 0xff_ffff
 }
 
 impl Host {
-    /// Returns a function with a ready send queue and with a ready receive queue that gets all
-    /// frames. No receive is posted.
+    /// Returns a host whose function has a ready send queue, and a ready receive queue to which all
+    /// frames go. No receive is posted.
     fn new(index: usize) -> Self {
         let mut plain = testing::Host::new();
         let config = Config { index, port: PortKind::Roce, scatter_to_cqe: false };
@@ -123,14 +123,14 @@ impl Host {
         host
     }
 
-    /// Executes a command that must succeed. Returns the object number in its output.
+    /// Executes a command that must succeed. Returns the object number in the output.
     fn make(&mut self, input: Input) -> u32 {
         let output = self.function.dispatch(&input.0, 0x110);
         assert_eq!(output[0], 0, "{:?}", self.function.take_complaints());
         number(&output)
     }
 
-    /// Executes a command that must fail. Returns the rule it breaks.
+    /// Executes a command that must fail. Returns the rule that the command breaks.
     fn refused(&mut self, input: Input) -> Rule {
         let output = self.function.dispatch(&input.0, 0x110);
         assert_ne!(output[0], 0);
@@ -185,7 +185,7 @@ impl Host {
             .list(&SQ.to_be_bytes())
     }
 
-    /// Returns a command that creates a receive queue whose entries have up to four elements.
+    /// Returns a CREATE_RQ input for a receive queue whose entries have up to four elements.
     fn create_rq(&self) -> Input {
         let (cqn, pd) = (self.receive_cq, self.pd);
         Input::new(0x908, &commands::create_rq_in::TABLE)
@@ -216,8 +216,8 @@ impl Host {
         self.make(self.modify_rq(0, 1));
     }
 
-    /// Creates a table of receive queues, a TIR for it, and a flow table that directs all frames to
-    /// the TIR.
+    /// Creates a table of receive queues (RQT), a TIR for the table, and a flow table that directs
+    /// all frames to the TIR.
     fn steer(&mut self) {
         let (rqn, domain) = (self.rqn, self.domain);
         let rqt = Input::new(0x916, &commands::create_rqt_in::TABLE)
@@ -264,7 +264,7 @@ impl Host {
         );
     }
 
-    /// Posts receives, each with a buffer at [`BUFFERS`] + n * 0x1000.
+    /// Posts `count` receives. The buffer of receive n is at [`BUFFERS`] + n * 0x1000.
     fn post_receives(&mut self, count: u16) {
         for n in 0..count {
             let entry = RQ + u64::from(n) * 64;
@@ -280,7 +280,7 @@ impl Host {
         self.bus.write(at + 8, &address.to_be_bytes()).unwrap();
     }
 
-    /// Returns a send of this frame: 18 bytes inline, the rest through a pointer.
+    /// Returns a work request that sends this frame: 18 bytes inline, the rest through a pointer.
     fn send(&self, frame: &[u8]) -> Vec<u8> {
         self.bus.write(PAYLOAD, &frame[18..]).unwrap();
         let mut request = vec![0; 64];
@@ -295,7 +295,8 @@ impl Host {
         request
     }
 
-    /// Places a request in the queue, with its index and the queue's number. Returns its doorbell.
+    /// Places a work request in the send queue, with the right index and queue number. Returns the
+    /// doorbell for it.
     fn place(&mut self, mut request: Vec<u8>) -> [u8; 8] {
         ctrl::WQE_INDEX.set(&mut request, self.sent);
         ctrl::QPN.set(&mut request, self.sqn);
@@ -314,7 +315,7 @@ impl Host {
         assert!(self.function.ring_eth(self.uar, doorbell, None).is_some());
     }
 
-    /// Returns the next completion of the send queue (0) or the receive queue (1).
+    /// Returns the next completion of the send queue (`which` 0) or of the receive queue (1).
     fn completion(&mut self, which: usize) -> Option<[u8; 64]> {
         let page = [SEND_CQ, RECEIVE_CQ][which];
         let (index, lap) = (self.seen[which] % 64, self.seen[which] / 64 % 2);
@@ -349,7 +350,7 @@ fn ring(queue: &mut [u8], log_stride: u32, pd: u32, uar: u32, record: u64) {
     wq::DBR_ADDR.set(queue, record);
 }
 
-/// Returns a frame of an unknown type to this address.
+/// Returns a frame of `length` bytes with an unknown EtherType, sent to this address.
 fn frame(to: [u8; 6], length: usize) -> Vec<u8> {
     let mut frame = to.to_vec();
     frame.extend([2, 0, 0, 0, 0, 9, 0x88, 0xb5]);
@@ -357,7 +358,7 @@ fn frame(to: [u8; 6], length: usize) -> Vec<u8> {
     frame
 }
 
-/// Carries all frames from the first function to the second and returns their number.
+/// Carries all frames from one host to another. Returns the number of frames.
 fn wire(from: &mut Host, to: &mut Host) -> usize {
     let frames: Vec<_> = std::iter::from_fn(|| from.function.next_frame()).collect();
     frames.iter().for_each(|frame| to.function.frame_in(frame));
@@ -517,7 +518,8 @@ fn checksums_and_headers_of_a_received_frame_are_reported_and_its_tag_is_removed
     datagram.extend([0x10, 0, 0x20, 0, 0, 108, 0, 0]);
     datagram.resize(14 + 128, 0xab);
     let mut request = one.send(&datagram);
-    // Checksums on both layers and a tag for VLAN 5 in place of an inline header.
+    // The device computes both checksums and inserts a tag for VLAN 5, which takes the place of the
+    // inline header.
     let (pointer, whole) = (request.split_off(48), datagram.clone());
     one.bus.write(PAYLOAD, &whole).unwrap();
     request[32..].fill(0);
@@ -535,7 +537,7 @@ fn checksums_and_headers_of_a_received_frame_are_reported_and_its_tag_is_removed
     let got = two.completion(1).unwrap();
     assert_eq!(cqe::BYTE_CNT.get32(&got), whole.len() as u32);
     assert_eq!((cqe::L3_OK.get32(&got), cqe::L4_OK.get32(&got)), (1, 1));
-    // IPv4, UDP, and a tag that was removed from the frame.
+    // The completion reports IPv4, UDP, and a VLAN tag that was removed from the frame.
     assert_eq!((cqe::HDR_TYPE.get32(&got), cqe::VLAN_INFO.get32(&got)), (2 << 2 | 2 << 4 | 1, 5));
     let bytes = two.buffer(0, whole.len());
     assert_eq!(bytes[..24], whole[..24]);
@@ -569,8 +571,8 @@ fn a_large_send_leaves_as_segments() {
     assert_eq!(cqe::WQE_OPCODE.get32(&one.completion(0).unwrap()), 0x0e);
 }
 
-/// Returns the rule a changed send breaks and the syndrome in its completion. Checks that the next
-/// send is flushed.
+/// Posts a send changed by `change`. Returns the broken rule and the syndrome in the completion.
+/// Checks that the next send is flushed.
 fn broken(change: impl FnOnce(&mut Vec<u8>, &Host)) -> (Rule, u32) {
     let mut one = Host::new(0);
     let mut request = one.send(&frame(PEER, 100));
@@ -710,7 +712,7 @@ fn random_rings_and_frames_break_nothing() {
             one.bus.write(SQ + at, &random().to_be_bytes()).unwrap();
             one.bus.write(RQ + at, &random().to_be_bytes()).unwrap();
         }
-        // The first request's index, so that the checks after the index check run too.
+        // The index is that of the first request, so that the checks after the index check run too.
         let head = [0, 0, 0, if random() & 1 == 0 { 0x0a } else { 0x0e }];
         one.bus.write(SQ, &head).unwrap();
         one.bus.write(SQ + 4, &((one.sqn << 8) | (random() % 30)).to_be_bytes()).unwrap();

@@ -1,11 +1,11 @@
-//! Send queue rates.
+//! The rates of send queues.
 
 use roce::engine::Time;
 
 use super::*;
 use crate::caps::{PACING_RATES, PACING_TABLE};
 
-/// Length of a frame that, with its check sequence, takes 8 ms at 1 Mbit/s.
+/// Length of a frame that takes 8 ms at 1 Mbit/s, including its check sequence, in bytes.
 const FRAME: usize = 996;
 const TAKES: u64 = 8_000_000;
 
@@ -24,7 +24,7 @@ fn assign(one: &Host, index: u32) -> Input {
     )
 }
 
-/// Returns a function with a send queue at 1 Mbit/s.
+/// Returns a host with a send queue whose rate is 1 Mbit/s.
 fn paced() -> Host {
     let mut one = Host::new(0);
     one.make(rate(3, 1000));
@@ -36,7 +36,7 @@ fn completions(one: &mut Host) -> usize {
     std::iter::from_fn(|| one.completion(0)).count()
 }
 
-/// Returns the number of frames that have left by this time.
+/// Returns the number of frames that have left by time `now`.
 fn leave(one: &mut Host, now: Time) -> usize {
     one.function.core.now = now;
     std::iter::from_fn(|| one.function.next_frame()).count()

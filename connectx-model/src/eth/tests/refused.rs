@@ -1,4 +1,4 @@
-//! Rejections of commands and the order of destruction.
+//! Rejections of commands on Ethernet objects, and the order in which the objects are destroyed.
 
 use super::*;
 use crate::layout::hca;
@@ -111,8 +111,8 @@ fn entries_and_groups_stay_inside_of_their_tables_and_lead_upwards() {
     assert_eq!(one.refused(entry(4, tir)), Rule::CommandBusy);
 }
 
-/// Returns an entry with this many destinations, all of them the TIR, and this many references to a
-/// counter.
+/// Returns a SET_FLOW_TABLE_ENTRY input for an entry with `destinations` references to the TIR and
+/// `counters` references to a counter.
 fn wide_entry(one: &Host, index: u32, destinations: u32, counters: u32, counter: u32) -> Input {
     let tir = 2 << 24 | one.tirn;
     let group = *one.function.core.eth.steering.tables[&one.table].groups.keys().next().unwrap();
@@ -215,7 +215,7 @@ fn resources_of_ethernet_queues_are_not_freed() {
     rqc::COUNTER_SET_ID.set(commands::modify_rq_in::CTX.bytes_mut(&mut modify.0), counter);
     one.make(modify);
     let (uar, pd) = (one.uar, one.pd);
-    // The harness's event queues use the same UAR page.
+    // The harness's event queues also use this UAR page.
     one.function.core.eqs.clear();
     let give_back = || {
         [
@@ -225,7 +225,7 @@ fn resources_of_ethernet_queues_are_not_freed() {
                 .set(hca::dealloc_q_counter_in::COUNTER_SET_ID, counter),
         ]
     };
-    // The domain's key is destroyed first, so that only the queues use the domain.
+    // The key in this domain is destroyed first, so that only the queues use the domain.
     let key =
         Input::new(0x202, &mkey::destroy_mkey_in::TABLE).set(mkey::destroy_mkey_in::MKEY_INDEX, one.key >> 8);
     one.make(key);

@@ -1,13 +1,13 @@
-//! Limits: how many frames a function builds at a time, and how long they may be.
+//! Limits on the frames that a function builds at a time, and on their length.
 
 use super::*;
 use crate::state::eth::MAX_OUTGOING;
 
-/// Number of segments in the large send of [`large`].
+/// Number of segments in the send that [`large`] returns.
 const SEGMENTS: usize = 4096;
 const BLOCKS: u16 = 2;
 
-/// Returns a 64 KiB send in 16-byte segments.
+/// Returns a work request for a 64 KiB send in segments of 16 bytes.
 fn large(one: &Host) -> Vec<u8> {
     let mut header = frame(PEER, 14);
     header[12..14].copy_from_slice(&[8, 0]);
@@ -30,8 +30,8 @@ fn large(one: &Host) -> Vec<u8> {
     request
 }
 
-/// Posts large sends one at a time until the queue must wait. Returns their number, including the
-/// one that waits.
+/// Posts large sends, one at a time, until the queue must wait. Returns their number, including the
+/// waiting one.
 fn fill(one: &mut Host) -> usize {
     for posted in 1..100 {
         one.post(large(one));
@@ -69,7 +69,7 @@ fn a_queue_waits_while_there_is_too_much_to_send_and_goes_on_afterwards() {
     assert_eq!(completions(&mut one), 1, "it waits no more");
 }
 
-/// Minimum cost of a frame.
+/// Minimum cost of a frame, in bytes.
 const MIN_FRAME_COST: usize = frame::MIN_FRAME + FRAME_COST;
 
 #[test]
@@ -77,7 +77,7 @@ fn a_ring_costs_no_more_when_nothing_is_to_leave() {
     let mut one = Host::new(0);
     one.function.core.set_port_enabled(false);
     one.function.core.eth.burst = MAX_OUTGOING - 1;
-    // Each doorbell starts with a full budget.
+    // Each doorbell starts with the full burst limit.
     one.post(large(&one));
     assert_eq!(completions(&mut one), 1);
     assert!(one.function.core.eth.burst > SEGMENTS * MIN_FRAME_COST);

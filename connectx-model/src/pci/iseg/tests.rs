@@ -16,7 +16,7 @@ fn firmware_and_command_interface_have_versions() {
     let mut driver = Driver::new(PortKind::Ib);
     assert_eq!(driver.load(0x00), FIRMWARE.1 << 16 | FIRMWARE.0);
     assert_eq!(driver.load(0x04), COMMAND_INTERFACE << 16 | FIRMWARE.2);
-    // The size and stride of the command queue.
+    // The log2 size and stride of the command queue.
     assert_eq!(driver.load(0x14) & 0xff, LOG_SIZE << 4 | LOG_STRIDE);
     assert_eq!(driver.load(0x1fc) >> 31, 0);
 }
@@ -43,7 +43,7 @@ fn the_health_counter_advances_until_the_device_fails() {
     driver.host.now = driver.host.now + 2_000_000_000;
     assert_eq!(driver.load(HEALTH), stopped);
     assert_eq!(stopped >> 24, 0x10);
-    // The driver reads the health buffer in bytes: the reset request and the reason.
+    // The driver reads single bytes of the health buffer: the reset request and the syndrome.
     let mut byte = [0];
     driver.function.bar_read(BAR0, 0x238, &mut byte, driver.host.now);
     assert_eq!(byte[0] >> 7, 1);
@@ -61,7 +61,7 @@ fn a_device_that_failed_starts_again_when_its_driver_resets_it() {
     driver.store(0x14, &(address | INTERFACE_RESET << 8).to_be_bytes());
     assert_eq!(driver.load(0x14) >> 8 & 7, INTERFACE_DISABLED);
     assert!(driver.function.core.eqs.is_empty());
-    // A user that does not know of the reset rings without effect.
+    // A program that has not noticed the reset rings a doorbell, which has no effect.
     driver.store(0x4800, &[0; 8]);
     let before = driver.load(HEALTH);
     assert_eq!(before >> 24, 0);

@@ -18,7 +18,7 @@ fn write(bed: &Bed, pair: &Pair, memory: &Memory, bytes: &[u8]) -> Vec<u8> {
     bed.begin(pair, opcode::WRITE).remote(memory.va, memory.key).inline(bytes).done()
 }
 
-/// Stores a work request through BlueFlame in 64-byte blocks, 8 bytes at a time, and stops after
+/// Stores a work request through BlueFlame in blocks of 64 bytes, 8 bytes at a time. Stops after
 /// `stores` stores.
 fn blue_flame(bed: &mut Bed, uar: u32, register: u64, wqe: &[u8], stores: usize) {
     let mut block = wqe.to_vec();
@@ -51,7 +51,7 @@ fn a_blue_flame_store_rings_once_and_is_compared_with_the_queue() {
 #[test]
 fn a_blue_flame_store_is_compared_before_its_work_request_executes() {
     let (mut bed, mut cq, mut one, memory, uar) = bed();
-    // The peer has no receive: the NOP waits for the send, and later requests wait for the NOP.
+    // The peer has no receive, so the NOP waits for the send. Later requests wait for the NOP.
     let wqe = bed.send(&one, b"x");
     bed.post(&mut one, &wqe);
     let wqe = bed.nop(&one);
@@ -103,8 +103,8 @@ fn only_a_work_request_that_was_posted_alone_is_stored_through_blue_flame() {
 #[test]
 fn a_nop_is_taken_from_blue_flame_where_its_copy_differs() {
     let (mut bed, mut cq, mut one, _, uar) = bed();
-    // As when drivers probe write combining: the request in the queue is unsignalled, and its copy
-    // is signalled.
+    // Drivers probe write combining in this way: the request in the queue is unsignalled, its
+    // BlueFlame copy is signalled.
     for n in 0..4u16 {
         let quiet = bed.begin(&one, opcode::NOP).set(ctrl::CE, 0).done();
         let mut loud = quiet.clone();
@@ -127,13 +127,13 @@ fn a_nop_that_only_rings_is_taken_from_the_queue_soon() {
     assert_eq!(bed.fabric.deadline(), Some(bed.now + HOLD));
     bed.pass(HOLD);
     assert_eq!(bed.drain(&mut cq), [(0, 0)]);
-    // The next doorbell rings the held NOP first, which preserves the order.
+    // The next doorbell first rings the held NOP, which preserves the order.
     for _ in 0..2 {
         let nop = bed.nop(&one);
         bed.post(&mut one, &nop);
     }
     assert_eq!(bed.drain(&mut cq), [(0, 1)]);
-    // A command also rings it.
+    // A command also rings the held NOP.
     bed.fabric.bar_write(0, crate::config::BAR0, 0x18, &[0; 4], bed.now);
     assert_eq!(bed.drain(&mut cq), [(0, 2)]);
 }
@@ -144,7 +144,7 @@ fn halves_take_turns() {
     let wqe = write(&bed, &one, &memory, b"x");
     bed.post(&mut one, &wqe);
     assert_eq!(bed.drain(&mut cq).len(), 1);
-    // A repeated store to the same half does not ring, and the rest of its block is ignored.
+    // A store to the half used last rings no doorbell, and the rest of its block is ignored.
     let wqe = write(&bed, &one, &memory, b"x");
     bed.put(&mut one, &wqe);
     bed.update_record(&one);
@@ -167,7 +167,7 @@ fn halves_take_turns() {
 fn queue_pairs_that_share_a_register_may_each_take_turns() {
     let (mut bed, cq, mut one, memory, _) = bed();
     let (mut other, _) = bed.connected([&cq, &cq], &Shape::default());
-    // The order that kernels use.
+    // Kernels use the halves in this order.
     for turn in 0..6 {
         let pair = if turn % 3 == 0 { &mut one } else { &mut other };
         let wqe = write(&bed, pair, &memory, b"x");
@@ -180,7 +180,7 @@ fn queue_pairs_that_share_a_register_may_each_take_turns() {
 fn queue_pairs_that_share_a_register_may_take_turns_all_together() {
     let (mut bed, cq, mut one, memory, _) = bed();
     let (mut other, _) = bed.connected([&cq, &cq], &Shape::default());
-    // The order that user space uses.
+    // User space uses the halves in this order.
     for turn in 0..6 {
         let pair = if turn % 3 == 0 { &mut one } else { &mut other };
         pair.half = turn % 2;
@@ -199,7 +199,7 @@ fn words_out_of_order_are_complained_of() {
     bed.store(0, uar, BLUE_FLAME, &wqe[..8]);
     bed.store(0, uar, BLUE_FLAME + 16, &wqe[16..24]);
     assert_eq!(bed.rules(), [Rule::BlueFlameOrder]);
-    // A block without a start, an incomplete block, and a block that is too long.
+    // A block without its start, an incomplete block, and a block that is too long.
     bed.store(0, uar, BLUE_FLAME + HALF_SIZE + 8, &[0; 8]);
     assert_eq!(bed.rules(), [Rule::BlueFlameOrder]);
     one.half = 1;
@@ -226,7 +226,7 @@ fn a_doorbell_may_come_in_two_halves() {
     bed.store(0, uar, BLUE_FLAME, &wqe[..4]);
     bed.store(0, uar, BLUE_FLAME + 4, &wqe[4..8]);
     assert_eq!(bed.poll(&mut cq).map(|entry| brief(&entry)), Some((0, 0)));
-    // Half a doorbell rings nothing.
+    // One half of a doorbell rings nothing.
     bed.store(0, uar, BLUE_FLAME, &wqe[..4]);
     bed.store(0, uar, CQ_ARM, &u64::from(cq.cqn).to_be_bytes());
     assert_eq!(bed.rules()[0], Rule::DoorbellHalf);
@@ -305,8 +305,8 @@ const MAY_BREAK: &[Rule] = &[
     Rule::CqOverrun,
 ];
 
-/// The rules that so many random stores are certain to break, because no code consumes events or
-/// completions, or keeps any order.
+/// The rules that so many random stores are certain to break: events and completions are not
+/// consumed, and the stores have no order.
 const DO_BREAK: &[Rule] = &[
     Rule::DoorbellRegister,
     Rule::DoorbellHalf,
@@ -344,10 +344,10 @@ fn random_stores_do_no_harm() {
         bed.put(&mut one, &wqe);
         bed.poke(0, one.record + 4, &(next() as u32 & 0x1f).to_be_bytes());
         bed.poke(0, one.record, &(next() as u32 & 0xff).to_be_bytes());
-        // Usually, the store goes to the start of a half, where a doorbell rings.
+        // Usually, the store is to the start of a half, where it is a doorbell.
         let register = if next() % 4 == 0 { next() % 0x800 / 8 * 8 } else { next() % 8 * HALF_SIZE };
         bed.store(0, uar, BLUE_FLAME + register, &wqe[..8]);
-        // A doorbell of the completion queue, or a store anywhere.
+        // A store to the register that arms completion queues, or to a random offset.
         let (entry, len) = (next(), (next() % 9) as usize);
         match next() % 4 {
             0 => bed.store(0, uar, CQ_ARM, &(entry << 32 | u64::from(cq.cqn)).to_be_bytes()),

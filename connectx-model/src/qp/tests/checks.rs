@@ -18,9 +18,9 @@ fn checks_that_drivers_do_not_request_are_reported() {
         Umr::new(FREE).context(mkc::FREE, 1)
     }
     let reported: [Make; 4] = [
-        // An invalidation with a check for a valid key.
+        // An invalidation that checks for a valid key.
         |bed, one, memory, _| free().control(umr_ctrl::CHECK_FREE, 2).wqe(bed, one, memory.key, &[]),
-        // A registration without a check, and one with the opposite check.
+        // A registration without a check, and one that checks for the opposite state.
         |bed, one, _, key| {
             let umr = lender(key, 0, 2).control(umr_ctrl::KLM_OCTOWORDS, 4);
             umr.control(umr_ctrl::CHECK_FREE, 0).wqe(bed, one, key, &[0; 64])
@@ -41,7 +41,7 @@ fn checks_that_drivers_do_not_request_are_reported() {
     let contradictory: Make =
         |bed, one, memory, _| free().control(umr_ctrl::CHECK_FREE, 1).wqe(bed, one, memory.key, &[]);
     assert_eq!(made(contradictory), (vec![Rule::UmrForm], BIND_ERROR));
-    // The invalidations of libmlx5 and of the kernel.
+    // The invalidations that libmlx5 and the kernel write.
     let silent: [Make; 2] = [
         |bed, one, memory, _| free().wqe(bed, one, memory.key, &[]),
         |bed, one, memory, _| {

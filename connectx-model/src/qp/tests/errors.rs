@@ -1,5 +1,5 @@
-//! Errors that hardware reports in a completion: mistakes of a program or of its peer. None of them
-//! causes a complaint.
+//! Errors that hardware reports in completions, caused by a program or its peer. They cause no
+//! complaints.
 
 use super::sends::bed;
 use super::*;
@@ -9,7 +9,8 @@ use crate::qp::completion::{status, syndrome};
 const ACCESS_EVENT: u32 = 0x11;
 const FATAL_EVENT: u32 = 0x05;
 
-/// Returns the opcode and syndrome of the first send completion and the first receive completion.
+/// Returns the opcode and the syndrome of the first send completion and of the first receive
+/// completion.
 fn ended(bed: &mut Bed, cq: &mut Cq) -> [Option<(u32, u32)>; 2] {
     let entries: Vec<_> = std::iter::from_fn(|| bed.poll(cq)).map(|entry| error(&entry)).collect();
     [SEND_ERROR, RECV_ERROR].map(|kind| entries.iter().copied().find(|(opcode, _)| *opcode == kind))
@@ -139,7 +140,7 @@ fn a_peer_without_receives_is_asked_again_and_then_given_up() {
     let wqe = bed.send(&one, b"late");
     bed.post(&mut one, &wqe);
     assert_eq!(bed.drain(&mut cq), []);
-    // A receive that is posted in the meantime is found without a doorbell.
+    // A receive posted after the send is found, although receives have no doorbell.
     bed.post_recv(&mut two, &[]);
     let memory = bed.memory(0, 1);
     bed.poke(0, two.buffer, &list(&[(memory.va, 8, memory.key)], 4));
@@ -167,7 +168,7 @@ fn in_the_error_state_everything_that_is_posted_is_flushed_in_its_turn() {
     let (mut bed, mut cq, mut one, mut two, memory) = bed(RC);
     bed.name(&two, 0x507);
     assert_eq!(bed.drain(&mut cq), [(14, 0), (14, 1)]);
-    // Receives have no doorbell: the model looks for new ones.
+    // Receives have no doorbell, so the model itself checks for new ones.
     bed.post_recv(&mut two, &[(memory.va, 8, memory.key)]);
     bed.pass(2_000_000);
     let entry = bed.poll(&mut cq).unwrap();
@@ -232,7 +233,7 @@ fn a_syndrome_and_the_engines_status_are_each_others() {
     for code in [0x01, 0x02, 0x04, 0x06, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x22] {
         assert_eq!(syndrome(status(code)).0, code);
     }
-    // A flush does not count as a failure.
+    // The engine does not count a flush as a failure.
     assert_eq!(status(0x05), roce::engine::Status::General);
 }
 

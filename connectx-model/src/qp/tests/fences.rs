@@ -1,11 +1,11 @@
-//! Fences after changes to keys.
+//! Fences after UMRs that change memory keys.
 
 use super::umr::{FREE, Umr, bed, fast_key, lend};
 use super::windows::{Change, window};
 use super::*;
 
-/// Posts a change to a key, followed by a work request with this fence mode, with one doorbell or
-/// with two. Returns the rules that were broken.
+/// Posts a UMR, and after it a work request with this fence mode. If `together` is set, one
+/// doorbell announces both; otherwise each has a doorbell. Returns the broken rules.
 fn behind(change: impl FnOnce(&mut Bed, &Pair, &Memory) -> Vec<u8>, fence: u32, together: bool) -> Vec<Rule> {
     let (mut bed, mut cq, mut one, _, memory, _) = bed();
     let change = change(&mut bed, &one, &memory);
@@ -39,7 +39,7 @@ fn register(bed: &mut Bed, one: &Pair, memory: &Memory) -> Vec<u8> {
     lend(bed, one, key, 0x1000, memory.address)
 }
 
-/// Returns the invalidation that the Linux driver posts.
+/// Returns an invalidation as the Linux driver posts it.
 fn invalidate_as_linux(bed: &mut Bed, one: &Pair, _: &Memory) -> Vec<u8> {
     let key = fast_key(bed, 4);
     Umr::new(FREE).context(mkc::FREE, 1).wqe(bed, one, key, &[])
@@ -62,7 +62,7 @@ fn the_linux_drivers_invalidation_needs_no_fence_after_it() {
     for together in [true, false] {
         assert_eq!(behind(invalidate_as_linux, 0, together), []);
     }
-    // The same mask makes a key valid.
+    // A UMR with the same mask can make a key valid.
     let open = |bed: &mut Bed, one: &Pair, memory: &Memory| Umr::new(FREE).wqe(bed, one, memory.key, &[]);
     assert_eq!(behind(open, 1, false), [Rule::UmrForm]);
     assert_eq!(behind(open, 0, false), [Rule::UmrForm, Rule::UmrFence]);
@@ -72,7 +72,7 @@ fn the_linux_drivers_invalidation_needs_no_fence_after_it() {
 fn only_the_next_work_request_needs_a_fence() {
     let (mut bed, mut cq, mut one, _, memory, _) = bed();
     for fence in [0u32, 1] {
-        // A second change after a change needs a fence too.
+        // If the next work request is another UMR, it needs a fence too.
         let mut wqe = bind(&mut bed, &one, &memory);
         ctrl::FM.set(&mut wqe, fence);
         bed.post(&mut one, &wqe);
@@ -111,7 +111,7 @@ fn the_first_work_request_after_a_reset_needs_no_fence() {
 fn a_work_request_that_is_flushed_takes_the_fence() {
     for flushed in [false, true] {
         let (mut bed, mut cq, mut one, _, memory) = sends::bed(UC);
-        // The checks conflict.
+        // The checks for a free and for a valid key conflict.
         let key = fast_key(&mut bed, 4);
         let mut broken = lend(&bed, &one, key, 0, memory.address);
         broken[16] = 0x60;

@@ -1,4 +1,4 @@
-//! Destination MAC addresses of RoCE senders.
+//! Destination MAC addresses used by RoCE senders.
 
 use roce::engine::Gid;
 
@@ -7,7 +7,7 @@ use super::*;
 
 const DATAGRAMS: Shape = Shape { service: UD, log_sq: 4, log_rq: 2, log_stride: 6, more: &[] };
 
-/// Sends a datagram to this destination. Returns the rules that were broken.
+/// Sends a datagram to this GID and MAC address. Returns the broken rules.
 fn sent(bed: &mut Bed, from: &mut Pair, to: &Pair, gid: &Gid, mac: [u8; 6]) -> Vec<Rule> {
     let mut vector = bed.vector(to);
     datagram::RGID.bytes_mut(&mut vector).copy_from_slice(gid);

@@ -1,4 +1,4 @@
-//! Tag matching: lists, messages, rendezvous, and requests that break a rule.
+//! Tag matching: list operations, messages, rendezvous, and requests that break a rule.
 
 use super::*;
 use crate::layout::cqe::tm_cqe;
@@ -23,13 +23,13 @@ const CANCELED: u32 = 0xc;
 const EAGER: u8 = 3;
 const RENDEZVOUS: u8 = 1;
 
-/// A sender, a receiver whose shared receive queue has a tag list, and the queue pair that changes
-/// the list.
+/// A sender, a receiver whose shared receive queue has a matching list, and the queue pair that
+/// changes the list.
 struct Tags {
     bed: Bed,
-    /// The completion queue for the sender.
+    /// The completion queue of the sender.
     sends: Cq,
-    /// The completion queue for the list.
+    /// The completion queue of the matching list.
     cq: Cq,
     sender: Pair,
     receiver: Pair,
@@ -42,7 +42,7 @@ struct Tags {
 }
 
 const ENTRIES: u16 = 8;
-/// Offsets in the registered memory.
+/// Offsets in the registered memory, in bytes.
 const SOURCE: u64 = 0x1000;
 const RECEIVES: u64 = 0x2000;
 
@@ -51,8 +51,8 @@ impl Tags {
         Self::with(true, true)
     }
 
-    /// Creates the queue pairs. With `offload`, the device executes rendezvous for the list. With
-    /// `no_sq`, the receiver has no send queue.
+    /// Creates the queue pairs. With `offload`, the device executes rendezvous for the matching
+    /// list. With `no_sq`, the receiver has no send queue.
     fn with(offload: bool, no_sq: bool) -> Self {
         let mut bed = Bed::with(PortKind::Ib, 1, true);
         let (sends, cq) = (bed.cq(0, 6, 64), bed.cq(0, 6, 64));
@@ -103,7 +103,7 @@ impl Tags {
         Self { bed, sends, cq, sender, receiver, commands, number, buffer, record, posted: 0, memory }
     }
 
-    /// Posts 256-byte receives to the shared queue.
+    /// Posts `count` receives of 256 bytes to the shared queue.
     fn receives(&mut self, count: u32) {
         for entry in self.posted..self.posted + count {
             let at = self.buffer + u64::from(entry % u32::from(ENTRIES)) * 64;
@@ -114,7 +114,7 @@ impl Tags {
         self.bed.poke(0, self.record, &self.posted.to_be_bytes());
     }
 
-    /// Returns a work request that changes the list.
+    /// Returns a work request with a list operation.
     fn change(&self, fields: &[(Field, u64)], data: Option<[u8; 16]>) -> Vec<u8> {
         let mut segment = [0; tag_matching::SIZE];
         for (field, value) in fields {
@@ -129,7 +129,8 @@ impl Tags {
         bed.post(commands, wqe);
     }
 
-    /// Appends a tag whose buffer has `length` bytes at an offset in the memory.
+    /// Appends an entry whose buffer has `length` bytes and starts at `offset` in the registered
+    /// memory.
     fn append(&mut self, next: u16, tag: u64, offset: u64, length: u32) -> [u8; 64] {
         let fields = [
             (tag_matching::OPCODE, 1),
@@ -152,7 +153,7 @@ impl Tags {
         self.next()
     }
 
-    /// Reports the number of unexpected messages handled so far.
+    /// Reports that software has handled `count` unexpected messages.
     fn sync(&mut self, count: u16) -> [u8; 64] {
         let fields = [
             (tag_matching::CQE_REQ, 1),
@@ -164,7 +165,7 @@ impl Tags {
         self.next()
     }
 
-    /// Sends a message of `len` bytes, including a 16-byte header.
+    /// Sends a message of `len` bytes, including its 16-byte header.
     fn message(&mut self, operation: u8, tag: u64, len: u32) {
         let mut bytes = vec![0; len as usize];
         bytes.iter_mut().enumerate().for_each(|(n, byte)| *byte = n as u8);
@@ -189,7 +190,7 @@ impl Tags {
         bed.post(sender, &wqe);
     }
 
-    /// Returns the next completion for the list, which must exist.
+    /// Returns the next completion for the matching list. It must exist.
     #[track_caller]
     fn next(&mut self) -> [u8; 64] {
         let Self { bed, cq, .. } = self;
@@ -209,7 +210,7 @@ impl Tags {
         self.bed.peek::<1>(0, self.memory.address + offset)[0]
     }
 
-    /// Returns the context of the shared receive queue.
+    /// Queries the shared receive queue and returns its context.
     fn context(&mut self) -> Vec<u8> {
         let mut query = input(0x719, 16);
         query[8..12].copy_from_slice(&self.number.to_be_bytes());
@@ -217,7 +218,7 @@ impl Tags {
     }
 }
 
-/// Returns the opcode, operation, index and length in a completion.
+/// Returns the opcode, the operation, the entry index and the length in a completion.
 fn told(entry: &[u8; 64]) -> (u32, u32, u32, u32) {
     assert_eq!(tm_cqe::APP.get32(entry), 1);
     (
@@ -278,7 +279,7 @@ fn a_message_that_matches_no_tag_takes_a_receive_with_its_header() {
 fn an_unexpected_message_counts_once_although_it_waits_for_a_receive() {
     let mut tags = Tags::new();
     tags.message(EAGER, 8, 20);
-    // The peer repeats its request and does not give up.
+    // The peer repeats its request.
     tags.bed.pass(1_000_000);
     assert!(tags.is_quiet());
     tags.receives(1);
@@ -389,7 +390,7 @@ fn a_rendezvous_whose_memory_cannot_be_read_is_canceled() {
     assert_eq!(told(&first).1, CONSUMED);
     assert_eq!(told(&second), (NO_PACKET, CANCELED, 0, 0));
     assert_eq!(tags.bed.state(&tags.receiver), State::Err);
-    // The index is free again.
+    // The index is free again, so it can be used.
     tags.append(2, 8, 0, 0);
     assert_eq!(told(&tags.append(0, 9, 0, 0)).2, 2);
 }

@@ -1,4 +1,4 @@
-//! Device memory as the source and the target of work requests.
+//! Device memory as the source and the destination of work requests.
 
 use super::sends::bed;
 use super::*;
@@ -6,7 +6,8 @@ use crate::config::MEMIC_START;
 use crate::layout::memic::{alloc_memic_in, alloc_memic_out};
 use crate::testing::memic_key;
 
-/// Returns a 4096-byte area of device memory and a key for all of it except the first 64 bytes.
+/// Returns the address of a 4096-byte area of device memory, and a key for all of the area except
+/// its first 64 bytes.
 fn area(bed: &mut Bed, rights: &[Field]) -> (u64, u32) {
     let mut request = input(0x205, alloc_memic_in::SIZE);
     alloc_memic_in::RANGE_START_ADDR.set(&mut request, MEMIC_START);
@@ -40,7 +41,7 @@ fn messages_leave_from_device_memory_and_arrive_in_it() {
         let received = bed.poll(&mut cq).unwrap();
         assert_eq!(cqe::BYTE_CNT.get(&received), 16);
         assert_eq!(&bed.peek::<16>(0, memory.address), b"from the device!");
-        // The second receive is for an empty message; the third lies in device memory.
+        // The second receive is for an empty message. The third receives into device memory.
         let wqe = bed.begin(&one, opcode::SEND).set(ctrl::CE, 0).done();
         bed.post(&mut one, &wqe);
         bed.post_recv(&mut two, &[(0x100, 4, key), (memory.va + 0x1000, 4, memory.key)]);

@@ -1,7 +1,7 @@
 //! Tests of the data path on plain memory, from work requests to completions.
 //!
-//! [`Bed`] is one or two connected functions and their driver's memory. It executes both valid and
-//! invalid requests.
+//! [`Bed`] consists of one or two connected functions and their driver's memory. It posts both
+//! valid and invalid requests.
 
 mod checks;
 mod errors;
@@ -40,7 +40,7 @@ use crate::qp::request::opcode;
 use crate::testing::{Host, PAGE, input};
 use crate::trace::Trace;
 
-/// Functions and the memory of their drivers.
+/// The functions under test and the memory of their drivers.
 pub(crate) struct Bed {
     pub(crate) fabric: Fabric<PlainBus>,
     pub(crate) hosts: Vec<Host>,
@@ -48,7 +48,7 @@ pub(crate) struct Bed {
     pub(crate) now: Time,
 }
 
-/// A completion queue from its driver's point of view.
+/// A completion queue as its driver sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Cq {
     pub(crate) function: usize,
@@ -61,7 +61,7 @@ pub(crate) struct Cq {
     pub(crate) sequence: u32,
 }
 
-/// A queue pair from its driver's point of view.
+/// A queue pair as its driver sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
     pub(crate) function: usize,
@@ -74,23 +74,23 @@ pub(crate) struct Pair {
     pub(crate) head: u16,
     pub(crate) recv_head: u16,
     pub(crate) half: u64,
-    /// First 8 bytes of the last work request, for the doorbell.
+    /// The start of the last work request, whose first 8 bytes are the doorbell.
     pub(crate) last: Vec<u8>,
-    /// Whether [`Bed::begin`] sets a small fence, because the last work request was a UMR.
+    /// Whether [`Bed::begin`] sets a small fence because the last work request was a UMR.
     pub(crate) fences: bool,
 }
 
-/// Registered memory.
+/// A region of registered memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub(crate) key: u32,
-    /// Start address for use in work requests.
+    /// The start address in work requests.
     pub(crate) va: u64,
-    /// Guest-physical start address.
+    /// The guest-physical start address.
     pub(crate) address: u64,
 }
 
-/// The parameters of a queue pair.
+/// The parameters for creating a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) service: u32,
@@ -115,7 +115,7 @@ impl Default for Shape {
     }
 }
 
-/// Returns the opcode and the work request position in a completion.
+/// Returns the opcode and the position of the work request in a completion.
 pub(crate) fn brief(entry: &[u8; 64]) -> (u32, u32) {
     (cqe::OPCODE.get32(entry), cqe::WQE_COUNTER.get32(entry))
 }
@@ -130,7 +130,7 @@ pub(crate) const SEND_ERROR: u32 = 13;
 pub(crate) const RECV_ERROR: u32 = 14;
 
 impl Bed {
-    /// Returns booted functions.
+    /// Returns a bed with booted functions.
     pub(crate) fn new(port: PortKind, functions: usize) -> Self {
         Self::with(port, functions, false)
     }
@@ -155,7 +155,7 @@ impl Bed {
         bed
     }
 
-    /// Returns one function with an InfiniBand port.
+    /// Returns a bed with one function that has an InfiniBand port.
     pub(crate) fn ib() -> Self {
         Self::new(PortKind::Ib, 1)
     }
@@ -168,7 +168,7 @@ impl Bed {
         &self.hosts[function].bus
     }
 
-    /// Executes a command that must succeed.
+    /// Executes a command that must succeed. Returns its output.
     #[track_caller]
     pub(crate) fn ok(&mut self, function: usize, input: &[u8]) -> Vec<u8> {
         let output = self.command(function, input);
@@ -194,7 +194,7 @@ impl Bed {
         self.fabric.bar_write(function, BAR0, offset, bytes, self.now);
     }
 
-    /// Advances time and stops at each deadline on the way.
+    /// Advances time, stopping at each deadline on the way.
     pub(crate) fn pass(&mut self, nanoseconds: u64) {
         let end = self.now + nanoseconds;
         for _ in 0..10_000 {
@@ -222,7 +222,7 @@ impl Bed {
         self.bus(function).write(address, bytes).unwrap();
     }
 
-    /// Returns the address and the page list of a new buffer.
+    /// Allocates a buffer. Returns its address and its page list.
     fn pages(&mut self, function: usize, bytes: u64) -> (u64, Vec<u8>) {
         let count = bytes.div_ceil(PAGE).max(1);
         let first = self.hosts[function].alloc(count);
@@ -234,7 +234,7 @@ impl Bed {
         self.cq_with(function, log_size, entry_size, &[])
     }
 
-    /// Returns a completion queue with these fields in its context.
+    /// Creates a completion queue with these fields set in its context.
     pub(crate) fn cq_with(
         &mut self,
         function: usize,
@@ -284,7 +284,7 @@ impl Bed {
         std::iter::from_fn(|| self.poll(cq)).map(|entry| brief(&entry)).collect()
     }
 
-    /// Arms the queue for an event at the next completion.
+    /// Arms a completion queue for the next completion, or for the next solicited one.
     pub(crate) fn arm(&mut self, cq: &Cq, solicited: bool) {
         let word = cq.sequence << 28 | u32::from(solicited) << 24 | cq.consumer;
         self.poke(cq.function, cq.record + 4, &word.to_be_bytes());
@@ -293,7 +293,7 @@ impl Bed {
         self.store(cq.function, uar, 0x20, &value.to_be_bytes());
     }
 
-    /// Returns the number of completion events since the last call.
+    /// Returns the number of completion events raised since the last call.
     pub(crate) fn completion_events(&mut self, function: usize) -> usize {
         let host = &mut self.hosts[function];
         let bus = host.bus.clone();
@@ -301,7 +301,7 @@ impl Bed {
         std::iter::from_fn(|| queue.next(&bus)).count()
     }
 
-    /// Returns the types of all other events since the last call.
+    /// Returns the types of all other events raised since the last call.
     pub(crate) fn events(&mut self, function: usize) -> Vec<u32> {
         let host = &mut self.hosts[function];
         let bus = host.bus.clone();
@@ -363,7 +363,7 @@ impl Bed {
         }
     }
 
-    /// Executes a transition with this context.
+    /// Executes the transition command `opcode` with this context.
     #[track_caller]
     pub(crate) fn modify(&mut self, pair: &Pair, opcode: u16, context: &[u8]) {
         let mut input = input(opcode, rst2init_qp_in::SIZE);
@@ -376,7 +376,7 @@ impl Bed {
         self.modify(pair, 0x502, &Self::init_context(service));
     }
 
-    /// Returns the context for a transition from RESET to INIT.
+    /// Returns the context for the transition from RESET to INIT.
     pub(crate) fn init_context(service: u32) -> [u8; qpc::SIZE] {
         let mut context = [0; qpc::SIZE];
         qpc::PM_STATE.set(&mut context, 3u32);
@@ -392,7 +392,7 @@ impl Bed {
         context
     }
 
-    /// Fills in the path to the port of a function.
+    /// Fills in the path to the port of function `to`.
     fn path(&self, to: usize, path: &mut [u8]) {
         let port = &self.fabric.functions[to].core.port;
         ads::VHCA_PORT_NUM.set(path, 1u32);
@@ -409,7 +409,7 @@ impl Bed {
         }
     }
 
-    /// Moves a queue pair from INIT to RTS, connected to another.
+    /// Moves a queue pair from INIT to RTS, connected to the queue pair `to`.
     pub(crate) fn connect(&mut self, pair: &Pair, service: u32, to: &Pair) {
         let mut context = [0; qpc::SIZE];
         qpc::MTU.set(&mut context, 3u32);
@@ -446,8 +446,8 @@ impl Bed {
         (one, two)
     }
 
-    /// Executes a command whose only parameter is the queue pair: the transition to the error state
-    /// (0x507) or to RESET (0x50a), or the destruction (0x501).
+    /// Executes a command whose only parameter is the queue pair number: the transition to the
+    /// error state (0x507) or to RESET (0x50a), or the destruction (0x501).
     #[track_caller]
     pub(crate) fn name(&mut self, pair: &Pair, opcode: u16) {
         let mut input = input(opcode, 16);
@@ -456,14 +456,14 @@ impl Bed {
         self.clear_record(pair, opcode);
     }
 
-    /// Clears the doorbell record after a transition to RESET.
+    /// Clears the doorbell record if `opcode` is the transition to RESET.
     fn clear_record(&self, pair: &Pair, opcode: u16) {
         if opcode == 0x50a {
             self.poke(pair.function, pair.record, &[0; 8]);
         }
     }
 
-    /// Same as [`name`](Self::name), but drops the complaints.
+    /// Same as [`name`](Self::name), but ignores complaints.
     pub(crate) fn name_quietly(&mut self, pair: &Pair, opcode: u16) {
         let mut input = input(opcode, 16);
         rst2init_qp_in::QPN.set(&mut input, pair.qpn);
@@ -507,8 +507,8 @@ impl Bed {
         Memory { key: index << 8 | 0x42, va, address }
     }
 
-    /// Places a work request in the queue without a doorbell, at the right position even if its
-    /// index is wrong.
+    /// Places a work request at the current position of the send queue, even if its index is wrong.
+    /// Does not ring the doorbell.
     pub(crate) fn put(&mut self, pair: &mut Pair, wqe: &[u8]) {
         let begin = u64::from(pair.recv_slots) * pair.stride;
         let ring = u64::from(pair.blocks) * 64;
@@ -521,17 +521,17 @@ impl Bed {
         pair.head = pair.head.wrapping_add(wqe.len().div_ceil(64) as u16);
     }
 
-    /// Updates the doorbell record for sends.
+    /// Writes the send queue's head to the doorbell record.
     pub(crate) fn update_record(&mut self, pair: &Pair) {
         self.poke(pair.function, pair.record + 4, &u32::from(pair.head).to_be_bytes());
     }
 
-    /// Returns the offset of the register half for the next doorbell.
+    /// Returns the offset of the register half to use for the next doorbell.
     pub(crate) fn register(&self, pair: &Pair) -> u64 {
         BLUE_FLAME + pair.half * HALF_SIZE
     }
 
-    /// Rings the doorbell for the last work request.
+    /// Rings the doorbell for the last work request placed in the queue.
     pub(crate) fn ring(&mut self, pair: &mut Pair) {
         self.update_record(pair);
         let (uar, register) = (self.hosts[pair.function].uar, self.register(pair));
@@ -540,13 +540,13 @@ impl Bed {
         pair.half ^= 1;
     }
 
-    /// Places a work request in the queue and rings.
+    /// Places a work request in the queue and rings the doorbell.
     pub(crate) fn post(&mut self, pair: &mut Pair, wqe: &[u8]) {
         self.put(pair, wqe);
         self.ring(pair);
     }
 
-    /// Starts a signalled work request with this opcode.
+    /// Starts building a signalled work request with this opcode.
     pub(crate) fn begin(&self, pair: &Pair, opcode: u8) -> Wqe {
         let mut bytes = vec![0; 16];
         ctrl::WQE_INDEX.set(&mut bytes, pair.head);
@@ -557,12 +557,12 @@ impl Bed {
         Wqe(bytes)
     }
 
-    /// Returns a NOP.
+    /// Returns a work request that is a NOP.
     pub(crate) fn nop(&self, pair: &Pair) -> Vec<u8> {
         self.begin(pair, opcode::NOP).done()
     }
 
-    /// Returns an inline send.
+    /// Returns a work request that sends `bytes` inline.
     pub(crate) fn send(&self, pair: &Pair, bytes: &[u8]) -> Vec<u8> {
         self.begin(pair, opcode::SEND).inline(bytes).done()
     }
@@ -576,7 +576,7 @@ impl Bed {
         self.poke(pair.function, pair.record, &u32::from(pair.recv_head).to_be_bytes());
     }
 
-    /// Returns the address vector for a queue pair.
+    /// Returns an address vector for datagrams to this queue pair.
     pub(crate) fn vector(&self, to: &Pair) -> Vec<u8> {
         let mut vector = vec![0; datagram::SIZE];
         datagram::Q_KEY.set(&mut vector, QKEY);
@@ -605,7 +605,7 @@ impl Drop for Bed {
     }
 }
 
-/// Returns a receive list, with a terminator if there is space for one.
+/// Returns the bytes of a receive list. If there is space, the list ends with a terminator.
 pub(crate) fn list(sges: &[(u64, u32, u32)], room: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (addr, length, key) in sges {
@@ -625,7 +625,7 @@ pub(crate) fn element(addr: u64, length: u32, key: u32) -> [u8; 16] {
     bytes
 }
 
-/// A work request under construction.
+/// A work request being built.
 #[derive(Clone, Debug)]
 pub(crate) struct Wqe(pub(crate) Vec<u8>);
 
@@ -666,7 +666,7 @@ impl Wqe {
         self.raw(&segment)
     }
 
-    /// Sets the length and returns the bytes.
+    /// Sets the length of the work request and returns its bytes.
     pub(crate) fn done(mut self) -> Vec<u8> {
         let units = self.0.len().div_ceil(16) as u32;
         ctrl::DS.set(&mut self.0, units);

@@ -10,18 +10,18 @@ use crate::layout::wqe::{klm, umr_ctrl};
 use crate::state::mkey::NULL_MKEY;
 
 const PAGE_FAULT: u32 = 0x0c;
-/// The event of a responder that cannot access memory.
+/// The type of the event for a responder that cannot access memory.
 const WQ_ERROR: u32 = 0x05;
 const PROTECTION_ERROR: (u32, u32) = (SEND_ERROR, 0x04);
 const REMOTE_ERROR: (u32, u32) = (SEND_ERROR, 0x14);
 const ABSENT: u64 = 0;
 const READABLE: u64 = 1;
 const PRESENT: u64 = 3;
-/// Time in nanoseconds that is enough for a peer to repeat a request.
+/// A time long enough for a peer to repeat a request, in nanoseconds.
 const REPEAT: u64 = 2_000_000;
 
-/// Two connected queue pairs with memory whose pages come and go, and a queue pair that makes them
-/// present.
+/// Two connected queue pairs, memory whose pages may be absent, and a queue pair that makes the
+/// pages present.
 struct Paged {
     bed: Bed,
     cq: Cq,
@@ -29,13 +29,13 @@ struct Paged {
     two: Pair,
     umr: Pair,
     umr_cq: Cq,
-    /// Two pages, both absent.
+    /// Memory of two pages, initially absent.
     memory: Memory,
-    /// Two pages, both present.
+    /// Memory of two pages, always present.
     pinned: Memory,
 }
 
-/// A fault as its event describes it.
+/// A page fault, as described by its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
     sub_type: u32,
@@ -63,7 +63,7 @@ impl Paged {
         Self { bed, cq, one, two, umr, umr_cq, memory, pinned }
     }
 
-    /// Changes the rights of both pages through a UMR, as the driver does.
+    /// Changes the access rights of both pages with a UMR, as the driver does.
     #[track_caller]
     fn bring(&mut self, rights: [u64; 2]) {
         let mut list = [0; 64];
@@ -81,7 +81,7 @@ impl Paged {
         assert_eq!(self.bed.rules(), []);
     }
 
-    /// Returns the next event, which must be a page fault.
+    /// Returns the next event, which must be a page fault; `None` if there is no event.
     fn fault(&mut self) -> Option<Seen> {
         let host = &mut self.bed.hosts[0];
         let bus = host.bus.clone();
@@ -105,7 +105,7 @@ impl Paged {
         self.bed.ok(0, &resume(seen.token, seen.kind, seen.wq, error));
     }
 
-    /// Makes all pages present, resumes the fault, and lets the peer repeat its request.
+    /// Makes both pages present, resumes the fault, and gives the peer time to repeat its request.
     #[track_caller]
     fn resolve(&mut self, seen: Seen) {
         self.bring([PRESENT; 2]);
@@ -122,7 +122,7 @@ impl Paged {
         self.bed.post_recv(&mut self.two, &[(memory.va, length, memory.key)]);
     }
 
-    /// Posts a request on `remote`, with local bytes in `local`.
+    /// Posts a read, write or atomic. Its remote bytes are in `remote`, its local bytes in `local`.
     fn post_remote(&mut self, opcode: u8, remote: Memory, local: Memory, length: u32) {
         let wqe = self.bed.begin(&self.one, opcode).remote(remote.va, remote.key);
         let wqe = if opcode == opcode::FETCH_ADD { wqe.operands(5, 0) } else { wqe };
@@ -136,7 +136,7 @@ impl Paged {
     }
 }
 
-/// Creates a two-page key with these rights.
+/// Creates a key for two pages with these access rights.
 fn paged_key(bed: &mut Bed, rights: [u64; 2]) -> Memory {
     let address = bed.hosts[0].alloc(2);
     let va = 0x6f00_0000_0000 + address;
@@ -180,8 +180,7 @@ fn a_send_waits_for_its_pages_and_those_behind_it_for_the_send() {
     paged.post_recv(pinned, 0x2000);
     let nop = paged.bed.nop(&paged.one);
     paged.bed.post(&mut paged.one, &nop);
-    // The doorbell of a NOP may be the first half of a BlueFlame store, so the model waits for the
-    // rest.
+    // The doorbell of a NOP may be the start of a BlueFlame store, so the model waits for the rest.
     paged.bed.pass(50_000_000);
     assert_eq!(paged.bed.drain(&mut paged.cq), [(SUCCESS, 0)]);
     paged.post_send(memory, 0x1100);
@@ -191,7 +190,7 @@ fn a_send_waits_for_its_pages_and_those_behind_it_for_the_send() {
     assert_eq!(wqe_page_fault::WQE_INDEX.get(&fault.data), 1);
     assert_eq!(wqe_page_fault::BYTES_COMMITTED.get(&fault.data), 0);
     assert_eq!((paged.fault(), paged.outcomes()), (None, vec![]));
-    // Only the first page is present: the next fault reports how much was sent.
+    // Only the first page is present, so the next fault reports the number of bytes sent.
     paged.bring([PRESENT, ABSENT]);
     paged.resume(fault, false);
     let fault = paged.fault().unwrap();
@@ -263,7 +262,7 @@ fn a_result_is_asked_for_again_once_its_pages_are_there() {
     }
 }
 
-/// A function that posts a faulting work request.
+/// Posts a work request that causes a page fault.
 type Post = fn(&mut Paged);
 
 #[test]
@@ -381,7 +380,7 @@ fn a_fault_through_a_window_leads_to_the_memory_that_the_window_shows() {
 fn a_range_of_fixed_pieces_faults_where_the_null_key_is() {
     let mut paged = Paged::with(&Shape::default(), [PRESENT; 2]);
     let (memory, pinned) = (paged.memory, paged.pinned);
-    // Two pieces with a page each: the second page of the memory, and none.
+    // Two pieces of a page each: the second page of the memory, and no memory.
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE.set(&mut input, 4u32);
     let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes_mut(&mut input);
@@ -420,7 +419,7 @@ fn a_range_of_fixed_pieces_faults_where_the_null_key_is() {
     paged.resume(fault, false);
     paged.bed.pass(REPEAT);
     assert_eq!(paged.outcomes().len(), 1);
-    // A page beyond the list cannot be made present.
+    // A page beyond the end of the list cannot be made present.
     paged.post_remote(opcode::READ, whole(0x4000), pinned, 8);
     assert_eq!((paged.bed.events(0), paged.outcomes()), (vec![WQ_ERROR], vec![REMOTE_ERROR]));
 }

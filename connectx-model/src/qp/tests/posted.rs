@@ -1,14 +1,15 @@
-//! Requests must stay as they were posted until they complete, in send queues and receive queues.
-//! `receives` tests shared receive queues.
+//! Tests that requests in send queues and receive queues must not change before they complete. The
+//! file `receives` tests shared receive queues.
 
 use std::io::Read;
 
 use super::*;
 
-/// Number of blocks in the send queue.
+/// Number of basic blocks in the send queue.
 const BLOCKS: u16 = 16;
 
-/// Returns a connected pair without receives: a send waits until the peer has posted one.
+/// Returns a bed with two connected queue pairs without receives. A send waits until the peer has
+/// posted one.
 fn bed() -> (Bed, Cq, Pair, Pair, Memory) {
     let mut bed = Bed::ib();
     let cq = bed.cq(0, 6, 64);
@@ -17,13 +18,13 @@ fn bed() -> (Bed, Cq, Pair, Pair, Memory) {
     (bed, cq, one, two, memory)
 }
 
-/// Returns the address of a byte in the work request at this position.
+/// Returns the address of byte `byte` in the work request at position `at`.
 fn place(pair: &Pair, at: u16, byte: u64) -> u64 {
     let ring = u64::from(pair.blocks) * 64;
     pair.buffer + u64::from(pair.recv_slots) * pair.stride + (u64::from(at) * 64 + byte) % ring
 }
 
-/// Returns the address of a byte in a receive.
+/// Returns the address of byte `byte` in the receive at position `at`.
 fn receive_place(pair: &Pair, at: u16, byte: u64) -> u64 {
     pair.buffer + u64::from(at) % u64::from(pair.recv_slots) * pair.stride + byte
 }
@@ -33,7 +34,7 @@ fn flip(bed: &Bed, address: u64) {
     bed.poke(0, address, &[!byte]);
 }
 
-/// Posts a receive for the waiting send and lets the send end.
+/// Posts a receive for the waiting send, so that the send ends.
 fn release(bed: &mut Bed, two: &mut Pair, memory: &Memory) {
     bed.post_recv(two, &[(memory.va, 0x400, memory.key)]);
     bed.pass(1_000_000_000);
@@ -45,7 +46,7 @@ fn quiet(bed: &Bed, one: &Pair, memory: &Memory) -> Wqe {
 
 #[test]
 fn any_byte_of_a_send_that_changes_is_reported_wherever_the_queue_ends() {
-    // 17 units: 48 bytes of the fifth block stay unused.
+    // The request has 17 units, so 48 bytes of its fifth block are unused.
     let message: Vec<u8> = (0..250).collect();
     const LEN: u64 = 17 * 16;
     for start in 0..BLOCKS {
@@ -103,7 +104,7 @@ fn requests_are_compared_before_the_completion_allows_the_driver_to_change_them(
     let wqe = bed.nop(&one);
     bed.put(&mut one, &wqe);
     bed.ring(&mut one);
-    // The NOP is held for the rest of a BlueFlame store.
+    // The NOP was held for the rest of a BlueFlame store.
     bed.fabric.functions[0].release(None);
     flip(&bed, place(&one, 0, 20));
     flip(&bed, place(&one, 1, 15));
@@ -118,7 +119,8 @@ fn requests_are_compared_before_the_completion_allows_the_driver_to_change_them(
     lines.read_to_string(&mut text).unwrap();
     let kinds = text.lines().filter_map(|line| line.split(' ').nth(1));
     let kinds: Vec<_> = kinds.filter(|kind| ["complaint", "cqe"].contains(kind)).collect();
-    // The first receive, the send, the NOP (which the model executes itself), the second receive.
+    // In order: the first receive, the send, the NOP (which the model executes itself), the second
+    // receive.
     assert_eq!(kinds, ["cqe", "complaint", "cqe", "complaint", "cqe", "complaint", "cqe"]);
     assert_eq!(bed.rules(), [Rule::WqeChanged, Rule::WqeChanged, Rule::RecvChanged]);
     assert_eq!(bed.drain(&mut cq), [(2, 0), (SUCCESS, 0), (SUCCESS, 1), (2, 1)]);
@@ -129,7 +131,7 @@ fn every_request_that_a_doorbell_announces_is_copied_at_the_doorbell() {
     let (mut bed, mut cq, mut one, mut two, memory) = bed();
     let first = bed.send(&one, b"x");
     bed.put(&mut one, &first);
-    // Executed once the first has ended, together with the third.
+    // This NOP is executed once the first send has ended, together with the third request.
     let second = bed.nop(&one);
     bed.put(&mut one, &second);
     let third = quiet(&bed, &one, &memory).inline(b"as posted").done();
@@ -197,7 +199,7 @@ fn nothing_is_compared_after_a_fatal_error_of_the_device() {
 
 #[test]
 fn a_receive_that_changes_is_reported_wherever_the_queue_ends() {
-    // The element, the terminator, and unused bytes after it.
+    // Bytes of the element and of the terminator count; unused bytes after the terminator do not.
     for (byte, changed) in [(0, true), (15, true), (16, true), (31, true), (32, false), (63, false)] {
         for start in 0..6u16 {
             let (mut bed, mut cq, mut one, mut two, memory) = bed();
@@ -209,7 +211,7 @@ fn a_receive_that_changes_is_reported_wherever_the_queue_ends() {
                 bed.post_recv(&mut two, &[(memory.va, 8, memory.key)]);
                 send(&mut bed, &mut one);
             }
-            // The model reads both receives with the packet for the first one.
+            // When the first packet arrives, the model reads both receives.
             bed.post_recv(&mut two, &[(memory.va, 8, memory.key)]);
             bed.post_recv(&mut two, &[(memory.va + 0x100, 8, memory.key)]);
             send(&mut bed, &mut one);
@@ -229,7 +231,7 @@ fn a_terminator_that_comes_late_is_reported() {
     let (mut bed, mut cq, mut one, mut two, memory) = bed();
     let element = (memory.va, 8, memory.key);
     bed.post_recv(&mut two, &[element]);
-    // An older receive's list fills the rest of the entry.
+    // The list of an older receive fills the rest of the entry.
     bed.post_recv(&mut two, &[element; 4]);
     for late in [false, true] {
         if late {

@@ -11,7 +11,7 @@ const SRQ_LIMIT_EVENT: u32 = 0x14;
 const SRQ_BROKEN_EVENT: u32 = 0x12;
 const LAST_WQE_EVENT: u32 = 0x13;
 
-/// A shared receive queue with 8 entries of 64 bytes, from its driver's point of view.
+/// A shared receive queue with 8 entries of 64 bytes, as its driver sees it.
 struct Shared {
     number: u32,
     buffer: u64,
@@ -31,7 +31,7 @@ impl Shared {
         Self { number, buffer, record, head: 0, counter: 0 }
     }
 
-    /// Creates a receive memory pool.
+    /// Creates a receive memory pool (RMP).
     fn pool(bed: &mut Bed) -> Self {
         let (buffer, record) = (bed.hosts[0].alloc(1), bed.hosts[0].alloc(1));
         let mut input = input(0x90c, create_rmp_in::SIZE);
@@ -69,7 +69,7 @@ impl Shared {
         Self::new(bed, buffer, record, number)
     }
 
-    /// Posts a receive in the first free entry of the list and returns the entry.
+    /// Posts a receive in the first free entry of the linked list. Returns the entry's index.
     fn post(&mut self, bed: &Bed, memory: &Memory, offset: u64) -> u16 {
         let entry = self.head;
         let at = self.buffer + u64::from(entry) * 64;
@@ -85,7 +85,7 @@ impl Shared {
     }
 }
 
-/// Returns two connected pairs of queue pairs that receive from one pool.
+/// Returns a bed with four queue pairs, connected in pairs, that receive from one pool.
 fn bed() -> (Bed, Cq, [Pair; 4], Shared, Memory) {
     let mut bed = Bed::ib();
     let cq = bed.cq(0, 6, 64);
@@ -107,7 +107,7 @@ fn sent(bed: &mut Bed, pair: &mut Pair) {
 #[test]
 fn receives_are_taken_in_the_order_of_the_links_by_whoever_needs_one() {
     let (mut bed, mut cq, [mut a, _, mut c, _], mut shared, memory) = bed();
-    // The list is 0, 5, 2, 7, ...
+    // The linked list is 0, 5, 2, 7, ...
     shared.link(&bed, 0, 5);
     shared.link(&bed, 5, 2);
     shared.link(&bed, 2, 7);
@@ -132,7 +132,7 @@ fn entries_that_completed_may_be_linked_again_in_any_order() {
     for turn in 0..70_000u32 {
         sent(&mut bed, &mut a);
         let (_, entry) = brief(&bed.poll(&mut cq).unwrap());
-        // As in older providers, a freed entry is appended after the last free one.
+        // Older providers append a freed entry after the last free one.
         shared.link(&bed, tail, entry as u16);
         tail = entry as u16;
         shared.post(&bed, &memory, 0);
@@ -178,12 +178,13 @@ fn a_queue_pair_in_error_leaves_the_shared_receives_to_others() {
 
 #[test]
 fn an_entry_that_changes_before_it_completes_is_reported() {
-    // The link, the element, the terminator, and unused bytes after it.
+    // Bytes of the link, the element and the terminator count; unused bytes after the terminator do
+    // not.
     let bytes = [(2, true), (3, true), (16, true), (31, true), (32, true), (47, true), (48, false)];
     for (byte, changed) in bytes {
         for entry in [1u16, 7, 8] {
             let (mut bed, mut cq, [mut a, _, mut c, _], mut shared, memory) = bed();
-            // The list is a ring: the entry after the last one is 0.
+            // The linked list is a ring: entry 0 follows the last entry.
             for _ in 0..entry - 1 {
                 shared.post(&bed, &memory, 0);
                 sent(&mut bed, &mut a);
@@ -221,7 +222,7 @@ fn an_element_of_length_0_in_a_shared_receive_takes_the_rest_of_a_message() {
 
 #[test]
 fn links_that_make_no_sense_are_refused() {
-    // A link that leads out of the queue, a link to the entry itself, and a cycle that is too
+    // A link beyond the end of the queue, a link from an entry to itself, and a cycle that is too
     // short.
     for (links, posts) in [(vec![(0, 8)], 2), (vec![(0, 0)], 2), (vec![(0, 1), (1, 0)], 3)] {
         let (mut bed, mut cq, [mut a, b, ..], mut shared, memory) = bed();
@@ -235,7 +236,7 @@ fn links_that_make_no_sense_are_refused() {
         sent(&mut bed, &mut a);
         assert_eq!(bed.rules(), [Rule::SrqLink]);
         assert_eq!(bed.events(0).first(), Some(&SRQ_BROKEN_EVENT));
-        // Entries before the mistake are used, later ones are not.
+        // Entries before the invalid link are used; later entries are not.
         bed.drain(&mut cq);
         bed.poke(0, shared.record, &u32::to_be_bytes(posts + 1));
         sent(&mut bed, &mut a);
@@ -271,8 +272,8 @@ fn a_counter_that_runs_around_the_queue_is_refused() {
 
 #[test]
 fn receives_that_no_doorbell_record_announces_to_a_peer_that_asks_are_noted() {
-    // Whether a receive was placed in the buffer, announced, and requested by a peer; and the
-    // number of notes.
+    // Whether a receive was placed in the buffer, whether it was announced, and whether a peer
+    // requested it; then the number of notes.
     for (placed, announced, asked, noted) in
         [(true, false, true, 1), (false, false, true, 0), (true, true, true, 0), (true, false, false, 0)]
     {

@@ -1,11 +1,11 @@
-//! Violations by a provider: each rule of the data path is broken once. The model must reject the
-//! violation with a complaint.
+//! Tests that a provider's violations are rejected with a complaint. Each rule of the data path is
+//! broken once.
 
 use super::sends::bed;
 use super::*;
 
-/// Posts an invalid request to a new pair. Returns the broken rules and the completions that
-/// result.
+/// Posts an invalid request on a new pair of queue pairs. Returns the broken rules and the
+/// resulting completions.
 fn broken(
     service: u32,
     make: impl FnOnce(&Bed, &Pair, &Pair, &Memory) -> Vec<u8>,
@@ -145,7 +145,7 @@ fn a_number_that_is_not_the_queue_pairs_is_refused() {
 
 #[test]
 fn lengths_that_cannot_be_are_refused() {
-    // No units, segments that do not fit, and an element of length 0.
+    // A request of no units, segments that do not fit, and an element of length 0.
     let (mut bed, mut cq, mut one, _, memory) = bed(RC);
     let mut wqe = bed.send(&one, b"x");
     wqe[7] = 0;
@@ -194,7 +194,8 @@ fn an_atomic_result_of_other_than_8_bytes_is_refused() {
 
 #[test]
 fn an_address_vector_that_is_not_extended_or_has_reserved_bits_is_refused() {
-    // The compact form, reserved dwords, force loopback, a MAC address, a hop limit without GRH.
+    // In order: the compact form, two reserved dwords, force loopback, a MAC address, a hop limit
+    // without GRH.
     for (at, bits) in [(8, 0x80), (4, 1), (0x10, 1), (0xd, 0x80), (0x14, 1), (0x1b, 1)] {
         let made = broken(UD, |bed, one, two, _| {
             let mut vector = bed.vector(two);
@@ -259,7 +260,7 @@ fn more_than_the_queue_holds_is_refused() {
     bed.ring(&mut one);
     assert_eq!(bed.rules(), [Rule::WqeOverrun]);
     assert_eq!(bed.state(&one), State::Err);
-    // A record that jumps to an arbitrary value breaks the same rule.
+    // A doorbell record that jumps to an arbitrary value breaks the same rule.
     one.head = 0xfff0;
     let wqe = bed.send(&one, b"x");
     bed.post(&mut one, &wqe);
@@ -328,8 +329,8 @@ fn a_doorbell_carries_the_last_work_request() {
 
 #[test]
 fn a_doorbell_has_the_first_bytes_of_its_work_request() {
-    // The modifier, the opcode of another request and of a NOP, and a size with the same number of
-    // blocks.
+    // In order: the modifier, the opcode of another request, the opcode of a NOP, and another
+    // length with the same number of blocks.
     for (byte, bits) in [(0, 1), (3, 1), (3, opcode::WRITE), (7, 1)] {
         for first in [false, true] {
             let (mut bed, mut cq, mut one, _, memory) = bed(RC);
@@ -341,7 +342,7 @@ fn a_doorbell_has_the_first_bytes_of_its_work_request() {
             bed.put(&mut one, &wqe);
             one.last[byte] ^= bits;
             bed.ring(&mut one);
-            // A doorbell of a NOP may be the beginning of a block.
+            // The doorbell of a NOP may be the start of a BlueFlame block.
             bed.fabric.functions[0].release(None);
             assert_eq!(bed.rules(), [Rule::DoorbellOrder], "byte {byte}");
             assert_eq!(bed.drain(&mut cq), [], "it rings nothing");
@@ -372,7 +373,7 @@ fn doorbells_of_missing_objects_or_of_other_uars_are_rejected() {
 
 #[test]
 fn a_receive_list_without_a_right_terminator_is_one_that_no_message_goes_into() {
-    // Zeros, a terminator with a length, and a bit that is not part of a length.
+    // An element of zeros, a terminator with a length, and a bit above the length.
     let mut signed = element(0, 0, 0x100);
     signed[0] |= 0x80;
     for bytes in [[0; 16], element(0, 5, 0x100), signed] {
@@ -399,7 +400,7 @@ fn a_receive_list_without_a_right_terminator_is_one_that_no_message_goes_into() 
 
 #[test]
 fn an_element_of_length_0_in_a_receive_takes_the_rest_of_a_message_and_is_complained_of() {
-    // Memory that extends beyond the element, and memory that ends too early.
+    // Memory with space for the rest of the message, and memory that ends too early.
     for (room, kinds) in [(0x100, [2, SUCCESS]), (4, [RECV_ERROR, SEND_ERROR])] {
         let (mut bed, mut cq, mut one, mut two, memory) = bed(RC);
         for _ in 0..2 {
@@ -407,7 +408,7 @@ fn an_element_of_length_0_in_a_receive_takes_the_rest_of_a_message_and_is_compla
             bed.post(&mut one, &wqe);
         }
         assert_eq!(bed.drain(&mut cq).len(), 4);
-        // The memory has 4 pages.
+        // The registered memory has 4 pages.
         let (offset, key) = (4 * PAGE - room, memory.key);
         let rest = memory.va + offset;
         bed.post_recv(&mut two, &[(memory.va, 4, key), (rest, 0, key), (memory.va + 0x200, 8, key)]);

@@ -1,10 +1,10 @@
-//! Each operation, from its work request to the completions on both sides.
+//! Tests each operation, from its work request to the completions on both sides.
 
 use super::*;
 use crate::layout::hca::{query_special_contexts_in, query_special_contexts_out};
 
-/// Returns a bed with a completion queue and two connected queue pairs; the second has posted
-/// receives into `memory`.
+/// Returns a bed with a completion queue and two connected queue pairs. The second has posted
+/// receives in `memory`.
 pub(super) fn bed(service: u32) -> (Bed, Cq, Pair, Pair, Memory) {
     let mut bed = Bed::ib();
     let cq = bed.cq(0, 6, 64);
@@ -47,7 +47,7 @@ fn elements_are_gathered_and_receives_scattered() {
     let (mut bed, mut cq, mut one, mut two, memory) = bed(RC);
     bed.post_recv(&mut two, &[(memory.va + 0x3000, 3, memory.key), (memory.va + 0x3100, 100, memory.key)]);
     bed.poke(0, memory.address + 0x2ffc, b"abcdefgh");
-    // Consumes the first two receives.
+    // Two messages use the first two receives.
     for _ in 0..2 {
         let wqe = bed.begin(&one, opcode::SEND).set(ctrl::CE, 0).done();
         bed.post(&mut one, &wqe);
@@ -67,7 +67,7 @@ fn the_dump_fill_key_reads_as_zeros_and_discards_writes_also_of_peers() {
     let key = query_special_contexts_out::DUMP_FILL_MKEY.get32(&bed.ok(0, &query));
     assert_ne!(key, 0);
     assert_eq!(query_special_contexts_out::DUMP_FILL_MKEY.get32(&bed.ok(0, &query)), key, "always the same");
-    // Zeros are sent into the first receive.
+    // The message in the first receive consists of zeros.
     bed.poke(0, memory.address, b"abcdefgh");
     let wqe = bed.begin(&one, opcode::SEND).set(ctrl::CE, 0).element(u64::MAX - 16, 4, key).done();
     bed.post(&mut one, &wqe);
@@ -100,7 +100,7 @@ fn immediate_data_and_a_key_to_take_back_come_as_they_were_posted() {
     assert_eq!(brief(&received).0, SEND_IMM);
     assert_eq!((cqe::IMM_INVAL_PKEY.get(&received), cqe::SE.get(&received)), (0xdead_beef, 1));
     bed.poll(&mut cq).unwrap();
-    // A key that cannot be invalidated fails the receive.
+    // If the key cannot be invalidated, the receive fails.
     let wqe = bed.begin(&one, opcode::SEND_INVAL).set(ctrl::IMM, 0x1700).inline(b"x").done();
     bed.post(&mut one, &wqe);
     let received = bed.poll(&mut cq).unwrap();
@@ -161,7 +161,7 @@ fn atomics_use_the_hosts_byte_order_and_return_the_previous_value() {
     bed.poke(0, memory.address + 0x2008, &40u64.to_ne_bytes());
     let result = memory.va + 0x3000;
     let add = bed.begin(&one, opcode::FETCH_ADD).remote(memory.va + 0x2008, memory.key);
-    // The compare operand has no effect here.
+    // A fetch-and-add ignores the compare operand.
     let add = add.operands(2, 0x5555).element(result, 8, memory.key).done();
     bed.post(&mut one, &add);
     let swap = bed.begin(&one, opcode::COMPARE_SWAP).remote(memory.va + 0x2008, memory.key);
@@ -187,7 +187,7 @@ fn a_datagram_reports_its_sender() {
     let received = &entries[1];
     assert_eq!((cqe::RQPN.get32(received), cqe::SLID.get(received), cqe::GRH.get(received)), (one.qpn, 1, 0));
     assert_eq!((cqe::BYTE_CNT.get(received), cqe::QPN.get32(received)), (140, two.qpn));
-    // The queue key is wrong, so the datagram is dropped.
+    // The queue key is wrong, so the receiver drops the datagram.
     let mut vector = bed.vector(&two);
     datagram::Q_KEY.set(&mut vector, QKEY + 1);
     let wqe = bed.begin(&one, opcode::SEND).raw(&vector).done();
@@ -267,7 +267,7 @@ fn inline_data_goes_in_front_of_the_elements_behind_it() {
         for len in [0, 1, 12, 13, 40] {
             let (mut bed, mut cq, mut one, _, memory) = bed(service);
             let inline: Vec<u8> = (0..len).map(|n| n as u8 + 100).collect();
-            // This also holds after the end of a packet.
+            // The elements extend beyond the first packet.
             let from = memory.address + 0x2000;
             let bytes: Vec<u8> = (0..0x700).map(|n| n as u8).collect();
             bed.poke(0, from, &bytes);
@@ -296,7 +296,7 @@ fn inline_data_in_front_of_elements_is_kept_until_the_send_ends() {
         let wqe = wqe.element(memory.va + 0x100, 8, memory.key).done();
         bed.post(&mut one, &wqe);
     }
-    // The peer has no receive yet.
+    // The peer has not posted a receive yet.
     assert_eq!(bed.drain(&mut cq), []);
     for n in 0..4 {
         bed.post_recv(&mut two, &[(memory.va + n * 0x10, 0x10, memory.key)]);

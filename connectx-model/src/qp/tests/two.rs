@@ -3,7 +3,7 @@
 use super::*;
 use crate::layout::vport::roce_addr_layout;
 
-/// Returns two functions, each with a completion queue and memory.
+/// Returns a bed with two functions. Each has a completion queue and registered memory.
 pub(super) fn two(port: PortKind) -> (Bed, [Cq; 2], [Memory; 2]) {
     let mut bed = Bed::new(port, 2);
     if port == PortKind::Roce {

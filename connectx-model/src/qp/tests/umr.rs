@@ -1,15 +1,15 @@
-//! Changes to memory keys by work requests.
+//! UMRs that change memory keys.
 
 use super::*;
 use crate::layout::wqe::{klm, umr_ctrl};
 
-/// The mask bits the kernel selects to open a key.
+/// The mask bits that the kernel selects to make a key valid.
 const LEND: u64 = 1 | 1 << 1 | 1 << 6 | 1 << 8 | 1 << 13 | 0x1f << 17 | 1 << 23 | 1 << 29;
 pub(super) const FREE: u64 = 1 << 29;
 pub(super) const KEY: u64 = 1 << 13;
 pub(super) const QPN: u64 = 1 << 14;
 
-/// Creates a free key for this many pages.
+/// Creates a free key for `pages` pages.
 pub(super) fn fast_key(bed: &mut Bed, pages: u32) -> u32 {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes_mut(&mut input);
@@ -23,7 +23,7 @@ pub(super) fn fast_key(bed: &mut Bed, pages: u32) -> u32 {
     create_mkey_out::MKEY_INDEX.get32(&bed.ok(0, &input)) << 8
 }
 
-/// The control segment and the context of a UMR.
+/// The control segment and the key context of a UMR.
 pub(super) struct Umr {
     pub(super) control: [u8; umr_ctrl::SIZE],
     pub(super) context: [u8; mkc::SIZE],
@@ -69,7 +69,7 @@ pub(super) fn lender(key: u32, va: u64, length: u64) -> Umr {
     umr
 }
 
-/// Returns a work request that maps a free key to the two pages at `address`.
+/// Returns a UMR that maps a free key to the two pages at `address`.
 pub(super) fn lend(bed: &Bed, pair: &Pair, key: u32, va: u64, address: u64) -> Vec<u8> {
     let umr = lender(key, va, 2 * PAGE).control(umr_ctrl::KLM_OCTOWORDS, 4);
     let mut list = [0; 64];
@@ -78,7 +78,7 @@ pub(super) fn lend(bed: &Bed, pair: &Pair, key: u32, va: u64, address: u64) -> V
     umr.wqe(bed, pair, key, &list)
 }
 
-/// Returns a bed with two connected queue pairs on one function, memory, and a free key.
+/// Returns a bed with two connected queue pairs on one function, registered memory, and a free key.
 pub(super) fn bed() -> (Bed, Cq, Pair, Pair, Memory, u32) {
     let (mut bed, cq, one, two, memory) = sends::bed(RC);
     let key = fast_key(&mut bed, 4);
@@ -90,7 +90,7 @@ pub(super) fn write(bed: &mut Bed, pair: &mut Pair, va: u64, key: u32) {
     bed.post(pair, &wqe);
 }
 
-/// Returns the opcode and the syndrome of a completion; the syndrome is 0 without an error.
+/// Returns the opcode and the syndrome of a completion. Without an error, the syndrome is 0.
 pub(super) fn outcome(entry: &[u8; 64]) -> (u32, u32) {
     let (opcode, syndrome) = error(entry);
     (opcode, if opcode == SEND_ERROR { syndrome } else { 0 })
@@ -103,7 +103,7 @@ pub(super) const ACCESS_ERROR: (u32, u32) = (13, 0x13);
 fn a_free_key_lends_pages_from_the_next_work_request_on() {
     let (mut bed, mut cq, mut one, _, memory, key) = bed();
     let wqe = lend(&bed, &one, key | 9, 0x5_0000, memory.address + 0x1000);
-    // The work request holds the new key; its variant is in the context.
+    // The work request names the new key, whose low 8 bits are in the context.
     bed.put(&mut one, &wqe);
     let behind = bed.begin(&one, opcode::WRITE).remote(0x5_0ffb, key | 9).inline(b"through it").done();
     bed.post(&mut one, &behind);
@@ -131,7 +131,7 @@ fn a_list_comes_from_memory_and_at_an_offset() {
         .wqe(&bed, &one, key, &pointer);
     bed.post(&mut one, &fill);
     assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
-    // Only the first pages are written, and the key becomes valid.
+    // Only the first pages of the list are written, and the key becomes valid.
     let open = lender(key, 0x9000, 2 * PAGE).wqe(&bed, &one, key, &[]);
     bed.post(&mut one, &open);
     assert_eq!(bed.drain(&mut cq).len(), 1);
@@ -175,7 +175,7 @@ fn rights_and_domain_of_registered_memory_change() {
     assert_eq!(bed.drain(&mut cq), [(SUCCESS, 0)]);
     let (_, attr) = bed.fabric.functions[0].engine.mr_by_index(memory.key >> 8).unwrap();
     assert_eq!((attr.pd.0, attr.access.contains(roce::engine::Access::REMOTE_WRITE)), (other, false));
-    // Revoked: the key is free and back in the first domain.
+    // The UMR revokes the key: the key becomes free and returns to the first domain.
     let revoke = Umr::new(FREE | 1 << 7).context(mkc::FREE, 1).context(mkc::PD, bed.pds[0].into());
     let wqe = revoke.wqe(&bed, &kernel, memory.key, &[]);
     bed.post(&mut kernel, &wqe);
@@ -187,11 +187,11 @@ fn rights_and_domain_of_registered_memory_change() {
 fn a_key_in_the_wrong_state_or_of_another_domain_is_a_bind_error() {
     type Make = fn(&mut Bed, &Pair, &Memory, u32) -> Vec<u8>;
     let cases: [Make; 3] = [
-        // A check for a valid key, on a key that is free.
+        // A check for a valid key fails if the key is free.
         |bed, one, _, key| Umr::new(0).control(umr_ctrl::CHECK_FREE, 2).wqe(bed, one, key, &[]),
-        // A check for a free key, on a key that is valid.
+        // A check for a free key fails if the key is valid.
         |bed, one, memory, _| Umr::new(0).control(umr_ctrl::CHECK_FREE, 1).wqe(bed, one, memory.key, &[]),
-        // A nonexistent key.
+        // The key does not exist.
         |bed, one, _, _| Umr::new(0).wqe(bed, one, 0x00ab_cd00, &[]),
     ];
     for make in cases {
@@ -282,7 +282,7 @@ fn a_refused_change_leaves_list_and_context() {
     };
     let before = state(&bed);
     let mut odd = [[0, 0, 0, 0, 0, 0, 0x12, 0]; 8].concat();
-    // The list's unit is larger than the key's list.
+    // The 64-byte unit of the UMR's list is larger than the key's list.
     odd[32..].fill(0);
     let change = Umr::new(1 << 17).control(umr_ctrl::KLM_OCTOWORDS, 4).wqe(&bed, &one, memory.key, &odd);
     bed.post(&mut one, &change);
@@ -303,14 +303,14 @@ fn a_umr_that_breaks_a_rule_is_refused() {
     let cases: [(Rule, Make); 14] = [
         (Rule::WqeUmr, |bed, one, key| Umr::new(1 << 40).wqe(bed, one, key, &[])),
         (Rule::WqeUmr, |bed, one, key| Umr::new(0).control(umr_ctrl::CHECK_FREE, 3).wqe(bed, one, key, &[])),
-        // A list that is announced but missing and a list that exceeds the key's capacity.
+        // A list that is announced but missing, and a list that exceeds the key's capacity.
         (Rule::WqeUmr, |bed, one, key| {
             Umr::new(0).control(umr_ctrl::KLM_OCTOWORDS, 4).wqe(bed, one, key, &[])
         }),
         (Rule::WqeUmr, |bed, one, key| {
             Umr::new(0).control(umr_ctrl::KLM_OCTOWORDS, 8).wqe(bed, one, key, &[1; 128])
         }),
-        // Pages that are not aligned to their size and an invalid page size.
+        // Misaligned pages, and an invalid page size.
         (Rule::WqeUmr, |bed, one, key| {
             let umr = lender(key, 0, 2 * PAGE).control(umr_ctrl::KLM_OCTOWORDS, 4);
             umr.wqe(bed, one, key, &[[0, 0, 0, 0, 0, 0, 0x12, 0]; 8].concat())
@@ -319,10 +319,10 @@ fn a_umr_that_breaks_a_rule_is_refused() {
             let umr = lender(key, 0, 2).context(mkc::LOG_PAGE_SIZE, 50).control(umr_ctrl::KLM_OCTOWORDS, 4);
             umr.wqe(bed, one, key, &[0; 64])
         }),
-        // A key that becomes valid without pages.
+        // A key that becomes valid without any pages.
         (Rule::WqeUmr, |bed, one, key| lender(key, 0, 2 * PAGE).wqe(bed, one, key, &[])),
         (Rule::WqeSize, |bed, one, key| Umr::new(0).wqe(bed, one, key, &[0; 32])),
-        // A list that is longer or shorter than announced, inline and in memory.
+        // A list longer or shorter than announced, inline and in memory.
         (Rule::WqeUmr, |bed, one, key| {
             lender(key, 0, 2).control(umr_ctrl::KLM_OCTOWORDS, 3).wqe(bed, one, key, &[0; 64])
         }),
@@ -330,7 +330,7 @@ fn a_umr_that_breaks_a_rule_is_refused() {
             let umr = Umr::new(0).control(umr_ctrl::INLINE, 0).control(umr_ctrl::KLM_OCTOWORDS, 4);
             umr.wqe(bed, one, key, &element(0x1000, 128, key))
         }),
-        // An offset without the flag for it.
+        // An offset without the flag that announces an offset.
         (Rule::WqeUmr, |bed, one, key| {
             let umr = Umr::new(0).control(umr_ctrl::TRANSLATION_OFFSET, 4);
             umr.control(umr_ctrl::KLM_OCTOWORDS, 4).wqe(bed, one, key, &[0; 64])
@@ -340,11 +340,11 @@ fn a_umr_that_breaks_a_rule_is_refused() {
             let umr = Umr::new(FREE).context(mkc::FREE, 1).control(umr_ctrl::KLM_OCTOWORDS, 4);
             umr.wqe(bed, one, key, &[0; 64])
         }),
-        // Another domain, which only the kernel's own queue pair may select.
+        // Another protection domain, which only the kernel's own queue pair may select.
         (Rule::WqeUmr, |bed, one, key| {
             Umr::new(1 << 7).context(mkc::PD, bed.pds[0].into()).wqe(bed, one, key, &[])
         }),
-        // A key restricted to one queue pair.
+        // A restriction of the key to one queue pair.
         (Rule::WqeUmr, |bed, one, key| {
             Umr::new(QPN).context(mkc::QPN, one.qpn.into()).wqe(bed, one, key, &[])
         }),
@@ -368,8 +368,8 @@ fn fields_that_the_mask_leaves_out_keep_their_values() {
     };
     let (key, before, context) = state(&bed);
     let change = |mask, value| Umr { context: [value; mkc::SIZE], ..Umr::new(mask) };
-    // The bytes of length, addresses, rights, domain, number and queue pair differ and have no
-    // meaning.
+    // The bytes of length, addresses, rights, domain, key number and queue pair differ, but the
+    // mask does not select them.
     for value in [0xff, 0] {
         let wqe = change(1 << 17, value).context(mkc::LR, 1).wqe(&bed, &one, memory.key, &[]);
         bed.post(&mut one, &wqe);

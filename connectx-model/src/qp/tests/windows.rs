@@ -1,13 +1,14 @@
-//! Binding and unbinding windows: libmlx5's bytes, and deviations from them.
+//! Binding and unbinding memory windows: requests as libmlx5 writes them, and deviations.
 
 use super::umr::{ACCESS_ERROR, BIND_ERROR, FREE, KEY, QPN, Umr, bed, outcome, write};
 use super::*;
 use crate::layout::wqe::{klm, umr_ctrl};
 
-/// The mask bits of a bind besides the key and the free bit: length, start address, rights.
+/// The mask bits of a bind besides those for the key and the free bit: length, start address,
+/// rights.
 const RANGE: u64 = 1 | 1 << 6 | 0xf << 18;
 
-/// Creates a window of either type.
+/// Creates a window of type 2 if `two` is set, otherwise of type 1.
 pub(super) fn window(bed: &mut Bed, two: bool) -> u32 {
     let mut input = input(0x200, create_mkey_in::KLM_PAS_MTT);
     let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes_mut(&mut input);
@@ -22,14 +23,14 @@ pub(super) fn window(bed: &mut Bed, two: bool) -> u32 {
     create_mkey_out::MKEY_INDEX.get32(&bed.ok(0, &input)) << 8
 }
 
-/// A window change with its list.
+/// A UMR that changes a window, with its list.
 pub(super) struct Change {
     umr: Umr,
     list: Vec<u8>,
 }
 
 impl Change {
-    /// Fills the context with bytes of older work requests, except for the fields that `mask`
+    /// Fills the key context with bytes of older work requests, except for the fields that `mask`
     /// selects.
     fn new(mask: u64, two: bool, owner: u32, key: u32) -> Self {
         let umr =
@@ -39,7 +40,7 @@ impl Change {
         Self { umr, list: Vec::new() }
     }
 
-    /// Returns a bind to a new key, with read and write rights for peers.
+    /// Returns a bind that gives the window a new key, with read and write rights for peers.
     pub(super) fn bind(
         pair: &Pair,
         new: u32,
@@ -58,7 +59,7 @@ impl Change {
         Self { umr, list }
     }
 
-    /// Returns an unbind; for a type 2 window, this is the local invalidation.
+    /// Returns an unbind. For a type 2 window, this is a local invalidation.
     pub(super) fn unbind(new: u32, two: bool) -> Self {
         let Self { umr, list } = Self::new(0, two, 0xff_ffff, new);
         Self { umr: umr.control(umr_ctrl::CHECK_QPN, two.into()).context(mkc::FREE, 1), list }
@@ -84,8 +85,8 @@ impl Change {
 #[test]
 fn a_window_gives_access_to_its_piece_until_it_is_unbound() {
     for two in [false, true] {
-        // A type 2 window is valid only for peers of the queue pair that bound it, which here is
-        // the second one.
+        // A type 2 window is valid only for peers of the queue pair that has bound it, here the
+        // second one.
         let (mut bed, mut cq, mut one, mut other, memory, _) = bed();
         let key = window(&mut bed, two);
         let bind = Change::bind(&other, key | 5, two, (&memory, 0x2000, 0x100)).wqe(&bed, &other, key);
@@ -112,8 +113,8 @@ fn a_window_of_a_piece_that_its_region_does_not_have_is_a_bind_error() {
     assert_eq!(bed.poll(&mut cq).map(|entry| error(&entry)), Some(BIND_ERROR));
 }
 
-/// Posts a bind or, after a valid bind, an unbind, with this change. Returns the broken rules, and
-/// the opcode and syndrome of the completion.
+/// Posts a bind changed by `change` or, after a valid bind, an unbind changed by `change`. Returns
+/// the broken rules, and the opcode and the syndrome of the completion.
 fn posted(two: bool, binds: bool, change: impl FnOnce(&mut Change)) -> (Vec<Rule>, (u32, u32)) {
     let (mut bed, mut cq, mut one, _, memory, _) = bed();
     let key = window(&mut bed, two);
@@ -133,7 +134,8 @@ fn posted(two: bool, binds: bool, change: impl FnOnce(&mut Change)) -> (Vec<Rule
     (bed.rules(), outcome(&entry))
 }
 
-/// Each type of window (whether it is type 2), and whether it is bound or unbound.
+/// Each type of window and each operation: whether the window is of type 2, and whether it is bound
+/// or unbound.
 const ALL: [(bool, bool); 4] = [(false, true), (false, false), (true, true), (true, false)];
 
 fn refused() -> (Vec<Rule>, (u32, u32)) {
@@ -164,7 +166,7 @@ fn a_window_is_rejected_if_the_mask_leaves_out_a_field_that_it_uses() {
 #[test]
 fn a_window_is_rejected_if_the_mask_names_a_field_that_windows_keep() {
     for (two, binds) in ALL {
-        // Page size, domain, remote invalidation, and the order of reads.
+        // Mask bits: page size, domain, remote invalidation, order of reads.
         for bit in [1, 7, 8, 47] {
             let made = posted(two, binds, |change| change.set_mask(change.mask() | 1 << bit));
             assert_eq!(made, refused(), "type 2 {two}, bind {binds}, bit {bit}");
@@ -184,7 +186,7 @@ fn a_window_of_type_2_is_rejected_with_another_queue_pair_than_its_own() {
         let made = posted(true, binds, |change| mkc::QPN.set(&mut change.umr.context, owner));
         assert_eq!(made, refused());
     }
-    // The mask does not select the field.
+    // The mask omits this field.
     for binds in [true, false] {
         assert_eq!(posted(false, binds, |change| mkc::QPN.set(&mut change.umr.context, 0x77u32)), PASSES);
     }
@@ -228,7 +230,7 @@ fn a_window_is_rejected_with_a_list_that_is_not_one_piece() {
 #[test]
 fn checks_flags_and_padding_that_libmlx5_does_not_write_are_reported() {
     for (two, binds) in ALL {
-        // Free, then valid.
+        // No check, a check for a free window, and a check for a valid window.
         for check in [0, 1, 2] {
             let expected = if check == u32::from(two && binds) { PASSES } else { reported() };
             let made = posted(two, binds, |change| change.control(umr_ctrl::CHECK_FREE, check));

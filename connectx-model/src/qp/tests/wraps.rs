@@ -1,16 +1,16 @@
-//! Rings and counters that wrap.
+//! Rings and counters that wrap around.
 
 use super::sends::bed;
 use super::*;
 
-/// Returns an inline message that is long enough to wrap at the end of every queue.
+/// Returns an inline message, which is long enough to wrap at the end of every queue.
 fn message(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|n| (n * 7 + salt) as u8).collect()
 }
 
 #[test]
 fn a_work_request_is_found_across_the_queues_end_wherever_that_lies() {
-    // The queue has 16 blocks; an inline message of 300 bytes takes 5 of them.
+    // The queue has 16 blocks. A request with 300 inline bytes takes 5 of them.
     for start in 0..16u16 {
         let (mut bed, mut cq, mut one, _, memory) = bed(RC);
         for n in 0..start {
@@ -50,7 +50,7 @@ fn elements_are_found_across_the_queues_end_wherever_that_lies() {
 fn positions_of_sends_wrap_at_16_bits() {
     let (mut bed, mut cq, mut one, _, memory) = bed(RC);
     let mut last = 0;
-    // Each request has 11 blocks.
+    // Each work request has 11 blocks.
     for turn in 0..6000 {
         let wqe =
             bed.begin(&one, opcode::WRITE).remote(memory.va, memory.key).inline(&message(650, turn)).done();

@@ -1,4 +1,4 @@
-//! Locations of a key's bytes, at the boundaries of pages and pieces.
+//! The locations of a key's bytes at the boundaries of pages and pieces.
 
 use roce::engine::{Fault, Memory};
 
@@ -36,7 +36,7 @@ fn piece(len: u32, key: u32, addr: u64) -> Vec<u8> {
 
 #[test]
 fn an_address_is_found_in_the_page_that_its_low_bits_and_the_start_say() {
-    // 0x20 bytes, 0x10 of them in the first page.
+    // The key has 0x20 bytes, 0x10 of them in the first page.
     let key = key(context(1, 0xdead_0ff0, 0x20, 12), 1, &words(&[0x8000 | 3, 0x3000 | 3]));
     let mapping = key.mapping().unwrap();
     assert_eq!(mapping.locate(0, READ), Ok((Place::Guest(0x8ff0), 0x10)));
@@ -62,8 +62,8 @@ fn a_list_that_is_too_short_means_nothing() {
 
 const DOMAIN: Pd = Pd(4);
 
-/// Returns a target with this index: two pages at 0x5000 if the index is odd, otherwise physical
-/// addresses from 0x100.
+/// Returns a target with this index. An odd index stands for two pages at 0x5000, an even one for
+/// physical addresses from 0x100.
 fn target(index: u32) -> Target {
     let key = match index % 2 {
         1 => key(context(1, 0x5000, 0x2000, 12), 1, &words(&[0x8000, 0x2000])),
@@ -89,7 +89,7 @@ fn memory(targets: impl IntoIterator<Item = Target>) -> Translated<PlainBus> {
 #[test]
 fn pieces_follow_each_other_wherever_their_bytes_are() {
     let mut memory = memory([target(1), target(2)]);
-    // Four bytes at the end of a page and four in the next, then eight at physical addresses.
+    // Four bytes at the end of a page, four in the next page, then eight at physical addresses.
     let region = pieces(&[piece(8, 0x142, 0x5ffc), piece(0, 0x999, 0), piece(8, 0x242, 0x180)].concat());
     for (address, byte) in [(0x8ffc, [1; 4]), (0x2000, [2; 4]), (0x180, [3; 4]), (0x184, [3; 4])] {
         memory.bus.write(address, &byte).unwrap();
@@ -117,7 +117,7 @@ fn pieces_of_nothing_of_pieces_and_beyond_a_key_open_nothing() {
     }
 }
 
-/// Returns whether a piece allows reading, writing and atomic operations.
+/// Returns whether a piece of this key allows reads, writes and atomic operations.
 fn opens(memory: &mut Translated<PlainBus>, key: u32) -> (bool, bool, bool) {
     let region = pieces(&piece(8, key, 0x5000));
     (

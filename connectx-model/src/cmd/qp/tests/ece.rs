@@ -1,4 +1,4 @@
-//! Connection options.
+//! Connection (ECE) options of queue pairs.
 
 use super::super::ece::{OPTIONS, VERSION_1};
 use super::*;
@@ -6,7 +6,7 @@ use crate::layout::qp::{query_qp_in, rst2init_qp_out, sqerr2rts_qp_in};
 
 const HERE: u32 = VERSION_1 | OPTIONS;
 
-/// Creates a queue pair and requests these options. Returns its number and its options.
+/// Creates a queue pair that requests these options. Returns its number and the offered options.
 fn asking(bench: &mut Bench, service: Service, options: u32) -> (u32, u32) {
     let mut input = request(bench, service);
     create_qp_in::ECE.set(&mut input, options);
@@ -14,7 +14,7 @@ fn asking(bench: &mut Bench, service: Service, options: u32) -> (u32, u32) {
     (create_qp_out::QPN.get32(&output), create_qp_out::ECE.get32(&output))
 }
 
-/// Executes a transition with these options and returns those accepted.
+/// Executes a transition with these options. Returns the options that the device accepts.
 fn setting(bench: &mut Bench, opcode: u16, qpn: u32, options: u32) -> u32 {
     let mut command = step(opcode, qpn);
     rst2init_qp_in::ECE.set(&mut command, options);

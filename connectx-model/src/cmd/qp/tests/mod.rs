@@ -1,4 +1,4 @@
-//! Queue pairs: creation, transitions, queries, destruction, rejections.
+//! Queue pair commands: creation, transitions, queries, destruction, rejections.
 
 mod ece;
 mod refused;
@@ -15,7 +15,7 @@ use crate::layout::srq::{create_srq_in, create_srq_out, create_xrc_srq_out, srqc
 use crate::port::PortKind;
 use crate::state::qp::ReceiveShape;
 
-/// Returns a service's number for use in a context.
+/// Returns the number that stands for a service in a context.
 fn st(service: Service) -> u32 {
     match service {
         Service::Rc => 0,
@@ -39,8 +39,8 @@ const ALL: [Service; 8] = [
     Service::RegUmr,
 ];
 
-/// Returns a CREATE_QP input in the kernel's form: a receive queue with 16 receives of 64 bytes,
-/// then a send queue with 16 blocks, if the service has these queues.
+/// Returns a CREATE_QP input as the kernel writes it. If the service has these queues, the receive
+/// queue has 16 receives of 64 bytes, and the send queue 16 blocks.
 fn request(bench: &mut Bench, service: Service) -> Vec<u8> {
     let mut input = input(0x500, create_qp_in::PAS);
     let (cqn, record) = (bench.cq(), bench.page());
@@ -73,7 +73,7 @@ fn request(bench: &mut Bench, service: Service) -> Vec<u8> {
     with(&input, &fields)
 }
 
-/// Creates a shared receive queue for 16 receives of 64 bytes.
+/// Creates a shared receive queue for 16 receives of 64 bytes. Returns its number.
 fn shared(bench: &mut Bench) -> u32 {
     let mut input = input(0x700, create_srq_in::PAS);
     let (pd, record) = (bench.pd, bench.page());
@@ -90,10 +90,10 @@ fn shared(bench: &mut Bench) -> u32 {
     create_srq_out::SRQN.get32(&bench.ok(input))
 }
 
-/// A field and its new value.
+/// A context field and its new value.
 type Change = (Field, u64);
 
-/// Returns the command with some fields of its context changed.
+/// Returns `input` with some fields of its context changed.
 fn with(input: &[u8], changes: &[Change]) -> Vec<u8> {
     let mut input = input.to_vec();
     for (field, value) in changes {
@@ -102,7 +102,7 @@ fn with(input: &[u8], changes: &[Change]) -> Vec<u8> {
     input
 }
 
-/// Returns the command with some fields of its primary path changed.
+/// Returns `input` with some fields of its primary path changed.
 fn along(input: &[u8], changes: &[Change]) -> Vec<u8> {
     let mut input = input.to_vec();
     let context = create_qp_in::QPC.bytes_mut(&mut input);
@@ -117,7 +117,7 @@ fn create(bench: &mut Bench, service: Service) -> u32 {
     create_qp_out::QPN.get32(&bench.ok(input))
 }
 
-/// Returns a transition command in the kernel's form, with all required attributes.
+/// Returns the input of a transition command as the kernel writes it, with all required attributes.
 fn step(opcode: u16, qpn: u32) -> Vec<u8> {
     if matches!(opcode, 0x507 | 0x50a) {
         return naming(opcode, qpn);
@@ -160,7 +160,7 @@ const TO_RST: u16 = 0x50a;
 const SQD2RTS: u16 = 0x50c;
 const INIT2INIT: u16 = 0x50e;
 
-/// Creates a queue pair and moves it to a state.
+/// Creates a queue pair and moves it to `state`. Returns its number.
 fn in_state(bench: &mut Bench, service: Service, state: State) -> u32 {
     let qpn = create(bench, service);
     let steps: &[u16] = match state {
@@ -181,7 +181,7 @@ fn in_state(bench: &mut Bench, service: Service, state: State) -> u32 {
     qpn
 }
 
-/// Returns the context from QUERY_QP.
+/// Returns the context that QUERY_QP reports.
 fn asked(bench: &mut Bench, qpn: u32) -> Vec<u8> {
     let output = bench.ok(naming(0x50b, qpn));
     query_qp_out::QPC.bytes(&output).to_vec()

@@ -1,4 +1,4 @@
-//! Rejections of queue pair commands that break rules.
+//! Tests that invalid queue pair commands are rejected.
 
 use super::*;
 use crate::layout::vport::roce_addr_layout;
@@ -95,8 +95,8 @@ fn an_xrc_queue_pair_needs_its_domain_and_no_receive_queue() {
 
 #[test]
 fn optional_attributes_that_a_transition_does_not_know_are_refused() {
-    // Bit 4: partition key index; 5: queue key; 6: RNR timer; 22: pacing; 18: another receive
-    // queue.
+    // Mask bits: 4 is the partition key index, 5 the queue key, 6 the RNR timer, 22 pacing, 18
+    // another receive queue.
     let cases = [
         (Service::Rc, State::Reset, RST2INIT, 4),
         (Service::Rc, State::Init, INIT2RTR, 5),

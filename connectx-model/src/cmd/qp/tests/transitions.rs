@@ -1,8 +1,9 @@
-//! Every transition, from every state: IBTA figure 124 as a table.
+//! Tests every transition command in every state. IBTA figure 124 is the table of expected results.
 
 use super::*;
 
-/// Commands, each with the state it requires (`None` for any) and the state afterwards.
+/// The transition commands, each with the state that it requires (`None` for any) and the state
+/// afterwards.
 const COMMANDS: [(u16, Option<State>, State); 9] = [
     (RST2INIT, Some(State::Reset), State::Init),
     (INIT2INIT, Some(State::Init), State::Init),
@@ -28,12 +29,13 @@ fn a_queue_pair_goes_only_where_the_figure_has_an_arrow() {
                 let case = format!("{service:?} {from:?} {opcode:#x}");
                 if begins.is_none_or(|begins| begins == from) {
                     assert_eq!((status, rules), (0, vec![]), "{case}");
-                    // The figure has no arrow from RESET to the error state, because nothing can be
-                    // posted in RESET.
+                    // The figure has no transition from RESET to the error state, because nothing
+                    // can be posted in RESET.
                     let ends = if (from, ends) == (State::Reset, State::Err) { State::Reset } else { ends };
                     assert_eq!(state, ends, "{case}");
                 } else {
-                    // The queue pair may have failed by itself, so the driver has broken no rule.
+                    // A queue pair may fail without the driver's knowledge, so the driver has
+                    // broken no rule.
                     let blamed = if from == State::Err { vec![] } else { vec![Rule::QpTransition] };
                     assert_eq!((status, rules), (Status::BadQpState as u8, blamed), "{case}");
                     assert_eq!(state, from, "{case}");
@@ -52,13 +54,13 @@ fn optional_attributes_are_taken_where_the_mask_names_them() {
     bench.ok(&command);
     let context = asked(&mut bench, qpn);
     assert_eq!((qpc::RRE.get(&context), qpc::RAE.get(&context)), (1, 0), "nothing was named");
-    // Remote reads and the RNR timer.
+    // Selects remote reads and the RNR timer.
     rst2init_qp_in::OPT_PARAM_MASK.set(&mut command, 1u32 << 1 | 1 << 6);
     bench.ok(&command);
     let context = asked(&mut bench, qpn);
     assert_eq!((qpc::RRE.get(&context), qpc::RWE.get(&context), qpc::RAE.get(&context)), (0, 1, 0));
     assert_eq!(qpc::MIN_RNR_NAK.get(&context), 1);
-    // Atomics.
+    // Selects remote atomics.
     rst2init_qp_in::OPT_PARAM_MASK.set(&mut command, 1u32 << 2);
     bench.ok(&command);
     let (_, attr) = bench.function.engine.query_qp(Qpn(qpn)).unwrap();
@@ -98,7 +100,7 @@ fn a_reset_queue_pair_begins_anew() {
 fn a_send_queue_that_failed_goes_on() {
     let mut bench = Bench::new(PortKind::Ib);
     let qpn = in_state(&mut bench, Service::Ud, State::Rts);
-    // A datagram that uses a nonexistent key.
+    // Posts a datagram that uses a nonexistent key.
     let function = &mut bench.function;
     let to = roce::engine::UdDestination { path: roce::engine::Path::default(), qpn: 5, qkey: 0 };
     let sges = [roce::engine::Sge { addr: 0, length: 8, lkey: 0xffff_ff00 }];
