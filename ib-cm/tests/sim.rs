@@ -85,8 +85,8 @@ struct World {
     /// The queue pair number and packet sequence number of each acceptance, by the requester's
     /// queue pair number.
     accepted: BTreeMap<u32, Vec<(u32, u32)>>,
-    /// The numbers of requesters' queue pairs used more than once, as after a restart. They do not
-    /// identify a connection.
+    /// The numbers of requesters' queue pairs used more than once, as after a restart. Such a
+    /// number does not identify a single connection.
     ambiguous: Vec<u32>,
     restarted: bool,
     next_qpn: u32,
@@ -226,8 +226,8 @@ impl World {
         }
     }
 
-    /// Checks the end of a release. If this side requested it, it must end in time; otherwise the
-    /// other side must have ended the connection too.
+    /// Checks the end of a release. If this side requested the release, it must end in time;
+    /// otherwise the other side must have ended the connection too.
     fn on_release(&mut self, node: NodeId, id: CmId, requester: u32, asked: Option<Time>) {
         if let Some(asked) = asked {
             assert!(self.net.now() <= asked + RELEASE, "a release since {asked:?}");

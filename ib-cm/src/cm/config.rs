@@ -9,7 +9,7 @@ pub struct Config {
     /// uses 15.
     pub ack_delay: u8,
     /// The upper 8 bits of every local communication id. Devices that share an address need
-    /// different prefixes. With 0, all bits are random.
+    /// different prefixes. With prefix 0, all bits are random.
     pub id_prefix: u8,
     /// The maximum number of connections and resolutions, whatever their state.
     pub max_connections: usize,
@@ -26,8 +26,8 @@ pub struct Config {
     /// The maximum number of messages waiting for [`poll_transmit`](super::Cm::poll_transmit).
     /// Further messages are dropped, as a network might.
     pub max_transmits: usize,
-    /// The number of events waiting for [`poll_event`](super::Cm::poll_event) at which new requests
-    /// from peers are dropped.
+    /// The limit on events waiting for [`poll_event`](super::Cm::poll_event). Once the limit is
+    /// reached, new requests from peers are dropped.
     pub max_events: usize,
     /// The longest timeout accepted from peers, a 5-bit code. It limits how long an unknown peer's
     /// request occupies memory. Linux requests at most 24, which counts as 65.5 s

@@ -17,8 +17,8 @@ pub enum Event {
     /// The peer accepts. The caller brings its queue pair to the RTS state, then responds with
     /// [`ready_to_use`](super::Cm::ready_to_use) or [`reject`](super::Cm::reject).
     Reply(Reply),
-    /// The peer whose request was accepted can send. Its RTU has arrived, or the caller has
-    /// reported it ([`established`](super::Cm::established)).
+    /// The peer whose request was accepted can send. Either the peer's RTU has arrived, or the
+    /// caller has called [`established`](super::Cm::established).
     Established {
         /// The id of the connection.
         id: CmId,

@@ -88,9 +88,9 @@ impl Listeners {
 
 impl Cm {
     /// Starts a listener for service ids equal to `service_id` in the bits of `mask`; `u64::MAX`
-    /// selects this id only. It receives connection and service id resolution requests. At most
-    /// `backlog` requests wait for the caller at a time. Further requests are dropped, so their
-    /// senders try again later.
+    /// selects this id only. The listener receives connection requests and service id resolution
+    /// requests. At most `backlog` requests wait for the caller at a time. Further requests are
+    /// dropped, so their senders try again later.
     ///
     /// # Errors
     /// [`Refused::Listening`] if another listener has one of the service ids; [`Refused::NoRoom`];

@@ -65,8 +65,8 @@ impl Cm {
         Ok(())
     }
 
-    /// Reports that a packet from the peer has arrived on the local queue pair. It counts as the
-    /// peer's RTU, which may have been lost: the connection is established and
+    /// Reports that a packet from the peer has arrived on the local queue pair. The packet counts
+    /// as the peer's RTU, which may have been lost: the connection is established and
     /// [`Event::Established`] follows.
     ///
     /// # Errors

@@ -303,7 +303,7 @@ pub enum State {
     MraRepSent,
     /// REP sent; MRA received.
     MraRepRcvd,
-    /// Connected.
+    /// The connection is established.
     Established,
     /// DREQ sent, no response yet.
     DreqSent,

@@ -1,4 +1,5 @@
-//! A path in a REQ, 44 bytes: addresses as seen by the sender, and parameters for its packets.
+//! A path in a REQ, 44 bytes: addresses as seen by the sender, and parameters for packets on the
+//! path.
 //!
 //! On RoCE the GIDs are the addresses and local ids have no meaning. If the hop limit exceeds 1, as
 //! is usual for RoCEv2, Linux sends the permissive local id with `subnet_local` clear. Otherwise

@@ -120,10 +120,10 @@ impl Cm {
         }
     }
 
-    /// Checks whether the peer still has a connection, because it seems to have started another one
-    /// with the same queue pair. Sends a DREQ with an invalid queue pair number. A peer that still
-    /// has the connection drops this DREQ. A restarted peer responds with a DREP, which releases
-    /// the connection ([`on_drep`](Self::on_drep)).
+    /// Checks whether the peer still has a connection, because the peer seems to have started
+    /// another connection with the same queue pair. Sends a DREQ with an invalid queue pair number.
+    /// A peer that still has the connection drops this DREQ. A restarted peer responds with a DREP,
+    /// which releases the connection ([`on_drep`](Self::on_drep)).
     pub(super) fn check_stale(&mut self, now: Time, id: CmId) {
         let Some(connection) = self.table.get(id) else { return };
         let is_recent = connection.stale_check.is_some_and(|check| now < check.at + STALE_CHECK_INTERVAL);

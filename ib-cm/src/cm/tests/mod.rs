@@ -23,7 +23,7 @@ const MALLORY: Gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 66];
 const ALICE_GUID: u64 = 0xa11ce;
 const BOB_GUID: u64 = 0xb0b;
 
-/// One side of a connection: a manager, its address and its current time.
+/// One side of a connection: a communication manager, its address and its current time.
 struct Side {
     cm: Cm,
     gid: Gid,
