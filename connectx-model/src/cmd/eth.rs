@@ -117,7 +117,7 @@ fn transition(now: QueueState, believed: u64, next: u64) -> Result<QueueState, R
 /// Bit that selects the field changed by MODIFY_SQ besides the state: the index in the rate table.
 const MODIFY_RATE: u64 = 1;
 
-/// Rejects a rate limit on a port that does not offer them.
+/// Rejects a rate limit on a port that does not offer rate limits.
 fn needs_rates<B: Bus>(core: &Core<B>) -> Result<(), Refusal> {
     match core.caps.general(cmd_hca_cap::QOS) {
         0 => Err(not_offered("the rate of a send queue")),

@@ -283,7 +283,7 @@ layout! {
         DBR_UMEM_VALID 0xd0 28 28;
     }
 
-    /// Address path.
+    /// Address path in a queue pair context.
     ads: 0x2c {
         FL 0x00 31 31;
         FREE_AR 0x00 30 30;

@@ -70,8 +70,8 @@ mod tests {
 
     const QPN: u32 = 0x12_3456;
 
-    /// Returns a 64-byte receive as libmlx5 writes it in a call whose first receive is `first`,
-    /// with elements of these lengths.
+    /// Returns a 64-byte receive as libmlx5 writes it in a call whose first receive has index
+    /// `first`, with elements of these lengths.
     fn signed(first: u16, lengths: &[u32]) -> [u8; 64] {
         let mut receive = [0; 64];
         let mut written = 1;

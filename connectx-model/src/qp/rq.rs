@@ -249,9 +249,9 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Called before a queue pair is destroyed or reset: records a note if receives are in its
-    /// buffer that the doorbell record never announced, although a peer has got "receiver not
-    /// ready".
+    /// Records a note if a queue pair's buffer contains receives that the doorbell record never
+    /// announced, although a peer has got "receiver not ready". Called before the queue pair is
+    /// destroyed or reset.
     ///
     /// A program that is killed between its provider's two stores leaves the same state.
     pub(crate) fn note_unannounced(&mut self, qpn: u32) {

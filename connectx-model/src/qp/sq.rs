@@ -281,7 +281,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Converts inline bytes in front of elements to an element, the first one. Returns the bytes,
+    /// Converts inline bytes in front of elements to a new first element. Returns these bytes,
     /// which must live as long as the element is in use.
     fn inline_element(&mut self, bytes: &mut Bytes) -> Option<Arc<[u8]>> {
         let Bytes::Elements { before, sges } = bytes else { return None };
@@ -438,8 +438,8 @@ impl<B: Bus> Core<B> {
         Ok(bytes)
     }
 
-    /// Schedules checks for new receives on a queue pair in the error state, so that they are
-    /// flushed: receives have no doorbell.
+    /// Schedules checks for new receives on a queue pair in the error state. New receives must be
+    /// flushed, but have no doorbell.
     pub(super) fn watch(&mut self, qpn: u32) {
         if self.attention.flushing.insert(qpn) {
             self.attention.pause = super::rq::SHORTEST_PAUSE;

@@ -31,7 +31,7 @@ impl fmt::Display for Stage {
 pub(crate) struct Hca {
     pub(crate) stage: Stage,
     pub(crate) issi: u32,
-    /// The guest-physical addresses of the pages that the driver has given.
+    /// The guest-physical addresses of the pages that the driver has given to the function.
     pub(crate) pages: BTreeSet<u64>,
     /// The numbers of the allocated UAR pages, counted from the start of BAR 0.
     pub(crate) uars: Ids,

@@ -306,8 +306,8 @@ mod tests {
         FlowEntry { group, value, tag: 0, drop: false, destinations: vec![to], counters: vec![9] }
     }
 
-    /// Returns flow tables. In root table 1, frames for 02:…:01 go to table 2, all others to table
-    /// 3. In table 2, TCP goes to TIR 10, everything else to TIR 11.
+    /// Returns flow tables. In root table 1, frames for 02:…:01 go to table 2, all others go
+    /// to table 3. In table 2, TCP frames go to TIR 10, all others go to TIR 11.
     fn steering() -> Steering {
         let mut steering = Steering::default();
         let mut root = table(0, Some(3));

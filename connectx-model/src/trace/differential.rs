@@ -122,7 +122,7 @@ fn canonical(section: &[Entry]) -> Vec<(usize, String)> {
 struct Form {
     /// The numbers that replace handles.
     names: HashMap<(usize, &'static str, String), usize>,
-    /// Count of these numbers, per class of handles.
+    /// Count of handles that `names` contains, per class of handles.
     counts: HashMap<&'static str, usize>,
     /// The handles of the objects created in the section.
     own: HashSet<(usize, &'static str, String)>,
@@ -130,8 +130,8 @@ struct Form {
     users: HashMap<(usize, u64), usize>,
     /// Count of queues created in the section.
     created: usize,
-    /// The numbers of shared receives in the order in which the device fetched them, by their
-    /// entries.
+    /// The numbers of shared receives in the order in which the device fetched them, by entry
+    /// index.
     receives: HashMap<(usize, u64), usize>,
     /// Count of shared receives that the device has fetched in the section.
     taken: usize,

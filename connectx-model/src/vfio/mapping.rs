@@ -149,8 +149,9 @@ impl Drop for Mapping {
     }
 }
 
-/// Copies the largest aligned unit that fits out of mapped memory and returns the unit's size.
-/// `into` is not empty, and `from` has as many mapped bytes (guaranteed to callers by `piece`).
+/// Copies one unit of 1, 4 or 8 bytes from mapped memory, the largest that is aligned and fits
+/// `into`. Returns the unit's size. `into` is not empty, and `from` has as many mapped bytes
+/// (guaranteed to callers by `piece`).
 fn load(from: NonNull<u8>, into: &mut [u8]) -> usize {
     match into.len() {
         8.. if from.cast::<u64>().is_aligned() => {

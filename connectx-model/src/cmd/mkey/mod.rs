@@ -144,7 +144,7 @@ pub(super) fn query<B: Bus>(
         mkc::FREE.set(&mut context, function.engine.mr_is_valid(index) != Some(true));
     }
     key.list().peek(query_mkey_out::BSF0_KLM0_PAS_MTT0_1.bytes_mut(output));
-    // After a page fault, the driver asks for the memory that a window is bound to.
+    // After a page fault, the driver queries the memory that a window is bound to.
     if let Some(window) = function.engine.window_by_index(index) {
         mkc::MKEY_7_0.set(&mut context, window.rkey & 0xff);
         mkc::FREE.set(&mut context, 0u32);

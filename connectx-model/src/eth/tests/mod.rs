@@ -30,8 +30,9 @@ const SQ: u64 = 0x100_4000;
 const RQ: u64 = 0x100_5000;
 const BUFFERS: u64 = 0x101_0000;
 const PAYLOAD: u64 = 0x103_0000;
-/// Number of entries in each ring, log2; below it, the size of a receive buffer, in bytes.
+/// Number of entries in each ring, log2.
 const LOG_SIZE: u32 = 3;
+/// Size of a receive buffer, in bytes.
 const ROOM: u32 = 1000;
 
 /// A command input, built with the table of the input's structure.

@@ -306,7 +306,7 @@ const MAY_BREAK: &[Rule] = &[
 ];
 
 /// The rules that so many random stores are certain to break: events and completions are not
-/// consumed, and the stores have no order.
+/// consumed, and the stores come in random order.
 const DO_BREAK: &[Rule] = &[
     Rule::DoorbellRegister,
     Rule::DoorbellHalf,

@@ -7,9 +7,9 @@
 //! unbind, type 1   key, free                                        -              -
 //! unbind, type 2   key, free, queue pair                            queue pair     -
 //! ```
-//! If a bind's mask omitted one of these fields, the field would keep its value from an older bind,
-//! so the model rejects such a bind. Missing or additional checks are only reported, because a
-//! device executes the request anyway. The list is one 64-byte unit, with the piece at offset 0.
+//! If a bind's mask omitted one of the fields above, the field would keep its value from an older
+//! bind, so the model rejects such a bind. Missing or additional checks are only reported, because
+//! a device executes the request anyway. The list is one 64-byte unit, with the piece at offset 0.
 //!
 //! Invariant: a type 2 request on a type 1 window causes no complaint, because `ibv_wr_bind_mw` and
 //! `IBV_WR_LOCAL_INV` write a type 2 request for every window.
@@ -166,5 +166,5 @@ impl Umr {
     }
 }
 
-/// Size of a window's list, in bytes: one unit.
+/// Size of a window's list, in bytes. Lists are padded to units of this size.
 const LIST: usize = 64;
