@@ -5,13 +5,13 @@
 //!                      └─ all others ───────────────────────────────────────────► Cm::input
 //! ```
 //!
-//! A stranger's request costs the receiver far more than the sender: a connection, an event, an id.
-//! Emptying the socket is cheap, so the receiver does this first. Then it handles some of the
-//! requests. It serves the source addresses in rotation, one request at a time. When the intake is
-//! full, the source with the most requests loses its oldest one, so a flood displaces its own
-//! requests. Ties are broken in rotation. Senders repeat lost requests. Messages for existing
-//! connections do not wait, except behind a request from the same source, because a message that
-//! cancels a request must arrive after the request.
+//! A request from an unknown sender costs the receiver far more than the sender: a connection, an
+//! event, an id. Emptying the socket is cheap, so the receiver does this first. Then it handles
+//! some of the requests. It serves the source addresses in rotation, one request at a time. When
+//! the intake is full, the source with the most requests loses its oldest one, so a flood displaces
+//! its own requests. Ties are broken in rotation. Senders repeat lost requests. Messages for
+//! existing connections do not wait, except behind a request from the same source, because a
+//! message that cancels a request must arrive after the request.
 //!
 //! ```
 //! use ib_cm::cm::{Address, Cm, Config};

@@ -1,7 +1,7 @@
 //! [`Time`] and the protocol's timeout codes.
 //!
 //! # References
-//! IBTA 12.7.3 and 12.7.21 (5-bit codes); linux `cm_convert_to_ms`, `cm_ack_timeout`.
+//! IBTA 12.7.3 and 12.7.21 (5-bit codes); Linux `cm_convert_to_ms`, `cm_ack_timeout`.
 
 pub use rdma_sans_io::Time;
 

@@ -18,7 +18,7 @@ impl Cm {
     /// [`Refused::NoNumbers`].
     ///
     /// # References
-    /// IBTA 12.9.7; linux `ib_send_cm_req`.
+    /// IBTA 12.9.7; Linux `ib_send_cm_req`.
     pub fn connect(&mut self, now: Time, params: &ConnectParams) -> Result<CmId, Refused> {
         check(params)?;
         if self.table.len() >= self.config.max_connections {
@@ -121,7 +121,7 @@ impl Cm {
     /// [`Refused::NoSuchId`], [`Refused::State`].
     ///
     /// # References
-    /// linux `ib_send_cm_rtu`.
+    /// Linux `ib_send_cm_rtu`.
     pub fn ready_to_use(&mut self, id: CmId, private_data: rtu::Data) -> Result<(), Refused> {
         let connection = self.connection_mut(id)?;
         match connection.state {

@@ -25,7 +25,7 @@ pub enum Event {
         /// Private data of the peer's RTU; `None` if no RTU has arrived.
         private_data: Option<rtu::Data>,
     },
-    /// The peer needs more time to respond; its timeout is extended.
+    /// The peer needs more time to respond, so the timeout for its response is extended.
     MraReceived {
         /// The id of the connection.
         id: CmId,
@@ -36,7 +36,7 @@ pub enum Event {
     },
     /// The peer rejected the connection or gave up its own request.
     Rejected(Rejected),
-    /// The peer did not respond, and all retries are used up. Last event.
+    /// The peer did not respond, and all retries are used up. This is the last event with this id.
     Unreachable {
         /// The id of the connection or resolution.
         id: CmId,
@@ -57,7 +57,8 @@ pub enum Event {
         /// `None` if the peer did not respond.
         private_data: Option<drep::Data>,
     },
-    /// The timewait is over: no more packets of the connection can arrive. Last event.
+    /// The timewait is over: no more packets of the connection can arrive. This is the last event
+    /// with this id.
     TimewaitExit {
         /// The id of the connection.
         id: CmId,
@@ -65,7 +66,7 @@ pub enum Event {
     /// A peer requests a datagram queue pair from a listener. The caller responds with
     /// [`sidr_reply`](super::Cm::sidr_reply).
     SidrRequest(SidrRequest),
-    /// The outcome of a service id resolution. Last event.
+    /// The outcome of a service id resolution. This is the last event with its id.
     SidrReply(SidrReply),
 }
 

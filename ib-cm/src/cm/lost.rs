@@ -24,7 +24,7 @@ impl Cm {
     /// The caller must first pass all messages from that process to [`input`](Self::input).
     ///
     /// # References
-    /// linux `cm_destroy_id`.
+    /// Linux `cm_destroy_id`.
     pub fn peer_ended(&mut self, now: Time, id: CmId) {
         use State::{
             DreqRcvd, DreqSent, Established, MraRepRcvd, MraRepSent, MraReqRcvd, MraReqSent, RepRcvd,

@@ -88,36 +88,36 @@
 //! # A peer that has restarted
 //! A restarted peer may request a connection with a queue pair it had before. The old connection,
 //! which the peer no longer knows, must end. Otherwise the peer could never use the queue pair
-//! again (IBTA 12.9.8.3.1). But a stranger who guesses the queue pair number (24 bits) can send the
-//! same REQ, because the GUID of a device may be public. So the REQ is rejected as stale, and this
-//! side checks with the peer:
+//! again (IBTA 12.9.8.3.1). But an attacker who guesses the queue pair number (24 bits) can send
+//! the same REQ, because the GUID of a device may be public. So the REQ is rejected as stale, and
+//! this side checks with the peer:
 //!
 //! ```text
-//! stranger, or peer ──REQ, queue pair of a connection──► REJ stale, and to the peer:
+//! attacker, or peer ──REQ, queue pair of a connection──► REJ stale, and to the peer:
 //! peer ◄──DREQ with both communication ids, queue pair 0xffffff───
 //! peer that has the connection: the number is not its own, it drops the DREQ
 //! peer that has restarted       ──DREP with both ids, and the transaction id──► Timewait
 //! ```
 //!
 //! Like Linux, this crate drops a received DREQ with a wrong queue pair and responds to a DREQ with
-//! unknown ids. The DREP proves that its sender received the DREQ, so a stranger who sees no
+//! unknown ids. The DREP proves that its sender received the DREQ, so an attacker who sees no
 //! messages cannot send it. Each connection is checked at most once a second. After a REJ, a
 //! restarted peer must repeat its request with a new communication id. Once the connection is
 //! released, such a request is accepted. Until then each repetition causes another check, in case
 //! the DREQ or the DREP was lost. A REP with the queue pair of a connection has the same effect.
 //!
-//! # Strangers
+//! # Attackers
 //! A message changes a connection only if it comes from the address of the connection's peer and
-//! names both communication ids. Each side draws its own 32-bit id. A stranger who can neither see
+//! names both communication ids. Each side draws its own 32-bit id. An attacker who can neither see
 //! the messages nor send under the peer's address has no effect on any connection. Its requests
 //! occupy a listener's backlog within the limits of [`Config`]: at most half of the slots, unless
-//! the stranger forges addresses.
+//! the attacker forges addresses.
 //!
-//! A stranger who can send under the address of a peer but sees no messages can:
+//! An attacker who can send under the address of a peer but sees no messages can:
 //!
 //! - request connections in the peer's name, as often as the backlog allows. The responses go to
 //!   the peer, which drops them;
-//! - keep the peer from connecting with a queue pair. The stranger must know the GUID of the peer's
+//! - keep the peer from connecting with a queue pair. The attacker must know the GUID of the peer's
 //!   device and guess the queue pair number (24 bits) before the peer's request. While the forged
 //!   request lasts, the peer's own request is rejected as stale. Numbers not drawn at random are
 //!   easier to guess;
@@ -130,7 +130,7 @@
 //!   guess of the peer's communication id (32 bits);
 //! - do anything else only by guessing 64 bits.
 //!
-//! A stranger who sees the messages can do everything the peer can.
+//! An attacker who sees the messages can do everything the peer can.
 //!
 //! Each message from an unknown sender gets at most one response, no longer than the message. Such
 //! a message causes at most one more message per second to the peer of a connection. An accepted

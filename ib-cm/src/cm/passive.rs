@@ -19,7 +19,7 @@ impl Cm {
     /// message field.
     ///
     /// # References
-    /// IBTA 12.9.8; linux `ib_send_cm_rep`.
+    /// IBTA 12.9.8; Linux `ib_send_cm_rep`.
     pub fn accept(&mut self, now: Time, id: CmId, params: &AcceptParams) -> Result<(), Refused> {
         if params.rnr_retry_count > 7 {
             return Err(Refused::Invalid("a number of retries exceeds 7"));
@@ -73,7 +73,7 @@ impl Cm {
     /// [`Refused::NoSuchId`], [`Refused::State`].
     ///
     /// # References
-    /// IBTA 12.9.8.3 (communication established); linux `ib_cm_notify`.
+    /// IBTA 12.9.8.3 (communication established); Linux `ib_cm_notify`.
     pub fn established(&mut self, id: CmId) -> Result<(), Refused> {
         let connection = self.connection_mut(id)?;
         match connection.state {

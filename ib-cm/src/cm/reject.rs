@@ -15,7 +15,7 @@ impl Cm {
     /// if `ari_length` exceeds 72.
     ///
     /// # References
-    /// linux `ib_send_cm_rej`.
+    /// Linux `ib_send_cm_rej`.
     pub fn reject(&mut self, now: Time, id: CmId, params: &RejectParams) -> Result<(), Refused> {
         use State::{MraRepRcvd, MraRepSent, MraReqRcvd, MraReqSent, RepRcvd, RepSent, ReqRcvd, ReqSent};
         if usize::from(params.ari_length) > rej::Ari::LEN {
@@ -42,7 +42,7 @@ impl Cm {
     /// [`Refused::NoSuchId`], [`Refused::State`]; [`Refused::Invalid`] if the code exceeds 31.
     ///
     /// # References
-    /// IBTA 12.9.8.2, 12.9.8.3; linux `ib_send_cm_mra`.
+    /// IBTA 12.9.8.2, 12.9.8.3; Linux `ib_send_cm_mra`.
     pub fn send_mra(
         &mut self,
         id: CmId,
@@ -65,7 +65,7 @@ impl Cm {
     /// Same as [`send_mra`](Self::send_mra).
     ///
     /// # References
-    /// linux `ib_prepare_cm_mra`, before 6.17 `IB_CM_MRA_FLAG_DELAY`.
+    /// Linux `ib_prepare_cm_mra`, before 6.17 `IB_CM_MRA_FLAG_DELAY`.
     pub fn prepare_mra(
         &mut self,
         id: CmId,

@@ -17,7 +17,7 @@ impl Cm {
     /// [`Refused::NoSuchId`], [`Refused::State`].
     ///
     /// # References
-    /// IBTA 12.9.6; linux `ib_send_cm_dreq`, `ib_send_cm_drep`, and `rdma_disconnect` for both.
+    /// IBTA 12.9.6; Linux `ib_send_cm_dreq`, `ib_send_cm_drep`, and `rdma_disconnect` for both.
     pub fn disconnect(&mut self, now: Time, id: CmId, private_data: dreq::Data) -> Result<(), Refused> {
         match self.connection(id)?.state {
             State::Established => self.send_dreq(now, id, private_data),
@@ -44,7 +44,7 @@ impl Cm {
     /// | Timewait, SidrReqSent, ended | none |
     ///
     /// # References
-    /// linux `cm_destroy_id`.
+    /// Linux `cm_destroy_id`.
     pub fn destroy(&mut self, now: Time, id: CmId) {
         use State::{
             DreqRcvd, DreqSent, Established, MraRepRcvd, MraRepSent, MraReqRcvd, MraReqSent, RepRcvd,
@@ -91,7 +91,7 @@ impl Cm {
     /// [`Refused::NoSuchId`]; [`Refused::State`] if the caller has already responded.
     ///
     /// # References
-    /// linux `cm_destroy_id` after `-ENOMEM` (`cm_reset_to_idle`).
+    /// Linux `cm_destroy_id` after `-ENOMEM` (`cm_reset_to_idle`).
     pub fn forget_request(&mut self, id: CmId) -> Result<(), Refused> {
         match self.connection(id)?.state {
             State::ReqRcvd | State::MraReqSent | State::SidrReqRcvd => {}

@@ -18,7 +18,7 @@ impl Cm {
     /// [`Refused::NoNumbers`].
     ///
     /// # References
-    /// IBTA 12.11; linux `ib_send_cm_sidr_req`.
+    /// IBTA 12.11; Linux `ib_send_cm_sidr_req`.
     pub fn sidr_request(&mut self, now: Time, params: &SidrParams) -> Result<CmId, Refused> {
         if params.timeout > 31 {
             return Err(Refused::Invalid("a timeout code exceeds 31"));
@@ -50,7 +50,7 @@ impl Cm {
     /// message field.
     ///
     /// # References
-    /// linux `ib_send_cm_sidr_rep`.
+    /// Linux `ib_send_cm_sidr_rep`.
     pub fn sidr_reply(&mut self, id: CmId, params: &SidrReplyParams) -> Result<(), Refused> {
         if params.qp_num > MASK_24 {
             return Err(Refused::Invalid("a queue pair number exceeds 24 bits"));

@@ -253,7 +253,7 @@ pub struct SidrReplyParams {
 /// Attributes of the local queue pair, derived from the REQ and the REP.
 ///
 /// # References
-/// linux `ib_cm_init_qp_attr`.
+/// Linux `ib_cm_init_qp_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpAttr {
@@ -309,7 +309,7 @@ pub enum State {
     DreqSent,
     /// DREQ received; the caller has not responded.
     DreqRcvd,
-    /// Released. Packets of the connection may still be in flight.
+    /// The connection has ended. Its packets may still be in flight.
     Timewait,
     /// SIDR_REQ sent, no response yet.
     SidrReqSent,

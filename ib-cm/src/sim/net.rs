@@ -203,7 +203,7 @@ impl Net {
         }
     }
 
-    /// Sends bytes from one node to another, as a stranger at `from`'s address would.
+    /// Sends bytes from one node to another, as an attacker at `from`'s address would.
     pub fn inject(&mut self, from: NodeId, to: NodeId, mad: Mad) {
         self.send(from, &Transmit { to: self.address(from, to), mad });
     }

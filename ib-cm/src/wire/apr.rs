@@ -1,7 +1,7 @@
 //! APR, alternate path response: the outcome of a LAP.
 //!
 //! # References
-//! IBTA 12.8.2; linux `CM_APR_*`.
+//! IBTA 12.8.2; Linux `CM_APR_*`.
 
 use super::PrivateData;
 

@@ -1,7 +1,7 @@
 //! DREP, reply to a request for communication release: confirms that the connection is released.
 //!
 //! # References
-//! IBTA 12.6.11; linux `CM_DREP_*`.
+//! IBTA 12.6.11; Linux `CM_DREP_*`.
 
 use super::PrivateData;
 

@@ -1,7 +1,7 @@
 //! DREQ, request for communication release: asks the peer to release the connection.
 //!
 //! # References
-//! IBTA 12.6.10; linux `CM_DREQ_*`.
+//! IBTA 12.6.10; Linux `CM_DREQ_*`.
 
 use super::PrivateData;
 

@@ -11,7 +11,7 @@
 //! The target port is in the service id.
 //!
 //! # References
-//! IBTA annex A11.4; linux `struct cma_hdr`.
+//! IBTA annex A11.4; Linux `struct cma_hdr`.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

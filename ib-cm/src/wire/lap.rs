@@ -1,7 +1,7 @@
 //! LAP, load alternate path: offers a second path for an established connection.
 //!
 //! # References
-//! IBTA 12.8.1; linux `CM_LAP_*`.
+//! IBTA 12.8.1; Linux `CM_LAP_*`.
 
 use super::{Gid, PrivateData};
 

@@ -102,7 +102,7 @@ impl Mtu {
 /// negotiate outside the specification. All zeros mean no options.
 ///
 /// # References
-/// linux `struct rdma_ucm_ece`.
+/// Linux `struct rdma_ucm_ece`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ece {
     /// The vendor id, 24 bits.

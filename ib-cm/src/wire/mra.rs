@@ -1,7 +1,7 @@
 //! MRA, message receipt acknowledgement: tells the peer that the sender needs more time to respond.
 //!
 //! # References
-//! IBTA 12.6.6; linux `CM_MRA_*`.
+//! IBTA 12.6.6; Linux `CM_MRA_*`.
 
 use super::{MsgResponse, PrivateData};
 

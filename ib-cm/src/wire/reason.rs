@@ -1,7 +1,7 @@
 //! [`Reason`]: the reason given in a REJ.
 //!
 //! # References
-//! IBTA 12.6.7.2; linux `enum ib_cm_rej_reason`.
+//! IBTA 12.6.7.2; Linux `enum ib_cm_rej_reason`.
 
 number! {
     /// The reason given in a REJ. It displays as a sentence for operators.

@@ -1,7 +1,7 @@
 //! REJ, reject: rejects or ends a connection and gives the reason.
 //!
 //! # References
-//! IBTA 12.6.7; linux `CM_REJ_*`.
+//! IBTA 12.6.7; Linux `CM_REJ_*`.
 
 use super::{MsgResponse, PrivateData, Reason};
 

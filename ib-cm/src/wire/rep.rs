@@ -1,7 +1,7 @@
 //! REP, reply to a request for communication: the properties of the responder's queue pair.
 //!
 //! # References
-//! IBTA 12.6.8; linux `CM_REP_*`.
+//! IBTA 12.6.8; Linux `CM_REP_*`.
 
 use super::PrivateData;
 

@@ -5,7 +5,7 @@
 //! supports them; the values are only passed on.
 //!
 //! # References
-//! IBTA 12.6.5, 12.7; linux `include/rdma/ibta_vol1_c12.h` (`CM_REQ_*`); annex A14 (extended
+//! IBTA 12.6.5, 12.7; Linux `include/rdma/ibta_vol1_c12.h` (`CM_REQ_*`); annex A14 (extended
 //! transport type).
 
 use super::{Mtu, PrivateData, ServiceId, path};

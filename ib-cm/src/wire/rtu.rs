@@ -1,7 +1,7 @@
 //! RTU, ready to use: reports that the requester's queue pair can send.
 //!
 //! # References
-//! IBTA 12.6.9; linux `CM_RTU_*`.
+//! IBTA 12.6.9; Linux `CM_RTU_*`.
 
 use super::PrivateData;
 

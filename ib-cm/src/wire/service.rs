@@ -8,7 +8,7 @@
 //! ```
 //!
 //! # References
-//! IBTA annex A11.2; linux `rdma_get_service_id`, `enum rdma_ucm_port_space`.
+//! IBTA annex A11.2; Linux `rdma_get_service_id`, `enum rdma_ucm_port_space`.
 
 use core::fmt;
 

@@ -1,7 +1,7 @@
 //! SIDR_REP, service id resolution response: names the datagram queue pair of a service.
 //!
 //! # References
-//! IBTA 12.11.2; linux `CM_SIDR_REP_*`.
+//! IBTA 12.11.2; Linux `CM_SIDR_REP_*`.
 
 use super::{PrivateData, ServiceId};
 

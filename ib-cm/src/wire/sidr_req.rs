@@ -1,7 +1,7 @@
 //! SIDR_REQ, service id resolution request: looks up the datagram queue pair of a service.
 //!
 //! # References
-//! IBTA 12.11.1; linux `CM_SIDR_REQ_*`.
+//! IBTA 12.11.1; Linux `CM_SIDR_REQ_*`.
 
 use super::{PrivateData, ServiceId};
 

@@ -15,7 +15,7 @@ impl Cm {
     /// after the MAD are ignored; a MAD of another class is dropped.
     ///
     /// # References
-    /// linux `cm_recv_handler`, `ib_mad_recv_done`.
+    /// Linux `cm_recv_handler`, `ib_mad_recv_done`.
     pub fn input(&mut self, now: Time, from: &Address, bytes: &[u8]) {
         self.counters.received += 1;
         if self.handle(now, from, bytes).is_none() {

@@ -1,5 +1,5 @@
-//! Messages from strangers, who send from another address, or from the peer's address without
-//! knowing the ids.
+//! Messages that do not come from the peer: from another address, or from the peer's address but
+//! with wrong ids.
 
 use super::*;
 use crate::wire::{MsgResponse, Mtu, Reason, apr, drep, lap, mad::Method, rej, rep, req, sidr_rep};
@@ -124,7 +124,7 @@ fn messages_under_the_peers_address_change_nothing_if_an_id_is_wrong() {
         let peer = connection.peer.remote;
         let (local_id, qpn) = (connection.local_id, connection.queue_pair.local_qpn);
         let wrong = match connection.remote_id {
-            // Before the first response, a stranger has only one id to guess.
+            // Before the first response, an attacker has only one id to guess.
             None => vec![(5, local_id ^ 1), (5, 0)],
             Some(remote_id) => vec![(remote_id ^ 1, local_id), (remote_id, local_id ^ 1), (0, 0)],
         };
