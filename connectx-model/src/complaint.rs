@@ -115,8 +115,8 @@ rules! {
     UmrFence: "a work request after a UMR carries a small fence or stronger ordering",
     WqeSignature: "a work request carries a correct checksum if the queue pair asked for one, and none otherwise",
     WqeFence: "fence bits have a defined value",
-    /// libmlx5 and Linux post only the modes 0 and 2. Neither defines mode 1. Linux defines mode 3,
-    /// an event with each completion (`MLX5_WQE_CTRL_CQ_UPDATE_AND_EQE`).
+    /// libmlx5 and Linux use only modes 0 and 2. Neither defines mode 1. Linux defines mode 3, an
+    /// event with each completion (`MLX5_WQE_CTRL_CQ_UPDATE_AND_EQE`).
     WqeCompletionMode: "a work request asks for a completion after errors only (0) or always (2)",
     WqeTagMatching: "a tag matching request has the form that its operation needs, on a queue pair with a matching list",
     TagIndex: "a tag matching request names an index of the list, and as the next one an index that is free",

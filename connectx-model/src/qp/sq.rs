@@ -142,7 +142,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Continues the send queues that were waiting for earlier work requests to end.
+    /// Resumes the send queues that were waiting for earlier work requests to end.
     pub(crate) fn settle(&mut self) {
         self.send_own();
         while let Some(qpn) = self.core.attention.runnable.pop_first() {

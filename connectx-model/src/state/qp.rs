@@ -32,7 +32,7 @@ pub(crate) struct Qp {
     /// The protection domain of the memory keys that the queue pair uses.
     pub(crate) pd: u32,
     /// Whether the model has allocated the domain for this queue pair only, because the driver
-    /// named none.
+    /// named no domain.
     pub(crate) own_pd: bool,
     pub(crate) sq: Option<SendShape>,
     pub(crate) rq: Receives,
@@ -85,7 +85,8 @@ pub(crate) struct SendRun {
 #[derive(Debug)]
 pub(crate) struct HeldSend {
     pub(crate) blocks: u16,
-    /// The inline bytes in front of its elements, which must live as long as the request.
+    /// The inline bytes in front of the work request's elements. They must live as long as the
+    /// request.
     pub(crate) _inlined: Option<Arc<[u8]>>,
 }
 

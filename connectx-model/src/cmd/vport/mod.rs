@@ -382,8 +382,8 @@ pub(super) fn query_vport_counter<B: Bus>(
     Ok(())
 }
 
-/// Replies to a MAD like an agent that supports no attributes: drivers get all port data through
-/// commands.
+/// Replies to a MAD like an agent that supports no attributes, because drivers get all port data
+/// through commands.
 pub(super) fn mad_ifc<B: Bus>(
     _function: &mut Function<B>,
     input: &[u8],

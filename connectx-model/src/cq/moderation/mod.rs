@@ -23,7 +23,8 @@ use crate::function::Core;
 use crate::state::cq::Cq;
 
 impl<B: Bus> Core<B> {
-    /// Counts completions that would raise an event. Returns whether moderation delays the event.
+    /// Adds to the count of completions that would raise an event. Returns whether moderation
+    /// delays the event.
     pub(super) fn hold(&mut self, cqn: u32, completions: u32) -> bool {
         let now = self.now;
         let Some(cq) = self.cqs.get_mut(&cqn) else { return false };

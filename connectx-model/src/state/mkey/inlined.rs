@@ -1,8 +1,8 @@
 //! [`Inlined`]: the inline bytes of work requests that have elements too.
 //!
 //! The engine takes a message either from elements or from inline bytes. Therefore, inline bytes in
-//! front of elements become an element whose key is private to the model. They stay readable at an
-//! address under this key as long as the send queue owns them.
+//! front of elements become an element whose key is private to the model. The bytes stay readable
+//! at an address under this key as long as the send queue owns them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
