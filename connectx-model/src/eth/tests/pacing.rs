@@ -5,7 +5,8 @@ use roce::engine::Time;
 use super::*;
 use crate::caps::{PACING_RATES, PACING_TABLE};
 
-/// Length of a frame that takes 8 ms at 1 Mbit/s, including its check sequence, in bytes.
+/// Length of a frame, in bytes, without its check sequence. With the check sequence, the frame
+/// takes 8 ms at 1 Mbit/s.
 const FRAME: usize = 996;
 const TAKES: u64 = 8_000_000;
 
