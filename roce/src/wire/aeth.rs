@@ -21,14 +21,14 @@ impl<T: AsRef<[u8]>> Packet<T> {
         Syndrome(self.get::<1>(0)[0])
     }
 
-    /// The message sequence number, 24 bits: the number of messages the responder has completed.
+    /// The message sequence number, 24 bits: the number of messages completed by the responder.
     #[inline(always)]
     pub fn msn(&self) -> u32 {
         u32::from_be_bytes(self.get(0)) & MASK_24
     }
 }
 
-/// The AETH as values.
+/// The decoded fields of an AETH.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
     /// The kind of acknowledgement and its value.
@@ -55,17 +55,17 @@ impl Repr {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Syndrome(pub u8);
 
-/// The meaning of a syndrome.
+/// The decoded meaning of an AETH syndrome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Everything up to the packet's PSN has arrived. The credit code stands for the number of
-    /// further messages receivable by the responder.
+    /// All packets up to this PSN have arrived. The credit code stands for the number of further
+    /// messages that the responder can receive.
     Ack(Credits),
-    /// Receiver not ready: the requester sends the packet again after the timer.
+    /// Receiver not ready: the requester resends the packet after the timer expires.
     RnrNak(RnrTimer),
-    /// The packet was refused.
+    /// Negative acknowledge: the responder rejected the packet.
     Nak(NakCode),
-    /// A value not defined by the specification.
+    /// A syndrome not defined by the specification.
     Reserved(u8),
 }
 
@@ -79,13 +79,13 @@ impl Syndrome {
         Self(credits.0 & 0x1f)
     }
 
-    /// Receiver not ready.
+    /// A receiver-not-ready negative acknowledge (RNR NAK).
     #[inline(always)]
     pub const fn rnr_nak(timer: RnrTimer) -> Self {
         Self(1 << 5 | timer.0 & 0x1f)
     }
 
-    /// A negative acknowledge.
+    /// A negative acknowledge with a reason code.
     #[inline(always)]
     pub const fn nak(code: NakCode) -> Self {
         Self(3 << 5 | code.0 & 0x1f)
@@ -104,24 +104,24 @@ impl Syndrome {
     }
 }
 
-/// The reason why a packet was refused, 5 bits. Every value is valid here.
+/// A NAK code, 5 bits: the reason why a packet was rejected. Unknown codes are valid here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NakCode(pub u8);
 
 impl NakCode {
-    /// A packet before this one is missing.
+    /// One or more packets before this packet are missing.
     pub const PSN_SEQUENCE_ERROR: Self = Self(0);
     /// The request is malformed or not supported by the responder.
     pub const INVALID_REQUEST: Self = Self(1);
-    /// The key, range or right is invalid.
+    /// The remote key, the address range or the access right is invalid.
     pub const REMOTE_ACCESS_ERROR: Self = Self(2);
     /// The responder could not execute the request.
     pub const REMOTE_OPERATIONAL_ERROR: Self = Self(3);
-    /// Reliable datagram only.
+    /// Invalid request; reliable datagram service only.
     pub const INVALID_RD_REQUEST: Self = Self(4);
 }
 
-/// The RNR timer code, 5 bits: `min_rnr_timer` in verbs.
+/// An RNR timer code, 5 bits; known as `min_rnr_timer` in verbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RnrTimer(pub u8);
 
@@ -133,19 +133,19 @@ impl RnrTimer {
     }
 }
 
-/// Table 45, in units of 10 µs.
+/// The RNR timer values of table 45, in units of 10 µs, by code.
 const RNR_10_US: [u32; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048,
     3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// The credit code, 5 bits: the number of receives posted by the responder, rounded down.
+/// A credit code, 5 bits: the number of receives posted by the responder, rounded down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Credits(pub u8);
 
 impl Credits {
-    /// The responder does not count receives. The requester may send without limit and gets RNR
-    /// NAKs instead.
+    /// The responder reports no credits. The requester may send without limit and gets RNR NAKs
+    /// instead.
     pub const UNLIMITED: Self = Self(0x1f);
 
     /// Returns the code for the largest number of credits not above `count`.
@@ -167,7 +167,7 @@ impl Credits {
     }
 }
 
-/// Codes 0 to 30.
+/// The number of credits for each code from 0 to 30.
 const CREDITS: [u16; 31] = [
     0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072,
     4096, 6144, 8192, 12288, 16384, 24576, 32768,

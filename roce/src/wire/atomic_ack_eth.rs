@@ -1,4 +1,4 @@
-//! Atomic ACK extended transport header: the result of an atomic.
+//! Atomic ACK extended transport header: the result of an atomic operation.
 //!
 //! # References
 //! IBTA 9.3.
@@ -6,7 +6,7 @@
 header!(8, "AtomicAckETH");
 
 impl<T: AsRef<[u8]>> Packet<T> {
-    /// The value before the operation.
+    /// The value in the responder's memory before the operation.
     #[inline(always)]
     pub fn orig(&self) -> u64 {
         u64::from_be_bytes(self.get(0))
@@ -21,10 +21,10 @@ impl<T: AsMut<[u8]>> Packet<T> {
     }
 }
 
-/// The AtomicAckETH as values.
+/// The decoded fields of an AtomicAckETH.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
-    /// The value before the operation.
+    /// The value in the responder's memory before the operation.
     pub orig: u64,
 }
 

@@ -31,7 +31,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
         u64::from_be_bytes(self.get(12))
     }
 
-    /// The value to compare with; meaningless in fetch and add.
+    /// The value to compare with; unused in fetch and add.
     #[inline(always)]
     pub fn compare(&self) -> u64 {
         u64::from_be_bytes(self.get(20))
@@ -64,7 +64,7 @@ impl<T: AsMut<[u8]>> Packet<T> {
     }
 }
 
-/// The AtomicETH as values.
+/// The decoded fields of an AtomicETH.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
     /// The virtual address, a multiple of 8 in a valid request.
@@ -73,7 +73,7 @@ pub struct Repr {
     pub rkey: u32,
     /// The value to store (compare and swap) or to add (fetch and add).
     pub swap_add: u64,
-    /// The value to compare with; meaningless in fetch and add.
+    /// The value to compare with; unused in fetch and add.
     pub compare: u64,
 }
 

@@ -17,7 +17,7 @@ use super::{MASK_24, Opcode, Psn};
 
 header!(12, "BTH");
 
-/// The partition key of the default partition, full member. In practice, RoCE uses no other
+/// The partition key for full members of the default partition. In practice, RoCE uses no other
 /// partition key.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 
@@ -34,21 +34,21 @@ impl<T: AsRef<[u8]>> Packet<T> {
         Opcode(self.get::<1>(0)[0])
     }
 
-    /// Solicited event: the responder's completion wakes programs waiting for solicited completions
-    /// only.
+    /// Solicited event: the responder's completion wakes programs that wait only for solicited
+    /// completions.
     #[inline(always)]
     pub fn se(&self) -> bool {
         self.get::<1>(1)[0] & SE != 0
     }
 
-    /// Migration request: set while the path is in the state migrated. Without an alternate path,
-    /// this is always the case.
+    /// Migration request: set while the path migration state is MIGRATED, which is always the case
+    /// without an alternate path.
     #[inline(always)]
     pub fn mig_req(&self) -> bool {
         self.get::<1>(1)[0] & M != 0
     }
 
-    /// The number of bytes of pad between payload and ICRC, 0 to 3.
+    /// The number of pad bytes between payload and ICRC, 0 to 3.
     #[inline(always)]
     pub fn pad_cnt(&self) -> u8 {
         self.get::<1>(1)[0] >> 4 & 3
@@ -98,7 +98,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 }
 
-/// The BTH as values. The version is always 0; reserved bits are not kept.
+/// The decoded fields of a BTH. The version is always 0; reserved bits are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repr {
     /// Transport service and operation.
@@ -107,7 +107,7 @@ pub struct Repr {
     pub se: bool,
     /// Migration request.
     pub mig_req: bool,
-    /// The number of bytes of pad, 0 to 3: [`pad_for`](super::packet::pad_for) of the payload.
+    /// The number of pad bytes, 0 to 3: [`pad_for`](super::packet::pad_for) of the payload.
     pub pad_cnt: u8,
     /// Partition key.
     pub pkey: u16,
@@ -124,8 +124,8 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Returns the header of a packet in the default partition on a migrated path, without pad,
-    /// flags or acknowledge request.
+    /// Returns the BTH of a packet in the default partition on a migrated path, without pad, flags
+    /// or acknowledge request.
     #[inline(always)]
     pub const fn new(opcode: Opcode, dest_qp: u32, psn: Psn) -> Self {
         Self {

@@ -35,7 +35,7 @@ impl<T: AsMut<[u8]>> Packet<T> {
     }
 }
 
-/// The DETH as values.
+/// The decoded fields of a DETH.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
     /// The queue key. It must equal the receiver's queue key.

@@ -1,4 +1,4 @@
-//! Flush extended transport header: the scope of a flush and the memory covered by it.
+//! Flush extended transport header: the scope of a flush and the memory that it covers.
 //!
 //! ```text
 //!  31                          6   5 4   3   0
@@ -12,13 +12,13 @@
 
 header!(4, "FETH");
 
-/// Bit of [`Repr::plt`]: visible to everything on the responder's host.
+/// Bit of [`Repr::plt`]: makes data visible to the responder's whole host.
 pub const PLT_GLOBAL_VISIBILITY: u8 = 1 << 0;
-/// Bit of [`Repr::plt`]: persistent across a loss of power.
+/// Bit of [`Repr::plt`]: makes data persistent across a power loss.
 pub const PLT_PERSISTENCE: u8 = 1 << 1;
-/// Value of [`Repr::sel`]: the range in the RETH.
+/// Value of [`Repr::sel`]: flushes the address range in the RETH.
 pub const SEL_RANGE: u8 = 0;
-/// Value of [`Repr::sel`]: the whole memory region.
+/// Value of [`Repr::sel`]: flushes the whole memory region.
 pub const SEL_MEMORY_REGION: u8 = 1;
 
 impl<T: AsRef<[u8]>> Packet<T> {
@@ -35,7 +35,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 }
 
-/// The FETH as values.
+/// The decoded fields of a FETH.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
     /// Placement type, 4 bits: [`PLT_GLOBAL_VISIBILITY`] and [`PLT_PERSISTENCE`].
@@ -46,7 +46,7 @@ pub struct Repr {
 
 impl Repr {
     /// Returns whether the header has at least one placement type and a defined selectivity level.
-    /// Other reserved bits are ignored.
+    /// Reserved placement bits are ignored.
     #[inline]
     pub const fn is_valid(&self) -> bool {
         self.plt & (PLT_GLOBAL_VISIBILITY | PLT_PERSISTENCE) != 0 && self.sel <= SEL_MEMORY_REGION

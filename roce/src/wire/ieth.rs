@@ -1,4 +1,4 @@
-//! Invalidate extended transport header: the responder's key to be invalidated by a send.
+//! Invalidate extended transport header: the responder's memory key that a send invalidates.
 //!
 //! # References
 //! IBTA 9.3.
@@ -6,7 +6,7 @@
 header!(4, "IETH");
 
 impl<T: AsRef<[u8]>> Packet<T> {
-    /// The key to invalidate.
+    /// The memory key to invalidate.
     #[inline(always)]
     pub fn rkey(&self) -> u32 {
         u32::from_be_bytes(self.get(0))
@@ -21,10 +21,10 @@ impl<T: AsMut<[u8]>> Packet<T> {
     }
 }
 
-/// The IETH as values.
+/// The decoded fields of an IETH.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
-    /// The key to invalidate.
+    /// The memory key to invalidate.
     pub rkey: u32,
 }
 

@@ -6,7 +6,7 @@
 header!(4, "ImmDt");
 
 impl<T: AsRef<[u8]>> Packet<T> {
-    /// The value whose big-endian form is on the wire.
+    /// The immediate data. The wire carries this value in big-endian form.
     #[inline(always)]
     pub fn imm_data(&self) -> u32 {
         u32::from_be_bytes(self.get(0))
@@ -21,10 +21,10 @@ impl<T: AsMut<[u8]>> Packet<T> {
     }
 }
 
-/// The ImmDt as values.
+/// The decoded field of an ImmDt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
-    /// The value whose big-endian form is on the wire.
+    /// The immediate data. The wire carries this value in big-endian form.
     pub imm_data: u32,
 }
 

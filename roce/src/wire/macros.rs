@@ -1,6 +1,6 @@
-//! The macro for headers of fixed length, so that their files contain only the fields.
+//! The macro for headers of fixed length, which leaves only the fields to the header files.
 
-/// Declares `LEN` and `Packet<T>` with its constructors for a header of `$len` bytes.
+/// Declares `LEN` and a `Packet<T>` with constructors, for a header of `$len` bytes.
 macro_rules! header {
     ($len:literal, $name:literal) => {
         #[doc = concat!("Bytes of ", $name, ".")]
@@ -13,8 +13,8 @@ macro_rules! header {
         }
 
         impl<T: AsRef<[u8]>> Packet<T> {
-            /// Wraps a buffer whose first [`LEN`] bytes are the header. The remaining bytes are not
-            /// touched.
+            /// Wraps a buffer whose first [`LEN`] bytes are the header. The remaining bytes are
+            /// neither read nor written.
             ///
             /// # Errors
             /// [`Malformed::Truncated`](crate::wire::Malformed::Truncated) if the buffer is shorter

@@ -1,9 +1,9 @@
 //! Wire formats: RoCEv2 packets, as the payload of a UDP datagram.
 //!
-//! Every header has two types. `Packet` is bytes: it wraps a buffer and reads or writes one field
-//! at a time. `Repr` is values: `parse` reads the small `Copy` struct from a packet, `emit` writes
-//! it into a packet. Unknown opcodes, syndromes and reserved bits are data. Nothing here allocates
-//! and no input causes a panic.
+//! Every header has two types. `Packet` wraps a buffer and reads or writes one field at a time.
+//! `Repr` is a small `Copy` struct of values: `parse` reads it from a packet and `emit` writes it
+//! to a packet. Unknown opcodes, syndromes and reserved bits are data. Nothing here allocates and
+//! no input causes a panic.
 //!
 //! | module | contents | IBTA volume 1 |
 //! |---|---|---|
@@ -57,15 +57,16 @@ pub const UDP_PORT: u16 = 4791;
 /// The length of the invariant CRC at the end of every packet, in bytes.
 pub const ICRC_LEN: usize = 4;
 
-/// The reason why bytes are not a packet. Malformed packets are dropped silently (IBTA 9.6).
+/// The reason why a buffer is not a valid packet. Malformed packets are dropped silently (IBTA
+/// 9.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// Shorter than the headers determined by the opcode, plus the ICRC.
+    /// The buffer is shorter than the ICRC plus the headers determined by the opcode.
     Truncated,
-    /// The pad count exceeds the bytes after the headers.
+    /// The pad count exceeds the number of bytes after the headers.
     Padding,
-    /// A transport header version other than 0, whose headers have no known meaning.
+    /// The transport header version is not 0, so the meaning of the headers is unknown.
     Version,
 }
 
@@ -81,11 +82,11 @@ impl fmt::Display for Malformed {
 
 impl core::error::Error for Malformed {}
 
-/// The low 24 bits: the width of QP numbers, SRQ numbers, PSNs and MSNs.
+/// A mask of the low 24 bits, the width of QP numbers, SRQ numbers, PSNs and MSNs.
 pub const MASK_24: u32 = 0x00ff_ffff;
 
-/// Returns `N` bytes at `at`. Bytes beyond the end of the buffer are zeros, but checked
-/// constructors exclude such reads.
+/// Returns the `N` bytes at offset `at`. Bytes beyond the end of the buffer read as zeros, but
+/// checked constructors prevent such reads.
 #[inline(always)]
 fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     match bytes.get(at..).and_then(|rest| rest.first_chunk::<N>()) {
@@ -94,7 +95,7 @@ fn get<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     }
 }
 
-/// Stores `value` at `at`, if the buffer is long enough.
+/// Stores `value` at offset `at` if the buffer is long enough.
 #[inline(always)]
 fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
     if let Some(chunk) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<N>()) {

@@ -9,9 +9,9 @@ use super::{aeth, atomic_ack_eth, atomic_eth, bth, deth, feth, ieth, imm, reth, 
 
 /// A BTH opcode. Each of the 256 values is valid here, known or not.
 ///
-/// An operation unsupported by its service is not [known](Opcode::is_known), nor is any operation
-/// of RD, a service unsupported by RoCE. An unknown opcode has no extended headers and is neither
-/// request nor response.
+/// An operation unsupported by its service is not [known](Opcode::is_known), nor is any RD
+/// operation, because RoCE does not support RD. An unknown opcode has no extended headers and is
+/// neither request nor response.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Opcode(pub u8);
 
@@ -119,7 +119,7 @@ opcodes! {
     XRC_ATOMIC_WRITE = 5, 0x1d;
 }
 
-/// The low five bits of an [`Opcode`]: operations, with the same codes in every service.
+/// The low five bits of an [`Opcode`]: operations, whose codes are the same in every service.
 pub mod operation {
     /// First packet of a send.
     pub const SEND_FIRST: u8 = 0x00;
@@ -167,7 +167,7 @@ pub mod operation {
     pub const SEND_LAST_WITH_INVALIDATE: u8 = 0x16;
     /// Only packet of a send that invalidates a remote key.
     pub const SEND_ONLY_WITH_INVALIDATE: u8 = 0x17;
-    /// Flush to visibility or persistence.
+    /// Flush to global visibility or persistence.
     pub const FLUSH: u8 = 0x1c;
     /// Atomic write of 8 bytes.
     pub const ATOMIC_WRITE: u8 = 0x1d;
@@ -197,7 +197,7 @@ impl Opcode {
         FLAGS[self.0 as usize] & flag != 0
     }
 
-    /// Returns whether table 38 or an annex defines the opcode, except for RD.
+    /// Returns whether table 38 or an annex defines the opcode. RD opcodes are excluded.
     #[inline(always)]
     pub const fn is_known(self) -> bool {
         self.has(KNOWN)
@@ -282,8 +282,8 @@ impl Opcode {
         self.has(ATOMIC_ETH)
     }
 
-    /// Returns whether only a specific response ends the request, not a plain acknowledgement:
-    /// reads, atomics, flushes and atomic writes.
+    /// Returns whether the request completes only with a specific response, not with a plain
+    /// acknowledgement: reads, atomics, flushes and atomic writes.
     #[inline(always)]
     pub const fn has_own_response(self) -> bool {
         self.has(OWN_RESPONSE)
@@ -363,7 +363,7 @@ impl Opcode {
 }
 
 impl Service {
-    /// Returns the service's three bits.
+    /// Returns the three-bit code of the service.
     #[inline(always)]
     pub const fn code(self) -> u8 {
         match self {
@@ -427,7 +427,7 @@ const IMM: u32 = 1 << 16;
 const IETH: u32 = 1 << 17;
 const OWN_RESPONSE: u32 = 1 << 18;
 
-/// One row of table 38: the properties of an operation in the services that have it.
+/// One row of table 38: the properties of an operation in the services that support it.
 const fn operation_flags(op: u8) -> u32 {
     use operation::*;
     match op {

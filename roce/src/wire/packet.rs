@@ -21,28 +21,30 @@ use super::{
     ICRC_LEN, Malformed, aeth, atomic_ack_eth, atomic_eth, bth, deth, feth, get, ieth, imm, reth, xrceth,
 };
 
-/// The length of the longest sequence of headers: BTH, XRCETH and AtomicETH.
+/// The length of the longest sequence of headers, in bytes: BTH, XRCETH and AtomicETH.
 pub const MAX_HEADER_LEN: usize = bth::LEN + xrceth::LEN + atomic_eth::LEN;
 
 /// The maximum number of bytes a packet adds to its payload: headers, pad and ICRC.
 pub const MAX_OVERHEAD: usize = MAX_HEADER_LEN + 3 + ICRC_LEN;
 
-/// The length of the longest packet: the payload of the largest path MTU plus [`MAX_OVERHEAD`].
+/// The length of the longest packet, in bytes: the payload of the largest path MTU plus
+/// [`MAX_OVERHEAD`].
 pub const MAX_PACKET_LEN: usize = 4096 + MAX_OVERHEAD;
 
-/// The largest payload of packets between two devices on one machine, if both devices know this.
+/// The maximum payload, in bytes, of packets between two devices on one machine, if both devices
+/// know that they share the machine.
 pub const LINK_MTU: u32 = 16 << 10;
 
-/// The length of the longest packet with a payload of up to [`LINK_MTU`].
+/// The length, in bytes, of the longest packet with a payload of up to [`LINK_MTU`].
 pub const MAX_LINK_PACKET_LEN: usize = LINK_MTU as usize + MAX_OVERHEAD;
 
-/// Returns the number of pad bytes needed to make a payload a multiple of 4.
+/// Returns the number of pad bytes needed to make a payload's length a multiple of 4.
 #[inline(always)]
 pub const fn pad_for(payload_len: usize) -> u8 {
     (payload_len.wrapping_neg() & 3) as u8
 }
 
-/// Checks lengths, pad count and version; returns the range of the payload.
+/// Checks lengths, pad count and header version. Returns the BTH and the range of the payload.
 #[inline(always)]
 fn check(bytes: &[u8]) -> Result<(&[u8; bth::LEN], Range<usize>), Malformed> {
     let base: &[u8; bth::LEN] = bytes.first_chunk().ok_or(Malformed::Truncated)?;
@@ -57,7 +59,7 @@ fn check(bytes: &[u8]) -> Result<(&[u8; bth::LEN], Range<usize>), Malformed> {
     Ok((base, start..end))
 }
 
-/// A packet as bytes: BTH to ICRC.
+/// A packet as bytes, from BTH to ICRC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<T> {
     buffer: T,
@@ -68,7 +70,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     ///
     /// # Errors
     /// [`Malformed`] if the payload is too short for the headers of its opcode or for its pad, or
-    /// has another version.
+    /// if its transport header version is not 0.
     #[inline]
     pub fn new_checked(buffer: T) -> Result<Self, Malformed> {
         check(buffer.as_ref())?;
@@ -122,7 +124,7 @@ impl<T: AsRef<[u8]>> Packet<T> {
     }
 }
 
-/// All headers of a packet by value. The opcode determines which optional headers are `Some`.
+/// All headers of a packet, by value. The opcode determines which optional headers are `Some`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     /// Base transport header.
@@ -135,11 +137,11 @@ pub struct Headers {
     pub feth: Option<feth::Repr>,
     /// Present in RDMA writes (first and only), RDMA read requests, flushes and atomic writes.
     pub reth: Option<reth::Repr>,
-    /// Present in compare and swap, and fetch and add.
+    /// Present in compare-and-swap and fetch-and-add requests.
     pub atomic_eth: Option<atomic_eth::Repr>,
-    /// Present in acknowledges, and in RDMA read responses other than middle.
+    /// Present in acknowledges and in RDMA read responses, except middle packets.
     pub aeth: Option<aeth::Repr>,
-    /// Present in acknowledges of an atomic.
+    /// Present in acknowledges of atomic operations.
     pub atomic_ack_eth: Option<atomic_ack_eth::Repr>,
     /// Present in operations with immediate data.
     pub imm: Option<imm::Repr>,
@@ -168,12 +170,12 @@ impl Headers {
     /// Reads the headers of a UDP payload. Also returns the range of the packet's payload, without
     /// pad and ICRC.
     ///
-    /// A packet with an unknown opcode has a BTH and a payload. The value of the ICRC is not
+    /// A packet with an unknown opcode has only a BTH and a payload. The value of the ICRC is not
     /// checked here: see [`super::icrc`].
     ///
     /// # Errors
     /// [`Malformed`] if the payload is too short for the headers of its opcode or for its pad, or
-    /// has another version.
+    /// if its transport header version is not 0.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, Range<usize>), Malformed> {
         let (base, payload) = check(bytes)?;
@@ -217,10 +219,11 @@ impl Headers {
     }
 
     /// Writes the headers required by the opcode to the beginning of `buffer` and returns their
-    /// length.
+    /// length in bytes.
     ///
-    /// A required header that is `None` is written as zeros. A header not required is omitted. If
-    /// the buffer is shorter than [`len`](Headers::len), nothing is written and 0 is returned.
+    /// A required header that is `None` is written as zeros. A header that is not required is
+    /// omitted. If the buffer is shorter than [`len`](Headers::len), nothing is written and 0 is
+    /// returned.
     #[inline]
     pub fn emit(&self, buffer: &mut [u8]) -> usize {
         let opcode = self.bth.opcode;

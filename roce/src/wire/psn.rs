@@ -1,4 +1,4 @@
-//! Packet sequence numbers: 24 bits that wrap, compared on a circle.
+//! Packet sequence numbers: 24-bit numbers that wrap and are compared on a circle.
 //!
 //! # References
 //! IBTA 9.7 (new, duplicate and invalid PSNs).
@@ -26,7 +26,7 @@ impl Psn {
         Self(value & MASK_24)
     }
 
-    /// Returns the number, below 2²⁴.
+    /// Returns the PSN as an integer below 2²⁴.
     #[inline(always)]
     pub const fn value(self) -> u32 {
         self.0
@@ -58,7 +58,7 @@ impl Psn {
         self.0.wrapping_sub(start.0) & MASK_24
     }
 
-    /// Returns whether the PSN is one of the `len` PSNs from `start` on.
+    /// Returns whether the PSN is one of the `len` PSNs beginning with `start`.
     #[inline(always)]
     pub const fn in_window(self, start: Self, len: u32) -> bool {
         self.offset_from(start) < len

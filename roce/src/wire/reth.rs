@@ -1,4 +1,4 @@
-//! RDMA extended transport header: the responder's memory for a write or read.
+//! RDMA extended transport header: the responder's memory that a write or read accesses.
 //!
 //! ```text
 //!  0        8       12       16
@@ -52,7 +52,7 @@ impl<T: AsMut<[u8]>> Packet<T> {
     }
 }
 
-/// The RETH as values.
+/// The decoded fields of a RETH.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
     /// Virtual address.

@@ -1,4 +1,4 @@
-//! XRC extended transport header: the shared receive queue for a request.
+//! XRC extended transport header: the shared receive queue that a request uses.
 //!
 //! # References
 //! IBTA annex A14.
@@ -23,7 +23,7 @@ impl<T: AsMut<[u8]>> Packet<T> {
     }
 }
 
-/// The XRCETH as values.
+/// The decoded field of an XRCETH.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
     /// SRQ number, 24 bits.

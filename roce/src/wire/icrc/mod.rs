@@ -1,5 +1,5 @@
-//! The invariant CRC: CRC-32 over everything left unchanged by routers, from the IP header to the
-//! pad.
+//! The invariant CRC: CRC-32 over all fields that routers leave unchanged, from the IP header
+//! through the pad.
 //!
 //! ```text
 //!   8 bytes   20 or 40        8            12         ...
@@ -11,13 +11,13 @@
 //!                 IPv4: TOS, TTL, checksum; IPv6: traffic class, flow label, hop limit
 //! ```
 //!
-//! The CRC is Ethernet's: polynomial 0x04C11DB7, least significant bit first, inverted at both
-//! ends. Its low byte comes first in the packet.
+//! The CRC is the one used by Ethernet: polynomial 0x04C11DB7, least significant bit first,
+//! inverted at both ends. Its low byte comes first in the packet.
 //!
 //! A CRC is linear, and much of the header is the same for every packet of a flow. [`Icrc`] holds
-//! the state after the header of an empty packet. [`Icrc::seed`] adds length and identification to
-//! this state with six table look-ups. [`compute`] continues from there and reads only the UDP
-//! payload.
+//! the state after the header of an empty packet. [`Icrc::seed`] adds the packet's length and IPv4
+//! identification to this state with six table look-ups. [`compute`] continues from there and reads
+//! only the UDP payload.
 //!
 //! ```
 //! use roce::wire::icrc::{Flow, Icrc, Verdict, compute};
@@ -38,10 +38,10 @@
 //! holds for 2¹⁷ of the 2³² possible differences: one for each identification, with and without DF.
 //! Therefore:
 //! - with the expected identification, the check is as good as a NIC's;
-//! - with another one, one damaged packet in 2¹⁵ is accepted as a correct packet with some other
-//!   identification. The UDP checksum, the Ethernet FCS and the pad are checked separately. A
-//!   caller whose peers send a fixed identification (0 from an unconnected Linux socket with DF)
-//!   drops packets without [`Verdict::Exact`];
+//! - with another identification, one damaged packet in 2¹⁵ is accepted as a correct packet with
+//!   some other identification. The UDP checksum, the Ethernet FCS and the pad are checked
+//!   separately. A caller whose peers send a fixed identification (0 from an unconnected Linux
+//!   socket with DF) drops packets without [`Verdict::Exact`];
 //! - on IPv6 the socket sees everything and the check is complete.
 //!
 //! # References
@@ -58,8 +58,8 @@ use core::net::IpAddr;
 use super::ICRC_LEN;
 pub use backend::Backend;
 
-/// The two ends of a UDP flow. Their addresses belong to one family; IPv4-mapped IPv6 addresses are
-/// IPv4, as for a socket.
+/// The two ends of a UDP flow. Their addresses belong to one family; IPv4-mapped IPv6 addresses
+/// count as IPv4, as for a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     /// Source address.
@@ -72,7 +72,7 @@ pub struct Flow {
     pub dst_port: u16,
 }
 
-/// A flow prepared for computing ICRCs: the CRC state after the IP and UDP header of an empty
+/// A flow prepared for computing ICRCs: the CRC state after the IP and UDP headers of an empty
 /// packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Icrc {
@@ -109,7 +109,7 @@ const DONT_FRAGMENT: u8 = 0x40;
 const BTH_MASK: u64 = 0xff << 32;
 
 impl Icrc {
-    /// Prepares a flow.
+    /// Precomputes the CRC state of a flow.
     #[inline]
     pub fn new(flow: Flow) -> Self {
         let mut ports = [0, 0, 0, 0, 0, 0, 0xff, 0xff];
@@ -139,8 +139,8 @@ impl Icrc {
     /// Returns the CRC state after the headers of one packet: the starting state for [`compute`]
     /// and [`begin`].
     ///
-    /// `udp_payload_len` counts from BTH to ICRC. On IPv6, `ip_id` and `dont_fragment` have no
-    /// effect. Packets with the same three values have the same seed.
+    /// `udp_payload_len` is the number of bytes from the BTH through the ICRC. On IPv6, `ip_id` and
+    /// `dont_fragment` have no effect. Packets with the same three values have the same seed.
     #[inline]
     pub fn seed(&self, ip_id: u16, dont_fragment: bool, udp_payload_len: usize) -> u32 {
         let udp_len = (udp_payload_len + UDP_LEN) as u16;
@@ -156,7 +156,8 @@ impl Icrc {
         state
     }
 
-    /// Checks a received packet, BTH to ICRC, as far as a UDP socket can: see the [module](self).
+    /// Checks the ICRC of a received packet as far as a UDP socket can: see the [module](self).
+    /// `udp_payload` runs from the BTH through the ICRC.
     ///
     /// `expected_id` is the most likely identification of the packet: 0 from an unconnected socket
     /// with DF.
@@ -188,7 +189,8 @@ pub fn compute(seed: u32, covered: &[u8]) -> u32 {
     finish(begin(seed, covered))
 }
 
-/// Returns the CRC state after the first bytes of a packet, at least the first 8 bytes of the BTH.
+/// Returns the CRC state after the first bytes of a packet. `headers` must hold at least the first
+/// 8 bytes of the BTH.
 ///
 /// For payload in another buffer, call `begin` with the headers, [`update`] with each piece, then
 /// [`finish`].

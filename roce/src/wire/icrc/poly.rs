@@ -1,6 +1,6 @@
-//! Arithmetic modulo the CRC polynomial, bits mirrored: bit 31 is x⁰, bit 0 is x³¹.
+//! Arithmetic modulo the CRC polynomial, with reflected bits: bit 31 is x⁰, bit 0 is x³¹.
 
-/// x³² modulo the polynomial, mirrored.
+/// x³² modulo the polynomial, reflected.
 pub(super) const POLYNOMIAL: u32 = 0xedb8_8320;
 
 /// The polynomial 1.
@@ -9,12 +9,12 @@ pub(super) const ONE: u32 = 1 << 31;
 /// The order of x: the polynomial is primitive, so x to this power is 1.
 const ORDER: u64 = 0xffff_ffff;
 
-/// `a * x`
+/// Returns `a * x`.
 const fn times_x(a: u32) -> u32 {
     a >> 1 ^ POLYNOMIAL & (a & 1).wrapping_neg()
 }
 
-/// `a * b`
+/// Returns `a * b`.
 pub(super) const fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     let mut bit = 32;
@@ -26,7 +26,7 @@ pub(super) const fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// x to the power `n`.
+/// Returns x to the power `n`.
 pub(super) const fn x_to(mut n: u64) -> u32 {
     let mut result = ONE;
     let mut square = ONE >> 1;
@@ -40,7 +40,7 @@ pub(super) const fn x_to(mut n: u64) -> u32 {
     result
 }
 
-/// x to the power `-n`.
+/// Returns x to the power `-n`.
 pub(super) const fn x_to_minus(n: u64) -> u32 {
     x_to(ORDER - n % ORDER)
 }

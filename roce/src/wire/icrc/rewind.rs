@@ -3,14 +3,15 @@
 use super::clmul;
 use super::poly::{ONE, multiply, x_to_minus};
 
-/// The number of bytes after identification and DF in an IPv4 header, plus the UDP header.
+/// The number of bytes after the IPv4 identification and DF: 13 in the IPv4 header and 8 in the UDP
+/// header.
 const BYTES_BEHIND_ID: u64 = 13 + 8;
 
-/// Inverse powers for lengths 0 to 255, including the bytes after the identification and the 32
-/// bits of the CRC.
+/// Inverse powers of x for lengths of 0 to 255 bytes, including the bytes after the identification
+/// and the 32 bits of the CRC.
 const BACK_BY_1: [u32; 256] = powers(x_to_minus(8 * BYTES_BEHIND_ID + 32), x_to_minus(8));
 
-/// Inverse powers for multiples of 256 bytes.
+/// Inverse powers of x for multiples of 256 bytes.
 const BACK_BY_256: [u32; 256] = powers(ONE, x_to_minus(8 * 256));
 
 const fn powers(first: u32, factor: u32) -> [u32; 256] {
@@ -26,8 +27,9 @@ const fn powers(first: u32, factor: u32) -> [u32; 256] {
 /// Converts a difference between CRCs after `covered` bytes of UDP payload into a difference in the
 /// message.
 ///
-/// Assumes the messages differ only in the four bytes ending with the first byte of IPv4's flags.
-/// The result is the difference of those four bytes, with the last byte in the top bits.
+/// Assumes that the messages differ only in four bytes, the last of which is the first byte of the
+/// IPv4 flags field. The result is the difference of those four bytes, with the last byte in the
+/// top bits.
 #[inline]
 pub(super) fn before_ipv4_id(difference: u32, covered: usize) -> u32 {
     static BY_1: [u32; 256] = BACK_BY_1;

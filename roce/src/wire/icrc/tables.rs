@@ -1,5 +1,5 @@
-//! CRC-32 by tables, 16 bytes per step: for machines without carry-less multiplication and for
-//! short pieces.
+//! CRC-32 by table look-ups, 16 bytes per step: for machines without carry-less multiplication and
+//! for short pieces.
 
 use super::poly::POLYNOMIAL;
 
@@ -45,7 +45,7 @@ static BYTES: [[u32; 256]; 16] = {
     tables
 };
 
-/// Returns the state after `bytes`, one byte at a time. Used for constants.
+/// Returns the CRC state after `bytes`, one byte at a time. Used for constants.
 pub(super) const fn update_slowly(mut state: u32, bytes: &[u8]) -> u32 {
     let mut i = 0;
     while i < bytes.len() {
@@ -65,7 +65,7 @@ fn word(value: u32, behind: usize) -> u32 {
         ^ BYTES[behind][usize::from(d)]
 }
 
-/// Returns the state after `bytes`.
+/// Returns the CRC state after `bytes`.
 pub(super) fn update(mut state: u32, bytes: &[u8]) -> u32 {
     let (blocks, rest) = bytes.as_chunks::<16>();
     for block in blocks {

@@ -62,7 +62,7 @@ fn v4_flow() -> impl Strategy<Value = Flow> {
     flow().prop_filter("IPv4", |flow| flow.src.is_ipv4())
 }
 
-/// Returns a packet with a correct ICRC. Its length is at least 16 bytes and a multiple of 4.
+/// Returns a packet with a correct ICRC. Its length is a multiple of 4, at least 16 bytes.
 fn sealed(flow: Flow, id: u16, df: bool, words: &[u32]) -> Vec<u8> {
     let mut packet = vec![0x5a; 12];
     packet.extend(words.iter().flat_map(|word| word.to_le_bytes()));
@@ -92,8 +92,9 @@ fn every_backend_agrees_with_the_definition_on_every_short_length() {
     }
 }
 
-/// `cargo xtask aarch64` sets the variable because the emulated processor has the instructions.
-/// Without them, the tests of [`Backend::Clmul`] would compare the tables with themselves.
+/// `cargo xtask aarch64` sets `ROCE_HAS_CLMUL` because the emulated processor has the instructions.
+/// Without these instructions, the tests of [`Backend::Clmul`] would compare the tables with
+/// themselves.
 #[test]
 fn multiplication_is_available_where_the_environment_says_so() {
     if std::env::var_os("ROCE_HAS_CLMUL").is_some() {
@@ -135,7 +136,7 @@ fn damage_is_taken_for_another_identification_once_in_2_to_the_15() {
             Verdict::Bad => {}
         }
     }
-    // The expected value is 8.
+    // About 8 of the 2¹⁸ damaged packets are expected to pass.
     assert!((1..25).contains(&taken), "{taken}");
 }
 
@@ -211,7 +212,7 @@ proptest! {
         packet[at] ^= 1 << bit;
         let verdict = Icrc::new(flow).check(&packet, 0);
         if at == 4 {
-            // Routers may change this byte.
+            // Routers may change this byte, so the ICRC remains correct.
             prop_assert_eq!(verdict, Verdict::Exact);
         } else if flow.src.is_ipv4() {
             prop_assert_ne!(verdict, Verdict::Exact);

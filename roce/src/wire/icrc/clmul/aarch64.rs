@@ -1,4 +1,5 @@
-//! PMULL for blocks; for the rest, the CRC32 instructions, which use the same polynomial.
+//! PMULL for blocks, then CRC32 instructions, which use the same polynomial, for the remaining
+//! bytes.
 
 use core::arch::aarch64::*;
 use core::sync::atomic::AtomicU8;
@@ -8,7 +9,8 @@ use std::arch::is_aarch64_feature_detected;
 
 use super::{AHEAD_128, AHEAD_512, Factors, MU, P, UNKNOWN, remembered};
 
-/// The minimum length in bytes where blocks beat a single chain of CRC32 instructions.
+/// The minimum length, in bytes, at which folding blocks beats a single chain of CRC32
+/// instructions.
 const BLOCKS: usize = 128;
 
 /// Returns whether the processor has PMULL (part of AES) and CRC32. All server processors have
@@ -18,18 +20,18 @@ pub(in super::super) fn has_clmul() -> bool {
     is_aarch64_feature_detected!("aes") && is_aarch64_feature_detected!("crc")
 }
 
-/// Returns whether QEMU emulates this processor (TCG), making each multiplication a loop. QEMU's
-/// processor `max` has implementer 0, which the architecture reserves for software.
+/// Returns whether QEMU emulates this processor (TCG), which makes each multiplication a loop. The
+/// QEMU CPU model `max` has implementer 0, which the architecture reserves for software.
 pub(in super::super) fn is_emulated() -> bool {
     static EMULATED: AtomicU8 = AtomicU8::new(UNKNOWN);
     remembered(&EMULATED, || main_id().is_some_and(|id| id >> 24 & 0xff == 0))
 }
 
-/// Returns the register MIDR_EL1, if the kernel lets programs read it.
+/// Returns the value of the register MIDR_EL1 if the kernel lets programs read it.
 #[cfg(target_os = "linux")]
 fn main_id() -> Option<u64> {
     unsafe extern "C" {
-        /// `getauxval(3)`, from the C library that the standard library links.
+        /// `getauxval(3)`, from the C library linked by the standard library.
         safe fn getauxval(kind: c_ulong) -> c_ulong;
     }
     const AT_HWCAP: c_ulong = 16;
@@ -74,7 +76,7 @@ pub(in super::super) fn update512(_state: u32, _bytes: &[u8], _ones: u64) -> Opt
     None
 }
 
-/// Returns the product of two mirrored numbers; `None` if the CPU lacks the instruction.
+/// Returns the product of two reflected polynomials; `None` if the CPU lacks the instruction.
 #[inline]
 pub(in super::super) fn multiply(a: u32, b: u32) -> Option<u32> {
     if !has_clmul() {
@@ -84,15 +86,15 @@ pub(in super::super) fn multiply(a: u32, b: u32) -> Option<u32> {
     Some(unsafe { product(a, b) })
 }
 
-/// Returns the state after `first` and `rest`. In the caller, which lacks the CRC32 feature, the
-/// first instruction would become a function call.
+/// Returns the CRC state after `first` and `rest`. A separate function, because the caller is
+/// compiled without the CRC32 feature and would call the first instruction as a function.
 #[inline]
 #[target_feature(enable = "crc")]
 fn short(state: u32, first: u64, rest: &[u8]) -> u32 {
     chain(__crc32d(state, first), rest)
 }
 
-/// Returns the state after `bytes`, processing 8 bytes per step.
+/// Returns the CRC state after `bytes`, processing 8 bytes per step.
 #[inline]
 #[target_feature(enable = "crc")]
 fn chain(mut state: u32, bytes: &[u8]) -> u32 {
@@ -111,7 +113,7 @@ fn chain(mut state: u32, bytes: &[u8]) -> u32 {
     state
 }
 
-/// Returns the state after `head` and `rest`, processing 64 bytes per step.
+/// Returns the CRC state after `head` and `rest`, processing 64 bytes per step.
 #[inline]
 #[target_feature(enable = "neon,aes,crc")]
 fn folded(state: u32, head: &[u8; 64], rest: &[u8], ones: u64) -> u32 {
@@ -136,7 +138,7 @@ fn folded(state: u32, head: &[u8; 64], rest: &[u8], ones: u64) -> u32 {
     chain(state, rest)
 }
 
-/// Returns `block`, carried ahead and added to `next`.
+/// Returns `next` with `block` folded into it.
 #[inline]
 #[target_feature(enable = "neon,aes")]
 fn fold(block: uint64x2_t, factors: poly64x2_t, next: uint64x2_t) -> uint64x2_t {
@@ -152,7 +154,7 @@ fn factors((low, high): Factors) -> poly64x2_t {
     vcombine_p64(vcreate_p64(low), vcreate_p64(high))
 }
 
-/// Returns a register with a number in its low half.
+/// Returns a register with `value` in its low half.
 #[inline]
 #[target_feature(enable = "neon")]
 fn low(value: u64) -> uint64x2_t {
@@ -167,8 +169,8 @@ fn load(bytes: &[u8; 64]) -> [uint64x2_t; 4] {
     [four.0, four.1, four.2, four.3].map(|block| vreinterpretq_u64_u8(block))
 }
 
-/// Returns the product of two mirrored numbers: a 64-bit multiplication, then Barrett's division
-/// for the remainder.
+/// Returns the product of two reflected polynomials: a 64-bit multiplication, then a Barrett
+/// reduction.
 #[inline]
 #[target_feature(enable = "neon,aes")]
 fn product(a: u32, b: u32) -> u32 {

@@ -7,7 +7,7 @@ use std::arch::is_x86_feature_detected;
 use super::super::poly::x_to;
 use super::{AHEAD_128, AHEAD_512, Factors, MU, P, UNKNOWN, ahead, remembered};
 
-/// The minimum length in bytes where wide registers are faster.
+/// The minimum length, in bytes, at which 512-bit registers are faster.
 const WIDE: usize = 512;
 
 #[inline(always)]
@@ -15,9 +15,9 @@ pub(in super::super) fn has_clmul() -> bool {
     is_x86_feature_detected!("pclmulqdq") && is_x86_feature_detected!("sse4.1")
 }
 
-/// Returns whether QEMU emulates this processor (TCG), making each multiplication a loop.
+/// Returns whether QEMU emulates this processor (TCG), which makes each multiplication a loop.
 pub(in super::super) fn is_emulated() -> bool {
-    /// Bit 31 of leaf 1: a hypervisor is present and has its own leaves.
+    /// Bit 31 of CPUID leaf 1: a hypervisor is present and provides more leaves.
     const HYPERVISOR: u32 = 1 << 31;
     static EMULATED: AtomicU8 = AtomicU8::new(UNKNOWN);
     remembered(&EMULATED, || {
@@ -54,7 +54,7 @@ pub(in super::super) fn update512(state: u32, bytes: &[u8], ones: u64) -> Option
     unsafe { wide(state, bytes, ones) }
 }
 
-/// Returns the product of two mirrored numbers; `None` if the CPU lacks the instruction.
+/// Returns the product of two reflected polynomials; `None` if the CPU lacks the instruction.
 #[inline]
 pub(in super::super) fn multiply(a: u32, b: u32) -> Option<u32> {
     if !has_clmul() {
@@ -65,7 +65,7 @@ pub(in super::super) fn multiply(a: u32, b: u32) -> Option<u32> {
 }
 
 const AHEAD_2048: Factors = ahead(2048);
-/// x⁶⁴, doubled.
+/// x⁶⁴ modulo the polynomial, doubled.
 const X_64: i64 = (x_to(64) as i64) << 1;
 
 #[inline]
@@ -80,7 +80,7 @@ fn load(bytes: &[u8; 16]) -> __m128i {
     unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
 }
 
-/// Returns `block`, carried ahead and added to `next`.
+/// Returns `next` with `block` folded into it.
 #[inline]
 #[target_feature(enable = "sse4.1,pclmulqdq")]
 fn fold(block: __m128i, factors: __m128i, next: __m128i) -> __m128i {
@@ -114,7 +114,7 @@ fn narrow(state: u32, first: &[u8; 16], mut rest: &[u8], last: &[u8; 16], ones: 
     end(block, rest, last)
 }
 
-/// Returns the first block, combined with the state and `ones`.
+/// Returns the first block combined with the state and `ones`.
 #[inline]
 #[target_feature(enable = "sse4.1,pclmulqdq")]
 fn start(state: u32, block: __m128i, ones: u64) -> __m128i {
@@ -138,14 +138,14 @@ fn end(mut block: __m128i, rest: &[u8], last: &[u8; 16]) -> u32 {
     reduce(block)
 }
 
-/// Combines the block and the last `len` bytes (1 to 15) of `last` into one block. The first `len`
-/// bytes are carried ahead.
+/// Combines the block and the last `len` bytes (1 to 15) of `last` into one block: the first `len`
+/// bytes of the block are folded into the 16 bytes that follow them.
 #[inline]
 #[target_feature(enable = "sse4.1,pclmulqdq")]
 fn fold_tail(block: __m128i, near: __m128i, len: usize, last: __m128i) -> __m128i {
-    // Shuffle indices; an index with the top bit set yields a zero byte. Read from offset `len` on,
-    // the indices move the first `len` bytes to the back and drop the others. Read from 16 bytes
-    // further on, they move the others to the front.
+    // Shuffle indices. An index with the top bit set yields a zero byte. The 16 indices at offset
+    // `len` move the first `len` bytes of the block to its end and drop the other bytes. The 16
+    // indices after these move the other bytes to the front.
     static INDEX: [u8; 48] = {
         let mut index = [0x80; 48];
         let mut i = 0;
@@ -159,11 +159,11 @@ fn fold_tail(block: __m128i, near: __m128i, len: usize, last: __m128i) -> __m128
     let to_back = index(len);
     let out = _mm_shuffle_epi8(block, to_back);
     let stay = _mm_shuffle_epi8(block, index(16 + len));
-    // Selects the other bytes where the shuffle to the back left zeros, the tail elsewhere.
+    // Takes the bytes moved to the front where `to_back` yields zeros, and the tail elsewhere.
     fold(out, near, _mm_blendv_epi8(last, stay, to_back))
 }
 
-/// Reduces 128 bits to 32: two folds to 64 bits, then Barrett's division.
+/// Reduces 128 bits to 32: two folds to 64 bits, then a Barrett reduction.
 #[inline]
 #[target_feature(enable = "sse4.1,pclmulqdq")]
 fn reduce(block: __m128i) -> u32 {
