@@ -1,4 +1,4 @@
-//! [`Environment`]: the context for the halves of a queue pair, apart from the queue pair itself.
+//! [`Environment`]: everything the two halves of a queue pair use besides the queue pair itself.
 
 use super::memory::{Memory, Sink};
 use super::memory_regions::{KeyRefused, MemoryRegions};
@@ -8,8 +8,8 @@ use super::scheduler::Scheduler;
 use super::table::Table;
 use super::types::{Completion, Config, CqId, Event, Pd, Qpn, Time};
 
-/// The engine's other parts, the caller's sink and the time, borrowed for one call on one queue
-/// pair.
+/// The engine's other state, the caller's sink and the current time, borrowed for one call on one
+/// queue pair.
 pub(crate) struct Environment<'a, M: Memory, S: Sink> {
     pub(crate) config: &'a Config,
     pub(crate) memory: &'a mut M,
@@ -19,12 +19,13 @@ pub(crate) struct Environment<'a, M: Memory, S: Sink> {
     pub(crate) response_queue: &'a mut ResponseQueue,
     pub(crate) sink: &'a mut S,
     pub(crate) now: Time,
-    /// Whether a completion queue was full; the queue pair then fails at the end of the call.
+    /// Whether a completion queue was full. If so, the queue pair fails at the end of the call.
     pub(crate) cq_overrun: bool,
 }
 
 impl<M: Memory, S: Sink> Environment<'_, M, S> {
-    /// Invalidates a key for a work request or a peer of this queue pair and notifies the memory.
+    /// Invalidates a memory key on behalf of a work request or a peer of this queue pair, and
+    /// notifies the [`Memory`].
     pub(crate) fn invalidate(&mut self, pd: Pd, qpn: Qpn, rkey: u32) -> Result<(), KeyRefused> {
         self.memory_regions.invalidate(pd, qpn, rkey)?;
         if let Some(region) = self.memory_regions.memory_at(rkey >> 8) {
@@ -33,11 +34,11 @@ impl<M: Memory, S: Sink> Environment<'_, M, S> {
         Ok(())
     }
 
-    /// Completes a work request. A full completion queue is an error on that queue and fatal to the
-    /// queue pair.
+    /// Completes a work request. A full completion queue raises an error event for that queue and
+    /// is fatal to the queue pair.
     ///
-    /// The caller may be in any intermediate state, so the queue pair moves to the error state only
-    /// when the call on it ends: see [`cq_overrun`](Self::cq_overrun).
+    /// The queue pair may be in any intermediate state, so it enters the error state only at the
+    /// end of the call: see [`cq_overrun`](Self::cq_overrun).
     #[inline]
     pub(crate) fn complete(&mut self, cq: CqId, completion: &Completion) {
         if self.sink.complete(cq, completion).is_err() {
@@ -45,8 +46,8 @@ impl<M: Memory, S: Sink> Environment<'_, M, S> {
         }
     }
 
-    /// Completes a work request as [`complete`](Self::complete) does, passing on the bytes not
-    /// written to its elements.
+    /// Completes a work request as [`complete`](Self::complete) does. The completion also carries
+    /// `data`, the bytes not written to the work request's elements.
     pub(crate) fn complete_with(&mut self, cq: CqId, completion: &Completion, data: &[u8]) {
         if self.sink.complete_with_data(cq, completion, data).is_err() {
             self.overrun(cq);

@@ -11,10 +11,10 @@ use super::{Engine, datagram, gsi, requester, responder};
 use crate::wire::Headers;
 
 impl<M: Memory> Engine<M> {
-    /// Handles a packet, from BTH to ICRC: a UDP payload or the bytes after the LRH or GRH.
-    /// Malformed packets are dropped.
+    /// Handles a received packet, from BTH to ICRC: a UDP payload or the bytes after the LRH or
+    /// GRH. Malformed packets are dropped.
     ///
-    /// The caller checks the value of the ICRC. Its 4 bytes must exist but are not read here.
+    /// The caller must check the value of the ICRC. Its 4 bytes must exist but are not read here.
     pub fn handle(&mut self, now: Time, arrival: &Arrival, packet: &[u8], sink: &mut impl Sink) {
         let Ok((headers, payload)) = Headers::parse(packet) else { return };
         let payload: Range<usize> = payload;
@@ -57,7 +57,7 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Delivers a datagram to the members of a group.
+    /// Delivers a datagram to the members of a multicast group.
     fn multicast(
         &mut self,
         now: Time,
@@ -66,7 +66,7 @@ impl<M: Memory> Engine<M> {
         payload: &[u8],
         sink: &mut impl Sink,
     ) {
-        // IBTA 9.6.1: the GRH contains the group.
+        // IBTA 9.6.1: the GRH contains the group's address, and this packet has no GRH.
         if arrival.network == Network::Local {
             self.objects.dropped.count(DropReason::Other);
             return;
@@ -86,8 +86,8 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Delivers a packet for a special queue pair number without a queue pair: a management
-    /// datagram, if the general services interface is open.
+    /// Handles a packet for a special queue pair number that no queue pair has: a management
+    /// datagram if the general services interface is open.
     #[cold]
     fn special(&mut self, arrival: &Arrival, headers: &Headers, payload: &[u8], sink: &mut impl Sink) {
         if headers.bth.dest_qp != GSI_QPN || self.objects.gsi.is_none() {
@@ -97,7 +97,7 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Counts a packet for a nonexistent queue pair if it is a datagram.
+    /// Counts a packet if it is a datagram for a nonexistent queue pair.
     #[cold]
     fn drop_unknown(&mut self, headers: &Headers) {
         if headers.deth.is_some() {
@@ -111,14 +111,14 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Returns the number of packets dropped because their UDP source port differs from the port
-    /// used by their queue pair's peer: see [`Config::strict_ports`](super::Config::strict_ports).
+    /// that the queue pair's peer uses: see [`Config::strict_ports`](super::Config::strict_ports).
     pub fn unexpected_ports(&self) -> u64 {
         self.objects.unexpected_ports
     }
 
-    /// Returns the time to call [`timeout`](Self::timeout) and then
-    /// [`poll_transmit`](Self::poll_transmit), unless another call comes first. The time may be
-    /// earlier than necessary.
+    /// Returns the time at which to call [`timeout`](Self::timeout) and then
+    /// [`poll_transmit`](Self::poll_transmit). Any other call may change it. It may be earlier than
+    /// necessary.
     pub fn deadline(&self) -> Option<Time> {
         match (self.objects.timers.earliest(), self.objects.response_queue.deadline()) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -126,10 +126,11 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Handles expired timers: retries, gives up or resumes responses.
+    /// Handles expired timers: retries requests, fails queue pairs without retries left or resumes
+    /// responses.
     pub fn timeout(&mut self, now: Time, sink: &mut impl Sink) {
         self.objects.response_queue.wake(now);
-        // The number of entries is read first, because a call may add entries.
+        // The number of entries is read once, because handling an entry may add another.
         for _ in 0..self.objects.timers.len() {
             let Some((at, number)) = self.objects.timers.take(now) else { return };
             let is_current = self

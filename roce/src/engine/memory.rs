@@ -4,12 +4,13 @@
 use super::types::{Completion, CqId, Event, Path, Qpn, ReceivedMad, Sge, SrqId, Stall};
 use crate::wire::MASK_24;
 
-/// The memory that holds payload: this process's memory, the translated pages of a guest, or a
-/// vector in a test.
+/// Access to the memory that holds payload: this process's memory, the translated pages of a guest,
+/// or a vector in a test.
 ///
-/// The engine only passes ranges inside a registration, and only while the registration exists.
+/// The engine only passes ranges that lie inside a registration, and only while the registration
+/// exists.
 pub trait Memory {
-    /// The implementor's representation of a registration.
+    /// The implementor's representation of a memory registration.
     type Region: core::fmt::Debug;
 
     /// Copies `dst.len()` bytes at `offset` in the region into `dst`.
@@ -18,13 +19,13 @@ pub trait Memory {
     /// [`Fault`] if the bytes cannot be reached, for example because a page is gone.
     fn read(&mut self, region: &Self::Region, offset: u64, dst: &mut [u8]) -> Result<(), Fault>;
 
-    /// Copies `src` to `offset` in the region, in address order.
+    /// Copies `src` to `offset` in the region, in order of increasing address.
     ///
     /// # Errors
     /// [`Fault`] if the bytes cannot be reached.
     fn write(&mut self, region: &Self::Region, offset: u64, src: &[u8]) -> Result<(), Fault>;
 
-    /// Stores `swap` in the 8 aligned bytes at `offset` if they equal `compare`, and returns their
+    /// If the 8 aligned bytes at `offset` equal `compare`, replaces them with `swap`. Returns their
     /// previous value. Atomic within this process.
     ///
     /// # Errors
@@ -37,26 +38,26 @@ pub trait Memory {
         swap: u64,
     ) -> Result<u64, Fault>;
 
-    /// Adds to the 8 aligned bytes at `offset` and returns their previous value. Atomic within this
-    /// process.
+    /// Adds `add` to the 8 aligned bytes at `offset` and returns their previous value. Atomic
+    /// within this process.
     ///
     /// # Errors
     /// [`Fault`] if the bytes cannot be reached.
     fn fetch_add(&mut self, region: &Self::Region, offset: u64, add: u64) -> Result<u64, Fault>;
 
-    /// Stores 8 bytes at once in the 8 aligned bytes at `offset`, after all earlier writes. No
-    /// access by this process sees a partial store.
+    /// Stores `data` in the 8 aligned bytes at `offset`, after all earlier writes. No access by
+    /// this process sees a partial store.
     ///
     /// # Errors
     /// [`Fault`] if the bytes cannot be reached.
     fn atomic_write(&mut self, region: &Self::Region, offset: u64, data: [u8; 8]) -> Result<(), Fault>;
 
-    /// Makes everything written to the range so far visible to the whole host; with `persistent`,
-    /// also durable.
+    /// Makes all earlier writes to the range visible to the whole host; with `persistent`, also
+    /// durable.
     ///
     /// # Errors
-    /// [`Fault`] if the memory does not support it. The default implementation suits memory that is
-    /// coherent but not durable.
+    /// [`Fault`] if the memory does not support the requested flush. The default implementation
+    /// suits memory that is coherent but not durable.
     fn flush(
         &mut self,
         _region: &Self::Region,
@@ -67,50 +68,50 @@ pub trait Memory {
         if persistent { Err(Fault) } else { Ok(()) }
     }
 
-    /// Checks that the range can be read now. If it cannot, the read request is postponed
-    /// ([`Sink::postpone`]); its response reads the range later.
+    /// Checks that the range can be read now. If not, the engine may postpone the read request
+    /// ([`Sink::postpone`]); the response reads the range later.
     ///
     /// # Errors
-    /// [`Fault`] if the bytes cannot be reached. By default nothing is checked and the response
-    /// fails instead.
+    /// [`Fault`] if the bytes cannot be reached. The default implementation checks nothing; the
+    /// response then fails instead.
     fn present(&mut self, _region: &Self::Region, _offset: u64, _length: u64) -> Result<(), Fault> {
         Ok(())
     }
 
-    /// Reports that a work request or a peer has invalidated this registration. No access follows
-    /// until the registration is changed. An implementor that offers other ways to reach the same
-    /// bytes closes them now.
+    /// Reports that a work request or a peer has invalidated this registration. The engine makes no
+    /// further access until the registration is changed. An implementor that offers other ways to
+    /// access the same bytes must close them now.
     fn invalidated(&mut self, _region: &Self::Region) {}
 }
 
-/// The memory for outgoing packets: the caller's buffer, or a location that depends on the
-/// destination, such as a queue shared with the destination.
+/// The memory for outgoing packets: the caller's buffer, or a location chosen by destination, such
+/// as a queue shared with the destination.
 pub trait Space {
-    /// Returns the memory for a packet to this queue pair at the end of this path. The packet, from
-    /// BTH to pad, is written to its start. [`poll_transmit`](super::Engine::poll_transmit) states
-    /// the required length.
+    /// Returns the memory for a packet to queue pair `dest_qp` at the end of `path`. The packet,
+    /// from BTH to pad, is written to the start of the memory.
+    /// [`poll_transmit`](super::Engine::poll_transmit) states the required length.
     ///
-    /// Called once for each packet, before anything is written to its memory. The packet may still
-    /// fail, for example because its payload cannot be read; a later packet then gets its memory
-    /// by another call. A packet returned by `poll_transmit` is therefore in the memory of the last
-    /// call. Memory returned by earlier calls is free again.
+    /// Called once for each packet, before anything is written to its memory. Writing the packet
+    /// may still fail, for example because its payload cannot be read. For the next packet, this
+    /// method is then called again. A packet returned by `poll_transmit` is therefore in the memory
+    /// returned by the last call. Memory returned by earlier calls may be reused.
     fn space(&mut self, path: &Path, dest_qp: u32) -> &mut [u8];
 }
 
-/// A packet in the [`Space`] of the last call.
+/// A packet written to the memory that the last [`Space::space`] call returned.
 ///
 /// Smaller than a [`Transmit`], which the compiler stores and loads in parts of different sizes.
-/// Such a load waits until earlier stores, the payload among them, have left the store buffer.
-/// Without it, a round trip of 8 bytes through memory takes 0.88 of the time.
+/// Such a load waits until earlier stores, including the payload, have left the store buffer.
+/// Without this wait, an 8-byte round trip through memory takes 0.88 times as long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Written {
-    /// The length of the packet, from BTH to pad.
+    /// The length of the packet in bytes, from BTH to pad.
     pub(crate) len: usize,
-    /// The sending queue pair.
+    /// The number of the sending queue pair.
     pub(crate) qpn: Qpn,
 }
 
-/// One buffer serves every packet.
+/// The same buffer for every packet.
 impl Space for [u8] {
     #[inline(always)]
     fn space(&mut self, _path: &Path, _dest_qp: u32) -> &mut [u8] {
@@ -118,7 +119,7 @@ impl Space for [u8] {
     }
 }
 
-/// One buffer serves every packet.
+/// The same buffer for every packet.
 impl<const N: usize> Space for [u8; N] {
     #[inline(always)]
     fn space(&mut self, _path: &Path, _dest_qp: u32) -> &mut [u8] {
@@ -126,7 +127,8 @@ impl<const N: usize> Space for [u8; N] {
     }
 }
 
-/// Returns the memory for a packet. Only 24 bits of the destination are on the wire.
+/// Returns the memory for a packet. Passes only the low 24 bits of `dest_qp`, the width on the
+/// wire.
 #[inline(always)]
 pub(crate) fn space_for<'a>(space: &'a mut (impl Space + ?Sized), path: &Path, dest_qp: u32) -> &'a mut [u8] {
     space.space(path, dest_qp & MASK_24)
@@ -136,28 +138,28 @@ pub(crate) fn space_for<'a>(space: &'a mut (impl Space + ?Sized), path: &Path, d
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;
 
-/// Error: the completion queue is full and the completion is lost.
+/// Error: the completion queue is full, so the completion is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqFull;
 
-/// Error: the caller has no space for a management datagram, which is lost.
+/// Error: the caller has no space for a management datagram, so the datagram is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadsFull;
 
 /// Receives completions and events, immediately and in order.
 pub trait Sink {
-    /// Reports the end of a work request.
+    /// Reports the completion of a work request.
     ///
     /// # Errors
-    /// [`CqFull`] if the queue is full. The engine then raises [`Event::CqError`] and moves the
-    /// queue pair to the error state.
+    /// [`CqFull`] if the completion queue is full. The engine then raises [`Event::CqError`] and
+    /// moves the queue pair to the error state.
     fn complete(&mut self, cq: CqId, completion: &Completion) -> Result<(), CqFull>;
 
-    /// Reports the end of a work request along with the bytes not written to its elements.
+    /// Reports the completion of a work request, along with the bytes not written to its elements.
     ///
     /// Called only for queue pairs created with
     /// [`QpInit::inline_completion`](super::QpInit::inline_completion). A sink without such queue
-    /// pairs keeps the default implementation, which reports a full queue.
+    /// pairs can keep the default implementation, which returns [`CqFull`].
     ///
     /// # Errors
     /// Same as [`complete`](Self::complete).
@@ -170,44 +172,46 @@ pub trait Sink {
         Err(CqFull)
     }
 
-    /// Releases the oldest `count` sends of a queue pair: their slots and memory may be reused.
+    /// Releases the oldest `count` sends of a queue pair. Their slots and memory may be reused.
     fn retire_send(&mut self, qpn: Qpn, count: u32);
 
-    /// Releases the oldest `count` receives of a queue pair: their slots and memory may be reused.
+    /// Releases the oldest `count` receives of a queue pair. Their slots and memory may be reused.
     fn retire_recv(&mut self, qpn: Qpn, count: u32);
 
-    /// Reports that the oldest `count` receives of a shared receive queue have left it: their slots
-    /// are free. Each now belongs to a queue pair and completes when its message ends, in any
-    /// order.
+    /// Reports that queue pairs have taken the oldest `count` receives from a shared receive queue.
+    /// Their slots are free. Each receive now belongs to one queue pair and completes when its
+    /// message ends; these completions may come in any order.
     fn retire_srq(&mut self, srq: SrqId, count: u32);
 
-    /// Chooses the memory for a send that begins to arrive at a shared receive queue with
-    /// [`Engine::set_srq_matching`](super::Engine::set_srq_matching), and stores its elements in
-    /// `sges`. With `None`, the default, the send takes the oldest receive of the queue, if any.
+    /// Chooses the memory for a send whose first packet arrives at a shared receive queue with
+    /// [`Engine::set_srq_matching`](super::Engine::set_srq_matching), and stores the memory's
+    /// elements in `sges`. With `None`, the default, the send takes the oldest receive of the
+    /// queue, if any.
     fn match_message(&mut self, _first: &FirstPacket<'_>, _sges: &mut [Sge]) -> Option<Matched> {
         None
     }
 
-    /// Reports an event.
+    /// Reports an asynchronous event.
     fn event(&mut self, event: Event);
 
-    /// Receives a management datagram. Called only if the engine's
-    /// [interface](super::Engine::open_gsi) is open. Strangers send these datagrams, so a sink must
-    /// limit how many it keeps. By default it keeps none.
+    /// Receives a management datagram. Called only if the engine's [general services
+    /// interface](super::Engine::open_gsi) is open. Unknown peers may send these datagrams, so a
+    /// sink must limit how many it keeps. The default implementation keeps none.
     ///
     /// # Errors
-    /// [`MadsFull`]: the datagram is dropped and counted in
+    /// [`MadsFull`] if there is no space. The datagram is then dropped and counted in
     /// [`DroppedDatagrams::mads_full`](super::DroppedDatagrams::mads_full).
     fn mad(&mut self, _mad: &ReceivedMad) -> Result<(), MadsFull> {
         Err(MadsFull)
     }
 
-    /// Returns whether the memory access that just failed will succeed later, because its pages are
-    /// being brought in. If not, the access fails as usual.
+    /// Returns whether the memory access that just failed will succeed later because its pages are
+    /// being brought in. Otherwise, the access fails as usual.
     ///
-    /// The engine stops the queue pair's half until [`Engine::resume`](super::Engine::resume) or
-    /// lets the peer repeat its request, as [`Stall`] documents. The sink may be called for the
-    /// same access again before then. By default no access is postponed.
+    /// If so, the engine stops the send queue or the responses until
+    /// [`Engine::resume`](super::Engine::resume), or makes the peer repeat its request: see
+    /// [`Stall`]. The sink may be called for the same access again before then. By default no
+    /// access is postponed.
     fn postpone(&mut self, _qpn: Qpn, _stall: &Stall) -> bool {
         false
     }
@@ -217,27 +221,27 @@ pub trait Sink {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct FirstPacket<'a> {
-    /// The receiving queue pair.
+    /// The number of the receiving queue pair.
     pub qpn: Qpn,
-    /// The shared receive queue of the queue pair.
+    /// The shared receive queue that the queue pair uses.
     pub srq: SrqId,
     /// The packet's payload.
     pub payload: &'a [u8],
-    /// Whether the message has no further packets.
+    /// Whether the packet contains the whole message.
     pub whole: bool,
-    /// Whether the queue holds a receive. Without a receive or a match, the peer repeats the
-    /// message later.
+    /// Whether the shared receive queue holds a receive. With neither a receive nor a match, the
+    /// peer repeats the message later.
     pub posted: bool,
 }
 
 /// The memory chosen by [`Sink::match_message`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Matched {
-    /// The `wr_id` of the completion.
+    /// The `wr_id` to report in the completion.
     pub wr_id: u64,
     /// The number of elements stored in `sges`; at most 32.
     pub sges: usize,
-    /// The number of bytes to skip at the beginning of the message. No more than the first packet
-    /// is skipped.
+    /// The number of bytes to skip at the beginning of the message. If it exceeds the first
+    /// packet's payload, only that payload is skipped.
     pub header: usize,
 }

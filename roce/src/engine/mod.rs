@@ -28,7 +28,7 @@
 //! | | `scatter` | lists of scatter/gather elements: bytes to registered memory and back |
 //! | | `memory_regions` | memory regions and windows: keys, rights, protection domains, ranges |
 //! | | `table` | objects by number |
-//! | | `memory` | [`Memory`] for payload; [`Space`] for packets; [`Sink`] for completions, events |
+//! | | `table` | objects by their random numbers |
 //! | | `types` | values: object numbers, attributes, work requests, completions |
 //!
 //! Invariant: a module uses only modules below it in this table.
@@ -36,10 +36,10 @@
 //! Invariant: only calls that create objects allocate. The engine never waits, locks, logs or reads
 //! a clock. `now` comes from the caller and never decreases.
 //!
-//! Invariant: packets are hostile. No packet makes the engine panic, loop, or touch memory not
+//! Invariant: packets may be hostile. No packet makes the engine panic, loop, or touch memory not
 //! covered by a key.
 //!
-//! Invariant: each work request ends once, in the order of its queue. It is retired
+//! Invariant: each work request ends exactly once, in queue order. It is retired
 //! ([`Sink::retire_send`], [`Sink::retire_recv`]) and, if it is signalled or has failed, completed
 //! immediately afterwards.
 //!
@@ -84,7 +84,7 @@ pub use types::{
 
 use objects::Objects;
 
-/// The queue pairs of one address and the memory accessible to them.
+/// The queue pairs of one address and the memory that they can access.
 ///
 /// `M` holds payload. Completion queues belong to the caller; the engine uses only their numbers.
 #[derive(Debug)]

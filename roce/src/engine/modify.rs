@@ -1,4 +1,4 @@
-//! [`modify`]: changes attributes and state.
+//! [`modify`]: changes a queue pair's attributes and state.
 
 use super::environment::Environment;
 use super::memory::{Memory, Sink};
@@ -6,7 +6,7 @@ use super::qp::Qp;
 use super::types::{Attr, AttrChange, Refused, State};
 use super::{completion, requester, responder};
 
-/// Changes attributes, then the state.
+/// Changes a queue pair's attributes, then its state.
 pub(crate) fn modify<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -74,7 +74,8 @@ fn apply(qp: &mut Qp, change: &AttrChange) {
     }
 }
 
-/// Returns whether a transition exists (IBTA figure 124). Every state may go to RESET and to ERR.
+/// Returns whether a state transition exists (IBTA figure 124). RESET and ERR can be reached from
+/// every state.
 fn exists(from: State, to: State) -> bool {
     use State::{Err, Init, Reset, Rtr, Rts, Sqd, Sqe};
     matches!(

@@ -8,15 +8,15 @@ use alloc::vec::Vec;
 
 use super::types::{Config, Gid, Qpn, Refused};
 
-/// The destination number of multicast packets.
+/// The destination queue pair number of multicast packets.
 pub(crate) const MULTICAST_QPN: u32 = 0xff_ffff;
 
-/// Multicast groups and their members.
+/// The queue pairs that have joined each multicast group.
 #[derive(Debug, Default)]
 pub(crate) struct Groups(BTreeMap<Gid, Vec<Qpn>>);
 
 impl Groups {
-    /// Adds a member to a group. Returns whether it was not yet a member.
+    /// Adds a queue pair to a group. Returns whether it was newly added.
     pub(crate) fn join(&mut self, group: Gid, qpn: Qpn, config: &Config) -> Result<bool, Refused> {
         if !is_multicast(&group) {
             return Err(Refused::Invalid("the address is not that of a multicast group"));
@@ -57,14 +57,14 @@ impl Groups {
         self.0.get(group).map_or(0, Vec::len)
     }
 
-    /// Returns the `n`th member of a group.
+    /// Returns the `n`th member of a group, counted from 0.
     pub(crate) fn member(&self, group: &Gid, n: usize) -> Option<Qpn> {
         self.0.get(group)?.get(n).copied()
     }
 }
 
-/// Returns whether an address names a multicast group: `ff00::/8` or an IPv4 group mapped into
-/// IPv6.
+/// Returns whether an address names a multicast group: `ff00::/8` or an IPv4 multicast address
+/// mapped into IPv6.
 fn is_multicast(gid: &Gid) -> bool {
     gid[0] == 0xff || (is_ipv4(gid) && gid[12] & 0xf0 == 0xe0)
 }

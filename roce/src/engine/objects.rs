@@ -29,10 +29,10 @@ pub(crate) struct Objects<M: Memory> {
     pub(crate) srqs: Table<Srq>,
     pub(crate) qps: Table<Qp>,
     pub(crate) groups: Groups,
-    /// The queue pairs with the special numbers 0 and 1.
+    /// The queue pairs that also have the special numbers 0 and 1.
     pub(crate) well_known: [Option<Qpn>; 2],
-    /// The general services interface with number 1, which exists only if no queue pair has that
-    /// number.
+    /// The general services interface (queue pair number 1). It exists only if no queue pair has
+    /// that number.
     pub(crate) gsi: Option<Gsi>,
     pub(crate) scheduler: Scheduler,
     pub(crate) response_queue: ResponseQueue,
@@ -43,7 +43,7 @@ pub(crate) struct Objects<M: Memory> {
 }
 
 impl<M: Memory> Objects<M> {
-    /// Borrows a queue pair and the environment of its halves.
+    /// Borrows a queue pair and its [`Environment`].
     fn split<'a, S: Sink>(
         &'a mut self,
         qpn: u32,
@@ -65,7 +65,7 @@ impl<M: Memory> Objects<M> {
         Some((qp, env))
     }
 
-    /// Runs `act` on a queue pair, then schedules the resulting packets and timer.
+    /// Runs `act` on a queue pair, then schedules its outgoing packets and its timer.
     #[inline]
     pub(crate) fn with<S: Sink, T>(
         &mut self,
@@ -104,8 +104,8 @@ impl<M: Memory> Objects<M> {
         Some(result)
     }
 
-    /// From RTR on, assigns a reliable queue pair to the peer at the end of its path, because
-    /// responses are scheduled by peer.
+    /// From state RTR on, assigns a reliable queue pair to the peer at the end of its path.
+    /// Responses are scheduled by peer.
     pub(crate) fn settle_peer(&mut self, qpn: Qpn, now: Time) {
         let Some(qp) = self.qps.get_mut(qpn.0) else { return };
         let is_responder = matches!(qp.service, Service::Rc | Service::XrcTarget)
@@ -123,7 +123,7 @@ impl<M: Memory> Objects<M> {
         }
     }
 
-    /// Wakes queue pairs waiting for space in the window.
+    /// Schedules the first queue pair waiting for space in the window, if there is space.
     pub(crate) fn unblock(&mut self) {
         while self.scheduler.in_flight < u64::from(self.config.window_bytes) {
             let Some(qpn) = self.scheduler.blocked.pop_front() else { break };

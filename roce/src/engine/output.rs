@@ -2,23 +2,24 @@
 //!
 //! | class | packets | bounded by |
 //! |---|---|---|
-//! | requests | work requests, MADs | [`Config::burst`] packets from a queue pair in a row |
+//! | requests | work requests, MADs | [`Config::burst`] consecutive packets from a queue pair |
 //! | NAKs | negative acknowledgements | one per queue pair |
 //! | ACKs | plain acknowledgements | one per queue pair; [`Urgency::Now`]: if responses wait |
 //! | responses | read responses, atomic results | a quantum of a queue pair, a window of a peer |
 //!
-//! The classes leave in this order, so packets caused by a peer leave after packets posted by this
-//! side's programs. A class sends at most [`SHARE`] packets before the classes below it are
-//! visited. After a quantum of responses, all classes start again with their whole share, so no
-//! class starves another.
+//! The classes are sent in this order, so packets caused by a peer leave after packets posted by
+//! this side's programs. A class sends at most [`SHARE`] packets before the classes below it may
+//! send. After a quantum of responses, all classes get a full share again, so no class starves
+//! another.
 //!
 //! # The longest wait
-//! Assume a hostile peer sending as many requests as it can, of any kind, on all its queue pairs.
-//! The table states the most that leaves the engine before an innocent peer's packet. "Queue" means
-//! the packets of the same class queued earlier. A *round* is at most `SHARE` packets of each of
-//! the other classes and a quantum of responses ([`response_queue`](super::response_queue)):
+//! Assume that a hostile peer sends as many requests as it can, of any kind, on all its queue
+//! pairs. The table states the maximum that leaves the engine before an innocent peer's packet.
+//! "Queue" means the earlier packets of the same class. A *round* is at most `SHARE` packets of
+//! each of the other classes and a quantum of responses
+//! ([`response_queue`](super::response_queue)):
 //!
-//! | an innocent's | leaves after at most |
+//! | an innocent peer's | leaves after at most |
 //! |---|---|
 //! | posted request | its queue, a burst of each queue pair; a round for each `SHARE` of them |
 //! | NAK | its queue, one of each queue pair; a round for each `SHARE`, and one more |
@@ -28,9 +29,9 @@
 //! A quantum is at most 64 packets and less than 65,732 bytes. The requests in the first row come
 //! from this device: no received packet makes a queue pair send more requests than its programs
 //! have posted. On a device without other requests, a request therefore leaves at once, behind only
-//! the packets the caller has already fetched. The queue pairs of one peer are also served in
-//! rotation: they share the line position and the credit of their remote address. A remote address
-//! is not protected from itself. Without credit, its packets also wait for new credit.
+//! the packets that the caller has already fetched. The queue pairs of one peer are also served in
+//! rotation, but share the queue position and the credit of their remote address. They are not
+//! protected from each other. Responses to a peer without credit also wait for new credit.
 //!
 //! [`Config::burst`]: super::Config::burst
 
@@ -42,7 +43,7 @@ use super::scheduler::SHARE;
 use super::types::{GSI_QPN, Path, Time, Transmit, Urgency};
 use super::{requester, responder};
 
-/// A space that keeps the path of the last packet.
+/// A [`Space`] that stores the path of the last packet.
 struct LastPath<'a, S: ?Sized> {
     space: &'a mut S,
     path: Path,
@@ -57,7 +58,7 @@ impl<S: Space + ?Sized> Space for LastPath<'_, S> {
 }
 
 impl<M: Memory> Objects<M> {
-    /// Writes the next request.
+    /// Writes the next request packet.
     #[inline]
     fn send_request<S: Sink>(
         &mut self,
@@ -96,8 +97,8 @@ impl<M: Memory> Objects<M> {
         None
     }
 
-    /// Writes the next management datagram. Further datagrams wait until the interface is next in
-    /// rotation.
+    /// Writes the next management datagram. The next datagram waits until the general services
+    /// interface comes up in the rotation again.
     #[cold]
     fn send_mad(&mut self, space: &mut (impl Space + ?Sized)) -> Option<Written> {
         let gsi = self.gsi.as_mut()?;
@@ -115,8 +116,8 @@ impl<M: Memory> Objects<M> {
         space: &mut (impl Space + ?Sized),
         sink: &mut S,
     ) -> Option<Written> {
-        // Each queue pair is visited once: if its packet does not fit the space, it returns to the
-        // end of the list.
+        // Each queue pair is tried once. If its packet does not fit the space, the queue pair moves
+        // to the end of the list.
         for _ in 0..self.scheduler.naks.len() {
             let number = self.scheduler.naks.pop_front()?;
             if let Some(qp) = self.qps.get_mut(number) {
@@ -139,8 +140,8 @@ impl<M: Memory> Objects<M> {
         space: &mut (impl Space + ?Sized),
         sink: &mut S,
     ) -> Option<Written> {
-        // Each queue pair is visited once: if its packet does not fit the space, it returns to the
-        // end of the list.
+        // Each queue pair is tried once. If its packet does not fit the space, the queue pair moves
+        // to the end of the list.
         for _ in 0..self.scheduler.acks.len() {
             let number = self.scheduler.acks.pop_front()?;
             if let Some(qp) = self.qps.get_mut(number) {
@@ -156,8 +157,8 @@ impl<M: Memory> Objects<M> {
         None
     }
 
-    /// Writes the next packet of a response from this queue pair or, if it has no response, from a
-    /// later queue pair.
+    /// Writes the next response packet of queue pair `number` or, if it has none, of the next queue
+    /// pair with a response.
     fn send_response<S: Sink>(
         &mut self,
         mut number: u32,
@@ -165,7 +166,7 @@ impl<M: Memory> Objects<M> {
         space: &mut (impl Space + ?Sized),
         sink: &mut S,
     ) -> Option<Written> {
-        // This terminates because a queue pair that sends nothing leaves the line.
+        // This loop terminates because a queue pair that sends nothing leaves the response queue.
         loop {
             let sent = self.with(number, now, sink, |qp, world| {
                 let written = responder::transmit(qp, world, ResponseClass::Resource, space)?;
@@ -189,8 +190,8 @@ impl<M: Memory> Objects<M> {
         }
     }
 
-    /// Writes the next packet. `response`: the queue pair whose response is next, if responses may
-    /// be sent.
+    /// Writes the next packet. `response` is the queue pair whose response is next, or `None` if no
+    /// response may be sent.
     #[inline]
     fn transmit<S: Sink>(
         &mut self,
@@ -205,7 +206,7 @@ impl<M: Memory> Objects<M> {
         Some(Transmit { len, path: space.path, qpn })
     }
 
-    /// Writes the next packet, from the first class allowed to send.
+    /// Writes the next packet of the first class that may send.
     #[inline]
     fn write<S: Sink>(
         &mut self,
@@ -258,8 +259,8 @@ impl<M: Memory> Engine<M> {
     /// ICRC. A `&mut [u8]` serves as the space for any packet.
     ///
     /// Packets of one queue pair are kept together where possible, so a caller can send them as
-    /// segments of one buffer. Returns `None` if there is nothing to send (of this urgency) until
-    /// another call or a later time.
+    /// segments of one buffer. Returns `None` if nothing of this urgency can be sent now; another
+    /// call or the passage of time may change that.
     ///
     /// The space for any packet must hold a payload of the path MTU plus
     /// [`MAX_HEADER_LEN`](crate::wire::packet::MAX_HEADER_LEN) bytes. A caller without that much
@@ -286,14 +287,14 @@ impl<M: Memory> Engine<M> {
 ///
 /// [`Config::response_rate`]: super::Config::response_rate
 impl<M: Memory> Engine<M> {
-    /// Returns whether read responses wait in line or for credit.
+    /// Returns whether read responses or atomic results wait to be sent, with or without credit.
     #[inline]
     pub fn has_responses(&self) -> bool {
         !self.objects.response_queue.is_idle()
     }
 
-    /// Writes the next packet as [`poll_transmit`](Self::poll_transmit) does, except for read
-    /// responses and results of atomics.
+    /// Writes the next packet as [`poll_transmit`](Self::poll_transmit) does, but no read responses
+    /// or atomic results.
     pub fn poll_transmit_prompt(
         &mut self,
         now: Time,
@@ -319,7 +320,7 @@ mod tests {
     use crate::wire::packet::MAX_PACKET_LEN;
     use crate::wire::{Headers, ICRC_LEN, NakCode, Opcode, Psn, Syndrome, bth, reth};
 
-    /// One buffer per call, along with the call's arguments.
+    /// A new buffer for each call, along with the call's arguments.
     #[derive(Default)]
     struct Buffers(Vec<(Gid, u32, Vec<u8>)>);
 
@@ -331,7 +332,7 @@ mod tests {
     }
 
     /// Returns the destinations and headers of the packets sent. Asserts that each packet is in the
-    /// memory of the last call.
+    /// memory returned by the last call.
     fn leave(host: &mut Host, buffers: &mut Buffers) -> Vec<(Gid, u32, Headers)> {
         let mut left = Vec::new();
         while let Some(transmit) = host.engine.poll_transmit(host.now, Urgency::All, buffers, &mut host.log) {
@@ -359,7 +360,7 @@ mod tests {
         let (rc, ud) = (host.init(Service::Rc), host.init(Service::Ud));
         let [first, second, datagrams] = [rc, rc, ud].map(|init| host.qp(&init, &connected()));
 
-        // The packets are three of a write, a datagram, a MAD, two of a response, a NAK.
+        // The expected packets: three of a write, a datagram, a MAD, two of a response, a NAK.
         post(&mut host, first, SendOp::Write { addr: 0, rkey: 0, imm: None }, mr.sge(0, 600));
         let to = UdDestination {
             path: Path { local: HERE, remote: ELSEWHERE, ..Path::default() },

@@ -1,9 +1,9 @@
 //! [`ResponseQueue`]: the order of read responses and atomic results, and their bytes in flight to
 //! each peer.
 //!
-//! A read request of 28 bytes may request 2 GiB, and a queue pair may owe one atomic result for
-//! each of [`Attr::max_dest_rd_atomic`] requests. These responses must not delay packets that other
-//! peers wait for. They therefore form a separate line behind requests, NAKs and acknowledgements
+//! A 28-byte read request may ask for 2 GiB, and a queue pair may owe one atomic result for each of
+//! [`Attr::max_dest_rd_atomic`] requests. These responses must not delay packets to other peers.
+//! They therefore form a separate queue behind requests, NAKs and acknowledgements
 //! ([`output`](super::output)).
 //!
 //! ```text
@@ -17,21 +17,22 @@
 //!
 //! - **Round robin between peers**, then between the queue pairs of a peer. A peer is a remote
 //!   address: a host with 4,000 queue pairs gets the same share as a host with one queue pair.
-//! - **A quantum** is [`QUANTUM_BYTES`] or [`QUANTUM_PACKETS`], whichever comes first. One flow's
-//!   packets then fit a datagram segmented by the kernel.
-//! - **Credit** is a bucket of [`Config::window_bytes`] per peer. Each packet removes its
-//!   length and [`PACKET_COST`]; time adds [`Config::response_rate`]. In any period of `t`
-//!   microseconds, one peer is therefore sent at most `window_bytes + response_rate × t` bytes of
+//! - **A quantum** is [`QUANTUM_BYTES`] or [`QUANTUM_PACKETS`], whichever comes first. The packets
+//!   of one flow then fit into one datagram for the kernel to segment.
+//! - **Credit** is a bucket of [`Config::window_bytes`] per peer. Each packet costs its length plus
+//!   [`PACKET_COST`]; over time, credit grows at [`Config::response_rate`]. In any period of `t`
+//!   microseconds, a peer is therefore sent at most `window_bytes + response_rate × t` bytes of
 //!   responses, plus one packet if the window is smaller than a packet.
 //!
-//! Only time refills a bucket. The protocol has one other sign that a peer has received a response:
-//! a request beyond the depth of its queue pair. Such a request arrives a whole depth late. A
-//! hostile peer sends it without reading the response.
+//! Only time refills a bucket. The protocol gives one other sign that a peer has received a
+//! response: a request beyond its queue pair's limit of outstanding reads. This sign comes late,
+//! after as many further requests as the limit allows. A hostile peer can also fake it without
+//! reading the response.
 //!
 //! [`Attr::max_dest_rd_atomic`]: super::types::Attr::max_dest_rd_atomic
 //!
-//! Invariant: only control calls create and release peers. A packet only moves queue pairs between
-//! lists that have space for them.
+//! Invariant: only control calls create and release peers. Handling a packet only moves queue pairs
+//! between lists with preallocated space.
 
 use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -42,34 +43,36 @@ use super::room;
 use super::scheduler::PACKET_COST;
 use super::types::{Config, Gid, Network, Path, Refused, Time};
 
-/// The number of bytes, payload and headers, that one queue pair sends in a row: 15 packets of 4
-/// KiB.
+/// The number of bytes, headers included, after which a queue pair's quantum ends: 15 packets with
+/// 4 KiB of payload.
 pub(crate) const QUANTUM_BYTES: u32 = 15 * 4108;
 
-/// The number of packets that one queue pair sends in a row: as many segments as the kernel accepts
-/// in a datagram.
+/// The number of packets after which a queue pair's quantum ends: the most segments that the kernel
+/// accepts in a datagram.
 pub(crate) const QUANTUM_PACKETS: u32 = 64;
 
-/// The credit for the largest packet of a path MTU. A larger packet, within a machine, may exceed
-/// this credit.
+/// The credit, in bytes, for the largest packet of any path MTU. A larger packet between devices on
+/// one machine may exceed it.
 const PACKET_COST_MAX: i64 = 4096 + 64 + PACKET_COST as i64;
 
-/// The credit required by a resting peer: a quantum of full packets.
+/// The credit, in bytes, at which a resting peer may send again: enough for a quantum of full
+/// packets.
 const QUANTUM_COST: i64 = 15 * PACKET_COST_MAX;
 
 /// The peers that receive read responses and atomic results.
 #[derive(Debug, Default)]
 pub(crate) struct ResponseQueue {
     peers: Vec<Peer>,
-    /// Free slots in `peers`.
+    /// The indices of free entries in `peers`.
     free: Vec<u32>,
     by_address: BTreeMap<Address, u32>,
-    /// Peers with responses to send.
+    /// The indices of peers with responses to send.
     line: VecDeque<u32>,
-    /// Peers with responses to send but too little credit, along with the times when they will have
-    /// enough.
+    /// The indices of peers with responses to send but too little credit, along with the times at
+    /// which they will have enough.
     resting: BinaryHeap<Reverse<(Time, u32)>>,
-    /// The part of its quantum used by the first queue pair of the first peer.
+    /// The packets and bytes of the current quantum already sent by the first queue pair of the
+    /// first peer in `line`.
     packets: u32,
     bytes: u32,
 }
@@ -95,13 +98,12 @@ struct Peer {
     address: Address,
     /// The number of queue pairs connected to the peer.
     users: u32,
-    /// The queue pairs with a response to send.
+    /// The numbers of the queue pairs with a response to send.
     qps: VecDeque<u32>,
     state: PeerState,
-    /// The number of bytes allowed to be sent. It falls below 0 if the window is smaller than a
-    /// packet.
+    /// The number of bytes that may be sent now. Negative after a packet larger than the window.
     credit: i64,
-    /// The end of the elapsed time that has been converted into credit.
+    /// The time up to which elapsed time has been converted into credit.
     counted: Time,
 }
 
@@ -113,11 +115,11 @@ enum PeerState {
 }
 
 impl ResponseQueue {
-    /// Allocates memory for the peers of `qps` queue pairs, so that connecting a queue pair
-    /// allocates little.
+    /// Allocates memory for the peers of `qps` queue pairs, so that connecting a queue pair needs
+    /// only small allocations.
     ///
     /// # Errors
-    /// [`Refused::NoMemory`].
+    /// [`Refused::NoMemory`] if an allocation fails.
     pub(crate) fn reserve(&mut self, qps: usize) -> Result<(), Refused> {
         room::reserve_to(&mut self.peers, qps)?;
         room::reserve_to(&mut self.free, qps)?;
@@ -184,7 +186,7 @@ impl ResponseQueue {
         }
     }
 
-    /// Appends a queue pair with a response to send to its peer's list.
+    /// Appends a queue pair that has a response to send to its peer's list.
     #[inline]
     pub(crate) fn enqueue(&mut self, qp: &mut Qp) {
         let Some(number) = qp.peer.filter(|_| !qp.in_response_queue) else { return };
@@ -203,7 +205,7 @@ impl ResponseQueue {
         self.line.is_empty() && self.resting.is_empty()
     }
 
-    /// Returns the time when the first resting peer has enough credit.
+    /// Returns the earliest time at which a resting peer will have enough credit.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.resting.peek().map(|Reverse((at, _))| *at)
     }
@@ -227,7 +229,7 @@ impl ResponseQueue {
     #[inline]
     pub(crate) fn next(&mut self, now: Time, config: &Config) -> Option<u32> {
         self.wake(now);
-        // This terminates because every iteration that does not return shortens the line.
+        // This loop terminates because every iteration that does not return shortens the line.
         while let Some(&number) = self.line.front() {
             let peer = self.peers.get_mut(number as usize)?;
             if let Some(&qpn) = peer.qps.front() {
@@ -262,8 +264,8 @@ impl ResponseQueue {
         self.packets >= QUANTUM_PACKETS || self.bytes >= QUANTUM_BYTES
     }
 
-    /// Ends the quantum of the queue pair returned by [`next`](Self::next). With `more`, it stays
-    /// in the line.
+    /// Ends the quantum of the queue pair returned by [`next`](Self::next). If `more` is true, the
+    /// queue pair has more responses and stays queued.
     pub(crate) fn end_turn(&mut self, more: bool) {
         (self.packets, self.bytes) = (0, 0);
         let Some(number) = self.line.pop_front() else { return };
@@ -279,8 +281,8 @@ impl ResponseQueue {
 }
 
 impl Peer {
-    /// Converts elapsed time into credit. If the credit is too low to continue, returns the time
-    /// when it will suffice.
+    /// Converts elapsed time into credit. If the credit is too low to continue, returns the time at
+    /// which it will suffice.
     #[inline]
     fn rests_until(&mut self, now: Time, config: &Config) -> Option<Time> {
         let (rate, window) = (i64::from(config.response_rate), i64::from(config.window_bytes));
@@ -293,7 +295,7 @@ impl Peer {
             (self.credit, self.counted) = (window, now);
         } else if gained > 0 {
             self.credit += gained;
-            // Only the time spent on whole bytes counts.
+            // A fraction of a byte is not credited, so the time spent on it is not counted yet.
             self.counted = self.counted + (gained * 1000 / rate) as u64;
         }
         if self.credit >= PACKET_COST_MAX.min(window) {

@@ -10,7 +10,7 @@ use core::hint::black_box;
 
 use super::types::Refused;
 
-/// An upper bound on the small allocations of a call, in bytes.
+/// An upper bound on the total of a call's small allocations, in bytes.
 const CALL: usize = 64 << 10;
 
 /// The largest allocation that counts as small, in bytes.
@@ -18,7 +18,7 @@ const SMALL: usize = 4 << 10;
 
 /// A collection that can reserve space.
 pub(super) trait Reserve {
-    /// The size of an element in bytes.
+    /// The size of one element, in bytes.
     const SIZE: usize;
 
     fn len(&self) -> usize;
@@ -53,7 +53,7 @@ reserve!(Vec VecDeque BinaryHeap);
 /// Reserves space for `more` additional elements.
 ///
 /// # Errors
-/// [`Refused::NoMemory`].
+/// [`Refused::NoMemory`] if the allocation fails or would leave no memory for small allocations.
 pub(super) fn reserve<C: Reserve>(values: &mut C, more: usize) -> Result<(), Refused> {
     reserve_to(values, values.len().saturating_add(more))
 }
@@ -61,7 +61,7 @@ pub(super) fn reserve<C: Reserve>(values: &mut C, more: usize) -> Result<(), Ref
 /// Reserves space for `needed` elements in total.
 ///
 /// # Errors
-/// [`Refused::NoMemory`].
+/// [`Refused::NoMemory`] if the allocation fails or would leave no memory for small allocations.
 pub(super) fn reserve_to<C: Reserve>(values: &mut C, needed: usize) -> Result<(), Refused> {
     if needed <= values.capacity() {
         return Ok(());
@@ -75,7 +75,7 @@ pub(super) fn reserve_to<C: Reserve>(values: &mut C, needed: usize) -> Result<()
 /// Returns a vector with space for exactly `len` elements.
 ///
 /// # Errors
-/// [`Refused::NoMemory`].
+/// [`Refused::NoMemory`] if the allocation fails or would leave no memory for small allocations.
 pub(super) fn with_room<T>(len: usize) -> Result<Vec<T>, Refused> {
     let size = len.saturating_mul(size_of::<T>());
     let short = Refused::NoMemory { bytes: size as u64 };
@@ -84,7 +84,7 @@ pub(super) fn with_room<T>(len: usize) -> Result<Vec<T>, Refused> {
     if size <= SMALL || remains() { Ok(values) } else { Err(short) }
 }
 
-/// Returns whether memory remains for small allocations.
+/// Returns whether enough memory remains for a call's small allocations.
 #[cold]
 fn remains() -> bool {
     let mut piece = Vec::<u8>::new();

@@ -7,12 +7,13 @@ use super::memory::Memory;
 use super::memory_regions::MemoryRegions;
 use super::types::{Access, Pd, Sge};
 
-/// The reason why bytes could not be copied.
+/// The reason why a message could not be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SgeError {
-    /// The elements are shorter than the bytes.
+    /// The elements hold fewer bytes than are to be copied.
     Length,
-    /// A key, protection domain, range or right is invalid, or the memory is unreachable.
+    /// A key, protection domain, address range or access right is invalid, or the memory is
+    /// unreachable.
     Protection,
 }
 
@@ -64,13 +65,13 @@ pub(crate) fn scatter<M: Memory>(
     if src.is_empty() { Ok(()) } else { Err(SgeError::Length) }
 }
 
-/// Returns whether all elements allow access `need`.
+/// Returns whether all non-empty elements allow the access `need`.
 pub(crate) fn check<R>(regions: &MemoryRegions<R>, pd: Pd, sges: &[Sge], need: Access) -> bool {
     let allowed = |sge: &Sge| regions.local(pd, sge.lkey, sge.addr, u64::from(sge.length), need).is_some();
     sges.iter().all(|sge| sge.length == 0 || allowed(sge))
 }
 
-/// The non-empty parts of the elements that cover a byte range of a list.
+/// The non-empty parts of the elements that cover a byte range of the message.
 struct Pieces<'a> {
     sges: core::slice::Iter<'a, Sge>,
     skip: u64,
@@ -104,7 +105,7 @@ impl Iterator for Pieces<'_> {
             let skip = core::mem::take(&mut self.skip);
             let length = ((length - skip) as usize).min(self.left);
             self.left -= length;
-            // Even a wrapped address reaches only memory that its key opens to the owner.
+            // Even a wrapped address is checked against its key before the access.
             return Some(Piece { addr: sge.addr.wrapping_add(skip), length, lkey: sge.lkey });
         }
         None
@@ -142,7 +143,7 @@ mod tests {
             piece in 1usize..30,
         ) {
             let (regions, mut memory, lkey) = region(200, Access::LOCAL_WRITE);
-            // The elements run from the end to the beginning, with gaps of 3 bytes.
+            // The elements lie in descending address order, with gaps of 3 bytes.
             let mut addr = 300;
             let sges: Vec<Sge> = lengths.iter().map(|&length| {
                 addr -= u64::from(length) + 3;

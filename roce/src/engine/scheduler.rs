@@ -1,6 +1,6 @@
 //! [`Scheduler`]: queue pairs with a packet to send; the bytes of requests in flight.
 //!
-//! [`output`](super::output) removes queue pairs in its documented order.
+//! [`output`](super::output) takes queue pairs from these lists in its documented order.
 
 use alloc::collections::VecDeque;
 
@@ -8,29 +8,29 @@ use super::qp::Qp;
 use super::room;
 use super::types::Refused;
 
-/// The cost of a packet in addition to its payload, in bytes of the window. The kernel charges
-/// about this amount to a receiver's socket buffer for a small datagram.
+/// The per-packet overhead, in bytes, charged to the window in addition to the payload. The kernel
+/// charges about this amount to a receiver's socket buffer for a small datagram.
 pub(crate) const PACKET_COST: u64 = 768;
 
-/// The number of packets sent by one class before the scheduler visits another class.
+/// The maximum number of packets that one class sends before the next class may send.
 pub(crate) const SHARE: u32 = 64;
 
-/// The queue pairs with packets to send. Memory for a queue pair's entries is allocated when the
-/// queue pair is created.
+/// The queue pairs with packets to send. The memory for a queue pair's entries is allocated when
+/// the queue pair is created.
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     pub(crate) ready: VecDeque<u32>,
     pub(crate) naks: VecDeque<u32>,
     pub(crate) acks: VecDeque<u32>,
     pub(crate) blocked: VecDeque<u32>,
-    /// The number of packets sent in a row by the first queue pair in `ready`.
+    /// The number of consecutive packets sent by the first queue pair in `ready`.
     pub(crate) burst: u32,
     /// The number of packets sent by each of the first three classes since the last quantum of
     /// responses.
     pub(crate) requests_sent: u32,
     pub(crate) naks_sent: u32,
     pub(crate) acks_sent: u32,
-    /// The number of unacknowledged request bytes of all queue pairs.
+    /// The number of unacknowledged request bytes, across all queue pairs.
     pub(crate) in_flight: u64,
 }
 
@@ -43,14 +43,14 @@ impl Scheduler {
         }
     }
 
-    /// Removes a queue pair without further requests to send, if it is the first.
+    /// Removes a queue pair without further requests from `ready` if it is the first there.
     pub(crate) fn settle(&mut self, qp: &mut Qp) {
         if qp.in_ready && self.ready.front() == Some(&qp.qpn.0) {
             self.leave(qp);
         }
     }
 
-    /// Removes the first of the queue pairs with a request to send.
+    /// Removes the queue pair `qp`, which must be the first in `ready`.
     pub(crate) fn leave(&mut self, qp: &mut Qp) {
         qp.in_ready = false;
         self.burst = 0;
@@ -95,12 +95,12 @@ impl Scheduler {
         left
     }
 
-    /// Records that requests of this cost have left.
+    /// Records that requests with a total cost of `bytes` have been sent.
     pub(crate) fn sent(&mut self, bytes: u64) {
         self.in_flight += bytes;
     }
 
-    /// Records that requests of this cost were acknowledged or abandoned.
+    /// Records that requests with a total cost of `bytes` were acknowledged or abandoned.
     pub(crate) fn acknowledged(&mut self, bytes: u64) {
         self.in_flight = self.in_flight.saturating_sub(bytes);
     }
@@ -108,15 +108,15 @@ impl Scheduler {
     /// Allocates space for `qps` queue pairs.
     ///
     /// # Errors
-    /// [`Refused::NoMemory`].
+    /// [`Refused::NoMemory`] if an allocation fails.
     pub(crate) fn reserve(&mut self, qps: usize) -> Result<(), Refused> {
         [&mut self.ready, &mut self.naks, &mut self.acks, &mut self.blocked]
             .into_iter()
             .try_for_each(|queue| room::reserve_to(queue, qps))
     }
 
-    /// Removes a destroyed queue pair. If it is not listed, the cost is independent of the other
-    /// queue pairs.
+    /// Removes a destroyed queue pair. The call takes constant time if the queue pair is in no
+    /// list.
     pub(crate) fn drop_qp(&mut self, qp: &Qp) {
         if qp.in_ready || qp.in_naks || qp.in_acks || qp.in_blocked {
             self.drop_stale(qp.qpn.0);

@@ -1,18 +1,18 @@
-//! [`Table`]: objects by unguessable numbers.
+//! [`Table`]: objects with unguessable numbers.
 //!
-//! All bits of a number are drawn at once. The low bits select a slot in a table at least twice as
-//! large as the number of objects in it. While the slot is taken, another number is drawn. A lookup
-//! therefore takes one comparison. Each draw succeeds with a probability of at least one half. A
-//! number reveals nothing about any other number except that their low bits differ. The table
-//! starts small and doubles.
+//! All bits of a number are random. Its low bits select a slot. The table has at least twice as
+//! many slots as objects. If the slot is taken, another number is drawn. A lookup therefore takes
+//! one comparison. Each draw succeeds with a probability of at least one half. A number reveals
+//! nothing about any other number except that their low bits differ. The table starts small and
+//! doubles.
 //!
 //! ```text
 //!   number 0x5a3c41 ── & mask ──► slots[0x41] = (0x5a3c41, object)
 //!                                        other numbers with these low bits find nothing
 //! ```
 //!
-//! A removed number finds nothing until it is drawn again, which is as likely as for any other
-//! number.
+//! A removed number finds nothing until it is drawn again, which is no more likely than for any
+//! other number.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -22,17 +22,17 @@ use rdma_sans_io::Random;
 use super::room;
 use super::types::Refused;
 
-/// Objects by number.
+/// A map from random numbers to objects.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
-    /// Slots by the low bits of the number. The number of slots is a power of two.
+    /// The slots, indexed by the low bits of the number. The number of slots is a power of two.
     slots: Box<[Slot<T>]>,
     /// The number of slots minus 1.
     mask: usize,
-    /// The numbers of all objects, unordered.
+    /// The numbers of all objects, in arbitrary order.
     numbers: Vec<u32>,
     number_mask: u32,
-    /// The bits above the drawn bits, the same in all numbers.
+    /// The bits above the random bits, the same in all numbers.
     prefix: u32,
     max: usize,
     reserved: u32,
@@ -42,7 +42,7 @@ pub(crate) struct Table<T> {
 struct Slot<T> {
     /// The object's number, or [`FREE`].
     number: u32,
-    /// The position of the number in `numbers`.
+    /// The index of the number in `numbers`.
     position: u32,
     value: Option<Box<T>>,
 }
@@ -55,10 +55,10 @@ impl<T> Slot<T> {
 }
 
 impl<T> Table<T> {
-    /// Creates a table of at most `max` objects. The objects' numbers have `bits` bits (3 to 24),
-    /// are at least `reserved` and not all ones.
+    /// Creates a table for at most `max` objects. Their numbers have `bits` bits (3 to 24), are at
+    /// least `reserved` and are not all ones.
     ///
-    /// Whatever `max` is, at most a quarter of all numbers are in use at a time.
+    /// At most a quarter of all numbers are in use at a time, even if `max` is larger.
     pub(crate) fn new(max: u32, bits: u32, reserved: u32) -> Self {
         let all = 1usize << bits;
         let len = FEWEST.min(all / 2);
@@ -73,13 +73,13 @@ impl<T> Table<T> {
         }
     }
 
-    /// Returns the number of slots, a power of two modulo which all numbers differ. An insertion
-    /// may double it.
+    /// Returns the number of slots, a power of two. All numbers differ modulo this value. An
+    /// insertion may double it.
     pub(crate) fn modulus(&self) -> usize {
         self.slots.len()
     }
 
-    /// Sets the bits above the drawn bits, which are the same in all numbers. The table must still
+    /// Sets the bits above the random bits, which are the same in all numbers. The table must still
     /// be empty.
     pub(crate) fn with_prefix(self, prefix: u32) -> Self {
         debug_assert!(prefix & self.number_mask == 0 && self.numbers.is_empty());
@@ -89,8 +89,8 @@ impl<T> Table<T> {
     /// Inserts an object and returns its number.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`]; [`Refused::NoMemory`]; [`Refused::NoNumbers`] if the random source
-    /// fails.
+    /// [`Refused::NoRoom`] if the table is full; [`Refused::NoMemory`] if an allocation fails;
+    /// [`Refused::NoNumbers`] if the random source fails.
     pub(crate) fn insert(&mut self, value: T, random: &mut dyn Random) -> Result<u32, Refused> {
         if self.numbers.len() >= self.max {
             return Err(Refused::NoRoom);
@@ -107,11 +107,11 @@ impl<T> Table<T> {
         Ok(number)
     }
 
-    /// Draws numbers until one has a free slot.
+    /// Draws numbers until the slot of one is free, and returns this number.
     ///
-    /// At least half of the slots are free, so on average a random source is called at most twice.
+    /// At least half of the slots are free, so a uniform source is called at most twice on average.
     /// A source that counts upwards reaches every slot in as many draws as there are slots. After
-    /// some further draws, the function gives up.
+    /// [`PATIENCE`] more draws, the function gives up.
     fn free_number(&self, random: &mut dyn Random) -> Result<u32, Refused> {
         for _ in 0..self.slots.len() + PATIENCE {
             let drawn = random.draw().ok_or(Refused::NoNumbers)? & self.number_mask;
@@ -157,7 +157,7 @@ impl<T> Table<T> {
         if slot.number == number { slot.value.as_deref_mut() } else { None }
     }
 
-    /// Removes an object. Its number finds nothing afterwards.
+    /// Removes an object. Its number is invalid afterwards.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         let index = self.index(number);
         let slot = self.slots.get_mut(index).filter(|slot| slot.number == number)?;
@@ -171,8 +171,8 @@ impl<T> Table<T> {
         value.map(|value| *value)
     }
 
-    /// Returns the number of the object at a position; `None` past the last object. The order is
-    /// arbitrary.
+    /// Returns the number of the object at `position` in an arbitrary order; `None` past the last
+    /// object.
     pub(crate) fn number_at(&self, position: usize) -> Option<u32> {
         self.numbers.get(position).copied()
     }
@@ -191,8 +191,8 @@ fn empty<T>(len: usize) -> Result<Box<[Slot<T>]>, Refused> {
 /// The number of slots in a new table.
 const FEWEST: usize = 8;
 
-/// The number of draws in addition to one per slot. A fair source fails with a probability of at
-/// most 2⁻¹²⁸.
+/// The number of draws in addition to one per slot. With a uniform source, all draws fail with a
+/// probability of at most 2⁻¹²⁸.
 const PATIENCE: usize = 128;
 
 #[cfg(test)]
@@ -321,7 +321,8 @@ mod tests {
                 *ones += number >> bit & 1;
             }
         }
-        // 5,000 ± 50 ones are expected per bit. Ten times this deviation does not happen by chance.
+        // Each bit is expected to be set 5,000 ± 50 times. Ten times this deviation does not happen
+        // by chance.
         assert!(ones.iter().all(|ones| (4500..5500).contains(ones)), "{ones:?}");
     }
 }

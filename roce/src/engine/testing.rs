@@ -1,4 +1,4 @@
-//! The fixture of the engine's tests: one engine with vectors as memory, its completions and
+//! The fixture for the engine's tests: one engine with vectors as memory, its completions and
 //! events, and handwritten packets.
 
 use alloc::vec;
@@ -12,7 +12,7 @@ use super::{
 use crate::sim::{Buffer, Rng, VecMemory, VecRegion};
 use crate::wire::{Headers, ICRC_LEN, packet};
 
-/// This engine's address: 192.0.2.1.
+/// The address of the engine under test: 192.0.2.1.
 pub(crate) const HERE: Gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
 /// The peer's address: 192.0.2.2.
 pub(crate) const THERE: Gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 2];
@@ -23,7 +23,8 @@ pub(crate) const RECV_CQ: CqId = CqId(2);
 pub(crate) const ALL: Access =
     Access(Access::LOCAL_WRITE.0 | Access::REMOTE_WRITE.0 | Access::REMOTE_READ.0 | Access::REMOTE_ATOMIC.0);
 
-/// Returns numbers that differ between call sites but not between runs.
+/// Returns a random number generator whose seed depends on the call site but is the same in every
+/// run.
 #[track_caller]
 pub(crate) fn random() -> Rng {
     Rng::new(core::panic::Location::caller().line().into())
@@ -38,15 +39,15 @@ pub(crate) struct Log {
     pub(crate) retired_sends: u32,
     pub(crate) retired_recvs: u32,
     pub(crate) retired_srq: u32,
-    /// The bytes carried by completions, each with the number of completions at that time.
+    /// The bytes carried by completions, each with the number of completions before it.
     pub(crate) data: Vec<(usize, Vec<u8>)>,
     /// Whether the completion queues and the program's datagram queue are full.
     pub(crate) full: bool,
-    /// The memory for the next matched send: its `wr_id`, an element, and the number of bytes to
+    /// The memory for the next send to match: its `wr_id`, an element, and the number of bytes to
     /// skip.
     pub(crate) matches: Option<(u64, Sge, usize)>,
-    /// The first packets of sends to match: the length, whether the message is whole, whether a
-    /// receive is posted.
+    /// The first packets passed to `match_message`: the payload length, whether the message is
+    /// whole, whether a receive is posted.
     pub(crate) firsts: Vec<(usize, bool, bool)>,
 }
 
@@ -97,7 +98,7 @@ impl Sink for Log {
     }
 }
 
-/// A registration.
+/// A memory registration and its keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mr {
     pub(crate) key: u32,
@@ -111,7 +112,7 @@ impl Mr {
     }
 }
 
-/// An engine and its log.
+/// An engine, its completions and its events.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) engine: Engine<VecMemory>,
@@ -127,7 +128,7 @@ impl Host {
         Self { engine, log: Log::default(), now: Time(0), pd }
     }
 
-    /// Registers `length` bytes at an address far from 0: byte `n` is `n % 251`.
+    /// Registers `length` bytes at an address far from 0. Byte `n` has the value `n % 251`.
     pub(crate) fn register(&mut self, length: usize, access: Access) -> Mr {
         let pd = self.pd;
         self.register_in(pd, length, access)
@@ -145,7 +146,8 @@ impl Host {
         self.engine.memory().bytes(mr.buffer)
     }
 
-    /// Returns the parameters of a queue pair with 4 sends and 4 receives of 2 elements.
+    /// Returns the parameters of a queue pair with space for 4 sends and 4 receives, each of 2
+    /// elements.
     pub(crate) fn init(&self, service: Service) -> QpInit {
         QpInit {
             xrc_domain: (service == Service::XrcTarget).then_some(XrcDomain(9)),
@@ -160,7 +162,7 @@ impl Host {
         }
     }
 
-    /// Returns a queue pair that is ready to send.
+    /// Creates a queue pair, applies `change` and moves it to RTS.
     pub(crate) fn qp(&mut self, init: &QpInit, change: &AttrChange) -> Qpn {
         let qpn = self.engine.create_qp(init).unwrap();
         self.modify(qpn, &AttrChange { state: Some(State::Init), ..*change });
@@ -181,7 +183,7 @@ impl Host {
         self.engine.post_recv(qpn, &RecvWr { wr_id, sges }, self.now, &mut self.log).unwrap();
     }
 
-    /// Delivers a packet from the peer.
+    /// Passes a packet from the peer to the engine.
     pub(crate) fn arrive(&mut self, headers: &Headers, payload: &[u8]) {
         self.arrive_from(&Arrival { remote: THERE, local: HERE, ..Arrival::default() }, headers, payload);
     }
@@ -199,7 +201,7 @@ impl Host {
         self.transmit_in(urgency, &mut [0xee; packet::MAX_PACKET_LEN])
     }
 
-    /// Returns the next packet to send, if it fits into the buffer.
+    /// Returns the next packet to send, written to `buf`.
     pub(crate) fn transmit_in(&mut self, urgency: Urgency, buf: &mut [u8]) -> Option<(Headers, Vec<u8>)> {
         let transmit = self.engine.poll_transmit(self.now, urgency, buf, &mut self.log)?;
         assert_eq!(transmit.path.remote, THERE);
@@ -210,7 +212,7 @@ impl Host {
         Some((headers, packet[payload].to_vec()))
     }
 
-    /// Returns all packets to send.
+    /// Returns all packets that the engine has to send.
     pub(crate) fn sent(&mut self) -> Vec<(Headers, Vec<u8>)> {
         core::iter::from_fn(|| self.transmit(Urgency::All)).take(1000).collect()
     }
@@ -226,7 +228,7 @@ impl Host {
     }
 }
 
-/// Returns a change that affects only the state.
+/// Returns a change to state `state` only.
 pub(crate) fn to(state: State) -> AttrChange {
     AttrChange { state: Some(state), ..AttrChange::default() }
 }

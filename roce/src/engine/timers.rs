@@ -1,9 +1,9 @@
-//! [`Timers`]: the queue pairs with a timer, by time.
+//! [`Timers`]: the queue pairs with a timer, by expiry time.
 //!
-//! A timer moves with each acknowledgement, usually to a later time. Its entry stays and is moved
-//! to the new time when the old time comes. A queue pair therefore moves its entry once per timer
-//! period; only then are other entries touched. A timer that moves to an earlier time gets another
-//! entry, which makes the first entry stale.
+//! Each acknowledgement moves a timer, usually to a later time. The timer's entry keeps the old
+//! time; when this time comes, the entry is moved to the new time. A queue pair therefore moves its
+//! entry only once per timer period. A timer that moves to an earlier time gets a second entry,
+//! which makes the first entry stale.
 //!
 //! Invariant: each queue pair with a timer has an entry at [`Qp::timer`], a time not later than the
 //! timer's expiry.
@@ -16,17 +16,18 @@ use super::room;
 use super::table::Table;
 use super::types::{Refused, Time};
 
-/// The queue pairs with a timer. Memory for their entries is allocated when they are created.
+/// The queue pairs with a timer. The memory for their entries is allocated when the queue pairs are
+/// created.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     entries: BinaryHeap<Reverse<(Time, u32)>>,
 }
 
 impl Timers {
-    /// Allocates memory for `qps` queue pairs: one entry each, and as many stale entries.
+    /// Allocates memory for `qps` queue pairs: one current and one stale entry for each.
     ///
     /// # Errors
-    /// [`Refused::NoMemory`].
+    /// [`Refused::NoMemory`] if the allocation fails.
     pub(crate) fn reserve(&mut self, qps: usize) -> Result<(), Refused> {
         room::reserve_to(&mut self.entries, 2 * qps)
     }
@@ -37,7 +38,7 @@ impl Timers {
         self.entries.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Returns the number of entries.
+    /// Returns the number of entries, stale entries included.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -52,7 +53,7 @@ impl Timers {
         self.entries.push(Reverse((at, number)));
     }
 
-    /// Removes and returns a due entry, which may be stale.
+    /// Removes and returns an entry whose time has come; the entry may be stale.
     pub(crate) fn take(&mut self, now: Time) -> Option<(Time, u32)> {
         let &Reverse((at, _)) = self.entries.peek()?;
         if at > now {
@@ -87,7 +88,7 @@ mod tests {
             assert_eq!(host.sent().len(), 1);
         }
         let mut again = Vec::new();
-        // The time-out is 4.096 µs x 2^14: 67 ms.
+        // The time-out is 4.096 µs × 2^14: 67 ms.
         while again.len() < qps.len() {
             host.now = host.engine.deadline().expect("a packet is lost");
             host.engine.timeout(host.now, &mut host.log);

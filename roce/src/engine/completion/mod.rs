@@ -1,4 +1,4 @@
-//! The completion of work requests: retired, completed, flushed.
+//! The completion of work requests: retiring, completing and flushing them.
 //!
 //! | module | contents |
 //! |---|---|
@@ -6,8 +6,8 @@
 //! | `recv` | the receive in use completes; the receive queue is flushed |
 //!
 //! Both halves of a queue pair use [`fail`], which flushes both queues. The requester may fail
-//! because of a response, the responder because of a request. Either failure ends the work requests
-//! of both halves.
+//! because of a response, the responder because of a request. A failure of either half ends the
+//! work requests of both halves.
 
 pub(crate) mod recv;
 pub(crate) mod send;
@@ -17,10 +17,10 @@ use super::memory::{Memory, Sink};
 use super::qp::Qp;
 use super::types::State;
 
-/// Moves a queue pair to the error state and flushes both queues: sends first, each queue in its
-/// order.
+/// Moves a queue pair to the error state and flushes both queues: first sends, then receives, each
+/// oldest first.
 ///
-/// In RESET and in the error state, nothing happens.
+/// Has no effect in RESET and in the error state.
 ///
 /// # References
 /// IBTA 10.3.1.7 (the error state)

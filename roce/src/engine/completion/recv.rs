@@ -5,7 +5,7 @@ use crate::engine::memory::{Memory, Sink};
 use crate::engine::qp::{Message, Qp, TakenRecv};
 use crate::engine::types::{Completion, Event, Opcode, Status};
 
-/// Completes the receive in use, if there is one.
+/// Completes the receive in use, if any.
 #[inline]
 pub(crate) fn complete<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -16,7 +16,7 @@ pub(crate) fn complete<M: Memory, S: Sink>(
     env.complete(taken.cq, &Completion { wr_id: taken.wr_id, ..completion });
 }
 
-/// Completes the receive in use as [`complete`] does, passing on the bytes for the completion.
+/// Completes the receive in use as [`complete`] does. The completion also carries `data`.
 pub(crate) fn complete_with<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -27,7 +27,8 @@ pub(crate) fn complete_with<M: Memory, S: Sink>(
     env.complete_with(taken.cq, &Completion { wr_id: taken.wr_id, ..completion }, data);
 }
 
-/// Removes the receive in use from its queue, if it has not left the queue yet.
+/// Releases and returns the receive in use. Removes it from the queue pair's own queue; a shared
+/// queue no longer holds it.
 #[inline]
 fn end<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) -> Option<TakenRecv> {
     let taken = qp.resp.current.release(env.srqs)?;
@@ -38,7 +39,7 @@ fn end<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) -> Opti
     Some(taken)
 }
 
-/// Returns the completion of a receive with this status and all other fields empty.
+/// Returns the completion of a receive with `status` and all other fields empty.
 #[inline]
 pub(crate) fn completion(qp: &Qp, status: Status) -> Completion {
     Completion {
@@ -51,7 +52,7 @@ pub(crate) fn completion(qp: &Qp, status: Status) -> Completion {
         invalidated: None,
         src_qpn: 0,
         grh: false,
-        // IBTA 11.4.2.2: a failure wakes programs waiting for solicited completions.
+        // IBTA 11.4.2.2: a failure also wakes programs that wait only for solicited completions.
         solicited: status != Status::Success,
         sl: 0,
         slid: 0,

@@ -7,7 +7,7 @@ use crate::engine::queue::Wqe;
 use crate::engine::scheduler::Scheduler;
 use crate::engine::types::{Completion, Event, Opcode, SendOp, Status};
 
-/// Completes the oldest send with this status, signalled or not.
+/// Completes the oldest send with `status`, whether or not it is signalled.
 pub(crate) fn complete_oldest<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -16,7 +16,7 @@ pub(crate) fn complete_oldest<M: Memory, S: Sink>(
     complete_oldest_with(qp, env, status, 0);
 }
 
-/// Completes the oldest send as [`complete_oldest`] does, with a vendor error.
+/// Completes the oldest send as [`complete_oldest`] does, with a vendor-specific error code.
 pub(crate) fn complete_oldest_with<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -30,8 +30,7 @@ pub(crate) fn complete_oldest_with<M: Memory, S: Sink>(
     env.complete(qp.send_cq, &completion);
 }
 
-/// Completes the oldest send successfully. `quiet` counts earlier sends that have ended but are not
-/// retired yet.
+/// Completes the oldest send successfully. `quiet` counts completed sends that are not retired yet.
 #[inline]
 pub(crate) fn succeed<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, quiet: &mut u32) {
     let Some(wqe) = qp.sq.get(qp.sq.tail()) else { return };
@@ -46,7 +45,7 @@ pub(crate) fn succeed<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_,
     env.complete(qp.send_cq, &completion);
 }
 
-/// Completes a signalled send as [`succeed`] does, passing on the bytes for the completion.
+/// Completes a signalled send as [`succeed`] does. The completion also carries `data`.
 pub(crate) fn succeed_with<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -60,7 +59,7 @@ pub(crate) fn succeed_with<M: Memory, S: Sink>(
     env.complete_with(qp.send_cq, &completion, data);
 }
 
-/// Ends a series of [`succeed`] calls by retiring the remaining sends.
+/// Ends a series of [`succeed`] calls by retiring the `quiet` remaining sends.
 #[inline]
 pub(crate) fn settle<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, quiet: u32) {
     if quiet > 0 {
@@ -80,7 +79,7 @@ pub(crate) fn flush<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M
     forget_positions(qp);
 }
 
-/// Resets the positions to the state of an empty queue: nothing in flight, nothing to send.
+/// Resets the queue positions to those of an empty queue: nothing in flight, nothing to send.
 pub(crate) fn forget_positions(qp: &mut Qp) {
     let req = &mut qp.req;
     req.cursor = qp.sq.tail();
@@ -96,13 +95,14 @@ pub(crate) fn forget_positions(qp: &mut Qp) {
     req.ack_deadline = None;
 }
 
-/// Releases a queue pair's share of the window.
+/// Removes a queue pair's bytes in flight from the window.
 pub(crate) fn forget(qp: &mut Qp, scheduler: &mut Scheduler) {
     scheduler.acknowledged(qp.req.flight);
     qp.req.flight = 0;
 }
 
-/// Raises the event for a drained SQD send queue, once nothing is in flight.
+/// Raises the event for a drained send queue if the queue pair is draining (SQD) and nothing is in
+/// flight.
 pub(crate) fn report_drained<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     if qp.req.draining && qp.is_drained() {
         qp.req.draining = false;

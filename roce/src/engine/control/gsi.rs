@@ -1,5 +1,5 @@
-//! The calls for the general services interface: queue pair 1 as a source and sink of management
-//! datagrams.
+//! The control calls of the general services interface: queue pair 1 as a source and sink of
+//! management datagrams.
 
 use crate::engine::Engine;
 use crate::engine::gsi::Gsi;
@@ -7,7 +7,7 @@ use crate::engine::memory::Memory;
 use crate::engine::types::{GSI_QPN, Mad, MadDestination, PostRefused, Refused};
 
 impl<M: Memory> Engine<M> {
-    /// Opens the general services interface: packets for queue pair 1 go to
+    /// Opens the general services interface: packets for queue pair 1 are passed to
     /// [`Sink::mad`](crate::engine::Sink::mad).
     ///
     /// The interface belongs to the default partition. It accepts packets in that partition that
@@ -16,7 +16,7 @@ impl<M: Memory> Engine<M> {
     ///
     /// # Errors
     /// [`Refused::Busy`] if the interface is already open or a queue pair has the number 1;
-    /// [`Refused::NoMemory`] if memory is short.
+    /// [`Refused::NoMemory`] if an allocation fails.
     pub fn open_gsi(&mut self) -> Result<(), Refused> {
         let objects = &mut self.objects;
         if objects.gsi.is_some() || objects.well_known[GSI_QPN as usize].is_some() {
@@ -33,7 +33,7 @@ impl<M: Memory> Engine<M> {
         self.objects.scheduler.drop_stale(GSI_QPN);
     }
 
-    /// Queues a management datagram.
+    /// Queues a management datagram to send.
     ///
     /// # Errors
     /// [`PostRefused::NoSuchQueue`] if the interface is not open; [`PostRefused::QueueFull`] if 512

@@ -1,10 +1,10 @@
-//! The calls of [`Engine`] to create, change, query and destroy objects and to post work requests.
+//! The [`Engine`] calls that create, change, query and destroy objects, and post work requests.
 //!
 //! | module | contents |
 //! |---|---|
 //! | this one | protection domains, queue pairs, multicast membership |
 //! | `registration` | memory regions and windows |
-//! | `srq` | shared receive queues |
+//! | this module | protection domains, queue pairs, multicast membership |
 //! | `gsi` | management datagrams |
 //! | `faults` | simulated errors |
 
@@ -45,7 +45,7 @@ fn queue_pairs<T>(config: &Config) -> Table<T> {
 }
 
 impl<M: Memory> Engine<M> {
-    /// Returns an engine without objects. It draws object numbers from `random`.
+    /// Creates an engine without objects. The engine draws object numbers from `random`.
     pub fn new(config: Config, memory: M, random: impl Random + 'static) -> Self {
         Self {
             objects: Objects {
@@ -70,7 +70,7 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Returns the payload memory.
+    /// Returns the memory that holds payload.
     pub fn memory(&mut self) -> &mut M {
         &mut self.objects.memory
     }
@@ -80,13 +80,13 @@ impl<M: Memory> Engine<M> {
         &self.objects.config
     }
 
-    /// Changes the number of request bytes allowed in flight: see [`Config::window_bytes`].
+    /// Sets the maximum number of request bytes in flight: see [`Config::window_bytes`].
     pub fn set_window(&mut self, window_bytes: u32) {
         self.objects.config.window_bytes = window_bytes;
         self.objects.unblock();
     }
 
-    /// Returns the number of unacknowledged request bytes of all queue pairs.
+    /// Returns the number of unacknowledged request bytes, across all queue pairs.
     pub fn in_flight(&self) -> u64 {
         self.objects.scheduler.in_flight
     }
@@ -94,8 +94,8 @@ impl<M: Memory> Engine<M> {
     /// Allocates a protection domain.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`] if [`Config::max_pd`] exist already; [`Refused::NoNumbers`] if the
-    /// source of random numbers fails, as in every call that creates an object.
+    /// [`Refused::NoRoom`] if [`Config::max_pd`] domains exist already; [`Refused::NoNumbers`] if
+    /// the source of random numbers fails, as in every call that creates an object.
     pub fn alloc_pd(&mut self) -> Result<Pd, Refused> {
         let objects = &mut self.objects;
         objects.pds.insert(0, &mut *objects.random).map(Pd)
@@ -104,7 +104,8 @@ impl<M: Memory> Engine<M> {
     /// Deallocates a protection domain.
     ///
     /// # Errors
-    /// [`Refused::Busy`] while the domain contains objects; [`Refused::NoSuchObject`].
+    /// [`Refused::Busy`] while the domain contains objects; [`Refused::NoSuchObject`] if it does
+    /// not exist.
     pub fn dealloc_pd(&mut self, pd: Pd) -> Result<(), Refused> {
         match self.objects.pds.get(pd.0) {
             None => Err(Refused::NoSuchObject),
@@ -127,9 +128,9 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Returns a power of two modulo which the numbers of live queue pairs differ, so that a caller
-    /// can index its objects by the remainder. The value is at most four times the largest count of
-    /// queue pairs so far (at least 8), and grows when queue pairs are created.
+    /// Returns a power of two modulo which the numbers of live queue pairs differ. A caller can
+    /// thus index its objects by the remainder. The value is at least 8 and at most four times the
+    /// largest number of queue pairs that existed at a time. Creating a queue pair may increase it.
     pub fn qpn_modulus(&self) -> usize {
         self.objects.qps.modulus()
     }
@@ -137,11 +138,11 @@ impl<M: Memory> Engine<M> {
     /// Creates a queue pair in the state RESET.
     ///
     /// # Errors
-    /// [`Refused::NoRoom`] if [`Config::max_qp`] exist already; [`Refused::NoMemory`];
-    /// [`Refused::NoSuchObject`] for an unknown protection domain or shared receive queue;
-    /// [`Refused::Busy`] if another queue pair or the [general services interface](Self::open_gsi)
-    /// has the well-known number; [`Refused::Invalid`] if that number is not well known, the
-    /// service is not UD or `deth_source` has more than 24 bits.
+    /// [`Refused::NoRoom`] if [`Config::max_qp`] queue pairs exist already; [`Refused::NoMemory`]
+    /// if an allocation fails; [`Refused::NoSuchObject`] for an unknown protection domain or shared
+    /// receive queue; [`Refused::Busy`] if another queue pair or the [general services
+    /// interface](Self::open_gsi) has the well-known number; [`Refused::Invalid`] if that number is
+    /// not well known, the service is not UD or `deth_source` has more than 24 bits.
     pub fn create_qp(&mut self, init: &QpInit) -> Result<Qpn, Refused> {
         self.check_source(init)?;
         if let Some(srq) = init.srq {
@@ -153,7 +154,7 @@ impl<M: Memory> Engine<M> {
         let sq = SendQueue::new(sends, max_send_sge, max_inline_data)?;
         let rq = RecvQueue::new(receives, max_recv_sge)?;
         let qps = self.objects.qps.len() + 1;
-        // One more entry for the general services interface.
+        // Reserves one more entry for the general services interface.
         self.objects.scheduler.reserve(qps + 1)?;
         self.objects.response_queue.reserve(qps)?;
         self.objects.timers.reserve(qps)?;
@@ -223,10 +224,10 @@ impl<M: Memory> Engine<M> {
         }
     }
 
-    /// Destroys a queue pair. None of its work requests sends, writes or completes afterwards.
+    /// Destroys a queue pair. Its work requests send and write nothing more and do not complete.
     ///
     /// # Errors
-    /// [`Refused::NoSuchObject`].
+    /// [`Refused::NoSuchObject`] if the queue pair does not exist.
     pub fn destroy_qp(&mut self, qpn: Qpn) -> Result<(), Refused> {
         let mut qp = self.objects.qps.remove(qpn.0).ok_or(Refused::NoSuchObject)?;
         completion::send::forget(&mut qp, &mut self.objects.scheduler);
@@ -251,11 +252,11 @@ impl<M: Memory> Engine<M> {
         Ok(())
     }
 
-    /// Changes attributes, then the state.
+    /// Changes a queue pair's attributes, then its state.
     ///
     /// # Errors
-    /// [`Refused::Transition`] if the transition does not exist; then nothing changes.
-    /// [`Refused::NoSuchObject`].
+    /// [`Refused::Transition`] if the state transition does not exist; nothing changes then.
+    /// [`Refused::NoSuchObject`] if the queue pair does not exist.
     ///
     /// # References
     /// IBTA 10.3.1, figure 124
@@ -271,38 +272,39 @@ impl<M: Memory> Engine<M> {
         changed.ok_or(Refused::NoSuchObject)?
     }
 
-    /// Returns the current state and attributes. `sq_psn` and `rq_psn` are the next sequence
-    /// numbers.
+    /// Returns the current state and attributes of a queue pair. `sq_psn` and `rq_psn` are the
+    /// sequence numbers of the next packets.
     ///
     /// # Errors
-    /// [`Refused::NoSuchObject`].
+    /// [`Refused::NoSuchObject`] if the queue pair does not exist.
     pub fn query_qp(&self, qpn: Qpn) -> Result<(State, Attr), Refused> {
         let qp = self.objects.qps.get(qpn.0).ok_or(Refused::NoSuchObject)?;
         Ok((qp.state, qp.present_attr()))
     }
 
-    /// Returns whether, in SQD, all work in flight has ended.
+    /// Returns whether all started sends of a queue pair have ended. In SQD, the send queue is then
+    /// drained.
     ///
     /// # Errors
-    /// [`Refused::NoSuchObject`].
+    /// [`Refused::NoSuchObject`] if the queue pair does not exist.
     pub fn sq_drained(&self, qpn: Qpn) -> Result<bool, Refused> {
         let qp = self.objects.qps.get(qpn.0).ok_or(Refused::NoSuchObject)?;
         Ok(qp.is_drained())
     }
 
-    /// Returns the numbers of a queue pair's unfinished sends and receives. A receive taken from a
-    /// shared queue counts as well.
+    /// Returns how many sends and how many receives of a queue pair are unfinished. A receive taken
+    /// from a shared queue counts as well.
     pub fn outstanding(&self, qpn: Qpn) -> Option<(u32, u32)> {
         let qp = self.objects.qps.get(qpn.0)?;
         Some((qp.sq.len(), responder::outstanding(qp)))
     }
 
-    /// Posts a send. In the error state it is flushed immediately.
+    /// Posts a send work request. In the error state, it is flushed immediately.
     ///
     /// # Errors
-    /// [`PostRefused`], with the queue unchanged: the queue pair does not exist, is full or does
-    /// not accept sends in its state; its service lacks the operation; or the elements or the
-    /// length exceed its limits.
+    /// [`PostRefused`] if the queue pair does not exist, is full or does not accept sends in its
+    /// state; if its service lacks the operation; or if the elements or the length exceed its
+    /// limits. The queue is then unchanged.
     pub fn post_send(
         &mut self,
         qpn: Qpn,
@@ -315,11 +317,11 @@ impl<M: Memory> Engine<M> {
             .ok_or(PostRefused::NoSuchQueue)?
     }
 
-    /// Posts a receive. In the error state it is flushed immediately.
+    /// Posts a receive work request. In the error state, it is flushed immediately.
     ///
     /// # Errors
-    /// [`PostRefused`], with the queue unchanged: the queue pair does not exist, is full, does not
-    /// accept receives in its state, uses a shared receive queue, or allows fewer elements.
+    /// [`PostRefused`] if the queue pair does not exist, is full, does not accept receives in its
+    /// state, uses a shared receive queue or allows fewer elements. The queue is then unchanged.
     pub fn post_recv(
         &mut self,
         qpn: Qpn,
@@ -332,12 +334,12 @@ impl<M: Memory> Engine<M> {
             .ok_or(PostRefused::NoSuchQueue)?
     }
 
-    /// Joins a multicast group (UD).
+    /// Adds a queue pair to a multicast group (UD).
     ///
     /// # Errors
-    /// [`Refused::Invalid`] if the service is not UD or the address is not a multicast group's;
-    /// [`Refused::NoRoom`] if there are more groups or members than the configuration allows;
-    /// [`Refused::NoSuchObject`].
+    /// [`Refused::Invalid`] if the service is not UD or `group` is not a multicast address;
+    /// [`Refused::NoRoom`] if the configured number of groups or members is reached;
+    /// [`Refused::NoSuchObject`] if the queue pair does not exist.
     pub fn attach_mcast(&mut self, qpn: Qpn, group: Gid) -> Result<(), Refused> {
         let qp = self.objects.qps.get_mut(qpn.0).ok_or(Refused::NoSuchObject)?;
         if qp.service != Service::Ud {
@@ -347,7 +349,7 @@ impl<M: Memory> Engine<M> {
         Ok(())
     }
 
-    /// Leaves a multicast group.
+    /// Removes a queue pair from a multicast group.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`] if the queue pair is not a member.

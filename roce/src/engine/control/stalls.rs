@@ -1,12 +1,12 @@
-//! The end of a [`Stall`].
+//! [`Engine::resume`]: continues after a [`Stall`].
 
 use crate::engine::Engine;
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::types::{Qpn, Stall, Time};
 
 impl<M: Memory> Engine<M> {
-    /// Continues after a stall reported to [`Sink::postpone`]. The access is repeated, and stalls
-    /// again if its memory is still not present.
+    /// Continues after a stall reported to [`Sink::postpone`]. The engine repeats the memory
+    /// access, which stalls again if the memory is still not present.
     ///
     /// Stalls of receives and of memory named by a peer need no call, because the peer repeats its
     /// request.

@@ -13,20 +13,20 @@ use super::scatter::SgeError;
 use super::types::{Arrival, Completion, DropReason, Network, Service, Status};
 use crate::wire::{Headers, ICRC_LEN, packet::pad_for};
 
-/// The special queue pair that accepts every queue key.
+/// The number of the special queue pair that accepts every queue key.
 const SUBNET_MANAGEMENT: u32 = 0;
 
-/// The number of bytes before the payload in a datagram's receive.
+/// The number of bytes reserved for a GRH before the payload in a datagram's receive.
 const GRH_LEN: usize = 40;
 
-/// Delivers a datagram to a queue pair or drops it silently.
+/// Delivers a datagram to a queue pair, or drops it without a reply.
 ///
-/// A receive too short for the datagram completes with [`Status::LocalLength`]; the next datagram
-/// goes into the next receive. For a queue pair without a shared receive queue, IBTA 9.9.3 (class
-/// D) and the kernel's rxe (`rxe_resp.c`, `RESPST_ERR_LENGTH`) instead keep the receive for the
-/// next datagram. A short receive would then stay at the front. Every datagram of ordinary size
-/// would be dropped without informing the program. ConnectX also completes the receive, as do IBTA
-/// and rxe for a shared receive queue (class E).
+/// A receive too short for the datagram completes with [`Status::LocalLength`], and the next
+/// datagram uses the next receive. For a queue pair without a shared receive queue, IBTA 9.9.3
+/// (class D) and the kernel's rxe (`rxe_resp.c`, `RESPST_ERR_LENGTH`) instead keep the receive for
+/// the next datagram. A short receive would then stay at the front of the queue, and every datagram
+/// of ordinary size would be dropped without informing the program. ConnectX completes such a
+/// receive, as do IBTA and rxe for a shared receive queue (class E).
 ///
 /// # Errors
 /// The reason why the datagram was dropped.
@@ -64,7 +64,7 @@ pub(crate) fn receive<M: Memory, S: Sink>(
         Err(SgeError::Length)
     } else {
         let grh = match arrival.network {
-            // IBTA 11.4.1.2: the receive has space for a GRH, but nothing is written there.
+            // IBTA 11.4.1.2: the receive has space for a GRH, but no GRH has arrived to be written.
             Network::Local => responder::count(qp, GRH_LEN),
             Network::Udp | Network::Grh => responder::put(qp, env, &grh(arrival, transport_len)),
         };
@@ -90,7 +90,7 @@ pub(crate) fn receive<M: Memory, S: Sink>(
             recv::complete(qp, env, failed);
             Err(DropReason::TooShort)
         }
-        // Class A: an error by this side's program.
+        // Class A: a fault of this side's program.
         Err(SgeError::Protection) => {
             let failed = recv::completion(qp, Status::LocalProtection);
             recv::complete(qp, env, failed);
@@ -100,17 +100,17 @@ pub(crate) fn receive<M: Memory, S: Sink>(
     }
 }
 
-/// The largest path MTU.
+/// The largest path MTU, in bytes.
 const MAX_PAYLOAD: usize = 4096;
 
-/// Returns the GRH or its substitute, as far as it is known. The substitute is the IPv6 header, or
-/// 20 zero bytes and the IPv4 header.
+/// Returns the GRH or its substitute, as far as the arrival's fields allow. The substitute is the
+/// IPv6 header, or 20 zero bytes and the IPv4 header.
 ///
-/// `transport_len`: the number of bytes from BTH to ICRC.
+/// `transport_len` is the number of bytes from BTH to ICRC.
 fn grh(arrival: &Arrival, transport_len: usize) -> [u8; GRH_LEN] {
     const UDP_LEN: usize = 8;
     const UDP: u8 = 17;
-    // IBTA 8.3: an IBA transport follows.
+    // IBTA 8.3: the next header is an IBA transport header.
     const IBA: u8 = 0x1b;
     let mut grh = [0; GRH_LEN];
     let (class, flow) = (arrival.traffic_class, (arrival.flow_label & 0xf_ffff).to_be_bytes());

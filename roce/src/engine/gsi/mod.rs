@@ -1,17 +1,17 @@
-//! [`Gsi`]: the general services interface (queue pair 1) with management datagrams (MADs) as
-//! values.
+//! [`Gsi`]: the general services interface (queue pair 1) whose management datagrams (MADs) are
+//! passed by value.
 //!
 //! ```text
 //!   a packet for number 1 ──► receive: checked ──────────────► Sink::mad
 //!   Engine::send_mad ───────► Gsi: a bounded queue ──► transmit ──► a packet from number 1
 //! ```
 //!
-//! No queue pair, memory region or completion queue is involved. The interface's packets leave in
-//! the class of requests, in rotation with the queue pairs ([`output`](super::output)). If space
-//! is missing, a MAD is lost like any datagram; protocols using MADs retransmit.
+//! No queue pair, memory region or completion queue is involved. The interface's packets are sent
+//! in the class of requests, in rotation with the queue pairs ([`output`](super::output)). A MAD
+//! without space is lost like any datagram; protocols that use MADs retransmit.
 //!
-//! A caller whose management software uses queue pairs instead creates one with the number 1
-//! ([`QpInit::well_known`](super::QpInit::well_known)).
+//! If the caller's management software uses queue pairs instead, the caller creates a queue pair
+//! with the number 1 ([`QpInit::well_known`](super::QpInit::well_known)).
 //!
 //! # References
 //! IBTA 10.2.4 (the queue key of QP1), 10.9 (partitioning), 13.4.2 (format of MADs)
@@ -28,19 +28,19 @@ use super::types::{
 use crate::wire::bth::{self, DEFAULT_PKEY};
 use crate::wire::{Headers, MASK_24, Opcode, Psn, deth};
 
-/// Outgoing MADs.
+/// The general services interface: a queue of outgoing MADs.
 #[derive(Debug)]
 pub(crate) struct Gsi {
-    /// The scheduler lists queue pair number 1 while this queue is not empty.
+    /// Queued MADs. While there are any, the scheduler lists queue pair number 1.
     waiting: VecDeque<(MadDestination, Mad)>,
     psn: Psn,
 }
 
 impl Gsi {
-    /// Returns an interface with space for [`MAX_WAITING`] MADs.
+    /// Creates an interface with space for [`MAX_WAITING`] MADs.
     ///
     /// # Errors
-    /// [`Refused::NoMemory`] if memory is short.
+    /// [`Refused::NoMemory`] if an allocation fails.
     pub(crate) fn new() -> Result<Self, Refused> {
         let mut waiting = VecDeque::new();
         room::reserve(&mut waiting, MAX_WAITING)?;
@@ -50,7 +50,7 @@ impl Gsi {
     /// Queues a MAD. Returns whether the queue was empty.
     ///
     /// # Errors
-    /// [`PostRefused::QueueFull`] with [`MAX_WAITING`] MADs in the queue.
+    /// [`PostRefused::QueueFull`] if [`MAX_WAITING`] MADs wait in the queue.
     pub(crate) fn push(&mut self, to: &MadDestination, mad: &Mad) -> Result<bool, PostRefused> {
         if self.waiting.len() >= MAX_WAITING {
             return Err(PostRefused::QueueFull);
@@ -65,7 +65,7 @@ impl Gsi {
         self.waiting.is_empty()
     }
 
-    /// Writes the next MAD as a packet. A MAD too long for the space is dropped.
+    /// Writes the next MAD as a packet. If the space is too short, the MAD is dropped.
     pub(crate) fn transmit(&mut self, space: &mut (impl Space + ?Sized)) -> Option<Written> {
         let (to, mad) = self.waiting.pop_front()?;
         let bth =
@@ -81,7 +81,7 @@ impl Gsi {
     }
 }
 
-/// Delivers a packet for queue pair 1 or drops it silently.
+/// Delivers a packet for queue pair 1, or drops it without a reply.
 ///
 /// # Errors
 /// The reason why the packet was dropped.

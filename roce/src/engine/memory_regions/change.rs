@@ -1,4 +1,4 @@
-//! [`MrChange`]: later changes by a region's owner, without a new index.
+//! [`MrChange`]: a change to a region by its owner. The region's index stays the same.
 
 use super::{Entry, INVALID, KeyRefused, MemoryRegions, Window, check_range};
 use crate::engine::types::{Access, MemoryAttr, Pd, Refused, WindowRange};
@@ -9,18 +9,18 @@ use crate::engine::types::{Access, MemoryAttr, Pd, Refused, WindowRange};
 /// Programmer's Reference Manual, UMR (user memory registration) work requests
 #[derive(Debug)]
 pub struct MrChange<R> {
-    /// The low 8 bits of the key.
+    /// The new low 8 bits of the key.
     pub new_variant: Option<u8>,
-    /// The protection domain.
+    /// The new protection domain.
     pub pd: Option<Pd>,
-    /// The rights. Dependencies between them are not checked.
+    /// The new access rights. Dependencies between them are not checked.
     pub access: Option<Access>,
-    /// The first address, as used in work requests; the length in bytes.
+    /// The new address of the first byte, as used in work requests, and the new length in bytes.
     pub iova_and_length: Option<(u64, u64)>,
-    /// The memory's representation of the region, also for windows on it. The previous
-    /// representation is dropped.
+    /// The [`Memory`](crate::engine::Memory)'s new representation of the region, which also serves
+    /// windows on the region. The previous representation is dropped.
     pub region: Option<R>,
-    /// Whether the region is valid. An invalid region rejects all access, like an unknown key.
+    /// Whether the region is valid. Access to an invalid region is rejected as with an unknown key.
     pub valid: Option<bool>,
     /// Whether work requests and peers may invalidate the region.
     pub invalidate: Option<bool>,
@@ -52,7 +52,7 @@ impl<R> MemoryRegions<R> {
         }
     }
 
-    /// Returns the memory visible through a bound window.
+    /// Returns the memory range accessible through a bound window.
     pub(crate) fn window_at(&self, index: u32) -> Option<WindowRange> {
         let Entry::Window(Window { variant, bound: Some(bound), .. }) = self.entries.get(index)? else {
             return None;
@@ -63,7 +63,7 @@ impl<R> MemoryRegions<R> {
         Some(WindowRange { rkey, iova: bound.iova, length: bound.length, lkey, addr })
     }
 
-    /// Returns the memory's representation of a region.
+    /// Returns the [`Memory`](crate::engine::Memory)'s representation of a region.
     pub(crate) fn memory_at(&self, index: u32) -> Option<&R> {
         match self.entries.get(index)? {
             Entry::Region(region) => Some(&region.region),
@@ -71,13 +71,13 @@ impl<R> MemoryRegions<R> {
         }
     }
 
-    /// Changes a region completely or not at all. Returns its key.
+    /// Changes a region completely or not at all. Returns the region's new key.
     pub(crate) fn change(&mut self, index: u32, change: MrChange<R>) -> Result<u32, Refused> {
         let Some(Entry::Region(region)) = self.entries.get_mut(index) else {
             return Err(Refused::NoSuchObject);
         };
-        // A window exposes a part of the region, in the region's domain, wherever the region's
-        // pages are.
+        // A window gives access to a range of the region, within the region's domain. The region's
+        // representation may change while windows are bound.
         let moves = change.pd.is_some() || change.iova_and_length.is_some();
         if region.windows > 0 && (moves || change.valid == Some(false)) {
             return Err(Refused::Busy);
@@ -98,7 +98,7 @@ impl<R> MemoryRegions<R> {
         Ok(index << 8 | u32::from(variant))
     }
 
-    /// Invalidates a region for a work request or a peer of a queue pair in domain `pd`.
+    /// Invalidates a region on behalf of a work request or a peer of a queue pair in domain `pd`.
     pub(super) fn invalidate_region(&mut self, pd: Pd, rkey: u32) -> Result<(), KeyRefused> {
         match self.entries.get_mut(rkey >> 8) {
             Some(Entry::Region(region))
@@ -126,7 +126,8 @@ mod tests {
     const QPN: Qpn = Qpn(17);
     const ALL: Access = Access(0xf | 1 << 4);
 
-    /// Returns a table with a region of 64 bytes at 0x1000, and its key, which ends with 0x42.
+    /// Returns a table that holds a region of 64 bytes at 0x1000, along with the region's key. The
+    /// key ends with 0x42.
     fn keyed(invalidate: bool) -> (MemoryRegions<char>, u32) {
         let mut regions = MemoryRegions::new(100);
         let attr = MemoryAttr { pd: PD, iova: 0x1000, length: 64, access: ALL };

@@ -1,18 +1,19 @@
-//! [`MemoryRegions`]: memory regions and windows by key, with rights, domains and ranges.
+//! [`MemoryRegions`]: memory regions and windows by key, with their access rights, protection
+//! domains and address ranges.
 //!
 //! A key is `number << 8 | variant`. Both are random, so no key can be derived from another. The
-//! owner of a window chooses the variant at each bind. The owner of a region may choose it, too
-//! ([`MemoryRegions::insert_keyed`]).
+//! owner of a window chooses the variant at each bind. The owner of a region may also choose the
+//! variant ([`MemoryRegions::insert_keyed`]).
 //!
 //! ```text
 //! window:  alloc ──► free ──bind──► bound ──invalidate (type 2), bind of length 0 (type 1)──► free
 //!                                     └──bind again (type 1)──► bound
 //! region:  insert ──► valid ──change, invalidate (if allowed)──► invalid ──change──► valid
 //! ```
-//! `change` is a later change by the region's owner.
+//! In this diagram, `change` is a later change by the region's owner.
 //!
-//! Invariant: a window is bound to a region that exists, is valid and has not moved. A region with
-//! windows can be neither removed nor moved.
+//! Invariant: a bound window refers to a region that exists, is valid and has not moved. A region
+//! with bound windows can be neither removed nor moved.
 //!
 //! # References
 //! IBTA 10.6 (memory management), 10.6.7 (windows), 9.4.1 (send with invalidate)
@@ -29,7 +30,7 @@ use super::types::{Access, MemoryAttr, MwType, Pd, Qpn, Refused};
 /// Memory regions and windows by key.
 #[derive(Debug)]
 pub(crate) struct MemoryRegions<R> {
-    /// Entries by the upper 24 bits of the key.
+    /// The regions and windows, by the upper 24 bits of the key.
     entries: Table<Entry<R>>,
     /// The number of bound type 2 windows.
     bound_to_qps: u32,
@@ -53,8 +54,8 @@ struct Region<R> {
     invalidate: bool,
 }
 
-/// The domain of a region that serves all domains. No real domain has this number, because there
-/// are far fewer domains.
+/// The protection domain of a region that serves all domains. No real domain has this number,
+/// because there are far fewer domains.
 pub(crate) const ALL_PDS: Pd = Pd(u32::MAX);
 
 /// The bit of [`Region::variant`] that marks a region as invalid. An invalid region rejects all
@@ -69,18 +70,18 @@ struct Window {
     bound: Option<Bound>,
 }
 
-/// The part of a region visible through a window.
+/// The part of a region that is accessible through a window.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     /// The upper 24 bits of the region's key.
     region: u32,
-    /// The start of the window in the region.
+    /// The offset of the window's first byte in the region.
     offset: u64,
-    /// The address of the window's first byte, as used in requests.
+    /// The address of the window's first byte, as used in peers' requests.
     iova: u64,
     length: u64,
     access: Access,
-    /// The queue pair whose requests may use the window (type 2).
+    /// The number of the queue pair whose requests may use the window (type 2).
     qpn: Qpn,
 }
 
@@ -112,7 +113,7 @@ impl<R> MemoryRegions<R> {
         region: R,
         random: &mut dyn Random,
     ) -> Result<u32, Refused> {
-        // IBTA 10.6.3: memory that peers may change must be writable by its owner.
+        // IBTA 10.6.3: the owner must be able to write memory that peers may change.
         let changes = Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0;
         if attr.access.0 & changes != 0 && !attr.access.contains(Access::LOCAL_WRITE) {
             return Err(Refused::Invalid("remote write and remote atomic need local write"));
@@ -121,8 +122,8 @@ impl<R> MemoryRegions<R> {
         self.insert_keyed(attr, region, variant, false, random)
     }
 
-    /// Inserts a region under a key with these low 8 bits. Dependencies between rights are not
-    /// checked.
+    /// Inserts a region under a key whose low 8 bits are `variant`. Dependencies between access
+    /// rights are not checked.
     pub(crate) fn insert_keyed(
         &mut self,
         attr: &MemoryAttr,
@@ -186,7 +187,7 @@ impl<R> MemoryRegions<R> {
         Ok(pd)
     }
 
-    /// Unbinds the windows that only this queue pair may use.
+    /// Unbinds the type 2 windows that only queue pair `qpn` may use.
     pub(crate) fn drop_windows_of(&mut self, qpn: Qpn) {
         let mut position = 0;
         while self.bound_to_qps > 0
@@ -202,7 +203,7 @@ impl<R> MemoryRegions<R> {
         }
     }
 
-    /// Unbinds the windows on the region with these upper 24 key bits.
+    /// Unbinds the windows on a region. `index` is the upper 24 bits of the region's key.
     pub(crate) fn drop_windows_on(&mut self, index: u32) {
         let mut position = 0;
         while matches!(self.entries.get(index), Some(Entry::Region(region)) if region.windows > 0)
@@ -217,10 +218,10 @@ impl<R> MemoryRegions<R> {
         }
     }
 
-    /// Binds a window for a work request of this queue pair.
+    /// Binds a window on behalf of a work request of queue pair `qpn`.
     ///
     /// # References
-    /// IBTA 10.6.7.2 (refused binds)
+    /// IBTA 10.6.7.2 (rejected binds)
     pub(crate) fn bind(&mut self, pd: Pd, qpn: Qpn, bind: &Bind) -> Result<(), KeyRefused> {
         let window = *self.window(bind.window).ok_or(KeyRefused)?;
         if window.pd != pd {
@@ -247,7 +248,7 @@ impl<R> MemoryRegions<R> {
         Ok(())
     }
 
-    /// Returns the part of a region that a bind would make visible.
+    /// Returns the part of a region that a bind would make accessible.
     fn bound(&self, pd: Pd, qpn: Qpn, bind: &Bind) -> Result<Bound, KeyRefused> {
         let region = self.region(bind.lkey).ok_or(KeyRefused)?;
         let changes = Access::REMOTE_WRITE.0 | Access::REMOTE_ATOMIC.0;
@@ -262,12 +263,12 @@ impl<R> MemoryRegions<R> {
         Ok(Bound { region: bind.lkey >> 8, offset, iova, length: bind.length, access: bind.access, qpn })
     }
 
-    /// Invalidates a type 2 window, or a region permitting invalidation, for a work request or a
-    /// peer of this queue pair.
+    /// Invalidates a type 2 window, or a region that permits invalidation, on behalf of a work
+    /// request or a peer of queue pair `qpn`.
     ///
     /// # References
-    /// IBTA 10.6.7.2: type 1 windows, regions made by registration, and regions with bound windows
-    /// cannot be invalidated
+    /// IBTA 10.6.7.2: type 1 windows, registered regions and regions with bound windows cannot be
+    /// invalidated
     pub(crate) fn invalidate(&mut self, pd: Pd, qpn: Qpn, rkey: u32) -> Result<(), KeyRefused> {
         match self.window(rkey) {
             Some(Window { kind: MwType::Two, pd: of, bound, .. })
@@ -306,8 +307,8 @@ impl<R> MemoryRegions<R> {
         }
     }
 
-    /// Returns the region that contains a range and the range's offset in it, if the owner has this
-    /// access.
+    /// Returns the region of `lkey` and the offset of `addr` in it, if the region contains the
+    /// range and its owner has the access `need`.
     ///
     /// # References
     /// IBTA 10.6.3 (L_Key checks)
@@ -320,10 +321,10 @@ impl<R> MemoryRegions<R> {
         Some((region, offset(attr.iova, attr.length, addr, length)?))
     }
 
-    /// Returns the region that contains a range and the range's offset in it, if a peer has this
-    /// access through this queue pair.
+    /// Returns the region of `rkey` and the offset of `addr` in it, if the range is accessible and
+    /// a peer of queue pair `qpn` has the access `need`.
     ///
-    /// The caller checks the queue pair's rights.
+    /// The caller must check the queue pair's access rights.
     ///
     /// # References
     /// IBTA 9.7.4.1 (R_Key validation), 10.6.7.2 (a type 2 window belongs to its queue pair)
@@ -353,7 +354,7 @@ impl<R> MemoryRegions<R> {
 }
 
 impl<R> MemoryRegions<R> {
-    /// Returns the first address and the length of the region or bound window named by a key.
+    /// Returns the first address and the length of the region or bound window with key `rkey`.
     /// Access is not checked.
     pub(crate) fn extent(&self, rkey: u32) -> Option<(u64, u64)> {
         match self.entries.get(rkey >> 8)? {
@@ -370,8 +371,8 @@ fn check_range(iova: u64, length: u64) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Returns the offset of `addr` in the `size` bytes at `iova`, if all `length` bytes lie inside. No
-/// computation here overflows.
+/// Returns the offset of `addr` in the `size` bytes at `iova`, if all `length` bytes from `addr`
+/// lie inside. No computation here overflows.
 #[inline]
 fn offset(iova: u64, size: u64, addr: u64, length: u64) -> Option<u64> {
     let offset = addr.checked_sub(iova)?;

@@ -7,14 +7,14 @@ use crate::engine::scatter::SgeError;
 use crate::engine::table::Table;
 use crate::engine::types::{CqId, Pd, Sge, SrqId};
 
-/// The longest message (IBTA 9.7.4.1).
+/// The maximum length of a message, in bytes (IBTA 9.7.4.1).
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 
 /// The receive for the message in progress, if the message has taken one.
 #[derive(Debug)]
 pub(crate) struct CurrentRecv {
     pub(crate) taken: Option<TakenRecv>,
-    /// The elements of a receive from a shared queue.
+    /// A copy of the elements of a receive taken from a shared queue.
     pub(crate) sges: Option<Box<[Sge; MAX_SRQ_SGE as usize]>>,
 }
 
@@ -22,24 +22,27 @@ pub(crate) struct CurrentRecv {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TakenRecv {
     pub(crate) wr_id: u64,
-    /// The protection domain for the keys in its elements.
+    /// The protection domain that the keys of the receive's elements must belong to.
     pub(crate) pd: Pd,
     pub(crate) cq: CqId,
     /// The number of elements copied, if the receive came from a shared queue.
     pub(crate) copied: Option<usize>,
     /// The shared queue that the receive came from.
     pub(crate) srq: Option<SrqId>,
-    /// Whether [`Srq::taken`] includes it.
+    /// Whether [`Srq::taken`] includes this receive.
     pub(crate) is_counted: bool,
     pub(crate) length: u64,
-    /// The number of bytes received so far.
+    /// The number of message bytes received.
     pub(crate) received: u64,
-    /// The number of bytes skipped at the beginning of the message.
+    /// The number of bytes to skip at the beginning of the message.
     pub(crate) header: usize,
 }
 
 impl TakenRecv {
-    /// Returns the number of bytes received once `len` more bytes have arrived.
+    /// Returns the number of bytes received after `len` more bytes.
+    ///
+    /// # Errors
+    /// [`SgeError::Length`] if they exceed the receive or the maximum message length.
     #[inline]
     pub(crate) fn end(&self, len: usize) -> Result<u64, SgeError> {
         let end = self.received + len as u64;
@@ -52,7 +55,7 @@ impl CurrentRecv {
         Self { taken: None, sges: shared.then(|| Box::new([Sge::default(); MAX_SRQ_SGE as usize])) }
     }
 
-    /// Releases the receive and returns it.
+    /// Releases and returns the receive, if any.
     #[inline]
     pub(crate) fn release(&mut self, srqs: &mut Table<Srq>) -> Option<TakenRecv> {
         let taken = self.taken.take()?;
@@ -62,28 +65,28 @@ impl CurrentRecv {
         Some(taken)
     }
 
-    /// Returns whether the receive came from this shared queue.
+    /// Returns whether the receive came from shared queue `srq`.
     pub(crate) fn is_from(&self, srq: SrqId) -> bool {
         self.taken.is_some_and(|taken| taken.srq == Some(srq))
     }
 
-    /// Returns whether a receive is taken.
+    /// Returns whether the message has taken a receive.
     pub(crate) fn is_taken(&self) -> bool {
         self.taken.is_some()
     }
 
-    /// Returns whether a receive from a shared queue is taken.
+    /// Returns whether the message has taken a receive from a shared queue.
     pub(crate) fn is_shared(&self) -> bool {
         self.taken.is_some_and(|taken| taken.copied.is_some())
     }
 
-    /// Returns the number of bytes received so far.
+    /// Returns the number of message bytes received.
     #[inline]
     pub(crate) fn received(&self) -> u64 {
         self.taken.map_or(0, |taken| taken.received)
     }
 
-    /// Returns the number of bytes skipped at the beginning of the message.
+    /// Returns the number of bytes to skip at the beginning of the message.
     #[inline]
     pub(crate) fn header(&self) -> usize {
         self.taken.map_or(0, |taken| taken.header)
@@ -101,7 +104,7 @@ mod tests {
     use super::*;
 
     /// Tests [`TakenRecv::end`] alone, because sending 2 GiB would take too long. No other code
-    /// enforces the limit.
+    /// limits the length of a received message.
     #[test]
     fn a_message_of_2_to_the_31_bytes_is_the_longest_that_a_receive_holds() {
         let taken = |received| TakenRecv {

@@ -1,14 +1,15 @@
-//! [`Qp`]: the data of a queue pair: attributes, queues and the state of its two halves.
+//! [`Qp`]: the data of a queue pair, namely its attributes, its queues and the state of its two
+//! halves.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `send_state` | [`SendState`]: the requester's sequence numbers, timers and window |
 //! | `recv_state` | [`RecvState`]: the responder's sequence numbers and the message in progress |
 //! | `current` | [`CurrentRecv`]: the receive for the message in progress |
-//! | `responses` | [`Responses`]: responses to send and sent responses to keep |
+//! | `responses` | [`Responses`]: responses to send and sent responses that are kept |
 //!
-//! This module does not send, complete or call the program. The modules above do: `completion`,
-//! `requester`, `responder`, `datagram` and `modify`.
+//! This module sends no packets, generates no completions and calls no program code. The modules
+//! above do: `completion`, `requester`, `responder`, `datagram` and `modify`.
 
 mod current;
 mod recv_state;
@@ -26,7 +27,7 @@ use super::types::{
 };
 use crate::wire::packet::LINK_MTU;
 
-/// A queue pair.
+/// A queue pair: its attributes, queues and protocol state.
 #[derive(Debug)]
 pub(crate) struct Qp {
     pub(crate) qpn: Qpn,
@@ -40,13 +41,13 @@ pub(crate) struct Qp {
     pub(crate) sq_sig_all: bool,
     /// The special number (0 or 1) that also addresses this queue pair.
     pub(crate) well_known: Option<u32>,
-    /// The source queue pair number in its datagrams.
+    /// The source queue pair number in the datagrams it sends.
     pub(crate) source: u32,
     pub(crate) inline_completion: InlineCompletion,
     pub(crate) attr: Attr,
-    /// Posted sends, starting at the oldest unfinished one.
+    /// Posted sends, starting with the oldest unfinished send.
     pub(crate) sq: SendQueue,
-    /// Posted receives; without slots if the queue pair uses a shared receive queue.
+    /// Posted receives. It has no slots if the queue pair uses a shared receive queue.
     pub(crate) rq: RecvQueue,
     pub(crate) req: SendState,
     pub(crate) resp: RecvState,
@@ -60,45 +61,45 @@ pub(crate) struct Qp {
     pub(crate) in_blocked: bool,
     /// The peer's index in [`ResponseQueue`](super::response_queue::ResponseQueue), from RTR on.
     pub(crate) peer: Option<u32>,
-    /// Whether the peer's list of queue pairs with a response to send contains this queue pair.
+    /// Whether this queue pair is in its peer's list of queue pairs with a response to send.
     pub(crate) in_response_queue: bool,
-    /// The peer's UDP source port, once known (strict ports).
+    /// The peer's UDP source port, if known; used only with strict ports.
     pub(crate) peer_port: Option<u16>,
     /// Whether a packet from the peer has arrived since RTR.
     pub(crate) established: bool,
     /// The time of the queue pair's entry in [`Timers`](super::timers::Timers), if any.
     pub(crate) timer: Option<Time>,
-    /// The number of multicast groups joined by the queue pair.
+    /// The number of multicast groups that the queue pair has joined.
     pub(crate) groups: u32,
     /// Whether the queue pair has ever bound a memory window.
     pub(crate) has_bound: bool,
 }
 
 impl Qp {
-    /// Returns the time of the next timer.
+    /// Returns the time at which the next timer expires.
     pub(crate) fn deadline(&self) -> Option<Time> {
         self.req.deadline()
     }
 
-    /// Returns whether the peer acknowledges requests. Datagrams and unreliable connections are not
-    /// acknowledged.
+    /// Returns whether the peer acknowledges this queue pair's requests. Datagrams and unreliable
+    /// connections are not acknowledged.
     pub(crate) fn is_reliable(&self) -> bool {
         matches!(self.service, Service::Rc | Service::XrcInitiator)
     }
 
-    /// Returns whether requests may arrive in the current state.
+    /// Returns whether the queue pair processes received requests in its current state.
     ///
     /// # References
-    /// IBTA 10.3.1: RESET, INIT and the error state drop them
+    /// IBTA 10.3.1: requests are dropped in RESET, INIT and the error state
     #[inline]
     pub(crate) fn hears_requests(&self) -> bool {
         matches!(self.state, State::Rtr | State::Rts | State::Sqd | State::Sqe)
     }
 
-    /// Returns the largest payload of a packet from the requester.
+    /// Returns the maximum payload, in bytes, of the packets that the requester sends.
     ///
-    /// In verbs, a datagram queue pair has no path MTU attribute. Without the attribute, the
-    /// largest possible MTU applies.
+    /// In verbs, a datagram queue pair has no path MTU attribute. Then the largest possible MTU
+    /// applies.
     #[inline]
     pub(crate) fn send_mtu(&self) -> u32 {
         match self.attr.path_mtu {
@@ -109,8 +110,8 @@ impl Qp {
         }
     }
 
-    /// Returns the path MTU expected by the responder, clamped to valid values (256 to 4096), or
-    /// [`LINK_MTU`] for a peer that uses it.
+    /// Returns the path MTU that the responder expects, clamped to valid values (256 to 4096
+    /// bytes), or [`LINK_MTU`] if the peer uses it.
     #[inline]
     pub(crate) fn recv_mtu(&self) -> u32 {
         if self.resp.on_link == Some(true) {
@@ -119,8 +120,8 @@ impl Qp {
         self.attr.path_mtu.clamp(256, 4096)
     }
 
-    /// Returns whether the completion of this work request carries the bytes of its response, which
-    /// consists of `packets` packets.
+    /// Returns whether the completion of this work request carries the response's bytes. The
+    /// response consists of `packets` packets.
     #[inline]
     pub(crate) fn completes_inline(&self, wqe: &Wqe, packets: u32) -> bool {
         (1..=self.inline_completion.requester).contains(&wqe.length)
@@ -129,12 +130,12 @@ impl Qp {
             && packets == 1
     }
 
-    /// Returns whether all started work has ended.
+    /// Returns whether all started work requests have ended.
     pub(crate) fn is_drained(&self) -> bool {
         self.sq.tail() == self.req.fresh
     }
 
-    /// Returns the current attributes, including the sequence numbers.
+    /// Returns the current attributes, including the current sequence numbers.
     pub(crate) fn present_attr(&self) -> Attr {
         Attr { sq_psn: self.req.max.value(), rq_psn: self.resp.expected.value(), ..self.attr }
     }
@@ -144,11 +145,11 @@ impl Qp {
         matches!((self.peer_port, arrival.src_port), (Some(its), Some(port)) if its != port)
     }
 
-    /// Returns two positions that change with each accepted packet, but not with a stale, early or
-    /// rejected one.
+    /// Returns two values that change with each accepted packet, but not with a stale, early or
+    /// rejected packet.
     ///
     /// On the unreliable service, the expected sequence number follows every packet, even a dropped
-    /// one. There the first position instead counts packets with an effect.
+    /// one. For that service, the first value instead counts the packets that had an effect.
     pub(crate) fn progress(&self) -> (u32, u32) {
         let executed =
             if self.service == Service::Uc { self.resp.effective } else { self.resp.expected.value() };
@@ -159,7 +160,7 @@ impl Qp {
     /// services).
     ///
     /// # References
-    /// IBTA 9.6.1: other packets are dropped
+    /// IBTA 9.6.1: packets from elsewhere are dropped
     #[inline]
     pub(crate) fn is_from_peer(&self, arrival: &Arrival) -> bool {
         let path = &self.attr.path;

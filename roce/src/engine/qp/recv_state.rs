@@ -5,28 +5,29 @@ use crate::engine::queue::Srq;
 use crate::engine::table::Table;
 use crate::wire::{MASK_24, Psn};
 
-/// The responder's half of a queue pair.
+/// The state of a queue pair's responder.
 #[derive(Debug)]
 pub(crate) struct RecvState {
-    /// The sequence number of the next new packet.
+    /// The sequence number expected in the next new packet.
     pub(crate) expected: Psn,
     /// The number of completed messages, 24 bits.
     pub(crate) msn: u32,
-    /// On the unreliable service, the number of packets placing data or taking a receive. Wraps.
+    /// On the unreliable service, the number of packets that placed data or took a receive. It
+    /// wraps.
     pub(crate) effective: u32,
-    /// The message that has begun but not ended.
+    /// The message that has begun but not ended, if any.
     pub(crate) message: Message,
-    /// Whether a packet was refused temporarily. If so, packets behind it are dropped silently
-    /// until it is repeated.
+    /// Whether a packet was rejected temporarily. If so, later packets are dropped silently until
+    /// this packet is repeated.
     pub(crate) waiting: bool,
     pub(crate) current: CurrentRecv,
     pub(crate) responses: Responses,
-    /// Whether the peer's requests use the packet size within a machine, once a request has
-    /// arrived.
+    /// Whether the peer's requests may carry up to `LINK_MTU` bytes; `None` before the first
+    /// request.
     pub(crate) on_link: Option<bool>,
 }
 
-/// A multi-packet message, between its packets.
+/// The multi-packet message in progress between two of its packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Message {
     None,
@@ -34,7 +35,7 @@ pub(crate) enum Message {
     Write(Write),
 }
 
-/// The rest of a write: its target and remaining length.
+/// The rest of a write: its destination and the number of bytes left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
     pub(crate) rkey: u32,
@@ -44,8 +45,8 @@ pub(crate) struct Write {
 }
 
 impl RecvState {
-    /// Creates the state of a new queue pair. `shared`: whether it takes receives from a shared
-    /// queue.
+    /// Creates the state of a new queue pair. `shared` states whether the queue pair takes receives
+    /// from a shared queue.
     pub(crate) fn new(shared: bool) -> Self {
         Self {
             expected: Psn::default(),
@@ -59,8 +60,8 @@ impl RecvState {
         }
     }
 
-    /// Drops every message and response. The copy area for shared receives in [`CurrentRecv`] stays
-    /// allocated.
+    /// Drops the message in progress and all responses. The memory for copied elements in
+    /// [`CurrentRecv`] stays allocated.
     pub(crate) fn reset(&mut self, srqs: &mut Table<Srq>) {
         self.current.release(srqs);
         self.responses = Responses::default();
@@ -68,8 +69,8 @@ impl RecvState {
         self.on_link = None;
     }
 
-    /// Counts a completed message for the message sequence number; a read counts on acceptance
-    /// (IBTA 9.7.7.1).
+    /// Counts a completed message and returns the new message sequence number. A read counts as
+    /// completed on acceptance (IBTA 9.7.7.1).
     pub(crate) fn count_message(&mut self) -> u32 {
         self.msn = (self.msn + 1) & MASK_24;
         self.msn

@@ -1,4 +1,4 @@
-//! [`Responses`]: responses to send; sent responses that the peer may request again.
+//! [`Responses`]: the responses to send, and sent responses that the peer may request again.
 //!
 //! ```text
 //!   begin        next              end
@@ -7,8 +7,9 @@
 //!   │sent│sent│due │sent│due │due │   reads and atomics, by PSN; then one NAK or acknowledgement
 //!   └────┴────┴────┴────┴────┴────┘
 //! ```
-//! At most [`max_dest_rd_atomic`](crate::engine::Attr::max_dest_rd_atomic) are kept. A requester
-//! within its limit that sends one more request has received the oldest response.
+//! At most [`max_dest_rd_atomic`](crate::engine::Attr::max_dest_rd_atomic) reads and atomics are
+//! kept. If a requester within its limit sends one more request, it has received the oldest
+//! response.
 //!
 //! # References
 //! IBTA 9.7.5.1 (acknowledgements, duplicates, read responses)
@@ -21,30 +22,32 @@ use crate::wire::{Psn, Syndrome, reth};
 /// The classes of responses, which are scheduled separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResponseClass {
-    /// A NAK.
+    /// A negative acknowledgement.
     Nak,
     /// A plain acknowledgement.
     Ack,
-    /// The response of a [`Resource`]: a read response, an atomic acknowledgement and the like.
+    /// The response of a [`Resource`]: a read response, an atomic acknowledgement or similar.
     Resource,
 }
 
-/// Responses to send; sent responses that the peer may request again.
+/// The responses to send, and sent responses that the peer may request again.
 #[derive(Debug, Default)]
 pub(crate) struct Responses {
-    /// Slots for reads and atomics. The request with index `i` is in slot `i % slots.len()`.
+    /// A ring of slots for reads and atomics. The request with index `i` is in slot `i %
+    /// slots.len()`.
     slots: Vec<Resource>,
-    /// Indices, which only grow.
+    /// The index of the oldest kept request. Indices only grow.
     begin: u64,
     end: u64,
     /// The index of the oldest due response, or `end` if no response is due.
     next: u64,
     due: u32,
-    /// Whether the memory of the next response is absent. If so, no response is sent
-    /// before [`Engine::resume`](crate::engine::Engine::resume), because responses leave in order.
+    /// Whether the memory for the next response is not present. If so, no response is sent before
+    /// [`Engine::resume`](crate::engine::Engine::resume), because responses are sent in order.
     pub(crate) stalled: bool,
     pub(crate) nak: Option<Nak>,
-    /// The last packet that the due acknowledgement covers; `None` if no acknowledgement is due.
+    /// The sequence number of the last packet that the due acknowledgement covers; `None` if no
+    /// acknowledgement is due.
     pub(crate) ack: Option<Psn>,
 }
 
@@ -70,7 +73,7 @@ pub(crate) enum ResourceOp {
     Atomic {
         orig: u64,
     },
-    /// A flush or an atomic write that has been executed.
+    /// A flush or an atomic write that has been executed; its response carries no data.
     Placed,
 }
 
@@ -91,15 +94,16 @@ pub(crate) struct Nak {
     pub(crate) psn: Psn,
     pub(crate) syndrome: Syndrome,
     pub(crate) msn: u32,
-    /// Whether this NAK is final: the queue pair has failed and no response follows.
+    /// Whether this NAK is final because the queue pair has failed; no response follows it.
     last: bool,
 }
 
 impl Responses {
-    /// Returns whether there is a slot for one more read or atomic.
+    /// Returns whether a slot is available for one more read or atomic.
     ///
-    /// The oldest response frees its slot once sent, even if the peer has since requested it again.
-    /// A peer that sends one more request has received the response in the meantime.
+    /// The oldest response's slot may be reused once the response has been sent, even if the peer
+    /// has since requested it again. A peer that sends one more request has received the response
+    /// in the meantime.
     pub(crate) fn has_room(&self) -> bool {
         let depth = self.slots.len() as u64;
         let leaves = |due: Option<Due>| due.is_none_or(|due| due.again);
@@ -160,16 +164,16 @@ impl Responses {
 
     /// Schedules the response to a duplicate read, in whole or in part.
     ///
-    /// A response being sent is replaced only by a response containing its remainder. A requester
-    /// missing a packet requests everything from that packet to the end of the original request.
-    /// Any other request would truncate the response.
+    /// A response being sent is replaced only by a response that contains its remainder. A
+    /// requester that misses a packet requests everything from that packet to the end of the
+    /// original request. Any other repeated request would truncate the response.
     pub(crate) fn read_again(&mut self, psn: Psn, reth: &reth::Repr, mtu: u32) {
         let Some(index) = self.find(psn) else { return };
         let resource = self.slot(index);
         let ResourceOp::Read { rkey, addr, length, .. } = resource.op else { return };
         let skipped = psn.offset_from(resource.psn);
         let inside = if length == 0 || reth.dmalen == 0 {
-            // Such a read names no memory, so its key is not checked.
+            // A read of length 0 accesses no memory, so its key is not checked.
             reth.dmalen == length
         } else {
             reth.rkey == rkey
@@ -183,7 +187,7 @@ impl Responses {
         }
         let replaced = resource.due.is_none_or(|due| {
             let offset = u64::from(skipped) * u64::from(mtu);
-            // A response not yet begun starts at its beginning anyway.
+            // A response that has not begun will start at its beginning anyway.
             due.begun
                 && !psn.is_after(due.psn)
                 && reth.va == addr.wrapping_add(offset)
@@ -194,8 +198,8 @@ impl Responses {
         }
     }
 
-    /// Schedules the result of a duplicate atomic, flush or atomic write, if the original request
-    /// was of this kind.
+    /// Schedules the result of a duplicate atomic, flush or atomic write, if `is_of_kind` holds for
+    /// the original request.
     pub(crate) fn send_again(&mut self, psn: Psn, is_of_kind: impl Fn(&ResourceOp) -> bool) {
         let Some(index) = self.find(psn) else { return };
         if is_of_kind(&self.slot(index).op) {
@@ -203,7 +207,7 @@ impl Responses {
         }
     }
 
-    /// Drops a NAK for the expected packet, because it has arrived.
+    /// Drops the NAK for the expected packet, because the packet has arrived.
     pub(crate) fn progress(&mut self) {
         self.nak = None;
     }
@@ -213,18 +217,18 @@ impl Responses {
         self.ack = Some(psn);
     }
 
-    /// Refuses a packet until the peer sends it again.
+    /// Schedules a NAK that rejects a packet until the peer sends it again.
     pub(crate) fn refuse(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
         self.nak = Some(Nak { psn, syndrome, msn, last: false });
     }
 
-    /// Refuses a packet because the queue pair fails.
+    /// Schedules a final NAK, because the queue pair fails at this packet.
     pub(crate) fn give_up(&mut self, psn: Psn, syndrome: Syndrome, msn: u32) {
         self.nak = Some(Nak { psn, syndrome, msn, last: true });
     }
 
-    /// Enters the error state. Responses to earlier requests may still be sent, followed by the
-    /// final NAK.
+    /// Prepares for the error state. Responses to earlier requests may still be sent, followed by
+    /// the final NAK.
     ///
     /// Without a final NAK, an acknowledgement of completed requests may still be sent, unless it
     /// would also cover a read or an atomic whose response is dropped now.
@@ -240,18 +244,18 @@ impl Responses {
         }
     }
 
-    /// Drops all responses to reads and atomics: none is due or can be requested again.
+    /// Drops all responses to reads and atomics. None is due or can be requested again afterwards.
     pub(crate) fn forget(&mut self) {
         (self.begin, self.next, self.due, self.stalled) = (self.end, self.end, 0, false);
     }
 
-    /// Returns the last packet up to `psn` that an acknowledgement may name, along with the
-    /// packet's message number.
+    /// Returns the sequence number of the last packet, at most `psn`, that an acknowledgement may
+    /// name, along with that packet's message sequence number.
     ///
-    /// Only the specific response may end a read or an atomic. IBTA 9.7.5.1.2 acknowledges a
-    /// duplicate with the number of the request executed last. Suppose this request is a read or an
-    /// atomic whose response was lost. A peer that ends a request on such an acknowledgement (as
-    /// the kernel's rxe does) would complete it without having the data.
+    /// Only a specific response may end a read or an atomic. By IBTA 9.7.5.1.2, the acknowledgement
+    /// of a duplicate carries the sequence number of the last executed request. Suppose that
+    /// request is a read or an atomic whose response was lost. A peer that ends requests on such an
+    /// acknowledgement (as the kernel's rxe does) would complete the request without its data.
     pub(crate) fn acknowledged(&self, psn: Psn, msn: u32) -> (Psn, u32) {
         let (mut psn, mut msn) = (psn, msn);
         for index in (self.begin..self.end).rev() {
@@ -264,7 +268,7 @@ impl Responses {
         (psn, msn)
     }
 
-    /// Returns the kind of the next response. Responses leave in order.
+    /// Returns the class of the next response. Responses are sent in order.
     #[inline(always)]
     pub(crate) fn pending(&self) -> Option<ResponseClass> {
         if self.head().is_some() {
@@ -282,12 +286,12 @@ impl Responses {
         if self.due == 0 { None } else { self.slots.get(self.at(self.next)) }
     }
 
-    /// Changes the number of reads and atomics kept.
+    /// Changes the maximum number of reads and atomics kept.
     pub(crate) fn set_depth(&mut self, depth: usize) {
         if depth == self.slots.len() {
             return;
         }
-        // The newest ones are kept, because they include the unsent ones.
+        // The newest requests are kept, because these include the requests with unsent responses.
         let kept = (self.end - self.begin).min(depth as u64);
         let mut slots: Vec<Resource> = (self.end - kept..self.end).map(|index| self.slot(index)).collect();
         self.due = slots.iter().filter(|resource| resource.due.is_some()).count() as u32;
@@ -311,8 +315,8 @@ impl Responses {
         }
     }
 
-    /// Records that a packet of the oldest due response has left. `rest` is the remainder of that
-    /// response.
+    /// Records that a packet of the oldest due response has been sent. `rest` is the remainder of
+    /// the response.
     pub(crate) fn advance(&mut self, rest: Option<Due>, psn: Psn) {
         let at = self.at(self.next);
         if let Some(slot) = self.slots.get_mut(at) {

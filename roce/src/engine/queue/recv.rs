@@ -1,4 +1,4 @@
-//! [`RecvQueue`], a ring of posted receives; [`Srq`], a ring shared by queue pairs.
+//! [`RecvQueue`]: a ring of posted receives. [`Srq`]: a ring shared by queue pairs.
 //!
 //! | queue | when a receive leaves the ring |
 //! |---|---|
@@ -13,18 +13,18 @@ use alloc::boxed::Box;
 use super::filled;
 use crate::engine::types::{CqId, Pd, PostRefused, RecvWr, Refused, Sge, XrcDomain};
 
-/// The maximum number of scatter elements per receive in a shared queue. The queue pair taking a
-/// receive keeps a copy of its elements.
+/// The maximum number of scatter elements per receive in a shared queue. A queue pair that takes a
+/// receive keeps a copy of the receive's elements.
 pub(crate) const MAX_SRQ_SGE: u32 = 32;
 
 /// A ring of posted receives.
 #[derive(Debug)]
 pub(crate) struct RecvQueue {
     slots: Box<[Slot]>,
-    /// Elements, `max_sge` per slot.
+    /// The elements of all slots, `max_sge` per slot.
     sges: Box<[Sge]>,
     max_sge: usize,
-    /// The slot of the oldest receive.
+    /// The index of the slot with the oldest receive.
     first: usize,
     len: usize,
 }
@@ -33,7 +33,7 @@ pub(crate) struct RecvQueue {
 struct Slot {
     wr_id: u64,
     sges: usize,
-    /// The sum of the elements' lengths.
+    /// The sum of the elements' lengths, in bytes.
     length: u64,
 }
 
@@ -42,13 +42,15 @@ struct Slot {
 pub(crate) struct Posted<'a> {
     pub(crate) wr_id: u64,
     pub(crate) sges: &'a [Sge],
-    /// The sum of the elements' lengths.
+    /// The sum of the elements' lengths, in bytes.
     pub(crate) length: u64,
 }
 
 impl RecvQueue {
+    /// Creates an empty queue.
+    ///
     /// # Errors
-    /// [`Refused::NoMemory`] if memory is short.
+    /// [`Refused::NoMemory`] if an allocation fails.
     pub(crate) fn new(max_wr: u32, max_sge: u32) -> Result<Self, Refused> {
         let (slots, max_sge) = (max_wr as usize, max_sge as usize);
         Ok(Self {
@@ -69,7 +71,7 @@ impl RecvQueue {
         self.slots.len()
     }
 
-    /// Appends a receive.
+    /// Appends a receive to the queue.
     pub(crate) fn post(&mut self, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
         self.check(wr)?;
         if self.len == self.slots.len() {
@@ -87,7 +89,7 @@ impl RecvQueue {
         Ok(())
     }
 
-    /// Checks whether a receive could be posted to an empty queue.
+    /// Checks whether the receive could be posted if the queue had a free slot.
     pub(crate) fn check(&self, wr: &RecvWr<'_>) -> Result<(), PostRefused> {
         if wr.sges.len() > self.max_sge { Err(PostRefused::TooManySge) } else { Ok(()) }
     }
@@ -128,23 +130,25 @@ pub(crate) struct Srq {
     pub(crate) pd: Pd,
     pub(crate) rq: RecvQueue,
     pub(crate) xrc_domain: Option<XrcDomain>,
-    /// The completion queue for the receives (XRC); if `None`, the queue pair's completion queue
-    /// applies.
+    /// The completion queue for the receives (XRC). If `None`, receives complete to their queue
+    /// pair's completion queue.
     pub(crate) cq: Option<CqId>,
-    /// The number of queue pairs using the queue.
+    /// The number of queue pairs that use the shared receive queue.
     pub(crate) users: u32,
     /// Whether the sink chooses the memory of each send
     /// ([`Sink::match_message`](crate::engine::memory::Sink::match_message)).
     pub(crate) matching: bool,
-    /// The number of receives in use by messages to XRC targets.
+    /// The number of receives that messages to XRC targets have taken.
     pub(crate) taken: u32,
-    /// The number of remaining receives below which an event is raised; 0 if not armed.
+    /// The number of receives below which an event is raised; 0 if the queue is not armed.
     limit: u32,
 }
 
 impl Srq {
+    /// Creates an empty queue.
+    ///
     /// # Errors
-    /// [`Refused::NoMemory`] if memory is short.
+    /// [`Refused::NoMemory`] if an allocation fails.
     pub(crate) fn new(
         pd: Pd,
         max_wr: u32,
@@ -177,7 +181,7 @@ impl Srq {
         }
         let mut rq = RecvQueue::new(max_wr, self.rq.max_sge as u32)?;
         while let Some(Posted { wr_id, sges, .. }) = self.rq.front() {
-            // There is space for all receives and for lists of this length.
+            // The new ring has space for all receives and for their elements.
             let _ = rq.post(&RecvWr { wr_id, sges });
             self.rq.pop();
         }
@@ -185,8 +189,8 @@ impl Srq {
         Ok(())
     }
 
-    /// Removes the oldest receive. Returns true once per arming, when the limit is reached (IBTA
-    /// 10.2.9).
+    /// Removes the oldest receive. Returns true if the armed limit is now reached, at most once per
+    /// arming (IBTA 10.2.9).
     #[inline]
     pub(crate) fn pop(&mut self) -> bool {
         self.rq.pop();

@@ -1,12 +1,12 @@
-//! [`SendQueue`]: a ring of posted sends, with space for their elements and inline bytes.
+//! [`SendQueue`]: a ring of posted sends, with space for their elements and inline data.
 //!
 //! ```text
 //!        tail              cursor            fresh             head
 //!   ──────┼──────────────────┼─────────────────┼─────────────────┼──────
 //!   ended │ on their way     │ to be sent again│ not started yet │ free
 //! ```
-//! Positions count posted sends and wrap at 2³². This type keeps `tail` and `head`; the requester
-//! keeps the others. Everything is allocated when the queue is created.
+//! Positions count posted sends and wrap at 2³². This type stores `tail` and `head`; the requester
+//! stores the other positions. All memory is allocated when the queue is created.
 
 use alloc::vec::Vec;
 
@@ -25,9 +25,10 @@ pub(crate) struct Wqe {
     pub(crate) length: u32,
     /// The sequence number of the first packet, once the send has started.
     pub(crate) first_psn: Psn,
-    /// The number of packet sequence numbers used; 0 for an operation without packets.
+    /// The number of packet sequence numbers that the send uses; 0 for an operation without
+    /// packets.
     pub(crate) psns: u32,
-    /// The number of packets requested by a single read request.
+    /// The maximum number of response packets that a single read request asks for.
     pub(crate) piece: u32,
     sges: u32,
     inline: bool,
@@ -65,14 +66,15 @@ impl Wqe {
         self.is_read() || self.is_atomic()
     }
 
-    /// Returns whether only a specific response ends the operation, not a plain acknowledgement.
+    /// Returns whether the operation ends only with a specific response, not with a plain
+    /// acknowledgement.
     #[inline]
     pub(crate) fn wants_response(&self) -> bool {
         self.wants_data() || self.is_placement()
     }
 }
 
-/// The bytes of a message.
+/// The location of a message's bytes: registered memory or inline data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bytes<'a> {
     Sges(&'a [Sge]),
@@ -93,8 +95,10 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
+    /// Creates an empty queue.
+    ///
     /// # Errors
-    /// [`Refused::NoMemory`] if memory is short.
+    /// [`Refused::NoMemory`] if an allocation fails.
     pub(crate) fn new(max_wr: u32, max_sge: u32, max_inline: u32) -> Result<Self, Refused> {
         // The number of slots is a power of two, so positions may wrap at 2³² and a mask selects
         // the slot.
@@ -149,7 +153,7 @@ impl SendQueue {
         self.max_inline as usize
     }
 
-    /// Appends a send. The caller must check first whether it fits.
+    /// Appends a send. The caller must check first that the send fits.
     #[inline]
     pub(crate) fn push(&mut self, wr: &SendWr<'_>, length: u32, signaled: bool) {
         let slot = self.slot(self.head);
@@ -186,7 +190,7 @@ impl SendQueue {
         }
     }
 
-    /// Returns the send at a position between tail and head.
+    /// Returns the send at `position`, if this lies between tail and head.
     #[inline]
     pub(crate) fn get(&self, position: u32) -> Option<&Wqe> {
         if position.wrapping_sub(self.tail) >= self.head.wrapping_sub(self.tail) {
@@ -204,7 +208,7 @@ impl SendQueue {
         self.wqes.get_mut(slot)
     }
 
-    /// Returns the bytes of the send at a position.
+    /// Returns the bytes of the send at `position`.
     #[inline]
     pub(crate) fn bytes(&self, position: u32) -> Bytes<'_> {
         let slot = self.slot(position);

@@ -1,7 +1,7 @@
-//! [`acknowledge`]: handles acknowledgements, read responses, results of atomics, NAKs.
+//! [`acknowledge`]: handles acknowledgements, read responses, atomic results and NAKs.
 //!
-//! The message sequence number in responses is ignored. Packet sequence numbers suffice, and peers
-//! count messages differently.
+//! The message sequence number in responses is ignored. Packet sequence numbers suffice, and
+//! implementations count messages differently.
 
 use super::{fail, payload, retry};
 use crate::engine::completion::send;
@@ -13,7 +13,7 @@ use crate::engine::types::{Service, Stall, State, Status};
 use crate::wire::aeth::Kind;
 use crate::wire::{self, Headers, NakCode, Opcode, Psn};
 
-/// Handles a response.
+/// Handles a response packet.
 ///
 /// # References
 /// IBTA 9.7.5 (responses), 9.7.6 (requester behaviour), 9.6.1 (packets that are dropped silently)
@@ -30,7 +30,7 @@ pub(crate) fn acknowledge<M: Memory, S: Sink>(
         return;
     }
     let psn = headers.bth.psn;
-    // IBTA 9.7.6: ghosts and duplicates are dropped.
+    // IBTA 9.7.6: ghost and duplicate responses are dropped.
     if !qp.req.is_outstanding(psn) {
         return;
     }
@@ -65,14 +65,14 @@ fn same_partition(theirs: u16, ours: u16) -> bool {
     ours == 0 || (theirs ^ ours) & 0x7fff == 0
 }
 
-/// Acknowledges everything before `psn`, because a response for `psn` has arrived. Returns false if
-/// an earlier response is missing or the queue pair failed.
+/// Treats all packets before `psn` as acknowledged, because a response for `psn` has arrived.
+/// Returns false if an earlier response is missing or the queue pair failed.
 fn reach<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, psn: Psn) -> bool {
     psn == qp.req.una || advance(qp, env, psn)
 }
 
-/// Acknowledges everything before `end`, ending work requests. Returns false if an earlier read,
-/// atomic, flush or atomic write has no response yet or the queue pair failed.
+/// Treats all packets before `end` as acknowledged and completes their work requests. Returns false
+/// if an earlier read, atomic, flush or atomic write has no response yet or the queue pair failed.
 ///
 /// # References
 /// IBTA 9.7.5.1.2 (coalesced acknowledgements), 9.7.6.1 (a missing response causes a retry)
@@ -104,7 +104,7 @@ fn advance<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, end
     let moved = qp.req.una != before;
     conclude(qp, env, moved.then_some(cost), quiet);
     if missing && !qp.sq.is_empty() {
-        // Retry once: later responses behind the missing one indicate the same loss.
+        // Retries only once, because other responses after the missing one indicate the same loss.
         if !qp.req.implied && qp.req.una != qp.req.next {
             qp.req.implied = true;
             retry::retry(qp, env);
@@ -114,7 +114,7 @@ fn advance<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, end
     matches!(qp.state, State::Rts | State::Sqd)
 }
 
-/// Ends local operations that are now the oldest, advances the positions and reports progress.
+/// Completes local operations that are now the oldest, advances the positions and records progress.
 fn conclude<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -126,7 +126,7 @@ fn conclude<M: Memory, S: Sink>(
     }
     let tail = qp.sq.tail();
     let req = &mut qp.req;
-    // The peer acknowledged packets about to be sent again.
+    // The peer acknowledged packets that were about to be resent.
     if req.next.is_before(req.una) {
         req.next = req.una;
         req.cursor = tail;
@@ -140,7 +140,7 @@ fn conclude<M: Memory, S: Sink>(
     fail::fail_halted(qp, env);
 }
 
-/// Handles a NAK.
+/// Handles a NAK for packet `psn`.
 ///
 /// # References
 /// IBTA 9.7.5.2 (NAK codes), 9.9.2 (requester errors)
@@ -150,7 +150,8 @@ fn refused<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, psn
     }
     let status = match code {
         NakCode::PSN_SEQUENCE_ERROR => {
-            // If nothing has been sent since going back, the NAK refers to an earlier transmission.
+            // If nothing has been sent since the requester went back, the NAK refers to an earlier
+            // transmission.
             if qp.req.una != qp.req.next {
                 retry::retry(qp, env);
             }
@@ -190,8 +191,8 @@ fn read_response<M: Memory, S: Sink>(
     let ends = nth + 1 >= wqe.psns || (nth + 1) % piece == 0;
     let offset = nth.saturating_mul(mtu).min(wqe.length);
     let expected = (wqe.length - offset).min(mtu) as usize;
-    // The response to a repeated request begins in the middle, where the response to the original
-    // request continues.
+    // The response to a repeated request begins in the middle of the piece. A late response to the
+    // original request only continues there.
     let well_begun = match (begins, psn == qp.req.resumed) {
         (true, _) => opcode.starts_message(),
         (false, true) => true,
@@ -219,7 +220,8 @@ fn read_response<M: Memory, S: Sink>(
     conclude(qp, env, Some(retry::cost(&wqe, mtu, nth, nth + 1)), quiet);
 }
 
-/// Drops a response that cannot be stored, either until its memory is present or permanently.
+/// Drops a response that cannot be stored. The request is repeated once its memory is present, or
+/// the send fails.
 #[cold]
 fn lose<M: Memory, S: Sink>(
     qp: &mut Qp,

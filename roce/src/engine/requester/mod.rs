@@ -5,8 +5,8 @@
 //! | `post` | checks a work request and puts it into the send queue |
 //! | `transmit` | the next packet of the next work request |
 //! | `payload` | the bytes of a message: gathered from, or scattered to, registered memory |
-//! | `acknowledge` | responses: acknowledgements, read responses, results of atomics, NAKs |
-//! | `retry` | timers, going back, a queue pair's share of the window |
+//! | `acknowledge` | responses: acknowledgements, read responses, atomic results, NAKs |
+//! | `retry` | timers, retransmission, a queue pair's share of the window |
 //! | `fail` | failures of the oldest send |
 //!
 //! [`SendState`] documents the sequence numbers.
@@ -31,14 +31,14 @@ use super::memory::{Memory, Sink};
 use super::qp::{Qp, SendState};
 use super::types::Status;
 
-/// Drops every posted send silently.
+/// Drops all posted sends without completions.
 pub(crate) fn reset<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     send::forget(qp, env.scheduler);
     qp.sq.clear();
     qp.req = SendState::default();
 }
 
-/// Simulates a failure of the oldest send, with all consequences. Returns whether a send was
+/// Simulates a failure of the oldest send and its consequences. Returns whether a send was
 /// outstanding.
 pub(crate) fn fail_next<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -62,13 +62,13 @@ pub(crate) fn drain<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M
     send::report_drained(qp, env);
 }
 
-/// Returns to RTS.
+/// Resumes sending when the queue pair returns to RTS.
 pub(crate) fn resume(qp: &mut Qp) {
     qp.req.draining = false;
     qp.req.waiting = false;
 }
 
-/// Sets the first sequence number. Does nothing while work requests are in progress.
+/// Sets the sequence number of the next packet. Does nothing while work requests are in progress.
 pub(crate) fn set_psn(qp: &mut Qp, psn: u32) {
     if qp.is_drained() {
         qp.req.set_psn(psn);

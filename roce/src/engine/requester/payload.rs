@@ -1,4 +1,4 @@
-//! The bytes of a message: checking, gathering from registered memory, scattering to it.
+//! Message bytes: checks them, gathers them from registered memory and scatters them to it.
 //!
 //! Every failure here is a local protection error (IBTA 10.6.3.3, 10.8.2.2).
 
@@ -9,7 +9,7 @@ use crate::engine::queue::Bytes;
 use crate::engine::scatter;
 use crate::engine::types::{Access, Status};
 
-/// Checks that all local bytes of the work request at a position allow this access.
+/// Checks that all elements of the work request at `position` allow the access `need`.
 pub(super) fn check<M: Memory, S: Sink>(
     qp: &Qp,
     env: &Environment<'_, M, S>,
@@ -24,7 +24,7 @@ pub(super) fn check<M: Memory, S: Sink>(
     }
 }
 
-/// Copies bytes of a message, starting at `offset`, into `out`.
+/// Copies `out.len()` bytes of the message at `position`, starting at `offset`, into `out`.
 #[inline]
 pub(super) fn gather<M: Memory, S: Sink>(
     qp: &Qp,
@@ -47,7 +47,7 @@ pub(super) fn gather<M: Memory, S: Sink>(
     }
 }
 
-/// Copies `data` into the memory of a message, starting at `offset`.
+/// Copies `data` into the memory of the message at `position`, starting at `offset`.
 #[inline]
 pub(super) fn spread<M: Memory, S: Sink>(
     qp: &Qp,

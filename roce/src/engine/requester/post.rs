@@ -7,10 +7,10 @@ use crate::engine::qp::Qp;
 use crate::engine::scatter;
 use crate::engine::types::{Payload, PostRefused, SendOp, SendWr, Service, State, Status};
 
-/// The longest message (IBTA 9.4.1, 9.4.3, 9.4.4).
+/// The maximum length of a message, in bytes (IBTA 9.4.1, 9.4.3, 9.4.4).
 const MAX_MESSAGE: u64 = 1 << 31;
 
-/// Posts a send.
+/// Posts a send work request.
 ///
 /// # References
 /// IBTA 10.8.2, 11.4.1.1 (immediate errors), 10.3.1 (states that accept work requests)
@@ -33,8 +33,8 @@ pub(crate) fn post<M: Memory, S: Sink>(
         Payload::Inline(bytes) if bytes.len() > qp.sq.max_inline() => return Err(PostRefused::InlineTooLong),
         Payload::Inline(bytes) => bytes.len() as u64,
     };
-    // IBTA C10-93.1.1 lets a datagram beyond the path MTU complete successfully without being sent.
-    // The kernel's rxe does so, without reporting the program's mistake. Like other drivers (hfi1,
+    // IBTA C10-93.1.1 lets a datagram longer than the path MTU complete successfully without being
+    // sent. The kernel's rxe does so and hides the program's mistake. Like other drivers (hfi1,
     // `hfi1_check_send_wqe`), this engine refuses to post such a datagram.
     let longest = if qp.service == Service::Ud { u64::from(qp.send_mtu()) } else { MAX_MESSAGE };
     if length > longest {
@@ -67,8 +67,8 @@ fn is_placement(op: &SendOp) -> bool {
     matches!(op, SendOp::Flush { .. } | SendOp::AtomicWrite { .. })
 }
 
-/// Checks a flush or an atomic write and returns the length of its message. `length` is the number
-/// of local bytes, which must be 0.
+/// Checks a flush or an atomic write and returns the length of its message. `length`, the number of
+/// bytes in local memory, must be 0.
 ///
 /// # References
 /// IBTA A19.4.1 (placement types, selectivity), A19.5.1 (alignment)
@@ -84,7 +84,7 @@ fn check_placement(op: &SendOp, length: u64) -> Result<u64, PostRefused> {
     }
 }
 
-/// Returns whether a service supports an operation: IBTA table 37, 10.6.7 (windows).
+/// Returns whether `service` supports the operation: IBTA table 37, 10.6.7 (windows).
 fn supports(service: Service, op: &SendOp) -> bool {
     match op {
         SendOp::Datagram { .. } => service == Service::Ud,
@@ -101,7 +101,7 @@ fn supports(service: Service, op: &SendOp) -> bool {
     }
 }
 
-/// Returns whether the operation sends local bytes, which may then be inline.
+/// Returns whether the operation sends bytes from local memory. Such bytes may also be inline.
 fn takes_inline(op: &SendOp) -> bool {
     !matches!(
         op,

@@ -1,10 +1,11 @@
 //! Timers, retries, and a queue pair's share of the window.
 //!
-//! The window belongs to the engine and stands for the buffers of its peers. A queue pair uses at
+//! The window belongs to the engine and represents its peers' receive buffers. A queue pair uses at
 //! most three quarters of the window, so a queue pair with a silent peer leaves space for others. A
-//! peer that receives from many engines has less space for each. Therefore a queue pair halves its
-//! share after a loss and increases it by one packet for each acknowledged share (additive
-//! increase, multiplicative decrease, as in TCP). Without losses, the share has no effect.
+//! peer that receives from many engines has less buffer space for each. Therefore, a queue pair
+//! halves its share after a loss and increases it by one packet for each acknowledged share
+//! (additive increase, multiplicative decrease, as in TCP). Without losses, the share does not
+//! limit the queue pair.
 
 use super::fail;
 use crate::engine::completion::send;
@@ -15,31 +16,32 @@ use crate::engine::queue::Wqe;
 use crate::engine::scheduler::PACKET_COST;
 use crate::engine::types::{Config, Status, Time};
 
-/// The minimum time-out, in nanoseconds. On a busy machine, a peer process may pause for a moment
-/// without any loss. Devices have such a limit, too.
+/// The minimum time-out, in nanoseconds. On a busy machine, a peer process may pause briefly
+/// without any packet loss. RDMA devices have such a minimum, too.
 const SHORTEST_TIMEOUT: u64 = 1_000_000;
 
-/// Returns the cost of the packets from `from` to `to`, counted from the first packet of a work
-/// request. For reads, it is the cost of their responses.
+/// Returns the cost, in bytes of the window, of a work request's packets from `from` up to but not
+/// including `to`, counted from its first packet. For reads, it is the cost of the response
+/// packets.
 #[inline]
 pub(super) fn cost(wqe: &Wqe, mtu: u32, from: u32, to: u32) -> u64 {
     let bytes = |packets: u32| u64::from(packets.saturating_mul(mtu).min(wqe.length));
     bytes(to).saturating_sub(bytes(from)) + u64::from(to.saturating_sub(from)) * PACKET_COST
 }
 
-/// Returns a queue pair's largest share of the window, with or without losses.
+/// Returns the largest share of the window that a queue pair may have.
 fn largest_part(config: &Config) -> u64 {
     let window = u64::from(config.window_bytes);
     window - window / 4
 }
 
-/// Returns this queue pair's current share of the window.
+/// Returns the queue pair's current share of the window.
 #[inline]
 pub(super) fn part(req: &SendState, config: &Config) -> u64 {
     req.allowance.min(largest_part(config))
 }
 
-/// Records that a packet has left.
+/// Records that a packet with this cost has been sent.
 #[inline]
 pub(super) fn sent<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: &Wqe, cost: u64) {
     qp.req.flight += cost;
@@ -50,13 +52,13 @@ pub(super) fn sent<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M,
     }
 }
 
-/// Records that packets of this cost were acknowledged: the timer restarts and retries count from
-/// 0.
+/// Records that packets with this cost were acknowledged: the timer restarts, and the retry
+/// counters are reset.
 #[inline]
 pub(super) fn progress<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, cost: u64) {
     let packet = u64::from(qp.send_mtu()) + PACKET_COST;
     let req = &mut qp.req;
-    // After going back, packets acknowledged before being sent again are not in flight.
+    // After the requester went back, packets acknowledged before being resent are not in flight.
     let cost = if req.una == req.next { req.flight } else { cost.min(req.flight) };
     req.flight -= cost;
     env.scheduler.acknowledged(cost);
@@ -78,10 +80,11 @@ pub(super) fn progress<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_
     }
 }
 
-/// Starts the acknowledgement timer, as [`Attr::timeout`](crate::engine::Attr::timeout) documents.
+/// Starts the acknowledgement timer, whose duration [`Attr::timeout`](crate::engine::Attr::timeout)
+/// documents.
 ///
-/// The first retry comes as early as allowed, in case a packet was lost. Later retries come as late
-/// as allowed, in case the peer is slow.
+/// The first retry comes as early as IBTA allows, in case a packet was lost. Later retries come as
+/// late as it allows, in case the peer is slow.
 ///
 /// # References
 /// IBTA 9.7.6.1.3
@@ -93,7 +96,7 @@ fn arm(qp: &mut Qp, now: Time) {
     qp.req.ack_deadline = nanoseconds.map(|nanoseconds| now + nanoseconds);
 }
 
-/// Goes back to the oldest unacknowledged packet.
+/// Goes back to the oldest unacknowledged packet, from which sending then continues.
 pub(super) fn go_back<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     send::forget(qp, env.scheduler);
     let tail = qp.sq.tail();
@@ -122,13 +125,14 @@ pub(super) fn retry<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M
     go_back(qp, env);
 }
 
-/// Pauses because the peer has no receive for the packet at `una`, then sends it again.
+/// Pauses for `nanoseconds` because the peer has no receive for the packet at `una`, then resends
+/// this packet.
 ///
 /// # References
 /// IBTA 9.7.5.2.8 (RNR NAK), 9.9.2 (the RNR retry counter; 7 is unlimited)
 pub(super) fn not_ready<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, nanoseconds: u64) {
     if qp.req.rnr_until.is_some() {
-        // This is another NAK for a packet in flight behind the first one.
+        // The peer rejected another packet in flight, sent after the first rejected packet.
         return;
     }
     if qp.attr.rnr_retry != 7 {
@@ -142,7 +146,7 @@ pub(super) fn not_ready<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'
     qp.req.rnr_until = Some(env.now + nanoseconds);
 }
 
-/// Handles an expired timer.
+/// Handles the expiry of the queue pair's timer.
 pub(crate) fn expire<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     if qp.req.rnr_until.take().is_some() {
         qp.req.waiting = false;

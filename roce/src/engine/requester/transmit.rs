@@ -13,8 +13,8 @@ use crate::wire::opcode::operation;
 use crate::wire::packet::pad_for;
 use crate::wire::{self, Headers, Opcode, Psn, atomic_eth, bth, deth, ieth, imm, reth, xrceth};
 
-/// A partition key that was never set. 0 is not a valid key (IBTA 10.9.2); RoCE uses the default
-/// partition.
+/// The partition key of a queue pair whose key was never set. 0 is not a valid key (IBTA 10.9.2).
+/// The default partition is then used.
 const NO_PKEY: u16 = 0;
 
 /// The bit of a queue key that selects the sending queue pair's queue key instead (IBTA 11.4.1.1).
@@ -22,7 +22,7 @@ const OWN_QKEY: u32 = 1 << 31;
 
 /// The outcome of starting a work request.
 enum Start {
-    /// The packets of the work request may leave.
+    /// The packets of the work request may be sent.
     Packets,
     /// The work request was executed and sends no packet.
     Local,
@@ -30,13 +30,13 @@ enum Start {
     Wait,
 }
 
-/// Writes the next request packet, if a packet may be sent.
+/// Writes the next request packet, if one may be sent now.
 pub(crate) fn transmit<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
     space: &mut (impl Space + ?Sized),
 ) -> Option<Written> {
-    // This terminates because every iteration that does not return moves the cursor forward.
+    // This loop terminates because every iteration that does not return moves the cursor forward.
     while has_work(qp) {
         let position = qp.req.cursor;
         if position == qp.req.fresh {
@@ -78,8 +78,8 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
     None
 }
 
-/// Stops at the work request at the cursor, whose next packet cannot be written: until its bytes
-/// are present, or permanently.
+/// Stops at the work request at the cursor, because its next packet cannot be written. It continues
+/// once its memory is present, or fails.
 #[cold]
 fn stop<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: &Wqe, status: Status) {
     let nth = qp.req.next.offset_from(wqe.first_psn);
@@ -98,12 +98,12 @@ pub(crate) fn has_work(qp: &Qp) -> bool {
     let req = &qp.req;
     let last = match qp.state {
         State::Rts => qp.sq.head(),
-        // IBTA 10.3.1.5: started work requests continue; no new one starts.
+        // IBTA 10.3.1.5: started work requests continue; no new work request starts.
         State::Sqd => req.fresh,
         _ => return false,
     };
-    // A queue pair whose requests were acknowledged meanwhile stays listed as blocked but no longer
-    // needs to wait.
+    // A queue pair whose requests have since been acknowledged stays in the list of blocked queue
+    // pairs but need not wait.
     let blocked = qp.in_blocked && req.awaits_response();
     let waits = req.waiting || req.stalled || blocked;
     req.cursor != last && !waits && req.halted.is_none() && req.rnr_until.is_none()
@@ -117,7 +117,7 @@ fn start<M: Memory, S: Sink>(
     position: u32,
 ) -> Result<Start, Status> {
     let Some(wqe) = qp.sq.get(position) else { return Ok(Start::Wait) };
-    // IBTA 10.8.3.3: a fence waits for reads and atomics.
+    // IBTA 10.8.3.3: a fenced work request waits for earlier reads and atomics.
     if wqe.flags.fence && qp.req.reads > 0 {
         return Ok(Start::Wait);
     }
@@ -125,13 +125,13 @@ fn start<M: Memory, S: Sink>(
     let mut psns = if length <= mtu { 1 } else { length.div_ceil(mtu) };
     let mut piece = 1;
     match wqe.op {
-        // The path MTU has shrunk since the work request was posted.
+        // Too long only if the path MTU has shrunk since the work request was posted.
         SendOp::Datagram { .. } if length > mtu => return Err(Status::LocalLength),
         SendOp::Read { .. } => {
             may_read(qp, env, position, psns)?;
             let window = u64::from(env.config.window_bytes);
-            // One request may always leave, so the read must not exceed the space left by
-            // other queue pairs.
+            // One read request may always be sent, so its response must not exceed the space that
+            // other queue pairs leave.
             let others = env.scheduler.in_flight.saturating_sub(qp.req.flight);
             piece = read_piece(window, window.saturating_sub(others), mtu, qp.attr.max_rd_atomic);
         }
@@ -146,12 +146,12 @@ fn start<M: Memory, S: Sink>(
             env.memory_regions.bind(qp.pd, qp.qpn, &bind).map_err(|_| Status::WindowBind)?;
             psns = 0;
         }
-        // IBTA 11.6.2: memory management operation error, a bind error in verbs.
+        // IBTA 11.6.2: a memory management operation error, which verbs report as a bind error.
         SendOp::LocalInvalidate { rkey } => {
             env.invalidate(qp.pd, qp.qpn, rkey).map_err(|_| Status::WindowBind)?;
             psns = 0;
         }
-        // A single packet is checked when its bytes are gathered.
+        // The memory of a single-packet message is checked when its bytes are gathered.
         _ if psns > 1 => payload::check(qp, env, position, Access::NONE)?,
         _ => {}
     }
@@ -165,8 +165,8 @@ fn start<M: Memory, S: Sink>(
     Ok(if psns == 0 { Start::Local } else { Start::Packets })
 }
 
-/// Checks that the peer accepts reads and atomics and the operation's local memory may be written
-/// (IBTA 10.6.3.3).
+/// Checks that the attributes allow reads and atomics and that the operation's local memory is
+/// writable (IBTA 10.6.3.3).
 fn may_read<M: Memory, S: Sink>(
     qp: &Qp,
     env: &Environment<'_, M, S>,
@@ -182,16 +182,16 @@ fn may_read<M: Memory, S: Sink>(
     payload::check(qp, env, position, Access::LOCAL_WRITE)
 }
 
-/// Returns the number of packets for a single read request, such that the responses fit the window.
-/// `room` is the space in the window left by other queue pairs. With everything in flight, at most
-/// one request exceeds the window.
+/// Returns the maximum number of response packets for a single read request, such that the
+/// responses fit the window. `room` is the window space that other queue pairs leave. At most one
+/// request exceeds the window, even with everything in flight.
 fn read_piece(window: u64, room: u64, mtu: u32, max_rd_atomic: u8) -> u32 {
     let share = if max_rd_atomic == 1 { window / 2 } else { window / 4 };
     (share.min(room) / (u64::from(mtu) + PACKET_COST)).clamp(1, u64::from(Psn::HALF / 4)) as u32
 }
 
-/// Ends an executed work request that sends nothing, if it is the oldest. If not, it ends after all
-/// earlier work requests.
+/// Completes an executed work request that sends no packet, if it is the oldest. Otherwise, it
+/// completes after all earlier work requests.
 fn end_local<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     let position = qp.req.cursor;
     qp.req.cursor = position.wrapping_add(1);
@@ -202,26 +202,28 @@ fn end_local<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     }
 }
 
-/// Returns whether a packet of this work request may leave now. Otherwise records the condition to
+/// Returns whether a packet of this work request may be sent now. If not, records the condition to
 /// wait for.
 #[inline]
 fn admit<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: &Wqe) -> bool {
     let req = &mut qp.req;
-    // IBTA 9.7.2: the window is limited so that old and new sequence numbers can be distinguished.
+    // IBTA 9.7.2: the window of outstanding packets is limited so that old and new sequence numbers
+    // can be distinguished.
     let span = req.next.offset_from(req.una) + wqe.piece.max(1);
-    // IBTA 9.4.4, 9.7.2: outstanding reads and atomics; A19: flushes and atomic writes as well.
+    // IBTA 9.4.4, 9.7.2: outstanding reads and atomics are limited; A19: also flushes and atomic
+    // writes.
     let readable = !wqe.wants_response() || req.reads < u32::from(qp.attr.max_rd_atomic);
     if span >= Psn::HALF || !readable {
         req.waiting = true;
         return false;
     }
-    // A queue pair with nothing in flight does not wait for other queue pairs, whose peers may be
-    // gone.
+    // A queue pair with nothing in flight does not wait for other queue pairs, because their peers
+    // may be gone.
     if !req.awaits_response() {
         return true;
     }
-    // The window is checked before the queue pair's own share, so that a queue pair with much in
-    // flight also waits in the common queue for free space.
+    // The window is checked before the queue pair's own share. A queue pair with much in flight
+    // then also waits in the common queue for free space.
     if env.scheduler.in_flight >= u64::from(env.config.window_bytes) {
         env.scheduler.block(qp);
         return false;
@@ -230,7 +232,7 @@ fn admit<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: 
     !req.waiting
 }
 
-/// Writes the packet at `next` and advances.
+/// Writes the packet with sequence number `next` and advances the positions.
 #[inline]
 fn emit<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -243,7 +245,7 @@ fn emit<M: Memory, S: Sink>(
     let nth = psn.offset_from(wqe.first_psn);
     let offset = nth.saturating_mul(mtu).min(wqe.length);
     let left = wqe.length - offset;
-    // The number of sequence numbers taken by the packet; the number of payload bytes in it.
+    // The number of sequence numbers that the packet uses, and the number of its payload bytes.
     let (psns, carried) = if wqe.is_read() {
         let piece = wqe.piece.max(1);
         if nth % piece != 0 {
@@ -276,7 +278,7 @@ fn emit<M: Memory, S: Sink>(
     let buf = space_for(space, &path, headers.bth.dest_qp);
     let at = headers.emit(buf);
     let end = at + carried as usize;
-    // A short buffer is an error by the caller. Nothing has changed yet.
+    // The caller's buffer is too short. Nothing has changed yet.
     let room = buf.get_mut(at..end).filter(|_| at > 0).ok_or(Status::General)?;
     match wqe.op {
         SendOp::AtomicWrite { data, .. } => room.copy_from_slice(&data),
@@ -308,9 +310,10 @@ fn emit<M: Memory, S: Sink>(
     Ok(len)
 }
 
-/// Returns whether this packet requests an acknowledgement: the last packet of a message, a packet
-/// after every [`Config::ack_every`](crate::engine::Config::ack_every) bytes, or a packet filling
-/// the window, because otherwise nothing would report free space again.
+/// Returns whether this packet requests an acknowledgement. That applies to the last packet of a
+/// message, to a packet after every [`Config::ack_every`](crate::engine::Config::ack_every) bytes
+/// and to a packet that fills the window. Without the latter, no acknowledgement would free space
+/// again.
 ///
 /// # References
 /// IBTA 9.7.5.1.2
@@ -393,8 +396,8 @@ fn service(service: Service) -> wire::Service {
     }
 }
 
-/// Returns the operation of a packet. Also returns whether the packet takes a receive and so may
-/// solicit an event (IBTA 9.2.3).
+/// Returns the operation of a packet. Also returns whether the packet consumes a receive and may
+/// thus solicit an event (IBTA 9.2.3).
 #[inline]
 fn operation(op: &SendOp, first: bool, last: bool) -> (u8, bool) {
     use operation::*;
@@ -425,7 +428,7 @@ fn operation(op: &SendOp, first: bool, last: bool) -> (u8, bool) {
         SendOp::CompareSwap { .. } => (COMPARE_SWAP, false),
         SendOp::Flush { .. } => (FLUSH, false),
         SendOp::AtomicWrite { .. } => (ATOMIC_WRITE, false),
-        // The other operations send nothing.
+        // The other operations send no packet.
         SendOp::FetchAdd { .. }
         | SendOp::Bind { .. }
         | SendOp::LocalInvalidate { .. }

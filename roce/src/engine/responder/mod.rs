@@ -7,12 +7,12 @@
 //! | `refuse` | refused requests: NAK, completion, event, error state |
 //! | `transmit` | the next response packet |
 //!
-//! Reliable services execute the expected packet, respond again to duplicates and send one NAK for
-//! missing packets. The unreliable service drops messages with a hole.
-//! [`Responses`](super::qp::Responses) holds the responses to send.
+//! On reliable services, the responder executes the expected packet, responds again to duplicates
+//! and sends one NAK for missing packets. On the unreliable service, it drops messages with missing
+//! packets. [`Responses`](super::qp::Responses) holds the responses to send.
 //!
-//! Invariant: responses leave in the order of their sequence numbers. An acknowledgement covers
-//! everything before it, so it never leaves before the last response of an earlier read.
+//! Invariant: responses are sent in the order of their sequence numbers. An acknowledgement also
+//! covers all earlier packets, so it is never sent before the last response of an earlier read.
 //!
 //! # References
 //! IBTA 9.7.4, 9.7.5 (reliable responder), 9.8.2.2 (unreliable responder), 9.9.3 (responder errors)
@@ -39,10 +39,10 @@ use super::table::Table;
 use super::types::{Completion, Event, PostRefused, RecvWr, Service, State, Status};
 use crate::wire::{self, Headers, NakCode, Psn, Syndrome};
 
-/// Posts a receive.
+/// Posts a receive work request.
 ///
 /// # References
-/// IBTA 10.3.1 (not in RESET; flushed at once in the error state)
+/// IBTA 10.3.1 (rejected in RESET, flushed immediately in the error state)
 pub(crate) fn post<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -61,17 +61,17 @@ pub(crate) fn post<M: Memory, S: Sink>(
     qp.rq.post(wr)
 }
 
-/// Returns whether a packet with key `theirs` is for a member of the partition. Two limited members
-/// do not receive each other's packets.
+/// Returns whether a queue pair with partition key `ours` may receive a packet with partition key
+/// `theirs`. Two limited members do not receive each other's packets.
 ///
 /// # References
-/// IBTA 10.9.3: other packets are dropped
+/// IBTA 10.9.3: packets of other partitions are dropped
 #[inline]
 pub(crate) fn same_partition(ours: u16, theirs: u16) -> bool {
     (ours ^ theirs) & 0x7fff == 0 && ours & 0x7fff != 0 && (ours | theirs) & 0x8000 != 0
 }
 
-/// Raises the event for the first packet in RTR (IBTA 11.6.3).
+/// Raises the event for the first packet received in RTR (IBTA 11.6.3).
 #[inline]
 pub(crate) fn establish<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     if qp.state == State::Rtr && !qp.established {
@@ -80,8 +80,8 @@ pub(crate) fn establish<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'
     }
 }
 
-/// Handles a request from a connected peer. The first request decides whether all of the peer's
-/// packets have the size of packets within a machine.
+/// Handles a request from a connected peer. The first request determines whether all packets of the
+/// peer may carry up to `LINK_MTU` bytes.
 pub(crate) fn request<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -95,7 +95,7 @@ pub(crate) fn request<M: Memory, S: Sink>(
         Service::XrcTarget => wire::Service::Xrc,
         Service::Ud | Service::XrcInitiator => return,
     };
-    // IBTA 9.6.1: the service of the packet must be the queue pair's.
+    // IBTA 9.6.1: the packet must have the queue pair's transport service.
     if !qp.hears_requests()
         || headers.bth.opcode.service() != service
         || !same_partition(qp.attr.pkey, headers.bth.pkey)
@@ -111,8 +111,8 @@ pub(crate) fn request<M: Memory, S: Sink>(
     }
 }
 
-/// Handles a packet that is expected, ahead (earlier packets are missing) or a duplicate (IBTA
-/// 9.7.4.1.2).
+/// Handles a request packet on a reliable service. The packet is expected, early (earlier packets
+/// are missing) or a duplicate (IBTA 9.7.4.1.2).
 fn reliable<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -122,7 +122,7 @@ fn reliable<M: Memory, S: Sink>(
     let resp = &mut qp.resp;
     let distance = headers.bth.psn.distance_from(resp.expected);
     if distance > 0 {
-        // IBTA 9.7.5.2: one NAK until the missing packet has arrived.
+        // IBTA 9.7.5.2: only one NAK is sent until the missing packet has arrived.
         if !resp.waiting {
             resp.waiting = true;
             resp.responses.refuse(resp.expected, Syndrome::nak(NakCode::PSN_SEQUENCE_ERROR), resp.msn);
@@ -138,7 +138,8 @@ fn reliable<M: Memory, S: Sink>(
     resp.responses.progress();
     let msn = resp.msn;
     match request::execute(qp, env, headers, payload) {
-        // This side's program will not see this message, so only earlier messages are acknowledged.
+        // This side's program will not see this message, so the acknowledgement covers only earlier
+        // messages.
         Ok(_) if env.cq_overrun => qp.resp.msn = msn,
         Ok(packets) => {
             let resp = &mut qp.resp;
@@ -153,12 +154,12 @@ fn reliable<M: Memory, S: Sink>(
     }
 }
 
-/// Responds again to a request executed earlier.
+/// Schedules a new response to a request that was executed earlier.
 ///
 /// # References
-/// IBTA 9.7.5.1: sends and writes are acknowledged again, reads read again, results of atomics sent
-/// again; a request no longer stored is dropped. A19: flushes and atomic writes get their response
-/// again but are not executed again
+/// IBTA 9.7.5.1: sends and writes are acknowledged again, reads are executed again, and atomic
+/// results are sent again; a request no longer stored is dropped. A19: the responses to flushes and
+/// atomic writes are sent again without another execution
 fn duplicate(resp: &mut RecvState, headers: &Headers, mtu: u32) {
     let (opcode, psn) = (headers.bth.opcode, headers.bth.psn);
     if opcode.is_send() || opcode.is_rdma_write() {
@@ -174,8 +175,8 @@ fn duplicate(resp: &mut RecvState, headers: &Headers, mtu: u32) {
     }
 }
 
-/// Handles a packet without acknowledging it (IBTA 9.8.2.2). A message with a gap is dropped; its
-/// receive serves the next message.
+/// Handles a request packet on the unreliable service (IBTA 9.8.2.2). A message with missing
+/// packets is dropped; the next message uses its receive.
 fn unreliable<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -189,26 +190,26 @@ fn unreliable<M: Memory, S: Sink>(
     }
     match request::execute(qp, env, headers, payload) {
         Ok(_) => {
-            // An empty write names no memory and takes no receive, so it proves nothing about its
-            // sender.
+            // An empty write names no memory and takes no receive, so it is not evidence that its
+            // sender is the peer.
             let opcode = headers.bth.opcode;
             if opcode.is_send() || opcode.has_imm() || !payload.is_empty() {
                 qp.resp.effective = qp.resp.effective.wrapping_add(1);
             }
         }
-        // Class A: an error by this side's program.
+        // Class A: a fault of this side's program.
         Err(Refusal::ReceiveForbidden) => {
             let failed = recv::completion(qp, Status::LocalProtection);
             recv::complete(qp, env, failed);
             completion::fail(qp, env);
         }
-        // Class E: a receive from a shared queue cannot serve the next message.
+        // Class E: a receive taken from a shared queue cannot be kept for the next message.
         Err(Refusal::ReceiveTooShort) if qp.srq.is_some() => {
             qp.resp.message = Message::None;
             let failed = recv::completion(qp, Status::LocalLength);
             recv::complete(qp, env, failed);
         }
-        // Class D.
+        // Class D: the message is dropped.
         Err(_) => qp.resp.message = Message::None,
     }
 }
@@ -218,19 +219,19 @@ pub(crate) fn outstanding(qp: &Qp) -> u32 {
     qp.rq.len() as u32 + u32::from(qp.resp.current.is_shared())
 }
 
-/// Drops every posted receive silently.
+/// Drops all posted receives without completions.
 pub(crate) fn reset(qp: &mut Qp, srqs: &mut Table<Srq>) {
     qp.rq.clear();
     qp.resp.reset(srqs);
 }
 
-/// Allocates slots for [`max_dest_rd_atomic`](super::types::Attr::max_dest_rd_atomic) reads and
-/// atomics.
+/// Allocates slots for the responses to
+/// [`max_dest_rd_atomic`](super::types::Attr::max_dest_rd_atomic) reads and atomics.
 pub(crate) fn set_depth(qp: &mut Qp) {
     qp.resp.responses.set_depth(usize::from(qp.attr.max_dest_rd_atomic));
 }
 
-/// Sets the expected sequence number.
+/// Sets the sequence number expected in the next packet.
 pub(crate) fn set_psn(qp: &mut Qp, psn: u32) {
     qp.resp.expected = Psn::new(psn);
 }

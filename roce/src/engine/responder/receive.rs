@@ -1,7 +1,6 @@
-//! The receive for a message is taken from a queue and filled here. `completion::recv` completes
-//! it.
+//! Takes a receive for a message from a queue and fills it. `completion::recv` completes it.
 //!
-//! | | its own queue | a shared queue |
+//! | | a receive from the queue pair's own queue | a receive from a shared queue |
 //! |---|---|---|
 //! | [`take`] | it stays at the front | it leaves the queue, is retired and copied |
 //! | [`take_for_send`] | as above | as above, or memory chosen by the sink |
@@ -15,7 +14,7 @@ use crate::engine::scatter::{self, SgeError};
 use crate::engine::table::Table;
 use crate::engine::types::{Event, SrqId};
 
-/// Returns whether [`take`] would find a receive.
+/// Returns whether [`take`] would succeed.
 #[inline]
 pub(crate) fn available(qp: &Qp, srqs: &Table<Srq>, srq: Option<SrqId>) -> bool {
     qp.resp.current.taken.is_some()
@@ -25,9 +24,9 @@ pub(crate) fn available(qp: &Qp, srqs: &Table<Srq>, srq: Option<SrqId>) -> bool 
         }
 }
 
-/// Takes memory for the send that begins with this packet. If the shared queue leaves the choice to
-/// the sink, the sink may choose the memory; otherwise the send takes the oldest receive. Returns
-/// false if memory is missing.
+/// Takes memory for the send that begins with this packet. For a shared queue with `matching`, the
+/// sink may choose the memory. Otherwise, the send takes the oldest receive. Returns false if
+/// neither exists.
 #[inline]
 #[must_use]
 pub(crate) fn take_for_send<M: Memory, S: Sink>(
@@ -67,8 +66,8 @@ pub(crate) fn take_for_send<M: Memory, S: Sink>(
     take(qp, env, srq)
 }
 
-/// Takes the oldest receive for a new message. Returns false if none is posted. The receive of an
-/// abandoned message is taken again.
+/// Takes the oldest receive for a new message. Returns false if none is posted. If an abandoned
+/// message left a receive, this receive is used instead.
 #[inline]
 #[must_use]
 pub(crate) fn take<M: Memory, S: Sink>(
@@ -123,7 +122,7 @@ pub(crate) fn take<M: Memory, S: Sink>(
     true
 }
 
-/// Appends bytes to the receive.
+/// Appends message bytes to the receive.
 #[inline]
 pub(crate) fn put<M: Memory, S: Sink>(
     qp: &mut Qp,

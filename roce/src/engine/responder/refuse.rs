@@ -1,4 +1,4 @@
-//! Refused requests: the consequences for the peer, the program and the queue pair.
+//! Rejected requests: the consequences for the peer, the program and the queue pair.
 
 use super::receive;
 use crate::engine::completion::{self, recv};
@@ -9,28 +9,28 @@ use crate::engine::types::{Completion, Event, Service, State, Status};
 use crate::wire::aeth::RnrTimer;
 use crate::wire::{NakCode, Psn, Syndrome};
 
-/// The reason why a request is not executed.
+/// The reason why a request was not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// No receive is posted.
     NotReady,
-    /// The operation, sequence or length of the request is invalid, or too many reads and atomics
-    /// are outstanding.
+    /// The operation, sequence number or length of the request is invalid, or too many reads and
+    /// atomics are outstanding.
     Invalid,
-    /// The request's key, range, protection domain or right is invalid.
+    /// The request's key, address range, protection domain or access right is invalid.
     Access,
     /// The key allows the access but the memory is unreachable.
     Unreachable,
-    /// The message is longer than the receive.
+    /// The message does not fit into the receive.
     ReceiveTooShort,
-    /// The receive's elements name memory without write access.
+    /// The receive's elements refer to memory that may not be written.
     ReceiveForbidden,
-    /// The key named by the peer cannot be invalidated. The message itself has arrived.
+    /// The key that the peer named cannot be invalidated, but the message has arrived.
     NotInvalidated,
 }
 
-/// Refuses a request with the consequences of the error's class (IBTA 9.9.3). `ack_req`: whether
-/// its packet requests an acknowledgement.
+/// Rejects a request with the consequences for its class of error (IBTA 9.9.3). `ack_req` states
+/// whether the packet requests an acknowledgement.
 pub(super) fn refuse<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -38,10 +38,10 @@ pub(super) fn refuse<M: Memory, S: Sink>(
     ack_req: bool,
 ) {
     let (psn, msn) = (qp.resp.expected, qp.resp.msn);
-    // A receive in use ends with the status. Without a receive in use, the event reports the error.
+    // A receive in use completes with `status`. `event` reports errors that no receive can report.
     let (code, status, event) = match refusal {
         Refusal::NotReady => {
-            // Class B. IBTA 9.7.5.2: later packets are dropped until this packet is repeated.
+            // Class B. IBTA 9.7.5.2: all later packets are dropped until this packet is repeated.
             qp.resp.waiting = true;
             let timer = RnrTimer(qp.attr.min_rnr_timer);
             qp.resp.responses.refuse(psn, Syndrome::rnr_nak(timer), msn);
@@ -63,11 +63,11 @@ pub(super) fn refuse<M: Memory, S: Sink>(
     fail(qp, env, psn, code, recv::completion(qp, status), event);
 }
 
-/// Fails the queue pair after a message that arrived completely but whose key cannot be
-/// invalidated.
+/// Fails the queue pair because of a message that has arrived completely but names a key that
+/// cannot be invalidated.
 ///
-/// No NAK is sent (IBTA 9.9.3, class J). As with rxe, a requested acknowledgement is sent, so the
-/// peer's request succeeds while the receive ends in error.
+/// No NAK is sent (IBTA 9.9.3, class J). As in rxe, a requested acknowledgement is sent. The peer's
+/// request thus succeeds, while the receive completes in error.
 fn fail_arrived<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, ack_req: bool) {
     let psn = qp.resp.expected;
     qp.resp.expected = psn.next();
@@ -79,12 +79,12 @@ fn fail_arrived<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>
     completion::fail(qp, env);
 }
 
-/// Simulates a failure of the receive in use, or else of the oldest receive. Returns whether there
-/// was a receive.
+/// Fails the receive in use or, if none is in use, the oldest receive. Returns whether there was a
+/// receive.
 ///
-/// The consequences match the real error on this service. A reliable service refuses the peer's
-/// request and raises the matching event. The queue pair fails, except after a datagram or an
-/// overlong unreliable message.
+/// The consequences match a real error on the queue pair's service. On a reliable service, the
+/// peer's request is rejected and the matching event is raised. The queue pair fails, except on an
+/// unreliable service with [`Status::LocalLength`].
 pub(crate) fn fail_next<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -117,7 +117,7 @@ pub(crate) fn fail_next<M: Memory, S: Sink>(
     true
 }
 
-/// Refuses the request, completes the receive in use, raises the event and fails the queue pair
+/// Rejects the request, completes the receive in use, raises the event and fails the queue pair
 /// (IBTA 9.9.3, classes A, C and J).
 pub(super) fn fail<M: Memory, S: Sink>(
     qp: &mut Qp,

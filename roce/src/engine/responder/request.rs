@@ -1,7 +1,8 @@
 //! New requests: validation and execution.
 //!
-//! Checks run in this order: operation sequence, length, operation, rights, resources, key.
-//! Receives are checked last, because only a request that would otherwise succeed may be postponed.
+//! The checks run in this order: order of operations, length, operation, access rights, resources,
+//! key. Receives are checked last, because only a request that would otherwise succeed may be
+//! postponed.
 //!
 //! # References
 //! IBTA 9.7.4.1 (validation), 9.4 (operations), annexes A14 (XRC), A19 (flush, atomic write)
@@ -16,15 +17,15 @@ use crate::engine::scatter::SgeError;
 use crate::engine::types::{Access, Completion, Opcode, Pd, Service, SrqId, Stall, Status};
 use crate::wire::{Headers, feth, opcode::operation, packet::pad_for, reth};
 
-/// The protection domain of the keys in a request, and the shared receive queue that supplies
-/// receives.
+/// The context of a request: the protection domain for its keys, and the shared receive queue to
+/// take receives from.
 #[derive(Clone, Copy)]
 struct Scope {
     pd: Pd,
     srq: Option<SrqId>,
 }
 
-/// Executes the expected packet. Returns the number of sequence numbers used.
+/// Executes the expected packet. Returns the number of sequence numbers that it uses.
 #[inline]
 pub(super) fn execute<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -33,8 +34,8 @@ pub(super) fn execute<M: Memory, S: Sink>(
     payload: &[u8],
 ) -> Result<u32, Refusal> {
     let opcode = headers.bth.opcode;
-    // IBTA 9.7.4.1.3: a message begins after the end of the previous one and continues with the
-    // same operation.
+    // IBTA 9.7.4.1.3: a message begins only after the previous message has ended, and all its
+    // packets have the same operation.
     let fits = match qp.resp.message {
         Message::None => opcode.starts_message(),
         Message::Send => opcode.is_send() && !opcode.starts_message(),
@@ -62,7 +63,7 @@ pub(super) fn execute<M: Memory, S: Sink>(
     }
 }
 
-/// Checks that every packet before the last of its message is full, and that the last of several
+/// Checks that every packet is full except the last of its message, and that the last of several
 /// packets is not empty (IBTA 9.7.4.1).
 #[inline]
 fn check_length(qp: &Qp, headers: &Headers, len: usize) -> Result<(), Refusal> {
@@ -79,8 +80,8 @@ fn check_length(qp: &Qp, headers: &Headers, len: usize) -> Result<(), Refusal> {
     if right && headers.bth.pad_cnt == pad_for(len) { Ok(()) } else { Err(Refusal::Invalid) }
 }
 
-/// Returns the scope of a request. An XRC request names a shared receive queue in the target's
-/// domain, whose protection domain applies (IBTA A14).
+/// Returns the scope of a request. An XRC request names a shared receive queue in the target's XRC
+/// domain. The protection domain of this queue then applies (IBTA A14).
 #[inline]
 fn scope<M: Memory, S: Sink>(
     qp: &Qp,
@@ -99,7 +100,7 @@ fn scope<M: Memory, S: Sink>(
     }
 }
 
-/// Executes a packet of a send. The first packet of a send takes a receive (IBTA 9.4.1).
+/// Executes a packet of a send. The first packet takes a receive (IBTA 9.4.1).
 fn send<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -150,8 +151,8 @@ fn send<M: Memory, S: Sink>(
     Ok(1)
 }
 
-/// Executes a packet of a write. The whole write is checked when it begins (IBTA 9.4.3). With
-/// immediate data, a write takes a receive when it ends.
+/// Executes a packet of a write. The first packet checks the whole write (IBTA 9.4.3). With
+/// immediate data, the last packet takes a receive.
 fn write<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -164,7 +165,7 @@ fn write<M: Memory, S: Sink>(
         Message::Write(write) => write,
         _ => begin_write(qp, env, scope, headers)?,
     };
-    // IBTA 9.7.4.1: the lengths of the packets add up to the announced length.
+    // IBTA 9.7.4.1: the packet lengths must add up to the announced length.
     let len = payload.len() as u32;
     if len > write.left || opcode.ends_message() != (len == write.left) {
         return Err(Refusal::Invalid);
@@ -207,8 +208,8 @@ fn write<M: Memory, S: Sink>(
 }
 
 /// Takes the receive for a write with immediate data whose memory cannot be accessed, so that the
-/// receive ends with the error (IBTA 11.6.2, local access error). The unreliable service drops the
-/// message instead.
+/// receive completes with the error (IBTA 11.6.2, local access error). On the unreliable service,
+/// the message is dropped instead.
 #[cold]
 fn take_unplaced<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -219,7 +220,7 @@ fn take_unplaced<M: Memory, S: Sink>(
 ) {
     let is_of_memory = matches!(refusal, Refusal::Access | Refusal::Unreachable);
     if is_of_memory && headers.bth.opcode.has_imm() && qp.service != Service::Uc {
-        // Without a receive, only the event reports the error.
+        // If there is no receive, only the event reports the error.
         let _ = receive::take(qp, env, scope.srq);
     }
 }
@@ -236,7 +237,7 @@ fn begin_write<M: Memory, S: Sink>(
 }
 
 /// Checks that both the queue pair and the key allow the access (IBTA 9.7.4.1). A request of length
-/// 0 names no memory and its key is not checked.
+/// 0 accesses no memory, so its key is not checked.
 fn check_remote<M: Memory, S: Sink>(
     qp: &Qp,
     env: &Environment<'_, M, S>,
@@ -257,7 +258,7 @@ fn check_remote<M: Memory, S: Sink>(
     if length == 0 || allowed() { Ok(()) } else { Err(Refusal::Access) }
 }
 
-/// Accepts a read. The memory is read when the responses are sent (IBTA 9.4.4).
+/// Accepts a read request. The memory is read when the response packets are sent (IBTA 9.4.4).
 fn read<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -265,7 +266,8 @@ fn read<M: Memory, S: Sink>(
     headers: &Headers,
 ) -> Result<u32, Refusal> {
     let reth = headers.reth.ok_or(Refusal::Invalid)?;
-    // IBTA 9.7.4.1: there are more requests than the responder can store.
+    // IBTA 9.7.4.1: the requester has more reads and atomics outstanding than the responder can
+    // store.
     if !qp.resp.responses.has_room() {
         return Err(Refusal::Invalid);
     }
@@ -278,7 +280,8 @@ fn read<M: Memory, S: Sink>(
     Ok(packets)
 }
 
-/// Postpones or refuses a read request whose memory is not present.
+/// Checks that the memory of a read request is present. If not, the request is postponed or
+/// rejected.
 fn check_present<M: Memory, S: Sink>(
     qp: &Qp,
     env: &mut Environment<'_, M, S>,
@@ -295,7 +298,7 @@ fn check_present<M: Memory, S: Sink>(
     }
 }
 
-/// Returns the refusal for a message whose receive must not be written.
+/// Returns the refusal for a message whose receive may not be written.
 #[cold]
 fn forbidden<M: Memory, S: Sink>(qp: &Qp, env: &mut Environment<'_, M, S>, packet: usize) -> Refusal {
     let Some(taken) = &qp.resp.current.taken else { return Refusal::ReceiveForbidden };
@@ -343,9 +346,9 @@ fn atomic<M: Memory, S: Sink>(
     Ok(1)
 }
 
-/// Executes a flush (IBTA A19.4). Both the queue pair and the key must have the right for each
+/// Executes a flush (IBTA A19.4). Both the queue pair and the key must allow each requested
 /// placement type. Requests execute in order, so every earlier write is already in memory. Even an
-/// empty range is checked. For a flush of the whole region, the range is ignored.
+/// empty range is checked. A flush of the whole region ignores the range.
 fn flush<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,
@@ -379,7 +382,7 @@ fn flush<M: Memory, S: Sink>(
     Ok(1)
 }
 
-/// Stores 8 aligned bytes at once, with the right to write (IBTA A19.5).
+/// Stores 8 aligned bytes at once (IBTA A19.5). Requires the right to write.
 fn atomic_write<M: Memory, S: Sink>(
     qp: &mut Qp,
     env: &mut Environment<'_, M, S>,

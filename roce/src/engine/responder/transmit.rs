@@ -13,7 +13,7 @@ use crate::wire::{
     Headers, NakCode, Opcode, Psn, Syndrome, aeth, atomic_ack_eth, bth, opcode, packet::pad_for,
 };
 
-/// Writes the next response packet if it is of this class.
+/// Writes the next response packet if it is of class `kind`.
 #[inline]
 pub(crate) fn transmit<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -55,7 +55,7 @@ fn write<M: Memory, S: Sink>(
     let headers = if let Some(nak) = qp.resp.responses.nak {
         ack(qp, nak.psn, nak.syndrome, nak.msn)
     } else if qp.resp.responses.ack.is_some() {
-        // IBTA 9.7.5.1.2: one acknowledgement for everything received.
+        // IBTA 9.7.5.1.2: a single acknowledgement covers all packets received.
         let (psn, msn) = qp.resp.responses.acknowledged(qp.resp.expected.prev(), qp.resp.msn);
         ack(qp, psn, Syndrome::ACK, msn)
     } else {
@@ -69,7 +69,7 @@ fn write<M: Memory, S: Sink>(
     Some(len)
 }
 
-/// Returns the headers of a response.
+/// Returns the headers of a response packet.
 fn headers(qp: &Qp, operation: u8, psn: Psn, syndrome: Syndrome, msn: u32) -> Headers {
     let service = if qp.service == Service::XrcTarget { opcode::Service::Xrc } else { opcode::Service::Rc };
     let bth = bth::Repr {
@@ -83,7 +83,7 @@ fn ack(qp: &Qp, psn: Psn, syndrome: Syndrome, msn: u32) -> Headers {
     headers(qp, opcode::operation::ACKNOWLEDGE, psn, syndrome, msn)
 }
 
-/// Writes the result of an atomic.
+/// Writes the acknowledgement of an atomic, with its result.
 fn atomic_ack(
     qp: &mut Qp,
     resource: &Resource,

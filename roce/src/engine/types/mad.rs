@@ -1,4 +1,4 @@
-//! Management datagrams (MADs): the packets of queue pair 1, their origins and destinations.
+//! Management datagrams (MADs), the packets of queue pair 1, with their origins and destinations.
 //!
 //! # References
 //! IBTA 13.4 (MADs), 10.2.4 (queue keys)
@@ -8,7 +8,7 @@ use super::{Arrival, Path};
 /// The queue pair number of the general services interface.
 pub const GSI_QPN: u32 = 1;
 
-/// The queue key of the general services interface, carried by all packets for queue pair number 1.
+/// The queue key of the general services interface. All packets for queue pair number 1 carry it.
 pub const GSI_QKEY: u32 = 0x8001_0000;
 
 /// The length of a management datagram in bytes.
@@ -20,12 +20,12 @@ pub type Mad = [u8; MAD_LEN];
 /// The destination of a management datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadDestination {
-    /// The path.
+    /// The path to the destination.
     pub path: Path,
-    /// The destination queue pair, 24 bits: [`GSI_QPN`], or the sender of the datagram being
-    /// replied to.
+    /// The number of the destination queue pair, 24 bits: [`GSI_QPN`], or the sender's number in a
+    /// reply.
     pub qpn: u32,
-    /// The partition key.
+    /// The partition key of the packet.
     pub pkey: u16,
 }
 
@@ -35,10 +35,10 @@ pub struct MadDestination {
 pub struct ReceivedMad {
     /// The origin of the packet.
     pub arrival: Arrival,
-    /// The sender's queue pair.
+    /// The number of the sender's queue pair, 24 bits.
     pub src_qpn: u32,
     /// The partition key of the default partition, as a full or limited member.
     pub pkey: u16,
-    /// The bytes of the datagram.
+    /// The datagram, header and data.
     pub mad: Mad,
 }

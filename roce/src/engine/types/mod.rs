@@ -1,4 +1,4 @@
-//! Values: object numbers, attributes, work requests, completions. No type here owns an object
+//! Value types: object numbers, attributes, work requests, completions. No type here owns an object
 //! or points to memory.
 
 mod mad;
@@ -20,7 +20,7 @@ pub type Gid = [u8; 16];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Qpn(pub u32);
 
-/// A protection domain.
+/// A protection domain, identified by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pd(pub u32);
 
@@ -28,38 +28,38 @@ pub struct Pd(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CqId(pub u32);
 
-/// A shared receive queue, identified by the 24-bit number in XRC requests.
+/// A shared receive queue, identified by the 24-bit number that XRC requests carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SrqId(pub u32);
 
-/// The memory visible through a bound window.
+/// The memory range that a bound window makes accessible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WindowRange {
     /// The window's key.
     pub rkey: u32,
-    /// The address of the window's first byte, as used in requests.
+    /// The address of the window's first byte, as used in peers' requests.
     pub iova: u64,
     /// The window's length in bytes.
     pub length: u64,
-    /// The key of the region below the window.
+    /// The local key of the region that the window is bound to.
     pub lkey: u32,
-    /// The address of the window's first byte in the region.
+    /// The address of the window's first byte in the region's address space.
     pub addr: u64,
 }
 
 /// An access to memory whose pages are not present ([`Sink::postpone`](super::Sink::postpone)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stall {
-    /// The bytes of a send, a write or a datagram. The send queue stops.
+    /// The source bytes of a send, a write or a datagram. The send queue stops.
     Send {
         /// The `wr_id` of the work request.
         wr_id: u64,
         /// The number of bytes already sent.
         done: u32,
     },
-    /// The target of a response to a read or an atomic. The send queue stops and sends the request
-    /// again.
+    /// The target of a read or atomic response. The send queue stops, and the request is sent again
+    /// on resumption.
     Response {
         /// The `wr_id` of the work request.
         wr_id: u64,
@@ -79,29 +79,29 @@ pub enum Stall {
     },
     /// Memory named by a peer's request. The peer gets a receiver-not-ready NAK.
     Remote {
-        /// The key.
+        /// The remote key in the request.
         rkey: u32,
-        /// The first address named by the packet.
+        /// The first address that the packet accesses.
         addr: u64,
-        /// The number of bytes from there to the end of the message.
+        /// The number of bytes from that address to the end of the message.
         left: u32,
         /// The number of bytes in the packet.
         packet: u32,
         /// Whether the access is a write.
         write: bool,
     },
-    /// The memory of a read response, which may have begun. Responses stop.
+    /// The source of a read response, which may have been sent in part. Responses stop.
     ReadResponse {
-        /// The key.
+        /// The remote key in the read request.
         rkey: u32,
         /// The address of the first byte that the packet would carry.
         addr: u64,
-        /// The number of bytes from there to the end of the response.
+        /// The number of bytes from that address to the end of the response.
         left: u32,
     },
 }
 
-/// An XRC domain.
+/// An XRC domain, identified by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct XrcDomain(pub u32);
 
@@ -110,31 +110,33 @@ pub struct XrcDomain(pub u32);
 pub struct Config {
     /// The maximum number of queue pairs.
     pub max_qp: u32,
-    /// The maximum number of memory regions and windows together.
+    /// The maximum number of memory regions and windows, counted together.
     pub max_keys: u32,
     /// The maximum number of shared receive queues.
     pub max_srq: u32,
     /// The maximum number of protection domains.
     pub max_pd: u32,
-    /// The maximum number of multicast groups with members.
+    /// The maximum number of multicast groups that have members.
     pub max_groups: u32,
     /// The maximum number of members of one group.
     pub max_group_members: u32,
     /// The maximum number of unacknowledged request bytes, across all queue pairs. The receiver's
-    /// socket or buffer must hold them. A queue pair may always have one packet in flight. It may
-    /// use at most three quarters of the window, so silent peers do not stall others.
+    /// socket or buffer must have space for all these bytes. A queue pair may always have one
+    /// packet in flight. It may use at most three quarters of the window, so silent peers do not
+    /// stall others.
     pub window_bytes: u32,
-    /// The rate, in bytes per microsecond, of read responses and results of atomics to one peer,
-    /// beyond a burst of `window_bytes`. With 0, responses leave as fast as the caller fetches
-    /// packets.
+    /// The rate, in bytes per microsecond, of read responses and atomic results to one peer, beyond
+    /// a burst of `window_bytes`. With 0, responses leave as fast as the caller fetches packets.
     ///
-    /// A request of a few bytes may request 2 GiB. The part of a response beyond the window or the
-    /// rate waits until [`deadline`](super::Engine::deadline) while responses to other peers leave.
-    /// As in the window, the cost of each packet is its length from BTH to pad plus 768 bytes.
+    /// A request of a few bytes may ask for 2 GiB. The part of a response that exceeds the window
+    /// or the rate waits until [`deadline`](super::Engine::deadline), while responses to other
+    /// peers are sent. Each packet counts as its length from BTH to pad plus 768 bytes.
     pub response_rate: u32,
-    /// The number of message bytes after which a packet requests an acknowledgement, at the latest.
+    /// The number of message bytes after which a packet requests an acknowledgement. Earlier
+    /// requests are possible.
     pub ack_every: u32,
-    /// The number of packets sent in a row by one queue pair before the next queue pair sends.
+    /// The maximum number of consecutive packets from one queue pair while others have packets to
+    /// send.
     pub burst: u32,
     /// The upper 8 bits of all queue pair numbers, for engines that share an address. The other 16
     /// bits are random. With 0, all 24 bits are random.
@@ -143,11 +145,12 @@ pub struct Config {
     /// first accepted packet.
     ///
     /// A packet is accepted if it advances the queue pair: the expected request or the response to
-    /// an outstanding one. An unreliable queue pair expects no sequence number and accepts any
+    /// an outstanding request. An unreliable queue pair expects no sequence number and accepts any
     /// packet that places data or takes a receive. Packets from other ports are dropped and counted
     /// ([`Engine::unexpected_ports`](super::Engine::unexpected_ports)). Setting the path or
     /// resetting the queue pair clears the port. Datagram queue pairs have no peer and accept all
-    /// ports. Packets without a port ([`Arrival::src_port`]) are accepted and leave it unchanged.
+    /// ports. Packets without a port ([`Arrival::src_port`]) are accepted and leave the stored port
+    /// unchanged.
     pub strict_ports: bool,
 }
 
@@ -191,7 +194,7 @@ pub enum Service {
 /// IBTA 10.3.1
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// Just created. Work requests and packets are rejected.
+    /// The initial state. Work requests are rejected and packets are dropped.
     Reset,
     /// Receives may be posted.
     Init,
@@ -201,9 +204,9 @@ pub enum State {
     Rts,
     /// The send queue drains, or has drained.
     Sqd,
-    /// The send queue failed (UC, UD).
+    /// The send queue has failed, but receives continue (UC, UD).
     Sqe,
-    /// Everything is flushed.
+    /// The queue pair has failed. All work requests are flushed.
     Err,
 }
 
@@ -212,23 +215,23 @@ pub enum State {
 pub struct Access(pub u32);
 
 impl Access {
-    /// Local read only.
+    /// No right beyond local reads.
     pub const NONE: Self = Self(0);
-    /// The owner may write: receives, read data, results of atomics.
+    /// The owner may write to the region: receives, read data, results of atomics.
     pub const LOCAL_WRITE: Self = Self(1);
-    /// Peers may write.
+    /// Peers may write to the memory.
     pub const REMOTE_WRITE: Self = Self(1 << 1);
-    /// Peers may read.
+    /// Peers may read the memory.
     pub const REMOTE_READ: Self = Self(1 << 2);
-    /// Peers may run atomics.
+    /// Peers may execute atomics on the memory.
     pub const REMOTE_ATOMIC: Self = Self(1 << 3);
     /// Windows may be bound to the region.
     pub const MW_BIND: Self = Self(1 << 4);
-    /// Addresses start at 0.
+    /// Addresses in requests start at 0.
     pub const ZERO_BASED: Self = Self(1 << 5);
-    /// Peers may flush to global visibility.
+    /// Peers may flush data to global visibility.
     pub const FLUSH_GLOBAL: Self = Self(1 << 8);
-    /// Peers may flush to persistence.
+    /// Peers may flush data to persistence.
     pub const FLUSH_PERSISTENT: Self = Self(1 << 9);
 
     /// Returns whether these rights include all rights of `other`.
@@ -250,22 +253,23 @@ pub enum Network {
     /// IP and UDP (RoCEv2). GIDs identify peers.
     #[default]
     Udp,
-    /// A GRH (InfiniBand): multicast, and peers of another subnet. GIDs identify peers.
+    /// A GRH (InfiniBand), for multicast and for peers in other subnets. GIDs identify peers.
     Grh,
-    /// Only local ids (InfiniBand). They identify peers in the subnet.
+    /// No GRH (InfiniBand). Local ids identify peers in the subnet.
     Local,
 }
 
 /// The path to a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Path {
-    /// The header before the transport headers. If it has no GIDs, the local ids identify the peer.
+    /// The header before the transport headers. If this header has no GIDs, the local ids identify
+    /// the peer.
     pub network: Network,
-    /// The source address of packets.
+    /// The GID from which packets are sent.
     pub local: Gid,
-    /// The destination address of packets.
+    /// The GID to which packets are sent.
     pub remote: Gid,
-    /// Traffic class: TOS, DSCP.
+    /// The traffic class (IPv6) or TOS byte (IPv4), which contains the DSCP.
     pub traffic_class: u8,
     /// Hop limit.
     pub hop_limit: u8,
@@ -277,10 +281,9 @@ pub struct Path {
     pub dlid: u16,
     /// Source local id (InfiniBand).
     pub slid: u16,
-    /// Whether the peer is on this machine and detects this from the queue pair's packets: see
-    /// [`Arrival::on_link`]. The packets then carry up to
-    /// [`LINK_MTU`](crate::wire::packet::LINK_MTU) bytes instead of the path MTU, which then limits
-    /// only datagrams. Constant while a queue pair is connected.
+    /// Whether the peer is on this machine and can tell so from the queue pair's packets: see
+    /// [`Arrival::on_link`]. If so, packets carry up to [`LINK_MTU`](crate::wire::packet::LINK_MTU)
+    /// bytes, and the path MTU limits only datagrams. Constant while a queue pair is connected.
     pub on_link: bool,
 }
 
@@ -295,7 +298,7 @@ pub struct QpCap {
     pub max_send_sge: u32,
     /// The maximum number of scatter/gather elements per receive.
     pub max_recv_sge: u32,
-    /// The maximum number of inline bytes per send.
+    /// The maximum number of bytes of inline data per send.
     pub max_inline_data: u32,
 }
 
@@ -310,18 +313,18 @@ pub struct QpInit {
     pub send_cq: CqId,
     /// The completion queue for receives.
     pub recv_cq: CqId,
-    /// The shared receive queue to take receives from, if any.
+    /// The shared receive queue from which receives are taken, if any.
     pub srq: Option<SrqId>,
-    /// The XRC domain whose shared receive queues may be named by requests (XRC target).
+    /// The XRC domain whose shared receive queues requests may name (XRC target).
     pub xrc_domain: Option<XrcDomain>,
-    /// The capacities.
+    /// The maximum numbers of outstanding requests, elements and inline bytes.
     pub cap: QpCap,
-    /// Whether every send is signalled.
+    /// Whether every send generates a completion.
     pub sq_sig_all: bool,
-    /// A well-known number, 0 (subnet management) or 1 (general services). It addresses this queue
-    /// pair in addition to the queue pair's own number and is the source number of its datagrams
-    /// (UD). Packets for a well-known number are accepted in any partition, so the caller must
-    /// check the partition. For 0, any queue key is accepted.
+    /// A well-known queue pair number, 0 (subnet management) or 1 (general services). It addresses
+    /// this queue pair in addition to the queue pair's own number and is the source number of its
+    /// datagrams (UD). Packets for a well-known number are accepted in any partition, so the caller
+    /// must check the partition. Packets for number 0 are accepted with any queue key.
     ///
     /// # References
     /// IBTA 3.9.1, 10.2.4 (queue keys), 10.9 (partitioning)
@@ -329,12 +332,12 @@ pub struct QpInit {
     /// The source number in the queue pair's datagrams, 24 bits, if it differs from the queue
     /// pair's number. The queue pair receives no packets for this source number.
     pub deth_source: Option<u32>,
-    /// The limits for completions carrying the bytes of a message.
+    /// The largest numbers of message bytes that completions carry.
     pub inline_completion: InlineCompletion,
 }
 
 impl QpInit {
-    /// Returns parameters with no capacities and no options.
+    /// Returns parameters with zero capacities and no optional settings.
     pub fn new(service: Service, pd: Pd, send_cq: CqId, recv_cq: CqId) -> Self {
         Self {
             service,
@@ -352,15 +355,15 @@ impl QpInit {
     }
 }
 
-/// The largest number of bytes carried by a completion, through
+/// The largest numbers of bytes that completions carry, through
 /// [`Sink::complete_with_data`](super::Sink::complete_with_data). These bytes are not written to
-/// the elements of the work request, whose keys are then not checked. With 0, completions carry no
-/// bytes.
+/// the elements of the work request, and the elements' keys are not checked. With 0, completions
+/// carry no bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InlineCompletion {
-    /// The limit for a signalled read or atomic whose response is one packet.
+    /// The limit for a signalled read or atomic with a single-packet response.
     pub requester: u32,
-    /// The limit for a single-packet send (not a datagram).
+    /// The limit for the receive of a single-packet send (not a datagram).
     pub responder: u32,
 }
 
@@ -370,42 +373,45 @@ pub struct InlineCompletion {
 /// IBTA 11.2.5.2
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attr {
-    /// The path to the peer (connected services).
+    /// The path to the peer; connected services only.
     pub path: Path,
-    /// The peer's queue pair, 24 bits.
+    /// The number of the peer's queue pair, 24 bits.
     pub dest_qpn: u32,
-    /// The largest payload of a packet, in bytes: 256 to 4096.
+    /// The path MTU, the largest payload of a packet, in bytes: 256 to 4096.
     pub path_mtu: u32,
     /// The partition key of sent packets.
     pub pkey: u16,
-    /// The queue key (UD).
+    /// The queue key that received datagrams must carry (UD).
     pub qkey: u32,
-    /// The peer's access rights.
+    /// The access rights of the peer.
     pub access: Access,
-    /// The first sequence number sent by this side.
+    /// The sequence number of the first packet that this side sends.
     pub sq_psn: u32,
-    /// The first sequence number expected by this side.
+    /// The sequence number of the first packet that this side expects.
     pub rq_psn: u32,
-    /// The acknowledgement time-out, a 5-bit code: *T* = 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, at least 1 ms; 0
-    /// waits indefinitely.
+    /// The acknowledgement time-out, a 5-bit code: *T* = 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, at least 1 ms. With
+    /// code 0, the requester waits indefinitely.
     ///
-    /// The timer starts with the first packet in flight and restarts with each progress. Without
+    /// The timer starts with the first packet in flight and restarts on each progress. Without
     /// progress, the requester retries after *T*, again after 2 *T*, and from then on every 4 *T*:
-    /// IBTA 9.7.6.1.3 lets a timer of this code end between *T* and 4 *T*. A silent peer is given
-    /// up after *T* with [`retry_cnt`](Self::retry_cnt) 0, 3 *T* with 1, and (4 × `retry_cnt` − 1)
-    /// *T* with more: 27 *T*, or 1.8 s, with code 14 and 7 retries.
+    /// IBTA 9.7.6.1.3 lets a timer with this code expire between *T* and 4 *T*. If the peer is
+    /// silent, the queue pair fails after *T* with [`retry_cnt`](Self::retry_cnt) 0, after 3 *T*
+    /// with 1, and after (4 × `retry_cnt` − 1) *T* with more: 27 *T*, or 1.8 s, with code 14 and 7
+    /// retries.
     pub timeout: u8,
     /// The number of retries without progress before the queue pair fails, 0 to 7.
     pub retry_cnt: u8,
     /// The number of retries after RNR NAKs without progress, 0 to 6; 7 means no limit.
     pub rnr_retry: u8,
-    /// The delay requested by this responder's RNR NAKs, a 5-bit code.
+    /// The delay that this responder's RNR NAKs request, a 5-bit code.
     pub min_rnr_timer: u8,
-    /// The maximum number of outstanding reads, atomics, flushes and atomic writes as requester.
+    /// The maximum number of outstanding reads, atomics, flushes and atomic writes that this side
+    /// has requested.
     pub max_rd_atomic: u8,
-    /// The maximum number of outstanding reads, atomics, flushes and atomic writes as responder.
+    /// The maximum number of outstanding reads, atomics, flushes and atomic writes that the peer
+    /// has requested.
     pub max_dest_rd_atomic: u8,
-    /// Whether to raise [`Event::SqDrained`].
+    /// Whether to raise [`Event::SqDrained`] once the send queue has drained.
     pub sq_drained_event: bool,
 }
 
@@ -437,124 +443,125 @@ pub struct AttrChange {
 /// The attributes of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryAttr {
-    /// The protection domain.
+    /// The protection domain of the registration.
     pub pd: Pd,
-    /// The first address, as used in work requests.
+    /// The address of the first byte, as used in work requests.
     pub iova: u64,
     /// The length in bytes.
     pub length: u64,
-    /// The rights.
+    /// The access rights of the owner and the peers.
     pub access: Access,
 }
 
 /// The type of a memory window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MwType {
-    /// Bound by a verb, for every queue pair of the domain.
+    /// A type 1 window: bound by a verb, for every queue pair of the domain.
     One,
-    /// Bound by a work request, for its queue pair only.
+    /// A type 2 window: bound by a work request, for the queue pair that binds it only.
     Two,
 }
 
-/// A piece of registered memory.
+/// A scatter/gather element: a piece of registered memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sge {
-    /// The address, in the region's address space.
+    /// The address of the first byte, in the region's address space.
     pub addr: u64,
     /// The length in bytes.
     pub length: u32,
-    /// The region's local key.
+    /// The local key of the region.
     pub lkey: u32,
 }
 
-/// Options of a send.
+/// The options of a send work request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendFlags {
-    /// Whether the send generates a completion even on success.
+    /// Whether the request generates a completion even on success.
     pub signaled: bool,
-    /// Whether the send raises a solicited event at the peer.
+    /// Whether the request raises a solicited event at the peer.
     pub solicited: bool,
-    /// Whether the send waits for earlier reads and atomics.
+    /// Whether the request waits for earlier reads and atomics to complete.
     pub fence: bool,
 }
 
 /// The destination of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdDestination {
-    /// The path.
+    /// The path to the destination.
     pub path: Path,
-    /// The destination queue pair; 0xffffff for multicast.
+    /// The number of the destination queue pair; 0xffffff for multicast.
     pub qpn: u32,
-    /// The queue key. If its top bit is set, the queue key of the sending queue pair applies.
+    /// The queue key. If its top bit is set, the sending queue pair's own queue key is sent
+    /// instead.
     pub qkey: u32,
 }
 
-/// The operation of a send.
+/// The operation of a send work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 #[non_exhaustive]
 pub enum SendOp {
-    /// Sends into a receive of the peer. The receive's completion carries `imm`.
+    /// Sends a message into one of the peer's receives, whose completion carries `imm`.
     Send { imm: Option<u32> },
-    /// Sends as `Send` does and invalidates a key of the peer.
+    /// Sends a message as `Send` does and invalidates a memory key of the peer.
     SendInvalidate { rkey: u32 },
-    /// Sends a datagram.
+    /// Sends a datagram to the destination `to`.
     Datagram { to: UdDestination, imm: Option<u32> },
-    /// Writes to the peer's memory. With `imm`, also consumes a receive of the peer.
+    /// Writes to the peer's memory. With `imm`, also consumes one of the peer's receives.
     Write { addr: u64, rkey: u32, imm: Option<u32> },
     /// Reads from the peer's memory.
     Read { addr: u64, rkey: u32 },
-    /// Compares and swaps 8 bytes.
+    /// Compares 8 bytes of the peer's memory with `compare` and swaps them on equality.
     CompareSwap { addr: u64, rkey: u32, compare: u64, swap: u64 },
-    /// Adds to 8 bytes and fetches the previous value.
+    /// Adds to 8 bytes of the peer's memory and fetches their previous value.
     FetchAdd { addr: u64, rkey: u32, add: u64 },
-    /// Binds a window (by its key) to `length` bytes at `addr` of the region `lkey`. `new_rkey`
-    /// sets the low 8 bits of the window's key; its upper bits are ignored.
+    /// Binds a memory window, named by its key, to `length` bytes at `addr` of the region `lkey`.
+    /// `new_rkey` sets the low 8 bits of the window's key; its upper bits are ignored.
     Bind { window: u32, new_rkey: u32, lkey: u32, addr: u64, length: u64, access: Access },
-    /// Invalidates a key of this side.
+    /// Invalidates a local memory key.
     LocalInvalidate { rkey: u32 },
     /// Makes earlier writes to the peer's memory visible or persistent there.
-    /// [`sel`](feth::Repr::sel) selects the range: `length` bytes at `addr` or the whole region. No
-    /// local bytes are used.
+    /// [`sel`](feth::Repr::sel) selects the range: `length` bytes at `addr` or the whole region.
+    /// Uses no local memory.
     Flush { addr: u64, rkey: u32, length: u32, feth: feth::Repr },
-    /// Atomically stores 8 bytes in the peer's memory. No local bytes are used.
+    /// Atomically stores 8 bytes in the peer's memory. Uses no local memory.
     AtomicWrite { addr: u64, rkey: u32, data: [u8; 8] },
-    /// Fails with `status` when it becomes the oldest send. Posters use this for errors to be
-    /// reported by a completion. No local bytes are used.
+    /// Fails with `status` once it is the oldest send. Callers post it in place of an invalid send
+    /// to report the error in a completion. Uses no local memory.
     Faulty { status: Status, opcode: Opcode },
 }
 
-/// The local bytes of a send.
+/// The local memory of a send: its source or target.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Payload<'a> {
-    /// Registered memory: the source of bytes or the target of reads and atomics.
+    /// Registered memory: the source of sends and writes, or the target of reads and atomics.
     Sges(&'a [Sge]),
-    /// Bytes copied when the send is posted.
+    /// Inline data, copied when the send is posted.
     Inline(&'a [u8]),
 }
 
 /// A send work request.
 #[derive(Clone, Copy, Debug)]
 pub struct SendWr<'a> {
-    /// The identifier in the completion.
+    /// The caller's identifier, reported in the completion.
     pub wr_id: u64,
-    /// The operation.
+    /// The operation and its parameters.
     pub op: SendOp,
-    /// The options.
+    /// The options of the request.
     pub flags: SendFlags,
-    /// The local bytes.
+    /// The source or target of the bytes.
     pub payload: Payload<'a>,
-    /// The peer's shared receive queue (XRC initiator); ignored for other services.
+    /// The number of the peer's shared receive queue (XRC initiator); other services ignore it.
     pub remote_srq: u32,
 }
 
 /// A receive work request.
 #[derive(Clone, Copy, Debug)]
 pub struct RecvWr<'a> {
-    /// The identifier in the completion.
+    /// The caller's identifier, reported in the completion.
     pub wr_id: u64,
-    /// The memory for a message, filled in order.
+    /// The memory for a message. The elements are filled in order.
     pub sges: &'a [Sge],
 }
 
@@ -605,36 +612,36 @@ pub enum Opcode {
 /// The completion of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The identifier of the work request.
+    /// The `wr_id` of the work request.
     pub wr_id: u64,
-    /// The status.
+    /// Whether the work request succeeded, or the reason why it failed.
     pub status: Status,
-    /// The operation.
+    /// The kind of operation that completed.
     pub opcode: Opcode,
-    /// The local queue pair.
+    /// The number of the local queue pair.
     pub qpn: Qpn,
-    /// The number of bytes received (receives, reads, atomics; including a GRH) or sent.
+    /// The number of bytes received (receives, reads, atomics) or sent. A GRH counts as received.
     pub byte_len: u32,
-    /// Immediate data.
+    /// Immediate data from the peer, if any.
     pub imm: Option<u32>,
-    /// The key invalidated by the peer.
+    /// The key that the peer's send invalidated, if any.
     pub invalidated: Option<u32>,
-    /// The sender's queue pair (UD).
+    /// The number of the sender's queue pair (UD).
     pub src_qpn: u32,
     /// Whether the first 40 bytes of the receive hold a GRH or its substitute (UD). If not, these
     /// bytes are unchanged.
     pub grh: bool,
     /// Whether the sender requested a solicited event or the work request failed.
     pub solicited: bool,
-    /// The service level (UD).
+    /// The service level of the received packet (UD).
     pub sl: u8,
     /// The source's local id (InfiniBand).
     pub slid: u16,
-    /// A vendor error, for diagnosis.
+    /// A vendor-specific error code, for diagnosis.
     pub vendor_err: u32,
 }
 
-/// An asynchronous event: anything except the end of a work request.
+/// An asynchronous event: any news except the completion of a work request.
 ///
 /// # References
 /// IBTA 11.6.3
@@ -662,10 +669,10 @@ pub struct DroppedDatagrams {
     pub total: u64,
     /// No receive was posted.
     pub no_receive: u64,
-    /// The receive was too short for the datagram plus the 40 bytes before it. It completed with
-    /// [`Status::LocalLength`].
+    /// The receive was too short for the datagram and the 40 bytes reserved for a GRH. The receive
+    /// completed with [`Status::LocalLength`].
     pub too_short: u64,
-    /// The queue key was not the queue pair's (Q_Key violation).
+    /// The queue key differed from the queue pair's (Q_Key violation).
     pub wrong_qkey: u64,
     /// No queue pair has the destination number.
     pub unknown_qpn: u64,
@@ -673,14 +680,15 @@ pub struct DroppedDatagrams {
     pub not_member: u64,
     /// The caller had no space for a management datagram ([`Sink::mad`](super::Sink::mad)).
     pub mads_full: u64,
-    /// The queue pair has another service or does not receive in its state, the partition key is
-    /// invalid, the receive's memory cannot be written or the packet is malformed. A packet for the
-    /// general services interface is malformed unless it is a single send of [`MAD_LEN`] bytes.
+    /// Any other reason: the queue pair has another service or does not receive in its state, the
+    /// partition key is invalid, the receive's memory cannot be written or the packet is malformed.
+    /// A packet for the general services interface is malformed unless it is a single send of
+    /// [`MAD_LEN`] bytes.
     pub other: u64,
 }
 
 impl DroppedDatagrams {
-    /// Counts a datagram.
+    /// Counts a dropped datagram.
     pub(crate) fn count(&mut self, reason: DropReason) {
         self.total += 1;
         *match reason {
@@ -707,17 +715,17 @@ pub(crate) enum DropReason {
     Other,
 }
 
-/// The kinds of packets to be sent.
+/// The kinds of packets to send now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Urgency {
-    /// Requests, NAKs, read responses and results of atomics, which must be sent now.
+    /// Requests, NAKs, read responses and atomic results: packets that must not be delayed.
     Now,
     /// All packets, including plain acknowledgements. Acknowledgements may wait until the caller is
     /// otherwise idle, but peers stall without them.
     All,
-    /// Only acknowledgements and NAKs: the packets owed to peers before destroying their queue
-    /// pairs.
+    /// Only acknowledgements and NAKs: the packets to send to peers before their queue pairs are
+    /// destroyed.
     Owed,
 }
 
@@ -725,27 +733,27 @@ pub enum Urgency {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Transmit {
-    /// The length of the packet in its [`Space`](super::Space), from BTH to pad. The caller appends
-    /// the ICRC.
+    /// The length, in bytes, of the packet in its [`Space`](super::Space), from BTH to pad. The
+    /// caller appends the ICRC.
     pub len: usize,
     /// The path to the packet's destination.
     pub path: Path,
-    /// The sending queue pair, which selects the UDP source port; [`GSI_QPN`] for a management
-    /// datagram.
+    /// The number of the sending queue pair, which selects the UDP source port; [`GSI_QPN`] for a
+    /// management datagram.
     pub qpn: Qpn,
 }
 
-/// The origin of a received packet.
+/// The origin of a received packet and the fields of its outer headers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Arrival {
     /// The header before the packet's transport headers.
     pub network: Network,
-    /// The source address.
+    /// The source GID of the packet.
     pub remote: Gid,
-    /// The destination address: this engine's or a multicast group's.
+    /// The destination GID of the packet: this engine's or a multicast group's.
     pub local: Gid,
-    /// The UDP source port. `None` if the packet was not sent by UDP: it comes from a program that
-    /// the caller trusts, and strict ports do not apply to it.
+    /// The UDP source port. `None` if the packet did not arrive over UDP; the caller must trust its
+    /// sender, because strict ports do not apply to it.
     pub src_port: Option<u16>,
     /// Traffic class.
     pub traffic_class: u8,

@@ -8,27 +8,27 @@ use super::State;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
-    /// No number is free for another object.
+    /// The limit on objects of this kind has been reached.
     NoRoom,
-    /// An allocation failed.
+    /// A memory allocation failed.
     NoMemory {
         /// The size of the allocation in bytes.
         bytes: u64,
     },
-    /// The source of random numbers failed ([`Random`](crate::engine::Random)).
+    /// The [source of random numbers](crate::engine::Random) failed.
     NoNumbers,
     /// The object does not exist or was destroyed.
     NoSuchObject,
-    /// The object is in use by another object.
+    /// Another object uses this object.
     Busy,
-    /// The state transition does not exist.
+    /// No transition leads from the current state to the requested state.
     Transition {
         /// The current state.
         from: State,
         /// The requested state.
         to: State,
     },
-    /// An argument is invalid.
+    /// An argument is invalid; the string states why.
     Invalid(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! Simulated errors: a program sees the failure of a device or a peer, although neither has failed.
+//! Simulated errors: a program sees a device or peer fail, although neither has failed.
 
 use crate::engine::memory::{Memory, Sink};
 use crate::engine::types::{Qpn, Status, Time};
@@ -24,15 +24,16 @@ impl<M: Memory> Engine<M> {
                 .unwrap_or(false)
     }
 
-    /// Fails a receive with `status`: the receive whose message is arriving, or else the oldest
-    /// posted receive, even in a shared queue. The receive completes in error. A reliable peer gets
-    /// the NAK for the status, the event for the status is raised and the queue pair moves to the
-    /// error state. On an unreliable service, [`Status::LocalLength`] only ends the receive.
+    /// Fails a receive with `status`: the receive whose message is arriving or, if there is none,
+    /// the oldest posted receive, even in a shared queue. The receive completes in error. On a
+    /// reliable service, the peer gets the matching NAK, the matching event is raised and the queue
+    /// pair moves to the error state. On an unreliable service, [`Status::LocalLength`] only ends
+    /// the receive.
     ///
-    /// XRC requests name their shared receive queue, so XRC queue pairs have no receive between
+    /// XRC requests name their shared receive queue, so XRC targets have no next receive between
     /// messages.
     ///
-    /// Returns false and does nothing if the receive is missing or `status` is not a failure.
+    /// Returns false and does nothing if there is no such receive or `status` is not a failure.
     pub fn fail_next_recv(
         &mut self,
         qpn: Qpn,

@@ -1,4 +1,4 @@
-//! Memory regions and windows: created, changed and destroyed.
+//! Creates, changes and destroys memory regions and windows.
 
 use crate::engine::Engine;
 use crate::engine::memory::Memory;
@@ -7,7 +7,7 @@ use crate::engine::scatter;
 use crate::engine::types::{Access, MemoryAttr, MwType, Pd, Refused, Sge, WindowRange};
 
 impl<M: Memory> Engine<M> {
-    /// Registers memory. The key is both local and remote.
+    /// Registers memory. Returns its key, which is both the local and the remote key.
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if [`Config::max_keys`](crate::engine::Config::max_keys) keys exist
@@ -23,11 +23,12 @@ impl<M: Memory> Engine<M> {
         inserted.inspect_err(|_| self.leave_pd(attr.pd))
     }
 
-    /// Registers memory under a key with the given low 8 bits, for a device whose driver changes
+    /// Registers memory under a key with the given low 8 bits, for devices whose driver changes
     /// keys later: see [`update_mr`](Self::update_mr).
     ///
-    /// Dependencies between rights are not checked. `invalidate` permits LOCAL_INVALIDATE and
-    /// SEND_WITH_INVALIDATE to invalidate the key. A later change may set it.
+    /// Dependencies between access rights are not checked. If `invalidate` is true,
+    /// LOCAL_INVALIDATE and SEND_WITH_INVALIDATE may invalidate the key. A later change may also
+    /// permit this.
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if [`Config::max_keys`](crate::engine::Config::max_keys) keys exist
@@ -47,9 +48,9 @@ impl<M: Memory> Engine<M> {
         inserted.inspect_err(|_| self.leave_pd(attr.pd))
     }
 
-    /// Registers a null region. It contains every address, for the queue pairs of all protection
-    /// domains, but keeps no domain alive. Peers may read and write the region with the same key.
-    /// Atomics and windows are not supported.
+    /// Registers a null region. It contains every address and can be used by the queue pairs of all
+    /// protection domains, but keeps no domain in use. Peers may read and write the region with the
+    /// same key. Atomics and windows are not supported.
     ///
     /// # Errors
     /// [`Refused::NoRoom`] if [`Config::max_keys`](crate::engine::Config::max_keys) keys exist
@@ -61,10 +62,11 @@ impl<M: Memory> Engine<M> {
         objects.memory_regions.insert(&attr, region, &mut *objects.random)
     }
 
-    /// Changes a registration completely or not at all. Returns its key. The key differs if the
-    /// variant is new.
+    /// Changes a registration completely or not at all. Returns its key, which is a new key if the
+    /// change includes a new variant.
     ///
-    /// Only the upper 24 bits of `key` count, because the owner may not know the current variant.
+    /// Only the upper 24 bits of `key` are used, because the owner may not know the current
+    /// variant.
     ///
     /// # Errors
     /// [`Refused::NoSuchObject`] for an unknown key or protection domain; [`Refused::Invalid`] for
@@ -79,35 +81,37 @@ impl<M: Memory> Engine<M> {
         changed
     }
 
-    /// Returns the current key and attributes of the registration with these upper 24 key bits.
+    /// Returns the current key and the attributes of a registration. `index` is the upper 24 bits
+    /// of the key.
     pub fn mr_by_index(&self, index: u32) -> Option<(u32, MemoryAttr)> {
         self.objects.memory_regions.region_at(index).map(|(key, attr, _)| (key, *attr))
     }
 
-    /// Unbinds all windows on the registration with these upper 24 key bits. The owner reclaims
-    /// the memory whether or not windows are in use.
+    /// Unbinds all windows on a registration, because its owner reclaims the memory even if windows
+    /// are in use. `index` is the upper 24 bits of the registration's key.
     pub fn unbind_windows(&mut self, index: u32) {
         self.objects.memory_regions.drop_windows_on(index);
     }
 
-    /// Returns the memory visible through the window with these upper 24 key bits; `None` if the
-    /// window is not bound.
+    /// Returns the memory range accessible through a window; `None` if the window is not bound.
+    /// `index` is the upper 24 bits of the window's key.
     pub fn window_by_index(&self, index: u32) -> Option<WindowRange> {
         self.objects.memory_regions.window_at(index)
     }
 
-    /// Returns the memory's representation of the registration with these upper 24 key bits.
+    /// Returns the [`Memory`]'s representation of a registration. `index` is the upper 24 bits of
+    /// its key.
     pub fn region_by_index(&self, index: u32) -> Option<&M::Region> {
         self.objects.memory_regions.memory_at(index)
     }
 
-    /// Returns whether the registration with these upper 24 key bits allows access. A change or an
-    /// invalidation may have made it invalid.
+    /// Returns whether a registration is valid. A change or an invalidation may have made it
+    /// invalid. `index` is the upper 24 bits of its key.
     pub fn mr_is_valid(&self, index: u32) -> Option<bool> {
         self.objects.memory_regions.region_at(index).map(|(_, _, valid)| valid)
     }
 
-    /// Deregisters memory and returns the region. The region is not accessed afterwards.
+    /// Deregisters memory and returns its region. The engine does not access the region afterwards.
     ///
     /// # Errors
     /// [`Refused::Busy`] while a window is bound to the region; [`Refused::NoSuchObject`] for an
@@ -118,8 +122,8 @@ impl<M: Memory> Engine<M> {
         Ok(region)
     }
 
-    /// Copies the first `dst.len()` bytes of the elements into `dst`, for a device whose queues are
-    /// not all queue pairs.
+    /// Copies the first `dst.len()` bytes of the elements into `dst`. Used by devices that have
+    /// other work queues besides queue pairs.
     ///
     /// # Errors
     /// [`Refused::Invalid`] if the elements are too short, or a key, its protection domain or a
@@ -130,7 +134,7 @@ impl<M: Memory> Engine<M> {
             .map_err(|_| Refused::Invalid("the elements are too short or may not be read"))
     }
 
-    /// Copies `src` into the elements.
+    /// Copies `src` into the memory of the elements.
     ///
     /// # Errors
     /// [`Refused::Invalid`] as for [`gather`](Self::gather), or if a key does not allow writing.
@@ -153,7 +157,7 @@ impl<M: Memory> Engine<M> {
     }
 
     /// Allocates a memory window as [`alloc_mw`](Self::alloc_mw) does, under a key whose low 8 bits
-    /// are given.
+    /// are `variant`.
     ///
     /// # Errors
     /// Same as [`alloc_mw`](Self::alloc_mw).
@@ -166,10 +170,10 @@ impl<M: Memory> Engine<M> {
 
     /// Deallocates a memory window, bound or not.
     ///
-    /// Only the upper 24 bits of `rkey` count, because work requests choose the low 8 bits.
+    /// Only the upper 24 bits of `rkey` are used, because work requests choose the low 8 bits.
     ///
     /// # Errors
-    /// [`Refused::NoSuchObject`] for a key without a window.
+    /// [`Refused::NoSuchObject`] if the key does not belong to a window.
     pub fn dealloc_mw(&mut self, rkey: u32) -> Result<(), Refused> {
         let pd = self.objects.memory_regions.remove_window(rkey)?;
         self.leave_pd(pd);
