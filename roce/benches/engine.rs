@@ -6,9 +6,10 @@
 //! ```
 //!
 //! The cost of a message covers both sides: posting, sending, receiving, acknowledging, completing.
-//! Callgrind counts the instructions. The program runs itself twice under `valgrind`, once with
-//! twice the messages; the difference is the cost of the messages. The counts do not depend on the
-//! machine's speed or load. Without valgrind, the table says so and `--check` fails.
+//! Callgrind counts the instructions. The benchmark runs itself twice under `valgrind`, the second
+//! time with twice as many messages. The difference between the counts is the cost of the messages.
+//! The counts do not depend on the machine's speed or load. Without valgrind, the table says so and
+//! `--check` fails.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -23,10 +24,10 @@ use roce::sim::{Rng, VecMemory, VecRegion, connected_attr};
 use roce::wire::ICRC_LEN;
 use roce::wire::packet::MAX_PACKET_LEN;
 
-/// The duration of each case in each round; the fastest round counts.
+/// The duration of a round. The fastest of a case's rounds counts.
 const TIMED: Duration = Duration::from_millis(100);
 const TIMES: u32 = 5;
-/// The number of messages over which instructions are counted.
+/// The number of additional messages in the second run under valgrind.
 const COUNTED: u32 = 512;
 /// The size of each side's memory, in bytes.
 const MEMORY: usize = 1 << 20;
@@ -105,7 +106,7 @@ impl Side {
     }
 }
 
-/// Two connected engines, with the work requests to post.
+/// Two connected engines, their common clock and a packet buffer.
 struct World {
     sides: [Side; 2],
     now: u64,
@@ -162,7 +163,7 @@ impl World {
     }
 }
 
-/// Delivers all pending packets of one side to the other.
+/// Delivers all pending packets from one side to the other.
 fn carry(now: Time, from: &mut Side, to: &mut Side, buf: &mut [u8]) {
     let arrival = Arrival { remote: from.gid, local: to.gid, ..Arrival::default() };
     while let Some(transmit) = from.engine.poll_transmit(now, Urgency::All, buf, &mut from.ended) {
@@ -183,9 +184,9 @@ struct Case {
     name: &'static str,
     kind: Kind,
     length: u32,
-    /// The divisor for the cost of a message, such as its number of packets.
+    /// The divisor applied to the cost of a message: 1, or its number of packets.
     per: u32,
-    /// The limit, in instructions.
+    /// The maximum number of instructions with `--check`, after the division by `per`.
     limit: f64,
 }
 
@@ -214,7 +215,8 @@ fn nanoseconds(case: &Case) -> f64 {
     least
 }
 
-/// Returns the number of instructions counted by callgrind, or the reason for a missing count.
+/// Returns the number of instructions per message or packet, as counted by callgrind, or the reason
+/// why there is no count.
 fn instructions(index: usize) -> Result<f64, String> {
     let run = |count: u32| count_run(&["--run", &index.to_string(), &count.to_string()]);
     let (once, twice) = (run(COUNTED)?, run(2 * COUNTED)?);

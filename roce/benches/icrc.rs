@@ -9,12 +9,13 @@ use std::time::Instant;
 
 use roce::wire::icrc::{self, Backend, Flow, Icrc};
 
-/// Payload sizes: the smallest message, and two path MTUs.
+/// Payload sizes in bytes: the smallest message and two path MTUs.
 const SIZES: [usize; 3] = [8, 1024, 4096];
 const ROUNDS: usize = 25;
 
 fn main() {
-    // `cargo test` runs benches without this argument; the bench then runs once without measuring.
+    // `cargo test` runs benches without this argument; the benchmark then runs once without
+    // measuring.
     let quick = !std::env::args().any(|arg| arg == "--bench");
     let mhz = cpu_mhz();
     println!("{:<12} {:>6} {:>10} {:>8} {:>12}", "", "bytes", "ns", "GB/s", "bytes/cycle");
@@ -51,8 +52,8 @@ fn main() {
         let crc = icrc::compute(prepared.seed(7, true, total), &packet[..covered]);
         packet[covered..].copy_from_slice(&crc.to_le_bytes());
         for (name, expected) in [("check", 7), ("check, id", 8)] {
-            // The result is 0 from the second call on, but only the state shows it, so calls do not
-            // overlap.
+            // `state > 1` is false from the second call on, but only `state` shows this, so calls
+            // do not overlap.
             let ns = measure(quick, |state| {
                 let verdict = prepared.check(black_box(&packet), expected ^ black_box(u16::from(state > 1)));
                 assert!(verdict.is_ok());
@@ -67,7 +68,8 @@ fn seed_of(icrc: Icrc) -> u32 {
     icrc.seed(0, true, 40)
 }
 
-/// Returns the nanoseconds per call: the best of several rounds of about a millisecond.
+/// Returns the time per call, in nanoseconds: the best of several rounds of at least a millisecond
+/// each.
 fn measure(quick: bool, mut step: impl FnMut(u32) -> u32) -> f64 {
     let mut best = f64::INFINITY;
     let mut state = 0x1234_5678;

@@ -1,5 +1,5 @@
-//! Five clients increment a counter on a server over links that lose, repeat and reorder packets.
-//! Each increment counts exactly once.
+//! Five clients increment a counter on a server over links that lose, duplicate and reorder
+//! packets. Each increment takes effect exactly once.
 //!
 //! ```text
 //! cargo run -p roce --example lossy_counter [SEED]

@@ -1,4 +1,4 @@
-//! The example runs and behaves as documented.
+//! The example `lossy_counter` runs and behaves as documented.
 #![allow(missing_docs)]
 
 use std::path::Path;

@@ -10,7 +10,7 @@ use roce::wire::feth;
 const ROUNDS: u64 = 40;
 const SECOND: u64 = 1_000_000_000;
 const ALL: Access = Access(0x1f | Access::FLUSH_GLOBAL.0 | Access::FLUSH_PERSISTENT.0);
-/// The length of a record, which takes more than one packet.
+/// The length of a record in bytes. A record takes more than one packet.
 const RECORD: u32 = 2500;
 
 struct Pair {
@@ -19,7 +19,7 @@ struct Pair {
     b: EndpointId,
     qp: Qpn,
     posted: u64,
-    /// The number of published records seen so far.
+    /// The number of published records that [`watch`] has seen.
     seen: u64,
 }
 
@@ -56,8 +56,8 @@ fn links() -> [(&'static str, Link); 3] {
     ]
 }
 
-/// A program keeps a journal: it writes a record, flushes it, then publishes the record's number
-/// with an atomic write.
+/// A program keeps a journal: it writes a record, flushes it and then publishes the number of
+/// records with an atomic write.
 #[test]
 fn a_published_record_was_written_and_flushed_before_whatever_the_network_does() {
     for (name, link) in links() {
@@ -103,7 +103,8 @@ fn watch(p: &mut Pair, journal: &Region, tail: &Region) {
     let word: [u8; 8] = p.fabric.bytes(p.b, tail).try_into().unwrap();
     let published = u64::from_ne_bytes(word);
     assert!(published >= p.seen, "an atomic write was repeated");
-    // Calling an engine makes it send packets, so this must not follow every step.
+    // The check below calls an engine, which makes the engine send packets. It must therefore not
+    // run after every step.
     if published == p.seen {
         return;
     }

@@ -18,7 +18,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/responder")
 }
 
-/// Returns a correct packet with `len` bytes for the first region.
+/// Returns a step with a valid packet that carries `len` bytes for the first region.
 fn packet(qp: u8, opcode: u8, len: u16) -> Step {
     Step { qp, opcode, len, dmalen: u32::from(len), va: 16, flags: 1, ..Step::default() }
 }
@@ -187,7 +187,7 @@ proptest! {
         let seeds = seeds();
         let mut bytes: Vec<u8> =
             picks.iter().flat_map(|(pick, _)| pick.get(&seeds).1.iter().flat_map(Step::bytes)).collect();
-        // Each pick changes a few bytes.
+        // Some of the picks change one byte.
         for (_, change) in &picks {
             let at = usize::from(change >> 8) * 7 % bytes.len();
             if change % 3 == 0 {

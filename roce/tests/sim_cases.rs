@@ -1,4 +1,4 @@
-//! Cases not covered by random traffic, one test each, on the simulator.
+//! Cases that random traffic does not cover, one test each, on the simulator.
 
 use roce::engine::{
     Access, AttrChange, CqId, Event, Gid, MwType, Opcode, Payload, PostRefused, Qpn, RecvWr, SendFlags,
@@ -19,8 +19,8 @@ struct Pair {
     target: Region,
 }
 
-/// Two connected queue pairs, with 4096 bytes of value 7 on one side and 4096 bytes of value 0 on
-/// the other.
+/// Two connected queue pairs. One side has 4096 bytes of value 7, the other side 4096 bytes of
+/// value 0.
 fn pair(link: Link) -> Pair {
     let mut fabric = Fabric::new(1);
     fabric.set_default_link(link);
@@ -84,7 +84,8 @@ fn a_completion_queue_that_is_full_fails_its_queue_pair() {
         "{events:?}"
     );
     assert_eq!(p.state(p.b, p.qp_b), State::Err);
-    // Packets not reported may have been acknowledged, but nothing is certain from then on.
+    // Messages without a completion at the receiver may have been acknowledged, but nothing after
+    // them is certain.
     assert_eq!(p.state(p.a, p.qp_a), State::Err);
     assert_eq!(p.ended(p.a).len(), 4);
 }
@@ -124,8 +125,8 @@ fn a_region_taken_back_while_it_is_read_ends_the_read() {
     let mut p = pair(Link { bandwidth: 1_000_000_000, ..Link::default() });
     let (addr, rkey) = (p.target.addr, p.target.key);
     p.send(1, SendOp::Read { addr, rkey }, 4096);
-    // The request has arrived and part of the response may have left. Either way, nothing is read
-    // afterwards.
+    // The request has arrived, and part of the response may have been sent. Nothing may be read
+    // after the deregistration.
     p.fabric.run_until(Time(1_800));
     p.fabric.with(p.b, |engine, _, _| engine.dereg_mr(rkey)).unwrap();
     p.send(2, SendOp::Read { addr, rkey }, 4096);
@@ -254,8 +255,8 @@ fn datagrams_of_mixed_sizes_use_one_receive_each_and_are_all_accounted_for() {
         fabric.post_send(a, qp_a, &signaled(wr_id, SendOp::Datagram { to, imm: None }, &sges))
     };
     assert_eq!(post(0, 1025, to), Err(PostRefused::MessageTooLong), "the path MTU is 1024");
-    // The datagrams are too long for the receive, fitting, with a wrong key, too long again,
-    // fitting, and one too many.
+    // In order: a datagram too long for the receive, one that fits, one with a wrong queue key, one
+    // too long, one that fits, and one without a receive.
     let wrong_key = UdDestination { qkey: 6, ..to };
     for (wr_id, length, to) in
         [(1, 1024, to), (2, 100, to), (3, 100, wrong_key), (4, 101, to), (5, 0, to), (6, 1, to)]
@@ -366,7 +367,7 @@ fn packets_of_noise_disturb_nothing() {
             p.receive(n);
             p.send(n, SEND, 3000);
         }
-        // Most noise packets have a header naming the queue pair, so they are processed further.
+        // Most noise packets have a BTH that names the queue pair, so that more checks are reached.
         let mut noise = vec![0; rng.below(120) as usize];
         rng.fill(&mut noise);
         if noise.len() >= 12 && !rng.chance(Chance::percent(20)) {
@@ -374,8 +375,8 @@ fn packets_of_noise_disturb_nothing() {
             noise[1] &= 0x30;
             noise[2..4].fill(0xff);
             noise[5..8].copy_from_slice(&p.qp_b.0.to_be_bytes()[1..]);
-            // The sequence numbers are far ahead or behind: noise with expected numbers would equal
-            // packets from the peer.
+            // The sequence numbers are far from the expected ones. Otherwise, noise could be a
+            // valid packet from the peer.
             noise[9] = 0x40;
         }
         p.fabric.inject(p.a, p.b, &noise);

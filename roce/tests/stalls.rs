@@ -1,9 +1,9 @@
-//! The delay caused by a hostile peer: packets and bytes leaving an engine before packets for other
-//! peers.
+//! The delay that a hostile peer can cause: the packets and bytes that leave an engine before a
+//! packet for another peer.
 //!
-//! The attacker has as many queue pairs as a device of `provider-soft`. On each queue pair it has a
-//! read of 2 GiB in progress, or atomics, or a request to be refused. The docs of `roce::engine`'s
-//! module `output` state the bounds tested here.
+//! The attacker has almost 4,000 queue pairs. On each of them, it has a 2 GiB read in progress, or
+//! atomics, or a request that must be rejected. The documentation of the module `output` in
+//! `roce::engine` states the bounds tested here.
 
 use roce::engine::{
     Access, Arrival, AttrChange, Completion, Config, CqFull, CqId, Engine, Event, Fault, Gid, Memory,
@@ -20,20 +20,20 @@ const INNOCENT: Gid = gid(3);
 /// The number of the attacker's queue pairs: 4000, minus 8 for innocent peers.
 const HOSTILE_QPS: usize = 4000 - 8;
 const WINDOW: u64 = 512 << 10;
-/// The length of the largest read (IBTA 9.7.4.1).
+/// The length of the largest read, in bytes (IBTA 9.7.4.1).
 const LARGEST_READ: u32 = 1 << 31;
-/// The cost of each packet in the window in addition to its bytes.
+/// The cost of each packet in the window, in bytes, in addition to its length.
 const PACKET_COST: u64 = 768;
-/// A quantum of responses: the maximum number of packets and of bytes.
+/// A quantum of responses: the maximum number of packets and the maximum number of bytes.
 const QUANTUM: (u64, u64) = (64, 65_732);
-/// The number of packets sent in a row by a class while other classes wait.
+/// The maximum number of consecutive packets from one class while other classes wait.
 const SHARE: u64 = 64;
 
 const fn gid(last: u8) -> Gid {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last]
 }
 
-/// Memory of any size, without contents.
+/// Memory of any size that stores nothing.
 struct Hollow;
 
 impl Memory for Hollow {
@@ -55,7 +55,7 @@ impl Memory for Hollow {
     }
 }
 
-/// A sink that ignores completions.
+/// A sink that ignores all reports.
 struct Deaf;
 
 impl Sink for Deaf {
@@ -68,7 +68,7 @@ impl Sink for Deaf {
     fn event(&mut self, _event: Event) {}
 }
 
-/// The packets sent before another packet.
+/// The number of packets and bytes sent before another packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Before {
     packets: u64,
@@ -90,7 +90,7 @@ struct Victim {
     engine: Engine<Hollow>,
     key: u32,
     hostile: Vec<Qpn>,
-    /// The next sequence number of each queue pair, by index.
+    /// The next sequence number of each hostile queue pair, by index.
     psns: Vec<u32>,
     innocent: Qpn,
     now: Time,
@@ -102,7 +102,7 @@ impl Victim {
         Self::with(response_rate, INNOCENT)
     }
 
-    /// Returns a device whose innocent queue pair has a peer at this address.
+    /// Returns a device whose innocent queue pair is connected to a peer at address `innocent`.
     fn with(response_rate: u32, innocent: Gid) -> Self {
         let config = Config {
             max_qp: HOSTILE_QPS as u32 + 8,
@@ -144,7 +144,7 @@ impl Victim {
         Self { engine, key, hostile, psns, innocent, now: Time(0), buf: Box::new([0; MAX_PACKET_LEN]) }
     }
 
-    /// Delivers the attacker's read requests: as many as possible, on all queue pairs.
+    /// Delivers the attacker's read requests: one of 2 GiB on each of its queue pairs.
     fn attacked(mut self) -> Self {
         for n in 0..self.hostile.len() {
             self.hostile_read(n);
@@ -170,7 +170,7 @@ impl Victim {
         self
     }
 
-    /// Delivers a packet on each of the attacker's queue pairs. The packet is refused because the
+    /// Delivers a packet on each of the attacker's queue pairs. The packet is rejected because the
     /// previous packet is missing.
     fn attacked_with_refused_requests(mut self) -> Self {
         for n in 0..self.hostile.len() {
@@ -180,7 +180,7 @@ impl Victim {
         self
     }
 
-    /// Delivers a request from the innocent's peer.
+    /// Delivers a request from the innocent peer.
     fn innocent_asks(&mut self, psn: u32, opcode: Opcode) {
         let payload = if opcode.has_payload() { 8 } else { 0 };
         self.arrive(INNOCENT, self.innocent, Psn::new(psn), opcode, 8, payload);
@@ -211,7 +211,7 @@ impl Victim {
         self.engine.post_send(self.innocent, &wr, self.now, &mut Deaf).unwrap();
     }
 
-    /// Acknowledges packets on behalf of the peer to free space in the window.
+    /// Acknowledges packets on behalf of the innocent peer to free space in the window.
     fn acknowledge(&mut self, psn: u32) {
         let bth = bth::Repr {
             pkey: 0xffff,
@@ -230,7 +230,7 @@ impl Victim {
         self.engine.post_recv(self.innocent, &wr, self.now, &mut Deaf).unwrap();
     }
 
-    /// Returns the queue pair and length of the next packet that leaves.
+    /// Writes the next packet. Returns the sending queue pair and the packet's length in bytes.
     fn transmit(&mut self) -> Option<(Qpn, u64)> {
         self.transmit_with(Urgency::Now)
     }
@@ -240,7 +240,7 @@ impl Victim {
         Some((sent.qpn, sent.len as u64))
     }
 
-    /// Sends `count` packets and advances time when no packet may be sent.
+    /// Sends `count` packets. Advances time whenever no packet may be sent.
     fn run(&mut self, count: u64) {
         for _ in 0..count {
             while self.transmit().is_none() {
@@ -250,7 +250,8 @@ impl Victim {
         }
     }
 
-    /// Returns the packets sent before the innocent peer's next packet.
+    /// Sends packets up to the innocent peer's next packet. Returns the number of packets and bytes
+    /// sent before it.
     fn before(&mut self) -> Before {
         self.before_with(Urgency::Now)
     }
@@ -274,7 +275,8 @@ impl Victim {
     }
 }
 
-/// The number of tested moments. They cover many quanta and every position within a quantum.
+/// The number of moments tested. Together they cover many quanta and every position within a
+/// quantum.
 const MOMENTS: u64 = 500;
 
 #[test]
@@ -460,7 +462,8 @@ fn without_a_rate_responses_leave_as_fast_as_they_are_taken() {
 fn a_peers_credit_outlives_its_queue_pairs_but_the_last() {
     let mut victim = Victim::new(8000).attacked();
     while victim.transmit().is_some() {}
-    // Destroying queue pairs with responses to send does not change the positions of the others.
+    // Destroying queue pairs with responses to send does not change the positions of the other
+    // queue pairs.
     let gone: Vec<Qpn> = victim.hostile.drain(..HOSTILE_QPS / 2).collect();
     for qpn in gone {
         victim.engine.destroy_qp(qpn).unwrap();

@@ -1,9 +1,9 @@
-//! Strangers: the effects, and their frequency, of a sender without any queue pair number, sequence
-//! number or key.
+//! Strangers: the effects of a sender that knows no queue pair number, sequence number or key, and
+//! how often they occur.
 //!
 //! docs/security.md states these rates. Each field is tested alone, because the probability of
-//! guessing two fields is the product of both. Queue pair numbers and keys are tried at random with
-//! a fixed seed, the 2²⁴ sequence numbers one by one.
+//! guessing two fields is the product of the two probabilities. Queue pair numbers and keys are
+//! guessed at random with a fixed seed. The 2²⁴ sequence numbers are tried one by one.
 
 use std::collections::HashSet;
 
@@ -22,7 +22,7 @@ const BITS_24: u32 = 0xff_ffff;
 const IOVA: u64 = 0x1_0000;
 const NOW: Time = Time(0);
 
-/// The reports of an engine: the numbers of received messages and ended sends.
+/// The reports from an engine: the numbers of completed receives and sends.
 #[derive(Debug, Default)]
 struct Log {
     received: u64,
@@ -43,7 +43,8 @@ impl Sink for Log {
 const SEND_CQ: CqId = CqId(1);
 const RECV_CQ: CqId = CqId(2);
 
-/// The engine under attack. The attacker knows its address and its peer's and can forge both.
+/// The engine under attack. The attacker knows its address and the peer's address and can forge
+/// both.
 struct Victim {
     engine: Engine<VecMemory>,
     log: Log,
@@ -65,13 +66,13 @@ impl Victim {
         victim
     }
 
-    /// Registers another key for the same memory.
+    /// Registers the same memory again under another key.
     fn register(&mut self) -> u32 {
         let region = VecRegion { buffer: self.memory, start: 0, length: 4096 };
         self.engine.reg_mr(&self.attr, region).unwrap()
     }
 
-    /// Creates a queue pair connected to the peer and posts receives.
+    /// Creates a queue pair connected to the peer and posts `receives` receives.
     fn connected(&mut self, service: Service, psn: u32, receives: u32) -> Qpn {
         let cap = QpCap {
             max_send_wr: 32,
@@ -118,7 +119,7 @@ fn headers(opcode: Opcode, dest_qp: u32, psn: u32) -> Headers {
     Headers::new(bth::Repr::new(opcode, dest_qp, Psn::new(psn)))
 }
 
-/// Panics unless a count of rare events is within five standard deviations of the expected value.
+/// Asserts that a count of rare events is within five standard deviations of the expected value.
 fn assert_near(count: u64, expected: f64) {
     let off = (count as f64 - expected).abs();
     assert!(off < 5.0 * expected.sqrt(), "{count} where {expected:.1} are expected");
@@ -145,7 +146,7 @@ fn one_of_2_to_the_24_sequence_numbers_delivers_a_message_to_a_known_reliable_qu
     let mut victim = Victim::new(3);
     let psn = Rng::new(4).next_u64() as u32 & BITS_24;
     let qpn = victim.connected(Service::Rc, psn, 16);
-    // The loop runs backwards, to try the number behind the correct one first.
+    // The loop runs backwards, so that the sequence number after the correct one is tried first.
     for back in 0..=BITS_24 {
         let guess = psn.wrapping_add(1000).wrapping_sub(back) & BITS_24;
         victim.hear(&headers(Opcode::RC_SEND_ONLY, qpn.0, guess), &[1; 8]);
@@ -202,14 +203,14 @@ fn a_blind_write_opens_one_of_n_keys_n_times_in_2_to_the_32() {
 
 #[test]
 fn one_public_queue_pair_number_gives_no_key() {
-    // The attacker runs the same program and can observe how its numbers follow from each other.
+    // The attacker runs the same program and can observe how its numbers and keys are related.
     let own = numbers(0);
     let mut rules: Vec<Box<dyn Fn(u32) -> u32>> = vec![
         Box::new(move |qpn| own.1.wrapping_add((qpn.wrapping_sub(own.0)) << 8)),
         Box::new(move |qpn| own.1 ^ (qpn ^ own.0) << 8),
         Box::new(move |qpn| own.1.wrapping_add(qpn).wrapping_sub(own.0)),
     ];
-    // The slot and generation, if they followed from a seed revealed by the queue pair number.
+    // The slot and generation, if these followed from a seed that the queue pair number reveals.
     for qp_bits in 10..18 {
         for key_bits in 10..20 {
             rules.push(Box::new(move |qpn| {
@@ -228,7 +229,7 @@ fn one_public_queue_pair_number_gives_no_key() {
     assert_eq!(found, 0);
 }
 
-/// Returns an engine's first queue pair number and first key.
+/// Returns the first queue pair number and the first key of an engine.
 fn numbers(seed: u64) -> (u32, u32) {
     let mut engine = Engine::new(Config::default(), VecMemory::default(), Rng::split(9, seed));
     let pd = engine.alloc_pd().unwrap();
@@ -251,12 +252,12 @@ fn a_stale_key_names_something_again_as_rarely_as_a_random_one() {
     }
     let (stale, live) = keys.split_at(STALE);
     let live: HashSet<u32> = live.iter().copied().collect();
-    // With 1,000 live keys, one of 16,777 indices and one of 4,294,967 keys is taken.
+    // With 1,000 live keys, 1 in 16,777 indices and 1 in 4,294,967 keys is in use.
     let indices = stale.iter().filter(|key| victim.engine.mr_by_index(*key >> 8).is_some()).count();
     assert_near(indices as u64, (STALE * LIVE) as f64 / 16_777_216.0);
     let opened = stale.iter().filter(|key| live.contains(key)).count();
     assert!(opened <= 2, "{opened} stale keys allow access, where 0.07 are expected");
-    // On average, 301,000 draws of 32 bits contain 10.5 equal pairs.
+    // On average, 301,000 random 32-bit keys contain 10.5 equal pairs.
     let distinct: HashSet<&u32> = keys.iter().collect();
     let repeated = keys.len() - distinct.len();
     assert!(repeated < 30, "{repeated} keys were drawn again");

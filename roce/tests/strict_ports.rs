@@ -15,7 +15,7 @@ const PEER: Gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 2];
 const NOW: Time = Time(0);
 const PSN: u32 = 1000;
 const QKEY: u32 = 0x1234;
-/// The source ports of the peer and of the attacker.
+/// The UDP source ports of the peer and of the attacker.
 const ITS: u16 = 49_152;
 const OTHER: u16 = 50_000;
 
@@ -100,8 +100,8 @@ impl Host {
         self.engine.handle(NOW, &arrival, &packet[..len + ICRC_LEN], &mut self.log);
     }
 
-    /// Delivers a message. Returns the number of messages received and the number of packets
-    /// dropped because of their port.
+    /// Delivers a message from port `src_port`. Returns the total numbers of messages received and
+    /// of packets dropped because of their port.
     fn message(&mut self, src_port: impl Into<Option<u16>>, psn: u32) -> (u32, u64) {
         let mut headers = Headers::new(bth::Repr::new(self.opcode, self.qpn.0, Psn::new(psn)));
         headers.deth = (self.opcode == Opcode::UD_SEND_ONLY).then_some(deth::Repr { qkey: QKEY, src_qp: 3 });

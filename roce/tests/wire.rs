@@ -1,4 +1,4 @@
-//! Properties of the wire formats: emitted headers can be parsed again; no input makes a parser
+//! Properties of the wire formats: emitted headers can be parsed again, and no input makes a parser
 //! panic.
 
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn flow() -> Flow {
     Flow { src: [10, 0, 0, 1].into(), dst: [10, 0, 0, 2].into(), src_port: 49152, dst_port: 4791 }
 }
 
-/// Returns headers with arbitrary contents, including every header required by the opcode.
+/// Returns headers with arbitrary contents. All headers that the opcode requires are present.
 fn headers(opcode: impl Strategy<Value = u8>) -> impl Strategy<Value = Headers> {
     let numbers = prop::array::uniform8(any::<u64>());
     (opcode, prop::array::uniform6(any::<bool>()), 0u8..4, numbers).prop_map(|(opcode, bits, pad_cnt, n)| {
@@ -58,7 +58,7 @@ fn headers(opcode: impl Strategy<Value = u8>) -> impl Strategy<Value = Headers> 
     })
 }
 
-/// Returns a packet in the form an engine sends: headers, payload, pad, ICRC.
+/// Returns a packet as an engine sends it: headers, payload, pad, ICRC.
 fn packet(headers: &Headers, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; headers.len()];
     assert_eq!(headers.emit(&mut bytes), headers.len());

@@ -1,22 +1,22 @@
-//! Packets from the kernel's rxe and their meaning. They were captured on a veth pair on Linux 6.1,
-//! from IP header to ICRC.
+//! Packets from the kernel's rxe and their meaning. The packets were captured on a veth pair with
+//! Linux 6.1 and run from the IP header to the ICRC.
 
 use core::net::IpAddr;
 use roce::wire::{Flow, Headers, Icrc, Opcode, Packet, Psn, Verdict, bth, deth, icrc};
 
-/// A send of 21 bytes with a path MTU of 256.
+/// An RC send of 21 bytes with a path MTU of 256, over IPv4.
 const RC_SEND_V4: &str = "4500004489d9400040118abb0a0909010a090902d35312b7003000000430ffff00000123808d998f7b7b7b7b7b7b7b7b7b7b7b7b7b\
      7b7b7b7b7b7b7b7b000000f8c875ef";
-/// The same packet repeated after the time-out, with another identification and another ICRC.
+/// The same packet, resent after the time-out with a different IPv4 identification and ICRC.
 const RC_SEND_V4_AGAIN: &str = "4500004489db400040118ab90a0909010a090902d35312b7003000000430ffff00000123808d998f7b7b7b7b7b7b7b7b7b7b7b7b7b\
      7b7b7b7b7b7b7b7b0000001ac3ed3d";
-/// A send of 9 bytes.
+/// An RC send of 9 bytes, over IPv6.
 const RC_SEND_V6: &str = "6000000000241140fe80000000000000d8fe6afffe894d80fe800000000000000000000000000002d47612b7002400000430ffff00000\
      123803f718e7b7b7b7b7b7b7b7b7b000000fad48692";
-/// A datagram of 6 bytes.
+/// A UD send of 6 bytes, over IPv4.
 const UD_SEND_V4: &str = "4500003c8cc64000401187d60a0909010a090902d07812b7002800006420ffff0000012300bb881111111111000000137b7b7b7b7b7b0\
      000315f5154";
-/// The last packet of a send of 300 bytes with a path MTU of 256.
+/// The last packet of a UC send of 300 bytes with a path MTU of 256, over IPv4.
 const UC_SEND_LAST_V4: &str = "450000588efe4000401185820a0909010a090902d6bc12b7004400002200ffff0000012300b99f197b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b\
      7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b7b38e6dd34";
 

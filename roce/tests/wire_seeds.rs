@@ -1,8 +1,7 @@
-//! The seeds of the fuzz target `packet`: one packet for each known opcode, written by the wire
-//! formats themselves.
+//! The seeds of the fuzz target `packet`: one packet for each known opcode, emitted by the wire
+//! formats.
 //!
-//! To rewrite them after an intended change:
-//! `ROCE_WRITE_SEEDS=1 cargo test -p roce --test wire_seeds`.
+//! To rewrite the seeds after an intended change:
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,7 @@
-//! Any UDP payload: parsing it, reading its fields and checking its ICRC neither panics nor gives
-//! contradicting results.
+//! Parses any UDP payload, reads its fields and checks its ICRC. None of this may panic or give
+//! contradictory results.
 //!
-//! Run `cargo +nightly fuzz run packet` in the folder of the package `roce`. The test
+//! Run `cargo +nightly fuzz run packet` in the directory of the package `roce`. The test
 //! `wire_seeds` writes the seeds and checks that they still match the wire formats.
 
 #![no_main]
@@ -19,7 +19,8 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(packet.payload(), &bytes[payload.clone()]);
             assert_eq!(payload.start, headers.len());
             assert_eq!(payload.end + packet.pad().len() + ICRC_LEN, bytes.len());
-            // If the headers are emitted again before the remaining bytes, they keep their meaning.
+            // Headers that are emitted again in front of the remaining bytes must keep their
+            // meaning.
             let mut again = bytes.to_vec();
             assert_eq!(headers.emit(&mut again), headers.len());
             assert_eq!(Headers::parse(&again), Ok((headers, payload)));

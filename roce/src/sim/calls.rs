@@ -1,4 +1,4 @@
-//! The calls of programs: memory, queue pairs, work requests, completions.
+//! The calls that programs make: memory, queue pairs, work requests, completions.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ use crate::engine::{
 use crate::wire::bth::DEFAULT_PKEY;
 use crate::wire::packet::MAX_LINK_PACKET_LEN;
 
-/// Program calls at an endpoint. None of them advances time.
+/// Calls that a program makes at an endpoint. None of them advances time.
 impl Fabric {
     // Memory.
 
@@ -24,7 +24,7 @@ impl Fabric {
         self.register_in(id, self.endpoints[id.0].pd, bytes, access)
     }
 
-    /// Registers `bytes` as [`register`](Self::register) does, in another protection domain.
+    /// Registers `bytes` as [`register`](Self::register) does, in protection domain `pd`.
     ///
     /// # Errors
     /// Same as [`Engine::reg_mr`].
@@ -45,19 +45,19 @@ impl Fabric {
         Ok(Region { key, addr, length, buffer })
     }
 
-    /// Returns the bytes of a registration.
+    /// Returns the registered bytes.
     pub fn bytes(&mut self, id: EndpointId, region: &Region) -> &[u8] {
         self.bytes_mut(id, region)
     }
 
-    /// Returns the bytes of a registration, mutably.
+    /// Returns the registered bytes, mutably.
     pub fn bytes_mut(&mut self, id: EndpointId, region: &Region) -> &mut [u8] {
         self.endpoints[id.0].engine.memory().bytes_mut(region.buffer)
     }
 
     // Queue pairs.
 
-    /// Calls `act` with an engine, for calls without a wrapper here, then sends the resulting
+    /// Calls `act` with an engine, for calls that have no wrapper here. Then sends the resulting
     /// packets.
     pub fn with<T>(
         &mut self,
@@ -78,8 +78,8 @@ impl Fabric {
         self.endpoints[id.0].engine.create_qp(init)
     }
 
-    /// Returns parameters for [`create_qp`](Self::create_qp): 128 sends and receives of up to 4
-    /// elements, both completing on queue 0.
+    /// Returns parameters for [`create_qp`](Self::create_qp): 128 sends and 128 receives of up to 4
+    /// elements each. Both queues complete to completion queue 0.
     pub fn qp_init(&self, id: EndpointId, service: Service) -> QpInit {
         let cap = QpCap {
             max_send_wr: 128,
@@ -91,7 +91,7 @@ impl Fabric {
         QpInit { cap, ..QpInit::new(service, self.endpoints[id.0].pd, CqId(0), CqId(0)) }
     }
 
-    /// Returns two reliably connected queue pairs, ready to send, created with
+    /// Creates two reliably connected queue pairs that are ready to send. Uses
     /// [`qp_init`](Self::qp_init) and [`connected_attr`].
     ///
     /// # Errors
@@ -103,8 +103,8 @@ impl Fabric {
         Ok((qp_a, qp_b))
     }
 
-    /// Connects two queue pairs with the same attributes and makes them ready to send. `sq_psn`
-    /// belongs to the first queue pair, `rq_psn` to the second.
+    /// Connects two queue pairs with the same attributes and makes them ready to send. The first
+    /// queue pair starts with `sq_psn`, the second with `rq_psn`.
     ///
     /// # Errors
     /// Same as [`modify_qp`](Self::modify_qp).
@@ -230,41 +230,42 @@ impl Fabric {
         self.with(from, |engine, _, _| engine.send_mad(&to, mad))
     }
 
-    /// Returns the next received management datagram. An endpoint keeps at most 512.
+    /// Removes and returns the next received management datagram. An endpoint stores at most 512.
     pub fn poll_mad(&mut self, id: EndpointId) -> Option<ReceivedMad> {
         self.endpoints[id.0].program.mads.pop_front()
     }
 
     // Completions and events.
 
-    /// Returns the next completion of a queue.
+    /// Removes and returns the next completion of a completion queue.
     pub fn poll(&mut self, id: EndpointId, cq: CqId) -> Option<Completion> {
         self.endpoints[id.0].program.poll(cq)
     }
 
-    /// Returns the next event.
+    /// Removes and returns the next event.
     pub fn next_event(&mut self, id: EndpointId) -> Option<Event> {
         self.endpoints[id.0].program.events.pop_front()
     }
 
-    /// Limits the size of a completion queue; without a limit, it is never full.
+    /// Limits a completion queue to `size` completions. Without a limit, the queue is never full.
     pub fn limit_cq(&mut self, id: EndpointId, cq: CqId, size: usize) {
         self.endpoints[id.0].program.limit(cq, size);
     }
 
-    /// From now on, also keeps all of the engine's reports for [`next_report`](Self::next_report).
+    /// Makes the endpoint also store all future reports from its engine for
+    /// [`next_report`](Self::next_report).
     pub fn listen(&mut self, id: EndpointId) {
         self.endpoints[id.0].program.log.get_or_insert_default();
     }
 
-    /// Returns the next report from the engine, including retired work requests.
+    /// Removes and returns the next report from the engine. Reports include retired work requests.
     pub fn next_report(&mut self, id: EndpointId) -> Option<Report> {
         self.endpoints[id.0].program.log.as_mut()?.pop_front()
     }
 }
 
-/// Returns the default attributes of connected queue pairs: an MTU of 1024, all rights, 7 retries
-/// of 67 ms, unlimited RNR retries.
+/// Returns the default attributes of connected queue pairs: a path MTU of 1024 bytes, all access
+/// rights, a time-out of 67 ms, 7 retries, unlimited RNR retries.
 pub fn connected_attr() -> Attr {
     Attr {
         path_mtu: 1024,

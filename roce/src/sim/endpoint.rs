@@ -1,4 +1,4 @@
-//! [`Endpoint`]: an engine and its reports.
+//! [`Endpoint`]: an engine, its program and its port to the fabric.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::fmt;
@@ -8,7 +8,7 @@ use crate::engine::{
     Completion, CqFull, CqId, Engine, Event, Gid, MadsFull, Pd, Qpn, ReceivedMad, Sink, SrqId, Time,
 };
 
-/// An endpoint of a fabric.
+/// The index of an endpoint of a fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndpointId(pub usize);
 
@@ -19,7 +19,7 @@ impl fmt::Display for EndpointId {
 }
 
 impl EndpointId {
-    /// Returns the address: 10.0.0.1 for the first endpoint, mapped into IPv6.
+    /// Returns the endpoint's address: 10.0.0.1 for the first endpoint, mapped into IPv6.
     pub(super) fn gid(self) -> Gid {
         let mut gid = [0; 16];
         gid[10..12].fill(0xff);
@@ -27,7 +27,7 @@ impl EndpointId {
         gid
     }
 
-    /// Returns the endpoint with this address.
+    /// Returns the endpoint with address `gid`.
     pub(super) fn from_gid(gid: &Gid) -> Option<Self> {
         let last = u32::from_be_bytes(*gid.last_chunk()?);
         let id = Self(last.checked_sub(0x0a00_0001)? as usize);
@@ -38,15 +38,15 @@ impl EndpointId {
 /// A report from an engine to its [`Sink`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// [`Sink::complete`].
+    /// A call to [`Sink::complete`].
     Complete(CqId, Completion),
-    /// [`Sink::retire_send`].
+    /// A call to [`Sink::retire_send`].
     RetireSend(Qpn, u32),
-    /// [`Sink::retire_recv`].
+    /// A call to [`Sink::retire_recv`].
     RetireRecv(Qpn, u32),
-    /// [`Sink::retire_srq`].
+    /// A call to [`Sink::retire_srq`].
     RetireSrq(SrqId, u32),
-    /// [`Sink::event`].
+    /// A call to [`Sink::event`].
     Event(Event),
 }
 
@@ -56,31 +56,31 @@ pub struct Endpoint {
     pub(super) engine: Engine<VecMemory>,
     pub(super) program: Program,
     pub(super) port: Port,
-    /// The initial protection domain.
+    /// The protection domain allocated with the endpoint.
     pub(super) pd: Pd,
-    /// The address of the next registration.
+    /// The first address of the next registration.
     pub(super) next_addr: u64,
 }
 
-/// The state determining the time of the engine's next call.
+/// The state that determines when the engine is called next.
 #[derive(Debug, Default)]
 pub(super) struct Port {
-    /// The delay of plain acknowledgements.
+    /// The delay of plain acknowledgements, in nanoseconds.
     pub(super) ack_delay: u64,
-    /// The earliest timer that is set.
+    /// The time of the earliest timer that is set.
     pub(super) timer: Option<Time>,
     pub(super) pump_set: bool,
     pub(super) acks_set: bool,
 }
 
-/// The program's side of an endpoint: the engine's reports.
+/// The program's side of an endpoint: stores the engine's reports.
 #[derive(Debug, Default)]
 pub struct Program {
     queues: BTreeMap<u32, Cq>,
     pub(super) events: VecDeque<Event>,
     pub(super) mads: VecDeque<ReceivedMad>,
     pub(super) log: Option<VecDeque<Report>>,
-    /// The reports not yet in the trace.
+    /// The reports not yet recorded in the trace.
     pub(super) fresh: VecDeque<Report>,
 }
 
@@ -91,17 +91,18 @@ struct Cq {
 }
 
 impl Endpoint {
-    /// Returns the engine, for reading. To change it, use [`Fabric::with`](super::Fabric::with).
+    /// Returns the engine for queries. To change the engine, use
+    /// [`Fabric::with`](super::Fabric::with).
     pub fn engine(&self) -> &Engine<VecMemory> {
         &self.engine
     }
 
-    /// Returns the initial protection domain.
+    /// Returns the protection domain allocated with the endpoint.
     pub fn pd(&self) -> Pd {
         self.pd
     }
 
-    /// Returns the number of completions not yet polled from a queue.
+    /// Returns the number of completions in a queue that have not been polled.
     pub fn completions(&self, cq: CqId) -> usize {
         self.program.queues.get(&cq.0).map_or(0, |cq| cq.completions.len())
     }
@@ -161,5 +162,5 @@ impl Sink for Program {
     }
 }
 
-/// The maximum number of management datagrams kept for a program.
+/// The maximum number of management datagrams stored for a program.
 const MADS: usize = 512;

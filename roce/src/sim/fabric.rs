@@ -1,4 +1,4 @@
-//! [`Fabric`]: endpoints, the links between them, virtual time.
+//! [`Fabric`]: endpoints, the links between them, and virtual time.
 
 use alloc::collections::{BTreeMap, BinaryHeap};
 use alloc::string::String;
@@ -17,10 +17,10 @@ use crate::engine::{Arrival, Config, Engine, Gid, Path, Time, Urgency};
 use crate::wire::packet::MAX_PACKET_LEN;
 use crate::wire::{Headers, ICRC_LEN, UDP_PORT};
 
-/// Endpoints, the links between them, virtual time.
+/// A simulated network: endpoints, the links between them, and virtual time.
 ///
-/// Only [`step`](Self::step) and its callers do any work; posting only queues requests.
-/// Simultaneous steps are executed in the order of their causes.
+/// Only [`step`](Self::step) and its callers do any work; posting only queues requests. Steps due
+/// at the same time are executed in the order in which they were caused.
 #[derive(Debug)]
 pub struct Fabric {
     seed: u64,
@@ -31,19 +31,19 @@ pub struct Fabric {
     cables: BTreeMap<(usize, usize), Cable>,
     default_link: Link,
     trace: Trace,
-    /// Read responses, by sender and receiver.
+    /// The read responses sent so far, by sender and receiver.
     read_responses: BTreeMap<(usize, usize), ReadResponses>,
     /// Buffers of received packets, kept for reuse.
     spare: Vec<Vec<u8>>,
-    /// The length of the longest packet.
+    /// The maximum length of a packet, in bytes.
     pub(super) longest: usize,
 }
 
-/// Error: the fabric was still busy when time ran out.
+/// Error: the fabric was still busy at the time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotIdle {
-    /// The number of pending steps.
+    /// The number of steps still pending.
     pub pending: usize,
 }
 
@@ -55,17 +55,17 @@ impl fmt::Display for NotIdle {
 
 impl core::error::Error for NotIdle {}
 
-/// The read responses sent from one endpoint to another, whether received or not.
+/// The read response packets sent from one endpoint to another, whether or not they arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReadResponses {
-    /// The number of packets.
+    /// The number of read response packets.
     pub packets: u64,
-    /// The number of bytes, from BTH to pad.
+    /// The number of bytes in these packets, from BTH to pad.
     pub bytes: u64,
 }
 
-/// A pending step.
+/// A pending step and the time at which it is due.
 #[derive(Debug)]
 struct Due {
     at: Time,
@@ -75,9 +75,9 @@ struct Due {
 
 #[derive(Debug)]
 enum Step {
-    /// A packet arrives.
+    /// A packet arrives at the endpoint.
     Arrival(EndpointId, Arrival, Vec<u8>),
-    /// An endpoint may have packets to send.
+    /// The endpoint may have packets to send.
     Pump(EndpointId),
     /// The endpoint's plain acknowledgements have waited long enough.
     Acks(EndpointId),
@@ -98,7 +98,7 @@ impl PartialOrd for Due {
     }
 }
 
-/// The step due first compares greatest, as the heap requires.
+/// Orders steps such that the step due first compares greatest, as the heap requires.
 impl Ord for Due {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))
@@ -106,7 +106,7 @@ impl Ord for Due {
 }
 
 impl Fabric {
-    /// Returns a fabric without endpoints, at time 0.
+    /// Creates a fabric without endpoints, at time 0.
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -123,26 +123,26 @@ impl Fabric {
         }
     }
 
-    /// Returns the virtual time.
+    /// Returns the current virtual time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Returns the seed.
+    /// Returns the seed of the fabric's random numbers.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Adds an endpoint.
+    /// Adds an endpoint with the default configuration.
     pub fn add_endpoint(&mut self) -> EndpointId {
         self.add_endpoint_with(Config::default())
     }
 
-    /// Adds an endpoint whose engine has this configuration. The engine's random numbers derive
-    /// from the fabric's seed.
+    /// Adds an endpoint whose engine uses `config`. The seed of the engine's random numbers is
+    /// derived from the fabric's seed.
     ///
     /// # Panics
-    /// If the configuration does not allow one protection domain.
+    /// If the configuration allows no protection domain.
     pub fn add_endpoint_with(&mut self, config: Config) -> EndpointId {
         let id = EndpointId(self.endpoints.len());
         let random = Rng::split(self.seed, NUMBERS | id.0 as u64);
@@ -157,13 +157,13 @@ impl Fabric {
     /// Returns an endpoint.
     ///
     /// # Panics
-    /// If the endpoint belongs to another fabric. The same applies to every method with an
+    /// If the endpoint belongs to another fabric. The same applies to every method that takes an
     /// endpoint.
     pub fn endpoint(&self, id: EndpointId) -> &Endpoint {
         &self.endpoints[id.0]
     }
 
-    /// Returns the address of an endpoint.
+    /// Returns the GID of an endpoint.
     pub fn gid(&self, id: EndpointId) -> Gid {
         id.gid()
     }
@@ -175,13 +175,13 @@ impl Fabric {
 
     // Links.
 
-    /// Sets the kind of all links not [set](Self::set_link) otherwise. Links that have already
-    /// carried a packet are unchanged.
+    /// Sets the properties of all links that are not [set](Self::set_link) individually. Links that
+    /// have already carried a packet are unchanged.
     pub fn set_default_link(&mut self, link: Link) {
         self.default_link = link;
     }
 
-    /// Sets the kind of the link from one endpoint to another.
+    /// Sets the properties of the link from one endpoint to another.
     pub fn set_link(&mut self, from: EndpointId, to: EndpointId, link: Link) {
         *self.link_mut(from, to) = link;
     }
@@ -191,7 +191,7 @@ impl Fabric {
         &mut self.cable(from, to).link
     }
 
-    /// Cuts both directions between two endpoints, during `when`.
+    /// Cuts the links in both directions between two endpoints during `when`.
     pub fn partition(&mut self, a: EndpointId, b: EndpointId, when: Range<Time>) {
         self.link_mut(a, b).down.push(when.clone());
         self.link_mut(b, a).down.push(when);
@@ -205,20 +205,20 @@ impl Fabric {
         })
     }
 
-    /// Sets the delay of an endpoint's plain acknowledgements, as in a polling program. The default
-    /// is 0.
+    /// Sets the delay of an endpoint's plain acknowledgements, in nanoseconds. A polling program
+    /// has such a delay. The default is 0.
     pub fn set_ack_delay(&mut self, id: EndpointId, nanoseconds: u64) {
         self.endpoints[id.0].port.ack_delay = nanoseconds;
     }
 
     // Time.
 
-    /// Returns when the next step is due.
+    /// Returns the time at which the next step is due.
     pub fn next_at(&self) -> Option<Time> {
         self.queue.peek().map(|due| due.at)
     }
 
-    /// Executes the next step. Returns false if there is none.
+    /// Executes the next step. Returns false if no step is pending.
     pub fn step(&mut self) -> bool {
         let Some(due) = self.queue.pop() else { return false };
         self.now = due.at;
@@ -235,7 +235,8 @@ impl Fabric {
             }
             Step::Timer(id) => {
                 let endpoint = &mut self.endpoints[id.0];
-                // A timer replaced by an earlier timer still fires, but nothing is due then.
+                // A timer replaced by an earlier timer still fires, although nothing is due at that
+                // time.
                 if endpoint.port.timer.is_some_and(|timer| timer <= self.now) {
                     endpoint.port.timer = None;
                 }
@@ -246,7 +247,7 @@ impl Fabric {
         true
     }
 
-    /// Executes all steps due up to `time` and advances the time to it.
+    /// Executes all steps due up to `time`, then advances the virtual time to `time`.
     pub fn run_until(&mut self, time: Time) {
         while self.next_at().is_some_and(|at| at <= time) {
             self.step();
@@ -254,11 +255,12 @@ impl Fabric {
         self.now = self.now.max(time);
     }
 
-    /// Executes steps until none is left: every packet has arrived or is lost, and no timer is set.
+    /// Executes steps until none is pending: every packet has arrived or is lost, and no timer is
+    /// set.
     ///
     /// # Errors
-    /// [`NotIdle`] if this takes more than `limit` nanoseconds, for example because a queue pair
-    /// waits for a receive without limit.
+    /// [`NotIdle`] if this takes more than `limit` nanoseconds of virtual time, for example because
+    /// a queue pair retries without limit until a receive is posted.
     pub fn run_until_idle(&mut self, limit: u64) -> Result<Time, NotIdle> {
         let end = self.now + limit;
         while let Some(at) = self.next_at() {
@@ -279,7 +281,7 @@ impl Fabric {
         self.carry(&self.path(from, to), from, to, buffer);
     }
 
-    /// Sends the packets and starts the timer resulting from a call to an engine.
+    /// Schedules the sending of packets and the timer that result from a call to an engine.
     pub(super) fn after(&mut self, id: EndpointId) {
         let now = self.now;
         let endpoint = &mut self.endpoints[id.0];
@@ -303,8 +305,8 @@ impl Fabric {
             self.later(now, Step::Pump(id));
         }
         if let Some(at) = timer {
-            // A deadline in the past is handled, but time advances. The time limit then detects an
-            // engine that always returns past deadlines.
+            // A deadline in the past is handled later than now, so time advances. The time limit
+            // then detects an engine that always returns past deadlines.
             self.later(at.max(now + 1), Step::Timer(id));
         }
     }
@@ -324,7 +326,7 @@ impl Fabric {
         }
     }
 
-    /// Puts the packets of an endpoint on its links.
+    /// Sends the packets of an endpoint over its links.
     fn pump(&mut self, id: EndpointId, urgency: Urgency) {
         let mut sent = false;
         loop {
@@ -351,8 +353,8 @@ impl Fabric {
                 None => self.note(id, id, &buffer, Fate::NoRoute(path.remote)),
             }
         }
-        // Sending starts timers and may end work requests. If nothing was sent, calling the engine
-        // again would not terminate.
+        // Sending starts timers and may end work requests. If nothing was sent, another call to the
+        // engine would lead to an endless loop.
         if sent {
             self.after(id);
         } else {
@@ -405,24 +407,24 @@ impl Fabric {
         self.after(to);
     }
 
-    /// Returns the read responses sent from one endpoint to another since the fabric was created.
+    /// Returns the number of read response packets and bytes sent from one endpoint to another.
     pub fn read_responses(&self, from: EndpointId, to: EndpointId) -> ReadResponses {
         self.read_responses.get(&(from.0, to.0)).copied().unwrap_or_default()
     }
 
     // The trace.
 
-    /// Sets the number of records kept in the trace. The default is 256.
+    /// Sets the maximum number of records kept in the trace. The default is 256.
     pub fn keep_trace(&mut self, records: usize) {
         self.trace.keep(records);
     }
 
-    /// Returns the last records.
+    /// Returns the kept records, oldest first.
     pub fn trace(&self) -> impl DoubleEndedIterator<Item = &Record> {
         self.trace.records()
     }
 
-    /// Adds the caller's line to the trace.
+    /// Adds a line of text from the caller to the trace.
     pub fn remark(&mut self, text: impl Into<String>) {
         self.trace.add(self.now, Traced::Note(text.into()));
     }
@@ -435,11 +437,11 @@ impl Fabric {
     }
 }
 
-/// The part of the seed for the endpoints' random numbers, not used by any link.
+/// The stream number of the endpoints' random numbers; no link uses it.
 const NUMBERS: u64 = 1 << 63;
 
-/// Returns whether an address names a multicast group: `ff00::/8` or an IPv4 group mapped into
-/// IPv6.
+/// Returns whether an address names a multicast group: `ff00::/8` or an IPv4 multicast address
+/// mapped into IPv6.
 fn is_multicast(gid: &Gid) -> bool {
     gid[0] == 0xff || (gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] && gid[12] & 0xf0 == 0xe0)
 }

@@ -1,4 +1,5 @@
-//! [`Link`]: one direction between two endpoints, and its faults. [`Cable`]: a link in use.
+//! [`Link`]: one direction between two endpoints, and its faults. [`Cable`]: the state of a link in
+//! use.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -8,41 +9,42 @@ use rdma_sans_io::{Chance, Rng};
 use super::trace::Fate;
 use crate::engine::Time;
 
-/// One direction between two endpoints. The other direction is a separate link, possibly of a
-/// different kind.
+/// One direction between two endpoints. The other direction is a separate link, possibly with
+/// different properties.
 ///
-/// Packets leave one after the other at the speed of `bandwidth` and arrive `latency` later, in
-/// order unless `reorder` applies. Each fault is drawn separately for each packet, from the link's
-/// own stream of random numbers.
+/// Packets are sent one after the other at the speed of `bandwidth` and arrive `latency` later, in
+/// order unless `reorder` applies. Each fault is drawn separately for each packet, from a
+/// random-number stream per link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// The time from the last bit sent to the packet's arrival, in nanoseconds.
+    /// The time between sending a packet's last bit and its arrival, in nanoseconds.
     pub latency: u64,
-    /// The largest random addition to `latency`, in nanoseconds. Packets stay in order, so packets
-    /// behind a late packet are late, too.
+    /// The maximum random addition to `latency`, in nanoseconds. Packets stay in order, so a late
+    /// packet also delays the packets behind it.
     pub jitter: u64,
-    /// Bits per second; 0 for unlimited bandwidth, where no packet waits for another.
+    /// The speed in bits per second; 0 means unlimited, so that no packet waits for another.
     pub bandwidth: u64,
-    /// The probability that the packet is lost.
+    /// The probability that a packet is lost.
     pub loss: Chance,
-    /// The probability that the packet arrives once more, up to `reorder_delay` later.
+    /// The probability that a packet is duplicated. The second copy arrives up to `reorder_delay`
+    /// later.
     pub duplicate: Chance,
-    /// The probability that the packet is held back for up to `reorder_delay` while others overtake
-    /// it.
+    /// The probability that a packet is held back for up to `reorder_delay`, while later packets
+    /// overtake it.
     pub reorder: Chance,
-    /// The maximum delay of a reordered or repeated packet, in nanoseconds.
+    /// The maximum delay of a reordered or duplicated packet, in nanoseconds.
     pub reorder_delay: u64,
-    /// The probability that a bit of the packet flips. The receiver's ICRC check detects the error
+    /// The probability that one bit of a packet flips. The receiver's ICRC check detects the error
     /// and drops the packet.
     pub corrupt: Chance,
     /// Whether corrupted packets are still delivered, as if the ICRC were not checked. The
     /// engine guarantees nothing about their contents but must survive them.
     pub undetected: bool,
-    /// The times when the link is down. Packets sent at those times are lost.
+    /// The periods when the link is down. Packets sent in these periods are lost.
     pub down: Vec<Range<Time>>,
 }
 
-/// 1 µs, 100 Gbit/s, no faults.
+/// A link with a latency of 1 µs and a bandwidth of 100 Gbit/s, without faults.
 impl Default for Link {
     fn default() -> Self {
         Self {
@@ -60,42 +62,43 @@ impl Default for Link {
     }
 }
 
-/// A link in use, which decides the fate of each packet.
+/// A link in use: determines the fate of each packet.
 #[derive(Debug)]
 pub struct Cable {
     pub(super) link: Link,
     rng: Rng,
-    /// The time when the link has sent all earlier packets.
+    /// The time at which the link will have sent all earlier packets.
     busy: Time,
     /// The arrival time of the last packet that was not reordered.
     last_arrival: Time,
 }
 
-/// The outcome of carrying a packet.
+/// The outcome of sending a packet over a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Carried {
     /// The fate of the packet.
     pub fate: Fate,
-    /// The time when a second copy arrives.
+    /// The time at which a second copy arrives, if any.
     pub again: Option<Time>,
-    /// The bit that flips in a [damaged](Fate::Damaged) packet: bit `n % 8` of byte `n / 8`.
+    /// The index `n` of the bit that flips in a [damaged](Fate::Damaged) packet: bit `n % 8` of
+    /// byte `n / 8`.
     pub flip: Option<usize>,
 }
 
-/// The number of bytes on the wire in addition to a packet: UDP, IP, Ethernet and ICRC.
+/// The number of bytes on the wire in addition to a packet: ICRC, UDP, IP and Ethernet overhead.
 const ENVELOPE: u64 = 4 + 8 + 20 + 14 + 4 + 20;
 
 impl Cable {
-    /// Returns an unused link that draws its faults from this generator.
+    /// Returns an unused link whose faults are drawn from `rng`.
     pub fn new(link: Link, rng: Rng) -> Self {
         Self { link, rng, busy: Time(0), last_arrival: Time(0) }
     }
 
-    /// Decides the fate of a packet of `len` bytes sent now. `now` must never decrease.
+    /// Determines the fate of a packet of `len` bytes sent now. `now` must never decrease.
     pub fn carry(&mut self, now: Time, len: usize) -> Carried {
         let (link, rng) = (&self.link, &mut self.rng);
-        // All numbers are drawn for every packet, so turning off one fault does not change the
+        // All random numbers are drawn for every packet, so disabling one fault does not change the
         // others.
         let jitter = rng.below(link.jitter + 1);
         let lost = rng.chance(link.loss);

@@ -1,26 +1,26 @@
-//! [`VecMemory`]: vectors as registered memory.
+//! [`VecMemory`]: registered memory in vectors.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::engine::{Fault, Memory, Sge};
 
-/// Vectors as registered memory. Several registrations may share a buffer.
+/// Registered memory in vectors. Several registrations may share a buffer.
 #[derive(Debug, Default)]
 pub struct VecMemory {
     buffers: Vec<Held>,
     flushed: Vec<Flushed>,
 }
 
-/// A flush requested by a peer, with the flushed bytes at that time.
+/// A flush requested by a peer, with a copy of the bytes at the time of the flush.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Flushed {
-    /// The buffer.
+    /// The buffer that contains the flushed bytes.
     pub buffer: Buffer,
-    /// The offset of the first byte in the buffer.
+    /// The offset of the first flushed byte in the buffer.
     pub start: u64,
-    /// The bytes covered by the flush.
+    /// A copy of the flushed bytes.
     pub bytes: Vec<u8>,
     /// Whether the peer requested persistence.
     pub persistent: bool,
@@ -32,38 +32,38 @@ struct Held {
     gone: bool,
 }
 
-/// A buffer of a [`VecMemory`].
+/// The index of a buffer in a [`VecMemory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Buffer(usize);
 
 /// A registration in a [`VecMemory`]: a part of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VecRegion {
-    /// The buffer.
+    /// The buffer that contains the registered bytes.
     pub buffer: Buffer,
-    /// The offset of the first byte in the buffer.
+    /// The offset of the first registered byte in the buffer.
     pub start: u64,
     /// The length in bytes.
     pub length: u64,
 }
 
-/// A registration, as seen by its owner and its peers.
+/// A registration, as its owner and its peers use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Region {
-    /// The key, local and remote.
+    /// The key, which is both the local and the remote key.
     pub key: u32,
-    /// The first address.
+    /// The address of the first byte, as used in work requests.
     pub addr: u64,
     /// The length in bytes.
     pub length: u64,
-    /// The buffer.
+    /// The buffer that contains the registered bytes.
     pub buffer: Buffer,
 }
 
 impl Region {
-    /// Returns an element of `length` bytes at `offset`. The range is not checked, because tests
-    /// need invalid ranges for the engine to reject.
+    /// Returns a scatter/gather element of `length` bytes at `offset`. The range is not checked,
+    /// because tests need invalid ranges that the engine must reject.
     pub const fn sge(&self, offset: u64, length: u32) -> Sge {
         Sge { addr: self.addr.wrapping_add(offset), length, lkey: self.key }
     }
@@ -81,24 +81,24 @@ impl VecMemory {
         self.buffers.get(buffer.0).map_or(&[], |held| &held.bytes)
     }
 
-    /// Returns the bytes of a buffer, to change them as a program would.
+    /// Returns the bytes of a buffer for changes by a program.
     pub fn bytes_mut(&mut self, buffer: Buffer) -> &mut [u8] {
         self.buffers.get_mut(buffer.0).map_or(&mut [], |held| &mut held.bytes)
     }
 
-    /// Removes the pages of a buffer: every later access of the engine fails with [`Fault`].
+    /// Removes the pages of a buffer: every later access by the engine fails with [`Fault`].
     pub fn lose(&mut self, buffer: Buffer) {
         if let Some(held) = self.buffers.get_mut(buffer.0) {
             held.gone = true;
         }
     }
 
-    /// Returns the flushes so far, oldest first.
+    /// Returns all flushes, oldest first.
     pub fn flushed(&self) -> &[Flushed] {
         &self.flushed
     }
 
-    /// Returns the range requested by the engine.
+    /// Returns the bytes of a range that the engine requests.
     ///
     /// # Panics
     /// If the range lies outside the registration. The engine guarantees not to request such a
@@ -156,8 +156,8 @@ impl Memory for VecMemory {
         Ok(())
     }
 
-    /// Records the flush, which succeeds with or without `persistent`, because vectors count as
-    /// durable.
+    /// Records the flush, which succeeds with or without `persistent`, because vectors are
+    /// considered durable.
     fn flush(&mut self, region: &VecRegion, offset: u64, length: u64, persistent: bool) -> Result<(), Fault> {
         let bytes = self.at(region, offset, length as usize)?.to_vec();
         let start = region.start + offset;

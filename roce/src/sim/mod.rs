@@ -1,8 +1,8 @@
 //! A fabric of many engines in virtual time, with seeded faults: a network for tests.
 //!
-//! No call waits, and the seed determines everything random. The same seed and calls give the same
-//! packets at the same times, so the seed repeats a failure and the [trace](Fabric::trace) explains
-//! it.
+//! No call waits, and the seed determines all random numbers. The same seed and calls give the same
+//! packets at the same times. The seed thus reproduces a failure, and the [trace](Fabric::trace)
+//! explains it.
 //!
 //! | module | contents |
 //! |---|---|
@@ -10,12 +10,12 @@
 //! | `calls` | calls at an endpoint: memory, queue pairs, work requests, completions |
 //! | `endpoint` | [`Endpoint`], an engine with its memory, completions and events |
 //! | `link` | [`Link`], one direction between two endpoints: latency, bandwidth, faults |
-//! | `memory` | [`VecMemory`], vectors as registered memory |
+//! | `memory` | [`VecMemory`], registered memory in vectors |
 //! | `trace` | the packets, completions and events, as text |
 //!
 //! # Example
-//! Two endpoints, a link that loses a tenth of its packets, and a message that nevertheless
-//! arrives:
+//! Two endpoints, a link that loses a tenth of its packets, and a message that arrives
+//! nevertheless:
 //! ```
 //! use roce::engine::{Access, CqId, Payload, RecvWr, SendFlags, SendOp, SendWr, Status};
 //! use roce::sim::{Chance, Fabric, Link};

@@ -1,4 +1,4 @@
-//! Tests of the fabric itself, with packets not written by an engine. `tests/sim` tests traffic.
+//! Tests of the fabric alone, with packets that no engine has written. `tests/sim` tests traffic.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -32,7 +32,7 @@ fn fates(fabric: &Fabric) -> Vec<Fate> {
 
 #[test]
 fn packets_wait_for_each_other_and_arrive_a_latency_later() {
-    // 64 bytes, and 70 bytes around them, are 1072 bits: 1072 ns at 1 Gbit/s.
+    // 64 bytes and the 70 bytes around them are 1072 bits, which take 1072 ns at 1 Gbit/s.
     let (mut fabric, a, b) = two(Link { latency: 500, bandwidth: 1_000_000_000, ..Link::default() });
     fabric.inject(a, b, &packet(0));
     fabric.inject(a, b, &packet(1));

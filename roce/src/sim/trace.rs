@@ -8,23 +8,23 @@ use super::endpoint::EndpointId;
 use crate::engine::{Completion, CqId, Event, Gid, Time};
 use crate::wire::{Headers, aeth};
 
-/// The fate of a sent packet.
+/// The fate of a packet sent over a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fate {
-    /// The packet arrives at this time.
+    /// The packet arrives at the given time.
     Arrives(Time),
-    /// A second copy arrives at this time.
+    /// A second copy of the packet arrives at the given time.
     Again(Time),
     /// The packet is lost.
     Lost,
-    /// The link is down.
+    /// The link is down, so the packet is lost.
     Down,
-    /// A bit has flipped and the receiver detects it.
+    /// A bit flips, and the receiver detects the error.
     Corrupted,
-    /// A bit has flipped and the packet arrives at this time.
+    /// A bit flips, but the packet still arrives, at the given time.
     Damaged(Time),
-    /// No endpoint has the address.
+    /// No endpoint has the destination address.
     NoRoute(Gid),
 }
 
@@ -32,13 +32,13 @@ pub enum Fate {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Record {
-    /// The time.
+    /// The virtual time of the record.
     pub at: Time,
-    /// The contents.
+    /// The recorded occurrence.
     pub what: Traced,
 }
 
-/// The contents of a record.
+/// The contents of a trace record.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Traced {
@@ -55,15 +55,15 @@ pub enum Traced {
         /// The fate of the packet.
         fate: Fate,
     },
-    /// A work request ended.
+    /// A work request completed at an endpoint.
     Completed(EndpointId, CqId, Completion),
-    /// An event.
+    /// An endpoint's engine raised an event.
     Event(EndpointId, Event),
     /// A remark by a test.
     Note(String),
 }
 
-/// The last records.
+/// The most recent records.
 #[derive(Debug)]
 pub(super) struct Trace {
     records: VecDeque<Record>,

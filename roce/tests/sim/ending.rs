@@ -1,4 +1,4 @@
-//! Conditions on an idle fabric.
+//! Conditions that must hold once the fabric is idle.
 
 use roce::engine::{Service, State};
 
@@ -68,7 +68,7 @@ impl World {
         }
         let sender = &self.halves[peer];
         if service == Service::Rc && sender.gone.is_none() && self.state(peer) == Some(State::Rts) {
-            // A key that cannot be invalidated only fails the receive.
+            // If a key cannot be invalidated, only the receive fails.
             let sent = sender.messages.iter().filter(|message| !message.unwanted).count();
             let delivered = receiver.delivered;
             ensure!(sent == delivered, "{delivered} of {sent} messages have arrived");
@@ -101,7 +101,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks the effects on the peer of this queue pair's writes and atomics.
+    /// Checks how this queue pair's writes and atomics have changed the peer's memory.
     fn check_peer_memory(&mut self, half: usize) -> Check {
         let sender = &self.halves[half];
         let peer = &self.halves[sender.peer];
@@ -119,7 +119,7 @@ impl World {
             }
             return Ok(());
         }
-        // Writes up to this write have been executed. Later writes may have been executed in part,
+        // Sends before this index have been executed. Later writes may have been executed in part,
         // in order.
         let alive = sender.gone.is_none() && self.state(half) == Some(State::Rts);
         let certain = if alive { sends.len() } else { sender.failed_at.unwrap_or(sender.ended) };

@@ -9,9 +9,9 @@
 //! | module | contents |
 //! |---|---|
 //! | `world` | endpoints, links and their faults, queue pairs, memory |
-//! | `traffic` | the traffic: work requests, late receives, mistakes, queue pairs ending early |
+//! | `traffic` | the traffic: work requests, late receives, mistakes, queue pairs that end early |
 //! | `oracle` | the possible results, checked at each step |
-//! | `ending` | conditions on an idle fabric |
+//! | `ending` | conditions that must hold once the fabric is idle |
 
 mod ending;
 mod oracle;
@@ -26,10 +26,10 @@ use std::thread;
 
 use world::World;
 
-/// The result of a check: the violated condition.
+/// The result of a check. The error describes the violated condition.
 type Check<T = ()> = Result<T, String>;
 
-/// Returns an error with a message if the condition is false.
+/// Returns from the function with an error message if the condition is false.
 #[macro_export]
 macro_rules! ensure {
     ($what:expr, $($message:tt)+) => {
@@ -39,11 +39,12 @@ macro_rules! ensure {
     };
 }
 
-/// The number of occurrences of each case, over all seeds. A test that never meets a case has not
-/// tested it.
+/// The number of occurrences of each case, over all seeds. A case that never occurs has not been
+/// tested.
 type Tally = BTreeMap<String, u64>;
 
-/// Runs a seed. The error is the violated condition, along with the end of the trace.
+/// Runs the simulation with one seed. The error names the violated condition and contains the end
+/// of the trace.
 fn run(seed: u64, show: bool) -> Result<Tally, String> {
     let mut world = match catch_unwind(|| World::new(seed)) {
         Ok(world) => world,
@@ -129,7 +130,7 @@ fn random_traffic_ends_as_the_model_allows() {
     }
 }
 
-/// The cases that 500 seeds must meet.
+/// The cases that must occur within 500 seeds.
 const MET: &[&str] = &[
     "rc messages delivered",
     "uc messages delivered",

@@ -1,4 +1,4 @@
-//! The possible results of the traffic, checked at each step.
+//! The model of the possible results, checked at each step.
 
 use roce::engine::{Completion, CqId, Event, Opcode, Service, State, Status};
 use roce::sim::Report;
@@ -9,8 +9,8 @@ use crate::world::{EMPTY, Effect, Expect, Gone, Half, Meter, Recv, Weather, Worl
 use crate::{Check, ensure};
 
 impl World {
-    /// Checks that read responses to one peer never exceed a window plus the bytes added by the
-    /// rate since then.
+    /// Checks that the read responses to a peer never exceed the window plus the bytes that the
+    /// response rate has added since.
     fn check_responses(&mut self) -> Check {
         let now = self.fabric.now().0;
         for from in 0..self.eps.len() {
@@ -43,7 +43,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks the reports from the engines.
+    /// Checks all new reports from the engines against the model.
     pub(crate) fn listen(&mut self) -> Check {
         self.check_responses()?;
         for ep in 0..self.eps.len() {
@@ -113,15 +113,15 @@ impl World {
         }
     }
 
-    /// Returns whether a queue pair may be in the error state, because another queue pair made a
-    /// mistake or the program moved it there.
+    /// Returns whether a queue pair may be in the error state: a receive is invalid, the peer sent
+    /// an invalid request, or the program moved the queue pair there.
     pub(crate) fn may_be_failed(&self, half: usize) -> bool {
         let half = &self.halves[half];
         half.gone == Some(Gone::Error) || half.bad_recv || self.halves[half.peer].offended
     }
 
-    /// Returns whether retries may be exhausted, because too much is lost or the peer does not
-    /// respond.
+    /// Returns whether a queue pair may run out of retries, because too many packets are lost or
+    /// the peer does not respond.
     fn may_give_up(&self, half: usize) -> bool {
         let peer = self.halves[half].peer;
         let responds = matches!(self.state(peer), Some(State::Rtr | State::Rts | State::Sqd | State::Sqe));
@@ -168,7 +168,7 @@ impl World {
             _ if sender.failed_at.is_some() => false,
             Status::RetryExceeded => reliable && self.may_give_up(half),
             Status::RnrRetryExceeded => reliable && takes_receive && sender.attr.rnr_retry < 7,
-            // The receive is too short or must not be written.
+            // The receive is too short or its memory is not writable.
             Status::RemoteInvalidRequest | Status::RemoteOperation if takes_receive && peer.bad_recv => true,
             status => send.mistake.contains(&status),
         };
@@ -179,7 +179,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks the conditions for a send that succeeded.
+    /// Checks the conditions that a successful send must meet.
     pub(crate) fn succeeded(&mut self, half: usize, index: usize) -> Check {
         let sender = &self.halves[half];
         let send = &sender.sends[index];
@@ -187,7 +187,7 @@ impl World {
         ensure!(send.mistake.is_empty() || fails_the_receive, "it must fail: {:?}", mistake(&send.what));
         let (id, delivered) = (self.eps[sender.ep].id, self.halves[sender.peer].delivered);
         if let (Service::Rc, Some(message)) = (sender.service, send.message) {
-            // All earlier messages have arrived; so has this one, unless it fails the receive.
+            // All earlier messages have arrived; so has this message, unless it fails its receive.
             let expected = if fails_the_receive { message } else { message + 1 };
             ensure!(delivered >= expected, "it is message {message}, and {delivered} have arrived");
         }
@@ -268,7 +268,7 @@ impl World {
                 next.is_some_and(|message| !message.write && message.bytes.len() > capacity)
             }
             Status::LocalProtection => forbidden,
-            // The message for the receive cannot be completed.
+            // The message that took the receive cannot be completed.
             Status::RemoteAccess | Status::RemoteInvalidRequest => peer.offended,
             _ => false,
         };
@@ -277,7 +277,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks the conditions for a message that arrived.
+    /// Checks the conditions that a received message must meet.
     fn arrived(&mut self, half: usize, wc: &Completion) -> Check {
         let receiver = &self.halves[half];
         let (id, peer) = (self.eps[receiver.ep].id, &self.halves[receiver.peer]);
@@ -319,7 +319,8 @@ impl World {
             let payload: Vec<u8> = found.by_ref().take(len).skip(header).collect();
             ensure!(payload == message.bytes, "message {number} holds other bytes");
         }
-        // Without retransmission, a message whose end was lost may have been written here earlier.
+        // Without retransmission, a message whose end was lost may already have been written to
+        // this receive.
         let untouched = found.all(|byte| byte == EMPTY) || receiver.service != Service::Rc;
         ensure!(untouched, "message {number} wrote behind its end");
         let between = recv.pieces.windows(2).flat_map(|pair| bytes[pair[0].end..pair[1].start].iter());
@@ -338,18 +339,19 @@ impl World {
     }
 }
 
-/// The cost of each packet of a response in addition to its bytes; the cost of the largest packet.
+/// The cost of each response packet in addition to its bytes, followed by the cost of the largest
+/// packet.
 const PACKET_COST: u64 = 768;
 const LARGEST: u64 = 4096 + 64 + PACKET_COST;
 
-/// The maximum excess of the longest packet over the window.
+/// The maximum number of bytes by which the longest packet exceeds the largest path MTU.
 const EXCESS: u64 = LINK_MTU as u64 - 4096;
 
 pub(crate) fn word(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
-/// Returns the offset and the bytes written by a send.
+/// Returns the offset and the bytes that a send writes; `None` if it is not a write.
 pub(crate) fn written(what: &Effect) -> Option<(usize, &[u8])> {
     match what {
         Effect::Write { offset, bytes } => Some((*offset, bytes)),

@@ -1,4 +1,4 @@
-//! The traffic: work requests, late receives, mistakes, queue pairs ending early.
+//! The traffic: work requests, late receives, mistakes, queue pairs that end early.
 
 use std::ops::Range;
 
@@ -13,11 +13,12 @@ use crate::world::{
 };
 use crate::{Check, ensure};
 
-/// The bit set in the `wr_id`s of receives; [`SHARED`] is the bit for receives from shared queues.
+/// The bit set in the `wr_id` of every receive. [`SHARED`] is set, too, for receives from a shared
+/// queue.
 pub(crate) const RECV: u64 = 1 << 63;
 pub(crate) const SHARED: u64 = 1 << 62;
 
-/// An action by the program.
+/// An action that the program takes at a planned time.
 #[derive(Clone, Copy, Debug)]
 enum Action {
     Sends(usize, u64),
@@ -28,7 +29,7 @@ enum Action {
     Resume(usize),
 }
 
-/// A send, before it is posted.
+/// A send that has not been posted yet.
 struct Draft {
     op: SendOp,
     what: Effect,
@@ -45,7 +46,7 @@ struct Draft {
 }
 
 impl World {
-    /// Runs the whole simulation, from the first post to the last check.
+    /// Runs the simulation from the first post to the last check.
     pub(crate) fn run(&mut self) -> Check {
         let mut plan = self.plan();
         plan.sort_by_key(|(at, _)| *at);
@@ -77,7 +78,7 @@ impl World {
         let mut plan = Vec::new();
         for half in 0..self.halves.len() {
             if self.halves[half].srq.is_none() {
-                // There are enough receives, in time or late.
+                // Enough receives are posted, in time or late.
                 plan.push((Time(0), Action::Recvs(half, rng.below(30))));
                 for _ in 0..rng.below(4) {
                     plan.push((Time(rng.below(2 * span)), Action::Recvs(half, rng.range(1, 10))));
@@ -173,7 +174,7 @@ impl World {
         Ok(())
     }
 
-    /// Posts the receives still missing, so that every send can end.
+    /// Posts the missing receives, so that every send can end.
     fn supply(&mut self) -> Check {
         for half in 0..self.halves.len() {
             let Half { peer, srq, attr, recvs, gone, .. } = &self.halves[half];
@@ -188,8 +189,8 @@ impl World {
         self.listen()?;
         for srq in 0..self.srqs.len() {
             let users = self.halves.iter().filter(|half| half.srq == Some(srq));
-            // Duplicate datagrams take two receives each. A queue pair that fails may also take
-            // one.
+            // A duplicated datagram takes two receives. A queue pair that fails may also hold one
+            // receive.
             let needed: usize = users.map(|half| 2 * self.halves[half.peer].messages.len() + 1).sum();
             for _ in self.srqs[srq].recvs.len()..needed.min(1000) {
                 self.post_shared(srq, false)?;
@@ -200,7 +201,7 @@ impl World {
 
     // Receives.
 
-    /// Returns a receive of `capacity` bytes in some pieces, with gaps between them.
+    /// Returns a receive of `capacity` bytes, split into pieces with gaps between them.
     fn draft_recv(&mut self, ep: usize, capacity: usize, mistakes: bool) -> (Recv, Vec<Sge>) {
         let short = mistakes && self.rng.chance(self.mistakes);
         let forbidden = mistakes && self.rng.chance(Chance::per_million(self.mistakes.millionths() / 2));
@@ -287,8 +288,8 @@ impl World {
         let wr_id = (half as u64) << 32 | index as u64;
         let wr = SendWr { wr_id, op: draft.op, flags, payload, remote_srq: 0 };
         let outstanding = (index - retired_sends) as u32;
-        // Reports made during the call are checked after it, because the model must already know
-        // the send.
+        // Reports made during the call are checked only after it, because the model must know the
+        // send first.
         let result = self.fabric.post_send(self.eps[ep].id, qpn, &wr);
         if result == Err(PostRefused::QueueFull) {
             ensure!(
@@ -318,7 +319,8 @@ impl World {
         Ok(())
     }
 
-    /// Returns the length of a message: short, empty, or close to a multiple of the path MTU.
+    /// Returns the length of a message in bytes: short, empty, or close to a multiple of the path
+    /// MTU.
     fn length(&mut self, half: usize, most: usize) -> usize {
         let mtu = u64::from(self.halves[half].mtu());
         let rng = &mut self.rng;
@@ -332,7 +334,7 @@ impl World {
         (length as usize).min(most)
     }
 
-    /// Returns bytes to send and their elements.
+    /// Returns `len` bytes to send and their scatter/gather elements.
     fn gather(&mut self, half: usize, len: usize) -> (Vec<Sge>, Vec<u8>) {
         let Half { ep, source, cap, .. } = self.halves[half];
         let (mut sges, mut bytes) = (Vec::new(), Vec::new());
@@ -345,7 +347,7 @@ impl World {
         (sges, bytes)
     }
 
-    /// Returns elements for the `len` bytes of a read.
+    /// Returns scatter/gather elements for the `len` bytes of a read.
     fn scatter(&mut self, half: usize, len: usize) -> (Region, Vec<Range<usize>>, Vec<Sge>) {
         let Half { ep, cap, .. } = self.halves[half];
         let pieces = self.pieces(len, u64::from(cap.max_send_sge));
@@ -452,8 +454,8 @@ impl World {
             78..84 => self.draft_read(half, true),
             84..98 => self.draft_atomic(half),
             98 => {
-                // The window is bound under its own key. The key stays the same; no other queue
-                // pair knows the range yet.
+                // The window is bound under its current key, so the key does not change. No other
+                // queue pair knows the window yet.
                 let (lkey, addr, length) = (area.key, area.addr, AREA as u64);
                 let access = Access::REMOTE_WRITE;
                 let window = self.own_window(half);
@@ -471,7 +473,7 @@ impl World {
         self.fabric.with(id, |engine, _, _| engine.alloc_mw(pd, roce::engine::MwType::Two)).unwrap()
     }
 
-    /// Returns a work request that is certain to fail.
+    /// Returns a send that must fail or make its receive fail.
     fn draft_mistake(&mut self, half: usize) -> Draft {
         let Half { ep, peer, source, .. } = self.halves[half];
         let Half { area, readable, private, foreign, .. } = self.halves[peer];
@@ -495,7 +497,7 @@ impl World {
                 (op, vec![into.sge(0, 8)], "atomic without the right", remote)
             }
             7 => {
-                // The receive fails without a NAK to the sender (IBTA 9.9.6, class J).
+                // The receive fails, but no NAK is sent to the sender (IBTA 9.9.6, class J).
                 let statuses: &'static [Status] = &[Status::Success];
                 (SendOp::SendInvalidate { rkey: area.key }, sges, "invalidating a region", statuses)
             }
@@ -509,7 +511,7 @@ impl World {
             _ => (SendOp::Send { imm: None }, vec![into.sge(9, 8)], "send beyond the end", local),
         };
         let consumes = matches!(op, SendOp::Send { .. } | SendOp::SendInvalidate { .. });
-        // In addition, the message's receive may be too short.
+        // The receive for the message may also be too short.
         let bytes = vec![EMPTY; sges.iter().map(|sge| sge.length as usize).sum()];
         let message = Message { bytes, write: false, imm: None, invalidates: None, unwanted: true };
         Draft {

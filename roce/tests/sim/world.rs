@@ -1,4 +1,4 @@
-//! Endpoints, links and their faults, queue pairs, memory.
+//! The simulated world: endpoints, links and their faults, queue pairs, memory.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -15,16 +15,16 @@ use crate::Tally;
 
 pub(crate) const MS: u64 = 1_000_000;
 
-/// The condition of the network.
+/// The condition of the network, which determines the faults of its links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weather {
     Clear,
-    /// Losses are too few to exhaust 7 retries.
+    /// Packets are lost, but too few to exhaust 7 retries.
     Light,
     Heavy,
-    /// Links go down, some for longer than retries last.
+    /// Links go down, some for longer than a queue pair retries.
     Partitions,
-    /// Bits flip and the ICRC is not checked: only termination is guaranteed.
+    /// Bits flip and the ICRC is not checked; only termination is tested.
     Damage,
 }
 
@@ -33,15 +33,15 @@ pub(crate) struct World {
     pub(crate) rng: Rng,
     pub(crate) fabric: Fabric,
     pub(crate) weather: Weather,
-    /// Whether receives come late or never.
+    /// Whether receives are posted late or never.
     pub(crate) starved: bool,
-    /// The probability of a deliberate mistake.
+    /// The probability that a send is a deliberate mistake.
     pub(crate) mistakes: Chance,
     pub(crate) eps: Vec<EndpointState>,
     pub(crate) halves: Vec<Half>,
     pub(crate) srqs: Vec<SharedRecvQueue>,
     pub(crate) by_qpn: HashMap<(EndpointId, Qpn), usize>,
-    /// Meters by sender and receiver.
+    /// The meters of read responses, by sender and receiver.
     pub(crate) meters: Vec<Meter>,
     pub(crate) tally: Tally,
 }
@@ -50,25 +50,25 @@ pub(crate) struct World {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Meter {
     pub(crate) seen: ReadResponses,
-    /// The level, in thousandths of bytes.
+    /// The level, in thousandths of a byte.
     pub(crate) level: u128,
     pub(crate) at: u64,
 }
 
-/// An endpoint and the objects shared by its queue pairs.
+/// An endpoint and the objects that its queue pairs share.
 pub(crate) struct EndpointState {
     pub(crate) id: EndpointId,
     /// A protection domain without queue pairs.
     pub(crate) other_pd: Pd,
-    /// A word incremented by all peers.
+    /// A word that all peers increment.
     pub(crate) counter: Region,
-    /// The values that the peers found in the counter.
+    /// The values that the peers' atomics returned from the counter.
     pub(crate) counted: Vec<u64>,
-    /// The number of additions that may have happened.
+    /// The number of additions whose result is not known yet.
     pub(crate) uncounted: u64,
 }
 
-/// A shared receive queue.
+/// A shared receive queue and its receives.
 pub(crate) struct SharedRecvQueue {
     pub(crate) ep: usize,
     pub(crate) id: SrqId,
@@ -90,20 +90,20 @@ pub(crate) struct Half {
     pub(crate) send_cq: CqId,
     pub(crate) recv_cq: CqId,
     pub(crate) max_len: usize,
-    /// Bytes to send. They never change.
+    /// Memory with bytes to send, which never change.
     pub(crate) source: Region,
-    /// Bytes readable by the peer.
+    /// Memory that the peer may read.
     pub(crate) readable: Region,
-    /// Bytes written and readable by the peer.
+    /// Memory that the peer may read and write.
     pub(crate) area: Region,
     pub(crate) area_before: Vec<u8>,
-    /// A word changed only by the peer.
+    /// A word that only the peer changes.
     pub(crate) word: Region,
-    /// Memory without remote rights.
+    /// Memory without remote access rights.
     pub(crate) private: Region,
-    /// Memory of a protection domain other than the queue pair's.
+    /// Memory in a different protection domain from the queue pair's.
     pub(crate) foreign: Region,
-    /// A window of this endpoint invalidated by peers.
+    /// The key of a window of this endpoint that peers may invalidate.
     pub(crate) window: u32,
 
     pub(crate) sends: Vec<Send>,
@@ -113,35 +113,34 @@ pub(crate) struct Half {
     pub(crate) recvs: Vec<Recv>,
     pub(crate) retired_recvs: usize,
     pub(crate) ended_recvs: usize,
-    /// The sends consuming receives of the peer.
+    /// The sends that consume a receive of the peer.
     pub(crate) messages: Vec<Message>,
-    /// The number of the peer's messages that have arrived here (RC), or the messages' positions
-    /// (otherwise).
+    /// The number of the peer's messages that have arrived here. `arrived` lists their indices.
     pub(crate) delivered: usize,
     pub(crate) arrived: Vec<usize>,
-    /// The contents of the peer's area and word after everything posted has been executed.
+    /// The contents of the peer's area and word once all posted sends have been executed.
     pub(crate) area_after: Vec<u8>,
     pub(crate) word_after: u64,
     /// The index of the first failed send.
     pub(crate) failed_at: Option<usize>,
     /// Whether the queue pair is in the error state, for any reason.
     pub(crate) failed: bool,
-    /// Whether the queue pair has sent a request for the peer to reject.
+    /// Whether the queue pair has sent a request that the peer must reject.
     pub(crate) offended: bool,
-    /// Whether one of the queue pair's receives is too short or forbidden.
+    /// Whether one of the queue pair's receives is too short or in memory that is not writable.
     pub(crate) bad_recv: bool,
-    /// The program's call that ended the queue pair, if any.
+    /// The call by which the program ended the queue pair, if any.
     pub(crate) gone: Option<Gone>,
 }
 
 impl Half {
-    /// Returns the largest payload of the queue pair's packets.
+    /// Returns the largest payload of the queue pair's packets, in bytes.
     pub(crate) fn mtu(&self) -> u32 {
         if self.attr.path.on_link { LINK_MTU } else { self.attr.path_mtu }
     }
 }
 
-/// Calls of a program that end a queue pair.
+/// The calls by which a program ends a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     Destroyed,
@@ -155,13 +154,13 @@ pub(crate) struct Send {
     pub(crate) signaled: bool,
     pub(crate) fence: bool,
     pub(crate) len: usize,
-    /// The possible statuses, if the send is executed.
+    /// The statuses that a deliberate mistake may complete with; empty for a valid send.
     pub(crate) mistake: &'static [Status],
-    /// The index of the send's message.
+    /// The index in [`Half::messages`] of the send's message, if it consumes a receive.
     pub(crate) message: Option<usize>,
 }
 
-/// The effect of a send, as far as the model needs it.
+/// The effect of a send, in the detail that the model needs.
 pub(crate) enum Effect {
     Message,
     Write {
@@ -188,11 +187,11 @@ pub(crate) enum Effect {
     },
     Bind,
     LocalInvalidate,
-    /// A mistake. Its effect is irrelevant.
+    /// A mistake, with a description. Its effect is not modelled.
     Nothing(&'static str),
 }
 
-/// The bytes that a read must find.
+/// The bytes that a read must return.
 pub(crate) enum Expect {
     Bytes(Vec<u8>),
     /// These bytes, or the bytes that the same queue pair later wrote over them.
@@ -202,12 +201,12 @@ pub(crate) enum Expect {
     },
 }
 
-/// A message for a receive.
+/// A message that consumes a receive.
 #[derive(Clone)]
 pub(crate) struct Message {
     pub(crate) bytes: Vec<u8>,
-    /// Whether the message is a write with immediate data. Only the immediate data arrives at the
-    /// receive.
+    /// Whether the message is a write with immediate data. The receive then gets only the immediate
+    /// data.
     pub(crate) write: bool,
     pub(crate) imm: Option<u32>,
     pub(crate) invalidates: Option<u32>,
@@ -222,13 +221,13 @@ pub(crate) struct Recv {
     pub(crate) capacity: usize,
     pub(crate) forbidden: bool,
     pub(crate) ended: bool,
-    /// The contents of its buffer since it completed.
+    /// The contents of the receive's buffer at its completion.
     pub(crate) holds: Option<Vec<u8>>,
 }
 
 pub(crate) const AREA: usize = 16 << 10;
 pub(crate) const SOURCE: usize = 72 << 10;
-/// The contents of a receive until a message arrives.
+/// The value of every byte of a receive until a message arrives.
 pub(crate) const EMPTY: u8 = 0xee;
 
 impl World {
@@ -255,7 +254,7 @@ impl World {
                 window_bytes: rng.pick(&[1, 5_000, 32 << 10, 128 << 10, 128 << 10, 1 << 20]),
                 ack_every: rng.pick(&[1, 4096, 32 << 10, 1 << 20]),
                 burst: rng.range(1, 32) as u32,
-                // The rate is high enough for the responses requested by a pair within its
+                // The rate is high enough to send the responses that a pair requests within its
                 // time-out.
                 response_rate: rng.pick(&[0, 3_000, 8_000, 8_000, 50_000]),
                 ..Config::default()
@@ -359,7 +358,7 @@ impl World {
             rnr_retry: if self.starved { rng.below(8) as u8 } else { 7 },
             min_rnr_timer: rng.range(1, 14) as u8,
             max_rd_atomic: depth,
-            // This is the peer's depth, which the requester must not exceed.
+            // The requester must not exceed the peer's depth.
             max_dest_rd_atomic: depth,
             ..Attr::default()
         };
@@ -368,7 +367,7 @@ impl World {
             _ => rng.pick(&[300, 2_500, 9_000, 9_000, 60_000]),
         };
         let first = self.halves.len();
-        // Each side chooses for its own requests.
+        // Each side chooses the path options for its own requests.
         let mut path = || {
             let on_link = service != Service::Ud && rng.chance(Chance::percent(20));
             Path { on_link, ..Path::default() }
@@ -422,7 +421,7 @@ impl World {
         let readable = random(SOURCE, Access::REMOTE_READ);
         let area = random(AREA, ALL);
         let private = random(64, Access::LOCAL_WRITE);
-        // The initial value of the word is its address, because no other word has that value.
+        // The initial value of the word is its address, which no other word has as a value.
         let word = random(8, ALL);
         self.fabric.bytes_mut(id, &word).copy_from_slice(&word.addr.to_ne_bytes());
         let foreign = self.fabric.register_in(id, other_pd, vec![0; 64], ALL).unwrap();
@@ -478,7 +477,7 @@ impl World {
         }
     }
 
-    /// Describes the queue pairs, for readers of a trace.
+    /// Returns a description of the queue pairs for readers of a trace.
     pub(crate) fn describe(&self) -> String {
         let mut text =
             format!("{:?}, starved {}, mistakes {:?}\n", self.weather, self.starved, self.mistakes);
@@ -521,7 +520,7 @@ pub(crate) const ALL: Access = Access(
 
 const PATTERN: usize = 256 << 10;
 
-/// Returns random bytes. Each memory area uses a part of them.
+/// Returns random bytes, of which each memory area uses a part.
 fn pattern() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     BYTES.get_or_init(|| {

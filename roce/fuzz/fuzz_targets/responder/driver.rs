@@ -2,14 +2,14 @@
 //! with queue pairs of every service.
 //!
 //! The peer knows all keys, addresses and sequence numbers and uses correct ones most of the time.
-//! In every case, the engine:
-//! - does not panic, and terminates;
-//! - stays inside registered memory ([`VecMemory`] checks this) and respects missing write access;
-//! - writes packets that can be parsed;
-//! - ends each receive once and in order;
-//! - delivers management datagrams whole, and only as many as the program accepts.
+//! In every case, the engine must meet these conditions:
+//! - it neither panics nor loops;
+//! - it stays inside registered memory ([`VecMemory`] checks this) and respects access rights;
+//! - it writes packets that can be parsed;
+//! - it ends each receive exactly once and in order;
+//! - it delivers management datagrams whole, and only as many as the program accepts.
 //!
-//! A [`Step`] is 16 bytes: the program's call, then the packet.
+//! A [`Step`] of 16 bytes describes a call by the program and the packet that follows it.
 
 use std::collections::VecDeque;
 
@@ -35,29 +35,29 @@ const IOVA: u64 = 0x1_0000;
 const SIZE: usize = 4096;
 const QKEY: u32 = 0x1111;
 
-/// One step. Values out of range wrap around.
+/// One step: a call by the program, then a packet. Out-of-range values wrap around.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Step {
-    /// The queue pair, an index of [`SERVICES`]. 6 is the multicast group. 7 is an unknown queue
-    /// pair number or, with an odd `key`, the general services interface.
+    /// The destination: the index of a queue pair in [`SERVICES`], 6 for the multicast group, or 7
+    /// for an unknown queue pair number. With an odd `key`, 7 is the general services interface.
     pub(crate) qp: u8,
-    /// The operation; with the top bit set, the whole opcode with its service.
+    /// The operation. With the top bit set, the whole opcode, service included.
     pub(crate) opcode: u8,
-    /// The distance of the sequence number from the expected one.
+    /// The distance between the packet's sequence number and the expected sequence number.
     pub(crate) psn: i8,
-    /// Bits 0 to 7: ack_req, se, an explicit pad (bits 3 and 4), wrong P_Key, wrong sender, no
+    /// Bits: 0 ack_req, 1 se, 2 explicit pad, 3 and 4 the pad, 5 wrong P_Key, 6 wrong sender, 7 no
     /// packet.
     pub(crate) flags: u8,
     /// The length of the payload in bytes.
     pub(crate) len: u16,
-    /// The address, in bytes from 16 bytes before the region.
+    /// The address, as an offset in bytes from 16 bytes before the region.
     pub(crate) va: u16,
     pub(crate) dmalen: u32,
-    /// The key's index; values from 128 on select a nonexistent key.
+    /// The index of the memory key; values from 128 select a nonexistent key.
     pub(crate) key: u8,
-    /// The program's call before the packet.
+    /// The program's call before the packet arrives: a constant in [`call`].
     pub(crate) call: u8,
-    /// The number of times that the call is made.
+    /// The number of times that the program makes the call.
     pub(crate) count: u8,
     pub(crate) rest: u8,
 }
@@ -81,7 +81,7 @@ impl Step {
         }
     }
 
-    /// Returns the bytes read by [`run`] as this step.
+    /// Returns the 16 bytes that [`run`] parses as this step.
     #[allow(dead_code)]
     pub(crate) fn bytes(&self) -> [u8; Self::LEN] {
         let ([l0, l1], [v0, v1]) = (self.len.to_le_bytes(), self.va.to_le_bytes());
@@ -108,7 +108,7 @@ impl Step {
     }
 }
 
-/// The calls of a program before the packet arrives.
+/// The calls that a program can make before the packet arrives.
 #[allow(dead_code)]
 pub(crate) mod call {
     pub(crate) const POST_RECV: u8 = 1;
@@ -128,18 +128,18 @@ pub(crate) mod call {
     pub(crate) const REOPEN_GSI: u8 = 15;
 }
 
-/// Tracks receives: posted, retired and completed.
+/// Tracks receives, from posting to retirement and completion.
 #[derive(Debug, Default)]
 struct Log {
-    /// The outstanding receives of each queue pair.
+    /// The `wr_id`s of the outstanding receives of each queue pair.
     posted: Vec<(Qpn, VecDeque<u64>)>,
     retired: Vec<(Qpn, u64)>,
     shared: Vec<u64>,
-    /// The number of arrived management datagrams, at most [`MADS`].
+    /// The number of management datagrams received, at most [`MADS`].
     mads: usize,
 }
 
-/// The maximum number of management datagrams accepted by the program.
+/// The maximum number of management datagrams that the program accepts.
 const MADS: usize = 4;
 
 impl Sink for Log {
@@ -411,7 +411,7 @@ impl World {
         self.engine.post_send(qpn, &wr, self.now, &mut self.log).is_ok()
     }
 
-    /// Sends at most `most` packets. This terminates because nothing arrives meanwhile.
+    /// Sends at most `most` packets. Sending must end, because no packet arrives in between.
     fn transmit(&mut self, most: u64) {
         let mut buf = [0; MAX_PACKET_LEN];
         for sent in 0..most {
@@ -483,11 +483,11 @@ impl World {
         self.engine.handle(self.now, &arrival, &packet, &mut self.log);
     }
 
-    /// Ends everything and checks the result.
+    /// Fails all queue pairs and checks the results.
     fn end(mut self, steps: u64) {
         self.transmit(u64::MAX);
         // A read of 4 KiB takes 16 packets but only one request. A send of 8 KiB takes 32 packets
-        // and is tried three times or more.
+        // and is sent at least three times.
         assert!(self.packets <= 1000 * (steps + 1), "{} packets after {steps} steps", self.packets);
         for n in 0..SERVICES.len() {
             self.modify(n, &AttrChange { state: Some(State::Err), ..AttrChange::default() });
@@ -504,7 +504,7 @@ impl World {
     }
 }
 
-/// Runs at most 200 steps read from the bytes.
+/// Runs up to 200 steps parsed from `bytes`.
 pub(crate) fn run(bytes: &[u8]) {
     let mut world = World::new();
     let mut steps = 0;

@@ -1,6 +1,6 @@
-//! Any sequence of packets and calls: see `driver.rs`.
+//! Runs any sequence of packets and calls: see `driver.rs`.
 //!
-//! Run `cargo +nightly fuzz run responder` in the folder of the package `roce`. The test
+//! Run `cargo +nightly fuzz run responder` in the directory of the package `roce`. The test
 //! `responder_seeds` writes the seeds and runs all of them.
 
 #![no_main]

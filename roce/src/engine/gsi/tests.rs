@@ -1,4 +1,4 @@
-//! Handwritten management datagrams, also exchanged between two engines of a fabric.
+//! Management datagrams built by hand or exchanged between two engines of a fabric.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -120,7 +120,7 @@ fn without_the_interface_number_1_does_not_exist() {
     assert_eq!(dropped(&host), DroppedDatagrams { total: 2, unknown_qpn: 2, ..Default::default() });
     assert!(host.log.mads.is_empty());
     assert!(host.sent().is_empty(), "what waited was dropped");
-    // Queue pair number 0 never addresses this interface.
+    // Queue pair number 0 never addresses the general services interface.
     host.engine.open_gsi().unwrap();
     let to_0 = bth::Repr { dest_qp: 0, ..headers().bth };
     host.arrive(&Headers { bth: to_0, ..headers() }, &[1; MAD_LEN]);

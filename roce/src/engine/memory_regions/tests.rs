@@ -18,7 +18,7 @@ fn attr(iova: u64, length: u64) -> MemoryAttr {
 }
 
 /// Returns a table with a window of 16 bytes at 0x1010, bound to a region of 64 bytes at 0x1000.
-/// Also returns the keys of region and window.
+/// Also returns the keys of the region and the window.
 fn bound(kind: MwType) -> (MemoryRegions<char>, u32, u32) {
     let mut regions = regions();
     let lkey = regions.insert(&attr(0x1000, 64), 'a', &mut random()).unwrap();
@@ -55,7 +55,7 @@ fn all_bits_of_a_windows_key_are_drawn() {
     let drawn: Vec<u32> =
         (0..32).map(|_| regions.insert_window(PD, MwType::Two, &mut random).unwrap()).collect();
     let (ones, zeros) = drawn.iter().fold((0, 0), |(ones, zeros), key| (ones | key, zeros | !key));
-    // The probability that a given bit is the same in 32 draws is 1 in 2³¹.
+    // For a given bit, the probability of 32 equal draws is 1 in 2³¹.
     assert_eq!((ones, zeros), (u32::MAX, u32::MAX), "{drawn:x?}");
 }
 

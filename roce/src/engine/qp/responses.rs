@@ -33,8 +33,8 @@ pub(crate) enum ResponseClass {
 /// The responses to send, and sent responses that the peer may request again.
 #[derive(Debug, Default)]
 pub(crate) struct Responses {
-    /// A ring of slots for reads and atomics. The request with index `i` is in slot `i %
-    /// slots.len()`.
+    /// A ring of slots for reads and atomics. The request with index `i` is in slot
+    /// `i % slots.len()`.
     slots: Vec<Resource>,
     /// The index of the oldest kept request. Indices only grow.
     begin: u64,

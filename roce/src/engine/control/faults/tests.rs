@@ -1,4 +1,5 @@
-//! The consequences of simulated errors; the number of outstanding work requests before and after.
+//! Tests of simulated errors: their consequences, and the number of outstanding work requests
+//! before and after.
 
 use alloc::vec::Vec;
 

@@ -1,4 +1,5 @@
-//! Keys chosen and changed by their owner; the protection domains held by keys; packets using them.
+//! Keys that their owner chooses and changes, the protection domains that keys hold, and packets
+//! that use such keys.
 
 use super::*;
 use crate::engine::testing::{ALL, Host, connected, random};
@@ -6,7 +7,7 @@ use crate::engine::{Config, Service, Status};
 use crate::sim::{VecMemory, VecRegion};
 use crate::wire::{Headers, NakCode, Opcode, Psn, Syndrome, bth, ieth, reth};
 
-/// Registers 64 zeros at 0x1000, under a key ending with 0x42.
+/// Registers 64 zeros at 0x1000, under a key that ends with 0x42.
 fn keyed(host: &mut Host, invalidate: bool) -> u32 {
     let (buffer, pd) = (host.engine.memory().add(vec![0; 64]), host.pd);
     let attr = MemoryAttr { pd, iova: 0x1000, length: 64, access: ALL };
@@ -14,7 +15,7 @@ fn keyed(host: &mut Host, invalidate: bool) -> u32 {
     host.engine.reg_mr_keyed(&attr, region, 0x42, invalidate).unwrap()
 }
 
-/// Returns the syndrome of the response to a write with this key.
+/// Returns the syndrome of the response to a write with key `key`.
 fn write(host: &mut Host, key: u32) -> Syndrome {
     let init = host.init(Service::Rc);
     let qpn = host.qp(&init, &connected());
@@ -37,7 +38,7 @@ fn a_region_for_all_serves_each_domain_and_its_peers() {
         assert!(local(Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE));
         assert!(!local(Access::REMOTE_ATOMIC) && !local(Access::MW_BIND));
     }
-    // The null region does not keep a domain alive.
+    // The null region does not keep a protection domain in use.
     host.engine.dealloc_pd(other).unwrap();
     assert_eq!(write(&mut host, key), Syndrome::ACK);
     host.engine.dereg_mr(key).unwrap();

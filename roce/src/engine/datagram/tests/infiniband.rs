@@ -50,8 +50,8 @@ fn a_grh_says_that_a_transport_of_infiniband_follows() {
     f.host.arrive_from(&arrival, &headers, &[9; 4]);
     assert!(f.host.completions()[0].grh);
     let received = f.received(44);
-    // The length is 12 BTH, 8 DETH, 4 payload, 4 ICRC. GIDs resembling IPv4 addresses are still
-    // GIDs here.
+    // The payload length is 28: BTH 12, DETH 8, payload 4, ICRC 4. GIDs that resemble IPv4
+    // addresses are still GIDs here.
     assert_eq!(received[..8], [0x62, 0x0a, 0xbc, 0xde, 0, 28, 0x1b, 61]);
     assert_eq!((&received[8..24], &received[24..40]), (&THERE[..], &HERE[..]));
 }

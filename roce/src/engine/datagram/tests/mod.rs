@@ -66,7 +66,8 @@ fn a_datagram_comes_behind_the_ipv4_header() {
     assert_eq!((done.grh, done.imm, done.solicited, done.sl), (true, Some(0x55), true, 3));
     let received = f.received(47);
     assert_eq!(received[..20], [0; 20]);
-    // The total length is 20 IPv4, 8 UDP, 24 headers, 6 payload, 2 pad, 4 ICRC.
+    // The total length is 64: IPv4 header 20, UDP header 8, transport headers 24, payload 6, pad 2,
+    // ICRC 4.
     assert_eq!(received[20..30], [0x45, 0x20, 0, 64, 0, 0, 0x40, 0, 61, 17]);
     assert_eq!(received[32..40], [192, 0, 2, 2, 192, 0, 2, 1]);
     let sum: u32 = received[20..40].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
@@ -169,7 +170,8 @@ fn every_dropped_datagram_is_counted_by_its_reason() {
     (expected.total, expected.wrong_qkey) = (1, 1);
     assert_eq!(f.dropped(), expected);
 
-    // Number 1 is well known but no queue pair has it; this seed does not draw 0xabcdef.
+    // Number 1 is well known, but no queue pair has it. With this seed, no queue pair has number
+    // 0xabcdef.
     f.host.arrive(&to(0xab_cdef), &[1; 4]);
     f.host.arrive(&to(1), &[1; 4]);
     (expected.total, expected.unknown_qpn) = (3, 2);
@@ -179,7 +181,7 @@ fn every_dropped_datagram_is_counted_by_its_reason() {
     (expected.total, expected.not_member) = (4, 1);
     assert_eq!(f.dropped(), expected);
 
-    // A member that drops the datagram is counted under its own drop reason.
+    // If a member drops the datagram, it is counted under that member's drop reason.
     f.host.engine.attach_mcast(f.qpn, group).unwrap();
     let wrong_group_key = Headers { deth: wrong_key.deth, ..to(MULTICAST_QPN) };
     f.host.arrive_from(&Arrival { local: group, ..arrival() }, &wrong_group_key, &[1; 4]);

@@ -1,9 +1,9 @@
-//! Queue pairs with a well-known number; queue pairs sending with such a source number.
+//! Queue pairs that have a well-known number or send with such a source number.
 
 use super::*;
 use crate::engine::{Path, Payload, QpInit, SendFlags, SendOp, SendWr, UdDestination};
 
-/// Creates a queue pair with the partition and queue key of [`connected`].
+/// Creates a queue pair with the partition key and queue key of [`connected`].
 fn with(f: &mut Fixture, well_known: Option<u32>, deth_source: Option<u32>) -> Result<Qpn, Refused> {
     let init = QpInit { well_known, deth_source, ..f.host.init(Service::Ud) };
     let qpn = f.host.engine.create_qp(&init)?;
@@ -13,7 +13,7 @@ fn with(f: &mut Fixture, well_known: Option<u32>, deth_source: Option<u32>) -> R
     Ok(qpn)
 }
 
-/// Returns the source queue pair number in a datagram from this queue pair.
+/// Returns the source queue pair number of a datagram sent by this queue pair.
 fn source(f: &mut Fixture, qpn: Qpn) -> u32 {
     let path = Path { local: HERE, remote: THERE, ..Path::default() };
     let op = SendOp::Datagram { to: UdDestination { path, qpn: 1, qkey: QKEY }, imm: None };

@@ -1,4 +1,4 @@
-//! Acknowledgements, NAKs, and packets that are neither.
+//! Acknowledgements, NAKs, and packets that the requester must ignore.
 
 use super::*;
 

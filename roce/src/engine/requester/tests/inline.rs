@@ -5,7 +5,7 @@ use crate::engine::{InlineCompletion, QpInit};
 
 const ONLY: Opcode = Opcode::RC_RDMA_READ_RESPONSE_ONLY;
 
-/// Returns a fixture whose completions carry up to 32 bytes.
+/// Returns a fixture whose completions of sends carry up to 32 bytes of response data.
 fn fixture() -> Fixture {
     let mut host = Host::new();
     let inline_completion = InlineCompletion { requester: 32, responder: 0 };

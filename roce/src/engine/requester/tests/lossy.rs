@@ -1,4 +1,4 @@
-//! Requester and responder connected by links that lose, duplicate and reorder packets.
+//! A requester and a responder connected by links that lose, duplicate and reorder packets.
 
 use super::*;
 use crate::engine::{Access, Attr, CqId, PostRefused};
@@ -6,7 +6,7 @@ use crate::sim::{Chance, Fabric, Link, Region, connected_attr};
 
 const LENGTH: u32 = 20_000;
 
-/// Writes, reads back and counts, many times.
+/// Writes data, reads it back and increments a counter, many times.
 fn traffic(seed: u64, link: Link) {
     traffic_with(seed, link, connected_attr());
 }

@@ -21,7 +21,7 @@ use crate::wire::aeth::RnrTimer;
 use crate::wire::packet::pad_for;
 use crate::wire::{Headers, NakCode, Opcode, Psn, Syndrome, aeth, atomic_ack_eth, bth};
 
-/// The first sequence number sent.
+/// The sequence number of the first packet.
 const FIRST: u32 = 0xff_fffe;
 
 const WRITE: SendOp = SendOp::Write { addr: 0x5000, rkey: 0x55, imm: None };
@@ -29,7 +29,7 @@ const READ: SendOp = SendOp::Read { addr: 0x5000, rkey: 0x55 };
 const ADD: SendOp = SendOp::FetchAdd { addr: 0x5000, rkey: 0x55, add: 1 };
 const SEND: SendOp = SendOp::Send { imm: None };
 
-/// A connected queue pair with a path MTU of 256 and its memory.
+/// A connected queue pair with a path MTU of 256 bytes, and its memory.
 struct Fixture {
     host: Host,
     qpn: Qpn,
@@ -42,7 +42,7 @@ impl Fixture {
         Self::with(service, &AttrChange::default())
     }
 
-    /// Returns a fixture with some attributes changed from [`connected`].
+    /// Returns a fixture with the attributes of [`connected`], except those in `change`.
     fn with(service: Service, change: &AttrChange) -> Self {
         let mut host = Host::new();
         let init = host.init(service);
@@ -52,7 +52,7 @@ impl Fixture {
         Self { host, qpn, mr, wr_id: 0 }
     }
 
-    /// Posts the same operation several times.
+    /// Posts the operation `count` times.
     fn post_all(&mut self, count: u32, op: SendOp) {
         for _ in 0..count {
             self.post(op, 8);
@@ -63,7 +63,8 @@ impl Fixture {
         self.host.engine.post_send(self.qpn, wr, self.host.now, &mut self.host.log)
     }
 
-    /// Posts a signalled operation on the first `length` bytes. `wr_id` counts from 1.
+    /// Posts a signalled operation on the first `length` bytes of the memory. Returns its `wr_id`,
+    /// which counts from 1.
     fn post(&mut self, op: SendOp, length: u32) -> u64 {
         self.post_flags(op, length, SendFlags { signaled: true, ..SendFlags::default() })
     }
@@ -84,7 +85,7 @@ impl Fixture {
         self.wr_id
     }
 
-    /// Returns the opcode and sequence number, relative to the first, of each packet sent.
+    /// Returns the opcode of each packet sent and its sequence number relative to [`FIRST`].
     fn leaves(&mut self) -> Vec<(Opcode, u32)> {
         self.host.sent().iter().map(|(headers, _)| (headers.bth.opcode, nth(headers))).collect()
     }
@@ -95,7 +96,7 @@ impl Fixture {
         headers
     }
 
-    /// Delivers an acknowledgement of the `nth` packet.
+    /// Delivers an acknowledgement of packet `nth`, counted from 0.
     fn ack(&mut self, nth: u32) {
         self.acknowledge_with(nth, Syndrome::ACK);
     }
@@ -104,7 +105,7 @@ impl Fixture {
         self.acknowledge_with(nth, Syndrome::nak(code));
     }
 
-    /// Delivers an RNR NAK that requests a delay of 0.64 ms.
+    /// Delivers an RNR NAK for packet `nth` that requests a delay of 0.64 ms.
     fn rnr(&mut self, nth: u32) {
         self.acknowledge_with(nth, Syndrome::rnr_nak(RnrTimer(12)));
     }
@@ -126,7 +127,7 @@ impl Fixture {
         self.host.arrive(&headers, &[]);
     }
 
-    /// Returns the work requests completed since the last call and their statuses.
+    /// Returns the `wr_id` and the status of each work request completed since the last call.
     fn ended(&mut self) -> Vec<(u64, Status)> {
         self.host.completions().iter().map(|completion| (completion.wr_id, completion.status)).collect()
     }
@@ -146,5 +147,5 @@ fn nth(headers: &Headers) -> u32 {
     headers.bth.psn.offset_from(Psn::new(FIRST))
 }
 
-/// 4.096 µs × 2¹⁴.
+/// The acknowledgement time-out in nanoseconds: 4.096 µs × 2¹⁴.
 const TIMEOUT: u64 = 4096 << 14;

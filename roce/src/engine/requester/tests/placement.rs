@@ -1,4 +1,4 @@
-//! Flushes and atomic writes: requests and accepted responses.
+//! Flushes and atomic writes: the requests sent and the responses accepted.
 
 use super::*;
 use crate::wire::{feth, reth};

@@ -1,4 +1,4 @@
-//! Work requests accepted by a send queue; errors of local memory.
+//! Work requests that a send queue accepts; errors caused by local memory.
 
 use super::*;
 use crate::engine::testing::to;

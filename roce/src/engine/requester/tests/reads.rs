@@ -1,4 +1,4 @@
-//! Reads and atomics: requests and accepted responses.
+//! Reads and atomics: the requests sent and the responses accepted.
 
 use super::*;
 
@@ -38,7 +38,8 @@ fn a_long_read_is_asked_for_in_pieces_that_fit_the_window() {
     let mut f = Fixture::with(Service::Rc, &AttrChange { path_mtu: Some(4096), ..AttrChange::default() });
     f.post(READ, 1 << 20);
     let sent = f.host.sent();
-    // A quarter of 128 KiB holds 6 packets of 4864 bytes. Two requests may be outstanding.
+    // A quarter of the 128 KiB window holds 6 packets that cost 4864 bytes each. Two requests may
+    // be outstanding.
     let asked: Vec<_> = sent
         .iter()
         .map(|(headers, _)| (nth(headers), headers.reth.unwrap().va, headers.reth.unwrap().dmalen))
@@ -127,7 +128,7 @@ fn a_missing_response_is_asked_for_again_from_there() {
     let sent = f.host.sent();
     let reth = sent[0].0.reth.unwrap();
     assert_eq!((sent.len(), nth(&sent[0].0), reth.va, reth.dmalen), (1, 1, 0x5000 + 256, 768));
-    // The repeated response begins there, in the middle of the read.
+    // The repeated response begins with the missing packet, in the middle of the read.
     f.respond(FIRST_OF, 1, &[2; 256]);
     f.respond(MIDDLE, 2, &[3; 256]);
     f.respond(LAST, 3, &[4; 256]);
@@ -142,7 +143,7 @@ fn an_acknowledgement_behind_a_read_says_that_its_response_was_lost() {
     f.ack(1);
     assert_eq!(f.ended(), []);
     assert_eq!(f.leaves(), [(Opcode::RC_RDMA_READ_REQUEST, 0), (Opcode::RC_RDMA_WRITE_ONLY, 1)]);
-    // A response still in flight repeats the information and changes nothing.
+    // An acknowledgement still in flight indicates the same loss and changes nothing.
     f.ack(1);
     assert_eq!(f.leaves(), []);
     f.respond(ONLY, 0, &[0; 8]);
@@ -169,7 +170,7 @@ fn what_arrives_after_going_back_moves_where_the_response_begins() {
     let read = f.post(READ, 1024);
     f.leaves();
     f.respond(FIRST_OF, 0, &[1; 256]);
-    // The next packet arrived before the repeated request could be sent.
+    // The missing packet arrives before the request can be repeated.
     f.respond(MIDDLE, 2, &[3; 256]);
     f.respond(MIDDLE, 1, &[2; 256]);
     assert_eq!(f.leaves(), [(Opcode::RC_RDMA_READ_REQUEST, 2)]);

@@ -166,8 +166,8 @@ fn no_more_is_in_flight_of_a_queue_pair_than_three_quarters_of_the_window() {
     f.host.engine.set_window(20_000);
     f.post(WRITE, 80 << 10);
     let sent = f.host.sent();
-    // The packets have 4864 bytes each. The fourth packet exceeds 15000 bytes and requests an
-    // acknowledgement.
+    // The packets cost 4864 bytes each. The fourth packet exceeds three quarters of the window,
+    // 15,000 bytes, and requests an acknowledgement.
     assert_eq!(sent.len(), 4);
     assert!(sent[3].0.bth.ack_req);
     f.ack(1);

@@ -1,9 +1,10 @@
-//! Silent peers, alongside queue pairs connected to other peers.
+//! Silent peers, and their effect on queue pairs connected to other peers.
 
 use super::*;
 
-/// Returns queue pairs without a time-out, each with 4 MiB written to a silent peer. The fixture's
-/// own queue pair is connected to a live peer.
+/// Returns a fixture with `silent` more queue pairs, which have no time-out. An operation on 4 MiB
+/// is posted to each of them, but its peer is silent. The fixture's first queue pair is connected
+/// to a live peer.
 fn beside(silent: u32, op: SendOp) -> Fixture {
     let mut f = Fixture::with(
         Service::Rc,
@@ -62,7 +63,7 @@ fn what_was_sent_unasked_is_not_left_behind_when_silent_peers_fill_the_window() 
     let mut f = Fixture::with(Service::Rc, &AttrChange { timeout: Some(0), ..AttrChange::default() });
     let init = f.host.init(Service::Rc);
     let silent: Vec<_> = (0..4).map(|_| f.host.qp(&init, &connected())).collect();
-    // These are the first packets of a message; they do not request an acknowledgement.
+    // These first packets of a message do not request an acknowledgement.
     let wr = f.post(WRITE, 256 * 64);
     for _ in 0..3 {
         let (headers, _) = f.host.transmit(crate::engine::Urgency::Now).unwrap();

@@ -1,4 +1,4 @@
-//! The send queue: drained, failed, flushed, reset.
+//! The send queue when it is drained, failed, flushed or reset.
 
 use super::*;
 use crate::engine::testing::to;

@@ -4,7 +4,8 @@ use super::*;
 use crate::engine::testing::{HERE, Host, THERE, to};
 use crate::engine::{Arrival, State};
 
-/// Checks that a write with one mistake has no effect and the same write without it is executed.
+/// Checks that a write with one mistake has no effect, and that the same write without the mistake
+/// is executed.
 #[track_caller]
 fn dropped(name: &str, change: impl FnOnce(&mut Headers, &mut Arrival)) {
     let mut f = Fixture::new(Service::Rc);

@@ -1,4 +1,5 @@
-//! Packets from an all-knowing hostile peer: each receive ends once, and responses end.
+//! Packets from a hostile peer that knows all numbers and keys. Each receive must end exactly once,
+//! and responses must end.
 
 use proptest::prelude::*;
 
@@ -6,7 +7,7 @@ use super::*;
 use crate::engine::testing::to;
 use crate::engine::{State, Urgency};
 
-/// A request that resembles a correct one.
+/// A request with fields that are mostly valid.
 #[derive(Clone, Debug)]
 struct Any {
     operation: u8,
@@ -62,7 +63,8 @@ proptest! {
             }
         }
         responses += f.host.sent().len();
-        // A read covers at most the whole memory. Each request causes at most one acknowledgement.
+        // A read has at most 16 response packets, the whole memory. Each request causes at most one
+        // more response.
         prop_assert!(responses <= requests.len() * 17);
         prop_assert!(service == Service::Rc || responses == 0);
         f.host.modify(f.qpn, &to(State::Err));

@@ -1,4 +1,4 @@
-//! InfiniBand: the packets accepted by a connected queue pair, with or without a GRH.
+//! InfiniBand: the packets that a connected queue pair accepts, with or without a GRH.
 
 use super::*;
 use crate::engine::testing::{HERE, THERE};

@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::{InlineCompletion, QpInit, RecvWr, Sge, Status};
 use crate::wire::ieth;
 
-/// Returns a fixture whose completions carry up to 32 bytes.
+/// Returns a fixture whose completions of receives carry up to 32 bytes of the message.
 fn fixture(service: Service) -> Fixture {
     let mut host = Host::new();
     let inline_completion = InlineCompletion { requester: 0, responder: 32 };
@@ -13,7 +13,7 @@ fn fixture(service: Service) -> Fixture {
     Fixture { host, qpn, mr, psn: Psn::new(0xff_fffe) }
 }
 
-/// Posts a receive of 300 bytes without the right to write.
+/// Posts a receive of 300 bytes in memory that may not be written.
 fn post_closed(f: &mut Fixture) {
     let sge = Sge { lkey: !f.mr.key, ..f.mr.sge(0, 300) };
     f.host.post_recv(f.qpn, 1, &[sge]);

@@ -7,7 +7,7 @@ use crate::wire::packet::LINK_MTU;
 
 const LEN: usize = LINK_MTU as usize;
 
-/// Returns a fixture with memory for several such packets.
+/// Returns a fixture with memory for several packets of [`LINK_MTU`] bytes.
 fn fixture() -> Fixture {
     let mut f = Fixture::new(Service::Rc);
     f.mr = f.host.register(4 * LEN, ALL);
@@ -28,7 +28,7 @@ fn the_first_request_decides_the_length_of_packets() {
         let mut f = fixture();
         let first = f.rdma(Opcode::RC_RDMA_WRITE_FIRST, &payload, 0, 2 * LINK_MTU);
         f.arrive_on(on_link, &first, &payload);
-        // This peer changes its packet size.
+        // The peer changes its packet size in the middle of the message.
         let last = f.request(Opcode::RC_RDMA_WRITE_LAST, &payload);
         f.arrive_on(!on_link, &last, &payload);
         if on_link {

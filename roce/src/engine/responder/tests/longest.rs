@@ -7,8 +7,8 @@ use crate::sim::VecRegion;
 
 const LONGEST: u32 = 1 << 31;
 
-/// Returns a queue pair and a registration of 2³² bytes. Only the first 4096 bytes exist. No packet
-/// here goes beyond them.
+/// Returns a queue pair and a registration of 2³² bytes. Only the first 4096 bytes exist; no packet
+/// of these tests accesses other bytes.
 fn large() -> Fixture {
     let mut f = Fixture::new(Service::Rc);
     let length = 1 << 32;

@@ -1,4 +1,4 @@
-//! Handwritten requests, one field at a time, and the responder's reaction.
+//! Requests built by hand, one field at a time, and the responder's reaction.
 
 mod dropped;
 mod hostile;
@@ -22,7 +22,7 @@ use crate::wire::{
     Headers, NakCode, Opcode, Psn, Syndrome, aeth, atomic_eth, bth, imm, packet::pad_for, reth,
 };
 
-/// A connected queue pair with a path MTU of 256, and memory with all remote rights.
+/// A connected queue pair with a path MTU of 256 bytes, and memory with all remote access rights.
 struct Fixture {
     host: Host,
     qpn: Qpn,
@@ -35,7 +35,7 @@ impl Fixture {
         Self::with(service, &AttrChange::default())
     }
 
-    /// Returns a fixture with some attributes changed from [`connected`].
+    /// Returns a fixture with the attributes of [`connected`], except those in `change`.
     fn with(service: Service, change: &AttrChange) -> Self {
         let mut host = Host::new();
         let init = host.init(service);
@@ -45,7 +45,7 @@ impl Fixture {
         Self { host, qpn, mr, psn: Psn::new(0xff_fffe) }
     }
 
-    /// Returns a request with the next sequence number. At the end of a message, it requests an
+    /// Returns a request with the next sequence number. The last packet of a message requests an
     /// acknowledgement.
     fn request(&mut self, opcode: Opcode, payload: &[u8]) -> Headers {
         let mut bth = bth::Repr::new(opcode, self.qpn.0, self.psn);
@@ -57,13 +57,13 @@ impl Fixture {
         headers
     }
 
-    /// Delivers a request made by [`request`](Self::request).
+    /// Delivers a request built by [`request`](Self::request).
     fn arrive(&mut self, opcode: Opcode, payload: &[u8]) {
         let headers = self.request(opcode, payload);
         self.host.arrive(&headers, payload);
     }
 
-    /// Returns a write to, or a read of, the fixture's memory.
+    /// Returns a write request or a read request for the fixture's memory.
     fn rdma(&mut self, opcode: Opcode, payload: &[u8], offset: u64, dmalen: u32) -> Headers {
         let mut headers = self.request(opcode, payload);
         headers.reth = Some(reth::Repr { va: self.mr.addr + offset, rkey: self.mr.key, dmalen });
@@ -103,7 +103,7 @@ impl Fixture {
     }
 }
 
-/// Returns an acknowledgement in the form of [`Fixture::sent`].
+/// Returns an acknowledgement in the form that [`Fixture::sent`] returns.
 fn ack(psn: u32) -> (Opcode, u32, u8) {
     (Opcode::RC_ACKNOWLEDGE, psn, Syndrome::ACK.0)
 }
@@ -116,7 +116,7 @@ fn rnr(psn: u32, code: u8) -> (Opcode, u32, u8) {
     (Opcode::RC_ACKNOWLEDGE, psn, Syndrome::rnr_nak(aeth::RnrTimer(code)).0)
 }
 
-/// Returns bytes that differ from the memory's contents.
+/// Returns `length` bytes that differ from the memory's initial contents.
 fn data(length: usize) -> Vec<u8> {
     (0..length).map(|n| 0x80 | (n % 127) as u8).collect()
 }

@@ -1,4 +1,4 @@
-//! Packets that are missing, duplicate, or early.
+//! Packets that are missing, duplicated or early.
 
 use super::*;
 use crate::engine::Urgency;
@@ -15,7 +15,7 @@ fn what_is_missing_is_asked_for_once() {
     assert_eq!(f.bytes(8, 4), [8, 9, 10, 11]);
     f.host.arrive(&missing, &[1; 4]);
     assert_eq!(f.sent(), [ack(0xff_fffe)]);
-    // A packet was accepted, so the next gap causes another NAK.
+    // A packet has been accepted since, so the next gap causes another NAK.
     f.psn = Psn::new(2);
     let early = f.rdma(Opcode::RC_RDMA_WRITE_ONLY, &[1; 4], 0, 4);
     f.host.arrive(&early, &[1; 4]);
@@ -47,7 +47,7 @@ fn a_duplicate_is_acknowledged_and_not_carried_out() {
     f.host.arrive(&write, &[9; 4]);
     assert_eq!(f.host.completions().len(), 1);
     assert_eq!(f.bytes(0, 12), [7, 7, 7, 7, 4, 5, 6, 7, 1, 1, 1, 1]);
-    // The acknowledgement names the latest sequence number, not the duplicate's.
+    // The acknowledgement carries the latest sequence number, not that of the duplicate.
     assert_eq!(f.sent(), [ack(0xff_ffff)]);
 }
 

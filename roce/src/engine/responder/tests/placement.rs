@@ -1,4 +1,4 @@
-//! Flushes and atomic writes from a peer: rights, ranges, responses, duplicates.
+//! Flushes and atomic writes from a peer: access rights, ranges, responses and duplicates.
 
 use super::*;
 use crate::engine::testing::ALL;
@@ -10,8 +10,8 @@ const GLOBAL: u8 = feth::PLT_GLOBAL_VISIBILITY;
 const PERSISTENT: u8 = feth::PLT_PERSISTENCE;
 const FLUSHES: Access = Access(Access::FLUSH_GLOBAL.0 | Access::FLUSH_PERSISTENT.0);
 
-/// Returns a fixture with the rights `qp` for its queue pair and `mr` for its memory, in addition
-/// to the default rights.
+/// Returns a fixture with the access rights `qp` for its queue pair and `mr` for its memory, in
+/// addition to the default rights.
 fn allowing(qp: Access, mr: Access) -> Fixture {
     let access = Some(ALL | qp);
     let mut f = Fixture::with(Service::Rc, &AttrChange { access, ..AttrChange::default() });
@@ -30,7 +30,8 @@ impl Fixture {
         self.rdma(Opcode::RC_ATOMIC_WRITE, &[9; 8], offset, 8)
     }
 
-    /// Returns the start and length of each flush so far, and whether it was persistent.
+    /// Returns, for each flush, its first address, its length in bytes and whether it was
+    /// persistent.
     fn flushed(&mut self) -> Vec<(u64, usize, bool)> {
         let flushed = self.host.engine.memory().flushed();
         flushed.iter().map(|flush| (flush.start, flush.bytes.len(), flush.persistent)).collect()
@@ -51,7 +52,7 @@ fn a_flush_covers_its_range_or_the_whole_region_after_earlier_writes() {
     for headers in [&range, &whole, &empty] {
         f.host.arrive(headers, &[]);
     }
-    // Two requests are stored, so the third is refused until a response has left.
+    // The responder stores two requests, so it rejects the third until a response has been sent.
     assert_eq!(f.sent(), [done(0xff_ffff), done(0), nak(1, NakCode::INVALID_REQUEST)]);
     assert_eq!(f.flushed(), [(8, 100, false), (0, 4096, true)]);
     assert_eq!(f.host.engine.memory().flushed()[0].bytes[2..6], [7; 4]);
@@ -95,7 +96,7 @@ fn duplicates_are_answered_again_and_not_executed_again() {
     assert!(f.sent().is_empty());
 }
 
-/// Checks that a request gets this NAK, the queue pair fails and nothing was executed.
+/// Checks that a request gets NAK `code`, that the queue pair fails and that nothing is executed.
 #[track_caller]
 fn refused(mut f: Fixture, make: impl FnOnce(&mut Fixture) -> (Headers, Vec<u8>), code: NakCode) {
     let before = f.bytes(0, 4096);

@@ -1,4 +1,4 @@
-//! Reads and atomics: their specific responses, in order, and again on request.
+//! Reads and atomics: their specific responses, in order, and the responses to duplicates.
 
 use super::*;
 use crate::engine::testing::ALL;
@@ -106,8 +106,8 @@ fn a_duplicate_write_before_reads_does_not_acknowledge_them() {
     let (headers, _) = &sent[0];
     assert_eq!((sent.len(), headers.bth.opcode, headers.bth.psn), (1, Opcode::RC_ACKNOWLEDGE, write.bth.psn));
     assert_eq!(headers.aeth.unwrap().msn, 1);
-    // With another request behind them, the acknowledgement covers only that request. Earlier
-    // requests without a response are lost.
+    // If a write has followed them, the acknowledgement names that write. The peer then treats
+    // missing responses to earlier requests as lost.
     let behind = f.rdma(Opcode::RC_RDMA_WRITE_ONLY, &[1; 4], 2000, 4);
     f.host.arrive(&behind, &[1; 4]);
     f.host.arrive(&write, &[1; 4]);
@@ -290,7 +290,7 @@ fn more_reads_than_agreed_are_refused() {
     }
     assert_eq!(f.host.state(f.qpn), State::Err);
     assert_eq!(f.host.events(), [Event::QpRequestError(f.qpn)]);
-    // Requests accepted earlier get their responses first.
+    // The responses to requests accepted earlier are sent first.
     let ok = Syndrome::ACK.0;
     assert_eq!(
         f.sent(),

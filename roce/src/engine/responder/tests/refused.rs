@@ -1,10 +1,12 @@
-//! Refused requests: the peer's NAK, the program's completion and event, the queue pair's state.
+//! Rejected requests: the NAK to the peer, the program's completion and event, the queue pair's
+//! state.
 
 use super::*;
 use crate::engine::testing::{ALL, to};
 use crate::engine::{Access, Event, PostRefused, RecvWr, Sge, State, Status};
 
-/// Checks the consequences of a refused packet: a NAK, an event, the error state, flushed receives.
+/// Checks the consequences of a rejected packet: a NAK, an event, the error state and flushed
+/// receives.
 #[track_caller]
 fn refused(name: &str, make: impl FnOnce(&mut Fixture) -> (Headers, Vec<u8>), code: NakCode) {
     let mut f = Fixture::new(Service::Rc);
@@ -167,7 +169,8 @@ fn packets_of_a_wrong_length() {
     refused("a pad where none belongs", make, invalid);
 }
 
-/// Checks the consequences of a message that is too long for its receive.
+/// Checks the consequences of a message that its receive cannot hold, because it is too long or the
+/// memory is not writable.
 #[track_caller]
 fn receive_fails(sge: impl FnOnce(&mut Fixture) -> Sge, status: Status, code: NakCode) {
     let mut f = Fixture::new(Service::Rc);
@@ -296,7 +299,7 @@ fn a_reset_forgets_everything() {
 #[test]
 fn what_has_ended_before_the_queue_pair_failed_is_acknowledged() {
     let fails: [fn(&mut Fixture); 2] = [
-        // The completion queue is full for the next message.
+        // The completion queue is full when the next message arrives.
         |f| {
             f.host.log.full = true;
             f.arrive(Opcode::RC_SEND_ONLY, &[1; 4]);

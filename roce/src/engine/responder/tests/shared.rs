@@ -1,4 +1,4 @@
-//! Shared receive queues; XRC requests, which name them.
+//! Shared receive queues, and XRC requests, which name such a queue.
 
 use super::*;
 use crate::engine::testing::{ALL, RECV_CQ, to};
@@ -6,7 +6,7 @@ use crate::engine::{CqId, Event, Refused, SrqId, State, Status, XrcDomain};
 use crate::engine::{PostRefused, RecvWr};
 use crate::wire::xrceth;
 
-/// Returns two queue pairs using one shared receive queue of 4.
+/// Returns two queue pairs that use one shared receive queue of 4 receives.
 fn pair() -> (Fixture, Qpn, SrqId) {
     let mut host = Host::new();
     let srq = host.engine.create_srq(host.pd, 4, 2, None).unwrap();
@@ -59,7 +59,7 @@ fn the_sink_chooses_the_memory_of_a_send_and_the_queue_has_the_others() {
     assert_eq!(done, [(77, 4), (0, 20)], "the header is not stored");
     assert_eq!((f.bytes(1024, 4), f.bytes(0, 20)), (vec![2; 4], vec![3; 20]));
     assert_eq!(f.host.log.retired_srq, 1);
-    // Only the first of several packets has the header.
+    // Only the first packet of the message contains the header.
     f.host.log.matches = Some((78, matched, 16));
     f.arrive(Opcode::RC_SEND_FIRST, &[4; 256]);
     f.arrive(Opcode::RC_SEND_LAST, &[5; 10]);
@@ -130,7 +130,7 @@ fn receives_are_not_posted_beside_a_shared_queue() {
     assert_eq!(engine.destroy_srq(srq), Err(Refused::Busy));
 }
 
-/// Returns an XRC target of domain 9 and a shared receive queue of domain `domain`.
+/// Returns an XRC target in XRC domain 9 and a shared receive queue in XRC domain `domain`.
 fn target(domain: u32) -> (Fixture, SrqId) {
     let mut f = Fixture::new(Service::XrcTarget);
     let srq = f.host.engine.create_srq(f.host.pd, 4, 2, Some(XrcDomain(domain))).unwrap();
@@ -162,7 +162,7 @@ fn a_destroyed_queue_ends_the_receive_that_a_target_took_from_it() {
     let mut headers = f.request(Opcode::XRC_SEND_FIRST, &[]);
     headers.xrceth = Some(xrceth::Repr { xrcsrq: srq.0 });
     let other = f.host.engine.create_srq(f.host.pd, 4, 2, Some(XrcDomain(9))).unwrap();
-    // The first packet takes the receive. The other packets store nothing there.
+    // The first packet takes the receive. The other packets store no data in it.
     f.host.arrive(&headers, &[1; 256]);
     assert_ne!(f.bytes(3 * 512, 256), before);
     f.host.engine.destroy_srq(srq).unwrap();

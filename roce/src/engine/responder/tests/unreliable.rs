@@ -1,4 +1,4 @@
-//! UC: no acknowledgements; messages with gaps are dropped.
+//! UC: the responder sends no acknowledgements and drops messages with missing packets.
 
 use super::*;
 use crate::engine::{Access, State, Status};
