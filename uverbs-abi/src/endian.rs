@@ -12,7 +12,7 @@ macro_rules! big_endian {
         pub struct $name($native);
 
         impl $name {
-            /// Converts a number from native byte order.
+            /// Converts a number in native byte order to big-endian.
             #[inline]
             #[must_use]
             pub const fn from_native(value: $native) -> Self {

@@ -7,13 +7,14 @@ use crate::macros::header;
 header! {
     "rdma/ib_user_ioctl_verbs.h";
 
-    /// Lowest and highest of the optional access flags, which a kernel may ignore if unknown.
+    /// Lowest or highest bit of the optional access flags. A kernel may ignore unknown flags in
+    /// this range.
     pub consts define: u32 {
         IB_UVERBS_ACCESS_OPTIONAL_FIRST = 1 << 20,
         IB_UVERBS_ACCESS_OPTIONAL_LAST = 1 << 29,
     }
 
-    /// Capabilities of the kernel's uverbs core, reported by get context and query context.
+    /// Capabilities of the kernel's uverbs core, reported by GET_CONTEXT and QUERY_CONTEXT.
     pub flags IbUverbsCoreSupport = ib_uverbs_core_support: u64 {
         /// Unknown access flags in the optional range are ignored.
         IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS = 1 << 0,
@@ -21,21 +22,21 @@ header! {
         IB_UVERBS_CORE_SUPPORT_ROBUST_UDATA = 1 << 1,
     }
 
-    /// Access rights granted by memory regions, by memory windows and to a queue pair's peer.
+    /// Access rights of a memory region, a memory window or a queue pair's peer.
     pub flags IbUverbsAccessFlags = ib_uverbs_access_flags: u32 {
         IB_UVERBS_ACCESS_LOCAL_WRITE = 1 << 0,
         IB_UVERBS_ACCESS_REMOTE_WRITE = 1 << 1,
         IB_UVERBS_ACCESS_REMOTE_READ = 1 << 2,
         IB_UVERBS_ACCESS_REMOTE_ATOMIC = 1 << 3,
         IB_UVERBS_ACCESS_MW_BIND = 1 << 4,
-        /// Addresses start at 0 instead of the virtual address.
+        /// Addresses in the region start at 0 instead of the virtual address.
         IB_UVERBS_ACCESS_ZERO_BASED = 1 << 5,
-        /// Pages are faulted in by the device instead of pinned.
+        /// Pages are faulted in on demand instead of pinned.
         IB_UVERBS_ACCESS_ON_DEMAND = 1 << 6,
         IB_UVERBS_ACCESS_HUGETLB = 1 << 7,
         IB_UVERBS_ACCESS_FLUSH_GLOBAL = 1 << 8,
         IB_UVERBS_ACCESS_FLUSH_PERSISTENT = 1 << 9,
-        /// PCIe relaxed ordering for the device's accesses.
+        /// The device may access the memory with PCIe relaxed ordering.
         IB_UVERBS_ACCESS_RELAXED_ORDERING = 1 << 20,
         /// All optional flags.
         IB_UVERBS_ACCESS_OPTIONAL_RANGE = 0x3ff0_0000,
@@ -69,7 +70,7 @@ header! {
         IB_UVERBS_QPT_UC = 3,
         /// Unreliable datagram.
         IB_UVERBS_QPT_UD = 4,
-        /// Whole Ethernet frames.
+        /// Raw packets: whole Ethernet frames.
         IB_UVERBS_QPT_RAW_PACKET = 8,
         /// Initiator of an extended reliable connection.
         IB_UVERBS_QPT_XRC_INI = 9,
@@ -88,7 +89,7 @@ header! {
         IB_UVERBS_QP_CREATE_SQ_SIG_ALL = 1 << 12,
     }
 
-    /// Port capabilities: the CapabilityMask in IBTA's PortInfo.
+    /// Port capabilities: the CapabilityMask of IBTA PortInfo.
     pub flags IbUverbsQueryPortCapFlags = ib_uverbs_query_port_cap_flags: u32 {
         IB_UVERBS_PCF_SM = 1 << 1,
         IB_UVERBS_PCF_NOTICE_SUP = 1 << 2,
@@ -122,7 +123,7 @@ header! {
         IB_UVERBS_PCF_IP_BASED_GIDS = 1 << 26,
     }
 
-    /// Port properties beyond PortInfo, in the `flags` of the query port reply.
+    /// Port properties beyond PortInfo, in the `flags` of the QUERY_PORT reply.
     pub flags IbUverbsQueryPortFlags = ib_uverbs_query_port_flags: u8 {
         /// Every packet needs a GRH (RoCE, some InfiniBand fabrics).
         IB_UVERBS_QPF_GRH_REQUIRED = 1 << 0,
@@ -142,7 +143,7 @@ header! {
     pub request IbUverbsFlowActionEspKeymatAesGcm = ib_uverbs_flow_action_esp_keymat_aes_gcm {
         /// Initialization vector, or its start.
         pub iv: u64,
-        /// [`IbUverbsFlowActionEspKeymatAesGcmIvAlgo`].
+        /// Value of [`IbUverbsFlowActionEspKeymatAesGcmIvAlgo`].
         pub iv_algo: u32,
         /// Salt of the nonce.
         pub salt: u32,
@@ -199,7 +200,7 @@ header! {
         pub seq: u32,
         /// Traffic flow confidentiality padding.
         pub tfc_pad: u32,
-        /// [`IbUverbsFlowActionEspFlags`].
+        /// Bits of [`IbUverbsFlowActionEspFlags`].
         pub flags: u32,
         /// Number of packets after which the security association expires.
         pub hard_limit_pkts: u64,
@@ -218,24 +219,24 @@ header! {
         IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT = 2,
     }
 
-    /// Options of the advice. With `FLUSH`, the kernel acts on it before the call returns.
+    /// Options of an advice. With `FLUSH`, the kernel acts on the advice before the call returns.
     pub flags IbUverbsAdviseMrFlag = ib_uverbs_advise_mr_flag: u32 {
         IB_UVERBS_ADVISE_MR_FLAG_FLUSH = 1 << 0,
     }
 
-    /// Reply to the query port method.
+    /// Reply to `UVERBS_METHOD_QUERY_PORT`.
     pub struct IbUverbsQueryPortRespEx = ib_uverbs_query_port_resp_ex {
-        /// Reply to the query port write command.
+        /// Reply to the write command `IB_USER_VERBS_CMD_QUERY_PORT`.
         pub legacy_resp: IbUverbsQueryPortResp,
         /// PortInfo:CapabilityMask2.
         pub port_cap_flags2: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 2],
         /// Link speed code per lane, for codes beyond 8 bits; 0 from kernels without the field.
         pub active_speed_ex: u32,
     }
 
-    /// Limits of a queue pair, requested and granted.
+    /// Limits of a queue pair: requested on input, granted in the reply.
     pub struct IbUverbsQpCap = ib_uverbs_qp_cap {
         /// Capacity of the send queue, in work requests.
         pub max_send_wr: u32,
@@ -299,7 +300,7 @@ header! {
         pub gid_index: u32,
         /// Port number, starting at 1.
         pub port_num: u32,
-        /// [`IbUverbsGidType`].
+        /// Value of [`IbUverbsGidType`].
         pub gid_type: u32,
         /// Interface index of the netdev, 0 for none.
         pub netdev_ifindex: u32,
@@ -313,7 +314,7 @@ header! {
 
     /// A user-supplied buffer that holds a queue.
     pub request IbUverbsBufferDesc = ib_uverbs_buffer_desc {
-        /// [`IbUverbsBufferType`].
+        /// Value of [`IbUverbsBufferType`].
         pub r#type: u32,
         /// File descriptor of the DMA-BUF, if the buffer is a DMA-BUF.
         pub fd: i32,

@@ -14,7 +14,8 @@ header! {
         IB_USER_MAD_ABI_VERSION = 5,
     }
 
-    /// Header without a P_Key index, for files that have not enabled the index.
+    /// Header of a management datagram without a P_Key index, for files on which the index is not
+    /// enabled.
     pub struct IbUserMadHdrOld = ib_user_mad_hdr_old {
         /// Agent id.
         pub id: u32,
@@ -86,14 +87,15 @@ header! {
         pub flow_label: Be32,
         /// Index into the P_Key table.
         pub pkey_index: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 6],
     }
 
     /// A management datagram as read and written; its data follows.
     #[repr(align(8))]
     pub struct IbUserMad = ib_user_mad {
-        /// The agent, the timeout and the peer's address. The MAD itself is in the data.
+        /// The agent, the timeout and the peer's address. The MAD itself is in the data that
+        /// follows.
         pub hdr: IbUserMadHdr,
     }
 
@@ -117,7 +119,7 @@ header! {
         pub mgmt_class_version: u8,
         /// Vendor OUI, for the vendor classes 0x30 to 0x4f.
         pub oui: [u8; 3],
-        /// Nonzero to use RMPP.
+        /// RMPP version; nonzero to use RMPP.
         pub rmpp_version: u8,
         /// Padding, implicit in C.
         pub _pad: [u8; 1],
@@ -133,7 +135,7 @@ header! {
         pub mgmt_class: u8,
         /// Version of `mgmt_class`.
         pub mgmt_class_version: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub res: u16,
         /// `IB_USER_MAD_*` bits. If a bit is unknown, the ioctl fails with `EINVAL` and the kernel
         /// stores all supported bits here.
@@ -142,9 +144,9 @@ header! {
         pub method_mask: [u64; 2],
         /// Vendor OUI, for the vendor classes 0x30 to 0x4f.
         pub oui: u32,
-        /// Nonzero to use RMPP.
+        /// RMPP version; nonzero to use RMPP.
         pub rmpp_version: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 3],
     }
 

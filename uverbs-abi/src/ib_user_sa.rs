@@ -15,7 +15,7 @@ header! {
         IB_PATH_OUTBOUND = 8,
         IB_PATH_INBOUND = 16,
         IB_PATH_INBOUND_REVERSE = 32,
-        /// Both directions.
+        /// The path may be used in both directions.
         IB_PATH_BIDIRECTIONAL = IB_PATH_OUTBOUND | IB_PATH_INBOUND_REVERSE,
     }
 
@@ -23,7 +23,7 @@ header! {
     pub struct IbPathRecData = ib_path_rec_data {
         /// `IB_PATH_*` bits.
         pub flags: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
         /// The 64-byte record in wire format, big-endian.
         pub path_rec: [u32; 16],
@@ -43,7 +43,7 @@ header! {
         pub raw_traffic: u32,
         /// IPv6 flow label, 20 bits.
         pub flow_label: Be32,
-        /// Nonzero if the path works both ways.
+        /// Nonzero if the path works in both directions.
         pub reversible: u32,
         /// IBTA MTU code.
         pub mtu: u32,
@@ -57,15 +57,16 @@ header! {
         pub numb_path: u8,
         /// Service level.
         pub sl: u8,
-        /// Comparison for `mtu`: greater, less, exactly, largest.
+        /// Comparison for `mtu`: greater than, less than, exactly, or largest available.
         pub mtu_selector: u8,
-        /// Comparison for `rate`.
+        /// Comparison for `rate`: greater than, less than, exactly, or largest available.
         pub rate_selector: u8,
         /// IBTA rate code.
         pub rate: u8,
-        /// Comparison for `packet_life_time`.
+        /// Comparison for `packet_life_time`: greater than, less than, exactly, or smallest
+        /// available.
         pub packet_life_time_selector: u8,
-        /// 4.096 us times 2 to this power.
+        /// Packet lifetime: 4.096 µs times 2 to the power of this value.
         pub packet_life_time: u8,
         /// Preference among several paths; 0 comes first.
         pub preference: u8,
@@ -79,13 +80,13 @@ header! {
         pub gid: [u8; 16],
         /// P_Key for reaching the service.
         pub pkey: Be16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 2],
         /// Validity of the record, in seconds.
         pub lease: Be32,
         /// Service key.
         pub key: [u8; 16],
-        /// Name, NUL padded.
+        /// Name of the service, padded with NULs.
         pub name: [u8; 64],
         /// Service-specific data.
         pub data_8: [u8; 16],

@@ -108,7 +108,7 @@ header! {
         pub element: u64,
         /// Event type, an `ibv_event_type` value.
         pub event_type: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -124,7 +124,7 @@ header! {
         pub max_cq_moderation_count: u16,
         /// Longest period, in microseconds.
         pub max_cq_moderation_period: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -143,9 +143,11 @@ header! {
     pub request IbUverbsCmdHdr = ib_uverbs_cmd_hdr {
         /// Command number and the extended bit.
         pub command: u32,
-        /// Length of the whole command; if extended, of its core part, in 64-bit words.
+        /// Length of the whole command in 32-bit words. For an extended command, the length of its
+        /// core part in 64-bit words.
         pub in_words: u16,
-        /// Length of the reply buffer; if extended, of its core part, in 64-bit words.
+        /// Length of the reply buffer in 32-bit words. For an extended command, the length of its
+        /// core part in 64-bit words.
         pub out_words: u16,
     }
 
@@ -154,11 +156,11 @@ header! {
     pub request IbUverbsExCmdHdr = ib_uverbs_ex_cmd_hdr {
         /// User address of the reply buffer.
         pub response: u64,
-        /// Length of the driver's input.
+        /// Length of the driver's input, in 64-bit words.
         pub provider_in_words: u16,
-        /// Length of the driver's reply buffer.
+        /// Length of the driver's reply buffer, in 64-bit words.
         pub provider_out_words: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub cmd_hdr_reserved: u32,
     }
 
@@ -185,7 +187,8 @@ header! {
 
     /// Limits and identity of a device.
     pub struct IbUverbsQueryDeviceResp = ib_uverbs_query_device_resp {
-        /// Firmware version: major in bits 32 and up, minor in 16 to 31, revision below.
+        /// Firmware version: major number in bits 32 and up, minor number in bits 16 to 31,
+        /// revision in bits 0 to 15.
         pub fw_ver: u64,
         /// GUID of the device.
         pub node_guid: Be64,
@@ -249,7 +252,7 @@ header! {
         pub max_total_mcast_qp_attach: u32,
         /// Maximum number of address handles.
         pub max_ah: u32,
-        /// Maximum number of fast memory regions, which current kernels lack.
+        /// Maximum number of fast memory regions; current kernels no longer support them.
         pub max_fmr: u32,
         /// Maximum number of maps per fast memory region.
         pub max_map_per_fmr: u32,
@@ -261,19 +264,19 @@ header! {
         pub max_srq_sge: u32,
         /// Maximum number of P_Key table entries.
         pub max_pkeys: u16,
-        /// Maximum delay of an acknowledgement, 4.096 us times 2 to this power.
+        /// Maximum delay of an acknowledgement: 4.096 µs times 2 to the power of this value.
         pub local_ca_ack_delay: u8,
         /// Number of ports.
         pub phys_port_cnt: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 4],
     }
 
     /// Input to [`IB_USER_VERBS_EX_CMD_QUERY_DEVICE`].
     pub request IbUverbsExQueryDevice = ib_uverbs_ex_query_device {
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -297,11 +300,11 @@ header! {
 
     /// On-demand paging capabilities.
     pub struct IbUverbsOdpCaps = ib_uverbs_odp_caps {
-        /// [`IbUverbsOdpGeneralCapBits`].
+        /// Bits of [`IbUverbsOdpGeneralCapBits`].
         pub general_caps: u64,
         /// Operations supported on each transport.
         pub per_transport_caps: IbUverbsPerTransportCaps,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -323,7 +326,7 @@ header! {
         pub max_rwq_indirection_tables: u32,
         /// Maximum number of entries per indirection table.
         pub max_rwq_indirection_table_size: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -339,15 +342,15 @@ header! {
         pub max_ops: u32,
         /// Maximum number of scatter/gather elements per tag list entry.
         pub max_sge: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_QUERY_DEVICE`].
     pub struct IbUverbsExQueryDeviceResp = ib_uverbs_ex_query_device_resp {
-        /// Reply to the non-extended command.
+        /// The reply to the non-extended command.
         pub base: IbUverbsQueryDeviceResp,
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Number of reply bytes written by the kernel.
         pub response_length: u32,
@@ -363,7 +366,7 @@ header! {
         pub rss_caps: IbUverbsRssCaps,
         /// Maximum number of receive work queues.
         pub max_wq_type_rq: u32,
-        /// [`IbUverbsRawPacketCaps`].
+        /// Bits of [`IbUverbsRawPacketCaps`].
         pub raw_packet_caps: u32,
         /// Tag matching capabilities.
         pub tm_caps: IbUverbsTmCaps,
@@ -374,7 +377,7 @@ header! {
         /// On-demand paging support on extended reliable connections,
         /// [`IbUverbsOdpTransportCapBits`].
         pub xrc_odp_caps: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -384,12 +387,13 @@ header! {
         pub response: u64,
         /// Port number, starting at 1.
         pub port_num: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 7],
     }
 
-    /// Properties of a port, mostly IBTA's PortInfo.
+    /// Properties of a port, mostly those in IBTA PortInfo.
     pub struct IbUverbsQueryPortResp = ib_uverbs_query_port_resp {
+        /// Bits of
         /// [`IbUverbsQueryPortCapFlags`](crate::ib_user_ioctl_verbs::IbUverbsQueryPortCapFlags).
         pub port_cap_flags: u32,
         /// Maximum message size, in bytes.
@@ -414,11 +418,11 @@ header! {
         pub active_mtu: u8,
         /// LID mask control: the number of low LID bits that the port ignores.
         pub lmc: u8,
-        /// Maximum number of virtual lanes, IBTA code.
+        /// Maximum number of virtual lanes, as an IBTA code.
         pub max_vl_num: u8,
         /// Service level of the subnet manager.
         pub sm_sl: u8,
-        /// Propagation delay of the subnet, 4.096 us times 2 to this power.
+        /// Propagation delay of the subnet: 4.096 µs times 2 to the power of this value.
         pub subnet_timeout: u8,
         /// Type of initialization performed by the subnet manager.
         pub init_type_reply: u8,
@@ -430,9 +434,9 @@ header! {
         pub phys_state: u8,
         /// Link layer: 1 for InfiniBand, 2 for Ethernet.
         pub link_layer: u8,
-        /// [`IbUverbsQueryPortFlags`](crate::ib_user_ioctl_verbs::IbUverbsQueryPortFlags).
+        /// Bits of [`IbUverbsQueryPortFlags`](crate::ib_user_ioctl_verbs::IbUverbsQueryPortFlags).
         pub flags: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u8,
     }
 
@@ -545,7 +549,7 @@ header! {
         pub pd_handle: u32,
         /// Memory window type, 1 or 2 (`ibv_mw_type`).
         pub mw_type: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 3],
     }
 
@@ -580,7 +584,7 @@ header! {
     pub request IbUverbsCreateCq = ib_uverbs_create_cq {
         /// User address of the reply buffer.
         pub response: u64,
-        /// The caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie. The kernel returns it with events and does not interpret it.
         pub user_handle: u64,
         /// Requested capacity, in completions.
         pub cqe: u32,
@@ -588,11 +592,11 @@ header! {
         pub comp_vector: u32,
         /// File descriptor of the completion channel, -1 for none.
         pub comp_channel: i32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
-    /// Flags of [`IbUverbsExCreateCq::flags`] and of the CQ create method.
+    /// Flags of [`IbUverbsExCreateCq::flags`] and of `UVERBS_METHOD_CQ_CREATE`.
     pub flags IbUverbsExCreateCqFlags = ib_uverbs_ex_create_cq_flags: u32 {
         /// Completions carry timestamps.
         IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION = 1 << 0,
@@ -602,7 +606,7 @@ header! {
 
     /// Input to [`IB_USER_VERBS_EX_CMD_CREATE_CQ`].
     pub request IbUverbsExCreateCq = ib_uverbs_ex_create_cq {
-        /// The caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie. The kernel returns it with events and does not interpret it.
         pub user_handle: u64,
         /// Requested capacity, in completions.
         pub cqe: u32,
@@ -610,11 +614,11 @@ header! {
         pub comp_vector: u32,
         /// File descriptor of the completion channel, -1 for none.
         pub comp_channel: i32,
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
-        /// [`IbUverbsExCreateCqFlags`].
+        /// Bits of [`IbUverbsExCreateCqFlags`].
         pub flags: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -629,9 +633,9 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_CQ`].
     pub struct IbUverbsExCreateCqResp = ib_uverbs_ex_create_cq_resp {
-        /// Reply to the non-extended command.
+        /// The reply to the non-extended command.
         pub base: IbUverbsCreateCqResp,
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Number of reply bytes written by the kernel.
         pub response_length: u32,
@@ -652,7 +656,7 @@ header! {
     pub struct IbUverbsResizeCqResp = ib_uverbs_resize_cq_resp {
         /// Capacity, in completions.
         pub cqe: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -711,7 +715,7 @@ header! {
         pub dlid_path_bits: u8,
         /// Port number, starting at 1.
         pub port_num: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u8,
     }
 
@@ -728,7 +732,7 @@ header! {
     pub struct IbUverbsPollCqResp = ib_uverbs_poll_cq_resp {
         /// Number of completions that follow.
         pub count: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -746,7 +750,7 @@ header! {
         pub response: u64,
         /// Handle of the completion queue.
         pub cq_handle: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -758,7 +762,7 @@ header! {
         pub async_events_reported: u32,
     }
 
-    /// Global route header of an address.
+    /// Fields of an address for the global route header (GRH).
     pub struct IbUverbsGlobalRoute = ib_uverbs_global_route {
         /// Destination GID.
         pub dgid: [u8; 16],
@@ -770,27 +774,27 @@ header! {
         pub hop_limit: u8,
         /// Traffic class, IPv4 TOS.
         pub traffic_class: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u8,
     }
 
-    /// Address of a destination.
+    /// Attributes of an address handle: the path to a destination.
     pub struct IbUverbsAhAttr = ib_uverbs_ah_attr {
-        /// Global route.
+        /// Global route: the GRH fields.
         pub grh: IbUverbsGlobalRoute,
         /// Destination LID.
         pub dlid: u16,
         /// Service level.
         pub sl: u8,
-        /// Low bits of the source LID.
+        /// Low bits of the source LID (path bits).
         pub src_path_bits: u8,
-        /// Inter-packet delay as an `ibv_rate`, 0 for full speed.
+        /// Static rate limit, an `ibv_rate` value; 0 for the full rate of the port.
         pub static_rate: u8,
         /// Nonzero if the GRH fields are used (always on RoCE).
         pub is_global: u8,
         /// Port number, starting at 1.
         pub port_num: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u8,
     }
 
@@ -804,21 +808,21 @@ header! {
         pub cur_qp_state: u32,
         /// Path MTU as an `ibv_mtu` value, from 1 (256 bytes) to 5 (4096 bytes).
         pub path_mtu: u32,
-        /// Path migration state, `ibv_mig_state` value.
+        /// Path migration state, an `ibv_mig_state` value.
         pub path_mig_state: u32,
         /// Q_Key.
         pub qkey: u32,
-        /// First PSN expected, 24 bits.
+        /// First PSN expected from the peer, 24 bits.
         pub rq_psn: u32,
-        /// First PSN sent, 24 bits.
+        /// First PSN to send, 24 bits.
         pub sq_psn: u32,
         /// Queue pair number of the peer.
         pub dest_qp_num: u32,
-        /// Operations the peer may perform.
+        /// Access rights of the peer, `ibv_access_flags` bits.
         pub qp_access_flags: u32,
-        /// Address of the destination.
+        /// Path to the destination.
         pub ah_attr: IbUverbsAhAttr,
-        /// Address of the alternate path.
+        /// The alternate path to the destination.
         pub alt_ah_attr: IbUverbsAhAttr,
         /// Capacity of the send queue, in work requests.
         pub max_send_wr: u32,
@@ -836,27 +840,27 @@ header! {
         pub alt_pkey_index: u16,
         /// Nonzero to request an event once the send queue has drained.
         pub en_sqd_async_notify: u8,
-        /// Nonzero while the send queue drains.
+        /// Nonzero while the send queue is draining.
         pub sq_draining: u8,
         /// Maximum number of outstanding reads and atomics as requester.
         pub max_rd_atomic: u8,
         /// Maximum number of reads and atomics in progress as responder.
         pub max_dest_rd_atomic: u8,
-        /// Minimum RNR NAK delay requested from the peer, IBTA code.
+        /// Minimum delay requested from the peer by an RNR NAK, as an IBTA code.
         pub min_rnr_timer: u8,
         /// Port number, starting at 1.
         pub port_num: u8,
-        /// Local ACK timeout, 4.096 us times 2 to this power; 0 means no timeout.
+        /// Local ACK timeout: 4.096 µs times 2 to the power of this value; 0 means no timeout.
         pub timeout: u8,
         /// Number of retries after a timeout or sequence error, 3 bits.
         pub retry_cnt: u8,
         /// Number of retries after receiver not ready; 7 means no limit.
         pub rnr_retry: u8,
-        /// Port of the alternate path.
+        /// Port number of the alternate path.
         pub alt_port_num: u8,
-        /// ACK timeout of the alternate path.
+        /// Local ACK timeout of the alternate path.
         pub alt_timeout: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 5],
     }
 
@@ -864,7 +868,7 @@ header! {
     pub request IbUverbsCreateQp = ib_uverbs_create_qp {
         /// User address of the reply buffer.
         pub response: u64,
-        /// The caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie. The kernel returns it with events and does not interpret it.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
@@ -886,18 +890,18 @@ header! {
         pub max_inline_data: u32,
         /// Nonzero if every send generates a completion.
         pub sq_sig_all: u8,
-        /// Type of queue pair, `ib_uverbs_qp_type`.
+        /// Type of queue pair, an `ib_uverbs_qp_type` value.
         pub qp_type: u8,
         /// Nonzero if `srq_handle` is used.
         pub is_srq: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u8,
     }
 
     /// Optional inputs present in [`IbUverbsExCreateQp`], bits of
     /// [`IbUverbsExCreateQp::comp_mask`].
     pub flags IbUverbsCreateQpMask = ib_uverbs_create_qp_mask: u32 {
-        /// [`IbUverbsExCreateQp::rwq_ind_tbl_handle`].
+        /// [`IbUverbsExCreateQp::rwq_ind_tbl_handle`] is present.
         IB_UVERBS_CREATE_QP_MASK_IND_TABLE = 1 << 0,
     }
 
@@ -908,7 +912,7 @@ header! {
 
     /// Input to [`IB_USER_VERBS_EX_CMD_CREATE_QP`].
     pub request IbUverbsExCreateQp = ib_uverbs_ex_create_qp {
-        /// The caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie. The kernel returns it with events and does not interpret it.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
@@ -930,15 +934,15 @@ header! {
         pub max_inline_data: u32,
         /// Nonzero if every send generates a completion.
         pub sq_sig_all: u8,
-        /// Type of queue pair, `ib_uverbs_qp_type`.
+        /// Type of queue pair, an `ib_uverbs_qp_type` value.
         pub qp_type: u8,
         /// Nonzero if `srq_handle` is used.
         pub is_srq: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u8,
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
-        /// Creation flags.
+        /// Creation flags, `ib_uverbs_qp_create_flags` bits.
         pub create_flags: u32,
         /// Handle of the receive queue indirection table.
         pub rwq_ind_tbl_handle: u32,
@@ -950,19 +954,19 @@ header! {
     pub request IbUverbsOpenQp = ib_uverbs_open_qp {
         /// User address of the reply buffer.
         pub response: u64,
-        /// The caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie. The kernel returns it with events and does not interpret it.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
         /// Queue pair number.
         pub qpn: u32,
-        /// Type of queue pair, `ib_uverbs_qp_type`.
+        /// Type of queue pair, an `ib_uverbs_qp_type` value.
         pub qp_type: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 7],
     }
 
-    /// Reply to create QP and open QP: the queue pair number and the granted limits.
+    /// Reply to CREATE_QP and OPEN_QP: the queue pair number and the granted limits.
     pub struct IbUverbsCreateQpResp = ib_uverbs_create_qp_resp {
         /// Handle of the queue pair.
         pub qp_handle: u32,
@@ -978,21 +982,21 @@ header! {
         pub max_recv_sge: u32,
         /// Maximum inline data per send, in bytes.
         pub max_inline_data: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_QP`].
     pub struct IbUverbsExCreateQpResp = ib_uverbs_ex_create_qp_resp {
-        /// Reply to the non-extended command.
+        /// The reply to the non-extended command.
         pub base: IbUverbsCreateQpResp,
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Number of reply bytes written by the kernel.
         pub response_length: u32,
     }
 
-    /// Path of a queue pair: address handle attributes in the order of the write ABI.
+    /// Path of a queue pair: address handle attributes in the field order of the write ABI.
     pub struct IbUverbsQpDest = ib_uverbs_qp_dest {
         /// Destination GID.
         pub dgid: [u8; 16],
@@ -1000,7 +1004,7 @@ header! {
         pub flow_label: u32,
         /// Destination LID.
         pub dlid: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u16,
         /// Index of the source GID in the port's GID table.
         pub sgid_index: u8,
@@ -1010,9 +1014,9 @@ header! {
         pub traffic_class: u8,
         /// Service level.
         pub sl: u8,
-        /// Low bits of the source LID.
+        /// Low bits of the source LID (path bits).
         pub src_path_bits: u8,
-        /// Inter-packet delay as an `ibv_rate`, 0 for full speed.
+        /// Static rate limit, an `ibv_rate` value; 0 for the full rate of the port.
         pub static_rate: u8,
         /// Nonzero if the GRH fields are used (always on RoCE).
         pub is_global: u8,
@@ -1049,13 +1053,13 @@ header! {
         pub max_inline_data: u32,
         /// Q_Key.
         pub qkey: u32,
-        /// First PSN expected, 24 bits.
+        /// First PSN expected from the peer, 24 bits.
         pub rq_psn: u32,
-        /// First PSN sent, 24 bits.
+        /// First PSN to send, 24 bits.
         pub sq_psn: u32,
         /// Queue pair number of the peer.
         pub dest_qp_num: u32,
-        /// Operations the peer may perform.
+        /// Access rights of the peer, `ibv_access_flags` bits.
         pub qp_access_flags: u32,
         /// Index into the P_Key table.
         pub pkey_index: u16,
@@ -1067,31 +1071,31 @@ header! {
         pub cur_qp_state: u8,
         /// Path MTU as an `ibv_mtu` value, from 1 (256 bytes) to 5 (4096 bytes).
         pub path_mtu: u8,
-        /// Path migration state, `ibv_mig_state` value.
+        /// Path migration state, an `ibv_mig_state` value.
         pub path_mig_state: u8,
-        /// Nonzero while the send queue drains.
+        /// Nonzero while the send queue is draining.
         pub sq_draining: u8,
         /// Maximum number of outstanding reads and atomics as requester.
         pub max_rd_atomic: u8,
         /// Maximum number of reads and atomics in progress as responder.
         pub max_dest_rd_atomic: u8,
-        /// Minimum RNR NAK delay requested from the peer, IBTA code.
+        /// Minimum delay requested from the peer by an RNR NAK, as an IBTA code.
         pub min_rnr_timer: u8,
         /// Port number, starting at 1.
         pub port_num: u8,
-        /// Local ACK timeout, 4.096 us times 2 to this power; 0 means no timeout.
+        /// Local ACK timeout: 4.096 µs times 2 to the power of this value; 0 means no timeout.
         pub timeout: u8,
         /// Number of retries after a timeout or sequence error, 3 bits.
         pub retry_cnt: u8,
         /// Number of retries after receiver not ready; 7 means no limit.
         pub rnr_retry: u8,
-        /// Port of the alternate path.
+        /// Port number of the alternate path.
         pub alt_port_num: u8,
-        /// ACK timeout of the alternate path.
+        /// Local ACK timeout of the alternate path.
         pub alt_timeout: u8,
         /// Nonzero if every send generates a completion.
         pub sq_sig_all: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 5],
     }
 
@@ -1108,13 +1112,13 @@ header! {
         pub attr_mask: u32,
         /// Q_Key.
         pub qkey: u32,
-        /// First PSN expected, 24 bits.
+        /// First PSN expected from the peer, 24 bits.
         pub rq_psn: u32,
-        /// First PSN sent, 24 bits.
+        /// First PSN to send, 24 bits.
         pub sq_psn: u32,
         /// Queue pair number of the peer.
         pub dest_qp_num: u32,
-        /// Operations the peer may perform.
+        /// Access rights of the peer, `ibv_access_flags` bits.
         pub qp_access_flags: u32,
         /// Index into the P_Key table.
         pub pkey_index: u16,
@@ -1126,7 +1130,7 @@ header! {
         pub cur_qp_state: u8,
         /// Path MTU as an `ibv_mtu` value, from 1 (256 bytes) to 5 (4096 bytes).
         pub path_mtu: u8,
-        /// Path migration state, `ibv_mig_state` value.
+        /// Path migration state, an `ibv_mig_state` value.
         pub path_mig_state: u8,
         /// Nonzero to request an event once the send queue has drained.
         pub en_sqd_async_notify: u8,
@@ -1134,37 +1138,37 @@ header! {
         pub max_rd_atomic: u8,
         /// Maximum number of reads and atomics in progress as responder.
         pub max_dest_rd_atomic: u8,
-        /// Minimum RNR NAK delay requested from the peer, IBTA code.
+        /// Minimum delay requested from the peer by an RNR NAK, as an IBTA code.
         pub min_rnr_timer: u8,
         /// Port number, starting at 1.
         pub port_num: u8,
-        /// Local ACK timeout, 4.096 us times 2 to this power; 0 means no timeout.
+        /// Local ACK timeout: 4.096 µs times 2 to the power of this value; 0 means no timeout.
         pub timeout: u8,
         /// Number of retries after a timeout or sequence error, 3 bits.
         pub retry_cnt: u8,
         /// Number of retries after receiver not ready; 7 means no limit.
         pub rnr_retry: u8,
-        /// Port of the alternate path.
+        /// Port number of the alternate path.
         pub alt_port_num: u8,
-        /// ACK timeout of the alternate path.
+        /// Local ACK timeout of the alternate path.
         pub alt_timeout: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 2],
     }
 
     /// Input to [`IB_USER_VERBS_EX_CMD_MODIFY_QP`].
     pub request IbUverbsExModifyQp = ib_uverbs_ex_modify_qp {
-        /// Input to the non-extended command.
+        /// The input to the non-extended command.
         pub base: IbUverbsModifyQp,
         /// Packet pacing rate limit, in kbit/s.
         pub rate_limit: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_MODIFY_QP`].
     pub struct IbUverbsExModifyQpResp = ib_uverbs_ex_modify_qp_resp {
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Number of reply bytes written by the kernel.
         pub response_length: u32,
@@ -1176,14 +1180,14 @@ header! {
         pub response: u64,
         /// Handle of the queue pair.
         pub qp_handle: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
     /// Reply to [`IB_USER_VERBS_CMD_DESTROY_QP`].
     pub struct IbUverbsDestroyQpResp = ib_uverbs_destroy_qp_resp {
-        /// Number of events the kernel delivered for the object. Wait for all of them before
-        /// freeing its memory.
+        /// Number of events that the kernel has delivered for the object. Handle all of them before
+        /// freeing the object's memory.
         pub events_reported: u32,
     }
 
@@ -1223,7 +1227,7 @@ header! {
         pub wr_id: u64,
         /// Number of scatter/gather elements in the request.
         pub num_sge: u32,
-        /// [`IbUverbsWrOpcode`].
+        /// Value of [`IbUverbsWrOpcode`].
         pub opcode: u32,
         /// `ibv_send_flags` bits.
         pub send_flags: u32,
@@ -1243,27 +1247,27 @@ header! {
 
     /// Operation-specific fields of a send work request.
     pub union IbUverbsSendWrOp = ib_uverbs_send_wr.wr: u64 {
-        /// RDMA read and write.
+        /// Fields for RDMA reads and writes.
         pub rdma: IbUverbsSendWrRdma => as_rdma, from_rdma,
-        /// Atomics.
+        /// Fields for atomics.
         pub atomic: IbUverbsSendWrAtomic => as_atomic, from_atomic,
-        /// Datagrams.
+        /// Fields for datagrams.
         pub ud: IbUverbsSendWrUd => as_ud, from_ud,
     }
 
-    /// Target of an RDMA read or write.
+    /// Remote memory of an RDMA read or write.
     pub struct IbUverbsSendWrRdma = ib_uverbs_send_wr.wr.rdma {
-        /// Address at the peer.
+        /// Address in the peer's memory.
         pub remote_addr: u64,
         /// Key for remote access to the memory.
         pub rkey: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
-    /// Target and operands of an atomic.
+    /// Remote memory and operands of an atomic.
     pub struct IbUverbsSendWrAtomic = ib_uverbs_send_wr.wr.atomic {
-        /// Address at the peer.
+        /// Address in the peer's memory.
         pub remote_addr: u64,
         /// Compare operand, or the addend.
         pub compare_add: u64,
@@ -1271,19 +1275,19 @@ header! {
         pub swap: u64,
         /// Key for remote access to the memory.
         pub rkey: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
     /// Destination of a datagram.
     pub struct IbUverbsSendWrUd = ib_uverbs_send_wr.wr.ud {
-        /// Kernel handle of the AH.
+        /// Kernel handle of the address handle (AH).
         pub ah: u32,
         /// Destination queue pair number.
         pub remote_qpn: u32,
         /// Q_Key of the datagram.
         pub remote_qkey: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -1315,7 +1319,7 @@ header! {
         pub wr_id: u64,
         /// Number of scatter/gather elements in the request.
         pub num_sge: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -1367,11 +1371,11 @@ header! {
     pub request IbUverbsCreateAh = ib_uverbs_create_ah {
         /// User address of the reply buffer.
         pub response: u64,
-        /// The caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie. The kernel returns it with events and does not interpret it.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
         /// Destination address.
         pub attr: IbUverbsAhAttr,
@@ -1379,13 +1383,13 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_CMD_CREATE_AH`].
     pub struct IbUverbsCreateAhResp = ib_uverbs_create_ah_resp {
-        /// Kernel handle of the AH.
+        /// Kernel handle of the address handle (AH).
         pub ah_handle: u32,
     }
 
     /// Input to [`IB_USER_VERBS_CMD_DESTROY_AH`].
     pub request IbUverbsDestroyAh = ib_uverbs_destroy_ah {
-        /// Kernel handle of the AH.
+        /// Kernel handle of the address handle (AH).
         pub ah_handle: u32,
     }
 
@@ -1398,7 +1402,7 @@ header! {
         pub qp_handle: u32,
         /// LID of the group.
         pub mlid: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u16,
     }
 
@@ -1411,7 +1415,7 @@ header! {
         pub qp_handle: u32,
         /// LID of the group.
         pub mlid: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u16,
     }
 
@@ -1422,7 +1426,7 @@ header! {
         pub r#type: u32,
         /// Length of the whole specification, in bytes.
         pub size: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u16,
     }
 
@@ -1440,11 +1444,11 @@ header! {
 
     /// Flow specification: a packet matches if its Ethernet fields, under `mask`, equal `val`.
     pub request IbUverbsFlowSpecEth = ib_uverbs_flow_spec_eth {
-        /// Type and size, also reachable in C as fields of this struct.
+        /// Type and size. In C, these are also members of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
         pub val: IbUverbsFlowEthFilter,
-        /// Bits to compare.
+        /// Mask of the bits to compare.
         pub mask: IbUverbsFlowEthFilter,
     }
 
@@ -1466,11 +1470,11 @@ header! {
 
     /// Flow specification: a packet matches if its IPv4 fields, under `mask`, equal `val`.
     pub request IbUverbsFlowSpecIpv4 = ib_uverbs_flow_spec_ipv4 {
-        /// Type and size, also reachable in C as fields of this struct.
+        /// Type and size. In C, these are also members of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
         pub val: IbUverbsFlowIpv4Filter,
-        /// Bits to compare.
+        /// Mask of the bits to compare.
         pub mask: IbUverbsFlowIpv4Filter,
     }
 
@@ -1484,11 +1488,11 @@ header! {
 
     /// Flow specification: a packet matches if its TCP/UDP fields, under `mask`, equal `val`.
     pub request IbUverbsFlowSpecTcpUdp = ib_uverbs_flow_spec_tcp_udp {
-        /// Type and size, also reachable in C as fields of this struct.
+        /// Type and size. In C, these are also members of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
         pub val: IbUverbsFlowTcpUdpFilter,
-        /// Bits to compare.
+        /// Mask of the bits to compare.
         pub mask: IbUverbsFlowTcpUdpFilter,
     }
 
@@ -1506,53 +1510,53 @@ header! {
         pub traffic_class: u8,
         /// Hop limit.
         pub hop_limit: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u8,
     }
 
     /// Flow specification: a packet matches if its IPv6 fields, under `mask`, equal `val`.
     pub request IbUverbsFlowSpecIpv6 = ib_uverbs_flow_spec_ipv6 {
-        /// Type and size, also reachable in C as fields of this struct.
+        /// Type and size. In C, these are also members of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
         pub val: IbUverbsFlowIpv6Filter,
-        /// Bits to compare.
+        /// Mask of the bits to compare.
         pub mask: IbUverbsFlowIpv6Filter,
     }
 
     /// Flow specification: completions carry this tag.
     pub request IbUverbsFlowSpecActionTag = ib_uverbs_flow_spec_action_tag {
-        /// Type and size, also reachable in C as fields of this struct.
+        /// Type and size. In C, these are also members of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// The tag, 24 bits.
         pub tag_id: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved1: u32,
     }
 
     /// Flow specification: drop the packet.
     pub request IbUverbsFlowSpecActionDrop = ib_uverbs_flow_spec_action_drop {
-        /// Type and size, also reachable in C as fields of this struct.
+        /// Type and size. In C, these are also members of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
     }
 
     /// Flow specification: apply a flow action.
     pub request IbUverbsFlowSpecActionHandle = ib_uverbs_flow_spec_action_handle {
-        /// Type and size, also reachable in C as fields of this struct.
+        /// Type and size. In C, these are also members of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Handle of the flow action.
         pub handle: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved1: u32,
     }
 
-    /// Flow specification: count in a counters object.
+    /// Flow specification: count the packet in a counters object.
     pub request IbUverbsFlowSpecActionCount = ib_uverbs_flow_spec_action_count {
-        /// Type and size, also reachable in C as fields of this struct.
+        /// Type and size. In C, these are also members of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Handle of the counters object.
         pub handle: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved1: u32,
     }
 
@@ -1564,11 +1568,11 @@ header! {
 
     /// Flow specification: a packet matches if its tunnel fields, under `mask`, equal `val`.
     pub request IbUverbsFlowSpecTunnel = ib_uverbs_flow_spec_tunnel {
-        /// Type and size, also reachable in C as fields of this struct.
+        /// Type and size. In C, these are also members of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
         pub val: IbUverbsFlowTunnelFilter,
-        /// Bits to compare.
+        /// Mask of the bits to compare.
         pub mask: IbUverbsFlowTunnelFilter,
     }
 
@@ -1582,11 +1586,11 @@ header! {
 
     /// Flow specification: a packet matches if its ESP fields, under `mask`, equal `val`.
     pub request IbUverbsFlowSpecEsp = ib_uverbs_flow_spec_esp {
-        /// Type and size, also reachable in C as fields of this struct.
+        /// Type and size. In C, these are also members of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
         pub val: IbUverbsFlowSpecEspFilter,
-        /// Bits to compare.
+        /// Mask of the bits to compare.
         pub mask: IbUverbsFlowSpecEspFilter,
     }
 
@@ -1602,27 +1606,27 @@ header! {
 
     /// Flow specification: a packet matches if its GRE fields, under `mask`, equal `val`.
     pub request IbUverbsFlowSpecGre = ib_uverbs_flow_spec_gre {
-        /// Type and size, also reachable in C as fields of this struct.
+        /// Type and size. In C, these are also members of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
         pub val: IbUverbsFlowGreFilter,
-        /// Bits to compare.
+        /// Mask of the bits to compare.
         pub mask: IbUverbsFlowGreFilter,
     }
 
     /// Fields matched by a flow specification: MPLS.
     pub request IbUverbsFlowMplsFilter = ib_uverbs_flow_mpls_filter {
-        /// A whole label stack entry.
+        /// A whole MPLS label stack entry.
         pub label: Be32,
     }
 
     /// Flow specification: a packet matches if its MPLS fields, under `mask`, equal `val`.
     pub request IbUverbsFlowSpecMpls = ib_uverbs_flow_spec_mpls {
-        /// Type and size, also reachable in C as fields of this struct.
+        /// Type and size. In C, these are also members of this struct.
         pub hdr: IbUverbsFlowSpecHdr [r#type size reserved],
         /// Values to match.
         pub val: IbUverbsFlowMplsFilter,
-        /// Bits to compare.
+        /// Mask of the bits to compare.
         pub mask: IbUverbsFlowMplsFilter,
     }
 
@@ -1637,7 +1641,7 @@ header! {
         pub priority: u16,
         /// Number of specifications that follow.
         pub num_of_specs: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 2],
         /// Port number, starting at 1.
         pub port: u8,
@@ -1647,7 +1651,7 @@ header! {
 
     /// Input to [`IB_USER_VERBS_EX_CMD_CREATE_FLOW`].
     pub request IbUverbsCreateFlow = ib_uverbs_create_flow {
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Handle of the queue pair.
         pub qp_handle: u32,
@@ -1657,7 +1661,7 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_FLOW`].
     pub struct IbUverbsCreateFlowResp = ib_uverbs_create_flow_resp {
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Handle of the flow rule.
         pub flow_handle: u32,
@@ -1665,7 +1669,7 @@ header! {
 
     /// Input to [`IB_USER_VERBS_EX_CMD_DESTROY_FLOW`].
     pub request IbUverbsDestroyFlow = ib_uverbs_destroy_flow {
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Handle of the flow rule.
         pub flow_handle: u32,
@@ -1675,7 +1679,7 @@ header! {
     pub request IbUverbsCreateSrq = ib_uverbs_create_srq {
         /// User address of the reply buffer.
         pub response: u64,
-        /// The caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie. The kernel returns it with events and does not interpret it.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
@@ -1683,7 +1687,7 @@ header! {
         pub max_wr: u32,
         /// Maximum number of scatter/gather elements per work request.
         pub max_sge: u32,
-        /// Threshold: an event is raised when fewer receives than this are left.
+        /// Limit: an event is raised when fewer than this number of receives remain.
         pub srq_limit: u32,
     }
 
@@ -1691,9 +1695,9 @@ header! {
     pub request IbUverbsCreateXsrq = ib_uverbs_create_xsrq {
         /// User address of the reply buffer.
         pub response: u64,
-        /// The caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie. The kernel returns it with events and does not interpret it.
         pub user_handle: u64,
-        /// [`IbUverbsSrqType`](crate::ib_user_ioctl_verbs::IbUverbsSrqType).
+        /// Value of [`IbUverbsSrqType`](crate::ib_user_ioctl_verbs::IbUverbsSrqType).
         pub srq_type: u32,
         /// Handle of the protection domain.
         pub pd_handle: u32,
@@ -1701,7 +1705,7 @@ header! {
         pub max_wr: u32,
         /// Maximum number of scatter/gather elements per work request.
         pub max_sge: u32,
-        /// Threshold: an event is raised when fewer receives than this are left.
+        /// Limit: an event is raised when fewer than this number of receives remain.
         pub srq_limit: u32,
         /// Maximum number of entries in the tag list.
         pub max_num_tags: u32,
@@ -1732,7 +1736,7 @@ header! {
         pub attr_mask: u32,
         /// Capacity, in work requests.
         pub max_wr: u32,
-        /// Threshold: an event is raised when fewer receives than this are left.
+        /// Limit: an event is raised when fewer than this number of receives remain.
         pub srq_limit: u32,
     }
 
@@ -1742,7 +1746,7 @@ header! {
         pub response: u64,
         /// Handle of the shared receive queue.
         pub srq_handle: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -1752,9 +1756,9 @@ header! {
         pub max_wr: u32,
         /// Maximum number of scatter/gather elements per work request.
         pub max_sge: u32,
-        /// Threshold: an event is raised when fewer receives than this are left.
+        /// Limit: an event is raised when fewer than this number of receives remain.
         pub srq_limit: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -1764,24 +1768,24 @@ header! {
         pub response: u64,
         /// Handle of the shared receive queue.
         pub srq_handle: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
     /// Reply to [`IB_USER_VERBS_CMD_DESTROY_SRQ`].
     pub struct IbUverbsDestroySrqResp = ib_uverbs_destroy_srq_resp {
-        /// Number of events the kernel delivered for the object. Wait for all of them before
-        /// freeing its memory.
+        /// Number of events that the kernel has delivered for the object. Handle all of them before
+        /// freeing the object's memory.
         pub events_reported: u32,
     }
 
     /// Input to [`IB_USER_VERBS_EX_CMD_CREATE_WQ`].
     pub request IbUverbsExCreateWq = ib_uverbs_ex_create_wq {
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
-        /// [`IbUverbsWqType`](crate::ib_user_ioctl_verbs::IbUverbsWqType).
+        /// Value of [`IbUverbsWqType`](crate::ib_user_ioctl_verbs::IbUverbsWqType).
         pub wq_type: u32,
-        /// The caller's cookie, returned with events; never interpreted.
+        /// The caller's cookie. The kernel returns it with events and does not interpret it.
         pub user_handle: u64,
         /// Handle of the protection domain.
         pub pd_handle: u32,
@@ -1791,15 +1795,15 @@ header! {
         pub max_wr: u32,
         /// Maximum number of scatter/gather elements per work request.
         pub max_sge: u32,
-        /// [`IbUverbsWqFlags`](crate::ib_user_ioctl_verbs::IbUverbsWqFlags).
+        /// Bits of [`IbUverbsWqFlags`](crate::ib_user_ioctl_verbs::IbUverbsWqFlags).
         pub create_flags: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_WQ`].
     pub struct IbUverbsExCreateWqResp = ib_uverbs_ex_create_wq_resp {
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Number of reply bytes written by the kernel.
         pub response_length: u32,
@@ -1815,7 +1819,7 @@ header! {
 
     /// Input to [`IB_USER_VERBS_EX_CMD_DESTROY_WQ`].
     pub request IbUverbsExDestroyWq = ib_uverbs_ex_destroy_wq {
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Handle of the work queue.
         pub wq_handle: u32,
@@ -1823,14 +1827,14 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_DESTROY_WQ`].
     pub struct IbUverbsExDestroyWqResp = ib_uverbs_ex_destroy_wq_resp {
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Number of reply bytes written by the kernel.
         pub response_length: u32,
-        /// Number of events the kernel delivered for the object. Wait for all of them before
-        /// freeing its memory.
+        /// Number of events that the kernel has delivered for the object. Handle all of them before
+        /// freeing the object's memory.
         pub events_reported: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -1844,7 +1848,7 @@ header! {
         pub wq_state: u32,
         /// Current state, as assumed by the caller.
         pub curr_wq_state: u32,
-        /// [`IbUverbsWqFlags`](crate::ib_user_ioctl_verbs::IbUverbsWqFlags).
+        /// Bits of [`IbUverbsWqFlags`](crate::ib_user_ioctl_verbs::IbUverbsWqFlags).
         pub flags: u32,
         /// Mask of the flags to change.
         pub flags_mask: u32,
@@ -1858,7 +1862,7 @@ header! {
     /// Input to [`IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL`]; `1 << log_ind_tbl_size` work queue
     /// handles follow.
     pub request IbUverbsExCreateRwqIndTable = ib_uverbs_ex_create_rwq_ind_table {
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// log2 of the number of table entries.
         pub log_ind_tbl_size: u32,
@@ -1866,7 +1870,7 @@ header! {
 
     /// Reply to [`IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL`].
     pub struct IbUverbsExCreateRwqIndTableResp = ib_uverbs_ex_create_rwq_ind_table_resp {
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Number of reply bytes written by the kernel.
         pub response_length: u32,
@@ -1878,7 +1882,7 @@ header! {
 
     /// Input to [`IB_USER_VERBS_EX_CMD_DESTROY_RWQ_IND_TBL`].
     pub request IbUverbsExDestroyRwqIndTable = ib_uverbs_ex_destroy_rwq_ind_table {
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Handle of the indirection table.
         pub ind_tbl_handle: u32,
@@ -1888,7 +1892,7 @@ header! {
     pub request IbUverbsCqModeration = ib_uverbs_cq_moderation {
         /// Number of completions per event.
         pub cq_count: u16,
-        /// Number of microseconds until an event.
+        /// Maximum delay of an event, in microseconds.
         pub cq_period: u16,
     }
 
@@ -1898,9 +1902,9 @@ header! {
         pub cq_handle: u32,
         /// Mask of the attributes to change.
         pub attr_mask: u32,
-        /// The new moderation.
+        /// The new moderation parameters.
         pub attr: IbUverbsCqModeration,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -1934,10 +1938,10 @@ header! {
         IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2A = 1 << 23,
         IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B = 1 << 24,
         IB_UVERBS_DEVICE_RC_IP_CSUM = 1 << 25,
-        /// Deprecated for [`IbUverbsRawPacketCaps::IB_UVERBS_RAW_PACKET_CAP_IP_CSUM`].
+        /// Deprecated; use [`IbUverbsRawPacketCaps::IB_UVERBS_RAW_PACKET_CAP_IP_CSUM`].
         IB_UVERBS_DEVICE_RAW_IP_CSUM = 1 << 26,
         IB_UVERBS_DEVICE_MANAGED_FLOW_STEERING = 1 << 29,
-        /// Deprecated for [`IbUverbsRawPacketCaps::IB_UVERBS_RAW_PACKET_CAP_SCATTER_FCS`].
+        /// Deprecated; use [`IbUverbsRawPacketCaps::IB_UVERBS_RAW_PACKET_CAP_SCATTER_FCS`].
         IB_UVERBS_DEVICE_RAW_SCATTER_FCS = 1 << 34,
         IB_UVERBS_DEVICE_PCI_WRITE_END_PADDING = 1 << 36,
         IB_UVERBS_DEVICE_FLUSH_GLOBAL = 1 << 38,
@@ -1955,15 +1959,15 @@ header! {
         IB_UVERBS_RAW_PACKET_CAP_DELAY_DROP = 1 << 3,
     }
 
-    /// A page kept up to date by a driver, for converting device cycles into wall clock
+    /// A page that the driver updates. With it, device cycles are converted into wall clock
     /// nanoseconds.
     ///
-    /// The page is a sequence lock: read `sign`, the other fields, then `sign` again. Retry if
-    /// `sign` changed or is odd.
+    /// A sequence lock protects the page: read `sign`, the other fields, then `sign` again. Retry
+    /// if `sign` has changed or is odd.
     pub struct IbUverbsClockInfo = ib_uverbs_clock_info {
         /// Sequence number; odd while the kernel writes.
         pub sign: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub resv: u32,
         /// Nanoseconds at the last update.
         pub nsec: u64,
@@ -1973,7 +1977,7 @@ header! {
         pub frac: u64,
         /// Nanoseconds per cycle, in units of `2^-shift`.
         pub mult: u32,
-        /// Scale of `mult`, a power of two.
+        /// Exponent of the unit `2^-shift`, in which `mult` and `frac` are expressed.
         pub shift: u32,
         /// Valid bits of the cycle counter.
         pub mask: u64,

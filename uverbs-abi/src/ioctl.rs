@@ -21,25 +21,26 @@ const fn ioc(direction: u32, r#type: u32, nr: u32, size: usize) -> u32 {
     direction << 30 | (size as u32) << 16 | r#type << 8 | nr
 }
 
-/// Returns C's `_IO`: no argument struct.
+/// Returns the number of an ioctl without an argument struct (C: `_IO`).
 #[cfg(feature = "mad")]
 pub(crate) const fn io(r#type: u32, nr: u32) -> u32 {
     ioc(0, r#type, nr, 0)
 }
 
-/// Returns C's `_IOR`: the kernel writes `size` bytes.
+/// Returns the number of an ioctl whose argument of `size` bytes the kernel writes (C: `_IOR`).
 #[cfg(feature = "mad")]
 pub(crate) const fn ior(r#type: u32, nr: u32, size: usize) -> u32 {
     ioc(IOC_READ, r#type, nr, size)
 }
 
-/// Returns C's `_IOW`: the kernel reads `size` bytes.
+/// Returns the number of an ioctl whose argument of `size` bytes the kernel reads (C: `_IOW`).
 #[cfg(feature = "mad")]
 pub(crate) const fn iow(r#type: u32, nr: u32, size: usize) -> u32 {
     ioc(IOC_WRITE, r#type, nr, size)
 }
 
-/// Returns C's `_IOWR`: the kernel reads and writes `size` bytes.
+/// Returns the number of an ioctl whose argument of `size` bytes the kernel reads and writes (C:
+/// `_IOWR`).
 pub(crate) const fn iowr(r#type: u32, nr: u32, size: usize) -> u32 {
     ioc(IOC_READ | IOC_WRITE, r#type, nr, size)
 }

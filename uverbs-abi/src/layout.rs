@@ -1,5 +1,5 @@
-//! The layout records written by the `header!` macro for each type and constant. The golden test
-//! compares them with the kernel's own headers, so no second list needs maintenance.
+//! The layout records that the `header!` macro writes for each type and constant. The golden test
+//! compares them with the kernel's own headers, so there is no second list to maintain.
 
 use core::fmt;
 
@@ -26,7 +26,7 @@ pub enum Item {
 /// A struct or a union.
 #[derive(Debug)]
 pub struct Type {
-    /// C tag, or the path of members leading to an untagged type.
+    /// C tag, or the path of members that leads to an untagged type.
     pub c_name: &'static str,
     /// Name of the Rust type.
     pub rust_name: &'static str,
@@ -43,7 +43,7 @@ pub struct Type {
 /// A field of a [`Type`].
 #[derive(Debug)]
 pub struct Field {
-    /// Name in Rust: `r#type` for C's `type`.
+    /// Name in Rust, such as `r#type` for the C name `type`.
     pub name: &'static str,
     /// Offset in bytes from the start of the type.
     pub offset: usize,
@@ -58,9 +58,9 @@ pub struct Constants {
     pub c_name: &'static str,
     /// Name of the Rust newtype, `None` for plain constants.
     pub rust_name: Option<&'static str>,
-    /// Width of the Rust type.
+    /// Width of the Rust type, in bits.
     pub bits: u32,
-    /// C names and values.
+    /// C names and values of the constants.
     pub constants: &'static [(&'static str, i128)],
 }
 

@@ -71,12 +71,12 @@ mod macros;
 
 pub use endian::{Be16, Be32, Be64};
 
-/// Declares the header modules and `HEADERS`, the list for the golden test.
+/// Declares the header modules and `HEADERS`, the list of layouts for the golden test.
 macro_rules! headers {
     ($( $(#[cfg($cfg:meta)])? $module:ident ),* $(,)?) => {
         $( $(#[cfg($cfg)])? pub mod $module; )*
 
-        /// The layout of every header.
+        /// The layouts of all headers.
         #[cfg(feature = "layout")]
         #[doc(hidden)]
         pub const HEADERS: &[layout::Header] = &[$( $(#[cfg($cfg)])? $module::LAYOUT ),*];

@@ -39,11 +39,11 @@ header! {
         MLX5_IB_UVERBS_ABI_VERSION = 1,
     }
 
-    /// Driver input to get context, first version.
+    /// The driver's part of the GET_CONTEXT input, first version.
     pub request Mlx5IbAllocUcontextReq = mlx5_ib_alloc_ucontext_req {
         /// Number of doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,
-        /// Number of registers not shared between queue pairs.
+        /// Number of these registers that are not shared between queue pairs.
         pub num_low_latency_bfregs: u32,
     }
 
@@ -58,23 +58,23 @@ header! {
         MLX5_IB_ALLOC_UCTX_DEVX = 1 << 0,
     }
 
-    /// Driver input to get context.
+    /// The driver's part of the GET_CONTEXT input.
     pub request Mlx5IbAllocUcontextReqV2 = mlx5_ib_alloc_ucontext_req_v2 {
         /// Number of doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,
-        /// Number of registers not shared between queue pairs.
+        /// Number of these registers that are not shared between queue pairs.
         pub num_low_latency_bfregs: u32,
-        /// [`Mlx5IbAllocUctxV2Flags`].
+        /// Bits of [`Mlx5IbAllocUctxV2Flags`].
         pub flags: u32,
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Newest CQE format supported by the library.
         pub max_cqe_version: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved0: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved1: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved2: u32,
         /// Capabilities of the library, [`Mlx5LibCaps`].
         pub lib_caps: u64,
@@ -96,8 +96,8 @@ header! {
         MLX5_USER_CMDS_SUPP_UHW_CREATE_AH = 1 << 1,
     }
 
-    /// Headers a send WQE must carry inline, [`Mlx5IbAllocUcontextResp::eth_min_inline`]. The
-    /// values are one above the firmware's; 0 comes from kernels that do not report the mode.
+    /// Headers that a send WQE must carry inline, [`Mlx5IbAllocUcontextResp::eth_min_inline`]. The
+    /// values are one above the firmware's values. Kernels that do not report the mode return 0.
     pub enum Mlx5UserInlineMode = mlx5_user_inline_mode: u8 {
         MLX5_USER_INLINE_MODE_NA = 0,
         MLX5_USER_INLINE_MODE_NONE = 1,
@@ -139,15 +139,15 @@ header! {
         pub num_ports: u16,
         /// `MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_*` bits.
         pub flow_action_flags: u16,
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Number of reply bytes written by the kernel.
         pub response_length: u32,
         /// CQE format in use; with 1, completions carry a user index.
         pub cqe_version: u8,
-        /// [`Mlx5UserCmdsSuppUhw`].
+        /// Bits of [`Mlx5UserCmdsSuppUhw`].
         pub cmds_supp_uhw: u8,
-        /// [`Mlx5UserInlineMode`].
+        /// Value of [`Mlx5UserInlineMode`].
         pub eth_min_inline: u8,
         /// Bitmap of supported clock page formats, `MLX5_IB_CLOCK_INFO_V1`.
         pub clock_info_versions: u8,
@@ -163,7 +163,7 @@ header! {
         pub dump_fill_mkey: u32,
     }
 
-    /// Driver reply to alloc PD.
+    /// The driver's part of the ALLOC_PD reply.
     pub struct Mlx5IbAllocPdResp = mlx5_ib_alloc_pd_resp {
         /// Protection domain number.
         pub pdn: u32,
@@ -179,11 +179,11 @@ header! {
 
     /// Receive side scaling capabilities.
     pub struct Mlx5IbRssCaps = mlx5_ib_rss_caps {
-        /// [`Mlx5RxHashFields`].
+        /// Bits of [`Mlx5RxHashFields`].
         pub rx_hash_fields_mask: u64,
-        /// [`Mlx5RxHashFunctionFlags`].
+        /// Bits of [`Mlx5RxHashFunctionFlags`].
         pub rx_hash_function: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 7],
     }
 
@@ -198,7 +198,7 @@ header! {
     pub struct Mlx5IbCqeCompCaps = mlx5_ib_cqe_comp_caps {
         /// Maximum number of completions in one compressed block.
         pub max_num: u32,
-        /// [`Mlx5IbCqeCompResFormat`].
+        /// Bits of [`Mlx5IbCqeCompResFormat`].
         pub supported_format: u32,
     }
 
@@ -215,9 +215,9 @@ header! {
         pub qp_rate_limit_max: u32,
         /// Bitmap of supported queue pair types.
         pub supported_qpts: u32,
-        /// [`Mlx5IbPacketPacingCapFlags`].
+        /// Bits of [`Mlx5IbPacketPacingCapFlags`].
         pub cap_flags: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 3],
     }
 
@@ -237,7 +237,7 @@ header! {
 
     /// Software parsing capabilities.
     pub struct Mlx5IbSwParsingCaps = mlx5_ib_sw_parsing_caps {
-        /// [`Mlx5IbSwParsingOffloads`].
+        /// Bits of [`Mlx5IbSwParsingOffloads`].
         pub sw_parsing_offloads: u32,
         /// Bitmap of supported queue pair types.
         pub supported_qpts: u32,
@@ -255,7 +255,7 @@ header! {
         pub max_single_wqe_log_num_of_strides: u32,
         /// Bitmap of supported queue pair types.
         pub supported_qpts: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -285,9 +285,9 @@ header! {
         MLX5_IB_TUNNELED_OFFLOADS_MPLS_UDP = 1 << 4,
     }
 
-    /// Driver reply to query device.
+    /// The driver's part of the QUERY_DEVICE reply.
     pub struct Mlx5IbQueryDeviceResp = mlx5_ib_query_device_resp {
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Number of reply bytes written by the kernel.
         pub response_length: u32,
@@ -299,21 +299,21 @@ header! {
         pub cqe_comp_caps: Mlx5IbCqeCompCaps,
         /// Packet pacing capabilities.
         pub packet_pacing_caps: Mlx5PacketPacingCaps,
-        /// [`Mlx5IbMpwCaps`].
+        /// Bits of [`Mlx5IbMpwCaps`].
         pub mlx5_ib_support_multi_pkt_send_wqes: u32,
-        /// [`Mlx5IbQueryDevRespFlags`].
+        /// Bits of [`Mlx5IbQueryDevRespFlags`].
         pub flags: u32,
         /// Software parsing capabilities.
         pub sw_parsing_caps: Mlx5IbSwParsingCaps,
         /// Striding receive queue capabilities.
         pub striding_rq_caps: Mlx5IbStridingRqCaps,
-        /// [`Mlx5IbTunnelOffloads`].
+        /// Bits of [`Mlx5IbTunnelOffloads`].
         pub tunnel_offloads_caps: u32,
         /// Stream capabilities of a dynamically connected initiator.
         pub dci_streams_caps: Mlx5IbDciStreamsCaps,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u16,
-        /// Value and mask of metadata register C0 that this port's rules match.
+        /// Value and mask of metadata register C0 that this port's flow rules match.
         pub reg_c0: Mlx5IbUapiReg,
     }
 
@@ -324,7 +324,7 @@ header! {
         MLX5_IB_CREATE_CQ_FLAGS_REAL_TIME_TS = 1 << 2,
     }
 
-    /// Driver input to create CQ.
+    /// The driver's part of the CREATE_CQ input.
     pub request Mlx5IbCreateCq = mlx5_ib_create_cq {
         /// User address of the queue buffer.
         pub buf_addr: u64,
@@ -336,61 +336,61 @@ header! {
         pub cqe_comp_en: u8,
         /// [`Mlx5IbCqeCompResFormat`] with one bit set.
         pub cqe_comp_res_format: u8,
-        /// [`Mlx5IbCreateCqFlags`].
+        /// Bits of [`Mlx5IbCreateCqFlags`].
         pub flags: u16,
         /// Index of the doorbell page.
         pub uar_page_index: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved0: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved1: u32,
     }
 
-    /// Driver reply to create CQ.
+    /// The driver's part of the CREATE_CQ reply.
     pub struct Mlx5IbCreateCqResp = mlx5_ib_create_cq_resp {
         /// Completion queue number.
         pub cqn: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
-    /// Driver input to resize CQ.
+    /// The driver's part of the RESIZE_CQ input.
     pub request Mlx5IbResizeCq = mlx5_ib_resize_cq {
         /// User address of the queue buffer.
         pub buf_addr: u64,
         /// CQE size in bytes, 64 or 128.
         pub cqe_size: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved0: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved1: u32,
     }
 
-    /// Driver input to create SRQ.
+    /// The driver's part of the CREATE_SRQ input.
     pub request Mlx5IbCreateSrq = mlx5_ib_create_srq {
         /// User address of the queue buffer.
         pub buf_addr: u64,
         /// User address of the doorbell record.
         pub db_addr: u64,
-        /// [`MLX5_SRQ_FLAG_SIGNATURE`].
+        /// 0 or [`MLX5_SRQ_FLAG_SIGNATURE`].
         pub flags: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved0: u32,
-        /// User index, reported in the queue's completions.
+        /// User index, which the queue's completions carry.
         pub uidx: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved1: u32,
     }
 
-    /// Driver reply to create SRQ.
+    /// The driver's part of the CREATE_SRQ reply.
     pub struct Mlx5IbCreateSrqResp = mlx5_ib_create_srq_resp {
         /// Number of the shared receive queue.
         pub srqn: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
-    /// Stream counts of a dynamically connected initiator, as log2.
+    /// Numbers of streams of a dynamically connected initiator, as log2.
     pub request Mlx5IbCreateQpDciStreams = mlx5_ib_create_qp_dci_streams {
         /// log2 of the number of concurrent streams.
         pub log_num_concurent: u8,
@@ -398,13 +398,13 @@ header! {
         pub log_num_errored: u8,
     }
 
-    /// Driver input to create QP.
+    /// The driver's part of the CREATE_QP input.
     pub request Mlx5IbCreateQp = mlx5_ib_create_qp {
         /// User address of the queue buffer.
         pub buf_addr: u64,
         /// User address of the doorbell record.
         pub db_addr: u64,
-        /// Number of send WQE basic blocks (64 bytes), a power of two.
+        /// Size of the send queue in WQE basic blocks (64 bytes), a power of two.
         pub sq_wqe_count: u32,
         /// Number of receive WQEs, a power of two.
         pub rq_wqe_count: u32,
@@ -412,18 +412,18 @@ header! {
         pub rq_wqe_shift: u32,
         /// `MLX5_QP_FLAG_*` bits.
         pub flags: u32,
-        /// User index, reported in the queue's completions.
+        /// User index, which the queue's completions carry.
         pub uidx: u32,
         /// Index of the doorbell register.
         pub bfreg_index: u32,
         /// User address of a raw packet QP's send buffer, or the access key of a dynamically
         /// connected target.
         pub sq_buf_addr: u64 | access_key,
-        /// Enhanced connection establishment options.
+        /// Enhanced connection establishment (ECE) options.
         pub ece_options: u32,
-        /// Requested streams.
+        /// Requested numbers of streams, as log2.
         pub dci_streams: Mlx5IbCreateQpDciStreams,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u16,
     }
 
@@ -446,19 +446,19 @@ header! {
         MLX5_RX_HASH_INNER = 1 << 31,
     }
 
-    /// Driver input to create QP, for receive side scaling.
+    /// The driver's part of the CREATE_QP input, for receive side scaling.
     pub struct Mlx5IbCreateQpRss = mlx5_ib_create_qp_rss {
-        /// [`Mlx5RxHashFields`].
+        /// Bits of [`Mlx5RxHashFields`].
         pub rx_hash_fields_mask: u64,
-        /// [`Mlx5RxHashFunctionFlags`].
+        /// Bits of [`Mlx5RxHashFunctionFlags`].
         pub rx_hash_function: u8,
-        /// Length of the key in bytes; Toeplitz only.
+        /// Length of the hash key in bytes; Toeplitz only.
         pub rx_key_len: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 6],
-        /// The key; Toeplitz only.
+        /// The hash key; Toeplitz only.
         pub rx_hash_key: [u8; 128],
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// `MLX5_QP_FLAG_*` bits.
         pub flags: u32,
@@ -473,13 +473,13 @@ header! {
         MLX5_IB_CREATE_QP_RESP_MASK_TIR_ICM_ADDR = 1 << 4,
     }
 
-    /// Driver reply to create QP.
+    /// The driver's part of the CREATE_QP reply.
     pub struct Mlx5IbCreateQpResp = mlx5_ib_create_qp_resp {
         /// Index of the doorbell register.
         pub bfreg_index: u32,
-        /// Enhanced connection establishment options.
+        /// Enhanced connection establishment (ECE) options.
         pub ece_options: u32,
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Transport interface receive (TIR) number.
         pub tirn: u32,
@@ -489,21 +489,21 @@ header! {
         pub rqn: u32,
         /// Send queue number.
         pub sqn: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved1: u32,
         /// Device address of the TIR.
         pub tir_icm_addr: u64,
     }
 
-    /// Driver input to alloc MW.
+    /// The driver's part of the ALLOC_MW input.
     pub request Mlx5IbAllocMw = mlx5_ib_alloc_mw {
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Number of entries that the window can reference indirectly.
         pub num_klms: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved1: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved2: u16,
     }
 
@@ -512,7 +512,7 @@ header! {
         MLX5_IB_CREATE_WQ_STRIDING_RQ = 1 << 0,
     }
 
-    /// Driver input to create WQ.
+    /// The driver's part of the CREATE_WQ input.
     pub request Mlx5IbCreateWq = mlx5_ib_create_wq {
         /// User address of the queue buffer.
         pub buf_addr: u64,
@@ -522,11 +522,11 @@ header! {
         pub rq_wqe_count: u32,
         /// log2 of the receive WQE size in bytes.
         pub rq_wqe_shift: u32,
-        /// User index, reported in the queue's completions.
+        /// User index, which the queue's completions carry.
         pub user_index: u32,
-        /// [`MLX5_WQ_FLAG_SIGNATURE`].
+        /// 0 or [`MLX5_WQ_FLAG_SIGNATURE`].
         pub flags: u32,
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// log2 of the stride in bytes.
         pub single_stride_log_num_of_bytes: u32,
@@ -536,13 +536,13 @@ header! {
         pub two_byte_shift_en: u32,
     }
 
-    /// Driver reply to create AH.
+    /// The driver's part of the CREATE_AH reply.
     pub struct Mlx5IbCreateAhResp = mlx5_ib_create_ah_resp {
         /// Number of reply bytes written by the kernel.
         pub response_length: u32,
         /// Destination MAC address resolved by the kernel.
         pub dmac: [u8; 6],
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 6],
     }
 
@@ -552,7 +552,7 @@ header! {
         pub max_burst_sz: u32,
         /// Typical packet size, in bytes.
         pub typical_pkt_sz: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u16,
     }
 
@@ -561,49 +561,49 @@ header! {
         MLX5_IB_MODIFY_QP_OOO_DP = 1 << 0,
     }
 
-    /// Driver input to modify QP.
+    /// The driver's part of the MODIFY_QP input.
     pub request Mlx5IbModifyQp = mlx5_ib_modify_qp {
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
         /// Burst parameters for packet pacing.
         pub burst_info: Mlx5IbBurstInfo,
-        /// Enhanced connection establishment options.
+        /// Enhanced connection establishment (ECE) options.
         pub ece_options: u32,
     }
 
-    /// Driver reply to modify QP.
+    /// The driver's part of the MODIFY_QP reply.
     pub struct Mlx5IbModifyQpResp = mlx5_ib_modify_qp_resp {
         /// Number of reply bytes written by the kernel.
         pub response_length: u32,
         /// Number of the dynamically connected target.
         pub dctn: u32,
-        /// Enhanced connection establishment options.
+        /// Enhanced connection establishment (ECE) options.
         pub ece_options: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
-    /// Driver reply to create WQ.
+    /// The driver's part of the CREATE_WQ reply.
     pub struct Mlx5IbCreateWqResp = mlx5_ib_create_wq_resp {
         /// Number of reply bytes written by the kernel.
         pub response_length: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
-    /// Driver reply to create RWQ indirection table.
+    /// The driver's part of the CREATE_RWQ_IND_TBL reply.
     pub struct Mlx5IbCreateRwqIndTblResp = mlx5_ib_create_rwq_ind_tbl_resp {
         /// Number of reply bytes written by the kernel.
         pub response_length: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
-    /// Driver input to modify WQ.
+    /// The driver's part of the MODIFY_WQ input.
     pub request Mlx5IbModifyWq = mlx5_ib_modify_wq {
-        /// Mask of the optional fields present.
+        /// Bit mask of the optional fields present in this struct.
         pub comp_mask: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -630,9 +630,9 @@ header! {
         MLX5_IB_CLOCK_INFO_V1 = 0,
     }
 
-    /// One flow counter.
+    /// Description of one flow counter.
     pub request Mlx5IbFlowCountersDesc = mlx5_ib_flow_counters_desc {
-        /// Unit of the counter: 0 for packets, 1 for bytes.
+        /// Unit that the counter counts: 0 for packets, 1 for bytes.
         pub description: u32,
         /// Index of this counter among the values returned by a read.
         pub index: u32,
@@ -644,16 +644,17 @@ header! {
         pub counters_data: u64,
         /// Number of elements in `counters_data`.
         pub ncounters: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
-    /// Driver input to create flow; `ncounters_data` entries of [`Mlx5IbFlowCountersData`] follow.
+    /// The driver's part of the CREATE_FLOW input; `ncounters_data` entries of
+    /// [`Mlx5IbFlowCountersData`] follow.
     #[repr(align(8))]
     pub request Mlx5IbCreateFlow = mlx5_ib_create_flow {
-        /// Number of elements that follow.
+        /// Number of [`Mlx5IbFlowCountersData`] entries that follow.
         pub ncounters_data: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 }

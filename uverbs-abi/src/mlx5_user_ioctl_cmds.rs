@@ -313,7 +313,7 @@ header! {
 
     /// Value or mask of a flow match, in the PRM's `fte_match_param` layout.
     pub struct Mlx5IbMatchParams = mlx5_ib_match_params {
-        /// The 640 bytes as the device reads them.
+        /// The 640 bytes, in the format of the device.
         pub match_params: [u32; MLX5_IB_DW_MATCH_PARAM],
     }
 

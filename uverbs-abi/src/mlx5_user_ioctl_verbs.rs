@@ -35,7 +35,7 @@ header! {
         MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT = 1 << 0,
     }
 
-    /// Completion of an asynchronous DEVX command; its output follows.
+    /// Completion of an asynchronous DEVX command; the command's output follows.
     pub struct Mlx5IbUapiDevxAsyncCmdHdr = mlx5_ib_uapi_devx_async_cmd_hdr {
         /// The caller's cookie, returned in the completion.
         pub wr_id: u64,
@@ -72,7 +72,7 @@ header! {
         MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC = 1,
     }
 
-    /// The valid fields of [`Mlx5IbUapiQueryPort`].
+    /// Valid fields of [`Mlx5IbUapiQueryPort`], one bit per field.
     pub flags Mlx5IbUapiQueryPortFlags = mlx5_ib_uapi_query_port_flags: u64 {
         MLX5_IB_UAPI_QUERY_PORT_VPORT = 1 << 0,
         MLX5_IB_UAPI_QUERY_PORT_VPORT_VHCA_ID = 1 << 1,
@@ -91,13 +91,13 @@ header! {
     pub struct Mlx5IbUapiReg = mlx5_ib_uapi_reg {
         /// Register value.
         pub value: u32,
-        /// Bits to compare.
+        /// Mask of the bits to compare.
         pub mask: u32,
     }
 
-    /// Reply to mlx5's query port method.
+    /// Reply to `MLX5_IB_METHOD_QUERY_PORT`.
     pub struct Mlx5IbUapiQueryPort = mlx5_ib_uapi_query_port {
-        /// [`Mlx5IbUapiQueryPortFlags`].
+        /// Bits of [`Mlx5IbUapiQueryPortFlags`].
         pub flags: u64,
         /// Vport number.
         pub vport: u16,
@@ -105,13 +105,13 @@ header! {
         pub vport_vhca_id: u16,
         /// Id of the device function that owns the switch.
         pub esw_owner_vhca_id: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub rsvd0: u16,
         /// Device address where steering of received packets begins.
         pub vport_steering_icm_rx: u64,
         /// Device address where steering of sent packets begins.
         pub vport_steering_icm_tx: u64,
-        /// Value and mask of metadata register C0 that this port's rules match.
+        /// Value and mask of metadata register C0 that this port's flow rules match.
         pub reg_c0: Mlx5IbUapiReg,
     }
 }

@@ -209,11 +209,11 @@ header! {
 
     /// Family header of a [`RDMA_NL_LS_OP_RESOLVE`] request.
     pub struct RdmaLsResolveHeader = rdma_ls_resolve_header {
-        /// Device name, NUL padded.
+        /// Device name, padded with NULs.
         pub device_name: [u8; LS_DEVICE_NAME_MAX],
         /// Port number, starting at 1.
         pub port_num: u8,
-        /// `LS_RESOLVE_PATH_USE_*`.
+        /// Use of the path, an `LS_RESOLVE_PATH_USE_*` value.
         pub path_use: u8,
     }
 
@@ -251,7 +251,7 @@ header! {
 
     /// Payload of [`LS_NLA_TYPE_DGID`] and [`LS_NLA_TYPE_SGID`], big-endian.
     pub struct RdmaNlaLsGid = rdma_nla_ls_gid {
-        /// The 16 bytes.
+        /// The 16 bytes of the GID.
         pub gid: [u8; 16],
     }
 
@@ -260,7 +260,8 @@ header! {
         RDMA_NLDEV_CMD_UNSPEC = 0,
         /// Returns devices and their properties. Supports dump requests.
         RDMA_NLDEV_CMD_GET = 1,
-        /// Renames a device, moves it to a net namespace, or sets DIM.
+        /// Renames a device, moves it to a net namespace, or changes its adaptive completion
+        /// moderation (DIM).
         RDMA_NLDEV_CMD_SET = 2,
         /// Adds a software device (rxe, siw) to a netdev.
         RDMA_NLDEV_CMD_NEWLINK = 3,
@@ -284,8 +285,8 @@ header! {
         RDMA_NLDEV_CMD_RES_MR_GET = 13,
         /// Returns protection domains. Supports dump requests.
         RDMA_NLDEV_CMD_RES_PD_GET = 14,
-        /// Returns the character device of a kind (`uverbs`, `umad`, `rdma_cm`), its ABI version
-        /// and driver id.
+        /// Returns the character device of the requested kind (`uverbs`, `umad`, `rdma_cm`), its
+        /// ABI version and driver id.
         RDMA_NLDEV_CMD_GET_CHARDEV = 15,
         RDMA_NLDEV_CMD_STAT_SET = 16,
         /// Returns counters. Supports dump requests.
@@ -327,9 +328,10 @@ header! {
         RDMA_NLDEV_ATTR_DEV_INDEX = 1,
         /// Device name. String.
         RDMA_NLDEV_ATTR_DEV_NAME = 2,
-        /// Port number from 1; in a [`RDMA_NLDEV_CMD_GET`] reply the number of ports. `u32`.
+        /// Port number, starting at 1. In a [`RDMA_NLDEV_CMD_GET`] reply, the number of ports.
+        /// `u32`.
         RDMA_NLDEV_ATTR_PORT_INDEX = 3,
-        /// Device capabilities, or for a port CapabilityMask and (from bit 32) CapabilityMask2.
+        /// Device capabilities. For a port: CapabilityMask and, from bit 32, CapabilityMask2.
         /// `u64`.
         RDMA_NLDEV_ATTR_CAP_FLAGS = 4,
         /// Firmware version. String.
@@ -350,7 +352,7 @@ header! {
         RDMA_NLDEV_ATTR_PORT_STATE = 12,
         /// Physical port state, an IBTA code. `u8`.
         RDMA_NLDEV_ATTR_PORT_PHYS_STATE = 13,
-        /// Node type, a `RDMA_NODE_*`. `u8`.
+        /// Node type, an `RDMA_NODE_*` value. `u8`.
         RDMA_NLDEV_ATTR_DEV_NODE_TYPE = 14,
         /// Object counts of a device. Nested attributes.
         RDMA_NLDEV_ATTR_RES_SUMMARY = 15,
@@ -378,9 +380,9 @@ header! {
         RDMA_NLDEV_ATTR_RES_TYPE = 26,
         /// State of the queue pair or rdma_cm id. `u8`.
         RDMA_NLDEV_ATTR_RES_STATE = 27,
-        /// Process that created the object; absent for kernel objects. `u32`.
+        /// Id of the process that created the object; absent for kernel objects. `u32`.
         RDMA_NLDEV_ATTR_RES_PID = 28,
-        /// Kernel module that created the object; absent for user objects. String.
+        /// Name of the kernel module that created the object; absent for user objects. String.
         RDMA_NLDEV_ATTR_RES_KERN_NAME = 29,
         /// rdma_cm ids. Nested attributes.
         RDMA_NLDEV_ATTR_RES_CM_ID = 30,
@@ -432,7 +434,7 @@ header! {
         RDMA_NLDEV_ATTR_DRIVER_ENTRY = 53,
         /// Name or value of a driver-specific attribute. NUL-terminated string.
         RDMA_NLDEV_ATTR_DRIVER_STRING = 54,
-        /// Notation for printing a driver-specific value, a [`RdmaNldevPrintType`]. `u8`.
+        /// Notation for printing a driver-specific value: an [`RdmaNldevPrintType`]. `u8`.
         RDMA_NLDEV_ATTR_DRIVER_PRINT_TYPE = 55,
         /// Driver-specific value. `i32`.
         RDMA_NLDEV_ATTR_DRIVER_S32 = 56,
@@ -466,17 +468,17 @@ header! {
         RDMA_NLDEV_ATTR_CHARDEV_TYPE = 69,
         /// Name of the device node, without directory. String.
         RDMA_NLDEV_ATTR_CHARDEV_NAME = 70,
-        /// ABI version of the character device; for uverbs the driver's. `u64`.
+        /// ABI version of the character device; for uverbs, the ABI version of the driver. `u64`.
         RDMA_NLDEV_ATTR_CHARDEV_ABI = 71,
         /// Device number, encoded as the kernel's `huge_encode_dev` does. `u64`.
         RDMA_NLDEV_ATTR_CHARDEV = 72,
-        /// Driver, a `RdmaDriverId`. `u32`, although the header's comment says 64 bits.
+        /// Driver id, an `RdmaDriverId` value. `u32`, although the header's comment says 64 bits.
         RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID = 73,
         /// Counter mode, a [`RdmaNlCounterMode`]. `u32`.
         RDMA_NLDEV_ATTR_STAT_MODE = 74,
         /// Kind of object that the counters belong to, such as [`RDMA_NLDEV_ATTR_RES_QP`]. `u32`.
         RDMA_NLDEV_ATTR_STAT_RES = 75,
-        /// Properties compared in automatic mode, [`RdmaNlCounterMask`]. `u32`.
+        /// Properties compared in automatic mode, [`RdmaNlCounterMask`] bits. `u32`.
         RDMA_NLDEV_ATTR_STAT_AUTO_MODE_MASK = 76,
         /// Counters. Nested attributes.
         RDMA_NLDEV_ATTR_STAT_COUNTER = 77,
@@ -494,7 +496,7 @@ header! {
         RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE = 83,
         /// 1 if completion moderation is adaptive (DIM), otherwise 0. `u8`.
         RDMA_NLDEV_ATTR_DEV_DIM = 84,
-        /// Bytes in a driver-specific format.
+        /// Data of the object in a driver-specific format. Bytes.
         RDMA_NLDEV_ATTR_RES_RAW = 85,
         /// User contexts. Nested attributes.
         RDMA_NLDEV_ATTR_RES_CTX = 86,
@@ -536,7 +538,7 @@ header! {
         RDMA_NLDEV_ATTR_STAT_OPCOUNTER_ENABLED = 104,
         /// Pools of fast registration memory regions. Nested attributes.
         RDMA_NLDEV_ATTR_FRMR_POOLS = 105,
-        /// One pool. Nested attributes.
+        /// One pool of fast registration memory regions. Nested attributes.
         RDMA_NLDEV_ATTR_FRMR_POOL_ENTRY = 106,
         /// Key of the pool: the properties that its regions share. Nested attributes.
         RDMA_NLDEV_ATTR_FRMR_POOL_KEY = 107,
@@ -568,11 +570,11 @@ header! {
 
     /// Binding of queue pairs to counters, [`RDMA_NLDEV_ATTR_STAT_MODE`].
     pub enum RdmaNlCounterMode = rdma_nl_counter_mode: u32 {
-        /// Not bound.
+        /// Queue pairs are not bound to counters.
         RDMA_COUNTER_MODE_NONE = 0,
-        /// Bound at creation, according to the mask of the automatic mode.
+        /// Queue pairs are bound at creation, according to the mask of the automatic mode.
         RDMA_COUNTER_MODE_AUTO = 1,
-        /// Bound by request.
+        /// Queue pairs are bound on request.
         RDMA_COUNTER_MODE_MANUAL = 2,
         /// One past the last mode.
         RDMA_COUNTER_MODE_MAX = 3,
@@ -587,14 +589,14 @@ header! {
 
     /// Type of a device with a parent, [`RDMA_NLDEV_ATTR_DEV_TYPE`].
     pub enum RdmaNlDevType = rdma_nl_dev_type: u8 {
-        /// Carries subnet management only.
+        /// The device carries only subnet management traffic.
         RDMA_DEVICE_TYPE_SMI = 1,
     }
 
     /// Origin of a device name, [`RDMA_NLDEV_ATTR_NAME_ASSIGN_TYPE`].
     pub enum RdmaNlNameAssignType = rdma_nl_name_assign_type: u8 {
         RDMA_NAME_ASSIGN_TYPE_UNKNOWN = 0,
-        /// Given by user space.
+        /// The name was chosen by user space.
         RDMA_NAME_ASSIGN_TYPE_USER = 1,
     }
 
@@ -617,7 +619,7 @@ pub const fn rdma_nl_get_client(r#type: u16) -> u16 {
     (r#type >> 10) & 0x3f
 }
 
-/// Returns the operation in a netlink message type, numbered by its client.
+/// Returns the operation number in a netlink message type. Each client has separate numbers.
 ///
 /// C: the macro `RDMA_NL_GET_OP`.
 #[must_use]

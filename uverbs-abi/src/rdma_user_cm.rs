@@ -63,7 +63,7 @@ header! {
     /// Header of every command. `in` and `out` are the sizes, in bytes, of the command's struct and
     /// of the reply buffer.
     pub request RdmaUcmCmdHdr = rdma_ucm_cmd_hdr {
-        /// `RDMA_USER_CM_CMD_*`.
+        /// Command number, `RDMA_USER_CM_CMD_*`.
         pub cmd: u32,
         /// Number of bytes after this header.
         pub r#in: u16,
@@ -77,11 +77,11 @@ header! {
         pub uid: u64,
         /// User address of the reply buffer.
         pub response: u64,
-        /// [`RdmaUcmPortSpace`].
+        /// Value of [`RdmaUcmPortSpace`].
         pub ps: u16,
-        /// Type of queue pair, `ib_uverbs_qp_type`.
+        /// Type of queue pair, an `ib_uverbs_qp_type` value.
         pub qp_type: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 5],
     }
 
@@ -97,14 +97,14 @@ header! {
         pub response: u64,
         /// Kernel handle of the connection id.
         pub id: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
     /// Reply to [`RDMA_USER_CM_CMD_DESTROY_ID`].
     pub struct RdmaUcmDestroyIdResp = rdma_ucm_destroy_id_resp {
-        /// Number of events the kernel delivered for the object. Wait for all of them before
-        /// freeing its memory.
+        /// Number of events that the kernel has delivered for the object. Handle all of them before
+        /// freeing the object's memory.
         pub events_reported: u32,
     }
 
@@ -124,7 +124,7 @@ header! {
         pub id: u32,
         /// Number of valid bytes in `addr`.
         pub addr_size: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u16,
         /// The local address.
         pub addr: KernelSockaddrStorage,
@@ -152,7 +152,7 @@ header! {
         pub src_size: u16,
         /// Number of valid bytes in `dst_addr`.
         pub dst_size: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
         /// Source address.
         pub src_addr: KernelSockaddrStorage,
@@ -182,7 +182,7 @@ header! {
         pub response: u64,
         /// Kernel handle of the connection id.
         pub id: u32,
-        /// `RDMA_USER_CM_QUERY_*`.
+        /// Information to query, an `RDMA_USER_CM_QUERY_*` value.
         pub option: u32,
     }
 
@@ -200,12 +200,12 @@ header! {
         pub num_paths: u32,
         /// Port number, starting at 1.
         pub port_num: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 3],
         /// Index of the device, as in
         /// [`RDMA_NLDEV_ATTR_DEV_INDEX`](crate::rdma_netlink::RDMA_NLDEV_ATTR_DEV_INDEX).
         pub ibdev_index: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved1: u32,
     }
 
@@ -215,7 +215,7 @@ header! {
         pub node_guid: u64,
         /// Port number, starting at 1.
         pub port_num: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u8,
         /// P_Key, big-endian despite its C type.
         pub pkey: u16,
@@ -230,7 +230,7 @@ header! {
         /// Index of the device, as in
         /// [`RDMA_NLDEV_ATTR_DEV_INDEX`](crate::rdma_netlink::RDMA_NLDEV_ATTR_DEV_INDEX).
         pub ibdev_index: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved1: u32,
     }
 
@@ -238,7 +238,7 @@ header! {
     pub struct RdmaUcmQueryPathResp = rdma_ucm_query_path_resp {
         /// Number of path records.
         pub num_paths: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -248,7 +248,7 @@ header! {
     pub struct RdmaUcmQueryIbServiceResp = rdma_ucm_query_ib_service_resp {
         /// Number of service records that follow.
         pub num_service_recs: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -278,27 +278,27 @@ header! {
         pub valid: u8,
     }
 
-    /// The address of a datagram service.
+    /// Address of a datagram service, with private data.
     pub struct RdmaUcmUdParam = rdma_ucm_ud_param {
         /// Queue pair number.
         pub qp_num: u32,
         /// Q_Key.
         pub qkey: u32,
-        /// Address of the destination.
+        /// Path to the destination.
         pub ah_attr: IbUverbsAhAttr,
         /// Private data for the peer's application.
         pub private_data: [u8; RDMA_MAX_PRIVATE_DATA],
         /// Number of valid bytes in `private_data`.
         pub private_data_len: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 7],
     }
 
-    /// Enhanced connection establishment options.
+    /// Enhanced connection establishment (ECE) options.
     pub struct RdmaUcmEce = rdma_ucm_ece {
         /// Id of the vendor that defines the options.
         pub vendor_id: u32,
-        /// The options.
+        /// The vendor-defined options.
         pub attr_mod: u32,
     }
 
@@ -308,9 +308,9 @@ header! {
         pub conn_param: RdmaUcmConnParam,
         /// Kernel handle of the connection id.
         pub id: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
-        /// Enhanced connection establishment.
+        /// Enhanced connection establishment (ECE) options.
         pub ece: RdmaUcmEce,
     }
 
@@ -330,9 +330,9 @@ header! {
         pub conn_param: RdmaUcmConnParam,
         /// Kernel handle of the connection id.
         pub id: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
-        /// Enhanced connection establishment.
+        /// Enhanced connection establishment (ECE) options.
         pub ece: RdmaUcmEce,
     }
 
@@ -344,7 +344,7 @@ header! {
         pub private_data_len: u8,
         /// Reject reason, IBTA code.
         pub reason: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: [u8; 2],
         /// Private data for the peer's application.
         pub private_data: [u8; RDMA_MAX_PRIVATE_DATA],
@@ -403,7 +403,7 @@ header! {
         pub id: u32,
         /// Number of valid bytes in `addr`.
         pub addr_size: u16,
-        /// `RDMA_MC_JOIN_FLAG_*`.
+        /// `RDMA_MC_JOIN_FLAG_*` bits.
         pub join_flags: u16,
         /// Address of the multicast group.
         pub addr: KernelSockaddrStorage,
@@ -427,19 +427,19 @@ header! {
         pub status: u32,
         /// Parameters of the event.
         pub param: RdmaUcmEventRespParam,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
-        /// Enhanced connection establishment.
+        /// Enhanced connection establishment (ECE) options.
         pub ece: RdmaUcmEce,
     }
 
-    /// Parameters of the event; the port space determines the member.
+    /// Parameters of the event. The port space determines the member in use.
     pub union RdmaUcmEventRespParam = rdma_ucm_event_resp.param: u32 {
         /// Parameters for connected services.
         pub conn: RdmaUcmConnParam => as_conn, from_conn,
         /// Parameters for datagram services.
         pub ud: RdmaUcmUdParam => as_ud, from_ud,
-        /// Two values, for events written by user space.
+        /// Two values, for events that user space has written.
         pub arg32: [u32; 2] => as_arg32, from_arg32,
     }
 
@@ -470,7 +470,7 @@ header! {
         pub id: u32,
         /// `RDMA_OPTION_ID` or `RDMA_OPTION_IB`.
         pub level: u32,
-        /// Option within the given level.
+        /// Option number within `level`.
         pub optname: u32,
         /// Size of the value, in bytes.
         pub optlen: u32,
@@ -482,14 +482,14 @@ header! {
         pub response: u64,
         /// Kernel handle of the connection id.
         pub id: u32,
-        /// File descriptor of the channel that the id leaves.
+        /// File descriptor of the event channel from which the id is moved.
         pub fd: u32,
     }
 
     /// Reply to [`RDMA_USER_CM_CMD_MIGRATE_ID`].
     pub struct RdmaUcmMigrateResp = rdma_ucm_migrate_resp {
-        /// Number of events the kernel delivered for the object. Wait for all of them before
-        /// freeing its memory.
+        /// Number of events that the kernel has delivered for the object. Handle all of them before
+        /// freeing the object's memory.
         pub events_reported: u32,
     }
 
@@ -508,11 +508,11 @@ header! {
     pub struct RdmaUcmIbService = rdma_ucm_ib_service {
         /// Service id.
         pub service_id: u64,
-        /// Name, NUL padded.
+        /// Name of the service, padded with NULs.
         pub service_name: [u8; RDMA_USER_CM_IB_SERVICE_NAME_SIZE],
-        /// `RDMA_USER_CM_IB_SERVICE_FLAG_*`.
+        /// `RDMA_USER_CM_IB_SERVICE_FLAG_*` bits.
         pub flags: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -520,7 +520,7 @@ header! {
     pub struct RdmaUcmResolveIbService = rdma_ucm_resolve_ib_service {
         /// Kernel handle of the connection id.
         pub id: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
         /// The service to resolve.
         pub ibs: RdmaUcmIbService,
@@ -530,7 +530,7 @@ header! {
     pub request RdmaUcmWriteCmEvent = rdma_ucm_write_cm_event {
         /// Kernel handle of the connection id.
         pub id: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
         /// Event type, an `rdma_cm_event_type` value.
         pub event: u32,

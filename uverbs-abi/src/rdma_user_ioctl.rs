@@ -25,7 +25,8 @@ header! {
         IB_USER_MAD_REGISTER_AGENT2 = iowr(RDMA_IOCTL_MAGIC, 0x04, size_of::<IbUserMadRegReq2>()),
     }
 
-    /// hfi1 (Omni-Path) ioctl request. The struct size is from hfi1's header on 64-bit machines.
+    /// hfi1 (Omni-Path) ioctl request. The size of its struct comes from the hfi1 header on 64-bit
+    /// machines.
     pub consts define: u32 {
         HFI1_IOCTL_ASSIGN_CTXT = iowr(RDMA_IOCTL_MAGIC, 0xe1, 28),
         HFI1_IOCTL_CTXT_INFO = iow(RDMA_IOCTL_MAGIC, 0xe2, 40),

@@ -25,18 +25,18 @@ header! {
     pub consts anonymous: u16 {
         /// The kernel must fail if the attribute is unknown.
         UVERBS_ATTR_F_MANDATORY = 1 << 0,
-        /// Set by the kernel: it wrote this output.
+        /// Set by the kernel if it has written this output.
         UVERBS_ATTR_F_VALID_OUTPUT = 1 << 1,
     }
 
     /// One attribute of a uverbs ioctl.
     pub struct IbUverbsAttr = ib_uverbs_attr {
-        /// Id within the method.
+        /// Attribute id, numbered within the method.
         pub attr_id: u16,
         /// Size in bytes of a pointer attribute or an id array; 0 for a handle. Input of up to 8
         /// bytes is stored in `data` itself.
         pub len: u16,
-        /// `UVERBS_ATTR_F_*`.
+        /// `UVERBS_ATTR_F_*` bits.
         pub flags: u16,
         /// Variant of an enum attribute, otherwise zero.
         pub attr_data: IbUverbsAttrAttrData,
@@ -46,17 +46,17 @@ header! {
 
     /// The variant of an enum attribute, otherwise reserved.
     pub union IbUverbsAttrAttrData = ib_uverbs_attr.attr_data: u16 {
-        /// Enum attributes.
+        /// The variant, in enum attributes.
         pub enum_data: IbUverbsAttrEnumData => as_enum_data, from_enum_data,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u16 => as_reserved, from_reserved,
     }
 
     /// The selected variant of an enum attribute.
     pub struct IbUverbsAttrEnumData = ib_uverbs_attr.attr_data.enum_data {
-        /// The variant.
+        /// Number of the variant.
         pub elem_id: u8,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u8,
     }
 
@@ -70,12 +70,12 @@ header! {
         pub method_id: u16,
         /// Number of attributes that follow.
         pub num_attrs: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved1: u64,
         /// [`RdmaDriverId`](crate::ib_user_ioctl_verbs::RdmaDriverId) of the device; must match if
         /// a driver attribute is given.
         pub driver_id: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved2: u32,
     }
 }

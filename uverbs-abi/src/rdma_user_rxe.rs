@@ -22,17 +22,17 @@ header! {
 
     /// A GID, as bytes or as its two halves.
     pub union RxeGid = rxe_gid: u64 {
-        /// The 16 bytes.
+        /// The 16 bytes of the GID.
         pub raw: [u8; 16] => as_raw, from_raw,
-        /// The two halves.
+        /// The two halves of the GID.
         pub global: RxeGidGlobal => as_global, from_global,
     }
 
     /// The two halves of a GID.
     pub struct RxeGidGlobal = rxe_gid.global {
-        /// Upper half.
+        /// Upper half of the GID: the subnet prefix.
         pub subnet_prefix: Be64,
-        /// Lower half.
+        /// Lower half of the GID: the interface id.
         pub interface_id: Be64,
     }
 
@@ -56,11 +56,11 @@ header! {
     pub struct RxeAv = rxe_av {
         /// Port number, starting at 1.
         pub port_num: u8,
-        /// `RXE_NETWORK_TYPE_*`.
+        /// Address family, an `RXE_NETWORK_TYPE_*` value.
         pub network_type: u8,
         /// Destination MAC address.
         pub dmac: [u8; 6],
-        /// Global route.
+        /// Global route: the GRH fields.
         pub grh: RxeGlobalRoute,
         /// Source address.
         pub sgid_addr: RxeAvAddr,
@@ -80,7 +80,7 @@ header! {
     pub struct RxeSendWr = rxe_send_wr {
         /// The caller's cookie, returned in the completion.
         pub wr_id: u64,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
         /// `ib_uverbs_wr_opcode` value.
         pub opcode: u32,
@@ -102,47 +102,47 @@ header! {
 
     /// Operation-specific fields of a send work request.
     pub union RxeSendWrOp = rxe_send_wr.wr: u64 {
-        /// RDMA FLUSH.
+        /// Fields for RDMA FLUSH.
         pub flush: RxeSendWrFlush => as_flush, from_flush,
-        /// RDMA read, write and atomic write.
+        /// Fields for RDMA reads, writes and atomic writes.
         pub rdma: RxeSendWrRdma => as_rdma, from_rdma,
-        /// Atomics.
+        /// Fields for atomics.
         pub atomic: RxeSendWrAtomic => as_atomic, from_atomic,
-        /// Datagrams.
+        /// Fields for datagrams.
         pub ud: RxeSendWrUd => as_ud, from_ud,
-        /// Memory window binds.
+        /// Fields for memory window binds.
         pub mw: RxeSendWrMw => as_mw, from_mw,
     }
 
-    /// Target of an RDMA FLUSH.
+    /// Remote memory of an RDMA FLUSH.
     pub struct RxeSendWrFlush = rxe_send_wr.wr.flush {
-        /// Address at the peer.
+        /// Address in the peer's memory.
         pub remote_addr: u64,
         /// Length in bytes.
         pub length: u32,
         /// Key for remote access to the memory.
         pub rkey: u32,
-        /// [`IbPlacementType`](crate::ib_user_verbs::IbPlacementType).
+        /// Bits of [`IbPlacementType`](crate::ib_user_verbs::IbPlacementType).
         pub r#type: u8,
-        /// [`IbSelectivityLevel`](crate::ib_user_verbs::IbSelectivityLevel).
+        /// Value of [`IbSelectivityLevel`](crate::ib_user_verbs::IbSelectivityLevel).
         pub level: u8,
         /// Padding, implicit in C.
         pub _pad: [u8; 6],
     }
 
-    /// Target of an RDMA read, write or atomic write.
+    /// Remote memory of an RDMA read, write or atomic write.
     pub struct RxeSendWrRdma = rxe_send_wr.wr.rdma {
-        /// Address at the peer.
+        /// Address in the peer's memory.
         pub remote_addr: u64,
         /// Key for remote access to the memory.
         pub rkey: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
-    /// Target and operands of an atomic.
+    /// Remote memory and operands of an atomic.
     pub struct RxeSendWrAtomic = rxe_send_wr.wr.atomic {
-        /// Address at the peer.
+        /// Address in the peer's memory.
         pub remote_addr: u64,
         /// Compare operand, or the addend.
         pub compare_add: u64,
@@ -150,7 +150,7 @@ header! {
         pub swap: u64,
         /// Key for remote access to the memory.
         pub rkey: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -162,7 +162,7 @@ header! {
         pub remote_qkey: u32,
         /// Index into the P_Key table.
         pub pkey_index: u16,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u16,
         /// Address handle number from [`RxeCreateAhResp`]; 0 to use `av`.
         pub ah_num: u32,
@@ -174,7 +174,7 @@ header! {
 
     /// Range and keys of a memory window bind.
     pub struct RxeSendWrMw = rxe_send_wr.wr.mw {
-        /// First byte of the window.
+        /// Address of the first byte of the window.
         pub addr: u64,
         /// Length in bytes.
         pub length: u64,
@@ -198,7 +198,7 @@ header! {
         pub lkey: u32,
     }
 
-    /// Offset and size for mapping a queue.
+    /// Offset and size to pass to mmap for a queue.
     pub struct Mminfo = mminfo {
         /// Offset to pass to mmap.
         pub offset: u64,
@@ -216,13 +216,13 @@ header! {
         pub length: u32,
         /// Number of bytes not yet sent; initially `length`.
         pub resid: u32,
-        /// Index of the element in progress; initially 0.
+        /// Index of the scatter/gather element in progress; initially 0.
         pub cur_sge: u32,
         /// Number of scatter/gather elements in the request.
         pub num_sge: u32,
-        /// Byte offset in the current element; initially 0.
+        /// Offset in the current element, in bytes; initially 0.
         pub sge_offset: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
@@ -256,53 +256,53 @@ header! {
     pub struct RxeRecvWqe = rxe_recv_wqe {
         /// The caller's cookie, returned in the completion.
         pub wr_id: u64,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub padding: u32,
         /// Scatter/gather state, followed by the list.
         pub dma: RxeDmaInfo,
     }
 
-    /// Driver reply to create AH.
+    /// The driver's part of the CREATE_AH reply.
     pub struct RxeCreateAhResp = rxe_create_ah_resp {
         /// Address handle number, for `ah_num` in work requests.
         pub ah_num: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
-    /// Driver reply to create CQ.
+    /// The driver's part of the CREATE_CQ reply.
     pub struct RxeCreateCqResp = rxe_create_cq_resp {
-        /// Mapping of the completion queue.
+        /// Offset and size for mapping the completion queue.
         pub mi: Mminfo,
     }
 
-    /// Driver reply to resize CQ.
+    /// The driver's part of the RESIZE_CQ reply.
     pub struct RxeResizeCqResp = rxe_resize_cq_resp {
-        /// Mapping of the new completion queue.
+        /// Offset and size for mapping the new completion queue.
         pub mi: Mminfo,
     }
 
-    /// Driver reply to create QP.
+    /// The driver's part of the CREATE_QP reply.
     pub struct RxeCreateQpResp = rxe_create_qp_resp {
-        /// Mapping of the receive queue.
+        /// Offset and size for mapping the receive queue.
         pub rq_mi: Mminfo,
-        /// Mapping of the send queue.
+        /// Offset and size for mapping the send queue.
         pub sq_mi: Mminfo,
     }
 
-    /// Driver reply to create SRQ.
+    /// The driver's part of the CREATE_SRQ reply.
     pub struct RxeCreateSrqResp = rxe_create_srq_resp {
-        /// Mapping of the receive queue.
+        /// Offset and size for mapping the receive queue.
         pub mi: Mminfo,
         /// Number of the shared receive queue.
         pub srq_num: u32,
-        /// Zero.
+        /// Reserved, zero.
         pub reserved: u32,
     }
 
-    /// Driver input to modify SRQ.
+    /// The driver's part of the MODIFY_SRQ input.
     pub struct RxeModifySrqCmd = rxe_modify_srq_cmd {
         /// User address where the kernel writes the new queue's [`Mminfo`].
         pub mmap_info_addr: u64,

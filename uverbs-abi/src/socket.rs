@@ -1,4 +1,4 @@
-//! The socket address structs used in this crate's structs. Other kernel headers define them
+//! The socket address structs that this crate's structs contain. Other kernel headers define them
 //! (`linux/in.h`, `linux/in6.h`, `linux/socket.h`).
 
 use crate::endian::{Be16, Be32};
@@ -13,9 +13,9 @@ header! {
         pub sin_family: u16,
         /// UDP or TCP port.
         pub sin_port: Be16,
-        /// The address; in C inside a `struct in_addr`.
+        /// The IPv4 address. C wraps it in a `struct in_addr`.
         pub sin_addr: Be32,
-        /// Zero.
+        /// Reserved, zero.
         pub __pad: [u8; 8],
     }
 
@@ -27,7 +27,7 @@ header! {
         pub sin6_port: Be16,
         /// Flow information.
         pub sin6_flowinfo: Be32,
-        /// The address; in C inside a `struct in6_addr`.
+        /// The IPv6 address. C wraps it in a `struct in6_addr`.
         pub sin6_addr: [u8; 16],
         /// Interface index of a link-local address.
         pub sin6_scope_id: u32,

@@ -8,7 +8,7 @@ use std::path::Path;
 use uverbs_abi::HEADERS;
 use uverbs_abi::layout::{Header, Item};
 
-/// The lines of a golden file, by kind.
+/// The definitions in a golden file, by kind.
 #[derive(Default)]
 struct Golden {
     /// `enum TAG NAME` or `define NAME`, and its value.
@@ -64,10 +64,10 @@ fn golden_of(header: &Header) -> Golden {
     Golden::parse(&text.unwrap_or_else(|| panic!("no golden file for {}", header.path)))
 }
 
-/// The contents of this crate, in the notation of the golden files.
+/// The definitions of this crate, in the notation of the golden files.
 #[derive(Default)]
 struct Ours {
-    /// The value and the width of its type.
+    /// The value, and the width of its type in bits.
     constants: BTreeMap<String, (i128, u32)>,
     layout: BTreeMap<String, (usize, usize)>,
 }
@@ -146,7 +146,8 @@ fn every_constant_has_the_value_of_c() {
         for (what, (value, bits)) in ours(header).constants {
             let Some(c) = golden.constants.get(&what) else { continue };
             compared += 1;
-            // `~x` is a negative int in C. Only the bits of this crate's type are used.
+            // `~x` is a negative int in C. Only the bits within the width of this crate's type are
+            // compared.
             let c = if *c < 0 { c & ((1 << bits) - 1) } else { *c };
             if c != value {
                 report.push(format!("{}: {what}: {value}, in C {c}", header.path));

@@ -1,4 +1,4 @@
-//! Behaviour of the types made by the `header!` macro: open enums, flags, unions, structs.
+//! Behaviour of the types that the `header!` macro defines: open enums, flags, unions, structs.
 
 use uverbs_abi::Be32;
 use uverbs_abi::ib_user_ioctl_verbs::{IbUverbsAccessFlags, RdmaDriverId};
