@@ -47,7 +47,7 @@ header! {
         UVERBS_OBJECT_COMP_CNTR = 19,
     }
 
-    /// Attribute for driver data in the form that write commands use.
+    /// Attribute for driver data, in the format that write commands use.
     pub consts anonymous: u16 {
         /// First id of the driver namespace.
         UVERBS_ID_DRIVER_NS = 1 << UVERBS_ID_NS_SHIFT,

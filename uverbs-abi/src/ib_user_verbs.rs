@@ -1430,7 +1430,7 @@ header! {
         pub reserved: u16,
     }
 
-    /// Fields matched by a flow specification: Ethernet header.
+    /// Ethernet header fields to match in a flow specification.
     pub request IbUverbsFlowEthFilter = ib_uverbs_flow_eth_filter {
         /// Destination MAC address.
         pub dst_mac: [u8; 6],
@@ -1452,7 +1452,7 @@ header! {
         pub mask: IbUverbsFlowEthFilter,
     }
 
-    /// Fields matched by a flow specification: IPv4.
+    /// IPv4 fields to match in a flow specification.
     pub request IbUverbsFlowIpv4Filter = ib_uverbs_flow_ipv4_filter {
         /// Source address.
         pub src_ip: Be32,
@@ -1478,7 +1478,7 @@ header! {
         pub mask: IbUverbsFlowIpv4Filter,
     }
 
-    /// Fields matched by a flow specification: TCP and UDP.
+    /// TCP or UDP ports to match in a flow specification.
     pub request IbUverbsFlowTcpUdpFilter = ib_uverbs_flow_tcp_udp_filter {
         /// Destination port.
         pub dst_port: Be16,
@@ -1496,7 +1496,7 @@ header! {
         pub mask: IbUverbsFlowTcpUdpFilter,
     }
 
-    /// Fields matched by a flow specification: IPv6.
+    /// IPv6 fields to match in a flow specification.
     pub request IbUverbsFlowIpv6Filter = ib_uverbs_flow_ipv6_filter {
         /// Source address.
         pub src_ip: [u8; 16],
@@ -1560,7 +1560,7 @@ header! {
         pub reserved1: u32,
     }
 
-    /// Fields matched by a flow specification: tunnel id.
+    /// Tunnel id to match in a flow specification.
     pub request IbUverbsFlowTunnelFilter = ib_uverbs_flow_tunnel_filter {
         /// Tunnel id, such as a VXLAN VNI.
         pub tunnel_id: Be32,
@@ -1576,7 +1576,7 @@ header! {
         pub mask: IbUverbsFlowTunnelFilter,
     }
 
-    /// Fields matched by a flow specification: ESP.
+    /// ESP fields to match in a flow specification.
     pub request IbUverbsFlowSpecEspFilter = ib_uverbs_flow_spec_esp_filter {
         /// Security parameters index.
         pub spi: u32,
@@ -1594,7 +1594,7 @@ header! {
         pub mask: IbUverbsFlowSpecEspFilter,
     }
 
-    /// Fields matched by a flow specification: GRE.
+    /// GRE fields to match in a flow specification.
     pub request IbUverbsFlowGreFilter = ib_uverbs_flow_gre_filter {
         /// First 16 bits of the GRE header: flags and version.
         pub c_ks_res0_ver: Be16,
@@ -1614,7 +1614,7 @@ header! {
         pub mask: IbUverbsFlowGreFilter,
     }
 
-    /// Fields matched by a flow specification: MPLS.
+    /// MPLS label to match in a flow specification.
     pub request IbUverbsFlowMplsFilter = ib_uverbs_flow_mpls_filter {
         /// A whole MPLS label stack entry.
         pub label: Be32,

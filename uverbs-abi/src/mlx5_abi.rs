@@ -39,7 +39,7 @@ header! {
         MLX5_IB_UVERBS_ABI_VERSION = 1,
     }
 
-    /// The driver's part of the GET_CONTEXT input, first version.
+    /// The first version of the driver's part of the GET_CONTEXT input.
     pub request Mlx5IbAllocUcontextReq = mlx5_ib_alloc_ucontext_req {
         /// Number of doorbell registers (BlueFlame) to allocate.
         pub total_num_bfregs: u32,

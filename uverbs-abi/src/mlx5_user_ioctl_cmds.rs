@@ -225,7 +225,7 @@ header! {
         MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC = 0x1000,
     }
 
-    /// Object added by mlx5.
+    /// Object id added by mlx5.
     pub consts mlx5_ib_objects: u16 {
         MLX5_IB_OBJECT_DEVX = 0x1000,
         MLX5_IB_OBJECT_DEVX_OBJ = 0x1001,

@@ -258,7 +258,7 @@ header! {
         pub wr_id: u64,
         /// Reserved, zero.
         pub reserved: u32,
-        /// Reserved, zero.
+        /// Padding, zero.
         pub padding: u32,
         /// Scatter/gather state, followed by the list.
         pub dma: RxeDmaInfo,

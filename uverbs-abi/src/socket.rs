@@ -15,7 +15,7 @@ header! {
         pub sin_port: Be16,
         /// The IPv4 address. C wraps it in a `struct in_addr`.
         pub sin_addr: Be32,
-        /// Reserved, zero.
+        /// Padding, zero.
         pub __pad: [u8; 8],
     }
 

@@ -123,7 +123,7 @@ impl<M: Memory> Objects<M> {
         }
     }
 
-    /// Schedules the first queue pair waiting for space in the window, if there is space.
+    /// Schedules the first queue pair that waits for space in the window, if there is space.
     pub(crate) fn unblock(&mut self) {
         while self.scheduler.in_flight < u64::from(self.config.window_bytes) {
             let Some(qpn) = self.scheduler.blocked.pop_front() else { break };

@@ -293,8 +293,8 @@ impl<M: Memory> Engine<M> {
         !self.objects.response_queue.is_idle()
     }
 
-    /// Writes the next packet as [`poll_transmit`](Self::poll_transmit) does, but no read responses
-    /// or atomic results.
+    /// Writes the next packet as [`poll_transmit`](Self::poll_transmit) does, but skips read
+    /// responses and atomic results.
     pub fn poll_transmit_prompt(
         &mut self,
         now: Time,

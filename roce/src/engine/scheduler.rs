@@ -43,7 +43,7 @@ impl Scheduler {
         }
     }
 
-    /// Removes a queue pair without further requests from `ready` if it is the first there.
+    /// Removes a queue pair that has no further request, if it is the first in `ready`.
     pub(crate) fn settle(&mut self, qp: &mut Qp) {
         if qp.in_ready && self.ready.front() == Some(&qp.qpn.0) {
             self.leave(qp);

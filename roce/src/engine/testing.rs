@@ -98,7 +98,7 @@ impl Sink for Log {
     }
 }
 
-/// A memory registration and its keys.
+/// A memory registration: its key, its first address and its buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mr {
     pub(crate) key: u32,

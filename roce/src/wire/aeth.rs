@@ -38,13 +38,13 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Reads every field.
+    /// Reads every field of `packet`.
     #[inline(always)]
     pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
         Self { syndrome: packet.syndrome(), msn: packet.msn() }
     }
 
-    /// Writes every field.
+    /// Writes every field to `packet`.
     #[inline(always)]
     pub fn emit<T: AsMut<[u8]>>(&self, packet: &mut Packet<T>) {
         packet.put(0, (u32::from(self.syndrome.0) << 24 | self.msn & MASK_24).to_be_bytes());

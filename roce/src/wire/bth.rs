@@ -142,7 +142,7 @@ impl Repr {
         }
     }
 
-    /// Reads every field.
+    /// Reads every field of `packet`.
     #[inline(always)]
     pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
         Self {
@@ -159,7 +159,7 @@ impl Repr {
         }
     }
 
-    /// Writes every field; reserved bits and the version become 0.
+    /// Writes every field to `packet`; reserved bits and the version become 0.
     #[inline(always)]
     pub fn emit<T: AsMut<[u8]>>(&self, packet: &mut Packet<T>) {
         let bit = |set: bool, mask: u8| if set { mask } else { 0 };

@@ -52,13 +52,13 @@ impl Repr {
         self.plt & (PLT_GLOBAL_VISIBILITY | PLT_PERSISTENCE) != 0 && self.sel <= SEL_MEMORY_REGION
     }
 
-    /// Reads every field.
+    /// Reads every field of `packet`.
     #[inline(always)]
     pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
         Self { plt: packet.plt(), sel: packet.sel() }
     }
 
-    /// Writes every field; reserved bits become 0.
+    /// Writes every field to `packet`; reserved bits become 0.
     #[inline(always)]
     pub fn emit<T: AsMut<[u8]>>(&self, packet: &mut Packet<T>) {
         packet.put(0, [0, 0, 0, (self.sel & 0x03) << 4 | self.plt & 0x0f]);

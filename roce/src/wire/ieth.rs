@@ -29,13 +29,13 @@ pub struct Repr {
 }
 
 impl Repr {
-    /// Reads every field.
+    /// Reads every field of `packet`.
     #[inline(always)]
     pub fn parse<T: AsRef<[u8]>>(packet: &Packet<T>) -> Self {
         Self { rkey: packet.rkey() }
     }
 
-    /// Writes every field; reserved bits become 0.
+    /// Writes every field to `packet`; reserved bits become 0.
     #[inline(always)]
     pub fn emit<T: AsMut<[u8]>>(&self, packet: &mut Packet<T>) {
         packet.set_rkey(self.rkey);

@@ -1,4 +1,5 @@
-//! The macro for headers of fixed length, which leaves only the fields to the header files.
+//! The macro that defines headers of fixed length. The files of these headers then contain only the
+//! fields.
 
 /// Declares `LEN` and a `Packet<T>` with constructors, for a header of `$len` bytes.
 macro_rules! header {

@@ -27,8 +27,8 @@ pub(crate) fn complete_with<M: Memory, S: Sink>(
     env.complete_with(taken.cq, &Completion { wr_id: taken.wr_id, ..completion }, data);
 }
 
-/// Releases and returns the receive in use. Removes it from the queue pair's own queue; a shared
-/// queue no longer holds it.
+/// Releases and returns the receive in use, and removes it from the queue pair's own queue. A
+/// receive from a shared queue has already left that queue.
 #[inline]
 fn end<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) -> Option<TakenRecv> {
     let taken = qp.resp.current.release(env.srqs)?;

@@ -29,7 +29,7 @@ const GRH_LEN: usize = 40;
 /// receive, as do IBTA and rxe for a shared receive queue (class E).
 ///
 /// # Errors
-/// The reason why the datagram was dropped.
+/// Returns the reason why the datagram was dropped.
 ///
 /// # References
 /// IBTA 9.6.1 (Q_Key), 9.8.3, 9.9.3 (classes of errors)

@@ -84,7 +84,7 @@ impl Gsi {
 /// Delivers a packet for queue pair 1, or drops it without a reply.
 ///
 /// # Errors
-/// The reason why the packet was dropped.
+/// Returns the reason why the packet was dropped.
 pub(crate) fn receive(
     arrival: &Arrival,
     headers: &Headers,

@@ -17,8 +17,8 @@ pub struct MrChange<R> {
     pub access: Option<Access>,
     /// The new address of the first byte, as used in work requests, and the new length in bytes.
     pub iova_and_length: Option<(u64, u64)>,
-    /// The [`Memory`](crate::engine::Memory)'s new representation of the region, which also serves
-    /// windows on the region. The previous representation is dropped.
+    /// The new representation of the region for [`Memory`](crate::engine::Memory). Windows on the
+    /// region use it, too. The previous representation is dropped.
     pub region: Option<R>,
     /// Whether the region is valid. Access to an invalid region is rejected as with an unknown key.
     pub valid: Option<bool>,

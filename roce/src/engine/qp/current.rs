@@ -42,7 +42,7 @@ impl TakenRecv {
     /// Returns the number of bytes received after `len` more bytes.
     ///
     /// # Errors
-    /// [`SgeError::Length`] if they exceed the receive or the maximum message length.
+    /// [`SgeError::Length`] if the bytes exceed the receive or the maximum message length.
     #[inline]
     pub(crate) fn end(&self, len: usize) -> Result<u64, SgeError> {
         let end = self.received + len as u64;

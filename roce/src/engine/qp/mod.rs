@@ -98,8 +98,8 @@ impl Qp {
 
     /// Returns the maximum payload, in bytes, of the packets that the requester sends.
     ///
-    /// In verbs, a datagram queue pair has no path MTU attribute. Then the largest possible MTU
-    /// applies.
+    /// In verbs, a datagram queue pair has no path MTU attribute; the largest possible MTU applies
+    /// instead.
     #[inline]
     pub(crate) fn send_mtu(&self) -> u32 {
         match self.attr.path_mtu {

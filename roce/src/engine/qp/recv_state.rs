@@ -27,7 +27,7 @@ pub(crate) struct RecvState {
     pub(crate) on_link: Option<bool>,
 }
 
-/// The multi-packet message in progress between two of its packets.
+/// The multi-packet message in progress, if any; the state between two of its packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Message {
     None,

@@ -13,8 +13,8 @@ use crate::wire::opcode::operation;
 use crate::wire::packet::pad_for;
 use crate::wire::{self, Headers, Opcode, Psn, atomic_eth, bth, deth, ieth, imm, reth, xrceth};
 
-/// The partition key of a queue pair whose key was never set. 0 is not a valid key (IBTA 10.9.2).
-/// The default partition is then used.
+/// The partition key of a queue pair whose key was never set; 0 is not a valid key (IBTA 10.9.2).
+/// Its packets carry the key of the default partition.
 const NO_PKEY: u16 = 0;
 
 /// The bit of a queue key that selects the sending queue pair's queue key instead (IBTA 11.4.1.1).
@@ -78,8 +78,8 @@ pub(crate) fn transmit<M: Memory, S: Sink>(
     None
 }
 
-/// Stops at the work request at the cursor, because its next packet cannot be written. It continues
-/// once its memory is present, or fails.
+/// Stops at the work request at the cursor, because its next packet cannot be written. The work
+/// request continues once its memory is present, or fails.
 #[cold]
 fn stop<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>, wqe: &Wqe, status: Status) {
     let nth = qp.req.next.offset_from(wqe.first_psn);
@@ -190,8 +190,8 @@ fn read_piece(window: u64, room: u64, mtu: u32, max_rd_atomic: u8) -> u32 {
     (share.min(room) / (u64::from(mtu) + PACKET_COST)).clamp(1, u64::from(Psn::HALF / 4)) as u32
 }
 
-/// Completes an executed work request that sends no packet, if it is the oldest. Otherwise, it
-/// completes after all earlier work requests.
+/// Completes an executed work request that sends no packet, if it is the oldest. Otherwise, the
+/// work request completes after all earlier work requests.
 fn end_local<M: Memory, S: Sink>(qp: &mut Qp, env: &mut Environment<'_, M, S>) {
     let position = qp.req.cursor;
     qp.req.cursor = position.wrapping_add(1);
@@ -312,8 +312,8 @@ fn emit<M: Memory, S: Sink>(
 
 /// Returns whether this packet requests an acknowledgement. That applies to the last packet of a
 /// message, to a packet after every [`Config::ack_every`](crate::engine::Config::ack_every) bytes
-/// and to a packet that fills the window. Without the latter, no acknowledgement would free space
-/// again.
+/// and to a packet that fills the window. Without the last of these, no acknowledgement would free
+/// space again.
 ///
 /// # References
 /// IBTA 9.7.5.1.2

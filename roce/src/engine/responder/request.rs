@@ -151,7 +151,7 @@ fn send<M: Memory, S: Sink>(
     Ok(1)
 }
 
-/// Executes a packet of a write. The first packet checks the whole write (IBTA 9.4.3). With
+/// Executes a packet of a write. The whole write is checked at its first packet (IBTA 9.4.3). With
 /// immediate data, the last packet takes a receive.
 fn write<M: Memory, S: Sink>(
     qp: &mut Qp,
@@ -298,7 +298,7 @@ fn check_present<M: Memory, S: Sink>(
     }
 }
 
-/// Returns the refusal for a message whose receive may not be written.
+/// Returns the reason for rejecting or postponing a message whose receive may not be written.
 #[cold]
 fn forbidden<M: Memory, S: Sink>(qp: &Qp, env: &mut Environment<'_, M, S>, packet: usize) -> Refusal {
     let Some(taken) = &qp.resp.current.taken else { return Refusal::ReceiveForbidden };
@@ -307,7 +307,7 @@ fn forbidden<M: Memory, S: Sink>(qp: &Qp, env: &mut Environment<'_, M, S>, packe
     if env.sink.postpone(qp.qpn, &stall) { Refusal::NotReady } else { Refusal::ReceiveForbidden }
 }
 
-/// Returns the refusal for a request whose memory is unreachable.
+/// Returns the reason for rejecting or postponing a request whose memory is unreachable.
 #[cold]
 fn unreachable<M: Memory, S: Sink>(qp: &Qp, env: &mut Environment<'_, M, S>, stall: Stall) -> Refusal {
     if env.sink.postpone(qp.qpn, &stall) { Refusal::NotReady } else { Refusal::Unreachable }

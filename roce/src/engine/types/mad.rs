@@ -22,8 +22,8 @@ pub type Mad = [u8; MAD_LEN];
 pub struct MadDestination {
     /// The path to the destination.
     pub path: Path,
-    /// The number of the destination queue pair, 24 bits: [`GSI_QPN`], or the sender's number in a
-    /// reply.
+    /// The number of the destination queue pair, 24 bits: [`GSI_QPN`] or, in a reply, the number of
+    /// the requesting queue pair.
     pub qpn: u32,
     /// The partition key of the packet.
     pub pkey: u16,

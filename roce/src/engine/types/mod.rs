@@ -90,7 +90,8 @@ pub enum Stall {
         /// Whether the access is a write.
         write: bool,
     },
-    /// The source of a read response, which may have been sent in part. Responses stop.
+    /// The source of a read response, which may have been sent in part. The responder stops sending
+    /// responses.
     ReadResponse {
         /// The remote key in the read request.
         rkey: u32,
@@ -126,14 +127,14 @@ pub struct Config {
     /// stall others.
     pub window_bytes: u32,
     /// The rate, in bytes per microsecond, of read responses and atomic results to one peer, beyond
-    /// a burst of `window_bytes`. With 0, responses leave as fast as the caller fetches packets.
+    /// a burst of `window_bytes`. With 0, responses are sent as fast as the caller fetches packets.
     ///
     /// A request of a few bytes may ask for 2 GiB. The part of a response that exceeds the window
     /// or the rate waits until [`deadline`](super::Engine::deadline), while responses to other
     /// peers are sent. Each packet counts as its length from BTH to pad plus 768 bytes.
     pub response_rate: u32,
-    /// The number of message bytes after which a packet requests an acknowledgement. Earlier
-    /// requests are possible.
+    /// The number of message bytes after which, at the latest, a packet requests an
+    /// acknowledgement.
     pub ack_every: u32,
     /// The maximum number of consecutive packets from one queue pair while others have packets to
     /// send.
@@ -456,9 +457,9 @@ pub struct MemoryAttr {
 /// The type of a memory window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MwType {
-    /// A type 1 window: bound by a verb, for every queue pair of the domain.
+    /// A type 1 window: bound by a verb, for use by every queue pair of the protection domain.
     One,
-    /// A type 2 window: bound by a work request, for the queue pair that binds it only.
+    /// A type 2 window: bound by a work request, for use only by the queue pair that bound it.
     Two,
 }
 
@@ -511,9 +512,9 @@ pub enum SendOp {
     Write { addr: u64, rkey: u32, imm: Option<u32> },
     /// Reads from the peer's memory.
     Read { addr: u64, rkey: u32 },
-    /// Compares 8 bytes of the peer's memory with `compare` and swaps them on equality.
+    /// Replaces 8 bytes of the peer's memory with `swap` if they equal `compare`.
     CompareSwap { addr: u64, rkey: u32, compare: u64, swap: u64 },
-    /// Adds to 8 bytes of the peer's memory and fetches their previous value.
+    /// Adds `add` to 8 bytes of the peer's memory and fetches their previous value.
     FetchAdd { addr: u64, rkey: u32, add: u64 },
     /// Binds a memory window, named by its key, to `length` bytes at `addr` of the region `lkey`.
     /// `new_rkey` sets the low 8 bits of the window's key; its upper bits are ignored.
@@ -550,7 +551,7 @@ pub struct SendWr<'a> {
     pub op: SendOp,
     /// The options of the request.
     pub flags: SendFlags,
-    /// The source or target of the bytes.
+    /// The local memory that the operation reads or writes.
     pub payload: Payload<'a>,
     /// The number of the peer's shared receive queue (XRC initiator); other services ignore it.
     pub remote_srq: u32,
@@ -641,7 +642,7 @@ pub struct Completion {
     pub vendor_err: u32,
 }
 
-/// An asynchronous event: any news except the completion of a work request.
+/// An asynchronous event: anything to report except the completion of a work request.
 ///
 /// # References
 /// IBTA 11.6.3
@@ -665,25 +666,25 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DroppedDatagrams {
-    /// All dropped datagrams: the sum of the counts below.
+    /// The total number of dropped datagrams: the sum of the counts below.
     pub total: u64,
-    /// No receive was posted.
+    /// Datagrams for which no receive was posted.
     pub no_receive: u64,
-    /// The receive was too short for the datagram and the 40 bytes reserved for a GRH. The receive
+    /// Datagrams too long for their receive, which also needs 40 bytes for a GRH. The receive
     /// completed with [`Status::LocalLength`].
     pub too_short: u64,
-    /// The queue key differed from the queue pair's (Q_Key violation).
+    /// Datagrams whose queue key differed from the queue pair's (Q_Key violation).
     pub wrong_qkey: u64,
-    /// No queue pair has the destination number.
+    /// Datagrams for a number that no queue pair has.
     pub unknown_qpn: u64,
-    /// No queue pair has joined the destination group.
+    /// Datagrams for a multicast group that no queue pair has joined.
     pub not_member: u64,
-    /// The caller had no space for a management datagram ([`Sink::mad`](super::Sink::mad)).
+    /// Management datagrams for which the caller had no space ([`Sink::mad`](super::Sink::mad)).
     pub mads_full: u64,
-    /// Any other reason: the queue pair has another service or does not receive in its state, the
-    /// partition key is invalid, the receive's memory cannot be written or the packet is malformed.
-    /// A packet for the general services interface is malformed unless it is a single send of
-    /// [`MAD_LEN`] bytes.
+    /// Datagrams dropped for any other reason: the queue pair has another service or does not
+    /// receive in its state, the partition key is invalid, the receive's memory cannot be written
+    /// or the packet is malformed. A packet for the general services interface is malformed unless
+    /// it is a single send of [`MAD_LEN`] bytes.
     pub other: u64,
 }
 

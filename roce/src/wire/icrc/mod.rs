@@ -34,7 +34,7 @@
 //! A socket sees addresses, ports, lengths and payload, but not the IPv4 identification or the DF
 //! bit. The ICRC covers both. [`Icrc::check`] first assumes the expected identification, with DF.
 //! If that fails, the CRC is run backwards to the identification. If the packet differs only there,
-//! the difference between computed and received ICRC becomes the difference of the field. This
+//! the difference between computed and received ICRC yields the difference of this field. This
 //! holds for 2¹⁷ of the 2³² possible differences: one for each identification, with and without DF.
 //! Therefore:
 //! - with the expected identification, the check is as good as a NIC's;
@@ -172,8 +172,8 @@ impl Icrc {
         if !self.v4 {
             return Verdict::Bad;
         }
-        // The difference, carried back to just behind the three bytes with identification and DF,
-        // equals the difference of those bytes. All other bits must be 0.
+        // The CRC difference, rewound to just after the three bytes that hold the identification
+        // and DF, equals the difference of those bytes. All other bits must be 0.
         let [rest, id_hi, id_lo, flags] = rewind::before_ipv4_id(difference, covered.len()).to_le_bytes();
         match (rest, flags) {
             (0, 0 | DONT_FRAGMENT) => Verdict::WithId(expected_id ^ u16::from_be_bytes([id_hi, id_lo])),

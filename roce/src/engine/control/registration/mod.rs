@@ -23,8 +23,8 @@ impl<M: Memory> Engine<M> {
         inserted.inspect_err(|_| self.leave_pd(attr.pd))
     }
 
-    /// Registers memory under a key with the given low 8 bits, for devices whose driver changes
-    /// keys later: see [`update_mr`](Self::update_mr).
+    /// Registers memory under a key whose low 8 bits are `variant`, for devices whose driver
+    /// changes keys later: see [`update_mr`](Self::update_mr).
     ///
     /// Dependencies between access rights are not checked. If `invalidate` is true,
     /// LOCAL_INVALIDATE and SEND_WITH_INVALIDATE may invalidate the key. A later change may also

@@ -63,8 +63,8 @@ proptest! {
             }
         }
         responses += f.host.sent().len();
-        // A read has at most 16 response packets, the whole memory. Each request causes at most one
-        // more response.
+        // A read has at most 16 response packets, because it reads at most the whole memory. Each
+        // request causes at most one more response.
         prop_assert!(responses <= requests.len() * 17);
         prop_assert!(service == Service::Rc || responses == 0);
         f.host.modify(f.qpn, &to(State::Err));

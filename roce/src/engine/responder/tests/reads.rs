@@ -106,8 +106,8 @@ fn a_duplicate_write_before_reads_does_not_acknowledge_them() {
     let (headers, _) = &sent[0];
     assert_eq!((sent.len(), headers.bth.opcode, headers.bth.psn), (1, Opcode::RC_ACKNOWLEDGE, write.bth.psn));
     assert_eq!(headers.aeth.unwrap().msn, 1);
-    // If a write has followed them, the acknowledgement names that write. The peer then treats
-    // missing responses to earlier requests as lost.
+    // After a further write, the acknowledgement names that write. The peer then treats missing
+    // responses to earlier requests as lost.
     let behind = f.rdma(Opcode::RC_RDMA_WRITE_ONLY, &[1; 4], 2000, 4);
     f.host.arrive(&behind, &[1; 4]);
     f.host.arrive(&write, &[1; 4]);
