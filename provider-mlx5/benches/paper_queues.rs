@@ -6,16 +6,17 @@
 //!   cargo bench -p provider-mlx5 -- --sites    fails if a barrier is not where it belongs
 //! ```
 //!
-//! The last two columns count atomic read-modify-writes and function calls per call. Atomics are
-//! allowed only for shared receive queues; calls are forbidden in the form `constant`.
+//! The last two columns count the atomic read-modify-writes and the nested function calls per
+//! measured call. Atomics are allowed only for shared receive queues; nested calls are forbidden in
+//! the form `constant`.
 //!
 //! callgrind counts instructions: the program runs itself under `valgrind`, once per case. The
 //! counts include the measured function and its callees, minus an empty function's counts.
 //! Doorbells are stores into plain memory. The caller checks whether posting succeeded.
 //!
-//! Work requests are built before the measurement, like C's list, and are unknown to the compiler
-//! at the call. The exception is the form `constant`: the measured function builds the request
-//! itself, like a program, and the compiler sees the operation.
+//! Work requests are built before the measurement, like the list of a C program, and are unknown to
+//! the compiler at the call. The exception is the form `constant`: the measured function builds the
+//! request itself, like a program, and the compiler sees the operation.
 //!
 //! # Safety
 //! Posting is unsafe because a device reads and writes the memory named by work requests; a paper
@@ -36,7 +37,8 @@ use verbs_core::types::{QpState, RecvWr, SendFlags, SendOp, SendWr, Sge, Wc};
 
 use callgrind::{Cost, count, count_instructions};
 
-/// The number of receives, completions or blocks a queue holds; a request may take 3 blocks.
+/// The capacity of each queue, in receives, completions or blocks. A request may take up to 3
+/// blocks.
 const SLOTS: u32 = 8192;
 /// The number of calls over which instructions are counted.
 const COUNTED_CALLS: u32 = 256;
@@ -128,7 +130,7 @@ impl Case {
 
     /// Returns the exceeded limit, if any.
     fn excess(&self, instructions: f64, cost: Cost) -> Option<&'static str> {
-        // Receives from a shared receive queue end in any order, on any polling thread.
+        // Receives from a shared receive queue complete in any order, on any polling thread.
         let is_shared = self.operation.contains("srq") || self.operation.contains("shared");
         if instructions > self.limit {
             Some("  over the limit")

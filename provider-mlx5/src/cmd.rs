@@ -3,7 +3,7 @@
 //!
 //! # Safety
 //! The methods are sent with the attributes that `rdma/mlx5_user_ioctl_cmds.h` lists for them. Each
-//! output is a slice or a reference; no number is an address of memory.
+//! output is a slice or a reference; no number is a memory address.
 #![allow(unsafe_code)]
 
 use uverbs_abi::ib_user_ioctl_cmds::{UVERBS_OBJECT_DEVICE, UVERBS_OBJECT_DM, UVERBS_OBJECT_PD};
@@ -24,7 +24,8 @@ use verbs_core::Result;
 use verbs_core::channel::{Attr, Uverbs};
 use zerocopy::IntoBytes;
 
-/// A doorbell page. [`free_uar`] frees it; otherwise it is freed with the last file of the context.
+/// A page of doorbell registers (UARs). [`free_uar`] frees it; otherwise, closing the context's
+/// last file does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UarInfo {
     /// The page's handle.
@@ -33,7 +34,7 @@ pub(crate) struct UarInfo {
     pub(crate) mmap_offset: u64,
     /// The number of bytes to map.
     pub(crate) length: u32,
-    /// The device's number for the first page.
+    /// The number of the page's first UAR in the device.
     pub(crate) page_id: u32,
 }
 
@@ -71,7 +72,7 @@ pub(crate) fn free_uar(uverbs: &Uverbs, handle: u32) -> Result<()> {
 /// The location of device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DmInfo {
-    /// The start of the memory in the mapped page.
+    /// The offset of the memory in the mapped page, in bytes.
     pub(crate) start_offset: u64,
     /// The page number for mapping the memory.
     pub(crate) page_index: u16,
@@ -134,7 +135,7 @@ pub(crate) fn query_port(uverbs: &Uverbs, port_num: u32) -> Result<Mlx5IbUapiQue
     Ok(info)
 }
 
-/// Writes the sysfs path of the device's data-direct function, followed by a null byte.
+/// Writes the sysfs path of the device's data-direct function to `path`, followed by a null byte.
 ///
 /// # Errors
 /// `EOPNOTSUPP` on kernels without data direct; any other errno the kernel returns, notably

@@ -13,15 +13,15 @@
 //! | [`Ah`](crate::Ah) | [`Ah::address_vector`](crate::Ah::address_vector) |
 //!
 //! A description consists of numbers and addresses and is safe to obtain. Using an address is
-//! unsafe. The user promises:
+//! unsafe. The program must ensure the following:
 //! - The object lives and is not resized while the address is used.
 //! - After the first use, the program no longer posts to the queue, polls it or requests its events
 //!   through this library, because neither side sees the other's entries. The same rule applies to
 //!   `mlx5dv_init_obj`. State changes, queries and destruction still go through this library; a
 //!   reset sets the doorbell records of a queue pair to 0.
-//! - Entries, doorbell records and registers are written as the device's manual demands, with its
-//!   barriers. Requests keep the promises of [`SendQueue`](verbs_core::provider::SendQueue) about
-//!   the memory they name.
+//! - Entries, doorbell records and registers are written with the formats and barriers from the
+//!   device's manual. Requests meet the requirements of
+//!   [`SendQueue`](verbs_core::provider::SendQueue) on the memory they name.
 //!
 //! # References
 //! `mlx5dv_init_obj(3)`, `mlx5dv_query_device(3)`, `mlx5dv_get_clock_info(3)`
@@ -35,7 +35,7 @@ use crate::doorbell::registers::Register;
 /// The memory of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueDirect {
-    /// The first entry.
+    /// The address of the first entry.
     pub buf: NonNull<u8>,
     /// The number of entries: a power of two, or 0 if the queue is missing. In a send queue, an
     /// entry is a basic block.
@@ -55,9 +55,9 @@ impl QueueDirect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegisterDirect {
-    /// The first half. The second half follows after `size` bytes.
+    /// The address of the first half. The second half follows after `size` bytes.
     pub register: NonNull<u8>,
-    /// The size of a half in bytes; 0 if the register is shared, and takes only 8-byte doorbells.
+    /// The size of a half in bytes; 0 if the register is shared and takes only 8-byte doorbells.
     pub size: u32,
     /// The offset in the device's file for mapping the register's page.
     pub map_offset: u64,
@@ -71,10 +71,10 @@ impl RegisterDirect {
     }
 }
 
-/// A page of doorbell registers.
+/// A page of doorbell registers, with one register for the program.
 ///
-/// Dropping this value frees the page unless it is shared, because nothing rings its registers any
-/// more.
+/// Dropping this value frees the register unless the page is shared. The program must not ring the
+/// register afterwards.
 #[derive(Debug)]
 pub struct UarDirect {
     pub(crate) register: Register,
@@ -92,7 +92,8 @@ impl UarDirect {
         self.page_id
     }
 
-    /// Returns the page's register that no queue pair uses.
+    /// Returns the register that was taken or, for the shared page, a register that queue pairs
+    /// also use.
     pub fn register(&self) -> RegisterDirect {
         RegisterDirect::new(&self.register)
     }
@@ -119,7 +120,7 @@ pub struct RawQpDirect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpDirect {
-    /// The doorbell records, big-endian: receives, then sends.
+    /// The address of the doorbell records, big-endian: receives, then sends.
     pub records: NonNull<u32>,
     /// The send queue.
     pub sq: QueueDirect,
@@ -127,7 +128,7 @@ pub struct QpDirect {
     pub rq: QueueDirect,
     /// The register of the send queue, if it has one.
     pub register: Option<RegisterDirect>,
-    /// The parts of a raw packet queue pair.
+    /// The doorbell register of the send queue, if there is one.
     pub raw: RawQpDirect,
 }
 
@@ -137,9 +138,10 @@ pub struct QpDirect {
 pub struct CqDirect {
     /// The ring of entries.
     pub ring: QueueDirect,
-    /// The doorbell records, big-endian: the consumer's index, then the event request.
+    /// The address of the doorbell records, big-endian: the consumer's index, then the event
+    /// request.
     pub records: NonNull<u32>,
-    /// The page of registers; the register for event requests is at offset 0x20.
+    /// The address of the register page. The register for event requests is at offset 0x20.
     pub registers: NonNull<u8>,
     /// The queue's number in the device.
     pub cqn: u32,
@@ -151,11 +153,11 @@ pub struct CqDirect {
 pub struct SrqDirect {
     /// The entries, linked by their first 16 bytes.
     pub queue: QueueDirect,
-    /// The doorbell record, big-endian.
+    /// The address of the doorbell record, which is big-endian.
     pub record: NonNull<u32>,
-    /// The first entry without a receive.
+    /// The index of the first entry without a receive.
     pub head: u32,
-    /// The last entry of the list that begins at `head`.
+    /// The index of the last entry of the list that begins at `head`.
     pub tail: u32,
     /// The queue's number in the device.
     pub srqn: u32,
@@ -167,7 +169,7 @@ pub struct SrqDirect {
 pub struct WqDirect {
     /// The entries.
     pub queue: QueueDirect,
-    /// The doorbell record, big-endian.
+    /// The address of the doorbell record, which is big-endian.
     pub record: NonNull<u32>,
 }
 
@@ -183,7 +185,7 @@ pub struct PdDirect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DmDirect {
-    /// The first byte. The device supports only 4-byte accesses.
+    /// The address of the first byte. The device supports only 4-byte accesses to this memory.
     pub buf: NonNull<u8>,
     /// The length in bytes.
     pub length: u64,
@@ -199,12 +201,13 @@ pub struct ContextDirect {
     pub has_real_time: bool,
     /// Whether the device has registers that take whole requests.
     pub has_blue_flame: bool,
-    /// The number of registers that can be allocated later with the older interface.
+    /// The number of registers that drivers before Linux 5.8 allocate on request, after the
+    /// context.
     pub max_dynamic_registers: u32,
     /// Nanoseconds after which [`ClockInfo`] is out of date; `None` if the kernel offers no
     /// conversion.
     pub max_clock_info_update_nsec: Option<u64>,
-    /// The register of the device's clock: two big-endian halves of 4 bytes.
+    /// The address of the device's clock: two big-endian halves of 4 bytes.
     pub core_clock: Option<NonNull<u8>>,
     /// `MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_*` bits.
     pub flow_action_flags: u32,

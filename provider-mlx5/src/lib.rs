@@ -1,7 +1,7 @@
 //! The provider for ConnectX devices (`mlx5`): queues in memory that the device reads directly, and
 //! doorbells in device registers. No system call is needed between a request and its completion.
 //!
-//! From top to bottom; a folder imports only folders below it:
+//! The modules from top to bottom; a folder imports only folders below it:
 //!
 //! | module | contents |
 //! |---|---|
@@ -40,8 +40,7 @@
 //! - **Sends with invalidate on UC**: `post_send` rejects them. IBTA has no such packet (volume 1,
 //!   table 38).
 //! - **The state SQD**: the Linux driver has no transition to it, so libmlx5 cannot enter it
-//!   either. Conformance cases that need it are skipped, including the case where SQD takes reads
-//!   away from a responder.
+//!   either. Conformance cases that need it are skipped.
 //!
 //! # Safety
 //! The implementation of [`Provider`] makes promises about the device, argued at the impl.

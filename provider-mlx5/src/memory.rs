@@ -173,7 +173,7 @@ impl QueueMemory {
     /// whole pages.
     ///
     /// # Errors
-    /// `ENOMEM`; the errno of excluding the pages from forks.
+    /// `ENOMEM`; any errno from excluding the pages from forks.
     pub(crate) fn new(len: usize) -> Result<Self, Errno> {
         Self::over(Region::anonymous(in_pages(len))?, None)
     }
@@ -224,7 +224,7 @@ impl QueueMemory {
         &self.region
     }
 
-    /// Returns the memory's address for the kernel's commands.
+    /// Returns the memory's address, as passed in commands to the kernel.
     pub(crate) fn address(&self) -> u64 {
         self.region.pointer(0, self.region.len()).addr().get() as u64
     }
@@ -238,11 +238,8 @@ impl QueueMemory {
     }
 }
 
-/// Checks that the process can allocate records of `len` bytes and the small allocations of the
-/// call.
-///
-/// # Errors
-/// `ENOMEM`.
+/// Checks that the process can allocate `len` bytes for records, in addition to the small
+/// allocations of the current call.
 pub(crate) fn check_records(len: usize) -> Result<(), Errno> {
     room::check(room::CALL.saturating_add(len))
 }
@@ -262,8 +259,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::doorbell::dbrec::RecordPool;
 
-    /// Runs the test `name` in another process and executes `body` only there, because the process
-    /// limit would make other tests fail.
+    /// Runs the test `name` in another process and executes `body` only there, because the memory
+    /// limit that `body` sets for its process would make other tests fail.
     pub(crate) fn in_a_process_of_its_own(name: &str, body: impl FnOnce()) {
         const MARK: &str = "MLX5_TEST_IS_SHORT_OF_MEMORY";
         if std::env::var_os(MARK).is_some() {
@@ -271,7 +268,7 @@ pub(crate) mod tests {
             return body();
         }
         let mut command = Command::new(std::env::current_exe().unwrap());
-        // One test, because another would allocate.
+        // Only one test, because a parallel test would allocate memory.
         command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
         let output = command.env(MARK, "1").output().unwrap();
         let stdout = String::from_utf8_lossy(&output.stdout);
@@ -279,7 +276,7 @@ pub(crate) mod tests {
     }
 
     /// Waits until all other threads sleep. The test harness's thread allocates until it waits for
-    /// the test, which may be late on a busy machine.
+    /// the test. On a busy machine, this wait may start late.
     fn others_sleep() {
         let deadline = Instant::now() + Duration::from_secs(60);
         let own = std::fs::read_link("/proc/thread-self").unwrap();
@@ -331,7 +328,7 @@ pub(crate) mod tests {
         Layout::from_size_align(page_size(), page_size()).unwrap()
     }
 
-    // SAFETY: a page of the heap for each call, which requests no more.
+    // SAFETY: each call gets a whole page from the heap and requests no more than a page.
     unsafe impl QueueAllocator for Heap {
         fn alloc(&self, size: usize, alignment: usize, resource_type: u64) -> Reply {
             assert!(size <= page_size() && alignment <= page_size());

@@ -47,7 +47,7 @@ pub(crate) mod opcode {
     pub(crate) const TAG_MATCHING: u8 = 0x28;
 }
 
-/// The two-unit segment that changes a tag list; also, the completions of tag matching.
+/// Constants of the two-unit segment that changes a tag list, and of tag matching completions.
 pub(crate) mod tag {
     use super::{Words, pair};
 
@@ -229,11 +229,11 @@ pub(crate) unsafe fn store_inline(at: NonNull<u8>, from: *const u8, length: u32)
     inline_units(length)
 }
 
-/// Copies 1 to 48 bytes without a call. The copies overlap if their sizes do not add up to the
-/// length.
+/// Copies 1 to 48 bytes inline, in chunks of fixed size, without calling `memcpy`. The chunks
+/// overlap if their sizes do not add up to the length.
 ///
 /// # Safety
-/// `length` bytes are readable at `from` and writable at `to` and do not overlap.
+/// `length` bytes are readable at `from` and writable at `to`; the two ranges do not overlap.
 #[inline(always)]
 unsafe fn copy_short(from: *const u8, to: NonNull<u8>, length: usize) {
     debug_assert!((1..=48).contains(&length), "{length} bytes");
@@ -288,7 +288,7 @@ pub(crate) struct Cursor {
     at: NonNull<u8>,
     start: NonNull<u8>,
     end: NonNull<u8>,
-    /// The number of units stored so far, including the control segment.
+    /// The number of units stored, including the control segment.
     pub(crate) ds: u32,
 }
 

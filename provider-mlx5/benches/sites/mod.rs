@@ -11,7 +11,7 @@
 //! | `F` | `from_device` | none | `dmb oshld` |
 //! | `W` | `mmio_wc_start`, `flush_wc` | `sfence` | `dsb st` |
 //! | `R` | a doorbell record is stored | `bswap` and `mov` of 32 bits | `stlr` of 32 bits |
-//! | `B` | a block is copied into a register | eight `movups` in a row | `st1` of 64 bytes |
+//! | `B` | a block is copied into a register | eight consecutive `movups` | `st1` of 64 bytes |
 //! | `O` | the owner of a completion is read | a byte at 63 | the same |
 //! | `U` | the user index of that completion is read | 32 bits at 32, same base | the same |
 //! | `A` | an atomic read-modify-write | `lock` | `ld*l`, or a call of its outlined form |
@@ -37,7 +37,8 @@ const SITES: &[Site] = &[
         name: "a send, its record, and the register",
         symbol: "mlx5_bench_inline_1_constant",
         full: "TRWBW",
-        // Several blocks since the last doorbell: the first 8 bytes of the last block.
+        // For several blocks since the last doorbell, only the first 8 bytes of the last block are
+        // stored.
         others: Some(&["", "TR", "TRWsW"]),
     },
     Site {
@@ -70,10 +71,10 @@ const SITES: &[Site] = &[
     Site { name: "a lent completion", symbol: "mlx5_bench_lend_1_static", full: "OFUR", others: None },
 ];
 
-/// Checks each site and prints one line per site. Returns whether all are right.
+/// Checks each site and prints one line per site. Returns whether all sites are correct.
 ///
 /// # Errors
-/// If the program cannot be disassembled, or the architecture is not supported.
+/// Fails if the program cannot be disassembled or the architecture is not supported.
 pub(crate) fn check() -> Result<bool, String> {
     let arch = Arch::of_program()?;
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -298,8 +299,8 @@ fn letter(arch: Arch, code: &[Instruction], place: usize, base: &str) -> Option<
             if let Some(of) = at(from, 63).filter(|_| from.contains("BYTE PTR")) {
                 return Some(Letter::Owner(of));
             }
-            // At first the base may be the sum of two registers, whose first one later holds the
-            // sum.
+            // At first, the base may be the sum of two registers; later, the first of them holds
+            // the sum.
             if from.starts_with("DWORD PTR")
                 && let Some(of) = at(from, 32)
                 && (of == base || base.starts_with(&format!("{of}+")))
@@ -309,7 +310,8 @@ fn letter(arch: Arch, code: &[Instruction], place: usize, base: &str) -> Option<
             if !to.contains('[') || to.contains("[rsp") || !name.starts_with("mov") {
                 return None;
             }
-            // Stored through a pointer without an offset, which a field of an entry would have.
+            // A record is stored through a pointer without an offset; a field of an entry has an
+            // offset.
             let is_record = to.starts_with("DWORD PTR") && !to.contains(['+', '-']);
             let is_record = is_record && is_swapped(code, place, "bswap");
             Some(if is_record { Letter::One('R') } else { Letter::Store })
@@ -335,8 +337,8 @@ fn letter(arch: Arch, code: &[Instruction], place: usize, base: &str) -> Option<
     }
 }
 
-/// Returns whether one of the preceding instructions swapped the bytes stored by the instruction at
-/// a position.
+/// Returns whether an instruction before index `place` swapped the bytes that the instruction there
+/// stores.
 fn is_swapped(code: &[Instruction], place: usize, name: &str) -> bool {
     let stored = code[place].operands.split(',').find(|operand| !operand.contains('[')).unwrap_or_default();
     let mut before = code[place.saturating_sub(6)..place].iter();
@@ -362,8 +364,8 @@ fn at(operand: &str, offset: u64) -> Option<String> {
     (u64::from_str_radix(told, radix).ok()? == offset).then(|| base.to_owned())
 }
 
-/// Returns an instruction's jump target, if it jumps to a fixed address, and whether the next
-/// instruction may follow it.
+/// Returns the jump target of an instruction that jumps to a fixed address, and whether execution
+/// may continue with the next instruction.
 fn jump(arch: Arch, one: &Instruction) -> (Option<u64>, bool) {
     let (name, operands) = (one.name.as_str(), one.operands.as_str());
     let target = || {

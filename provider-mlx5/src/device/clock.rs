@@ -101,8 +101,8 @@ impl Clock {
         read(page).ok_or(Errno::BUSY)
     }
 
-    /// Returns the time since 1970 of a reading of the device's clock, in nanoseconds; `None` if
-    /// the kernel offers no conversion, or its update does not finish.
+    /// Converts a reading of the device's clock to nanoseconds since 1970. Returns `None` if the
+    /// kernel offers no conversion or does not finish an update.
     pub(crate) fn wall_clock(&self, cycles: u64) -> Option<u64> {
         Some(apply(&read(self.info.as_ref()?)?, cycles))
     }
@@ -150,7 +150,7 @@ fn read(page: &Region) -> Option<ClockInfo> {
     None
 }
 
-/// Converts a reading of the clock to a time.
+/// Converts a reading of the device's clock to nanoseconds since 1970.
 fn apply(info: &ClockInfo, cycles: u64) -> u64 {
     let scale = |delta: u64| delta.wrapping_mul(info.mult.into());
     let shift = |scaled: u64| scaled.checked_shr(info.shift).unwrap_or(0);

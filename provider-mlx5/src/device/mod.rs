@@ -7,10 +7,10 @@
 //!
 //! | driver | request | reply | result |
 //! |---|---|---|---|
-//! | Linux 5.8 and newer | the whole | no registers | registers are allocated for queue pairs |
-//! | Linux 4.11 and newer | the whole | registers | the context's registers are used, see [`uar`] |
+//! | Linux 5.8 and newer | all fields | no registers | registers are allocated for queue pairs |
+//! | Linux 4.11 and newer | all fields | registers | the context's registers are used ([`uar`]) |
 //! | Linux 4.5 and newer | up to `lib_caps` | registers | as above, but a page has one UAR |
-//! | before Linux 4.5 | up to `max_cqe_version` | no version | refused |
+//! | before Linux 4.5 | up to `max_cqe_version` | no version | opening fails |
 //!
 //! A driver that rejects a request with unknown fields gets a shorter request. Reply fields that
 //! the driver does not know are 0, which stands for its behaviour before the field existed. No
@@ -67,11 +67,11 @@ use crate::direct::ContextDirect;
 use crate::doorbell::dbrec::RecordPool;
 use crate::doorbell::registers::Registers;
 
-/// The number of registers requested from a driver that allocates them with the context. They serve
-/// queue pairs that have no register to themselves.
+/// The number of registers requested from a driver that allocates them with the context. Queue
+/// pairs without a dedicated register use them.
 const TOTAL_BFREGS: u32 = 16;
 
-/// The number of those registers the driver dedicates to one queue pair each.
+/// The number of requested registers that the driver dedicates to one queue pair each.
 const LOW_LATENCY_BFREGS: u32 = 4;
 
 /// The environment variable that, if set to 0, requests registers with the context.
@@ -88,21 +88,22 @@ pub(crate) struct Device {
     pub(crate) registers: Arc<Registers>,
     pub(crate) clock: Clock,
     pub(crate) regions: Arc<Regions>,
-    /// Whether another owner of the device's file may have registered memory, which this context
-    /// may import.
+    /// Whether the context was imported. Another owner of the device's file may have registered
+    /// memory that this context can then import.
     pub(crate) is_imported: bool,
     pub(crate) records: Arc<RecordPool>,
     /// Held for reading while creating an object that completes to a queue, and for writing while
     /// destroying a completion queue, because the kernel may reuse its handle at once.
     cq_names: ForkRwLock<()>,
     user_indices: Arc<UserIndices>,
-    /// Whether the driver takes and returns connection options.
+    /// Whether the driver accepts and returns enhanced connection establishment (ECE) options.
     pub(crate) has_ece: bool,
     /// Whether the device can write the system's time into completions.
     pub(crate) has_real_time: bool,
-    /// Whether the device requires a copy of each frame's link layer header in the entry.
+    /// Whether the device requires a copy of each frame's link layer header in the send queue
+    /// entry.
     pub(crate) needs_l2_header: bool,
-    /// The key whose memory reads as zeros and discards writes.
+    /// The key of the null region. Reads through this key return zeros; writes are discarded.
     pub(crate) null_key: Option<u32>,
     /// Whether the driver resolves the Ethernet address for an address handle.
     pub(crate) resolves_ah: bool,
@@ -253,8 +254,8 @@ impl Device {
         if self.regions.is_lost() { Err(self.of_parent(verb, Lost)) } else { Ok(()) }
     }
 
-    /// Returns the error of a verb that needs a lock which a thread of the parent process held at
-    /// the fork.
+    /// Returns the error for a verb that needs a lock held by another thread of the parent process
+    /// at the fork.
     pub(crate) fn of_parent(&self, verb: &'static str, lost: Lost) -> Error {
         let reason =
             "another thread of the parent process was using the device at the fork; open the device again";
@@ -370,8 +371,8 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        // The kernel frees the pages of registers with the last owner of the file, but another
-        // owner may open and close contexts of it at any time.
+        // The kernel frees the register pages with the last owner of the file. Another owner,
+        // however, may open and close contexts over the file at any time.
         if self.is_imported {
             self.registers.free(&self.kernel);
         }
@@ -454,7 +455,7 @@ pub(crate) mod tests {
     /// Returns a context over a scripted kernel.
     pub(crate) fn kernel() -> (Kernel, Scripted) {
         let script = Scripted::new([opened(&[])]);
-        // SAFETY: as for a device's.
+        // SAFETY: the kernel is a script without a device.
         (unsafe { Kernel::new(context(&script, Uhw::none()).unwrap()) }, script)
     }
 
@@ -465,8 +466,8 @@ pub(crate) mod tests {
         (context.into_device(), script)
     }
 
-    /// Opens a device whose context came with 2 registers; up to `num_dyn_bfregs` more may be
-    /// allocated.
+    /// Opens a device whose context has 2 registers from the start and may allocate up to
+    /// `num_dyn_bfregs` more.
     pub(crate) fn with_registers(num_dyn_bfregs: u32) -> (Arc<Device>, Scripted) {
         let (kernel, script) = kernel();
         script.expect_map(0x300 * page_size() as u64, page_size(), Region::plain(page_size()));
@@ -630,8 +631,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Opens a device whose driver's reply is cut after `len` bytes; its registers came with the
-    /// context.
+    /// Opens a device whose driver replies with only `len` bytes and allocates the registers with
+    /// the context.
     fn with_reply_of(len: usize) -> Result<Arc<Device>> {
         let (kernel, script) = kernel();
         script.expect_map(0x300 * page_size() as u64, page_size(), Region::plain(page_size()));
@@ -671,7 +672,7 @@ pub(crate) mod tests {
         assert_eq!((device.needs_l2_header, device.null_key), (false, None));
         assert_eq!(device.registers.take(&device.kernel).name(), Name::Chosen);
         assert_eq!(device.direct().max_dynamic_registers, 0);
-        // The device has no key that discards writes, whose number would be 0.
+        // The driver does not report a key that discards writes; the missing field reads as 0.
         let device = until!(dump_fill_mkey).unwrap();
         assert_eq!((device.null_key, device.direct().max_dynamic_registers), (None, 1024));
         let device = with_reply_of(size_of::<Mlx5IbAllocUcontextResp>()).unwrap();

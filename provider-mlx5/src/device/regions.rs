@@ -6,9 +6,9 @@
 //! bytes, which are at the element's address only if the region was registered with that address.
 //!
 //! A region is in the table from its registration until its deregistration is requested. A later
-//! request that names it is a bug in the program and ends in an error. A region imported into the
-//! context that registered it keeps its one entry, which the imported handle neither adds nor
-//! removes.
+//! request that names it is a bug in the program and completes with an error. A region imported
+//! into the context that registered it keeps its one entry, which the imported handle neither adds
+//! nor removes.
 //!
 //! In a forked child whose parent was changing the table, the table is [lost](Regions::is_lost).
 

@@ -14,7 +14,7 @@ pub(crate) struct UserIndices(ForkLock<Numbers>);
 
 #[derive(Debug, Default)]
 struct Numbers {
-    /// Numbers that were returned and are free again.
+    /// Numbers that were assigned before and are free again.
     free: Vec<u32>,
     /// The smallest number that was never assigned.
     next: u32,
@@ -24,11 +24,11 @@ struct Numbers {
 const END: u32 = 0xff_ffff;
 
 impl UserIndices {
-    /// Takes an unused number.
+    /// Allocates an unused number.
     ///
     /// # Errors
-    /// `ENOMEM` if all numbers are taken; `ENODEV` in a forked child whose parent was taking or
-    /// returning a number.
+    /// `ENOMEM` if all numbers are in use; `ENODEV` in a forked child whose parent was allocating
+    /// or freeing a number.
     pub(crate) fn take(self: &Arc<Self>) -> Result<UserIndex, Errno> {
         let mut numbers = self.0.lock()?;
         let number = match numbers.free.pop() {
@@ -43,15 +43,15 @@ impl UserIndices {
     }
 
     fn give_back(&self, number: u32) {
-        // A child whose parent was using the table takes no more numbers from it.
+        // A child whose parent was using the table allocates no more numbers from it.
         if let Ok(mut numbers) = self.0.lock() {
             numbers.free.push(number);
         }
     }
 }
 
-/// A number in use. Dropping this value returns the number, unless it is lent to the device, which
-/// may still write completions with it.
+/// A number in use. Dropping this value frees the number, unless the device may still write
+/// completions with it.
 #[derive(Debug)]
 pub(crate) struct UserIndex {
     number: u32,
@@ -65,13 +65,13 @@ impl UserIndex {
         self.number
     }
 
-    /// Marks the number as lent to the device, once the kernel has created its object.
+    /// Marks the number as used by the device, once the kernel has created the number's object.
     pub(crate) fn lend(&self) {
         self.is_lent.store(true, Ordering::Release);
     }
 
-    /// Ends the loan to the device, once the kernel has confirmed the destruction of its object and
-    /// the completion queues have been updated.
+    /// Marks the number as no longer used by the device, once the kernel has confirmed the
+    /// destruction of the number's object and the completion queues have been updated.
     pub(crate) fn take_back(&self) {
         self.is_lent.store(false, Ordering::Release);
     }

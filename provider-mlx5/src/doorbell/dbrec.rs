@@ -47,8 +47,8 @@ impl RecordPool {
     /// Takes a slot with zeroed records.
     ///
     /// # Errors
-    /// `ENOMEM`; the errno of excluding pages from forks; `ENODEV` in a forked child whose parent
-    /// was using the pool.
+    /// `ENOMEM`; any errno from excluding the pages from forks; `ENODEV` in a forked child whose
+    /// parent was using the pool.
     pub(crate) fn take(self: &Arc<Self>) -> Result<Slot, Errno> {
         let mut pages = self.0.lock()?;
         let page = match pages.iter().position(|page| page.used != u64::MAX) {
@@ -94,8 +94,8 @@ impl RecordPool {
     }
 }
 
-/// A page with lent slots stays mapped: the kernel identifies pages by address and would confuse it
-/// with a later page at the same address.
+/// A page stays mapped if the device uses any of its slots: the kernel identifies pages by address
+/// and would confuse this page with a later page at the same address.
 impl Drop for RecordPool {
     fn drop(&mut self) {
         let Ok(mut pages) = self.0.lock() else { return };
@@ -105,8 +105,8 @@ impl Drop for RecordPool {
     }
 }
 
-/// The records of one object. Dropping this value returns them to the pool, unless they are lent to
-/// the device.
+/// The records of one object. Dropping this value returns them to the pool, unless the device uses
+/// them.
 #[derive(Debug)]
 pub(crate) struct Slot {
     region: Region,
@@ -123,7 +123,7 @@ impl Slot {
     /// The offset of the second record.
     pub(crate) const SECOND: usize = 4;
 
-    /// Returns a slot for a test, at the start of plain memory.
+    /// Returns a slot at the start of a plain memory region, for a test.
     pub(crate) const fn of_test(region: Region) -> Self {
         Self { region, place: 0, home: None, is_lent: AtomicBool::new(false), program: None }
     }
@@ -148,7 +148,7 @@ impl Slot {
         unsafe { Record::new(&self.region, self.place + record) }
     }
 
-    /// Returns the slot's address for the kernel's commands.
+    /// Returns the slot's address, as passed in commands to the kernel.
     pub(crate) fn address(&self) -> u64 {
         self.region.pointer(self.place, RECORDS).addr().get() as u64
     }
@@ -158,7 +158,7 @@ impl Slot {
         self.region.pointer(self.place, RECORDS).cast()
     }
 
-    /// Marks the slot as lent to the device, once the kernel has created its object.
+    /// Marks the slot as used by the device, once the kernel has created the slot's object.
     pub(crate) fn lend(&self) {
         self.is_lent.store(true, Ordering::Release);
         if let Some(program) = &self.program {
@@ -166,7 +166,8 @@ impl Slot {
         }
     }
 
-    /// Ends the loan to the device, once the kernel has confirmed the destruction of its object.
+    /// Marks the slot as no longer used by the device, once the kernel has confirmed the
+    /// destruction of the slot's object.
     pub(crate) fn take_back(&self) {
         self.is_lent.store(false, Ordering::Release);
         if let Some(program) = &self.program {

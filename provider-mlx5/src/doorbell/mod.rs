@@ -92,7 +92,7 @@ impl fmt::Debug for Record {
 /// A doorbell register for sends: dedicated to one queue, or shared between queues and used only
 /// for doorbells.
 pub(crate) struct BlueFlame {
-    /// The half to use next. The register is aligned to its own size.
+    /// The address of the half to use next. The register is aligned to its own size.
     half: NonNull<u8>,
     /// The size of a half, in bytes: a power of two that is at least 8; 0 for a register without
     /// halves.
@@ -132,7 +132,7 @@ impl BlueFlame {
         Self { half, size, max_units: units as u32, _region: region.clone() }
     }
 
-    /// Rings with the first 8 bytes of a request, given as a number.
+    /// Rings the register with the first 8 bytes of a request, given as a number.
     #[inline(always)]
     pub(crate) fn ring(&mut self, head: u64) {
         barrier::mmio_wc_start();
@@ -350,7 +350,7 @@ mod tests {
             let child = libc::fork();
             assert!(child >= 0, "fork failed");
             if child == 0 {
-                // The end is intended and leaves no core dump.
+                // The child is killed on purpose and leaves no core dump.
                 let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
                 libc::setrlimit(libc::RLIMIT_CORE, &raw const none);
                 copy_block(NonNull::from(block).cast(), NonNull::new_unchecked(to));

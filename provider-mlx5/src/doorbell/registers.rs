@@ -187,8 +187,8 @@ impl Registers {
         self.prefers_blue_flame
     }
 
-    /// Takes a register for a queue pair: a dedicated one while some are left, otherwise a shared
-    /// one.
+    /// Takes a register for a queue pair: a dedicated register if one is free, otherwise a shared
+    /// register.
     pub(crate) fn take(self: &Arc<Self>, kernel: &Kernel) -> Register {
         self.take_from(|taken| {
             if self.reply.tot_bfregs == 0 {
@@ -233,8 +233,8 @@ impl Registers {
         }
     }
 
-    /// Returns the pages to the driver, which keeps them until they are unmapped. No register is
-    /// taken afterwards.
+    /// Returns the pages to the driver, which keeps them until they are unmapped. The caller takes
+    /// no register afterwards.
     pub(crate) fn free(&self, kernel: &Kernel) {
         let Ok(dedicated) = self.dedicated.lock() else { return };
         let uars = dedicated.iter().map(|one| &one.uar).chain(&self.shared);
@@ -313,8 +313,8 @@ impl Register {
         self.uar.region.pointer(self.at(), size_of::<u64>())
     }
 
-    /// Returns the size of a half, if it takes whole requests, in bytes; 0 if the register is
-    /// shared.
+    /// Returns the size of a half in bytes; 0 if the register is shared and takes no whole
+    /// requests.
     pub(crate) fn half_size(&self) -> usize {
         if self.is_shared() { 0 } else { self.of.size / 2 }
     }

@@ -59,7 +59,7 @@ pub(crate) enum Name {
     Page(u32),
     /// The number of the UAR's first register, among the registers allocated after the context.
     Later(u32),
-    /// No name: the UAR came with the context, and the driver chooses.
+    /// The command names no UAR: the context already has one, and the driver selects it.
     Chosen,
 }
 
@@ -74,8 +74,8 @@ impl Name {
     }
 }
 
-/// Returns the index of the context's UAR, and of the register in it, for a number in a driver's
-/// reply; `None` for one of the kernel's registers.
+/// Returns the index of the context's UAR and the index of the register in it, for a register
+/// number in a driver's reply; `None` for a register of the kernel.
 pub(crate) fn chosen(bfreg_index: u32) -> Option<(usize, usize)> {
     let (uar, register) = (bfreg_index as usize / COUNTED, bfreg_index as usize % COUNTED);
     (register < REGISTERS).then_some((uar, register))

@@ -73,7 +73,7 @@ impl NamedProvider for Mlx5 {
     }
 }
 
-/// Returns whether a device has a ConnectX name, for a kernel that does not report the driver.
+/// Returns whether a device has a ConnectX name. Used if the kernel does not report the driver.
 fn named_mlx5(device: &DeviceInfo) -> bool {
     device.name().starts_with("mlx5_")
 }
@@ -93,7 +93,7 @@ impl Context {
         Self { device }
     }
 
-    /// Returns the device, which no object uses yet.
+    /// Returns the device. No object may use the context yet.
     #[cfg(test)]
     pub(crate) fn into_device(self) -> Arc<Device> {
         self.device
@@ -136,7 +136,7 @@ impl Context {
     }
 
     /// Creates a completion queue with entries of `cqe_size` bytes, either 64 or 128; `None`
-    /// selects the value of the environment variable `MLX5_CQE_SIZE`, or else 64.
+    /// selects the value of the environment variable `MLX5_CQE_SIZE` or, if it is not set, 64.
     ///
     /// # Errors
     /// Same as [`create_cq`](ContextOps::create_cq); `EINVAL` for any other size.
@@ -222,11 +222,12 @@ impl Context {
         Mr::new(&self.device, region, RegionInfo::new(pd.handle(), addr, length, iova, access))
     }
 
-    /// Takes an unused doorbell register that accepts whole requests.
+    /// Allocates a doorbell register that accepts whole requests, and returns the register's page.
     ///
     /// # Errors
     /// `ENOMEM` if the device has no register left, or the environment permits none; `EOPNOTSUPP`
-    /// if registers came with the context, because their numbers in the device are then unknown.
+    /// if the driver allocated the registers with the context, because their numbers in the device
+    /// are then unknown.
     pub fn take_uar(&self) -> Result<UarDirect> {
         let register = self.device.registers.take(&self.device.kernel);
         if register.is_shared() || register.is_beside_orphan() {
@@ -238,11 +239,11 @@ impl Context {
         self.uar(register)
     }
 
-    /// Returns the context's shared page of registers, which take 8-byte doorbells.
+    /// Returns the page with the context's shared registers, which take only 8-byte doorbells.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if registers came with the context, because their numbers in the device are
-    /// then unknown.
+    /// `EOPNOTSUPP` if the driver allocated the registers with the context, because their numbers
+    /// in the device are then unknown.
     pub fn shared_uar(&self) -> Result<UarDirect> {
         self.uar(self.device.registers.share())
     }
@@ -265,7 +266,8 @@ impl Context {
         cmd::query_port(self.device.kernel.uverbs(), port_num)
     }
 
-    /// Writes the sysfs path of the device's data-direct function, followed by a null byte.
+    /// Writes the sysfs path of the device's data-direct function to `path`, followed by a null
+    /// byte.
     ///
     /// # Errors
     /// `EOPNOTSUPP` on kernels without data direct; any other errno the kernel returns, notably

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! An event request contains the number of events read by the program. The device raises at most
-//! one event per number, so a record read late does not raise an event twice.
+//! one event per number, so a record that the device reads late does not raise a second event.
 //!
 //! # Safety
 //! The queue's memory is lent to the device from the command that creates or resizes the queue
@@ -82,12 +82,12 @@ pub struct Cq {
     device: Arc<Device>,
     /// The parent domain's allocator, if it has one.
     allocator: Option<Allocator>,
-    /// A share of the queue's parent domain.
+    /// A reference that keeps the queue's parent domain in use.
     _parent: Option<Arc<()>>,
 }
 
-/// A completion queue's handle for queue pairs that complete to it, usable while another thread
-/// polls the queue.
+/// A handle to a completion queue, for queue pairs that complete to it. It is usable while another
+/// thread polls the queue.
 #[derive(Clone)]
 pub struct CqHandle {
     pub(crate) handle: u32,

@@ -4,13 +4,13 @@
 //! Copies by several threads may interleave; they do not race.
 //!
 //! The mapping is write-combining. A copy to the memory ends with a flush, so that it precedes the
-//! doorbell of any thread synchronised with the copy; libmlx5 leaves this to the doorbell, which
-//! covers its own thread. A copy from the memory begins only after the completion that announces
-//! the data has been read.
+//! doorbell of any thread synchronised with the copy; libmlx5 leaves the flush to the doorbell,
+//! which covers only stores by the same thread. A copy from the memory starts only after the
+//! program has read the completion that announces the data.
 //!
 //! # Safety
-//! Only [`Dm::copy_to`] and [`Dm::copy_from`] access the mapping; their accesses are atomic and
-//! within it. Work requests and peers access the same bytes through the device.
+//! Only [`Dm::copy_to`] and [`Dm::copy_from`] access the mapping; their accesses are atomic and in
+//! bounds. Work requests and peers access the same bytes through the device.
 //!
 //! # References
 //! `ibv_alloc_dm(3)`; rdma-core `providers/mlx5/verbs.c` (`mlx5_access_dm`, `dm_mmap`); Linux
@@ -48,7 +48,7 @@ pub struct Dm {
     handle: u32,
     length: u64,
     region: Region,
-    /// The offset of the memory in the region.
+    /// The offset of the memory in the region, in bytes.
     start: usize,
     map_offset: u64,
     is_own: bool,
@@ -136,7 +136,7 @@ impl Dm {
         DmDirect { buf: self.region.pointer(self.start, self.length as usize), length: self.length }
     }
 
-    /// Checks a range within the memory.
+    /// Checks that a range lies within the memory.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Range`] for a range that ends outside the memory.

@@ -1,4 +1,4 @@
-//! [`Mlx5`]: the name of the provider in the types of its objects.
+//! [`Mlx5`]: the marker type that identifies this provider in its objects' types.
 
 /// The provider for ConnectX devices.
 #[derive(Debug)]

@@ -47,15 +47,15 @@ enum Kind {
 pub(crate) type Change<'a> = (Option<(*mut u8, usize, u64)>, Option<&'a KernelPd>, Option<AccessFlags>);
 
 impl Mr {
-    /// Returns a kernel region and adds its entry to the table.
+    /// Wraps a kernel region and adds its entry to the table of regions.
     pub(crate) fn new(device: &Device, region: KernelMr, info: RegionInfo) -> Self {
         let regions = Arc::clone(&device.regions);
         regions.add(region.lkey(), info);
         Self(Kind::Kernel { region, regions })
     }
 
-    /// Returns an imported region and adds its entry to the table. Its memory is out of this
-    /// process's reach unless this context registered it.
+    /// Wraps an imported region and adds its entry to the table of regions. This process cannot
+    /// access the region's memory unless this context registered it.
     pub(crate) fn imported(device: &Device, region: KernelMr, info: RegionInfo) -> Self {
         let regions = Arc::clone(&device.regions);
         let info = regions.add_imported(region.lkey(), info);
@@ -76,7 +76,8 @@ impl Mr {
         Ok(Self(Kind::Null { device: Arc::clone(device), lkey }))
     }
 
-    /// Changes the region in place, or replaces it in the kernel by another one with new keys.
+    /// Changes the region in place, or replaces it in the kernel with a new region that has new
+    /// keys.
     ///
     /// # Safety
     /// Same as [`ContextOps::rereg_mr`](verbs_core::provider::ContextOps::rereg_mr).
@@ -97,7 +98,7 @@ impl Mr {
                 });
                 let after =
                     before.map(|before| if changed.is_ok() { before.changed(change) } else { before });
-                // An unusable region cannot receive data.
+                // An unusable region cannot receive data, so it has no entry in the table.
                 let is_usable =
                     !changed.as_ref().is_err_and(|error| matches!(error.region, RegionState::Unusable));
                 if let Some(info) = after.filter(|_| is_usable) {
@@ -159,7 +160,7 @@ impl RegionInfo {
 }
 
 impl MrOps for Mr {
-    /// For the null region, returns a handle that no region has.
+    /// Returns the kernel's handle; for the null region, a handle that no region has.
     fn handle(&self) -> u32 {
         match &self.0 {
             Kind::Kernel { region, .. } | Kind::Imported { region, .. } => region.handle(),
@@ -174,7 +175,7 @@ impl MrOps for Mr {
         }
     }
 
-    /// For the null region, returns 0, a key that no region has.
+    /// Returns the remote key, or 0 for the null region; no region has the key 0.
     fn rkey(&self) -> u32 {
         match &self.0 {
             Kind::Kernel { region, .. } | Kind::Imported { region, .. } => region.rkey(),

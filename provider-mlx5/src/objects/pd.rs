@@ -53,7 +53,8 @@ impl Destroy for Td {
     }
 }
 
-/// A protection domain, or a parent domain, which acts as its protection domain.
+/// A protection domain, or a parent domain. A parent domain acts as its underlying protection
+/// domain.
 ///
 /// The allocator of a parent domain receives the resource types of `mlx5dv.h`. The upper half is
 /// the driver's number, and the lower half is 1 for a queue pair, 2 for a work queue, 3 for
@@ -72,7 +73,7 @@ pub struct Pd {
     within: Option<Within>,
 }
 
-/// A parent domain's shares of the domains it keeps in use.
+/// A parent domain's references to the domains it keeps in use.
 #[derive(Debug)]
 struct Within {
     _pd: Arc<()>,
@@ -128,11 +129,11 @@ impl Pd {
         &self.kernel
     }
 
-    /// Returns a share of this parent domain for a completion queue.
+    /// Returns a reference that keeps this parent domain in use, for a completion queue.
     ///
     /// # Errors
-    /// `EINVAL`: with [`Cause::Foreign`] for a domain on another device; also for a domain that is
-    /// not a parent domain.
+    /// `EINVAL` with [`Cause::Foreign`] for a domain on another device; `EINVAL` for a domain that
+    /// is not a parent domain.
     pub(crate) fn for_cq(&self, device: &Arc<Device>) -> Result<Arc<()>> {
         let error = device.error("create_cq", Errno::INVAL);
         if !Arc::ptr_eq(&self.device, device) {

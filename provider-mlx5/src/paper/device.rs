@@ -71,8 +71,8 @@ impl PaperDevice {
     /// Opens a device whose queues have at most `max` entries.
     ///
     /// # Safety
-    /// The holder behaves like the kernel and the device: it writes a completion once, after its
-    /// request has ended, and accesses no memory for a destroyed object.
+    /// The caller must behave like the kernel and the device: write each completion once, after its
+    /// request has ended, and access no memory for a destroyed object.
     pub unsafe fn new(max: u32) -> Self {
         let context = [&1_u32.to_ne_bytes()[..], &0_u64.to_ne_bytes()];
         let script = Scripted::new([Expect::anything(Reply::outputs(context))]);

@@ -113,7 +113,7 @@ impl Default for PaperShape {
     }
 }
 
-/// The fields of a completion a test writes.
+/// The fields of a completion that a test writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PaperCqe {
     /// The kind of the entry.
@@ -140,7 +140,7 @@ pub struct PaperCqe {
     pub timestamp: u64,
     /// The VLAN tag.
     pub vlan_info: u16,
-    /// The results of checking the checksums of a frame.
+    /// The results of verifying a frame's checksums.
     pub frame: [u8; 2],
 }
 
@@ -162,13 +162,13 @@ pub struct PaperQp {
     srq_lists: Option<RecvLists>,
     /// The regions that requests may name, in the protection domain [`PD`].
     pub(crate) regions: Arc<Regions>,
-    /// The number of completions written so far.
+    /// The number of completions written.
     written: u32,
     _one_thread: PhantomData<*const ()>,
 }
 
-/// Returns memory for a completion queue's ring, and for a copy of its entries behind it: a reader
-/// that runs past the end would find completions there.
+/// Returns memory for a completion queue's ring, followed by a copy of its entries. A reader that
+/// runs past the end of the ring finds completions there.
 fn ring_memory(cqes: u32, cqe_size: usize) -> Region {
     Region::plain(2 * cqes as usize * cqe_size)
 }
@@ -177,7 +177,8 @@ impl PaperQp {
     /// Creates a queue pair in RESET.
     ///
     /// # Safety
-    /// The queue pair's queues stay on its thread, even if they are taken out of it.
+    /// The queue pair and its queues stay on one thread, even if the queues are moved out of the
+    /// queue pair.
     pub unsafe fn new(shape: PaperShape) -> Self {
         // SAFETY: the caller's promise.
         unsafe { Self::build(shape, None, None) }
@@ -192,6 +193,8 @@ impl PaperQp {
         unsafe { Self::build(shape, Some(Arc::clone(&srq.requests)), Some(srq.lists())) }
     }
 
+    /// Creates a queue pair in RESET, with a shared receive queue if one is given.
+    ///
     /// # Safety
     /// Same as [`new`](Self::new).
     unsafe fn build(shape: PaperShape, srq: Option<Arc<SrqRecord>>, srq_lists: Option<RecvLists>) -> Self {
@@ -306,7 +309,7 @@ impl PaperQp {
         self.poller.shared().end(USER_INDEX, None);
     }
 
-    /// Returns the poller and the queues as the poller knows them.
+    /// Returns the poller and the queues in the poller's table.
     #[cfg(test)]
     pub(crate) fn poller(&mut self) -> (&mut Poller, Queues) {
         let queues = self.queues();
@@ -326,19 +329,19 @@ impl PaperQp {
         self.poller.shared().begin(user_index, queues);
     }
 
-    /// Tells the completion queue that another queue pair has ended.
+    /// Notifies the completion queue that another queue pair has ended.
     #[cfg(test)]
     pub(crate) fn end(&self, user_index: u32) {
         self.poller.shared().end(user_index, None);
     }
 
-    /// Tells the completion queue that another queue pair was reset and has new queues.
+    /// Notifies the completion queue that another queue pair was reset and has new queues.
     #[cfg(test)]
     pub(crate) fn reset(&self, user_index: u32, queues: Queues) {
         self.poller.shared().end(user_index, Some(queues));
     }
 
-    /// Continues at an index of the completion queue, before any completion was written.
+    /// Makes the completion queue continue at an index. No completion may have been written yet.
     #[cfg(test)]
     pub(crate) fn skip_to(&mut self, index: u32) {
         assert!(self.written == 0 && index % self.shape.cqes == self.shape.cqes - 2);
@@ -376,13 +379,13 @@ impl PaperQp {
         self.poller.optional.fields = fields;
     }
 
-    /// Copies completions out.
+    /// Copies completions to `wcs` and returns their number.
     #[inline(always)]
     pub fn poll(&mut self, wcs: &mut [Wc]) -> usize {
         self.poller.poll(wcs)
     }
 
-    /// Lends the next completion.
+    /// Returns a reference to the next completion.
     #[inline(always)]
     pub fn lend(&mut self) -> Option<Completion<'_>> {
         self.poller.next()
@@ -538,7 +541,7 @@ impl PaperQp {
 pub struct PaperSrq {
     /// The queue.
     pub queue: SrqQueue,
-    /// The device's end.
+    /// The device's end of the queue.
     pub device: PaperSrqDevice,
     requests: Arc<SrqRecord>,
 }
@@ -549,11 +552,11 @@ pub struct PaperSrqDevice {
     shape: srq::Shape,
     memory: Region,
     record: Record,
-    /// The next entry of the linked list.
+    /// The index of the next entry in the linked list.
     next: u16,
-    /// The number of receives taken so far, modulo 2^16.
+    /// The number of receives taken, modulo 2^16.
     taken: u16,
-    /// The entries that were taken but not completed.
+    /// The indices of the entries that were taken but not completed.
     unfinished: BTreeSet<u16>,
 }
 
@@ -584,7 +587,8 @@ impl PaperSrq {
 }
 
 impl PaperSrqDevice {
-    /// Takes the next receive of the list, if the doorbell record covers it, and returns its entry.
+    /// Takes the next receive of the list, if the doorbell record covers it, and returns the index
+    /// of its entry.
     pub fn take(&mut self) -> Option<u16> {
         let posted = self.record.load();
         assert!(posted <= 0xffff, "a counter of {posted:#x}");
@@ -601,7 +605,8 @@ impl PaperSrqDevice {
         Some(entry)
     }
 
-    /// Ends the receive in an entry on the device's side, before its completion is written.
+    /// Ends the receive in an entry on the device's side. The caller writes the completion
+    /// afterwards.
     pub fn complete(&mut self, entry: u16) {
         assert!(self.unfinished.remove(&entry), "entry {entry} was not taken");
     }

@@ -83,7 +83,7 @@ impl<'a, T> View<'a, T> {
 }
 
 impl View<'_, SendSlot> {
-    /// Returns the `wr_id` and the kind of the request at a block.
+    /// Returns the `wr_id` and the kind of the request that starts at a block.
     #[inline(always)]
     pub(crate) fn request(&self, block: u16) -> (u64, Kind) {
         let slot = self.at(block.into());
@@ -270,7 +270,8 @@ impl SendRecord {
         self.complete_word(u32::from(block) << 16)
     }
 
-    /// Same as [`complete`](Self::complete), for the block in the upper half of a word.
+    /// Same as [`complete`](Self::complete), for the block whose number is in the upper half of a
+    /// word.
     #[inline(always)]
     pub(crate) fn complete_word(&self, word: u32) -> (u64, Kind) {
         let slot = self.at_upper_half(word);
@@ -363,8 +364,8 @@ pub(crate) struct SrqRecord {
     slots: Slots<AtomicU64>,
     /// One bit per entry, set from the posting of its receive until the completion.
     posted: Box<[AtomicU64]>,
-    /// The bits of a word that belong to entries: all of them unless the queue has fewer entries
-    /// than a word has bits.
+    /// The bits of a word that belong to entries: all bits unless the queue has fewer entries than
+    /// a word has bits.
     word: u64,
 }
 
@@ -396,8 +397,8 @@ impl SrqRecord {
         self.slots.at(entry).store(wr_id, Ordering::Relaxed);
     }
 
-    /// Marks receives as posted, before they are published to the device: those whose bits are set
-    /// in `bits`, in the word that contains `entry`.
+    /// Marks the receives whose bits are set in `bits` as posted, in the word that contains
+    /// `entry`. Called before the receives are published to the device.
     #[inline(always)]
     pub(crate) fn mark(&self, entry: u32, bits: u64) {
         self.posted[(entry / WORD) as usize].fetch_or(bits, Ordering::Release);

@@ -19,16 +19,17 @@ use crate::memory::QueueMemory;
 #[derive(Debug)]
 pub(crate) struct QueueResources {
     is_over: AtomicBool,
-    /// `None` for an object without a send queue.
+    /// The send queue's doorbell register; `None` for an object without a send queue.
     register: Option<Arc<Register>>,
-    /// `None` for an object without completions.
+    /// The user index in the object's completions; `None` for an object without completions.
     user_index: Option<UserIndex>,
     records: Slot,
     memory: QueueMemory,
 }
 
 impl QueueResources {
-    /// Lends these resources to the device, once the kernel has created the object.
+    /// Returns these resources, marked as used by the device. Called once the kernel has created
+    /// the object.
     pub(crate) fn new(
         memory: QueueMemory,
         records: Slot,
@@ -81,8 +82,8 @@ impl QueueResources {
         }
     }
 
-    /// Takes the resources back from the device, once the kernel has confirmed the destruction of
-    /// the object and its completion queues have been updated.
+    /// Marks the resources as no longer used by the device, once the kernel has confirmed the
+    /// destruction of the object and its completion queues have been updated.
     pub(crate) fn end(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.set_orphan(true);

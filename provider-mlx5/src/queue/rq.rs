@@ -53,7 +53,7 @@ pub struct Rq {
     entries: Entries,
     /// The maximum number of unfinished receives: the number of entries, or 0.
     capacity: u32,
-    /// The number of receives put into the queue so far.
+    /// The number of receives put into the queue.
     head: u32,
     /// The limit for `head`. Once `head` reaches it, the queue may be full.
     limit: u32,
@@ -74,7 +74,8 @@ impl Rq {
         Self::with_checks(RecvChecks::new(&shape.cap), shape, record, resources)
     }
 
-    /// Returns a placeholder for a queue pair that uses a shared receive queue. It accepts nothing.
+    /// Returns a placeholder for a queue pair that uses a shared receive queue. It accepts no
+    /// receives.
     pub(crate) fn of_shared(record: Record, resources: Arc<QueueResources>) -> Self {
         let shape = Shape { entries: 1, units: 1, cap: QpCap::default() };
         Self::with_checks(RecvChecks::of_shared(), shape, record, resources).full()
@@ -200,8 +201,7 @@ impl Rq {
         refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
     }
 
-    /// Puts in the common receives at the start of a list, as many as fit, and returns their
-    /// number.
+    /// Queues the common receives at the start of a list, as many as fit, and returns their number.
     #[inline(always)]
     fn put_batch(&mut self, wrs: &[RecvWr<'_>]) -> usize {
         let room = self.limit.wrapping_sub(self.head) as usize;

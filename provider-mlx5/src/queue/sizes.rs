@@ -25,7 +25,8 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Returns the space for the operations a program requests, or for all operations.
+    /// Returns the space for the operations that a program requests; all operations if `asked` is
+    /// `None`.
     pub(crate) fn for_ops(asked: Option<QpSendOps>) -> Self {
         let has = |ops| asked.is_none_or(|asked| asked.intersects(ops));
         Self {

@@ -1,4 +1,4 @@
-//! Creating queue pairs: with queues, over a table of work queues, or by number.
+//! Creating queue pairs: with queues, over a table of work queues, or by opening an XRC target.
 //!
 //! # Safety
 //! As in the parent module: the memory and the records that the command lends to the device belong
@@ -38,7 +38,7 @@ use crate::queue::sizes::Room;
 use crate::queue::sq::{self, Frames, L2_HEADER, Parts, Sq};
 use crate::wqe::{BLOCK, UNIT};
 
-/// The bit that requests the connection options offered by the device.
+/// The bit that requests the ECE options offered by the device.
 const ECE_VERSION_1: u32 = 1 << 28;
 
 impl Qp {
@@ -133,7 +133,7 @@ impl Qp {
         let Some(register) = settled.filter(|register| !register.is_beside_orphan()) else {
             drop(cqs);
             if let Err(error) = cmd::qp::destroy_qp(device.kernel.uverbs(), info.handle) {
-                // The device may still use the queue pair, with all lent resources.
+                // The device may still use the queue pair, with all its resources.
                 core::mem::forget(QueueResources::new(memory, records, Some(register), user_index));
                 return Err(error);
             }
@@ -304,7 +304,8 @@ fn raw(reply: &Mlx5IbCreateQpResp) -> RawQpDirect {
 /// Returns how a raw packet queue pair handles frames.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for headers of segmented sends, if the device does not segment.
+/// `EOPNOTSUPP` if the program requests headers for segmented sends and the device does not
+/// segment.
 fn frames(device: &Device, verb: &'static str, max_tso_header: u32) -> Result<Frames> {
     if max_tso_header > 0 && !device.query_device_ex()?.tso_caps.is_qpt_supported(QpType::RAW_PACKET) {
         let reason = "the device does not segment the sends of raw packet queue pairs".into();

@@ -50,7 +50,7 @@ use crate::queue::rq::Rq;
 use crate::queue::sq::Sq;
 use crate::wqe::BLOCK;
 
-/// The vendor id in connection options.
+/// The vendor id in ECE options.
 const VENDOR_ID: u32 = 0x15b3;
 
 /// A queue pair.
@@ -72,8 +72,7 @@ pub struct Qp {
     /// The location of the queue pair's request lists, if completions may contain data.
     lists: Option<Arc<Lists>>,
     groups: Groups,
-    /// The connection options for the next transitions; `get_ece` holds the device's current
-    /// options.
+    /// The ECE options for the next transitions; `get_ece` holds the device's current options.
     set_ece: u32,
     get_ece: u32,
     resources: Arc<QueueResources>,
@@ -130,8 +129,8 @@ impl Qp {
         }
     }
 
-    /// Tells the completion queues that the queue pair has ended, and takes its resources back from
-    /// the device.
+    /// Notifies the completion queues that the queue pair has ended, and marks its resources as no
+    /// longer used by the device.
     fn end(&self) {
         if let Some(user_index) = self.resources.user_index() {
             if let Some(cq) = &self.send_cq {
@@ -146,13 +145,14 @@ impl Qp {
         self.resources.end();
     }
 
-    /// Returns the queue pair's state in the kernel, which may have moved it to ERR.
+    /// Returns the kernel's state of the queue pair. The kernel may have moved the queue pair to
+    /// ERR.
     fn real_state(&self) -> QpState {
         let queried = cmd::qp::query_qp(self.device.kernel.uverbs(), self.handle, QpAttrMask::STATE);
         queried.map_or(self.state, |(attr, _)| attr.qp_state)
     }
 
-    /// Sends the modify command, with connection options if the program has set any.
+    /// Sends the modify command, with ECE options if the program has set any.
     fn command(&mut self, attr: &QpAttr, mask: QpAttrMask) -> Result<()> {
         let uverbs = self.device.kernel.uverbs();
         if self.set_ece == 0 {
@@ -223,7 +223,8 @@ impl QpOps for Qp {
     }
 
     /// Returns whether RESET ends requests. The device stops the queue pair before it confirms the
-    /// command. For a raw packet queue pair, which consists of two device queues, this is unknown.
+    /// command. For a raw packet queue pair, which consists of two device queues, this is not
+    /// guaranteed.
     fn reset_ends_requests(&self) -> bool {
         self.qp_type != QpType::RAW_PACKET
     }

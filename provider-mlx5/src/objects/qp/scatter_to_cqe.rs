@@ -8,8 +8,8 @@ use verbs_core::environment;
 
 use crate::device::Device;
 
-/// The environment variable that lets completions contain data unless it is set to 0. In libmlx5,
-/// where it comes from, completions contain data even without the variable.
+/// The environment variable that lets completions contain data unless it is set to 0. The variable
+/// comes from libmlx5, where completions contain data even without it.
 const SCATTER_TO_CQE: &str = "MLX5_SCATTER_TO_CQE";
 
 /// Whether completions may contain the data of short receives and of short replies to reads and
@@ -23,15 +23,15 @@ const SCATTER_TO_CQE: &str = "MLX5_SCATTER_TO_CQE";
 #[non_exhaustive]
 pub enum ScatterToCqe {
     /// No data, unless the environment variable `MLX5_SCATTER_TO_CQE` is set and not 0. With the
-    /// variable, as in libmlx5: receives on RC and UC, and reads and atomics on an RC queue pair
-    /// that signals all requests. Never while the context is imported or has regions whose memory
-    /// this process cannot access.
+    /// variable, completions contain the data of receives on RC and UC, and of reads and atomics on
+    /// an RC queue pair that signals all requests, as in libmlx5. They contain no data while the
+    /// context is imported or has regions whose memory this process cannot access.
     #[default]
     Usual,
     /// No data.
     Never,
-    /// Same as `Usual` with the variable, but regardless of the context's regions, and for reads
-    /// and atomics even if some requests are unsignalled.
+    /// Same as `Usual` with the variable, but regardless of the context's regions, and also for
+    /// reads and atomics on a queue pair with unsignalled requests.
     Always,
 }
 

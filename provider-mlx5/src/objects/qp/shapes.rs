@@ -48,7 +48,7 @@ impl Shapes {
         Ok(Self { send, recv, is_split: attr.qp_type == QpType::RAW_PACKET, has_keys: room_for.keys })
     }
 
-    /// Returns the size in bytes of the library's records of requests.
+    /// Returns the size of the queues' request records, in bytes.
     pub(super) fn records_len(&self) -> usize {
         let sends = self.send.map_or(0, |shape| SendRecord::size(shape.blocks));
         sends + self.recv.map_or(0, |shape| RecvRecord::size(shape.entries))

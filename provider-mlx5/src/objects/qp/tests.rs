@@ -65,7 +65,7 @@ fn create(device: &Arc<Device>, script: &Scripted, send_cq: &CqHandle, recv_cq: 
         Expect::anything(Reply::Errno(Errno::NOMEM)),
         Expect::anything(Reply::outputs([&events.to_ne_bytes()])),
         Expect::anything(Reply::outputs([&7_u32.to_ne_bytes(), &[0; 20], &0xabcd_u32.to_ne_bytes()])),
-        // The device's properties: no windows.
+        // The query of the device's properties: no windows.
         Expect::anything(Reply::Errno(Errno::INVAL)),
     ]);
     let (parents, ex) = (QpParents::new(&pd, send_cq, recv_cq), QpCreateAttr::default());

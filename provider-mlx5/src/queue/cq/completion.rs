@@ -1,4 +1,4 @@
-//! [`Completion`]: an entry of the ring together with its request, lent by the poller.
+//! [`Completion`]: an entry of the ring together with its request, borrowed from the poller.
 //!
 //! # References
 //! `ibv_poll_cq(3)`, `ibv_create_cq_ex(3)`; rdma-core `providers/mlx5/cq.c`
@@ -23,7 +23,7 @@ pub(crate) struct Optional {
     pub(crate) is_real_time: bool,
 }
 
-/// A completion, lent by the poller.
+/// A completion, borrowed from the poller.
 #[derive(Clone, Copy)]
 pub struct Completion<'a> {
     cqe: Cqe<'a>,

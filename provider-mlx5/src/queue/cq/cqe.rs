@@ -92,7 +92,7 @@ macro_rules! field {
 }
 
 impl<'a> Cqe<'a> {
-    /// Returns the entry with another lifetime, which the caller guarantees.
+    /// Returns the entry with a lifetime that the caller chooses.
     ///
     /// # Safety
     /// Same as [`new`](Self::new), for the new lifetime.
@@ -101,6 +101,8 @@ impl<'a> Cqe<'a> {
         Cqe { fields: self.fields, _queue: PhantomData }
     }
 
+    /// Returns the entry whose fields are at `fields`.
+    ///
     /// # Safety
     /// For `'a`, the 64 bytes at `fields` are an entry the device has handed over, aligned to 8
     /// bytes.
@@ -157,8 +159,8 @@ impl<'a> Cqe<'a> {
         field!(self, u64, at::TIMESTAMP)
     }
 
-    /// Returns whether the device verified the checksums of a frame, both for IPv4 and for its
-    /// transport.
+    /// Returns `IP_CSUM_OK` if the device verified a frame's IPv4 checksum and its transport
+    /// checksum, otherwise no flags.
     pub(crate) fn checksums(self) -> WcFlags {
         const NETWORK_OK: u8 = 1 << 1;
         const TRANSPORT_OK: u8 = 1 << 2;
@@ -251,14 +253,14 @@ impl<'a> Cqe<'a> {
     }
 }
 
-/// A successful request's operation, and where its length comes from.
+/// A successful request's operation and the source of its data length.
 #[derive(Clone, Copy)]
 struct Sent {
     opcode: WcOpcode,
     length: Length,
 }
 
-/// The source of the data length of a request.
+/// The source of a request's data length.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Length {
     /// The completion has no length, as for a send.
@@ -327,8 +329,9 @@ impl Cqe<'_> {
         wc.byte_len = self.sent_len(kind);
     }
 
-    /// Writes the completion of a successful request whose entry names the operation and that needs
-    /// no other fields. `qp_num` is the entry's [`qp_num_word`](Self::qp_num_word).
+    /// Writes the completion of a successful request, with 0 in all fields except `wr_id`,
+    /// `status`, `opcode` and `qp_num`. The entry must name the operation. `qp_num` is the entry's
+    /// [`qp_num_word`](Self::qp_num_word).
     #[inline(always)]
     pub(crate) fn write_operation(self, wr_id: u64, qp_num: u64, wc: &mut Wc) {
         let sent = SENT_WORDS[usize::from(field!(self, u8, at::SOP_DROP_QPN))];
@@ -420,7 +423,7 @@ impl Cqe<'_> {
         received | matched | asks
     }
 
-    /// Returns the message's tag and the sender's number, if the completion has them.
+    /// Returns the message's tag and the sender's private data, if the completion has them.
     pub(crate) fn tm_info(self) -> Option<WcTmInfo> {
         let has_header = matches!(
             self.app_op(),
@@ -438,7 +441,7 @@ impl Cqe<'_> {
 }
 
 /// The success status and an operation from [`SENT`] combined into one word, indexed by the first
-/// byte of the field.
+/// byte of the field at `SOP_DROP_QPN`.
 const SENT_WORDS: [u64; 256] = {
     assert!(size_of::<Wc>() == size_of::<[u64; 6]>() && align_of::<Wc>() >= align_of::<u64>());
     assert!(offset_of!(Wc, status) == 8 && offset_of!(Wc, opcode) == 12 && offset_of!(Wc, qp_num) == 28);
@@ -460,7 +463,7 @@ struct Received {
     imm: u32,
 }
 
-/// The properties of receives, indexed by the kind of the entry.
+/// The properties of receive completions, indexed by the kind of the entry.
 const RECEIVED: [Received; 8] = {
     let sent = Received { opcode: WcOpcode::RECV, flags: WcFlags::empty(), imm: 0 };
     let mut received = [sent; 8];

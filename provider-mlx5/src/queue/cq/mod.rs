@@ -2,7 +2,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `poller` | polling, one by one |
+//! | `poller` | polling completions one by one |
 //! | `runs` | polling several completions of one queue pair at once |
 //! | `resize` | replacing the ring |
 //! | `scatter` | data in completions |

@@ -60,9 +60,11 @@ pub(super) struct Current {
     user_index: u32,
     /// The user index in its send completions; `u32::MAX` if the sends complete elsewhere.
     pub(super) of_sends: u32,
-    /// The same for receives from the queue pair's own receive queue.
+    /// The user index in completions of receives from the queue pair's own receive queue;
+    /// `u32::MAX` if there are none.
     pub(super) of_receives: u32,
-    /// The same for receives from a shared receive queue.
+    /// The user index in completions of receives from a shared receive queue; `u32::MAX` if there
+    /// are none.
     pub(super) of_shared: u32,
     /// The kind of the receives.
     pub(super) recv_kind: Kind,
@@ -76,7 +78,7 @@ pub(super) struct Current {
 }
 
 impl Current {
-    /// The value for no queue pair.
+    /// The value for the case that there is no current queue pair.
     pub(super) const NONE: Self = Self {
         user_index: u32::MAX,
         of_sends: u32::MAX,
@@ -89,7 +91,7 @@ impl Current {
         srq: core::ptr::null(),
     };
 
-    /// Returns the queue pair with a table entry, whose completions contain `user_index`.
+    /// Returns the queue pair of a table entry. Its completions contain `user_index`.
     fn from_entry(entry: &Entry, user_index: u32) -> Self {
         let current = Self { user_index, entry: NonNull::from(entry), ..Self::NONE };
         // Completions of an earlier use take the slow path.
@@ -164,7 +166,8 @@ impl Poller {
         self.consumer.store(self.index & COUNTER);
     }
 
-    /// Lends the next completion and returns the entries before it to the device.
+    /// Returns the next completion, borrowed from the poller, and returns the entries before it to
+    /// the device.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Completion<'_>> {
         let at = self.index;
@@ -186,8 +189,8 @@ impl Poller {
         Some(completion.with_optional(&self.optional))
     }
 
-    /// Lends the next completion. The entries before it stay with the program until
-    /// [`end_poll`](Self::end_poll).
+    /// Returns the next completion, borrowed from the poller. The entries before it stay with the
+    /// program until [`end_poll`](Self::end_poll).
     #[inline(always)]
     pub(crate) fn next_of_several(&mut self) -> Option<Completion<'_>> {
         let completion = match self.short() {
@@ -228,7 +231,8 @@ impl Poller {
     }
 
     /// Removes and returns the next completion of any kind, without returning the previous ones to
-    /// the device. It is lent until the poller is used again: the callers bind its lifetime.
+    /// the device. The completion is valid until the poller is used again: the callers bind its
+    /// lifetime.
     #[inline(never)]
     pub(super) fn advance_any<'a>(&mut self) -> Option<Completion<'a>> {
         // At most one round: a device that ignores the consumer's index may write forever.

@@ -37,7 +37,7 @@ struct Run {
 
 impl Run {
     /// Returns the next entry's kind if it is a successful receive whose data is in the request's
-    /// memory; otherwise a number that no receive has.
+    /// memory; otherwise a value that no receive has.
     #[inline(always)]
     fn receive(&self) -> u8 {
         receive(self.last_byte(), self.round)
@@ -56,7 +56,7 @@ impl Run {
         unsafe { self.next.add(cqe::at::OP_OWN).read_volatile() }
     }
 
-    /// Returns the next entry, which the device has written.
+    /// Returns the next entry. The device must have written it.
     #[inline(always)]
     fn entry(&self) -> Cqe<'_> {
         barrier::from_device();
@@ -87,7 +87,7 @@ impl Run {
 }
 
 /// Returns an entry's kind, taken from its last byte, if it is a successful receive whose data is
-/// in the request's memory; otherwise a number that no receive has.
+/// in the request's memory; otherwise a value that no receive has.
 #[inline(always)]
 const fn receive(op_own: u8, round: u8) -> u8 {
     // The rest of the byte is then 0.
@@ -101,7 +101,7 @@ const fn is_receive(opcode: u8) -> bool {
 }
 
 impl Poller {
-    /// Copies completions out and returns their number.
+    /// Copies completions to `wcs` and returns their number.
     #[inline(always)]
     pub(crate) fn poll(&mut self, wcs: &mut [Wc]) -> usize {
         if let [wc] = wcs {
@@ -111,8 +111,8 @@ impl Poller {
         }
     }
 
-    /// Polls one completion of a successful send or write, without preparing a run, and returns its
-    /// entry to the device.
+    /// Polls one completion of a successful send or write, without setting up a run, and returns
+    /// its entry to the device. Returns `false` if the next completion needs another path.
     #[inline(always)]
     fn one_send(&mut self, wc: &mut Wc) -> bool {
         // Each field is read only once, because the compiler must assume that the stores below
@@ -140,7 +140,8 @@ impl Poller {
         true
     }
 
-    /// Copies out one completion of any kind, if there is one, and returns how many.
+    /// Copies the next completion of any kind to `wc`, if there is one, and returns the number of
+    /// completions copied.
     #[inline(never)]
     fn poll_one(&mut self, wc: &mut Wc) -> usize {
         if self.one_receive(wc) {
@@ -189,7 +190,7 @@ impl Poller {
         true
     }
 
-    /// Copies completions out and returns their number.
+    /// Copies completions to `wcs` in runs and returns their number.
     #[inline(never)]
     fn poll_runs(&mut self, wcs: &mut [Wc]) -> usize {
         let count = self.run_of_sends::<false>(wcs);
@@ -204,7 +205,7 @@ impl Poller {
         self.poll_on(wcs, count)
     }
 
-    /// Continues polling after a run.
+    /// Continues polling after `count` completions. Returns the total number.
     #[inline(never)]
     fn poll_on(&mut self, wcs: &mut [Wc], mut count: usize) -> usize {
         while let Some(rest) = wcs.get_mut(count..).filter(|rest| !rest.is_empty()) {

@@ -42,7 +42,7 @@ use crate::doorbell::Record;
 /// A ring of completion queue entries in memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
-    /// The fields of the first entry.
+    /// The address of the first entry's fields.
     first: NonNull<u8>,
     log_stride: u32,
     /// The size of an entry, in bytes.
@@ -115,8 +115,8 @@ impl Ring {
         unsafe { self.first.add(((index & self.mask) as usize) << self.log_stride) }
     }
 
-    /// Returns the fields of the entry at an index, its last byte, and the device's owner bit in
-    /// this round.
+    /// Returns the address of the fields of the entry at an index, the entry's last byte, and the
+    /// device's owner bit in this round.
     #[inline(always)]
     pub(super) fn peek(&self, index: u32) -> (NonNull<u8>, u8, u8) {
         // SAFETY: as in `fields`. A multiplication takes one instruction and a shift two.
@@ -126,8 +126,8 @@ impl Ring {
         (fields, op_own, u8::from(index & self.entries != 0))
     }
 
-    /// Returns the fields of the entry at an index, the number of entries up to the end of the
-    /// ring, and the device's owner bit for those entries.
+    /// Returns the address of the fields of the entry at an index, the number of entries up to the
+    /// end of the ring, and the device's owner bit for those entries.
     #[inline(always)]
     pub(super) fn stretch(&self, index: u32) -> (NonNull<u8>, usize, u8) {
         let place = index & self.mask;
@@ -238,8 +238,8 @@ impl SharedCq {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Returns whether a thread of the parent process held this part's lock at the fork. The result
-    /// never changes within a process.
+    /// Returns whether a thread of the parent process held the lock at the fork. The result never
+    /// changes within a process.
     pub(crate) fn is_lost(&self) -> bool {
         self.inner.is_lost()
     }
@@ -248,7 +248,7 @@ impl SharedCq {
         self.inner.lock()
     }
 
-    /// Announces a queue pair, before its first request.
+    /// Announces a queue pair to the poller. Called before the queue pair's first request.
     pub(crate) fn begin(&self, user_index: u32, queues: Queues) {
         if let Ok(mut inner) = self.inner() {
             self.announce(&mut inner, PendingChange::Begins { user_index, queues });

@@ -62,7 +62,7 @@ pub(super) struct Entry {
 /// A use of the user index by a queue pair that has ended.
 #[derive(Debug)]
 struct EndedUse {
-    /// The end of this use's completions, which come after the previous use's completions.
+    /// The index before which completions belong to this use, or to an earlier use.
     until: u32,
     /// The shared receive queue that supplied the receives, if any.
     srq: Option<Arc<SrqRecord>>,
@@ -128,7 +128,8 @@ pub(super) struct Table {
     pages: Vec<Option<Box<Page>>>,
 }
 
-/// A page of entries. They are boxed so that each keeps its address while others come and go.
+/// A page of entries. They are boxed so that each keeps its address while others are added and
+/// removed.
 type Page = [Option<Box<Entry>>; PAGE];
 
 const PAGE: usize = 256;

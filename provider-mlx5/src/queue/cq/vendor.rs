@@ -3,8 +3,8 @@
 /// Returns the meaning of a failed completion's [`vendor_err`](verbs_core::types::Wc::vendor_err);
 /// `None` if the meaning is not public.
 ///
-/// The device's manual does not list them. rdma-core and UCX define one, while Linux and DPDK print
-/// them as numbers; the vendor's support can interpret the others. The
+/// The device's manual does not list the syndromes. rdma-core and UCX define one of them, while
+/// Linux and DPDK print all as numbers; the vendor's support can interpret the others. The
 /// [`status`](verbs_core::types::Wc::status) always contains the kind of error.
 ///
 /// # References

@@ -69,8 +69,8 @@ pub(super) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Returns the segments for a request with a list of `length` bytes. `room` receives a copy of
-    /// the header.
+    /// Returns the segments of a request whose gather list covers `length` bytes. Copies the header
+    /// to `room`.
     ///
     /// # Errors
     /// [`PostReason::FrameTooShort`] for a header or frame below the minimum;
@@ -105,8 +105,8 @@ impl<'a> Frame<'a> {
         Ok(Self::with_header(wr, opcode::SEND, 0, header, copied, length - copied))
     }
 
-    /// Returns the segments for a frame with this header. Its data is the list after the first
-    /// `skipped` bytes, which has `length` bytes.
+    /// Returns the segments for a frame with this header. The data is the rest of the list after
+    /// the first `skipped` bytes, and is `length` bytes long.
     fn with_header(
         wr: &SendWr<'a>,
         opcode: u8,
@@ -151,7 +151,7 @@ fn behind(list: &[Sge], mut skipped: u32) -> impl Iterator<Item = Sge> {
     })
 }
 
-/// Copies the first bytes of a list.
+/// Copies the first bytes named by a list to `to`.
 ///
 /// # Safety
 /// These bytes are readable memory of this process.

@@ -48,7 +48,7 @@ impl Sq {
         Place { next: self.next, head: self.head }
     }
 
-    /// Moves the queue to a position.
+    /// Advances the queue to a position.
     #[inline(always)]
     pub(super) const fn move_to(&mut self, Place { next, head }: Place) {
         (self.next, self.head) = (next, head);

@@ -70,13 +70,13 @@ pub struct Sq {
     /// The number of the next entry's block, in the upper half. It keeps counting across the end of
     /// the queue and overflows together with the device's block numbers.
     pub(super) next: u32,
-    /// The number of requests put into the queue so far.
+    /// The number of requests put into the queue.
     pub(super) head: u32,
     /// The limit of `head` for the fast path. Once `head` reaches it, the queue may be full or the
     /// next request is fenced.
     pub(super) limit: u32,
-    /// The limit for a request with its own doorbell; not beyond `head` while other requests wait
-    /// for a doorbell.
+    /// The limit of `head` for a request with its own doorbell; not beyond `head` while other
+    /// requests wait for a doorbell.
     lone_limit: u32,
     /// The last request off the fast path, if no doorbell has followed it: the block after it, and
     /// its control segment. A request on the fast path has one block.
@@ -262,14 +262,14 @@ impl Sq {
         self.head != self.limit
     }
 
-    /// Returns the number of blocks that wait for a doorbell. This number is always less than the
-    /// record can count.
+    /// Returns the number of blocks that wait for a doorbell. The record's counter is always large
+    /// enough for this number.
     #[inline(always)]
     fn waiting(&self) -> u32 {
         self.next_block().wrapping_sub(self.record.load() as u16).into()
     }
 
-    /// Returns the control segment of the last request, which has not been rung for yet.
+    /// Returns the control segment of the last request. No doorbell has followed this request yet.
     #[inline(always)]
     fn last(&self) -> NonNull<u8> {
         match self.last {

@@ -149,7 +149,7 @@ impl Segments {
 /// pair. The segments begin with an XRC segment if the operation names a shared receive queue.
 ///
 /// # Errors
-/// The operation, if the device does not support it.
+/// Returns the operation's kind if the device does not support it.
 fn connected(op: &SendOp<'_>) -> Result<(u8, u32, Segments), OpKind> {
     let mut segments = Segments::default();
     let op = match *op {

@@ -51,13 +51,13 @@ const NO_QPN: u32 = 0xff_ffff;
 /// The number of units in a bind's list: one element of 16 bytes, padded to 64.
 const LIST_OCTOWORDS: u32 = 4;
 
-/// The number of units in the longest of these requests.
+/// The number of units in the longest request that changes a key.
 pub(super) const UNITS: u32 = 1 + SEGMENTS as u32;
 
-/// The number of units after the control segment in the longest of these requests.
+/// The number of units after the control segment in the longest request that changes a key.
 pub(super) const SEGMENTS: usize = 11;
 
-/// The binding of an invalidated window, to no memory.
+/// The binding of an invalidated window: no memory.
 const NOTHING: MwBindInfo = MwBindInfo { lkey: 0, addr: 0, length: 0, mw_access_flags: AccessFlags::empty() };
 
 /// A change to a window's key.

@@ -85,24 +85,24 @@ impl Shape {
 /// The number of units before an entry's list.
 pub(crate) const LINK: u32 = 1;
 
-/// The maximum number of entries, because a link and a completion name one with 16 bits.
+/// The maximum number of entries, because a link and a completion name an entry with 16 bits.
 pub(crate) const MAX_ENTRIES: u32 = 1 << 16;
 
 /// The posting side of a shared receive queue.
 pub struct SrqQueue {
     checks: RecvChecks,
     entries: Entries,
-    /// The entry for the next receive.
+    /// The index of the entry for the next receive.
     head: u32,
-    /// The successor of `head`; unused if `head` is `last`.
+    /// The index of the entry after `head`; unused if `head` is `last`.
     next: u32,
-    /// The last entry whose position in the list is known. From `next` to this entry, the list is
-    /// in order.
+    /// The index of the last entry whose position in the list is known. From `next` to this entry,
+    /// the list is in order.
     last: u32,
-    /// The first entry that is not marked in the record. The entries from here up to `head` are
-    /// posted, are in order, and have their bits in one word.
+    /// The index of the first entry that is not marked in the record. The entries from here up to
+    /// `head` are posted, are in order, and have their bits in one word.
     marked: u32,
-    /// The number of receives put into the queue so far.
+    /// The number of receives put into the queue.
     counter: u32,
     requests: Arc<SrqRecord>,
     record: Record,
@@ -143,8 +143,8 @@ impl SrqQueue {
         self.entries.resources()
     }
 
-    /// Links the entries whose positions in the list are known, and returns the first and the last
-    /// of these entries. If nothing was ever posted, all entries are linked.
+    /// Links the entries whose positions in the list are known, and returns the indices of the
+    /// first and the last of these entries. If nothing was ever posted, all entries are linked.
     pub(crate) fn link_free(&mut self) -> (u32, u32) {
         if self.counter == 0 {
             // Already linked by `new`.
@@ -175,7 +175,7 @@ impl SrqQueue {
         Some(self.entries.view().at(self.head))
     }
 
-    /// Finds successors for the last entry of the list, which the caller is about to post.
+    /// Finds successors for the last entry of the list. The caller is about to post this entry.
     #[inline(never)]
     fn extend(&mut self) -> Option<()> {
         self.mark();

@@ -141,9 +141,8 @@ impl Poller {
         Some(Completion::new(cqe, wr_id, WcStatus::SUCCESS, kind))
     }
 
-    /// Prepares the entries after the last one, which was skipped because its queue pair has ended
-    /// or is unknown. If the skipped entry was a block's title, the block's other completions are
-    /// then examined one by one.
+    /// Expands the block of the entry that the poller has just skipped, if that entry is a block's
+    /// title. The poller then examines the block's other completions one by one.
     #[cold]
     #[inline(never)]
     pub(super) fn skipped(&self) {

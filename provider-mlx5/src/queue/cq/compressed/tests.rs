@@ -88,7 +88,7 @@ struct Twin {
     next: u64,
 }
 
-/// A way to poll: copying up to this many completions, or lending one.
+/// A way to poll: copying up to this many completions, or borrowing a single completion.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Copies(usize),

@@ -51,7 +51,7 @@ use crate::queue::record::{Kind, RecvRecord, SendRecord};
 use crate::queue::resources::QueueResources;
 use crate::wqe::{self, BLOCK, INVALID_LKEY, UNIT, opcode};
 
-/// The [`FORMAT`](cqe::FORMAT) bits for data in the fields and for data before them.
+/// The [`FORMAT`](cqe::FORMAT) bits: the data is in the fields, or in the half before the fields.
 const IN_FIELDS: u8 = 0x4;
 const BEFORE_FIELDS: u8 = 0x8;
 
@@ -65,8 +65,8 @@ struct Data {
 }
 
 impl Data {
-    /// Returns the data in an entry of `stride` bytes; `None` if such an entry cannot hold that
-    /// much.
+    /// Returns the data in an entry of `stride` bytes; `None` if such an entry cannot hold `length`
+    /// bytes.
     fn from_cqe(cqe: Cqe<'_>, stride: usize, length: u32) -> Option<Self> {
         let length = length as usize;
         let fields = cqe.fields();
@@ -203,14 +203,15 @@ impl RecvLists {
 }
 
 impl RecvRecord {
-    /// Returns whether an entry holds the receive that ends next.
+    /// Returns whether an entry holds the receive that completes next.
     fn is_next(&self, entry: u16, entries: u32) -> bool {
         (self.tail() ^ u32::from(entry)) & (entries - 1) == 0
     }
 }
 
 impl Lists {
-    /// Copies the data in a completion.
+    /// Copies the data in a completion to the elements of its request. Returns the resulting
+    /// status.
     ///
     /// # Safety
     /// The resources belong to the queues; neither queue has ended or ends during the call.
@@ -259,7 +260,7 @@ fn fetch(requests: Option<&SendRecord>, cqe: Cqe<'_>) -> Option<Kind> {
 }
 
 /// The owners of the memory that holds the lists. They are kept until the lock is released, because
-/// dropping the last owner may call the program.
+/// dropping the last owner may call the program's allocator.
 struct ListResources {
     send: Option<Arc<QueueResources>>,
     recv: Option<Arc<QueueResources>>,

@@ -114,7 +114,7 @@ pub(crate) struct Completed {
     pub(crate) app_op: u8,
     /// The index of the tag.
     pub(crate) index: u16,
-    /// The entry in the shared receive queue.
+    /// The index of the entry in the shared receive queue.
     pub(crate) entry: u16,
     pub(crate) success: bool,
     /// The device's count of unexpected messages.
@@ -149,7 +149,8 @@ impl TagRecord {
         &self.receives
     }
 
-    /// Ends the message or operation a completion belongs to. Returns `None` if it was not awaited.
+    /// Ends the message or operation a completion belongs to. Returns `None` if the completion was
+    /// not awaited.
     pub(crate) fn complete(&self, completed: &Completed) -> Option<Outcome> {
         use tag::done;
         let success = |wr_id| Outcome { wr_id, status: WcStatus::SUCCESS, asks_for_sync: false };
@@ -356,7 +357,7 @@ impl TagList {
         Ok(())
     }
 
-    /// Publishes the operations posted so far.
+    /// Publishes all operations in the queue.
     pub(crate) fn ring(&mut self) {
         // This queue's doorbell cannot fail.
         let _ = self.sq.ring();
