@@ -11,8 +11,8 @@
 //! not depend on the machine's speed or load. Without valgrind, the table has no counts, and
 //! `--check` fails.
 //!
-//! Work requests are built before the measurement, like the list in C. They are opaque to the
-//! compiler at the call. The exception is the form `constant`: the measured function builds the
+//! Work requests are built before the measurement, like the list of a C program. They are opaque to
+//! the compiler at the call. The exception is the form `constant`: the measured function builds the
 //! request itself, as programs do, and the compiler sees the operation. Queues are drained and
 //! refilled between calls, outside the measurement.
 //!

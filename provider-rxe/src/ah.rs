@@ -75,7 +75,7 @@ impl Destroy for Ah {
 /// Returns the whole path, because this kernel does not number address handles.
 fn spell(context: &Kernel, attr: &AhAttr) -> Result<RxeAv> {
     let error = || context.uverbs().error("create_ah", Errno::INVAL);
-    // The kernel has accepted the path, and RoCE requires a global part.
+    // The kernel has accepted the path, and RoCE requires a global route.
     let grh = attr.grh.ok_or_else(error)?;
     let table = context.query_gid_table()?;
     path(attr.port_num, &grh, &table).ok_or_else(|| {

@@ -83,7 +83,7 @@ impl NamedProvider for Rxe {
     }
 }
 
-/// Returns whether a device has a usual rxe name, for a kernel that does not report the driver.
+/// Returns whether a device has a usual rxe name. Used if the kernel does not report the driver.
 fn named_rxe(device: &DeviceInfo) -> bool {
     device.name().starts_with("rxe")
 }

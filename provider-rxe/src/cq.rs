@@ -1,13 +1,13 @@
 //! The completion queue. The kernel fills it. Polling makes no system call. Requesting an event
 //! makes one system call.
 //!
-//! A completion is lent: each field is read from the queue when its method is called. Its slot
-//! returns to the kernel after the loan, with [`end_poll`](CqOps::end_poll) or the next call of
-//! [`next`](CqOps::next).
+//! A completion borrows its entry from the queue: each field is read when its method is called. The
+//! slot returns to the kernel after the borrow, with [`end_poll`](CqOps::end_poll) or the next call
+//! of [`next`](CqOps::next).
 //!
 //! To resize a queue, the kernel creates another queue and copies the completions behind the
 //! published index into it. All slots are therefore returned before the command. After the command,
-//! the old queue is no longer read, because its completions are in the new one.
+//! the old queue is no longer read, because its completions are in the new queue.
 //!
 //! # Safety
 //! An entry is transmuted into a [`Wc`]: both have the same integer fields at the same offsets, as
@@ -59,7 +59,7 @@ pub struct Cq {
 #[derive(Clone, Copy, Debug)]
 pub struct CqHandle(pub(crate) u32);
 
-/// Requests events by a kernel command, which needs only the queue's handle.
+/// Requests events through a kernel command. The command needs only the queue's handle.
 #[derive(Debug)]
 struct KernelNotifier {
     context: Kernel,
@@ -147,9 +147,9 @@ impl CqOps for Cq {
         Some(Box::new(KernelNotifier { context: self.context.clone(), handle: self.handle }))
     }
 
-    /// Removes the queue pair's completions by moving the others together; the queued completions
-    /// belong to this process. The kernel adds no completion for a queue pair once the command that
-    /// resets or destroys it has returned.
+    /// Removes a queue pair's completions and moves the other completions together. The queued
+    /// completions belong to this process. The kernel adds no completion for a queue pair once the
+    /// command that resets or destroys it has returned.
     fn purge(&mut self, qp_num: u32) {
         self.end.retain(|entry| {
             let its: u32 = field!(entry, qp_num);
@@ -157,8 +157,8 @@ impl CqOps for Cq {
         });
     }
 
-    /// Same as [`CqOps::resize`]. If the new queue cannot be mapped (`ENOMEM`), nothing is polled
-    /// until another call succeeds; until then, the kernel keeps the completions.
+    /// Same as [`CqOps::resize`]. If the new queue cannot be mapped (`ENOMEM`), polling returns no
+    /// completions until another call succeeds. The kernel keeps the completions until then.
     fn resize(&mut self, cqe: u32) -> Result<()> {
         let uverbs = self.context.uverbs();
         self.end.give_back();
@@ -174,8 +174,8 @@ impl CqOps for Cq {
         Ok(())
     }
 
-    /// Sends the command and lets the kernel decide, although no rxe driver whose sources were read
-    /// has this method.
+    /// Sends the command, although none of the rxe drivers whose sources were read supports it. The
+    /// kernel decides.
     fn modify(&self, moderation: CqModeration) -> Result<()> {
         cmd::cq::modify_cq(self.context.uverbs(), self.handle, moderation)
     }
@@ -203,7 +203,7 @@ impl fmt::Debug for Cq {
     }
 }
 
-/// A completion, lent by [`Cq::next`](CqOps::next).
+/// A completion, returned by [`Cq::next`](CqOps::next) and borrowed from its queue.
 #[derive(Clone, Copy)]
 pub struct Completion<'a>(Entry<'a, IbUverbsWc>);
 
@@ -278,11 +278,11 @@ fn translate_all(wcs: &mut [Wc]) -> usize {
     count
 }
 
-/// Entries that need translation have at least one of these flags. Immediate data is zero without
-/// them.
+/// Entries that need translation have at least one of these flags. Without any of them, immediate
+/// data is zero.
 const TRANSLATED: u32 = KERNEL_WITH_INVALIDATE | WcFlags::WITH_INV.bits() | WcFlags::WITH_IMM.bits();
 
-/// Asserts that a [`Wc`] has the fields of an entry at the same offsets.
+/// Asserts that [`Wc`] and a completion entry have the same fields at the same offsets.
 const SAME_LAYOUT: () = {
     macro_rules! same {
         ($($field:ident = $entry:ident),*) => {
@@ -304,8 +304,8 @@ impl fmt::Debug for Completion<'_> {
     }
 }
 
-/// The kernel's `IB_WC_WITH_INVALIDATE`. From bit 2 upwards, the kernel's flags differ from those
-/// of the verbs API.
+/// The kernel's `IB_WC_WITH_INVALIDATE`. From bit 2 upwards, the kernel's flags differ from the
+/// flags of the verbs API.
 const KERNEL_WITH_INVALIDATE: u32 = 1 << 2;
 
 /// Returns the flags in the encoding of the verbs API. The kernel copies its internal flags into

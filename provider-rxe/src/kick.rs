@@ -64,7 +64,8 @@ impl Kick {
         Self { fd, request, _response: response }
     }
 
-    /// Kicks after a whole batch was accepted. An error counts the whole batch as accepted.
+    /// Kicks after a whole batch was accepted. If the kick fails, the error reports the whole batch
+    /// as accepted.
     #[inline(never)]
     pub(crate) fn kick_for(&self, accepted: usize) -> Result<(), PostError> {
         self.kick().map_err(|errno| PostError { accepted, reason: PostReason::Doorbell(errno) })

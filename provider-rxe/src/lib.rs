@@ -1,7 +1,7 @@
 //! The provider for Soft-RoCE (`rdma_rxe`), the kernel's RDMA over UDP: mapped queues and a system
 //! call, the kick.
 //!
-//! From top to bottom; a module imports only modules below it:
+//! The modules from top to bottom; a module imports only modules below it:
 //!
 //! | module | content |
 //! |---|---|
@@ -18,7 +18,7 @@
 //! | `queue` | a mapped queue: its slots and its header, checked once |
 //! | `kick` | the one system call in each `post_send` |
 //! | `settle` | waiting for tasks the kernel does not wait for |
-//! | `rxe` | [`Rxe`], the name of the provider in the types of its objects |
+//! | `rxe` | [`Rxe`], the marker type for this provider in its objects' types |
 //!
 //! Protection domains, memory windows and DMA handles have no driver-specific data: they are
 //! [`KernelPd`], [`KernelMw`] and [`KernelDmah`].

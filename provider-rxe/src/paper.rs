@@ -101,8 +101,8 @@ impl PaperQueue {
     /// Returns the memory shared by both ends.
     ///
     /// # Safety
-    /// The region is not used on one thread while another uses the queue, and no address in the
-    /// queue is followed.
+    /// The caller must not use the region on one thread while another thread uses the queue, and
+    /// must not dereference addresses stored in the queue.
     pub unsafe fn region(&self) -> Region {
         self.region.clone()
     }
@@ -147,7 +147,7 @@ impl PaperQueue {
         (DATA..DATA + (self.mask as usize + 1) * self.stride).for_each(|at| self.poke(at, byte));
     }
 
-    /// Removes and returns the next element and the bytes behind it.
+    /// Removes and returns the next element and the bytes after it in the slot.
     pub fn take<W: FromBytes>(&self) -> Option<(W, Vec<u8>)> {
         let (producer, consumer) = self.indices();
         if self.count() == 0 {
@@ -193,7 +193,7 @@ pub struct PaperCq {
     pub cq: Cq,
     /// The kernel's handle for the completion queue.
     pub handle: CqHandle,
-    /// The kernel's end.
+    /// The kernel's end of the completion queue.
     pub queue: PaperQueue,
 }
 
@@ -322,9 +322,9 @@ impl PaperDevice {
     /// Opens a device and allocates a protection domain.
     ///
     /// # Safety
-    /// The holder acts as the kernel and behaves like it: the script gives away no file descriptor
-    /// with another owner; a completion is put in once, after its work request has ended; and no
-    /// two threads use the two ends of a queue at the same time.
+    /// The caller must behave like the kernel: the script gives away no file descriptor with
+    /// another owner; a completion is put in once, after its work request has ended; and no two
+    /// threads use the two ends of a queue at the same time.
     pub unsafe fn new() -> Self {
         // The context owns the descriptor in the reply, a stand-in for the kernel's event file.
         // SAFETY: opens a descriptor, which has no other owner.
@@ -470,7 +470,8 @@ impl PaperDevice {
         ]))
     }
 
-    /// Creates an address handle with the kernel's number for it, or 0 for none.
+    /// Creates an address handle. The kernel's reply contains `ah_num` as the number of the handle,
+    /// or 0 for no number.
     ///
     /// # Errors
     /// Any errno from the provider.

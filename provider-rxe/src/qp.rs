@@ -64,7 +64,7 @@ impl ResponderTable {
     /// Returns the table after a change, with the length rounded as the kernel rounds it.
     ///
     /// # Errors
-    /// If the change would grow the table.
+    /// Fails if the change would grow the table.
     fn resized(self, max_dest_rd_atomic: u8) -> core::result::Result<Self, Cause> {
         let entries = match max_dest_rd_atomic {
             0 => 0,
@@ -179,7 +179,8 @@ impl Qp {
         Err(uverbs.error("modify_qp", Errno::BUSY).because(Cause::InUse { by }))
     }
 
-    /// Returns the queue pair's state from the kernel, which may have moved it to ERR.
+    /// Returns the kernel's state of the queue pair. The kernel may have moved the queue pair to
+    /// ERR.
     fn real_state(&self) -> QpState {
         let queried = cmd::qp::query_qp(self.context.uverbs(), self.handle, QpAttrMask::STATE);
         queried.map_or(self.state, |(attr, _)| attr.qp_state)

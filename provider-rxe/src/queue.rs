@@ -9,8 +9,8 @@
 //! ```
 //!
 //! [`ProducerEnd`] fills slots (send and receive queue), [`ConsumerEnd`] empties them (completion
-//! queue). They lend a [`Slot`] or an [`Entry`] typed by its element, so an access outside the
-//! element does not compile.
+//! queue). They return a borrowed [`Slot`] or [`Entry`] typed by its element, so an access outside
+//! the element does not compile.
 //!
 //! # Safety
 //! Only [`Queue::slot`] makes pointers into the mapping, from an index that is at most the mask;
@@ -40,7 +40,7 @@ const SLOT_ALIGN: usize = 16;
 
 /// A mapped queue with a checked header.
 pub(crate) struct Queue {
-    /// The first slot.
+    /// The address of the first slot.
     first: NonNull<u8>,
     log2_stride: u32,
     mask: u32,
@@ -182,7 +182,7 @@ impl<W> ProducerEnd<W> {
         Some(Slot { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData })
     }
 
-    /// Marks the slot lent by [`next`](Self::next) as filled. The kernel does not see it yet.
+    /// Marks the slot returned by [`next`](Self::next) as filled. The kernel does not see it yet.
     #[inline(always)]
     pub(crate) fn advance(&mut self) {
         self.cursor.advance();
@@ -194,7 +194,8 @@ impl<W> ProducerEnd<W> {
         self.cursor.publish();
     }
 
-    /// Removes up to `count` unpublished slots, the last ones first. Returns the number removed.
+    /// Removes up to `count` unpublished slots, starting with the last one. Returns the number
+    /// removed.
     pub(crate) fn rollback(&mut self, count: usize) -> usize {
         self.cursor.rollback(u32::try_from(count).unwrap_or(u32::MAX)) as usize
     }
@@ -209,7 +210,7 @@ impl<W> ProducerEnd<W> {
         self.cursor.outstanding()
     }
 
-    /// Returns the largest number of filled slots.
+    /// Returns the maximum number of filled slots.
     pub(crate) fn capacity(&self) -> u32 {
         self.cursor.capacity()
     }
@@ -291,7 +292,7 @@ impl<W> Slot<'_, W> {
     }
 }
 
-/// The consumer end of a queue whose slots each hold a `W`.
+/// The end that empties a queue's slots, each with an element `W`.
 pub(crate) struct ConsumerEnd<W> {
     queue: Queue,
     cursor: Consumer,
@@ -345,12 +346,12 @@ impl<W> ConsumerEnd<W> {
         unsafe { core::slice::from_raw_parts_mut(place.sub(count), count) }
     }
 
-    /// Returns the number of elements in the queue not yet lent.
+    /// Returns the number of elements that [`next`](Self::next) has not yet returned.
     pub(crate) fn count(&mut self) -> usize {
         self.cursor.next_slots(usize::MAX).2
     }
 
-    /// Drops all elements now in the queue.
+    /// Drops all elements currently in the queue.
     pub(crate) fn skip_all(&mut self) {
         let (_, end, _) = self.cursor.next_slots(usize::MAX);
         self.cursor.advance_to(end);
@@ -383,8 +384,8 @@ impl<W> ConsumerEnd<W> {
         self.cursor.publish();
     }
 
-    /// Returns all slots lent by [`next`](Self::next) to the kernel. `&mut` proves that all loans
-    /// have ended.
+    /// Gives all slots returned by [`next`](Self::next) back to the kernel. `&mut` proves that no
+    /// entry is borrowed.
     #[inline(always)]
     pub(crate) fn give_back(&mut self) {
         self.cursor.publish();
@@ -397,7 +398,7 @@ impl<W> fmt::Debug for ConsumerEnd<W> {
     }
 }
 
-/// An element of a queue, lent.
+/// An element borrowed from a queue.
 pub(crate) struct Entry<'q, W> {
     base: NonNull<u8>,
     _queue: PhantomData<&'q Queue>,

@@ -43,7 +43,7 @@ impl Rq {
         Self { checks: RecvChecks::of_srq(max_sge), ..Self::new(queue, &cap) }
     }
 
-    /// Creates a placeholder for a queue pair with a shared receive queue. It accepts nothing.
+    /// Creates a placeholder for a queue pair with a shared receive queue. It accepts no receives.
     pub(crate) fn none() -> Self {
         let queue = Queue::none(size_of::<RxeRecvWqe>());
         Self { end: ProducerEnd::new(queue), checks: RecvChecks::of_shared() }

@@ -1,4 +1,4 @@
-//! [`Rxe`]: the name of the provider in the types of its objects.
+//! [`Rxe`]: the marker type that identifies this provider in its objects' types.
 
 /// The provider for rxe devices.
 #[derive(Debug)]

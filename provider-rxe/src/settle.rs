@@ -31,7 +31,7 @@ use std::time::Duration;
 use verbs_core::Errno;
 use verbs_core::fork::ForkLock;
 
-/// The duration beyond which the success of a destroy method is no longer trusted.
+/// The maximum duration of a destroy method whose success is trusted.
 ///
 /// `__rxe_cleanup` waits 50 s for the last reference (some kernels of 2022 and 2023 without later
 /// updates: 200 ticks, which this does not cover), then warns and frees the object under the

@@ -142,8 +142,8 @@ impl Sq {
     }
 
     /// Posts a request that does not take the fast path (an atomic, a flush, a datagram, an
-    /// operation on a key, inline data, a list of other than one SGE), or returns the reason why it
-    /// is rejected.
+    /// operation on a key, inline data, a list with no SGE or several), or returns the reason why
+    /// it is rejected.
     ///
     /// Not inlined, because saving its registers would cost the fast path more than the call costs
     /// here.

@@ -146,7 +146,7 @@ impl SrqOps for Srq {
         self.handle
     }
 
-    /// Always `None`: rxe has no XRC.
+    /// Returns `None`, because rxe has no XRC.
     fn srq_num(&self) -> Option<u32> {
         None
     }

@@ -122,7 +122,7 @@ impl Plain {
         )
     }
 
-    /// Returns the operands of a plain operation, with zeros for missing ones. The caller has
+    /// Returns the operands of a plain operation, with zeros for missing operands. The caller has
     /// checked that the operation is plain.
     #[inline(always)]
     pub(crate) const fn from_op(op: &SendOp<'_>) -> Self {

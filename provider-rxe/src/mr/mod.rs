@@ -170,7 +170,7 @@ impl Destroy for Mr {
     }
 }
 
-/// The running kernel and the start of its clock.
+/// The running kernel, with the time at which its clock reads zero.
 struct Real(Instant);
 
 impl World for Real {

@@ -1,5 +1,5 @@
-//! The on-demand paged regions of a context, the only regions about which the kernel may be
-//! advised.
+//! The on-demand paged regions of a context. The kernel may receive advice only about these
+//! regions.
 //!
 //! `rxe_ib_advise_mr` treats every element's region as on-demand paged (seen on 7.2). If the region
 //! is pinned, the kernel reads pointers beyond the end of a smaller structure and crashes.
@@ -44,7 +44,8 @@ impl Paged {
     ///
     /// # Errors
     /// `EINVAL` if an element's region is not an on-demand paged region of this context; `ENODEV`
-    /// in a forked child whose parent was changing the set; otherwise as [`KernelPd::advise_mr`].
+    /// in a forked child whose parent was changing the set; otherwise the errors of
+    /// [`KernelPd::advise_mr`].
     pub(crate) fn advise(
         &self,
         pd: &KernelPd,

@@ -15,7 +15,7 @@ use crate::paper::PaperDevice;
 
 /// A kernel whose deregistration takes a given time.
 struct Slow {
-    /// The clock's readings, last one first.
+    /// The clock's readings, in reverse order.
     times: RefCell<Vec<Duration>>,
     tasks: Cell<Result<(), Errno>>,
     waits: Cell<u32>,

@@ -131,7 +131,7 @@ fn the_queues_and_the_queue_pair_go_to_three_threads() {
     destroy(&device, qp);
 }
 
-/// Another provider's queue, which accepts nothing.
+/// A queue of another provider, which rejects all requests.
 #[derive(Debug)]
 struct Stranger;
 

@@ -1,4 +1,4 @@
-//! Completions: every field, by value and lent, and the return of slots to the kernel.
+//! Completions: every field, copied and borrowed, and the return of slots to the kernel.
 
 use uverbs_abi::Be32;
 use uverbs_abi::ib_user_verbs::{IbUverbsWc, IbUverbsWcEx};
@@ -207,7 +207,7 @@ fn a_purge_removes_the_completions_of_one_queue_pair_and_returns_their_slots() {
         assert_eq!(cq.cq.next().unwrap().wr_id(), 0);
         cq.cq.purge(17);
         assert_eq!(cq.queue.count(), 2, "round {round}");
-        // The kernel continues behind them.
+        // The kernel continues after these completions.
         assert!(cq.queue.put(entry(7)));
         cq.cq.purge(19);
         let rest: Vec<u64> = core::iter::from_fn(|| cq.cq.next().map(|lent| lent.wr_id())).collect();

@@ -1,4 +1,4 @@
-//! Rollback of a send queue: the kernel's end never sees requests queued without a ring.
+//! Rollback of a send queue: the kernel's end never sees requests queued without a doorbell.
 //!
 //! Each test runs on the provider's own queue and on an [`ErasedSendQueue`].
 
