@@ -39,7 +39,7 @@ pub(crate) fn lock(name: &str, waiting: impl FnOnce()) -> Result<File> {
     lock_file(&dir()?.join(format!("{name}.lock")), waiting)
 }
 
-/// Like [`lock`], with a file anywhere.
+/// Like [`lock`], for a lock file at any path.
 pub(crate) fn lock_file(path: &Path, waiting: impl FnOnce()) -> Result<File> {
     let open = File::options().create(true).truncate(false).write(true).open(path);
     let file = open.with_context(|| format!("cannot open {}", path.display()))?;

@@ -51,7 +51,7 @@ pub(crate) fn profile_directory(profile: &str) -> Result<PathBuf> {
     Ok(target_directory()?.join(directory))
 }
 
-/// Builds a benchmark and returns the program.
+/// Builds a benchmark and returns the program's path.
 ///
 /// # Errors
 /// The build fails. Cargo has printed the reason to stderr.
@@ -66,7 +66,7 @@ pub(crate) fn build_bench(package: &str, bench: &str) -> Result<PathBuf> {
     executable(&output.stdout)
 }
 
-/// Returns the program that cargo's messages name last.
+/// Returns the path of the last executable named in cargo's messages.
 pub(crate) fn executable(messages: &[u8]) -> Result<PathBuf> {
     let messages = String::from_utf8_lossy(messages);
     let executable = messages.lines().rev().find_map(|line| string_field(line, "executable"));

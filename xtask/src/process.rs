@@ -63,7 +63,7 @@ pub(crate) fn tied(program: &OsStr) -> Command {
     command
 }
 
-/// Starts a program without input and returns it with the lines from both of its outputs.
+/// Starts a program without input and returns it with the lines from its stdout and stderr.
 pub(crate) fn spawn(command: &mut Command) -> Result<(Child, impl Iterator<Item = String> + use<>)> {
     let (output, end) = std::io::pipe()?;
     let child = command.stdin(Stdio::null()).stdout(end.try_clone()?).stderr(end).spawn();
@@ -123,7 +123,7 @@ impl Process {
         self.lines.recv_timeout(left).with_context(|| format!("the {} printed no line", self.name))
     }
 
-    /// Removes and returns the receiver for the lines still to come, which end with the program.
+    /// Removes and returns the receiver for the remaining lines. The lines end with the program.
     pub(crate) fn take_lines(&mut self) -> Receiver<String> {
         std::mem::replace(&mut self.lines, mpsc::channel().1)
     }
@@ -221,8 +221,8 @@ pub(crate) fn is_listening_beside(process: u32, port: u16) -> bool {
     sockets.any(|socket| socket.state == TcpState::Listen && socket.local_address.port() == port)
 }
 
-/// Returns whether a program on soft devices listens for connections by address, which a socket's
-/// name shows.
+/// Returns whether a program on soft devices listens for connections by address. The name of a
+/// socket shows this.
 pub(crate) fn is_listening_by_address(port: u16) -> bool {
     let name = format!("@verbs-soft/cm/2/106/{port}/");
     fs::read_to_string("/proc/net/unix").is_ok_and(|sockets| sockets.contains(&name))

@@ -27,7 +27,7 @@ pub(crate) struct Program {
     #[serde(default)]
     in_empty_root: bool,
     run: String,
-    /// A text that its output, or both processes' outputs, must contain.
+    /// A text that the program's output, or both processes' outputs, must contain.
     prints: String,
     pair: Option<Pair>,
 }

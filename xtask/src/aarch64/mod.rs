@@ -106,7 +106,7 @@ struct LeftOut {
     tests: Vec<String>,
 }
 
-/// Tests in a part that do not run.
+/// Tests of a part that are not run.
 #[derive(Deserialize)]
 struct NotRun {
     part: Part,
@@ -212,7 +212,7 @@ pub(crate) fn check_programs(each: &mut dyn FnMut(&str, Result<()>)) -> Result<(
         command.arg(ours.join(name));
         Ok(command)
     };
-    // Runs on our library, because C's own library has no soft devices.
+    // Runs on our library, because rdma-core's library has no soft devices.
     let program_of_debian = |name: &str| {
         let mut command = emulator()?;
         command.arg("-E").arg(format!("LD_LIBRARY_PATH={}", libraries.display()));

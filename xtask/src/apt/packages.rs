@@ -18,7 +18,7 @@ use crate::process::output;
 use crate::progress::say;
 use crate::{cache, cargo};
 
-/// Packages, together with those that apt would install with them on an empty machine.
+/// Packages, with all packages that apt would install with them on an empty machine.
 pub(crate) struct Packages<'a> {
     /// The name for these packages in messages and in the cache.
     pub(crate) name: &'a str,
@@ -152,8 +152,8 @@ pub(crate) fn version(root: &Path, prefix: &str) -> Result<String> {
 }
 
 /// Returns the base address of a Debian archive (`/debian`, `/debian-security`), found among the
-/// addresses of apt's lists. If only the other archive is named, this one is expected beside it.
-/// Requiring the archive's name at the end excludes third parties.
+/// addresses of apt's lists. If they name only the other archive, assumes this one on the same
+/// host. The address must end with the archive's name, to exclude third-party archives.
 fn mirror<'a>(lists: &'a str, archive: &str) -> Option<&'a str> {
     let addresses = || lists.lines().filter_map(|line| line.strip_prefix('\''));
     let above = |archive: &str| {

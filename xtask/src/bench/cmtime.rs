@@ -41,7 +41,7 @@ fn theirs(root: &Path) -> Command {
     command
 }
 
-/// The total in `full connect  2233  2233582  0  0  2226215  244603`, in the first table.
+/// Matches the total in `full connect  2233  2233582  0  0  2226215  244603`, in the first table.
 pub(super) const FULL_CONNECT: &str = r"full connect +\d+ +(\d+)";
 
 /// Returns the time in the client's first table, in microseconds: with queue pairs, from the first

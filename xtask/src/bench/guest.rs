@@ -22,9 +22,9 @@ pub(super) struct Plan {
     /// The folder with the C programs: rdma-core's side of `list_and_open` and `post_recv`, and
     /// `beside_pollers`.
     pub(super) theirs: PathBuf,
-    /// provider-soft's benchmark.
+    /// The path of provider-soft's benchmark.
     pub(super) soft: PathBuf,
-    /// rdma-core's newest programs, with their libraries.
+    /// The folder with rdma-core's newest programs and their libraries.
     pub(super) newest: PathBuf,
     /// The folder with our `libibverbs.so.1`.
     pub(super) libraries: PathBuf,
@@ -193,7 +193,7 @@ fn median_of(name: &str) -> String {
     format!(r"\| {name} +\| +([\d.]+) ")
 }
 
-/// The total in `strace -c`'s table, `100.00 0.001234 3 411 12 total`.
+/// Matches the total in `strace -c`'s table, `100.00 0.001234 3 411 12 total`.
 const ALL_CALLS: &str = r"100\.00 +\S+ +\S+ +(\d+).* total";
 
 /// Returns the number of system calls that `PROGRAM -v` makes.

@@ -57,5 +57,5 @@ pub(crate) fn number(text: &str, pattern: &str) -> Result<f64> {
     found.with_context(|| format!("no {pattern:?} in\n{text}"))
 }
 
-/// The time in `1000 iters in 0.02 seconds = 18.27 usec/iter`.
+/// Matches the time in `1000 iters in 0.02 seconds = 18.27 usec/iter`.
 pub(crate) const ROUND_TRIP: &str = r"= ([\d.]+) usec/iter";

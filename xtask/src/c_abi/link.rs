@@ -64,7 +64,7 @@ pub(super) fn archive(profile: &str) -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// The libraries with only nodes.
+/// The libraries that have version nodes but no symbols.
 const FACADES: [(&str, &[Node]); 3] = [(LIBRARIES[1], RDMACM), (LIBRARIES[2], MLX5), (LIBRARIES[3], EFA)];
 
 /// Options for both kinds of library. A program cannot unload the libraries, because the image's
@@ -72,7 +72,7 @@ const FACADES: [(&str, &[Node]); 3] = [(LIBRARIES[1], RDMACM), (LIBRARIES[2], ML
 const COMMON: &[&str] = &["-shared", "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-Wl,-z,relro,-z,now"];
 
 /// Options for the image. Calls within the image are bound to its own functions, even if a program
-/// has loaded C's libibverbs first.
+/// has loaded rdma-core's libibverbs first.
 const IMAGE: &[&str] =
     &["-Wl,--gc-sections", "-Wl,-Bsymbolic-functions", "-Wl,-z,defs", "-Wl,-O1", "-Wl,--build-id"];
 

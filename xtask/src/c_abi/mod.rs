@@ -6,9 +6,9 @@
 //! |---|---|
 //! | `c-abi/src/symbols.rs` | the symbols, with their nodes and states |
 //! | [`points`], `points.toml` | list the C library's cancellation points |
-//! | [`script`] | writes the linker's version scripts from that list |
+//! | [`script`] | writes the linker's version scripts from the table of symbols |
 //! | [`link`] | links the libraries |
-//! | [`verify`] | compares the libraries with the list |
+//! | [`verify`] | compares the libraries with the table of symbols |
 //! | [`shipped`] | unpacks the package, to test the libraries as programs get them |
 //! | [`deb`], `debian/` | the package and its documents |
 

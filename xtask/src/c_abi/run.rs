@@ -54,13 +54,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Err(error).with_context(|| format!("cannot execute {}", launcher.display()))
 }
 
-/// Builds `verbs-run` as a static program with a Cargo profile and returns the program.
+/// Builds `verbs-run` as a static program with a Cargo profile and returns the program's path.
 pub(super) fn static_launcher(profile: &str) -> Result<PathBuf> {
     let folder = cargo::build_static(&["--bin", LAUNCHER], &cargo::host_target(), profile)?;
     Ok(folder.join(LAUNCHER))
 }
 
-/// Builds `verbs-run` and returns the program. It runs only for milliseconds, so it is not
+/// Builds `verbs-run` and returns its path. The program runs only for milliseconds, so it is not
 /// optimised.
 fn build_launcher() -> Result<PathBuf> {
     let folder = cargo::build(&["--quiet", "--package", "rdma-tools", "--bin", LAUNCHER])?;

@@ -11,7 +11,7 @@ use super::points::POINTS;
 use super::symbols::{self, EFA, IBVERBS, MLX5, Node, RDMACM};
 use crate::process::output;
 
-/// Libraries that the image may need at run time: C's and Rust's.
+/// The libraries that the image may need at run time: parts of the C library and gcc's unwinder.
 const NEEDED: &[&str] =
     &["libc.so", "libm.so", "libgcc_s.so", "libpthread.so", "libdl.so", "librt.so", "libutil.so", "ld-linux"];
 
@@ -79,7 +79,7 @@ fn cancellation_points(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Checks a library with only nodes.
+/// Checks a library that has version nodes but no symbols.
 pub(super) fn facade(binutils: Binutils, path: &Path, expected: &[Node]) -> Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     compare(&name, &BTreeSet::new(), &exported(binutils, path)?)?;

@@ -21,18 +21,15 @@ pub(crate) fn obstacle() -> Option<String> {
     (!is_made).then(|| "only root may change it, and a user gets no namespace in which it is root".to_owned())
 }
 
-/// Runs the tools in a directory in an empty root, with each of two ends in its own process, and
-/// calls `each` with each tool's name and result.
-///
-/// # Errors
-/// A tool is missing, or the root cannot be made.
+/// Runs the tools from a directory in an empty root, two-ended tools as two processes. Calls `each`
+/// with each tool's name and result.
 pub(crate) fn check(tools: &Path, each: &mut dyn FnMut(&str, Result<()>)) -> Result<()> {
     let root = Root::new(tools)?;
     soft_programs::check(soft_programs::in_empty_root(), |tool| root.command(tool), each);
     Ok(())
 }
 
-/// The root. Dropping this value removes it.
+/// The empty root. Dropping this value removes it.
 struct Root(PathBuf);
 
 impl Root {

@@ -285,7 +285,7 @@ fn is_of(line: &str, case: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
 }
 
-/// The time for random calls under a sanitizer, which slows them down, in seconds.
+/// The time for random calls under a sanitizer, in seconds. A sanitizer slows the calls down.
 const SANITIZER_SECONDS: u64 = 20;
 
 /// The time for each fuzz target, in seconds: enough to run the committed inputs.

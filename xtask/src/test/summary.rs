@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::stage::StageResult;
 
-/// The number of checks named per reason. The output above names each one.
+/// The maximum number of checks named per reason. The output above names each check.
 const NAMED: usize = 4;
 
 /// Returns the lines of the summary.

@@ -43,12 +43,12 @@ impl Accel {
         }
     }
 
-    /// Returns the name to show.
+    /// Returns the accelerator's name for messages.
     pub(crate) fn name(self) -> &'static str {
         if self == Accel::Kvm { "kvm" } else { "tcg" }
     }
 
-    /// Resolves `Auto`: emulation for the ConnectX model, which takes most of the time either way.
+    /// Resolves `Auto`: emulation for the ConnectX model, because the model takes most of the time.
     pub(crate) fn resolve(self, arch: Arch, device: Device) -> Result<Accel> {
         if self != Accel::Auto {
             return Ok(self);

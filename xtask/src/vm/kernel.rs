@@ -56,7 +56,7 @@ impl std::fmt::Display for Choice {
     }
 }
 
-/// A kernel series and the Debian suites with it.
+/// A kernel series and the Debian suites that ship it.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) struct Series {
     /// The series' name on the command line.
@@ -66,7 +66,7 @@ pub(crate) struct Series {
     flavour: &'static str,
 }
 
-/// Every tested series, oldest first. sid moves on, so 7.2 stands for any later version in sid.
+/// Every tested series, oldest first. The series 7.2 stands for any kernel in sid.
 pub(crate) static SERIES: [Series; 4] = [
     Series { name: "5.10", suites: &["bullseye", "bullseye-security"], flavour: "" },
     Series { name: "6.1", suites: &["bookworm", "bookworm-security"], flavour: "" },

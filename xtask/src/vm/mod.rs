@@ -147,7 +147,7 @@ pub(crate) struct Boot {
     kernel: Kernel,
     image: PathBuf,
     initramfs: PathBuf,
-    /// The programs for the guest's architecture, if it differs from the host's.
+    /// The folder of programs for the guest's architecture, if it differs from the host's.
     debian: Option<PathBuf>,
     accel: Accel,
 }

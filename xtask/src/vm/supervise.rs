@@ -102,8 +102,8 @@ pub(super) const BOOT_LIMIT: Duration = Duration::from_secs(180);
 const SILENCE_LIMIT: Duration = Duration::from_secs(90);
 /// The time limit for a guest to end after its processes were killed.
 const KILL_LIMIT: Duration = Duration::from_secs(30);
-/// The time limit for powering off. Drivers unload, while mlx5 destroys thousands of cached memory
-/// keys, each with a command.
+/// The time limit for powering off. Drivers unload; mlx5 destroys thousands of cached memory keys,
+/// each with a command.
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(150);
 
 /// Follows a guest until it ends, or kills it. Afterwards, QEMU is gone and every stream has been

@@ -2,7 +2,7 @@
 
 use crate::test::stage::{Counts, StageResult};
 
-/// The lines that a guest's suites have printed so far.
+/// The lines that a guest's suites have printed.
 #[derive(Default)]
 pub(super) struct SuiteLines {
     counted: Counts,

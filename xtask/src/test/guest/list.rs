@@ -51,7 +51,7 @@ struct Entry {
 static LISTS: LazyLock<Lists> =
     LazyLock::new(|| toml::from_str(include_str!("guests.toml")).expect("lists that their test has read"));
 
-/// Returns the guests in the fixed list.
+/// Returns the guests for every commit.
 pub(in crate::test) fn fixed() -> Vec<Guest> {
     LISTS.every_commit.iter().map(Entry::guest).collect()
 }

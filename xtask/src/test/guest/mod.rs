@@ -37,7 +37,7 @@ pub(super) struct Guest {
     device: vm::Device,
     /// The port type of an mlx5 device.
     port: Port,
-    /// The end of its label, if other guests have the same kernel and device.
+    /// The end of the guest's label, if other guests have the same kernel and device.
     note: &'static str,
     /// Options for the suites' program.
     options: &'static [String],

@@ -17,7 +17,7 @@ pub(in crate::test) struct Programs {
     pub(super) bin_dir: PathBuf,
     /// Variables that give cases the paths of other programs and libraries.
     pub(super) variables: Vec<(&'static str, PathBuf)>,
-    /// The ConnectX model.
+    /// The path of the ConnectX model.
     pub(super) model: Option<PathBuf>,
 }
 

@@ -15,7 +15,7 @@ use super::verdict::{SHOWN, Verdict};
 use crate::arch::name_of;
 use crate::process::{self, Process};
 
-/// Files in the guest's directory.
+/// The names of files in the guest's directory.
 const COMPLAINTS: &str = "complaints";
 const TRACE: &str = "trace";
 const LOG: &str = "model.log";
@@ -35,8 +35,8 @@ pub(in crate::vm) struct Model {
 }
 
 impl Model {
-    /// Starts a model, which is listening when this returns. Calls `ended` on another thread when
-    /// the model closes its output, which it does when it ends.
+    /// Starts a model and returns once it is listening. When the model closes its output, which it
+    /// does when it ends, `ended` is called on another thread.
     pub(in crate::vm) fn start(
         program: &Path,
         options: &Options,

@@ -11,7 +11,7 @@ pub(super) const SHOWN: usize = 40;
 pub(in crate::vm) struct Verdict {
     /// The rules broken by the guest, one per line.
     pub(in crate::vm) complaints: Vec<String>,
-    /// Observations of a possible fault or a program's choice, one per line. They fail no run.
+    /// Observations of a possible fault or a program's choice, one per line. No run fails for them.
     pub(in crate::vm) notes: Vec<String>,
     /// The reason the model's result cannot be trusted, if there is one.
     pub(in crate::vm) problem: Option<String>,

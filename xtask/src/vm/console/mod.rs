@@ -30,7 +30,7 @@ const KNOWN_END: &str = "verbs-tests: no known warning";
 pub(crate) struct Failure {
     /// The line with the failure, without the time stamp.
     pub(crate) headline: String,
-    /// The report from its first line on, shortened if it is very long.
+    /// The report, starting at its first line and truncated if it is very long.
     pub(crate) report: String,
 }
 

@@ -59,8 +59,8 @@ impl Function {
         self.number + 1
     }
 
-    /// Returns the name of the only device made by the function's driver in a class, such as `net`
-    /// or `infiniband`.
+    /// Returns the name of the only device that the function's driver created in the given class,
+    /// such as `net` or `infiniband`.
     fn child(&self, class: &str) -> Result<String> {
         let Ok(mut entries) = fs::read_dir(self.device.join(class)) else {
             ensure!(self.device.exists(), "there is no {}", self.device.display());

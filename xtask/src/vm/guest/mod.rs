@@ -226,7 +226,7 @@ fn run_command(job: &Job, input: Option<File>, out: File, err: File) -> String {
     ended
 }
 
-/// Reaps processes until `pid` ends, because process 1 inherits orphans. Returns the control line.
+/// Reaps processes until `pid` ends, because process 1 inherits orphans. Returns its control line.
 fn reap_until(pid: Pid) -> String {
     loop {
         match wait() {
