@@ -76,7 +76,7 @@ pub(crate) struct DmInfo {
     pub(crate) start_offset: u64,
     /// The page number for mapping the memory.
     pub(crate) page_index: u16,
-    /// The length in bytes.
+    /// The length of the memory, in bytes.
     pub(crate) length: u64,
 }
 

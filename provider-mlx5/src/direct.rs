@@ -32,7 +32,7 @@ use uverbs_abi::mlx5_abi::Mlx5IbQueryDeviceResp;
 
 use crate::doorbell::registers::Register;
 
-/// The memory of a queue.
+/// The location and the layout of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueDirect {
     /// The address of the first entry.
@@ -51,7 +51,7 @@ impl QueueDirect {
     }
 }
 
-/// The doorbell register of a send queue.
+/// The location of a send queue's doorbell register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegisterDirect {
@@ -116,7 +116,7 @@ pub struct RawQpDirect {
     pub tir_icm_addr: u64,
 }
 
-/// A queue pair.
+/// The queues, the doorbell records and the register of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QpDirect {
@@ -132,7 +132,7 @@ pub struct QpDirect {
     pub raw: RawQpDirect,
 }
 
-/// A completion queue.
+/// The ring, the doorbell records and the registers of a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CqDirect {
@@ -147,7 +147,7 @@ pub struct CqDirect {
     pub cqn: u32,
 }
 
-/// A shared receive queue.
+/// The entries and the doorbell record of a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SrqDirect {
@@ -163,7 +163,7 @@ pub struct SrqDirect {
     pub srqn: u32,
 }
 
-/// A work queue.
+/// The entries and the doorbell record of a work queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WqDirect {
@@ -173,7 +173,7 @@ pub struct WqDirect {
     pub record: NonNull<u32>,
 }
 
-/// A protection domain.
+/// The device's number for a protection domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PdDirect {
@@ -181,7 +181,7 @@ pub struct PdDirect {
     pub pdn: u32,
 }
 
-/// Device memory.
+/// The location of device memory in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DmDirect {
@@ -191,11 +191,11 @@ pub struct DmDirect {
     pub length: u64,
 }
 
-/// An open device.
+/// The properties of an open device.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct ContextDirect {
-    /// The version of completion queue entries.
+    /// The version of the completion queue entry format.
     pub cqe_version: u8,
     /// Whether the device can write system times into completions.
     pub has_real_time: bool,
@@ -209,7 +209,8 @@ pub struct ContextDirect {
     pub max_clock_info_update_nsec: Option<u64>,
     /// The address of the device's clock: two big-endian halves of 4 bytes.
     pub core_clock: Option<NonNull<u8>>,
-    /// `MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_*` bits.
+    /// The flow actions that the device supports: `MLX5_USER_ALLOC_UCONTEXT_FLOW_ACTION_FLAGS_*`
+    /// bits.
     pub flow_action_flags: u32,
     /// The driver-specific part of the device's attributes; zeros if not reported.
     pub queried: Mlx5IbQueryDeviceResp,

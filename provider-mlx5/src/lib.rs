@@ -43,7 +43,8 @@
 //!   either. Conformance cases that need it are skipped.
 //!
 //! # Safety
-//! The implementation of [`Provider`] makes promises about the device, argued at the impl.
+//! The implementation of [`Provider`] makes guarantees about the device. The comment at the impl
+//! argues for each of them.
 //!
 //! # References
 //! `rdma/mlx5-abi.h`; Linux `drivers/infiniband/hw/mlx5/`; `mlx5dv(7)`

@@ -85,7 +85,7 @@ pub(crate) mod tag {
         pub(crate) const CANCELED: u8 = 0xc;
     }
 
-    /// The options of an operation.
+    /// The options of a tag list operation.
     #[derive(Clone, Copy, Debug)]
     pub(crate) struct Operation {
         pub(crate) is_signaled: bool,
@@ -93,7 +93,7 @@ pub(crate) mod tag {
         pub(crate) handled: Option<u16>,
     }
 
-    /// Returns the segment for an operation.
+    /// Returns the segment for a tag list operation.
     pub(crate) fn segment(opcode: u8, operation: Operation, index: u16, tag: u64, mask: u64) -> [Words; 2] {
         let Operation { is_signaled, handled } = operation;
         let completes = if is_signaled { COMPLETES } else { 0 };

@@ -203,7 +203,7 @@ fn words(arch: Arch, code: &[Instruction], with_stores: bool) -> BTreeSet<String
     let places: BTreeMap<u64, usize> =
         code.iter().enumerate().map(|(place, one)| (one.address, place)).collect();
     let mut found = BTreeSet::new();
-    // The position, the word so far, and the base address of the last owner read.
+    // The position, the letters up to it, and the base address of the last owner read.
     let mut seen: BTreeSet<(usize, String, String)> = BTreeSet::new();
     let mut reached: BTreeSet<usize> = BTreeSet::new();
     for start in 0..code.len() {

@@ -81,7 +81,7 @@ impl Clock {
         self.info.is_some()
     }
 
-    /// Returns the register of the device's clock.
+    /// Returns the address of the device's clock register.
     pub(crate) fn register(&self) -> Option<NonNull<u8>> {
         self.cycles.as_ref().map(|(page, place)| page.pointer(*place, 8))
     }

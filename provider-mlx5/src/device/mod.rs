@@ -24,10 +24,10 @@
 //! The command's input contains no addresses.
 //!
 //! This file obtains the right to send commands to the context, once for the whole crate. The
-//! [`Kernel`] does not leave the crate. The objects keep the promises of
+//! [`Kernel`] does not leave the crate. The objects meet the requirements of
 //! [`Uverbs`](verbs_core::channel::Uverbs): each changes and destroys only the kernel object it
-//! created, when its owner requests it. A queue posts only requests covered by the promises of the
-//! unsafe posting functions' callers.
+//! created, when its owner requests it. A queue posts only requests whose safety the callers of the
+//! unsafe posting functions guarantee.
 //!
 //! # References
 //! rdma-core `providers/mlx5/mlx5.c` (`mlx5_alloc_context`); Linux
@@ -230,7 +230,7 @@ impl Device {
         }))
     }
 
-    /// Keeps completion queues from being destroyed while the guard lives.
+    /// Prevents the destruction of completion queues while the guard lives.
     ///
     /// # Errors
     /// `ENODEV` in a forked child whose parent was destroying a completion queue.
@@ -238,7 +238,7 @@ impl Device {
         self.cq_names.read().map_err(|lost| self.of_parent(verb, lost))
     }
 
-    /// Keeps objects that complete to a queue from being created while the guard lives.
+    /// Prevents the creation of objects that complete to a queue while the guard lives.
     ///
     /// # Errors
     /// Same as [`cqs`](Self::cqs).

@@ -47,7 +47,7 @@ impl RegionInfo {
     }
 }
 
-/// The destination of an element's bytes.
+/// The destination of the bytes for a list element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// The memory at this address.

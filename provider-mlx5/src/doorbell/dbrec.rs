@@ -26,13 +26,14 @@ use crate::memory::{Allocator, AllocatorMemory, QueueMemory, Resource};
 /// The size of a slot, in bytes.
 const SLOT: usize = 64;
 
-/// The size of the records, in bytes.
+/// The size of a slot's two records, in bytes.
 const RECORDS: usize = 8;
 
 /// The number of slots in a page, one per bit of a word.
 const SLOTS: usize = 64;
 
-/// The slots of a context. Pages are kept until the context and all its objects are gone.
+/// The doorbell record slots of a context. Pages are kept until the context and all its objects are
+/// gone.
 #[derive(Debug, Default)]
 pub(crate) struct RecordPool(ForkLock<Vec<Page>>);
 
@@ -118,9 +119,9 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The offset of the first record.
+    /// The offset of the first record in a slot, in bytes.
     pub(crate) const FIRST: usize = 0;
-    /// The offset of the second record.
+    /// The offset of the second record in a slot, in bytes.
     pub(crate) const SECOND: usize = 4;
 
     /// Returns a slot at the start of a plain memory region, for a test.
@@ -138,7 +139,8 @@ impl Slot {
         self
     }
 
-    /// Returns a record of the slot. The record keeps the memory alive, but not the slot.
+    /// Returns one of the slot's two records. The record keeps the memory alive, but does not keep
+    /// the slot in use.
     ///
     /// # Safety
     /// Same as [`Record::new`]: the record's owner stores only the counters of the slot's object,

@@ -14,8 +14,8 @@
 //!
 //! # Safety
 //! A record or a register points into a [`Region`] that it keeps alive. The callers of `new`
-//! promise that no other code accesses it. The callers of the ringing functions promise that the
-//! requests behind the doorbell are complete.
+//! guarantee that no other code accesses it. The callers of the ringing functions guarantee that
+//! the requests behind the doorbell are complete.
 //!
 //! # References
 //! rdma-core `providers/mlx5/qp.c` (`post_send_db`), `util/mmio.h` (`mmio_memcpy_x64`)

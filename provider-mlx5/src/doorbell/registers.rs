@@ -67,7 +67,7 @@ const TOTAL: usize = 16;
 /// The maximum number of registers that queue pairs share in libmlx5.
 const MAX_SHARED: usize = 12;
 
-/// The registers of a context.
+/// The doorbell registers of a context.
 #[derive(Debug)]
 pub(crate) struct Registers {
     /// The size of a register in bytes, including both halves.
@@ -101,7 +101,7 @@ enum Use {
     Orphan,
 }
 
-/// The configuration from the environment.
+/// The register configuration from the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Config {
     max_dedicated: usize,
@@ -177,7 +177,8 @@ impl Registers {
         unsafe { ArmRegister::new(&self.arm_uar().region, self.arm_uar().base + ARM) }
     }
 
-    /// Returns the page that contains the register for arming completion queues, for direct access.
+    /// Returns the address of the page with the register for arming completion queues, for direct
+    /// access.
     pub(crate) fn arm_page(&self) -> NonNull<u8> {
         self.arm_uar().region.pointer(self.arm_uar().base, UAR)
     }
@@ -261,7 +262,7 @@ fn find(dedicated: &[Dedicated]) -> Option<(usize, usize)> {
         .find_map(|(place, one)| Some((place, one.uses.iter().position(|&register| register == Use::None)?)))
 }
 
-/// A register in use. Dropping this value frees it, because nothing rings it any more.
+/// A register in use. Dropping this value frees the register, because no code rings it any more.
 #[derive(Debug)]
 pub(crate) struct Register {
     of: Arc<Registers>,

@@ -38,7 +38,7 @@ const COUNTED: usize = 4;
 /// The maximum number of registers a driver allocates with a context.
 const MAX_OF_CONTEXT: usize = 512;
 
-/// A page of registers.
+/// A page of doorbell registers (UAR).
 #[derive(Clone, Debug)]
 pub(crate) struct Uar {
     pub(crate) region: Region,
@@ -47,8 +47,8 @@ pub(crate) struct Uar {
     pub(crate) name: Name,
     /// The offset in the device's file for mapping the UAR's page.
     pub(crate) map_offset: u64,
-    /// The driver's handle for the UAR's page, which contains several UARs on some systems; `None`
-    /// if the page came with the context.
+    /// The driver's handle for the UAR's page; `None` if the page came with the context. On some
+    /// systems, a page contains several UARs.
     pub(crate) handle: Option<u32>,
 }
 

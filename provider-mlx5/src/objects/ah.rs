@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Ah {
     device: Arc<Device>,
-    /// The kernel's handle, if there is one.
+    /// The handle of the kernel's object, if there is one.
     handle: Option<u32>,
     av: Av,
 }
@@ -164,7 +164,7 @@ impl Path {
 }
 
 /// Returns the device's code for a static rate. The device supports fewer rates than verbs: an
-/// unsupported rate becomes a similar one, or no limit.
+/// unsupported rate is replaced by a similar rate or by no limit.
 ///
 /// # References
 /// IBTA volume 1, table 224

@@ -1,7 +1,7 @@
 //! The open device: the kernel's context and the creation of ConnectX objects.
 //!
 //! # Safety
-//! The caller's promises about registered memory are passed on unchanged.
+//! The functions that register memory pass on their callers' guarantees unchanged.
 #![allow(unsafe_code)]
 
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -8,9 +8,9 @@
 //! one event per number, so a record that the device reads late does not raise a second event.
 //!
 //! # Safety
-//! The queue's memory is lent to the device from the command that creates or resizes the queue
-//! until the command that destroys it. The kernel pins its pages, so a queue dropped without being
-//! destroyed may be unmapped; its doorbell record then stays in use.
+//! The device uses the queue's memory from the command that creates or resizes the queue until the
+//! command that destroys it. The kernel pins the pages, so a queue dropped without being destroyed
+//! may be unmapped; its doorbell record then stays in use.
 //!
 //! # References
 //! `ibv_create_cq(3)`, `ibv_req_notify_cq(3)`, `ibv_resize_cq(3)`; rdma-core

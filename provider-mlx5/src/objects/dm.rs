@@ -3,10 +3,10 @@
 //! The device supports only 4-byte accesses, so a copy is a sequence of atomic accesses.
 //! Copies by several threads may interleave; they do not race.
 //!
-//! The mapping is write-combining. A copy to the memory ends with a flush, so that it precedes the
-//! doorbell of any thread synchronised with the copy; libmlx5 leaves the flush to the doorbell,
-//! which covers only stores by the same thread. A copy from the memory starts only after the
-//! program has read the completion that announces the data.
+//! The mapping is write-combining. A copy to the memory ends with a flush, so that the copied data
+//! precedes the doorbell of any thread synchronised with the copy; libmlx5 leaves the flush to the
+//! doorbell, which covers only stores by the same thread. A copy from the memory starts only after
+//! the program has read the completion that announces the data.
 //!
 //! # Safety
 //! Only [`Dm::copy_to`] and [`Dm::copy_from`] access the mapping; their accesses are atomic and in

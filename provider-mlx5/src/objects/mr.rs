@@ -1,7 +1,7 @@
-//! [`Mr`]: a kernel memory region, or the null region, which is only a key of the device.
+//! [`Mr`]: a kernel memory region, or the null region, which has a key but no kernel object.
 //!
 //! # Safety
-//! The caller's promises about registered memory are passed on unchanged.
+//! The functions that register memory pass on their callers' guarantees unchanged.
 //!
 //! # References
 //! `ibv_rereg_mr(3)`, `ibv_alloc_null_mr(3)`; rdma-core `providers/mlx5/verbs.c`

@@ -13,8 +13,8 @@
 //! a separate command sets it.
 //!
 //! # Safety
-//! The queue's memory and its doorbell record are lent to the device from the command that creates
-//! the shared receive queue until the command that destroys it ([`QueueResources`]).
+//! The device uses the queue's memory and its doorbell record from the command that creates the
+//! shared receive queue until the command that destroys it ([`QueueResources`]).
 //!
 //! # References
 //! `ibv_create_srq_ex(3)`, `ibv_modify_srq(3)`; rdma-core `providers/mlx5/verbs.c`

@@ -2,14 +2,14 @@
 //!
 //! Like a queue pair, a work queue has a unique user index in its completions.
 //!
-//! | moved to | queue | completions in the completion queue |
+//! | transition to | queue | completions in the completion queue |
 //! |---|---|---|
 //! | RESET | closed, emptied | skipped |
 //! | RDY, ERR | open | |
 //!
 //! # Safety
-//! The queue's memory and its doorbell record are lent to the device from the command that creates
-//! the work queue until the command that destroys it ([`QueueResources`]).
+//! The device uses the queue's memory and its doorbell record from the command that creates the
+//! work queue until the command that destroys it ([`QueueResources`]).
 //!
 //! # References
 //! `ibv_create_wq(3)`, `ibv_modify_wq(3)`; rdma-core `providers/mlx5/verbs.c` (`create_wq`,

@@ -132,7 +132,7 @@ pub struct PaperCqe {
     pub slid: u16,
     /// The path bits of the local address.
     pub ml_path: u8,
-    /// The vendor's syndrome and the syndrome.
+    /// The vendor's error syndrome, then the error syndrome.
     pub syndromes: [u8; 2],
     /// The format bits, for data or other completions in the entry.
     pub format: u8,
@@ -488,8 +488,8 @@ impl PaperQp {
         read(&self.cqes, end - CQE_FIELDS, CQE_FIELDS)
     }
 
-    /// Writes a completion that contains data: in format 4 the data is in the fields, in other
-    /// formats in the first half.
+    /// Writes a completion that contains data. In format 4, the data is in the entry's fields; in
+    /// other formats, it is in the entry's first half.
     #[cfg(test)]
     pub(crate) fn write_with(&mut self, cqe: PaperCqe, data: &[u8]) {
         let (place, size) = (self.written & (self.shape.cqes - 1), self.shape.cqe_size);

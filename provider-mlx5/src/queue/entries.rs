@@ -71,7 +71,7 @@ impl Entries {
 }
 
 impl View {
-    /// Returns the memory of an entry, given a number that keeps counting across the end of the
+    /// Returns the address of an entry, given a number that keeps counting across the end of the
     /// queue.
     #[inline(always)]
     pub(crate) fn at(&self, number: u32) -> NonNull<u8> {
@@ -85,7 +85,7 @@ impl View {
         (number & self.mask) as usize
     }
 
-    /// Returns the memory of the entry at an index.
+    /// Returns the address of the entry at an index.
     ///
     /// # Safety
     /// The index is below the number of entries.

@@ -113,14 +113,15 @@ impl View<'_, AtomicU64> {
 #[derive(Debug, Default)]
 pub(crate) struct SendSlot {
     wr_id: AtomicU64,
-    /// The number of requests from the start of the queue's life up to and including this one.
+    /// The number of requests since the queue was created or reset, up to and including this
+    /// request.
     head: AtomicU32,
     /// The request's [`Kind`].
     kind: AtomicU32,
 }
 
 impl SendSlot {
-    /// Records a request. `head` is the number of requests up to and including this one.
+    /// Records a request. `head` is the number of requests up to and including this request.
     #[inline(always)]
     pub(crate) fn put(&self, wr_id: u64, head: u32, kind: Kind) {
         self.wr_id.store(wr_id, Ordering::Relaxed);
@@ -161,7 +162,7 @@ impl Kind {
     /// Same as `TAG`, with the flag that requests the number of unexpected messages.
     pub(crate) const TAG_OUT_OF_STEP: Self = Self(9);
 
-    /// Returns the kind for a request that moves data.
+    /// Returns the kind for a request that transfers data.
     pub(crate) const fn of_data(opcode: u8, is_inline: bool) -> Self {
         match opcode {
             opcode::RDMA_READ | opcode::ATOMIC_CS | opcode::ATOMIC_FA => Self::FETCH,
@@ -188,8 +189,8 @@ impl Kind {
         self.0 >= Self::TAG.0
     }
 
-    /// Returns the fence for the request after this one, which completes a change to a key before
-    /// the key is used.
+    /// Returns the fence for the next request. The fence completes a change to a key before the key
+    /// is used.
     pub(crate) const fn fence_behind(self) -> u8 {
         match self {
             Self::BIND | Self::INVALIDATE => control::INITIATOR_SMALL_FENCE,
@@ -252,20 +253,21 @@ impl SendRecord {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Returns the slots in a form for loops.
+    /// Returns the slots in a form that a loop can keep in registers.
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_, SendSlot> {
         self.slots.view()
     }
 
-    /// Ends the request at a block and all requests before it.
+    /// Marks the request at a block and all requests before it as ended.
     #[inline(always)]
     pub(crate) fn end(&self, block: u16) {
         let head = self.slots.at(block.into()).head.load(Ordering::Relaxed);
         self.tail.store(head, Ordering::Release);
     }
 
-    /// Ends the request at a block and all requests before it. Returns its `wr_id` and kind.
+    /// Marks the request at a block and all requests before it as ended. Returns the `wr_id` and
+    /// the kind of the request at the block.
     pub(crate) fn complete(&self, block: u16) -> (u64, Kind) {
         self.complete_word(u32::from(block) << 16)
     }
@@ -299,7 +301,7 @@ impl SendRecord {
         self.slots.at(block).kind()
     }
 
-    /// Returns the number of requests from the start of the queue's life up to and including the
+    /// Returns the number of requests since the queue was created or reset, up to and including the
     /// request at a block.
     pub(crate) fn head(&self, block: u32) -> u32 {
         self.slots.at(block).head.load(Ordering::Relaxed)
@@ -337,19 +339,19 @@ impl RecvRecord {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Returns the slots in a form for loops.
+    /// Returns the slots in a form that a loop can keep in registers.
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_, AtomicU64> {
         self.slots.view()
     }
 
-    /// Ends the next `count` requests. Receives end in order.
+    /// Marks the next `count` requests as ended. Receives end in order.
     #[inline(always)]
     pub(crate) fn end(&self, count: u32) {
         self.tail.store(self.tail.load(Ordering::Relaxed).wrapping_add(count), Ordering::Release);
     }
 
-    /// Ends the request in an entry and returns its `wr_id`.
+    /// Marks the request in an entry as ended and returns its `wr_id`.
     #[inline(always)]
     pub(crate) fn complete(&self, entry: u16) -> u64 {
         let wr_id = self.view().receive(entry);
@@ -372,7 +374,7 @@ pub(crate) struct SrqRecord {
 /// The number of entries per word.
 pub(crate) const WORD: u32 = u64::BITS;
 
-/// Returns the bit for an entry in its word.
+/// Returns the bit that stands for an entry in a word of `posted`.
 #[inline(always)]
 pub(crate) const fn bit(entry: u32) -> u64 {
     1 << (entry % WORD)
@@ -411,8 +413,8 @@ impl SrqRecord {
         word.is_some_and(|word| word.load(Ordering::Acquire) & bit(entry) != 0)
     }
 
-    /// Ends the receive in an entry and returns its `wr_id`; the poster may reuse the entry at
-    /// once. Returns `None` if the entry has no receive.
+    /// Marks the receive in an entry as ended and returns its `wr_id`; the poster may reuse the
+    /// entry at once. Returns `None` if the entry has no receive.
     #[inline(always)]
     pub(crate) fn complete(&self, entry: u16) -> Option<u64> {
         let entry = u32::from(entry);

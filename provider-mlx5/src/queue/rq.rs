@@ -26,7 +26,7 @@ use crate::queue::record::RecvRecord;
 use crate::queue::resources::QueueResources;
 use crate::wqe::UNIT;
 
-/// The size of a receive queue.
+/// The dimensions of a receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// The number of entries in the queue, a power of two.
@@ -145,7 +145,7 @@ impl Rq {
         }
     }
 
-    /// Returns the memory of the next entry if the queue is not full.
+    /// Returns the address of the next entry if the queue is not full.
     #[inline(always)]
     fn next(&mut self) -> Option<NonNull<u8>> {
         if self.head == self.limit {

@@ -43,8 +43,8 @@ const CONTROL_AND_KEY: u32 = 16 + 48 + 64 + 64;
 /// The size of a control segment and an address in bytes; an atomic's operands follow.
 const CONTROL_AND_ADDRESS: u32 = 16 + 16;
 
-/// Returns the number of bytes before an entry's data, and how many of them no request with data
-/// uses.
+/// Returns the number of bytes before an entry's data, and how many of these bytes no request with
+/// data uses.
 ///
 /// # Errors
 /// [`Cause::QpType`] for a type that this provider does not support.

@@ -1,8 +1,8 @@
 //! Creating queue pairs: with queues, over a table of work queues, or by opening an XRC target.
 //!
 //! # Safety
-//! As in the parent module: the memory and the records that the command lends to the device belong
-//! to [`QueueResources`].
+//! As in the parent module: [`QueueResources`] owns the memory and the records that the device uses
+//! after the command.
 //!
 //! # References
 //! `ibv_create_qp_ex(3)`; rdma-core `providers/mlx5/verbs.c` (`create_qp`)

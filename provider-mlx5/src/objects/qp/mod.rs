@@ -1,6 +1,6 @@
 //! The queue pair: a kernel object over a buffer in this process with both queues.
 //!
-//! | moved to | send queue | receive queue | completions in the queue |
+//! | transition to | send queue | receive queue | completions in the queue |
 //! |---|---|---|---|
 //! | RESET | closed, emptied | closed, emptied | skipped |
 //! | INIT, RTR | closed | open | |
@@ -14,8 +14,8 @@
 //! | `scatter_to_cqe` | whether data comes with completions |
 //!
 //! # Safety
-//! The buffer, the doorbell records and the register are lent to the device from the command that
-//! creates the queue pair until the command that destroys it ([`QueueResources`]).
+//! The device uses the buffer, the doorbell records and the register from the command that creates
+//! the queue pair until the command that destroys it ([`QueueResources`]).
 //!
 //! # References
 //! `ibv_create_qp(3)`, `ibv_modify_qp(3)`; rdma-core `providers/mlx5/verbs.c`; Linux

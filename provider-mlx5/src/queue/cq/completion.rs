@@ -49,7 +49,7 @@ impl<'a> Completion<'a> {
         self.optional.filter(|optional| optional.fields.contains(field))
     }
 
-    /// Writes a successful tag matching completion.
+    /// Writes a successful tag matching completion to `wc`.
     #[cold]
     fn write_of_tag(&self, wc: &mut Wc) {
         *wc = Wc {

@@ -24,8 +24,8 @@ pub enum CqeCompression {
     /// The checksum of the received packet.
     #[doc(alias = "MLX5DV_CQE_RES_FORMAT_CSUM")]
     Csum,
-    /// The checksum and the stride in a striding receive queue. Queues of this library are not
-    /// striding.
+    /// The checksum of the received packet and its stride in a striding receive queue. This library
+    /// has no striding receive queues.
     #[doc(alias = "MLX5DV_CQE_RES_FORMAT_CSUM_STRIDX")]
     CsumStridx,
 }
@@ -48,7 +48,8 @@ impl CqeCompression {
 
     /// Returns the format for a new queue: the format requested by the program, or hashes if
     /// [`VARIABLE`] is set and the device offers hashes. The variable does not apply if the program
-    /// reads timestamps, because a block has only one, or if entries have an unusual size.
+    /// reads timestamps, because a block has only one timestamp, or if entries have an unusual
+    /// size.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a requested format the device does not offer.
@@ -74,7 +75,7 @@ impl CqeCompression {
         Err(device.error("create_cq", Errno::OPNOTSUPP).because(Cause::Other { reason }))
     }
 
-    /// Returns which bytes of an entry are replaced by the first bytes of a mini entry.
+    /// Returns the range of an entry's bytes that the first bytes of a mini entry replace.
     pub(super) const fn received(self) -> Range<usize> {
         match self {
             Self::Hash => at::HASH..at::HASH + 4,
@@ -87,7 +88,7 @@ impl CqeCompression {
 /// Mellanox OFED's libmlx5, which also expands them.
 pub(crate) const VARIABLE: &str = "MLX5_ENABLE_CQE_COMPRESSION";
 
-/// Offsets of fields used only by compression.
+/// The offsets of fields used only by compression, in bytes.
 mod at {
     pub(super) const HASH: usize = 12;
     pub(super) const CHECKSUM: usize = 20;

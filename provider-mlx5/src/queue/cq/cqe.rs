@@ -49,7 +49,7 @@ pub(crate) const FORMAT: u8 = 0xc;
 /// The `op_own` byte of an entry the device has not written yet.
 pub(crate) const FRESH: u8 = cqe_opcode::INVALID << 4;
 
-/// Offsets of the fields.
+/// The offsets of the fields, in bytes.
 pub(crate) mod at {
     pub(crate) const TM_SUCCESS: usize = 0;
     pub(crate) const TM_COUNT: usize = 4;
@@ -141,7 +141,7 @@ impl<'a> Cqe<'a> {
         field!(self, u32, at::SRQN_UIDX) & 0xff_ffff
     }
 
-    /// Returns the [`user_index`](Self::user_index) with its three bytes in reverse order, which
+    /// Returns the [`user_index`](Self::user_index) with its three bytes in reverse order. This
     /// costs a little-endian processor only one shift, to drop the reserved byte. The result is
     /// never `u32::MAX`.
     #[inline(always)]

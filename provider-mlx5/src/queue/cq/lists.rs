@@ -17,7 +17,7 @@ pub(crate) struct Lists {
 /// The position and shape of a send queue's entries.
 #[derive(Clone, Debug)]
 pub(crate) struct SendLists {
-    /// The owner of the queue's memory, not kept alive by completions.
+    /// The owner of the queue's memory. Completions do not keep the owner alive.
     pub(crate) resources: Weak<QueueResources>,
     /// The handle of the protection domain.
     pub(crate) pd: u32,

@@ -8,7 +8,7 @@
 //! | `scatter` | data in completions |
 //! | `compressed` | entries that represent several completions |
 //! | `compression` | the format of such entries |
-//! | `completion` | a completion lent by the poller |
+//! | `completion` | a completion borrowed from the poller |
 //! | `cqe` | an entry's fields |
 //! | `lists` | the lists of requests, for `scatter` |
 //! | `table` | the queues that complete to a completion queue |

@@ -7,7 +7,7 @@
 //! completion because the queue pair has ended.
 //!
 //! # Safety
-//! A lent entry is read only until the next use of the poller, which returns the entry to the
+//! A borrowed entry is read only until the next use of the poller, which returns the entry to the
 //! device. `Current` points to an entry of the poller's table and to the records kept alive by that
 //! entry; each change to the table clears it.
 //!
@@ -45,10 +45,10 @@ pub(crate) struct Poller {
     pub(super) current: Current,
     /// The optional fields of the queue's completions.
     pub(crate) optional: Optional,
-    /// The user indices of ended uses whose completions the poller has not yet passed: one for each
-    /// table entry with `since`.
+    /// The user indices whose table entries have a `since`: the poller has not yet passed all
+    /// completions of their former uses.
     pub(super) ending: Vec<u32>,
-    /// Whether data in completions is copied, which is needed only while the program polls.
+    /// Whether the poller copies data in completions. This is needed only while the program polls.
     pub(super) copies: bool,
 }
 
@@ -66,14 +66,14 @@ pub(super) struct Current {
     /// The user index in completions of receives from a shared receive queue; `u32::MAX` if there
     /// are none.
     pub(super) of_shared: u32,
-    /// The kind of the receives.
+    /// The kind of each receive of the queue pair.
     pub(super) recv_kind: Kind,
     entry: NonNull<Entry>,
-    /// The record of the send queue's requests, for `of_sends`.
+    /// The record of the send queue's requests; null if `of_sends` is `u32::MAX`.
     pub(super) send: *const SendRecord,
-    /// The record of the receive queue's requests, for `of_receives`.
+    /// The record of the receive queue's requests; null if `of_receives` is `u32::MAX`.
     pub(super) recv: *const RecvRecord,
-    /// The record of the shared receive queue's requests, for `of_shared`.
+    /// The record of the shared receive queue's requests; null if `of_shared` is `u32::MAX`.
     pub(super) srq: *const SrqRecord,
 }
 
@@ -144,7 +144,7 @@ impl Poller {
         &self.shared
     }
 
-    /// Continues at the given index.
+    /// Makes the poller continue at an index.
     #[cfg(test)]
     pub(crate) fn skip_to(&mut self, index: u32) {
         self.index = index;
@@ -166,8 +166,8 @@ impl Poller {
         self.consumer.store(self.index & COUNTER);
     }
 
-    /// Returns the next completion, borrowed from the poller, and returns the entries before it to
-    /// the device.
+    /// Returns the next completion, borrowed from the poller. The entries before it return to the
+    /// device.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Completion<'_>> {
         let at = self.index;
@@ -253,7 +253,7 @@ impl Poller {
         None
     }
 
-    /// Returns the completion of an entry; `None` if it must be skipped.
+    /// Returns the completion of an entry; `None` if the completion must be skipped.
     fn resolve<'a>(&mut self, cqe: Cqe<'a>, at: u32) -> Option<Completion<'a>> {
         if cqe.raw_user_index() != self.current.user_index {
             self.look_up(cqe)?;

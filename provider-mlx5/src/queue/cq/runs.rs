@@ -26,10 +26,10 @@ use super::shared_cq::COUNTER;
 /// The bit in an entry's last byte that is set if the sender requested an event.
 const SOLICITED: u8 = 2;
 
-/// A run: the entries passed so far and the state of the next one.
+/// A run. The poller has passed the entries from `first` up to `next`.
 struct Run {
     first: NonNull<u8>,
-    /// The fields of the next entry.
+    /// The address of the next entry's fields.
     next: NonNull<u8>,
     log_stride: u32,
     round: u8,
@@ -78,7 +78,7 @@ impl Run {
         unsafe { self.next.offset_from_unsigned(self.first) >> self.log_stride }
     }
 
-    /// Returns the last passed entry, which must exist.
+    /// Returns the last passed entry. The run must have passed at least one entry.
     #[inline(always)]
     fn last(&self) -> Cqe<'_> {
         // SAFETY: the entry before the next one, which was passed.

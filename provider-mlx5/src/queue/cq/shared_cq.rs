@@ -69,7 +69,7 @@ impl Ring {
     /// entry as unwritten.
     ///
     /// # Safety
-    /// The device does not have the memory yet, and no other code in this process accesses it while
+    /// The device does not use the memory yet, and no other code in this process accesses it while
     /// the ring lives.
     ///
     /// # Panics
@@ -153,8 +153,8 @@ impl Ring {
         Some(unsafe { Cqe::new(fields) })
     }
 
-    /// Copies the entry at index `from` to index `to` of another ring, and sets its owner bit for
-    /// the new index.
+    /// Copies the entry at index `from` to index `to` of another ring, and sets the copy's owner
+    /// bit for the new index.
     pub(super) fn copy(&self, from: u32, to_ring: &Self, to: u32) {
         let stride = self.stride.min(to_ring.stride);
         let (source, target) = (self.fields(from), to_ring.fields(to));
@@ -175,8 +175,8 @@ impl Ring {
 pub(crate) enum PendingChange {
     /// From now on, a queue pair completes to this queue.
     Begins { user_index: u32, queues: Queues },
-    /// The life of a queue pair has ended: its completions before `until` are skipped. If there are
-    /// new queues, a new life begins with them.
+    /// A queue pair was reset or destroyed. The poller skips the queue pair's completions before
+    /// `until`, and then uses the new queues, if there are any.
     Ends { user_index: u32, until: u32, queues: Option<Queues> },
 }
 
@@ -211,7 +211,8 @@ struct Inner {
 /// The part of a completion queue that other threads use while one thread polls it.
 #[derive(Debug)]
 pub(crate) struct SharedCq {
-    /// Whether there are changes, or applied changes whose end the poller has not yet passed.
+    /// Whether changes are pending, or the poller must still skip completions because of applied
+    /// changes.
     has_changes: AtomicBool,
     inner: ForkLock<Inner>,
     /// The consumer's index: the index of the first entry not yet returned to the device.
@@ -278,8 +279,8 @@ impl SharedCq {
     }
 
     /// Returns whether a completion of a queue pair may be in the queue before the index `until`. A
-    /// change to the queue pair is pending, so the poller cannot pass its completions while the
-    /// lock is held.
+    /// change to the queue pair is pending, so the poller cannot pass the queue pair's completions
+    /// while the lock is held.
     fn is_in_queue(&self, ring: &Ring, user_index: u32, until: u32) -> bool {
         let mut place = self.consumer.load() & COUNTER;
         while ahead(until, place) != 0 {
@@ -332,13 +333,14 @@ impl SharedCq {
     }
 
     /// Returns whether changes may be pending. If read after a completion's owner bit, the result
-    /// covers every life the completion can belong to.
+    /// covers every change that can affect the completion.
     #[inline(always)]
     pub(super) fn has_changes(&self) -> bool {
         self.has_changes.load(Ordering::Acquire)
     }
 
-    /// Replaces the ring, if `change` succeeds. No life can end during the call.
+    /// Replaces the ring, if `change` succeeds. During the call, no thread can announce a queue
+    /// pair's end.
     pub(super) fn replace<E>(
         &self,
         new: &Ring,
@@ -350,8 +352,8 @@ impl SharedCq {
         Ok(())
     }
 
-    /// Runs `work` on the ring. During the call, no life can end and no other thread searches the
-    /// ring.
+    /// Runs `work` on the ring. During the call, no thread can announce a queue pair's end or
+    /// search the ring.
     pub(crate) fn locked(&self, work: impl FnOnce(&Pending<'_>)) {
         match self.inner() {
             Ok(mut inner) => work(&Pending(&mut inner.changes)),
@@ -359,10 +361,11 @@ impl SharedCq {
         }
     }
 
-    /// Passes the pending changes to `look`. No life can end during the call.
+    /// Passes the pending changes to `look`. During the call, no thread can announce a queue pair's
+    /// end.
     ///
     /// # Errors
-    /// [`Lost`], without calling `look`, because lives could end during the call.
+    /// [`Lost`], without calling `look`, in a forked child whose parent held the lock.
     pub(crate) fn with_changes<T>(&self, look: impl FnOnce(&[PendingChange]) -> T) -> Result<T, Lost> {
         self.inner().map(|inner| look(&inner.changes))
     }
@@ -382,7 +385,7 @@ fn ahead(place: u32, of: u32) -> u32 {
     if distance <= COUNTER / 2 { distance } else { 0 }
 }
 
-/// Returns the 32-bit index nearest to `near` with the given low 24 bits.
+/// Returns the 32-bit index nearest to `near` whose low 24 bits are `until`.
 pub(super) fn widen(until: u32, near: u32) -> u32 {
     let distance = until.wrapping_sub(near) << 8;
     near.wrapping_add_signed(distance.cast_signed() >> 8)

@@ -12,7 +12,7 @@ use crate::queue::srq::TagRecord;
 pub(crate) struct Queues {
     pub(crate) send: Option<Arc<SendRecord>>,
     pub(crate) recv: Option<Receives>,
-    /// The kind of the receives.
+    /// The kind of each receive of the queue pair.
     pub(crate) recv_kind: Kind,
     /// The location of the request lists, for a queue pair whose completions may contain data.
     pub(crate) lists: Option<Arc<Lists>>,
@@ -36,7 +36,8 @@ pub(crate) enum Receives {
 }
 
 impl Receives {
-    /// Ends the receive in an entry and returns its `wr_id`; `None` if the entry has no receive.
+    /// Marks the receive in an entry as ended and returns its `wr_id`; `None` if the entry has no
+    /// receive.
     #[inline(always)]
     pub(super) fn complete(&self, entry: u16) -> Option<u64> {
         match self {
@@ -104,7 +105,8 @@ impl Entry {
     }
 
     /// Frees the entry of a receive whose completion, at index `at`, belongs to a former use of the
-    /// user index. The program does not see the completion, but the shared receive queue lives on.
+    /// user index. The program does not see the completion, but the shared receive queue still
+    /// needs the entry.
     #[cold]
     pub(super) fn release(&self, at: u32, entry: u16) {
         if let Some(EndedUse { srq: Some(requests), .. }) =

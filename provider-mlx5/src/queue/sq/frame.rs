@@ -10,8 +10,8 @@
 //!
 //! # Safety
 //! [`Frame::new`] reads the first bytes of a frame through the addresses in its list. The caller of
-//! [`post_send`](verbs_core::provider::SendQueue::post_send) promises that these name memory of
-//! this process.
+//! [`post_send`](verbs_core::provider::SendQueue::post_send) guarantees that these addresses name
+//! memory of this process.
 //!
 //! # References
 //! `ibv_post_send(3)`; rdma-core `providers/mlx5/qp.c` (`copy_eth_inline_headers`,
@@ -59,7 +59,7 @@ pub(super) struct Frame<'a> {
     pub(super) opcode: u8,
     /// The first unit, with the first bytes of the header.
     start: Words,
-    /// The rest of the header.
+    /// The header bytes after the first unit.
     header: &'a [u8],
     /// The list; its first `skipped` bytes are header bytes the Ethernet segment contains.
     list: &'a [Sge],

@@ -84,8 +84,9 @@ impl Sq {
     /// the WQE's block, or `None`.
     ///
     /// With `ALL`, the function contains a copy of [`put_block`](Self::put_block) per operation,
-    /// and a caller with a known operation keeps only one. Otherwise it contains sends and writes
-    /// only: the compiler then uses comparisons instead of a jump table, and fewer registers.
+    /// and a caller with a known operation keeps only one copy. Otherwise it contains sends and
+    /// writes only: the compiler then uses comparisons instead of a jump table, and fewer
+    /// registers.
     ///
     /// # Safety
     /// Same as [`SendQueue::post_one`](verbs_core::provider::SendQueue::post_one); the WQE fits

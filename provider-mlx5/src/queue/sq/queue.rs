@@ -28,7 +28,7 @@ use crate::queue::record::{Kind, SendRecord, SendSlot};
 use crate::queue::resources::QueueResources;
 use crate::wqe::{self, BLOCK, UNIT, control};
 
-/// The size of a send queue.
+/// The dimensions of a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// The number of basic blocks in the queue, a power of two.
@@ -41,7 +41,7 @@ pub(crate) struct Shape {
     pub(crate) cap: QpCap,
 }
 
-/// The parts of a new send queue.
+/// The arguments for a new send queue.
 pub(crate) struct Parts {
     pub(crate) qp_num: u32,
     pub(crate) qp_type: QpType,
@@ -51,7 +51,7 @@ pub(crate) struct Parts {
     pub(crate) offset: usize,
     pub(crate) record: Record,
     pub(crate) bell: BlueFlame,
-    /// Whether a doorbell may carry a whole request even if it has no inline data.
+    /// Whether a doorbell may carry a whole request even if the request has no inline data.
     pub(crate) prefers_blue_flame: bool,
     /// Whether the device has memory windows.
     pub(crate) has_windows: bool,
@@ -90,7 +90,7 @@ pub struct Sq {
     /// request.
     pub(super) flags: [u64; CONTROL_FLAGS as usize + 1],
     requests: Arc<SendRecord>,
-    /// The slots of `requests`, one per block.
+    /// The address of the slots in `requests`, one per block.
     slots: NonNull<SendSlot>,
     /// The values of `head` and `fence` at the last doorbell after a request off the fast path.
     rung_fence: (u32, u8),
@@ -269,7 +269,8 @@ impl Sq {
         self.next_block().wrapping_sub(self.record.load() as u16).into()
     }
 
-    /// Returns the control segment of the last request. No doorbell has followed this request yet.
+    /// Returns the address of the last request's control segment. No doorbell has followed this
+    /// request yet.
     #[inline(always)]
     fn last(&self) -> NonNull<u8> {
         match self.last {
@@ -278,25 +279,25 @@ impl Sq {
         }
     }
 
-    /// Returns the memory of the block before the next one.
+    /// Returns the address of the block before the next block.
     #[inline(always)]
     fn last_block(&self) -> NonNull<u8> {
         self.block_at(self.next.wrapping_sub(1 << 16))
     }
 
-    /// Returns the end of the queue's memory.
+    /// Returns the address of the end of the queue's memory.
     #[inline(always)]
     pub(super) fn end(&self) -> NonNull<u8> {
         // SAFETY: the blocks lie within the memory (`new`).
         unsafe { self.start.add((self.slot_mask / SLOT + 1) * BLOCK) }
     }
 
-    /// Returns the memory of a block.
+    /// Returns the address of a block.
     fn block(&self, number: u16) -> NonNull<u8> {
         self.block_at(u32::from(number) << 16)
     }
 
-    /// Returns the memory of the block whose number is in the upper half of `next`.
+    /// Returns the address of the block whose number is in the upper half of `next`.
     #[inline(always)]
     pub(super) fn block_at(&self, next: u32) -> NonNull<u8> {
         // SAFETY: the masked number is below the number of blocks, which lie within the memory
@@ -304,7 +305,7 @@ impl Sq {
         unsafe { self.start.add(self.slot_at(next) * (BLOCK / SLOT)) }
     }
 
-    /// Returns the slot of the block whose number is in the upper half of `next`.
+    /// Returns the address of the slot for the block whose number is in the upper half of `next`.
     #[inline(always)]
     pub(super) fn slot(&self, next: u32) -> NonNull<SendSlot> {
         // SAFETY: there is a slot for each block (`new`).
@@ -356,7 +357,7 @@ impl Sq {
         refused.map_or(Ok(()), |reason| Err(PostError { accepted, reason }))
     }
 
-    /// Publishes the request at `at`, which took the fast path and is the only one that waits for a
+    /// Publishes the request at `at`. It took the fast path, and no other request waits for a
     /// doorbell.
     #[inline(always)]
     fn ring_one(&mut self, at: NonNull<u8>) {
@@ -373,8 +374,8 @@ impl Sq {
         }
     }
 
-    /// Publishes all requests since the last doorbell. There are several, all on the fast path, so
-    /// the doorbell carries none of them and none needs a fence after it.
+    /// Publishes all requests since the last doorbell. There are several requests, all on the fast
+    /// path, so the doorbell carries no request and no fence must follow.
     #[inline(always)]
     fn ring_many(&mut self) {
         self.lone_limit = self.limit;

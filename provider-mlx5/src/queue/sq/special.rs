@@ -3,7 +3,7 @@
 //!
 //! # Safety
 //! As for the [fast path](super): the blocks of an entry are free, and the checks limit the
-//! segments to these blocks. The caller of `post_one` promises that the memory of inline data is
+//! segments to these blocks. The caller of `post_one` guarantees that the memory of inline data is
 //! readable.
 #![allow(unsafe_code)]
 
@@ -17,7 +17,7 @@ use crate::device::AV_TAG;
 use crate::queue::record::Kind;
 use crate::wqe::{self, AV_LEN, Cursor, UNIT, Words, opcode, pair};
 
-/// `dqp_dct` for an address vector with all its fields.
+/// The bit of `dqp_dct` that marks an address vector with all fields.
 const EXTENDED: u32 = 1 << 31;
 
 impl Sq {

@@ -15,8 +15,8 @@ use verbs_core::types::{AccessFlags, MwBindInfo, MwType, PostReason};
 
 use crate::wqe::{Words, pair};
 
-/// The maximum number of bytes a bind covers: the length of the list's element has 32 bits, of
-/// which the device uses 31.
+/// The maximum number of bytes a bind covers: the device uses only 31 of the 32 bits in the length
+/// of the list's element.
 const MAX_LENGTH: u64 = 1 << 31;
 
 /// The bits of `flags` in the UMR control segment.
@@ -90,7 +90,7 @@ impl<'a> Change<'a> {
         Ok(&room[..units])
     }
 
-    /// Builds the segments and returns the number of units.
+    /// Builds the segments in `words` and returns the number of units.
     fn words(&self, words: &mut [Words; SEGMENTS]) -> usize {
         let Self { mw_type, new_rkey, bind, qp_num } = *self;
         let is_bind = bind.length > 0;

@@ -56,7 +56,7 @@ use crate::wqe::{self, UNIT};
 
 pub(crate) use self::tags::{Completed, Outcome, TagList, TagRecord};
 
-/// The size of a shared receive queue.
+/// The dimensions of a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// The number of entries in the queue, a power of two. One of them is never posted.
@@ -66,7 +66,7 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Returns how many receives fit into the queue.
+    /// Returns the number of receives that fit into the queue.
     pub(crate) const fn max_wr(self) -> u32 {
         self.entries - 1
     }
@@ -165,8 +165,8 @@ impl SrqQueue {
         &self.requests
     }
 
-    /// Returns the memory of the next entry if the queue is not full; its successor is then known.
-    /// The caller puts a receive into the entry.
+    /// Returns the address of the next entry if the queue is not full; the entry's successor is
+    /// then known. The caller puts a receive into the entry.
     #[inline(always)]
     fn next(&mut self) -> Option<NonNull<u8>> {
         if self.head == self.last {

@@ -47,9 +47,10 @@ use super::table::Queues;
 /// The size of a mini entry in bytes and the number of mini entries that fit in an entry.
 const MINI: usize = 8;
 const MINIS: u32 = (CQE64 / MINI) as u32;
-/// The offset of the length in a mini entry.
+/// The offset of the length in a mini entry, in bytes.
 const LENGTH: usize = 4;
-/// The offset of the operation in a send's mini entry; the request's position comes before it.
+/// The offset of the operation in a send's mini entry, in bytes; the request's position comes
+/// first.
 const OPERATION: usize = 2;
 
 /// The fields of an entry.

@@ -268,7 +268,7 @@ struct ListResources {
 
 impl Poller {
     /// Handles an entry that contains data or other completions: data is copied to the request's
-    /// memory. Returns the completion; `None` if it must be skipped.
+    /// memory. Returns the completion; `None` if the completion must be skipped.
     #[cold]
     #[inline(never)]
     pub(super) fn scattered<'a>(&self, queues: &Queues, cqe: Cqe<'a>, at: u32) -> Option<Completion<'a>> {

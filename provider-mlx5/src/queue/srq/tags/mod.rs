@@ -52,7 +52,7 @@ pub(crate) const MAX_TAGS: u32 = NO_TAG - 1;
 /// The maximum number of unreported unexpected messages before a completion requests a report.
 const MAX_UNREPORTED: u32 = 0x3fff;
 
-/// The state of an index.
+/// The state of a tag index.
 #[derive(Debug, Default)]
 struct Index {
     /// The `wr_id` for completions of the message.
@@ -65,7 +65,7 @@ struct Index {
 }
 
 impl Index {
-    /// Ends the wait for one completion.
+    /// Reduces the number of awaited completions by one.
     fn release(&self) {
         // A device may report more completions than requested.
         let _ = self.awaited.fetch_update(Ordering::Release, Ordering::Relaxed, |count| count.checked_sub(1));
@@ -76,11 +76,12 @@ impl Index {
     }
 }
 
-/// The tags and the operations of a list.
+/// The tags and the operations of a tag list.
 #[derive(Debug)]
 pub(crate) struct TagRecord {
     indexes: Box<[Index]>,
-    /// The signaled operations as a ring. Each element holds an entry's block and its tag.
+    /// The signaled operations as a ring. Each element holds the block of a send queue entry and
+    /// the operation's tag index.
     operations: Box<[AtomicU32]>,
     /// The number of posted signaled operations. Only the poster writes it.
     posted: AtomicU32,
@@ -91,7 +92,7 @@ pub(crate) struct TagRecord {
     /// The number of unexpected messages the program has reported as handled. Only the poster
     /// writes it.
     handled: AtomicU32,
-    /// The record of the send queue whose entries are the operations.
+    /// The record of the send queue that contains the operations.
     entries: Arc<SendRecord>,
     /// The receives in the shared receive queue.
     receives: Arc<SrqRecord>,
@@ -110,7 +111,7 @@ pub(crate) struct Outcome {
 /// The fields of a tag matching completion.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completed {
-    /// The operation of the completion.
+    /// The operation that completed.
     pub(crate) app_op: u8,
     /// The index of the tag.
     pub(crate) index: u16,
@@ -149,8 +150,8 @@ impl TagRecord {
         &self.receives
     }
 
-    /// Ends the message or operation a completion belongs to. Returns `None` if the completion was
-    /// not awaited.
+    /// Marks the message or operation of a completion as ended. Returns `None` if the completion
+    /// was not awaited.
     pub(crate) fn complete(&self, completed: &Completed) -> Option<Outcome> {
         use tag::done;
         let success = |wr_id| Outcome { wr_id, status: WcStatus::SUCCESS, asks_for_sync: false };
@@ -189,7 +190,7 @@ impl TagRecord {
         }
     }
 
-    /// Ends the oldest signaled operation.
+    /// Marks the oldest signaled operation as ended.
     fn complete_operation(&self, completed: &Completed) -> Option<Outcome> {
         let position = self.completed.load(Ordering::Relaxed);
         if position == self.posted.load(Ordering::Acquire) {
