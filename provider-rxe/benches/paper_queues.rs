@@ -138,7 +138,7 @@ struct Case {
     form: &'static str,
     /// Number of operations per call.
     per_call: u32,
-    /// The measured function and its name in callgrind.
+    /// The name of the measured function in callgrind's output.
     symbol: &'static str,
     call: fn(&mut World),
     /// Prepares the queues for `calls` more calls, which must fit in the queues.

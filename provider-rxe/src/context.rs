@@ -1,13 +1,13 @@
 //! The open device: the kernel's context and the creation of rxe's objects.
 //!
 //! # Safety
-//! The caller's promises about registered memory are passed on unchanged.
+//! The functions that register memory pass on their callers' guarantees unchanged.
 //!
 //! This file obtains the right to send commands to the context, once for the whole crate. The
-//! [`Kernel`] does not leave the crate. The objects keep the promises of
+//! [`Kernel`] does not leave the crate. The objects meet the requirements of
 //! [`Uverbs`](verbs_core::channel::Uverbs). Each changes and destroys only the kernel object it
-//! created, when its owner requests it. A queue pair posts only requests covered by the promises of
-//! the unsafe posting functions' callers.
+//! created, when its owner requests it. A queue pair posts only requests whose safety the callers
+//! of the unsafe posting functions guarantee.
 #![allow(unsafe_code)]
 
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -48,7 +48,8 @@
 //! ```
 //!
 //! # Safety
-//! The implementation of [`Provider`] makes promises about the kernel, argued at the impl.
+//! The implementation of [`Provider`] makes guarantees about the kernel. The comment at the impl
+//! argues for each of them.
 //!
 //! # References
 //! `rdma/rdma_user_rxe.h`; Linux `drivers/infiniband/sw/rxe/`; `rxe(7)`

@@ -13,9 +13,9 @@
 //! this crate and the crates above it.
 //!
 //! # Safety
-//! The holder of a [`PaperDevice`] acts as the kernel of its context and promises to behave like
-//! one ([`PaperDevice::new`]). A [`PaperQueue`] accesses its memory from one thread, which it
-//! cannot leave; only the unsafe [`PaperQueue::region`] shares the memory with another thread.
+//! The holder of a [`PaperDevice`] acts as the kernel of its context and must behave like a kernel
+//! ([`PaperDevice::new`]). A [`PaperQueue`] accesses its memory from one thread, which it cannot
+//! leave; only the unsafe [`PaperQueue::region`] shares the memory with another thread.
 #![allow(unsafe_code)]
 // A module for tests: a panic is a defect of the test.
 #![allow(clippy::missing_panics_doc)]

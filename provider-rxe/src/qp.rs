@@ -1,6 +1,6 @@
 //! The queue pair: a kernel object and the two mapped queues created with it.
 //!
-//! | moved to | send queue | receive queue |
+//! | transition to | send queue | receive queue |
 //! |---|---|---|
 //! | RESET, [confirmed](Qp::confirm_reset) | closed, drained by the kernel | closed, drained |
 //! | INIT, RTR | closed | open |

@@ -121,7 +121,7 @@ impl Queue {
         Self::new(region, len, element).expect("a queue of one slot, as large as its element")
     }
 
-    /// Returns the slot at a masked index.
+    /// Returns the address of the slot at a masked index.
     #[inline(always)]
     fn slot(&self, index: u32) -> NonNull<u8> {
         debug_assert!(index <= self.mask, "cursors give masked indices");

@@ -394,7 +394,8 @@ mod tests {
 
     const WR: SendWr<'_> = SendWr { wr_id: 1, op: SendOp::Send, sge: &[], flags: SendFlags::SIGNALED };
 
-    /// Returns a send queue of 3 work requests and a socket that receives its kicks.
+    /// Returns a send queue for 3 work requests, its paper queue, and a socket that receives its
+    /// kicks.
     fn kicking() -> (Sq, PaperQueue, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let paper = PaperQueue::new(4, 256);

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! # Safety
-//! The caller of [`Mr::rereg`] makes the promises about the memory.
+//! The caller of [`Mr::rereg`] must meet the requirements on the memory.
 //!
 //! # References
 //! `ibv_dereg_mr(3)`; Linux `drivers/infiniband/sw/rxe/rxe_verbs.c` (`rxe_dereg_mr`), `rxe_pool.c`
