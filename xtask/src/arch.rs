@@ -12,7 +12,7 @@ pub(crate) enum Arch {
 }
 
 impl Arch {
-    /// Debian's name for the architecture, which also ends the names of kernel packages.
+    /// Returns Debian's name for the architecture. The names of kernel packages end with it.
     pub(crate) fn debian(self) -> &'static str {
         match self {
             Arch::X86_64 => "amd64",

@@ -44,8 +44,8 @@ enum Device {
     Rxe,
 }
 
-/// The build of the demo's programs. To be ready soon, its profile optimises little beyond the path
-/// of a message.
+/// The build of the demo's programs. To build quickly, its profile optimises little except the
+/// message path.
 #[rustfmt::skip]
 const BUILD: &[&str] = &[
     "--quiet", "--profile", "demo", "-p", "rdma-tools", "--bin", "ibv_devinfo", "--bin", "ibv_rc_pingpong",

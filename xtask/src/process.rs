@@ -87,7 +87,7 @@ impl Process {
         Process::with_each_line(name, command, |_| ())
     }
 
-    /// Like [`start`](Self::start), and shows each line of the output after the name.
+    /// Like [`start`](Self::start), but also shows each line of the output, after the name.
     pub(crate) fn shown(name: &'static str, command: &mut Command) -> Result<Process> {
         Process::with_each_line(name, command, move |line| println!("{name} | {line}"))
     }

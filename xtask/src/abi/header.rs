@@ -43,7 +43,7 @@ pub(super) struct Unit<'a> {
 #[derive(Deserialize)]
 struct Tag {
     kind: Kind,
-    /// `__anon` and a number for a type without a tag.
+    /// The name; `__anon` and a number for a type without a tag.
     name: String,
     /// The path of the header.
     path: String,

@@ -5,7 +5,7 @@
 //! | system calls of `ibv_devinfo -v` | `strace -c -f`, both |
 //! | run time of `ibv_devinfo -v` | median of interleaved runs: static, default build, `true` |
 //! | instructions of listing and opening | callgrind below `main`, both |
-//! | instructions of a posted receive | callgrind below a function that posts one, both |
+//! | instructions of a posted receive | callgrind below the posting function, both |
 //! | 10,000 rounds of `ibv_rc_pingpong` | median of interleaved runs, polling and with `-e` |
 //! | control calls while 1 to 3 threads poll | 99th percentile, median of interleaved runs |
 //! | 1,000 `cmtime` connections, ours on rxe and on soft | median of interleaved runs |

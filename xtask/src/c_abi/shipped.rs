@@ -16,7 +16,7 @@ use crate::{apt, cargo};
 /// The libraries and their package.
 pub(crate) struct Shipped {
     pub(crate) libraries: PathBuf,
-    /// The package; `None` without Debian's tools, so the libraries are not stripped.
+    /// The package's path; `None` without Debian's tools. The libraries are then not stripped.
     pub(crate) package: Option<PathBuf>,
 }
 

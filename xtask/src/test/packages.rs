@@ -41,7 +41,7 @@ pub(super) fn check(result: &mut StageResult) {
 #[derive(Deserialize)]
 pub(super) struct Library {
     pub(super) name: String,
-    /// The registries it may be published to; any if `None`.
+    /// The registries where the package may be published; any if `None`.
     publish: Option<Vec<String>>,
     /// The rest of the package's manifest.
     #[serde(flatten)]

@@ -76,7 +76,7 @@ impl StageResult {
         work.map_err(|error| self.fail(format!("{error:#}"))).ok()
     }
 
-    /// Returns a value needed by a check. If it is an error, the check is skipped.
+    /// Returns a value that a check needs. Counts the check as skipped if the value is an error.
     pub(super) fn needs<T>(&mut self, check: &str, needed: Result<T>) -> Option<T> {
         needed.map_err(|error| self.skip(format!("{check}: {error:#}"))).ok()
     }

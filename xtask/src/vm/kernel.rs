@@ -62,7 +62,7 @@ pub(crate) struct Series {
     /// The series' name on the command line.
     pub(crate) name: &'static str,
     suites: &'static [&'static str],
-    /// The end of its metapackage's name, after the architecture.
+    /// The end of the metapackage's name, after the architecture.
     flavour: &'static str,
 }
 
@@ -85,9 +85,9 @@ pub(crate) const DEFAULT: &str = "6.1";
 pub(crate) struct Kernel {
     /// The version to show: Debian's package version, or the release for a directory given by path.
     pub(crate) version: String,
-    /// `uname -r`.
+    /// The release, as `uname -r` prints it.
     pub(crate) release: String,
-    /// The compressed kernel image.
+    /// The path of the compressed kernel image.
     pub(crate) image: PathBuf,
     /// The directory with RELEASE/modules.dep.
     pub(crate) modules: PathBuf,

@@ -45,7 +45,7 @@ struct Mutant {
     name: String,
     /// The kind of change.
     kind: String,
-    /// A file below [`SOURCES`].
+    /// The path of the mutated file below [`SOURCES`].
     file: String,
     find: String,
     replace: String,

@@ -115,7 +115,7 @@ fn run_job(control: &File, deadline: Instant) -> Result<()> {
     Ok(())
 }
 
-/// Moves the drivers of other devices out of rdma-core's list. libibverbs loads the whole list,
+/// Moves other devices' drivers out of rdma-core's driver list. libibverbs loads the whole list,
 /// which takes half of a short program's time in an emulated guest (0.3 of 0.6 s). A guest without
 /// rdma-core has no list.
 fn keep_driver_of(device: Device) -> Result<()> {
