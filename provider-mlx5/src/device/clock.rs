@@ -59,7 +59,7 @@ impl Clock {
         }
     }
 
-    /// Returns the device's clock; `None` if it cannot be read.
+    /// Returns the current reading of the device's clock; `None` if the clock cannot be read.
     pub(crate) fn cycles(&self) -> Option<u64> {
         let (page, place) = self.cycles.as_ref()?;
         // SAFETY: no code of this process writes the page.
@@ -95,7 +95,7 @@ impl Clock {
     /// Returns the kernel's clock conversion.
     ///
     /// # Errors
-    /// `EINVAL` if the kernel offers none; `EBUSY` if the kernel's update does not finish.
+    /// `EINVAL` if the kernel offers no conversion; `EBUSY` if the kernel's update does not finish.
     pub(crate) fn info(&self) -> Result<ClockInfo, Errno> {
         let page = self.info.as_ref().ok_or(Errno::INVAL)?;
         read(page).ok_or(Errno::BUSY)

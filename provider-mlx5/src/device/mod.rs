@@ -77,7 +77,7 @@ const LOW_LATENCY_BFREGS: u32 = 4;
 /// The environment variable that, if set to 0, requests registers with the context.
 const DYN_UAR: &str = "MLX5_DYN_UAR";
 
-/// The version of completions that contain user indices.
+/// The version of completion queue entries that contain user indices.
 pub(crate) const CQE_VERSION: u8 = 1;
 
 /// The shared state of a context's objects.
@@ -326,8 +326,8 @@ impl Device {
         }
     }
 
-    /// Returns whether the driver adds attributes to the device query. Other drivers reject a query
-    /// for them.
+    /// Returns whether the driver adds driver-specific attributes to the device query. Other
+    /// drivers reject a query for them.
     pub(crate) fn has_own_attrs(&self) -> bool {
         let commands = Mlx5UserCmdsSuppUhw::from_bits_retain(self.reply.cmds_supp_uhw);
         commands.contains(Mlx5UserCmdsSuppUhw::MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE)
@@ -412,7 +412,7 @@ fn negotiate(
     with(offset_of!(Mlx5IbAllocUcontextReqV2, max_cqe_version))
 }
 
-/// The driver's number in the kernel.
+/// The kernel's number for the mlx5 driver.
 pub(crate) const DRIVER_ID: u32 = RdmaDriverId::RDMA_DRIVER_MLX5.0;
 
 /// The tag of address vectors from this provider.

@@ -26,8 +26,8 @@ pub(crate) struct RegionInfo {
     /// The address that requests use for the region's first byte.
     pub(crate) iova: u64,
     pub(crate) length: u64,
-    /// The address of that byte in this process; `None` if the process cannot access the memory:
-    /// device memory, a dma-buf, or another process's memory.
+    /// The address of the region's first byte in this process; `None` if the process cannot access
+    /// the memory: device memory, a dma-buf, or another process's memory.
     pub(crate) addr: Option<usize>,
     pub(crate) is_writable: bool,
 }
@@ -76,16 +76,16 @@ impl Regions {
     }
 
     /// Adds a region before any request names it. The caller has checked that the table is not
-    /// [lost](Self::is_lost), which can only happen at a fork.
+    /// [lost](Self::is_lost). A table can be lost only at a fork.
     pub(crate) fn add(&self, lkey: u32, info: RegionInfo) {
         if let Ok(mut by_key) = self.by_key.write() {
             by_key.insert(lkey, info);
         }
     }
 
-    /// Adds a region that another handle registered, in this process or another. Returns the new
-    /// entry, or `None` if the key already has one. The table is not lost, as for
-    /// [`add`](Self::add).
+    /// Adds a region that another handle registered, in this process or another process. Returns
+    /// the new entry, or `None` if the key already has one. As for [`add`](Self::add), the table
+    /// must not be lost.
     pub(crate) fn add_imported(&self, lkey: u32, info: RegionInfo) -> Option<RegionInfo> {
         let mut by_key = self.by_key.write().ok()?;
         match by_key.entry(lkey) {

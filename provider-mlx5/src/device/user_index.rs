@@ -14,21 +14,22 @@ pub(crate) struct UserIndices(ForkLock<Numbers>);
 
 #[derive(Debug, Default)]
 struct Numbers {
-    /// Numbers that were assigned before and are free again.
+    /// The user indices that were assigned before and are free again.
     free: Vec<u32>,
-    /// The smallest number that was never assigned.
+    /// The smallest user index that was never assigned.
     next: u32,
 }
 
-/// The first invalid number: a number has 24 bits in the device, and the last one means "none".
+/// The first invalid user index: a user index has 24 bits in the device, and the last value means
+/// "none".
 const END: u32 = 0xff_ffff;
 
 impl UserIndices {
-    /// Allocates an unused number.
+    /// Allocates an unused user index.
     ///
     /// # Errors
-    /// `ENOMEM` if all numbers are in use; `ENODEV` in a forked child whose parent was allocating
-    /// or freeing a number.
+    /// `ENOMEM` if all user indices are in use; `ENODEV` in a forked child whose parent was
+    /// allocating or freeing a user index.
     pub(crate) fn take(self: &Arc<Self>) -> Result<UserIndex, Errno> {
         let mut numbers = self.0.lock()?;
         let number = match numbers.free.pop() {
@@ -50,7 +51,7 @@ impl UserIndices {
     }
 }
 
-/// A number in use. Dropping this value frees the number, unless the device may still write
+/// A user index in use. Dropping this value frees the user index, unless the device may still write
 /// completions with it.
 #[derive(Debug)]
 pub(crate) struct UserIndex {
@@ -60,18 +61,18 @@ pub(crate) struct UserIndex {
 }
 
 impl UserIndex {
-    /// Returns the number.
+    /// Returns the user index.
     pub(crate) const fn number(&self) -> u32 {
         self.number
     }
 
-    /// Marks the number as used by the device, once the kernel has created the number's object.
+    /// Marks the user index as used by the device, once the kernel has created its object.
     pub(crate) fn lend(&self) {
         self.is_lent.store(true, Ordering::Release);
     }
 
-    /// Marks the number as no longer used by the device, once the kernel has confirmed the
-    /// destruction of the number's object and the completion queues have been updated.
+    /// Marks the user index as no longer used by the device, once the kernel has confirmed the
+    /// destruction of its object and the completion queues have been updated.
     pub(crate) fn take_back(&self) {
         self.is_lent.store(false, Ordering::Release);
     }

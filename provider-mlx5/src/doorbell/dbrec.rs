@@ -114,7 +114,7 @@ pub(crate) struct Slot {
     place: usize,
     home: Option<(Arc<RecordPool>, usize)>,
     is_lent: AtomicBool,
-    /// The program's memory, if used in place of the pool's.
+    /// The program's memory, if used in place of the pool's memory.
     program: Option<Arc<AllocatorMemory>>,
 }
 
@@ -129,8 +129,8 @@ impl Slot {
         Self { region, place: 0, home: None, is_lent: AtomicBool::new(false), program: None }
     }
 
-    /// Zeroes the records before the device can read them. Otherwise it would read an earlier
-    /// object's counters, or old contents of the program's memory.
+    /// Zeroes the records before the device can read them. Otherwise the device would read an
+    /// earlier object's counters, or old contents of the program's memory.
     fn cleared(self) -> Self {
         for record in [Self::FIRST, Self::SECOND] {
             // SAFETY: the slot was just taken, so nothing else accesses its records.

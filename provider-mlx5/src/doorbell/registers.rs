@@ -51,10 +51,10 @@ use crate::cmd::{UarType, free_uar};
 use crate::doorbell::uar::{self, Name, REGISTERS, UAR, Uar};
 use crate::doorbell::{ArmRegister, BlueFlame};
 
-/// The offset of the first register in a UAR.
+/// The offset of the first register in a UAR, in bytes.
 const FIRST: usize = 0x800;
 
-/// The offset of the register that arms completion queues.
+/// The offset in a UAR of the register that arms completion queues, in bytes.
 const ARM: usize = 0x20;
 
 /// The default number of registers dedicated to one queue pair each.
@@ -211,7 +211,8 @@ impl Registers {
         }
     }
 
-    /// Takes a register. `more` allocates UARs; its argument is the number already allocated.
+    /// Takes a register. `more` allocates UARs; its argument is the number of UARs already
+    /// allocated.
     fn take_from(self: &Arc<Self>, more: impl FnOnce(usize) -> Result<Vec<Uar>>) -> Register {
         let Ok(mut dedicated) = self.dedicated.lock() else { return self.share() };
         let found = find(&dedicated).or_else(|| {
@@ -281,9 +282,9 @@ impl Register {
         self.uar.name
     }
 
-    /// Returns the register of a new queue pair, given the number in the driver's reply. Returns
-    /// this register unless the driver chose another. Returns `None` if the context has no register
-    /// with that number.
+    /// Returns the register of a new queue pair, given the register number in the driver's reply.
+    /// Returns this register unless the driver chose another. Returns `None` if the context has no
+    /// register with that number.
     pub(crate) fn settled(self: Arc<Self>, bfreg_index: u32) -> Option<Arc<Self>> {
         if self.uar.name != Name::Chosen {
             return Some(self);
@@ -337,8 +338,8 @@ impl Register {
         unsafe { BlueFlame::new(&self.uar.region, self.at(), self.of.size / 2, !self.is_shared()) }
     }
 
-    /// Returns a share of a thread domain's register for a queue pair, or `None` if another queue
-    /// pair has the register or an orphan has the other register in the UAR.
+    /// Returns a reference to a thread domain's register for a queue pair, or `None` if another
+    /// queue pair has the register or an orphan has the other register in the UAR.
     pub(crate) fn lease(self: &Arc<Self>) -> Option<Arc<Self>> {
         let mut dedicated = self.of.dedicated.lock().ok()?;
         // Shares are created only here, under the lock, so the count can only fall meanwhile.

@@ -28,7 +28,7 @@ use crate::cmd::{UarType, alloc_uar, free_uar};
 /// The size of a UAR, in bytes.
 pub(crate) const UAR: usize = 4096;
 
-/// The number of user space registers in a UAR.
+/// The number of user-space registers in a UAR.
 pub(crate) const REGISTERS: usize = 2;
 
 /// The number of registers in a UAR as the driver counts them in its replies, including the
@@ -42,7 +42,7 @@ const MAX_OF_CONTEXT: usize = 512;
 #[derive(Clone, Debug)]
 pub(crate) struct Uar {
     pub(crate) region: Region,
-    /// The offset of the UAR in the region.
+    /// The offset of the UAR in the region, in bytes.
     pub(crate) base: usize,
     pub(crate) name: Name,
     /// The offset in the device's file for mapping the UAR's page.
@@ -64,7 +64,7 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    /// Returns the flag and the number for the command that creates a queue pair.
+    /// Returns the flag and the number that name the UAR in the command that creates a queue pair.
     pub(crate) const fn of_qp(self) -> (u32, u32) {
         match self {
             Self::Page(number) => (MLX5_QP_FLAG_UAR_PAGE_INDEX, number),

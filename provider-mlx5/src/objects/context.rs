@@ -124,7 +124,7 @@ impl Context {
     /// Returns the kernel's conversion for the device's clock.
     ///
     /// # Errors
-    /// `EINVAL` if the kernel offers none; `EBUSY` if its update does not finish.
+    /// `EINVAL` if the kernel offers no conversion; `EBUSY` if the kernel's update does not finish.
     pub fn clock_info(&self) -> Result<ClockInfo> {
         self.device.clock.info().map_err(|errno| {
             let reason = match errno {
@@ -154,7 +154,7 @@ impl Context {
     /// bandwidth. Polling expands them. `cqe_size` is as for
     /// [`create_cq_sized`](Self::create_cq_sized).
     ///
-    /// Completions compressed together share the timestamp of the first.
+    /// Completions compressed together share the timestamp of the first completion.
     ///
     /// The environment variable `MLX5_ENABLE_CQE_COMPRESSION`, unless it is 0, enables compression
     /// for all of the process's queues that have 64-byte entries and no timestamps, if the device

@@ -55,11 +55,11 @@ fn stride(asked: Option<u32>, variable: Option<String>) -> Result<usize, Cause> 
     }
 }
 
-/// The maximum number of entries in a queue: its counters have 24 bits, which must distinguish two
-/// rounds.
+/// The maximum number of entries in a queue: its counters have 24 bits and must distinguish two
+/// rounds through the queue.
 const MAX_ENTRIES: u32 = 1 << 22;
 
-/// The value of `any_at` before the first request.
+/// The value of `any_at` before the first event request.
 const NEVER: u64 = u64::MAX;
 
 /// A completion queue.

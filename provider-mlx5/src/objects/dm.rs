@@ -225,7 +225,7 @@ mod tests {
     use super::*;
     use crate::device::tests::device;
 
-    /// The memory's page number and its start in the page, as the driver reports them.
+    /// The memory's page number and its offset in the page, as the driver reports them.
     const PLACE: u64 = 8 << 8 | 0x34 | 0x12 << 16;
     const START: u64 = 0x1_0040;
 

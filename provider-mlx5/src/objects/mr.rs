@@ -123,7 +123,7 @@ impl Mr {
 /// | errno | from |
 /// |---|---|
 /// | `EOPNOTSUPP` | the kernel's core, or the driver before its first step |
-/// | `EFAULT` | pinning the new memory, before the old one is revoked |
+/// | `EFAULT` | pinning the new memory, before the revocation |
 /// | `EINVAL` | the core, for a change it rejects; otherwise, any step |
 fn state_after(errno: Errno, (memory, pd, access): Change<'_>, page: usize) -> RegionState {
     let no_change = memory.is_none() && pd.is_none() && access.is_none();

@@ -25,7 +25,7 @@ use crate::objects::mlx5::Mlx5;
 #[derive(Debug)]
 pub struct Td {
     device: Arc<Device>,
-    /// Cloned by each parent domain that uses this thread domain.
+    /// The register. Each parent domain that uses this thread domain holds a clone.
     register: Arc<TdRegister>,
 }
 
@@ -65,9 +65,9 @@ pub struct Pd {
     kernel: KernelPd,
     /// The domain's number in the device, if the kernel reports it.
     pdn: Option<u32>,
-    /// Cloned by each parent domain over this domain.
+    /// A reference count. Each parent domain over this domain holds a clone.
     users: Arc<()>,
-    /// Cloned by each completion queue created in this parent domain.
+    /// A reference count. Each completion queue created in this parent domain holds a clone.
     cqs: Arc<()>,
     /// The domains a parent domain keeps in use.
     within: Option<Within>,

@@ -190,7 +190,8 @@ impl Srq {
     }
 
     /// Creates the tag list and the queue pair for tag list operations. The program does not know
-    /// this queue pair, so its events are raised for the shared receive queue ([`TAG_LIST`]).
+    /// this queue pair, so the queue pair's events are raised for the shared receive queue
+    /// ([`TAG_LIST`]).
     ///
     /// # References
     /// rdma-core `providers/mlx5/verbs.c` (`create_cmd_qp`)
@@ -238,7 +239,7 @@ impl Srq {
         })
     }
 
-    /// Returns the location of the lists of the queue's receives.
+    /// Returns the location of the receives' scatter lists in the queue's memory.
     pub(crate) fn lists(&self) -> RecvLists {
         let Shape { entries, units } = self.shape;
         RecvLists { resources: Arc::downgrade(&self.resources), pd: self.pd, entries, units, head: LINK }

@@ -127,7 +127,7 @@ impl PaperDevice {
     /// counting across the end of the ring.
     ///
     /// # Safety
-    /// The completion queue lives, has not been resized, and no other thread uses it.
+    /// The completion queue lives and has not been resized, and no other thread uses it.
     pub unsafe fn complete(ring: QueueDirect, place: u32, cqe: PaperCqe) {
         let owner = u8::from(place & ring.entries != 0);
         let start = (place & (ring.entries - 1)) as usize * ring.stride as usize;

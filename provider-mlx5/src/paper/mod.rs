@@ -58,7 +58,7 @@ const RECV_RECORD: usize = 0;
 const SEND_RECORD: usize = 4;
 const CQ_RECORD: usize = 64;
 
-/// The register's offset in the page.
+/// The register's offset in the page, in bytes.
 pub const REGISTER: usize = 0xa00;
 const HALF: usize = 256;
 
@@ -359,8 +359,8 @@ impl PaperQp {
         }
     }
 
-    /// Replaces the completion queue's ring with one that has `cqes` entries. The device marks the
-    /// end of the old ring unless `is_silent`; returns whether it did.
+    /// Replaces the completion queue's ring with a ring of `cqes` entries. The device marks the end
+    /// of the old ring unless `is_silent`. Returns whether the end was marked.
     #[cfg(test)]
     pub(crate) fn resize(&mut self, cqes: u32, is_silent: bool) -> bool {
         if !is_silent {
@@ -373,7 +373,7 @@ impl PaperQp {
         self.poller.replace(ring, || Ok(())).expect("the command succeeds")
     }
 
-    /// Adds these fields to the queue's completions.
+    /// Adds optional fields to the queue's completions.
     #[cfg(test)]
     pub(crate) fn with_fields(&mut self, fields: verbs_core::types::CqWcFlags) {
         self.poller.optional.fields = fields;
@@ -435,8 +435,8 @@ impl PaperQp {
         self.written = self.written.wrapping_add(1);
     }
 
-    /// Writes a tag matching completion with the given user index. `first` has the entry's first
-    /// bytes.
+    /// Writes a tag matching completion with the given user index. `first` contains the entry's
+    /// first bytes.
     #[cfg(test)]
     pub(crate) fn write_tag(
         &mut self,
@@ -587,8 +587,8 @@ impl PaperSrq {
 }
 
 impl PaperSrqDevice {
-    /// Takes the next receive of the list, if the doorbell record covers it, and returns the index
-    /// of its entry.
+    /// Takes the next receive from the list, if the doorbell record covers it, and returns the
+    /// index of its entry.
     pub fn take(&mut self) -> Option<u16> {
         let posted = self.record.load();
         assert!(posted <= 0xffff, "a counter of {posted:#x}");

@@ -10,7 +10,7 @@ use crate::queue::sizes::{self, Room};
 use crate::queue::{rq, sq};
 use crate::wqe::{BLOCK, UNIT};
 
-/// The shapes of both queues.
+/// The shapes of a queue pair's queues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shapes {
     pub(super) send: Option<sq::Shape>,
