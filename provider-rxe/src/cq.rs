@@ -252,7 +252,7 @@ macro_rules! completion {
 
 for_each_completion_field!(completion);
 
-/// Returns the entry as a [`Wc`], not [translated](translate).
+/// Returns the entry as a [`Wc`], without [translating](translate) any field.
 #[inline(always)]
 fn as_it_is(entry: &Entry<'_, IbUverbsWc>) -> Wc {
     const { SAME_LAYOUT };
@@ -317,7 +317,7 @@ const fn wc_flags(raw: u32) -> WcFlags {
     WcFlags::from_bits_retain((raw & !KERNEL_WITH_INVALIDATE) | moved)
 }
 
-/// Returns the number in the entry's union: big-endian for immediate data, host order for an
+/// Returns the value of the entry's union: big-endian for immediate data, host order for an
 /// invalidated key.
 #[inline(always)]
 const fn imm_data(raw: u32, raw_flags: u32) -> u32 {

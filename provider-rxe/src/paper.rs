@@ -50,7 +50,7 @@ use crate::rxe::Rxe;
 
 /// A queue in the kernel's layout and the kernel's end of it.
 ///
-/// It stays on its thread, because its accesses are not atomic:
+/// The queue cannot leave its thread, because its accesses are not atomic:
 ///
 /// ```
 /// let queue = provider_rxe::paper::PaperQueue::new(4, 64);

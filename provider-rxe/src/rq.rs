@@ -80,7 +80,7 @@ impl Rq {
 }
 
 impl Rq {
-    /// Posts a common request on the fast path. Returns whether it was posted.
+    /// Posts a common request on the fast path. Returns whether the request was posted.
     #[inline(always)]
     fn post_plain(&mut self, wr: &RecvWr<'_>) -> bool {
         if self.checks.is_plain(wr)

@@ -34,7 +34,7 @@ use verbs_core::fork::ForkLock;
 /// The maximum duration of a destroy method whose success is trusted.
 ///
 /// `__rxe_cleanup` waits 50 s for the last reference (some kernels of 2022 and 2023 without later
-/// updates: 200 ticks, which this does not cover), then warns and frees the object under the
+/// updates: 200 ticks, which this limit does not cover), then warns and frees the object under the
 /// reference; `rxe_dereg_mr` returns success nevertheless. The margin allows for a clock tick and a
 /// busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(45);

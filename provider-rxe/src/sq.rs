@@ -30,8 +30,8 @@ use crate::kick::Kick;
 use crate::queue::{ProducerEnd, Queue, Slot};
 use crate::wqe::{self, Atomic, Bind, Datagram, Flush, Path, Plain};
 
-/// The top bit of a work request's queue key, which selects the queue pair's own key instead (IBTA
-/// volume 1, 10.2.5). The kernel leaves this to the provider.
+/// The top bit of a work request's queue key. If it is set, the queue pair's own key is used
+/// instead (IBTA volume 1, 10.2.5). The kernel leaves this to the provider.
 const OWN_QKEY: u32 = 1 << 31;
 
 /// The send queue of a queue pair.
@@ -100,7 +100,7 @@ impl Sq {
         self.qkey = qkey;
     }
 
-    /// Posts a common request on the fast path. Returns whether it was posted.
+    /// Posts a common request on the fast path. Returns whether the request was posted.
     #[inline(always)]
     fn post_plain(&mut self, wr: &SendWr<'_>) -> bool {
         if self.checks.is_plain(wr)
@@ -118,7 +118,7 @@ impl Sq {
     }
 
     /// Posts the rest of a batch and rings. The first `accepted` requests are in the queue; the
-    /// next does not take the fast path.
+    /// next request does not take the fast path.
     ///
     /// # Safety
     /// Same as [`SendQueue::post_send`].

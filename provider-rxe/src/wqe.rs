@@ -31,9 +31,10 @@ use zerocopy::{FromZeros, Immutable, IntoBytes};
 
 use crate::queue::Slot;
 
-/// The offset of the part that depends on the opcode.
+/// The offset of the part that depends on the opcode, in bytes.
 const OP: usize = offset_of!(RxeSendWr, wr);
-/// The offset of a datagram's address vector, for kernels that do not number address handles.
+/// The offset of a datagram's address vector in bytes, for kernels that do not number address
+/// handles.
 const AV: usize = OP + offset_of!(RxeSendWrUd, av);
 const PROGRESS: usize = offset_of!(RxeSendWqe, status);
 const DMA: usize = offset_of!(RxeSendWqe, dma);
@@ -140,7 +141,7 @@ impl Plain {
     }
 }
 
-/// The path of a datagram, in the form of the entry.
+/// The path of a datagram, as stored in the entry.
 #[derive(Clone, Copy)]
 pub(crate) enum Path<'a> {
     /// The number of the kernel's address handle.

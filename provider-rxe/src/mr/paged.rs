@@ -39,8 +39,8 @@ impl Paged {
         Ok(())
     }
 
-    /// Passes advice to the kernel. Elements outside this set reach the kernel without a key; the
-    /// kernel returns its errno for them.
+    /// Passes advice to the kernel. Elements whose region is not in this set reach the kernel
+    /// without a key; the kernel returns its errno for them.
     ///
     /// # Errors
     /// `EINVAL` if an element's region is not an on-demand paged region of this context; `ENODEV`

@@ -15,7 +15,8 @@ fn cq(slots: u32) -> PaperCq {
     crate::device().create_cq(slots)
 }
 
-/// Returns the same completion by each of the three ways to poll it.
+/// Polls the same completion in each of the three ways, checks that the results are equal, and
+/// returns the result.
 fn three_ways(entry: IbUverbsWc) -> Wc {
     let mut cq = cq(16);
     (0..3).for_each(|_| assert!(cq.queue.put(entry)));
