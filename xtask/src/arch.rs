@@ -21,9 +21,9 @@ impl Arch {
     }
 }
 
-/// Returns an option value's name. Linux, QEMU and compilers use the same architecture names,
-/// compilers the same sanitizer names, and the command lines of the model and of the suites the
-/// same port names.
+/// Returns an option value's name. The same names stand for architectures in Linux, QEMU and
+/// compilers, for sanitizers in compilers, and for ports on the command lines of the model and the
+/// suites.
 pub(crate) fn name_of(value: impl clap::ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

@@ -52,7 +52,7 @@ const BUILD: &[&str] = &[
     "--example", "bare_udp", "-p", "rdma-cm", "--example", "server", "--example", "client",
 ];
 
-/// The number of timed ping-pongs, each followed by the same number of bare datagrams.
+/// The number of timed ping-pongs, each followed by a run of `bare_udp`.
 const RUNS: usize = 5;
 
 /// Runs `demo`.
@@ -181,7 +181,7 @@ fn show_times(bin_dir: &Path, port: &Port) -> Result<()> {
     Ok(())
 }
 
-/// Runs a ping-pong, either shown and verified or neither, and returns the client's output.
+/// Runs a ping-pong and returns the client's output. `is_shown` also selects verification.
 fn ping_pong(bin_dir: &Path, port: &Port, is_shown: bool) -> Result<String> {
     let (tcp_port, program) = (free_port()?, bin_dir.join("ibv_rc_pingpong"));
     let (number, index) = (tcp_port.to_string(), port.gid_index.unwrap_or_default().to_string());
@@ -200,7 +200,7 @@ fn ping_pong(bin_dir: &Path, port: &Port, is_shown: bool) -> Result<String> {
     pair(server, |_| is_listening(tcp_port), || start("client", &arguments), LIMIT)
 }
 
-/// Commands to try after this one.
+/// The commands to try after the demo.
 const NEXT: &str = "
 Next:
   cargo install --profile dist --path tools  all tools, in ~/.cargo/bin

@@ -73,8 +73,8 @@ pub(crate) fn in_empty_root() -> impl Iterator<Item = &'static Program> {
     all().filter(|program| program.in_empty_root)
 }
 
-/// Runs programs with the commands from `command` for their names. Calls `each` with each program's
-/// name and result.
+/// Runs programs; `command` returns the command for a program's name. Calls `each` with each
+/// program's name and result.
 pub(crate) fn check(
     programs: impl Iterator<Item = &'static Program>,
     command: impl Fn(&str) -> Result<Command>,

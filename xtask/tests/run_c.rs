@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs a command on libraries with the profile already built by the tests.
+/// Runs a command on the libraries, built with the profile that the tests already use.
 fn run_c(options: &[&str], command: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut xtask = Command::new(env!("CARGO_BIN_EXE_xtask"));
     xtask.args(["run-c", "--profile", "dev"]).args(options).arg("--").args(command);

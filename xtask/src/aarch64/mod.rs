@@ -286,7 +286,7 @@ pub(crate) mod tests {
         is_in_sources(&format!("^fn {function}"), &places)
     }
 
-    /// A name that no test has would skip nothing, yet be counted.
+    /// A name that matches no test would skip nothing, yet be counted.
     #[test]
     fn each_test_that_is_left_out_exists() {
         let folder = |package: &String| if package == "rdma-cm" { "cm" } else { package }.to_owned();

@@ -17,16 +17,16 @@ const PACKAGE: &str = "libibverbs-dev";
 const RDMA_PACKAGE: &str = "librdmacm-dev";
 
 const VERBS: &str = "infiniband/verbs.h";
-/// The subnet administrator's types. [`PATH_RECORD`] is the only one that functions take.
+/// The subnet administrator's types. [`PATH_RECORD`] is the only type that functions accept.
 const SA: &str = "infiniband/sa.h";
 const PATH_RECORD: &str = "ibv_sa_path_rec";
 /// The header that renames definitions in the kernel's header.
 const NAMES: &str = "infiniband/verbs_api.h";
-/// The header for connections by address.
+/// librdmacm's header for connections by address.
 const RDMA: &str = "rdma/rdma_cma.h";
 
 /// Writes the golden files for the releases in Debian. The file for a release that Debian no longer
-/// carries stays, because programs compiled against it stay in use.
+/// carries is kept, because programs compiled against that release remain in use.
 pub(super) fn write(scratch: &Path) -> Result<()> {
     let (verbs, rdma) = (releases(PACKAGE, scratch)?, releases(RDMA_PACKAGE, scratch)?);
     for (release, headers) in &verbs {

@@ -25,7 +25,8 @@ pub(crate) struct Packages<'a> {
     pub(crate) arch: Arch,
     pub(crate) suites: &'a [&'a str],
     pub(crate) packages: &'a [&'a str],
-    /// The name prefixes of the packages to unpack; if empty, all packages, even the C library.
+    /// The name prefixes of the packages to unpack; if empty, all packages, including the C
+    /// library.
     pub(crate) only: &'a [&'a str],
 }
 
@@ -152,8 +153,8 @@ pub(crate) fn version(root: &Path, prefix: &str) -> Result<String> {
 }
 
 /// Returns the base address of a Debian archive (`/debian`, `/debian-security`), found among the
-/// addresses of apt's lists. If they name only the other archive, assumes this one on the same
-/// host. The address must end with the archive's name, to exclude third-party archives.
+/// addresses of apt's lists. If they name only the other archive, assumes the same host for this
+/// archive. The address must end with the archive's name, to exclude third-party archives.
 fn mirror<'a>(lists: &'a str, archive: &str) -> Option<&'a str> {
     let addresses = || lists.lines().filter_map(|line| line.strip_prefix('\''));
     let above = |archive: &str| {

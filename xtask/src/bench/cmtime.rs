@@ -44,8 +44,8 @@ fn theirs(root: &Path) -> Command {
 /// Matches the total in `full connect  2233  2233582  0  0  2226215  244603`, in the first table.
 pub(super) const FULL_CONNECT: &str = r"full connect +\d+ +(\d+)";
 
-/// Returns the time in the client's first table, in microseconds: with queue pairs, from the first
-/// call until the last connection is established.
+/// Returns the time in the client's first table, in microseconds: the time with queue pairs from
+/// the first call until the last connection is established.
 fn full_connect(program: impl Fn() -> Command, address: &str) -> Result<f64> {
     let port = free_port()?;
     // The base of the fictitious queue pair numbers, which must differ between the ends.

@@ -117,7 +117,7 @@ pub(super) fn on_device(program: &Path, device: &str) -> Command {
     command
 }
 
-/// Measures control calls in C programs while other threads poll: the 99th percentile of their
+/// Measures control calls in C programs while other threads poll: the 99th percentile of the calls'
 /// times with rdma-core's library and ours on rxe, and with ours on soft, each as the median of
 /// interleaved runs.
 fn beside_pollers(plan: &Plan) -> Result<Vec<Row>> {
@@ -216,7 +216,7 @@ fn wall_time(plan: &Plan, program: &Path, which: &str, target: f64) -> Result<Ro
 }
 
 /// Counts the instructions of posting one receive with one element, to a queue pair and to a shared
-/// receive queue, with our provider named and erased.
+/// receive queue, with our provider's type named and erased.
 fn posted_receives(plan: &Plan) -> Result<Vec<Row>> {
     /// The number of calls to each function in `post_recv.c` and `post_recv.rs`.
     const CALLS: u32 = 256;

@@ -29,7 +29,7 @@ pub(super) const LAUNCHER: &str = "verbs-run";
 pub(super) const FOLDER: &str = "usr/lib/verbs-run";
 
 /// Makes a package from a static library and a static `verbs-run`, writes it into a folder, and
-/// returns its path. cargo-deb does not fit, because cargo does not link the libraries.
+/// returns its path. cargo-deb is unsuitable, because cargo does not link the libraries.
 pub(super) fn write(archive: &Path, launcher: &Path, dir: &Path) -> Result<PathBuf> {
     apt::ensure_tools(&[apt::Tools::CAbi, apt::Tools::Deb])?;
     let work = cargo::target_directory()?.join(PROFILE).join("deb");

@@ -30,7 +30,7 @@ pub(crate) const PROFILE: &str = "c-abi";
 /// The name of the static library linked into `libibverbs.so.1`.
 pub(crate) const ARCHIVE: &str = "libibverbs_c_image.a";
 
-/// The libraries, the image first.
+/// The libraries, starting with the image.
 pub(super) const LIBRARIES: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", "libmlx5.so.1", "libefa.so.1"];
 
 /// Builds, links and checks the libraries with a Cargo profile unless they are up to date, and
@@ -127,7 +127,7 @@ impl Linking<'_> {
         matches!(self.binutils, Binutils::Native)
     }
 
-    /// Returns everything the results depend on.
+    /// Returns a text with all inputs of the linked libraries.
     fn inputs(&self) -> Result<String> {
         let mut text = format!("{:?}\n{:?}\n", self.image_arguments(), self.facade_arguments());
         text.push_str(&script::of_image());

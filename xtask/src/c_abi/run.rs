@@ -14,7 +14,7 @@ use crate::cargo;
 /// The exit status if the libraries cannot be built.
 pub(crate) const STATUS_NOT_BUILT: u8 = 125;
 
-/// The exit statuses of `run-c`, which --help shows. `verbs-run` has the same.
+/// The exit statuses of `run-c`, which --help shows. `verbs-run` has the same statuses.
 const STATUSES: &str = "\
 Exit status:
   the command's own; shells show 128+N if signal N ended it

@@ -43,7 +43,7 @@ impl Root {
         Ok(root)
     }
 
-    /// Returns a command for a tool.
+    /// Returns a command that runs a tool in the root.
     fn command(&self, tool: &str) -> Result<Command> {
         let find = |name: &str| find_program(name).with_context(|| format!("there is no program {name}"));
         let mut command = Command::new(find("chroot")?);

@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(total.failed > 0 || total.passed == 0)))
 }
 
-/// Writes each case's result below `target/results`, after the name of its stage.
+/// Writes each case's result, prefixed by the name of its stage, to a file below `target/results`.
 fn save(results: &[StageResult]) -> Result<()> {
     let dir = cargo::root().join("target/results");
     let lines =

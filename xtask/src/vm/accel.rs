@@ -33,7 +33,7 @@ const EMULATED: &str = "qemu64,+rdrand,+rdseed";
 const EMULATED_AARCH64: &str = "neoverse-n1";
 
 impl Accel {
-    /// Returns QEMU's arguments.
+    /// Returns QEMU's arguments for the accelerator.
     pub(crate) fn arguments(self, arch: Arch) -> [&'static str; 4] {
         const TCG: &str = "tcg,thread=multi,tb-size=512";
         match (self, arch) {

@@ -135,7 +135,7 @@ fn names_drivers(console: &str) -> bool {
     ["infiniband", "rdma", "rxe", "mlx5"].iter().any(|name| console.contains(name))
 }
 
-/// The maximum number of boots for a guest that does not come up.
+/// The maximum number of boots for a guest that fails to boot.
 const BOOTS: u32 = 3;
 
 /// The time limit for a boot that shows whether guests start under KVM.

@@ -18,7 +18,7 @@ use anyhow::{Context as _, Result, bail};
 use super::{Mutant, SOURCES};
 use crate::{cargo, process};
 
-/// The shortest time limit for the unit tests, which take 2 seconds: a mutant may never end.
+/// The shortest time limit for the unit tests. They take 2 seconds, but a mutant may never end.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The time limit as a multiple of the time without a mutant, to allow for a busy machine.
@@ -34,7 +34,7 @@ pub(super) enum Verdict {
     Broken(String),
 }
 
-/// The copy of the tree.
+/// A copy of the tree.
 pub(super) struct Copy {
     tree: PathBuf,
     target: PathBuf,

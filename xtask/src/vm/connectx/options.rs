@@ -84,7 +84,7 @@ impl Options {
     }
 }
 
-/// Builds the model and returns the directory with it.
+/// Builds the model and returns the directory that contains it.
 pub(crate) fn build() -> Result<PathBuf> {
     let package = ["--package", "connectx-model", "--bin", "connectx-model"];
     cargo::build(&[&["--quiet", "--profile", cargo::GUEST_PROFILE], &package[..]].concat())

@@ -130,7 +130,7 @@ fn keep_driver_of(device: Device) -> Result<()> {
     ))
 }
 
-/// Executes the host's lines from the control port until it hangs up.
+/// Executes the host's lines from the control port until the host hangs up.
 fn obey(control: File) {
     for line in BufReader::new(control).lines().map_while(Result::ok) {
         if line == "kill" {
