@@ -228,7 +228,7 @@ pub struct ClockInfo {
     pub frac: u64,
     /// Nanoseconds per cycle, in units of `2^-shift`.
     pub mult: u32,
-    /// The scale of `mult` and `frac`.
+    /// The binary scale of `mult` and `frac`: their units are `2^-shift`.
     pub shift: u32,
     /// The valid bits of the clock.
     pub mask: u64,

@@ -25,8 +25,8 @@
 //! # libmlx5 features missing here
 //!
 //! - **Completions of version 0**, written by drivers before Linux 4.5 and old firmware:
-//!   `open_device` fails and names both. The tested kernels begin at 5.10, where every ConnectX-4
-//!   and later device has version 1.
+//!   `open_device` fails, and the error names both. The tested kernels begin at 5.10, where every
+//!   ConnectX-4 and later device has version 1.
 //! - **`IGNORE_OVERRUN`**: `create_cq` fails with `EOPNOTSUPP`. The device could overwrite an entry
 //!   while it is read. The completion could then name an unfinished request, and the program would
 //!   get memory back that the device still writes.

@@ -13,8 +13,8 @@
 //! | before Linux 4.5 | up to `max_cqe_version` | no version | opening fails |
 //!
 //! A driver that rejects a request with unknown fields gets a shorter request. Reply fields that
-//! the driver does not know are 0, which stands for its behaviour before the field existed. No
-//! object of this provider needs DevX, so the context is opened without it.
+//! the driver does not know are 0, and 0 stands for the driver's behaviour before the field
+//! existed. No object of this provider needs DevX, so the context is opened without it.
 //!
 //! `MLX5_DYN_UAR=0` in the environment requests registers with the context even on Linux 5.8 or
 //! newer. Such a context cannot be imported, and the numbers of its registers in the device are

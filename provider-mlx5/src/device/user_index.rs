@@ -66,13 +66,14 @@ impl UserIndex {
         self.number
     }
 
-    /// Marks the user index as used by the device, once the kernel has created its object.
+    /// Marks the user index as used by the device, once the kernel has created the object with this
+    /// index.
     pub(crate) fn lend(&self) {
         self.is_lent.store(true, Ordering::Release);
     }
 
     /// Marks the user index as no longer used by the device, once the kernel has confirmed the
-    /// destruction of its object and the completion queues have been updated.
+    /// destruction of the object and the completion queues have been updated.
     pub(crate) fn take_back(&self) {
         self.is_lent.store(false, Ordering::Release);
     }

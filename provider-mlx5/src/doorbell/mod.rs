@@ -10,7 +10,7 @@
 //!
 //! A register has two halves of `size` bytes, used alternately, because the processor may still
 //! hold stores to one half while the next doorbell goes to the other. A half takes either the first
-//! 8 bytes of the last request, or a whole request that fits into it.
+//! 8 bytes of the last request, or a whole request that fits into the half.
 //!
 //! # Safety
 //! A record or a register points into a [`Region`] that it keeps alive. The callers of `new`
@@ -178,7 +178,7 @@ impl BlueFlame {
         self.done();
     }
 
-    /// Copies a request's blocks after the first.
+    /// Copies a request's blocks, except the first, into the current half.
     ///
     /// # Safety
     /// Same as [`ring_request`](Self::ring_request).
@@ -221,7 +221,7 @@ unsafe fn store(register: NonNull<u64>, value: u64) {
     register.store(value.to_be(), Ordering::Relaxed);
 }
 
-/// The register for event requests of completion queues, shared by the whole context.
+/// The register for requesting completion queue events, shared by the whole context.
 pub(crate) struct ArmRegister {
     register: NonNull<u64>,
     _region: Region,

@@ -9,8 +9,8 @@
 //! A queue pair gets its own register while registers are left, so posting takes no lock. Further
 //! queue pairs share registers that take only 8-byte doorbells, each rung with a single store. Each
 //! queue pair alternates between the halves independently, like the kernel's queue pairs. The two
-//! kinds of registers lie in separate UARs. Except for the last, the environment variables come
-//! from libmlx5:
+//! kinds of registers lie in separate UARs. Except for the last variable, the environment variables
+//! come from libmlx5:
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -23,7 +23,8 @@
 //! A queue may outlive its queue pair. Then no other queue pair gets its register or the other
 //! register in the same UAR: the device finds the queue pair by the number in the doorbell, which
 //! may have been reused, and compares only the UAR. If a queue pair was created in a UAR while the
-//! previous queue pair there was being destroyed, it is created once more in another UAR.
+//! previous queue pair there was being destroyed, the new queue pair is created once more in
+//! another UAR.
 //!
 //! A late doorbell in a shared register contains no request: the device reads the doorbell records
 //! of the queue pair that now has the number, and they cover only that queue pair's requests.

@@ -6,8 +6,8 @@
 //! | XRC, TM | the shared receive queue | its `cq` |
 //!
 //! The kind TM has a hidden queue pair, connected to itself, whose send queue carries the
-//! operations on the tag list. Like the driver's clients, it names its peer by a LID, so it needs a
-//! port with the InfiniBand link layer.
+//! operations on the tag list. Like the driver's clients, the hidden queue pair names its peer by a
+//! LID, so it needs a port with the InfiniBand link layer.
 //!
 //! The device cannot change the size of the queue. The driver ignores the limit of a new queue, so
 //! a separate command sets it.

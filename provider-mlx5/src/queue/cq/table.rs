@@ -60,7 +60,7 @@ pub(super) struct Entry {
     former: Vec<EndedUse>,
 }
 
-/// A use of the user index by a queue pair that has ended.
+/// An ended use of the user index by a queue pair.
 #[derive(Debug)]
 struct EndedUse {
     /// The index before which completions belong to this use, or to an earlier use.

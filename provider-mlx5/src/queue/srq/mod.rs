@@ -19,8 +19,8 @@
 //! successors at once, up to `last`.
 //!
 //! Pollers of completion queues free entries through the [`SrqRecord`], without a lock. If a queue
-//! pair ends with unpolled completions, their entries stay in use until its completion queue is
-//! polled or dropped; libmlx5 frees them at once, under the locks of both queues.
+//! pair ends with unpolled completions, their entries stay in use until the queue pair's completion
+//! queue is polled or dropped; libmlx5 frees them at once, under the locks of both queues.
 //!
 //! The file `tags` contains the tag list for the kind TM, and [`Srq`](crate::Srq) is the kernel
 //! object.

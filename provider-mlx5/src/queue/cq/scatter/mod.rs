@@ -14,9 +14,9 @@
 //!
 //! The elements are read from the request's entry: the poller copies before it frees the entry. It
 //! copies to the bytes of an element's [region](crate::device::regions) in this process; no region
-//! is deregistered meanwhile. If an element has no such region, the request completes with
-//! `LOC_PROT_ERR`. Unlike an error the device detects, this leaves the queue pair unchanged, and
-//! the peer sees success.
+//! can be deregistered during the copy. If an element has no such region, the request completes
+//! with `LOC_PROT_ERR`. Unlike an error the device detects, this leaves the queue pair unchanged,
+//! and the peer sees success.
 //!
 //! # Safety
 //! A request's memory belongs to the device until its completion was polled, or its queue pair was

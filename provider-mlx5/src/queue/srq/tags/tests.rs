@@ -94,7 +94,7 @@ impl Paper {
         self.cq.write_tag(NUMBER, OPERATION, first, app_op, 0);
     }
 
-    /// Completes a message that matched the tag with an index.
+    /// Completes a message that matched the tag at an index.
     fn arrive(&mut self, opcode: u8, app_op: u8, index: u16) {
         let mut first = [0; 16];
         first[4..8].copy_from_slice(&9_u32.to_be_bytes());
