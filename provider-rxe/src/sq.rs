@@ -289,7 +289,7 @@ enum Special<'a> {
 /// The capabilities of a kernel that knows the flush opcode.
 const FLUSHES: DeviceCapFlags = DeviceCapFlags::FLUSH_GLOBAL.union(DeviceCapFlags::FLUSH_PERSISTENT);
 
-/// The number of bytes in an atomic write, which the entry holds in place of a list.
+/// The length of an atomic write, in bytes. The entry holds these bytes in place of a list.
 const ATOMIC_WRITE: u32 = 8;
 
 /// Stores the list or the inline data after the entry.
