@@ -1,6 +1,6 @@
 //! `cargo xtask demo`: a device, a ping-pong between two of our own programs that checks every
-//! byte, its time without the checks compared with bare UDP, and two programs that find each other
-//! by address.
+//! byte, a comparison of the unchecked ping-pong with bare UDP, and two programs that find each
+//! other by address.
 //!
 //! It runs on the host's RDMA device if there is one, and otherwise on soft devices inside the
 //! programs. With `--device rxe`, it runs `demo --device host` in a guest.

@@ -2,9 +2,9 @@
 //! `cargo xtask fuzz --sanitizer` makes random calls.
 //!
 //! Only nightly toolchains have sanitizers. ThreadSanitizer must see the standard library's own
-//! accesses. Otherwise a lock in it would order nothing, and every dropped `Arc` would look like a
-//! race. AddressSanitizer would miss accesses inside the standard library, which is therefore built
-//! with the program ([`toolchain`]).
+//! accesses. Otherwise the library's locks would order nothing, and every dropped `Arc` would look
+//! like a race. AddressSanitizer would miss accesses inside the standard library, which is
+//! therefore built with the program ([`toolchain`]).
 //!
 //! Every run of all tests builds the program that makes random calls ([`Sanitizer::build`]). The
 //! program contains only the functions that it calls from the standard library and other crates.

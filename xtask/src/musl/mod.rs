@@ -1,9 +1,9 @@
 //! `cargo xtask musl`: programs and tests linked statically with musl, for containers without a C
 //! library.
 //!
-//! If rustup has no standard library for the target, it is built with the program ([`toolchain`]),
-//! musl comes from Debian, and LLVM's libunwind unwinds, because gcc's unwinder needs C library
-//! tables that musl lacks.
+//! If rustup has no standard library for the target, the library is built with the program
+//! ([`toolchain`]), musl comes from Debian, and LLVM's libunwind unwinds, because gcc's unwinder
+//! needs C library tables that musl lacks.
 //!
 //! Programs also run [in a root without any other file](bare_root).
 

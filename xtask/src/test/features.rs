@@ -2,7 +2,8 @@
 //! documentation without features.
 //!
 //! In other stages, clippy and rustdoc check all features together, where a link or an import that
-//! needs a feature goes unnoticed. cargo-hack does the same, but would have to be compiled first.
+//! needs a feature goes unnoticed. cargo-hack runs the same checks, but would have to be compiled
+//! first.
 
 use super::packages::{self, Library};
 use super::stage::StageResult;

@@ -1,8 +1,8 @@
 //! The choice of an accelerator: KVM only if a guest starts under it.
 //!
-//! A host may have a /dev/kvm that cannot run guests. The first guest tries it. If its process 1
-//! sends nothing, the guest is booted again under emulation, and the cache records that with the
-//! host's boot id.
+//! A host may have a /dev/kvm that cannot run guests. The first guest tries KVM. If the guest's
+//! process 1 sends nothing, the guest is booted again under emulation, and the cache records that
+//! with the host's boot id.
 
 use std::fs::{self, File};
 

@@ -5,7 +5,7 @@
 //!
 //! QEMU 10.1 is the first version with `vfio-user-pci`, which a ConnectX needs. aarch64 guests use
 //! the same version, because hosts rarely have a QEMU for them. QEMU 11 emulates processors in less
-//! than three quarters of 7.2's time, so every guest uses it once it has been downloaded.
+//! than three quarters of QEMU 7.2's time, so every guest uses it once it has been downloaded.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -27,7 +27,7 @@ const FACTOR: u32 = 8;
 /// The unit tests' verdict on a mutant.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Verdict {
-    /// Killed by a test, or by the status of a test program that crashed or took too long.
+    /// A test failed, or a test program crashed or took too long. The value says which.
     Killed(String),
     Survived,
     /// The mutant does not compile, so the list is wrong. The value is the compiler's output.
