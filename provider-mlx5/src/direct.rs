@@ -201,8 +201,8 @@ pub struct ContextDirect {
     pub has_real_time: bool,
     /// Whether the device has registers that take whole requests.
     pub has_blue_flame: bool,
-    /// The number of registers that drivers before Linux 5.8 allocate on request, after the
-    /// context.
+    /// The maximum number of registers allocated by mapping them after the context was created: the
+    /// interface before Linux 5.8.
     pub max_dynamic_registers: u32,
     /// Nanoseconds after which [`ClockInfo`] is out of date; `None` if the kernel offers no
     /// conversion.
