@@ -1,4 +1,4 @@
-//! Compares the cost of the data path through C's functions with the cost of the provider's own
+//! Compares the cost of the data path through the C functions with the cost of the provider's own
 //! functions, on queues of the same kind. The rxe and ConnectX queues are in plain memory, without
 //! a kernel ([`paper`], [`mlx5`]). The soft queues belong to devices in this process ([`soft`]).
 //!
@@ -51,11 +51,11 @@ use world::{Measured, REMOTE, RKEY, World};
 const COUNTED_CALLS: u32 = 256;
 /// Like [`COUNTED_CALLS`], for soft devices, whose queues are not emptied during the measurement.
 const COUNTED_SOFT_CALLS: u32 = 64;
-/// The maximum number of instructions per operation beyond the static API's, if the program calls
-/// one function for the operation.
+/// The maximum number of additional instructions per operation compared with the static API, if the
+/// program makes one call per operation.
 const ABOVE: f64 = 30.0;
 
-/// An operation to measure, through the static API and through C's functions.
+/// An operation to measure, through the static API and through the C functions.
 struct Case<P: Measured> {
     operation: &'static str,
     /// The number of operations per call.
@@ -66,11 +66,11 @@ struct Case<P: Measured> {
     calls: [fn(&mut World<P>); 2],
     /// Prepares the queues for `calls` further calls, or for as many as fit.
     ready: fn(&mut World<P>, calls: u32, per_call: u32),
-    /// The maximum number of instructions per operation beyond the static API's. If the program
-    /// calls several functions for an operation, the limit allows 30 for each.
+    /// The maximum number of additional instructions per operation compared with the static API. If
+    /// the program makes several calls per operation, the limit allows 30 for each.
     above: f64,
-    /// The instructions per operation in rdma-core's provider; C's functions must stay below this
-    /// number.
+    /// The number of instructions per operation in rdma-core's provider; the C functions must stay
+    /// below it.
     rdma_core: Option<f64>,
 }
 
@@ -105,8 +105,8 @@ macro_rules! cases {
     };
 }
 
-/// The instructions per operation in rdma-core's librxe. docs/benchmarks.md describes how they were
-/// counted.
+/// The number of instructions per operation in rdma-core's librxe. docs/benchmarks.md describes how
+/// these were counted.
 const SEND: Option<f64> = Some(185.0);
 const WR: Option<f64> = Some(125.0);
 const RECV: Option<f64> = Some(121.0);
@@ -296,8 +296,8 @@ cases! {
     c_cost_soft_lend_16_c(w) { c_lend(w, 16) }
 }
 
-/// The instructions per operation in rdma-core's libmlx5. docs/benchmarks.md describes how they
-/// were counted, and why the limits beyond the static API's are higher here.
+/// The number of instructions per operation in rdma-core's libmlx5. docs/benchmarks.md describes
+/// how these were counted and why the limits over the static API are higher here.
 const MLX5_INLINE: Option<f64> = Some(398.0);
 const MLX5_INLINE_16: Option<f64> = Some(193.0);
 const MLX5_SGE: Option<f64> = Some(368.0);
@@ -529,7 +529,7 @@ fn try_calls() -> ExitCode {
     ExitCode::from(u8::from(failed > 0))
 }
 
-/// Returns the symbols of both forms of every case.
+/// Returns the symbols of both measured functions of every case.
 fn symbols<P: Measured>(cases: &'static [Case<P>]) -> impl Iterator<Item = &'static str> {
     cases.iter().flat_map(|case| case.symbols)
 }

@@ -16,8 +16,8 @@
 //! | [`symbols`], [`facade`] | the symbol table, and functions that fail on every device |
 //! | [`tables`] | open devices: their providers and operation tables |
 //! | [`verbs`] | one file per kind of object: its functions and its operations |
-//! | [`handle`] | the objects behind C's pointers and their locks |
-//! | [`abi`] | C's types, conversions, `errno`, functions without objects |
+//! | [`handle`] | the objects behind the C pointers and their locks |
+//! | [`abi`] | the C types, conversions, `errno`, functions without objects |
 //!
 //! An object in C is a box: the public struct, then the provider's object. A pointer that the
 //! program holds is therefore a pointer to the box. A control verb matches on the provider of its

@@ -1,5 +1,5 @@
-//! Opening and closing devices and filling in the operation tables that programs use without a
-//! symbol.
+//! Opening and closing devices, and filling in the operation tables through which the inline
+//! functions in verbs.h call this library.
 //!
 //! Control operations in the tables are the same for every provider. Data path operations are
 //! specific to the context's provider.
@@ -129,7 +129,7 @@ impl<P: Provider> ProviderContext<P> {
 /// Creates the context of an opened device.
 ///
 /// # Safety
-/// `device` must be in use. The context becomes another of its users.
+/// `device` must be in use. The context counts as a user of the device.
 unsafe fn start(device: *mut ibv_device, opened: OpenedContext) -> *mut ibv_context {
     // As in rdma-core, programs may also issue kernel commands through the descriptor. SAFETY: the
     // program is a C program, and keeps the promises that C requires.
@@ -151,7 +151,7 @@ unsafe fn start(device: *mut ibv_device, opened: OpenedContext) -> *mut ibv_cont
     c.context.abi_compat = usize::MAX as *mut c_void;
     let provided = AnyProviderContext::new(opened);
     dispatch!(&provided, fill(&mut c));
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { device::hold(device) };
     Opened::boxed(c, provided, cmd_fd)
 }

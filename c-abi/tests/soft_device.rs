@@ -1,7 +1,7 @@
 //! Queries and rare objects on a soft device, through the symbols and tables that C programs use.
 //!
-//! Each test restarts itself in a process that has the device, because the environment requests the
-//! device.
+//! Each test restarts itself in a process that has the device, because an environment variable
+//! requests the device.
 //!
 //! # Safety
 //! The tests call this library's functions under their C names, with the types of verbs.h. They

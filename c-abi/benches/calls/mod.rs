@@ -1,5 +1,5 @@
-//! The measured calls of the static API and of C, made as the inline functions in verbs.h make
-//! them.
+//! The measured calls through the static API and through C, made as by the inline functions in
+//! verbs.h.
 //!
 //! # Safety
 //! Devices access no memory that work requests name, except inline data. Objects are live.
@@ -63,7 +63,7 @@ pub(crate) fn lend<P: Measured>(w: &mut World<P>, count: usize) {
     w.cq.end_poll();
 }
 
-/// Calls through a pointer in a table without checking it, as verbs.h does.
+/// Calls a function pointer from a table without checking for null, as verbs.h does.
 macro_rules! call {
     ($function:expr, $($argument:expr),*) => {
         ($function.unwrap_unchecked())($($argument),*)
@@ -72,7 +72,7 @@ macro_rules! call {
 
 #[inline(always)]
 pub(crate) unsafe fn c_post_send<P: Measured>(w: &mut World<P>, list: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mut bad = MaybeUninit::uninit();
         let result = call!((*(*w.qp).context).ops.post_send, w.qp, w.c_sends[list], bad.as_mut_ptr());
@@ -82,7 +82,7 @@ pub(crate) unsafe fn c_post_send<P: Measured>(w: &mut World<P>, list: usize) {
 
 #[inline(always)]
 pub(crate) unsafe fn c_post_recv<P: Measured>(w: &mut World<P>, list: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mut bad = MaybeUninit::uninit();
         let result = call!((*(*w.qp).context).ops.post_recv, w.qp, w.c_recvs[list], bad.as_mut_ptr());
@@ -92,7 +92,7 @@ pub(crate) unsafe fn c_post_recv<P: Measured>(w: &mut World<P>, list: usize) {
 
 #[inline(always)]
 pub(crate) unsafe fn c_post_srq_recv<P: Measured>(srq: *mut ibv_srq, w: &World<P>, list: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mut bad = MaybeUninit::uninit();
         let result = call!((*(*srq).context).ops.post_srq_recv, srq, w.c_recvs[list], bad.as_mut_ptr());
@@ -102,7 +102,7 @@ pub(crate) unsafe fn c_post_srq_recv<P: Measured>(srq: *mut ibv_srq, w: &World<P
 
 #[inline(always)]
 pub(crate) unsafe fn c_poll<P: Measured>(w: &mut World<P>, count: i32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let cq: *mut ibv_cq = w.c_cq.cast();
         let polled = call!((*(*cq).context).ops.poll_cq, cq, count, w.c_wcs.as_mut_ptr());
@@ -117,7 +117,7 @@ pub(crate) unsafe fn c_batch<P: Measured>(
     request: unsafe fn(*mut ibv_qp_ex),
     memory: unsafe fn(*mut ibv_qp_ex, &World<P>),
 ) {
-    // SAFETY: the caller's promise; the queue pair was created with these operations.
+    // SAFETY: guaranteed by the caller; the queue pair was created with these operations.
     unsafe {
         let qp: *mut ibv_qp_ex = w.qp.cast();
         call!((*qp).wr_start, qp);
@@ -134,31 +134,31 @@ pub(crate) unsafe fn c_batch<P: Measured>(
 
 #[inline(always)]
 pub(crate) unsafe fn c_wr_send(qp: *mut ibv_qp_ex) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { call!((*qp).wr_send, qp) }
 }
 
 #[inline(always)]
 pub(crate) unsafe fn c_wr_write(qp: *mut ibv_qp_ex) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { call!((*qp).wr_rdma_write, qp, RKEY, REMOTE) }
 }
 
 #[inline(always)]
 pub(crate) unsafe fn c_set_sge<P: Measured>(qp: *mut ibv_qp_ex, w: &World<P>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { call!((*qp).wr_set_sge, qp, (*w.c_sge).lkey, (*w.c_sge).addr, (*w.c_sge).length) }
 }
 
 #[inline(always)]
 pub(crate) unsafe fn c_set_inline<P: Measured>(qp: *mut ibv_qp_ex, w: &World<P>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { call!((*qp).wr_set_inline_data, qp, w.data.as_ptr().cast_mut().cast(), INLINE_LEN) }
 }
 
 #[inline(always)]
 pub(crate) unsafe fn c_lend<P: Measured>(w: &mut World<P>, count: u32) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let cq = w.c_cq;
         let mut attr = ibv_poll_cq_attr { comp_mask: 0 };

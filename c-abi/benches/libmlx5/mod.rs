@@ -10,7 +10,7 @@ use callgrind::count_in;
 
 use crate::library::cc;
 
-/// The number of calls to the function in `cost.c`.
+/// The number of calls to each function in `cost.c`.
 const CALLS: u32 = 256;
 const EMPTY: &str = "c_cost_nothing";
 /// The exit status of `cost.c` if no library drives the device.
@@ -32,7 +32,7 @@ const SYSFS: &[(&str, &str)] = &[
 pub(crate) struct Libmlx5 {
     pub(crate) version: String,
     folder: PathBuf,
-    /// The instructions that the empty function takes.
+    /// The number of instructions that the empty function takes.
     empty: f64,
 }
 
@@ -41,8 +41,8 @@ impl Libmlx5 {
     /// prints the reason instead.
     ///
     /// # Errors
-    /// The device's files could not be written, or the C program or valgrind failed although the
-    /// library is installed.
+    /// Fails if the device's files cannot be written, or if the C program or valgrind fails
+    /// although the library is installed.
     pub(crate) fn find() -> Result<Option<Self>, String> {
         let folder = std::env::temp_dir().join(format!("libmlx5-{}", std::process::id()));
         let mut library = Self { version: String::new(), folder, empty: 0.0 };
@@ -62,7 +62,7 @@ impl Libmlx5 {
     /// of the empty function.
     ///
     /// # Errors
-    /// The C program or valgrind failed.
+    /// Fails if the C program or valgrind fails.
     pub(crate) fn count(&self, symbol: &str) -> Result<f64, String> {
         Ok(self.count_all(symbol)? - self.empty)
     }
@@ -86,8 +86,8 @@ impl Libmlx5 {
         Ok(())
     }
 
-    /// Opens the device and returns the version of the library that drives it, or the reason why
-    /// there is none. The outer error means that an installed library failed.
+    /// Opens the device and returns the version of the library that drives it, or the reason why no
+    /// library does. The outer error means that an installed library failed.
     fn start(&self) -> Result<Result<String, String>, String> {
         let program = self.program();
         let started = Command::new(&program).env("SYSFS_PATH", &self.folder).output();

@@ -8,13 +8,13 @@ use std::process::Command;
 
 use callgrind::count_in;
 
-/// The number of calls to the function in `cost.c`.
+/// The number of calls to each function in `cost.c`.
 const CALLS: u32 = 64;
 const EMPTY: &str = "cost_nothing";
 
-/// A function of `cost.c`, its operations per call, and the maximum number of instructions per
-/// operation, as a guard against regressions. Receives have no limit, because they make the device
-/// work.
+/// Each function of `cost.c` with its operations per call and the maximum number of instructions
+/// per operation, as a guard against regressions. Receives have no limit, because they make the
+/// device work.
 const FUNCTIONS: [(&str, u32, Option<f64>); 7] = [
     ("cost_recv_1", 1, None),
     ("cost_recv_16", 16, None),
@@ -29,7 +29,7 @@ const FUNCTIONS: [(&str, u32, Option<f64>); 7] = [
 /// compiler and verbs.h, it prints the reason instead.
 ///
 /// # Errors
-/// The C program or valgrind failed.
+/// Fails if the C program or valgrind fails.
 pub(crate) fn table() -> Result<bool, String> {
     let (library, program) = match library().and_then(|library| Ok((library, compile()?))) {
         Ok(both) => both,
@@ -76,7 +76,7 @@ fn compile() -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// Compiles a C program that uses libibverbs and returns the compiler's reason if it cannot.
+/// Compiles a C program that uses libibverbs. On failure, returns the compiler's message.
 pub(crate) fn cc(program: &Path, arguments: &[String]) -> Result<(), String> {
     let compiled = Command::new("cc")
         .args(["-O2", "-o"])

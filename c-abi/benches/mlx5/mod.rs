@@ -1,5 +1,5 @@
-//! Two ConnectX paper devices with the same queues: one behind the static API, one behind C's.
-//! Queues, doorbell records and registers are in plain memory.
+//! Two ConnectX paper devices with the same queues: one behind the static API, one behind the C
+//! API. Queues, doorbell records and registers are in plain memory.
 //!
 //! A queue has space for all requests of a measurement, because nothing completes them.
 //!
@@ -166,7 +166,7 @@ unsafe extern "C" {
 /// # Safety
 /// The queue must be live.
 unsafe fn ring(cq: *mut ibv_cq_ex) -> QueueDirect {
-    // SAFETY: the caller's promise; zeroed integers and null pointers are valid.
+    // SAFETY: guaranteed by the caller; zeroed integers and null pointers are valid.
     unsafe {
         let mut described: mlx5dv_cq = zeroed();
         let mut obj: mlx5dv_obj = zeroed();

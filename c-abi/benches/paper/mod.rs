@@ -1,4 +1,4 @@
-//! Two rxe paper devices with the same queues: one behind the static API, one behind C's.
+//! Two rxe paper devices with the same queues: one behind the static API, one behind the C API.
 //!
 //! # Safety
 //! One thread uses both ends of every queue. The C objects live as long as the program.
@@ -152,12 +152,12 @@ fn c_objects() -> ([PaperQueue; 3], PaperQueue, CObjects) {
     }
 }
 
-/// Expects a mapping of this queue next.
+/// Makes the script expect a mapping of this queue next.
 ///
 /// # Safety
 /// Same as [`PaperQueue::region`].
 unsafe fn map(script: &Scripted, offset: u64, queue: &PaperQueue) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     script.expect_map(offset, queue.size(), unsafe { queue.region() });
 }
 

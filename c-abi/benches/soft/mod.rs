@@ -1,4 +1,4 @@
-//! Queues of soft devices: one behind the static API, one behind C's.
+//! Queues of soft devices: one behind the static API, one behind the C API.
 //!
 //! The device's work depends on time and on packets. The queue pair for posting is therefore in
 //! SQD, where the device accepts requests and starts none. The completions to poll are the flushed

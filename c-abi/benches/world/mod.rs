@@ -1,4 +1,4 @@
-//! Queues of one kind of device, behind the static API and behind C's functions, and the requests
+//! Queues of one kind of device, behind the static API and behind the C functions, and the requests
 //! posted to them.
 //!
 //! # Safety
@@ -26,7 +26,7 @@ pub(crate) trait Measured: Provider + Sized {
     type Ends;
 }
 
-/// Send, receive and completion queues of both forms, and the requests to post.
+/// The send, receive and completion queues of both APIs, and the requests to post.
 pub(crate) struct World<P: Measured> {
     pub(crate) sq: P::Sq,
     pub(crate) rq: P::Rq,
@@ -35,13 +35,13 @@ pub(crate) struct World<P: Measured> {
     pub(crate) c_cq: *mut ibv_cq_ex,
     pub(crate) ends: P::Ends,
     pub(crate) sge: Sge,
-    /// The same element, in memory that the compiler must assume other functions write.
+    /// The C scatter/gather element, in memory that the compiler must assume other functions write.
     pub(crate) c_sge: *const ibv_sge,
     pub(crate) data: &'static [u8; INLINE_LEN],
-    /// Sends, writes, and both with inline data.
+    /// Send work requests: sends, writes, and both with inline data.
     pub(crate) sends: [[SendWr<'static>; 16]; 4],
     pub(crate) recvs: [RecvWr<'static>; 16],
-    /// The same requests, as lists of 1 and of 16.
+    /// The same requests for C, as lists of 1 and of 16.
     pub(crate) c_sends: [*mut ibv_send_wr; 8],
     pub(crate) c_recvs: [*mut ibv_recv_wr; 2],
     pub(crate) wcs: [Wc; 16],
@@ -52,7 +52,7 @@ pub(crate) struct World<P: Measured> {
 }
 
 impl<P: Measured> World<P> {
-    /// Creates the requests for these queues, in the static API's form and in C's.
+    /// Creates the requests for these queues, both for the static API and for C.
     pub(crate) fn new(
         (sq, rq, cq): (P::Sq, P::Rq, P::Cq),
         (qp, c_cq): (*mut ibv_qp, *mut ibv_cq_ex),
@@ -129,7 +129,7 @@ fn c_recvs(count: usize, sge: Sge) -> *mut ibv_recv_wr {
 /// # Safety
 /// The context must be open.
 pub(crate) unsafe fn c_cq(context: *mut ibv_context, cqe: u32) -> *mut ibv_cq_ex {
-    // SAFETY: the caller's promise; zeroed integers and null pointers are valid.
+    // SAFETY: guaranteed by the caller; zeroed integers and null pointers are valid.
     unsafe {
         let mut init: ibv_cq_init_attr_ex = zeroed();
         (init.cqe, init.wc_flags) = (cqe, IBV_WC_STANDARD_FLAGS);
@@ -149,7 +149,7 @@ pub(crate) unsafe fn c_qp(
     cq: *mut ibv_cq_ex,
     cap: ibv_qp_cap,
 ) -> *mut ibv_qp {
-    // SAFETY: the caller's promise; zeroed integers and null pointers are valid.
+    // SAFETY: guaranteed by the caller; zeroed integers and null pointers are valid.
     unsafe {
         let mut init: ibv_qp_init_attr_ex = zeroed();
         (init.send_cq, init.recv_cq, init.qp_type) = (cq.cast(), cq.cast(), IBV_QPT_RC);
@@ -184,6 +184,6 @@ pub(crate) unsafe fn c_move(qp: *mut ibv_qp, attr: &ibv_qp_attr, to: ibv_qp_stat
         _ => 0,
     };
     let mut attr = ibv_qp_attr { qp_state: to, ..*attr };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     assert_eq!(unsafe { ibv_modify_qp(qp, &raw mut attr, (mask | IBV_QP_STATE) as i32) }, 0);
 }

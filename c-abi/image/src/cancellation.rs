@@ -14,8 +14,8 @@
 //! library's functions under other names (`c-abi/src/handle/wait.rs`).
 //!
 //! # Safety
-//! Each function behaves like the C library function of the same name, so the caller's promise
-//! about the arguments holds here as well.
+//! Each function behaves like the C library function of the same name, so the caller's guarantees
+//! about the arguments hold here as well.
 //!
 //! # References
 //! `pthreads(7)` (cancellation points), `syscall(2)`, `ld(1)` (`--wrap`)
@@ -34,7 +34,8 @@ macro_rules! raw {
     ($(fn $name:ident($($arg:ident: $type:ty),*) -> $result:ty = ($($part:expr),*);)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $type),*) -> $result {
-            // SAFETY: the caller's promise; the kernel uses these arguments only during this call.
+            // SAFETY: guaranteed by the caller; the kernel uses these arguments only during this
+            // call.
             unsafe { syscall($($part),*) as $result }
         }
     )*};
@@ -51,7 +52,7 @@ macro_rules! guarded {
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
                 let _guard = Disabled::new();
-                // SAFETY: the caller's promise.
+                // SAFETY: guaranteed by the caller.
                 unsafe { $real($($arg),*) }
             }
         )*
@@ -123,7 +124,7 @@ unsafe extern "C" fn __wrap_ppoll(
     // SAFETY: the caller's promise: null, or a valid time.
     let mut timeout = unsafe { timeout.as_ref() }.copied();
     let timeout = timeout.as_mut().map_or(null_mut(), |timeout| timeout as *mut timespec);
-    // SAFETY: the caller's promise; the kernel uses these arguments only during this call.
+    // SAFETY: guaranteed by the caller; the kernel uses these arguments only during this call.
     unsafe { syscall(libc::SYS_ppoll, fds, count, timeout, mask, SIGSET) as c_int }
 }
 
@@ -135,13 +136,13 @@ unsafe extern "C" fn __wrap_poll(fds: *mut pollfd, count: nfds_t, milliseconds: 
         tv_nsec: (milliseconds % 1000 * 1_000_000).into(),
     });
     let timeout = timeout.as_ref().map_or(null(), |timeout| timeout as *const timespec);
-    // SAFETY: the caller's promise; the time outlives the call.
+    // SAFETY: guaranteed by the caller; the time outlives the call.
     unsafe { __wrap_ppoll(fds, count, timeout, null()) }
 }
 
 /// Zero: the length of an absent address, or the number of descriptors in an empty set.
 const NONE: c_long = 0;
-/// The size of the kernel's signal sets in bytes.
+/// The size of the kernel's signal sets, in bytes.
 const SIGSET: size_t = 8;
 
 /// Keeps the calling thread from being cancelled until dropped.
@@ -153,7 +154,7 @@ struct Disabled {
 impl Disabled {
     fn new() -> Self {
         let mut before = 0;
-        // SAFETY: the state is one of the two valid ones; the pointer refers to a variable. With
+        // SAFETY: the state is one of the two valid values; the pointer refers to a variable. With
         // these, the call cannot fail.
         unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut before) };
         Self { before }

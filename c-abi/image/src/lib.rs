@@ -26,7 +26,7 @@
 //!   never release it. The link fails if the image calls one without a replacement.
 //! - **`-z nodelete`** prevents unloading, because the library's threads and their destructors
 //!   would continue to run in unmapped memory. **`-Bsymbolic-functions`** keeps internal calls in
-//!   the library even if a program has loaded C's library first.
+//!   the library even if a program has loaded rdma-core's library first.
 //! - **The profile `c-abi`** optimises across crates and aborts on panics. A build takes about 25
 //!   seconds after a change; `--profile dev`, for tests, takes 5. In that profile, a panic that
 //!   reaches an exported function also aborts.

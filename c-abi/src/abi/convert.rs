@@ -12,7 +12,7 @@ pub(crate) fn narrow(value: c_uint) -> u8 {
     u8::try_from(value).unwrap_or(u8::MAX)
 }
 
-/// Converts a path from C's attributes.
+/// Converts path attributes from C.
 pub(crate) fn ah_attr_from_c(attr: &ibv_ah_attr) -> AhAttr {
     let grh = (attr.is_global != 0).then(|| GlobalRoute {
         dgid: gid_from_c(&attr.grh.dgid),
@@ -31,7 +31,7 @@ pub(crate) fn ah_attr_from_c(attr: &ibv_ah_attr) -> AhAttr {
     }
 }
 
-/// Converts a path to C's attributes.
+/// Converts path attributes to C.
 pub(crate) fn ah_attr_to_c(attr: &AhAttr) -> ibv_ah_attr {
     let grh = attr.grh.unwrap_or(GlobalRoute { hop_limit: 0, ..GlobalRoute::default() });
     ibv_ah_attr {
@@ -81,8 +81,8 @@ pub(crate) const fn cap_to_c(cap: &QpCap) -> ibv_qp_cap {
     }
 }
 
-/// Converts the attributes of a queue pair from C's. Members outside the mask may hold anything.
-/// Only the lower 8 bits of an enumeration are used, as in rdma-core's commands.
+/// Converts queue pair attributes from C. Members outside the mask may hold anything. Only the
+/// lower 8 bits of an enumeration are used, as in rdma-core's commands.
 pub(crate) fn qp_attr_from_c(attr: &ibv_qp_attr) -> QpAttr {
     QpAttr {
         qp_state: QpState(attr.qp_state as u8),
@@ -114,7 +114,7 @@ pub(crate) fn qp_attr_from_c(attr: &ibv_qp_attr) -> QpAttr {
     }
 }
 
-/// Converts the attributes of a queue pair to C's.
+/// Converts queue pair attributes to C.
 pub(crate) fn qp_attr_to_c(attr: &QpAttr) -> ibv_qp_attr {
     ibv_qp_attr {
         qp_state: attr.qp_state.0.into(),

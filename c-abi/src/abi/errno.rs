@@ -131,7 +131,7 @@ pub(crate) fn verb_of(item: &'static str) -> &'static str {
     name.strip_prefix("ibv_").or_else(|| name.strip_prefix("rdma_")).unwrap_or(name)
 }
 
-/// Names the verb that the enclosing function implements.
+/// Expands to the name of the verb that the enclosing function implements.
 macro_rules! this_verb {
     () => {{
         const fn here() {}

@@ -132,7 +132,7 @@ mod tests {
     #[repr(align(8))]
     struct Bytes([u8; 144]);
 
-    /// Converts a source of the bytes 1, 2, 3 and so on into a buffer filled with `ee`, and returns
+    /// Converts a source with the bytes 1, 2, 3, ... into a buffer filled with `ee`, and returns
     /// the buffer's bytes.
     fn converted<D, S>(convert: unsafe extern "C" fn(*mut D, *const S)) -> String {
         let src = Bytes(core::array::from_fn(|at| at as u8 + 1));

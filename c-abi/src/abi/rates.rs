@@ -60,7 +60,8 @@ fn rate(number: c_int, convert: fn(u32) -> Option<Rate>) -> ibv_rate {
 mod tests {
     use super::*;
 
-    /// The results of rdma-core 44.0: each rate, its multiple of 2.5 Gbit/s, and its Mbit/s.
+    /// The results of rdma-core 44.0: each rate, its multiple of 2.5 Gbit/s, and the rate in
+    /// Mbit/s.
     const RATES: &[(ibv_rate, c_int, c_int)] = &[
         (2, 1, 2_500),
         (3, 4, 10_000),

@@ -1,4 +1,4 @@
-//! Memory for small allocations when the process has none left.
+//! A memory reserve for small allocations when `malloc(3)` fails.
 //!
 //! Rust aborts the process when an ordinary allocation fails; a C library reports `ENOMEM`.
 //! Anything that a program can make large (queues, tables) already uses fallible allocations.
@@ -43,19 +43,19 @@ const GROUPS: usize = 64;
 /// bytes.
 pub(crate) const CALL: usize = 64 << 10;
 
-/// The allocator of `libibverbs.so.1`: C's allocator, backed by the reserve.
+/// The allocator of `libibverbs.so.1`: the C allocator, backed by the reserve.
 #[derive(Debug)]
 pub struct Allocator;
 
 static RESERVE: Reserve = Reserve::new();
 
-/// Returns whether a call that allocates may begin: the reserve is unused, or C's allocator has
+/// Returns whether a call that allocates may begin: the reserve is unused, or the C allocator has
 /// memory again.
 pub(crate) fn has_room() -> bool {
     RESERVE.used.load(Ordering::Relaxed) == 0 || can_allocate(CALL)
 }
 
-/// Returns whether C's allocator can provide this many bytes in one piece.
+/// Returns whether the C allocator can provide this many bytes in one piece.
 #[cold]
 fn can_allocate(size: usize) -> bool {
     let Ok(layout) = Layout::from_size_align(size, 16) else { return false };
@@ -132,7 +132,7 @@ unsafe impl GlobalAlloc for Allocator {
 struct Reserve {
     /// The number of units in use.
     used: AtomicUsize,
-    /// One bit for each unit.
+    /// One bit per unit, set while the unit is in use.
     taken: [AtomicU64; GROUPS],
     memory: UnsafeCell<Memory>,
 }

@@ -91,7 +91,7 @@ mod tests {
         unsafe { CStr::from_ptr(name) }.to_str().unwrap()
     }
 
-    /// The results of rdma-core 44.0 for the numbers from 0 on. All other numbers return `unknown`.
+    /// The names that rdma-core 44.0 returns for 0, 1, 2, ... All other numbers return `unknown`.
     const WC_STATUS: &[&str] = &[
         "success",
         "local length error",

@@ -74,7 +74,8 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     }
 }
 
-/// Returns the length of the contents, or `None` if the buffer is too short for a terminator.
+/// Reads a file into a buffer. Returns the length of the contents, or `None` if the buffer is too
+/// short for a terminator.
 ///
 /// # Errors
 /// The errno from `open(2)` or `read(2)`.

@@ -147,7 +147,7 @@ facade! {
 /// Reports the sizes of exported objects, which are 0 because no object can be exported.
 ///
 /// # Safety
-/// `sizes` must be null or have `len` writable bytes.
+/// `sizes` must be null or point to `len` writable bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _mlx5dv_get_export_sizes(sizes: *mut c_void, len: usize) {
     if !sizes.is_null() {

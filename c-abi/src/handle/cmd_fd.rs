@@ -13,11 +13,11 @@ use verbs_core::{Errno, Error, room};
 /// The descriptor shown as `ibv_context.cmd_fd`.
 pub(crate) struct CmdFd {
     file: OwnedFd,
-    /// The entry of [`STAND_INS`], for a device without a file.
+    /// The entry in [`STAND_INS`] if the device has no file.
     stands_for: Option<(u64, u64)>,
 }
 
-/// The files shown as `cmd_fd` for devices without a file.
+/// The device and inode numbers of the files shown as `cmd_fd` for devices without a file.
 static STAND_INS: ForkLock<BTreeSet<(u64, u64)>> = ForkLock::new(BTreeSet::new());
 
 impl CmdFd {

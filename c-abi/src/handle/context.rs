@@ -1,4 +1,4 @@
-//! [`Opened`]: an open device and calls of verbs for its provider.
+//! [`Opened`]: an open device, and the dispatch of verbs to its provider.
 //!
 //! Control operations are methods of [`ProviderContext`], generic over the provider. [`verb!`]
 //! selects the context's provider and calls its method; the reasons are in
@@ -42,12 +42,12 @@ impl<P: Provider> ProviderContext<P> {
         unsafe { self.context.as_ref() }
     }
 
-    /// Returns the context with its provider hidden.
+    /// Returns the context with its provider type erased.
     pub(crate) fn erased(&self) -> &dyn ContextOps<Erased> {
         &*self.opened
     }
 
-    /// Returns the context of a ConnectX device.
+    /// Returns the provider's context if the device is a ConnectX device.
     pub(crate) fn mlx5(&self) -> Option<&provider_mlx5::Context> {
         self.opened.downcast_ref::<Mlx5>()
     }
@@ -151,7 +151,7 @@ pub(crate) unsafe fn provided<'a>(context: *mut ibv_context) -> &'a AnyProviderC
     unsafe { &(*outer(context)).provided }
 }
 
-/// Returns the context of any provider, with the provider hidden.
+/// Returns the provider's context with its type erased.
 ///
 /// # Safety
 /// `context` must be open.
@@ -169,7 +169,7 @@ pub(crate) unsafe fn device_ops<'a>(context: *mut ibv_context) -> &'a dyn Device
     unsafe { erased(context) }.device()
 }
 
-/// Returns the provider's context of a ConnectX device.
+/// Returns the provider's context if the device is a ConnectX device.
 ///
 /// # Safety
 /// `context` must be open.

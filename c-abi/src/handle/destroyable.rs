@@ -27,7 +27,7 @@ use crate::abi::errno::unavailable;
 /// A value that the program destroys while other threads may still use its handle.
 #[derive(Debug)]
 pub(crate) struct Destroyable<T> {
-    /// The process that created the lock.
+    /// The id of the process that created the lock.
     process: u32,
     lock: RwLock<Option<T>>,
 }
@@ -54,7 +54,7 @@ impl<T> Exclusive<T> {
 /// process created the lock, because the thread that would release it may not exist.
 ///
 /// # Errors
-/// `ENODEV` in such a process, instead of waiting.
+/// `ENODEV` if the attempt failed and another process created the lock.
 fn take<G>(process: u32, tried: TryLockResult<G>, wait: impl FnOnce() -> LockResult<G>) -> Result<G, Errno> {
     match tried {
         Ok(lock) => Ok(lock),
@@ -64,7 +64,8 @@ fn take<G>(process: u32, tried: TryLockResult<G>, wait: impl FnOnce() -> LockRes
     }
 }
 
-/// A call's use of a value, which cannot be destroyed meanwhile.
+/// A guard held while a call uses a value; the value cannot be destroyed until the guard is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Loan<'a, T> {
     value: NonNull<T>,
@@ -97,7 +98,7 @@ impl<T> Destroyable<T> {
         Self { process: std::process::id(), lock: RwLock::new(Some(value)) }
     }
 
-    /// Lends the value to a call, after any attempt to destroy it has ended.
+    /// Returns the value for the duration of a call, once any attempt to destroy it has ended.
     ///
     /// # Errors
     /// `EINVAL` if another thread destroyed the value while this thread handles its last event;
@@ -118,11 +119,11 @@ impl<T> Destroyable<T> {
         lock.as_mut().map(change).ok_or_else(|| unavailable(verb, Errno::INVAL))
     }
 
-    /// Destroys the value, or leaves it unchanged.
+    /// Destroys the value. On failure, leaves it unchanged.
     ///
     /// # Errors
-    /// `EBUSY` while another call uses the value, as from the kernel, or `ENODEV` instead in a
-    /// forked child; any error from `destroy`.
+    /// `EBUSY` while another call uses the value, as from the kernel; in a forked child, `ENODEV`
+    /// instead. Also any error from `destroy`.
     pub(crate) fn destroy<R>(
         &self,
         verb: &'static str,
@@ -187,7 +188,7 @@ mod tests {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 shared.destroy("test", |value| -> Result<(), _> {
-                    // As with a provider that moves the object from one box to another.
+                    // This simulates a provider that moves the object from one box to another.
                     drop(value);
                     begun.send(()).unwrap();
                     may_go_on.recv().unwrap();

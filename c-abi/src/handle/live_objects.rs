@@ -13,7 +13,8 @@ use crate::handle::destroyable::Exclusive;
 /// The live objects of a context that give peers access.
 #[derive(Debug)]
 pub(crate) struct LiveObjects {
-    /// The process that opened the device. In a forked child, the objects belong to the parent.
+    /// The id of the process that opened the device. In a forked child, the objects belong to the
+    /// parent.
     process: u32,
     pub(crate) qps: Addresses<ibv_qp>,
     pub(crate) mws: Addresses<ibv_mw>,

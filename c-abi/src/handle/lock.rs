@@ -1,7 +1,7 @@
 //! [`Spin`]: the lock of a queue.
 //!
-//! C promises that any thread may post and poll. A call holds the lock for a few hundred
-//! instructions, so a thread that finds the lock taken spins first.
+//! In C, any thread may post and poll. A call holds the lock for a few hundred instructions, so a
+//! thread that finds the lock taken spins first.
 //!
 //! A program may poll without pause, so the lock may be free only for moments. If spinning fails, a
 //! thread therefore *waits*: it counts itself as waiting and draws a ticket number. Waiting threads
@@ -73,8 +73,8 @@ pub(crate) struct Spin<T> {
 unsafe impl<T: Send> Sync for Spin<T> {}
 
 impl<T> Spin<T> {
-    /// Creates a lock around a value. The lock does nothing if the program has promised that only
-    /// one thread at a time uses the value.
+    /// Creates a lock around a value. The lock does nothing if the program guarantees that only one
+    /// thread at a time uses the value.
     pub(crate) fn new(value: T, is_single_threaded: bool) -> Self {
         Self {
             holder: AtomicU32::new(0),
@@ -204,7 +204,7 @@ impl<T> Spin<T> {
         self.holder.store(0, Ordering::Release);
     }
 
-    /// Returns the value for reading. The lock is held.
+    /// Returns the value for reading, while the lock is held.
     ///
     /// # Safety
     /// The caller must hold the lock for the life of the reference, and no mutable reference may be
@@ -214,7 +214,7 @@ impl<T> Spin<T> {
         unsafe { &*self.value.get() }
     }
 
-    /// Returns the value. The lock is held.
+    /// Returns the value for reading and writing, while the lock is held.
     ///
     /// # Safety
     /// The caller must hold the lock for the life of the reference and have no other reference.
@@ -356,7 +356,7 @@ impl Attempt {
 
 /// Replaces the number of waiting threads if only one thread at a time uses the value.
 const SINGLE: i32 = i32::MIN;
-/// The first waiting thread is asleep.
+/// The value of `sleep` while the first waiting thread is asleep.
 const ASLEEP: u32 = 1;
 /// The number of times that a thread checks the lock before it counts itself as waiting: a few
 /// microseconds.
@@ -537,7 +537,7 @@ mod tests {
             })
             .collect();
         for _ in 0..200 {
-            // As a thread does that has spun without success.
+            // A thread that has spun without success does the same.
             let number = lock.enter_line();
             let before = polls.load(Ordering::SeqCst);
             assert!(lock.wait_in_line(number));

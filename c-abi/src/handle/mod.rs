@@ -1,4 +1,4 @@
-//! The handles that a program holds: objects behind C's pointers and their locks.
+//! The handles that a program holds: objects behind the C pointers and their locks.
 //!
 //! | module | content |
 //! |---|---|

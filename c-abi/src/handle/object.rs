@@ -161,7 +161,7 @@ impl<C, T> Object<C, T> {
 }
 
 impl<C: HasContext, T: 'static> Object<C, Destroyable<T>> {
-    /// Lends the provider's object to a call.
+    /// Returns the provider's object for the duration of a call.
     ///
     /// # Errors
     /// Same as [`own`](Self::own) and [`Destroyable::lend`].
@@ -173,7 +173,7 @@ impl<C: HasContext, T: 'static> Object<C, Destroyable<T>> {
         unsafe { Self::own(object, verb)? }.lend(verb)
     }
 
-    /// Lends the provider's object to a call, if `object` is not null.
+    /// Same as [`lend`](Self::lend), or returns `None` if `object` is null.
     ///
     /// # Errors
     /// Same as [`lend`](Self::lend).
@@ -196,7 +196,7 @@ impl<C: HasContext, T: Destroy + 'static> Object<C, Destroyable<T>> {
     /// `object` must be a live object of this type, and no other thread may use it if the call
     /// succeeds.
     pub(crate) unsafe fn destroy(object: *mut C, verb: &'static str) -> c_int {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Self::destroy_then(object, verb, || {}) }
     }
 

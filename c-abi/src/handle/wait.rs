@@ -78,12 +78,12 @@ fn any_readable(fds: &mut [pollfd]) -> Result<(), Errno> {
 }
 
 thread_local! {
-    /// The wait of this thread while it sleeps.
+    /// The wait in which this thread sleeps, if any.
     static SLEEPING: Cell<Option<Box<dyn Wait>>> = const { Cell::new(None) };
 }
 
 /// Reads one 8-byte record from a socket of a device that has [waits](DeviceOps::waits), as
-/// [`read_record`] does. A thread that has to wait does the device's work meanwhile.
+/// [`read_record`] does. While it waits, the thread does the device's work.
 ///
 /// # Errors
 /// Any errno from `recv(2)` or `poll(2)`.

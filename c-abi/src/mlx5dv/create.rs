@@ -100,7 +100,7 @@ unsafe extern "C" fn mlx5dv_create_cq(
     const VERB: &str = "create_cq";
     use uverbs_abi::mlx5_abi::Mlx5IbQueryDevRespFlags as Flags;
     not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let device = checked!(mlx5(context, VERB));
         let asked = if mlx5_attr.is_null() {
@@ -178,7 +178,7 @@ unsafe extern "C" fn mlx5dv_create_qp(
 ) -> *mut ibv_qp {
     const VERB: &str = "create_qp";
     not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         checked!(mlx5(context, VERB));
         if mlx5_attr.is_null() {
@@ -217,7 +217,7 @@ unsafe extern "C" fn mlx5dv_create_wq(
 ) -> *mut ibv_wq {
     const VERB: &str = "create_wq";
     not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         checked!(mlx5(context, VERB));
         if !mlx5_attr.is_null() && (*mlx5_attr).comp_mask != 0 {
@@ -241,7 +241,7 @@ unsafe extern "C" fn mlx5dv_alloc_dm(
 ) -> *mut ibv_dm {
     const VERB: &str = "alloc_dm";
     not_null_or_null!(context, attr, mlx5_attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         checked!(mlx5(context, VERB));
         if (*mlx5_attr).type_ != MLX5DV_DM_TYPE_MEMIC {
@@ -270,7 +270,7 @@ unsafe extern "C" fn mlx5dv_reg_dmabuf_mr(
 ) -> *mut ibv_mr {
     const VERB: &str = "reg_dmabuf_mr";
     not_null_or_null!(pd);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let device: Result<_, Error> = mlx5((*pd).context, VERB);
         checked!(device);

@@ -51,7 +51,7 @@ const NOT_MLX5: &str = "the device is no ConnectX";
 /// # Safety
 /// `context` must be open.
 unsafe fn mlx5<'a>(context: *mut ibv_context, verb: &'static str) -> Result<&'a Context, Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { context::mlx5(context) }.ok_or_else(|| refused(verb, Errno::OPNOTSUPP, NOT_MLX5))
 }
 
@@ -61,7 +61,7 @@ unsafe fn mlx5<'a>(context: *mut ibv_context, verb: &'static str) -> Result<&'a 
 /// `device` must be a device from a list.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_is_supported(device: *mut ibv_device) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     !device.is_null() && unsafe { driver_name(device) } == "mlx5"
 }
 
@@ -75,7 +75,7 @@ unsafe extern "C" fn mlx5dv_open_device(
     attr: *mut mlx5dv_context_attr,
 ) -> *mut ibv_context {
     const VERB: &str = "open_device";
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if !mlx5dv_is_supported(device) {
             return fail_null(&refused(VERB, Errno::OPNOTSUPP, NOT_MLX5));
@@ -103,10 +103,12 @@ unsafe extern "C" fn mlx5dv_open_device(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_query_device(context: *mut ibv_context, attrs: *mut mlx5dv_context) -> c_int {
     not_null!(context, attrs);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe { mlx5(context, "query_device").map(|context| describe(context, attrs)) })
 }
 
+/// Fills in the attributes that the mask requests.
+///
 /// # Safety
 /// `out` must point to attributes with the fields named by its mask.
 unsafe fn describe(context: &Context, out: *mut mlx5dv_context) {
@@ -225,7 +227,7 @@ unsafe fn describe(context: &Context, out: *mut mlx5dv_context) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_get_clock_info(context: *mut ibv_context, info: *mut mlx5dv_clock_info) -> c_int {
     not_null!(context, info);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         mlx5(context, "get_clock_info").and_then(Context::clock_info).map(|found| {
             info.write(mlx5dv_clock_info {
@@ -240,10 +242,10 @@ unsafe extern "C" fn mlx5dv_get_clock_info(context: *mut ibv_context, info: *mut
     })
 }
 
-/// Backs `mlx5dv_query_port(3)`, an inline function.
+/// The implementation of the inline function `mlx5dv_query_port(3)`.
 ///
 /// # Safety
-/// `context` must be open; `info` must have `info_len` bytes.
+/// `context` must be open; `info` must point to `info_len` writable bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _mlx5dv_query_port(
     context: *mut ibv_context,
@@ -252,7 +254,7 @@ unsafe extern "C" fn _mlx5dv_query_port(
     info_len: usize,
 ) -> c_int {
     not_null!(context, info);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         mlx5(context, "query_port").and_then(|context| context.query_switch_port(port_num)).map(|found| {
             // A program built against another release has fewer fields, or has zeros after our
@@ -277,7 +279,7 @@ unsafe extern "C" fn mlx5dv_get_data_direct_sysfs_path(
 ) -> c_int {
     const VERB: &str = "get_data_direct_sysfs_path";
     not_null!(context);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(
         unsafe { mlx5(context, VERB) }
             .and_then(|_| Err(refused(VERB, Errno::NODEV, "no memory is registered for data direct"))),
@@ -292,7 +294,7 @@ unsafe extern "C" fn mlx5dv_get_data_direct_sysfs_path(
 unsafe extern "C" fn mlx5dv_reserved_qpn_dealloc(context: *mut ibv_context, _qpn: u32) -> c_int {
     const VERB: &str = "reserved_qpn_dealloc";
     not_null!(context);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         mlx5(context, VERB).and_then(|_| Err(refused(VERB, Errno::INVAL, "no number is reserved")))
     })
@@ -313,7 +315,7 @@ struct Uar {
 unsafe extern "C" fn mlx5dv_devx_alloc_uar(context: *mut ibv_context, flags: u32) -> *mut mlx5dv_devx_uar {
     const VERB: &str = "devx_alloc_uar";
     not_null_or_null!(context);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let uar = unsafe { mlx5(context, VERB) }.and_then(|context| match flags {
         MLX5DV_UAR_ALLOC_TYPE_BF => context.take_uar(),
         MLX5DV_UAR_ALLOC_TYPE_NC => context.shared_uar(),
@@ -358,7 +360,7 @@ unsafe extern "C" fn mlx5dv_modify_qp_sched_elem(
     use crate::abi::c::{IBV_QPT_RAW_PACKET, IBV_QPT_UC, IBV_QPT_UD};
     const VERB: &str = "modify_qp_sched_elem";
     not_null!(qp);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         mlx5((*qp).context, VERB).and_then(|_| {
             let sends_alone: [c_uint; 3] = [IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_RAW_PACKET];

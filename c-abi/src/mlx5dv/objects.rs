@@ -32,10 +32,12 @@ const VERB: &str = "init_obj";
 /// For each kind named in `obj_type`, `obj` must point to a live object and to a struct.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_init_obj(obj: *mut mlx5dv_obj, obj_type: u64) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe { init(obj, obj_type) })
 }
 
+/// Describes each object named in `obj_type`.
+///
 /// # Safety
 /// Same as [`mlx5dv_init_obj`].
 unsafe fn init(obj: *mut mlx5dv_obj, obj_type: u64) -> Result<(), Error> {
@@ -46,8 +48,8 @@ unsafe fn init(obj: *mut mlx5dv_obj, obj_type: u64) -> Result<(), Error> {
     macro_rules! describe {
         ($bit:ident, $member:ident, $describe:ident) => {
             if obj_type & $bit != 0 {
-                // SAFETY: the caller's promise. Fields outside a struct's mask may be absent, so no
-                // reference to the struct is created.
+                // SAFETY: guaranteed by the caller. Fields outside a struct's mask may be absent,
+                // so no reference to the struct is created.
                 unsafe {
                     let mlx5dv_obj_of { in_, out } = (&raw const (*obj).$member).read();
                     if in_.is_null() || out.is_null() {
@@ -78,10 +80,12 @@ fn queue(queue: &QueueDirect) -> mlx5dv_qp_queue {
     mlx5dv_qp_queue { buf: queue.buf.as_ptr().cast(), wqe_cnt: queue.entries, stride: queue.stride }
 }
 
+/// Describes a queue pair.
+///
 /// # Safety
 /// `in_` must be a live queue pair of the provider; `out` must point to a struct.
 unsafe fn qp(in_: *mut ibv_qp, out: *mut mlx5dv_qp) -> Result<(), Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let direct = checked::<Mlx5>(in_, VERB)?.control(VERB, |control| Ok(control.direct()))?;
         let (asked, register) = ((*out).comp_mask, direct.register);
@@ -109,10 +113,12 @@ unsafe fn qp(in_: *mut ibv_qp, out: *mut mlx5dv_qp) -> Result<(), Error> {
     Ok(())
 }
 
+/// Describes a completion queue.
+///
 /// # Safety
 /// `in_` must be a live completion queue of the provider; `out` must point to a struct.
 unsafe fn cq(in_: *mut ibv_cq, out: *mut mlx5dv_cq) -> Result<(), Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let live = cq::checked::<Mlx5>(in_, VERB)?.queue.with(|queue| queue.direct());
         let direct = live.map_err(|errno| unavailable(VERB, errno))?;
@@ -129,10 +135,12 @@ unsafe fn cq(in_: *mut ibv_cq, out: *mut mlx5dv_cq) -> Result<(), Error> {
     Ok(())
 }
 
+/// Describes a shared receive queue.
+///
 /// # Safety
 /// `in_` must be a live shared receive queue of the provider; `out` must point to a struct.
 unsafe fn srq(in_: *mut ibv_srq, out: *mut mlx5dv_srq) -> Result<(), Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let inner = srq::checked::<Mlx5>(in_, VERB)?;
         let control = inner.control(VERB)?;
@@ -151,10 +159,12 @@ unsafe fn srq(in_: *mut ibv_srq, out: *mut mlx5dv_srq) -> Result<(), Error> {
     Ok(())
 }
 
+/// Describes a work queue.
+///
 /// # Safety
 /// `in_` must be a live work queue of the provider; `out` must point to a struct.
 unsafe fn rwq(in_: *mut ibv_wq, out: *mut mlx5dv_rwq) -> Result<(), Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let direct = wq::from_raw::<Mlx5>(in_, VERB)?.control(VERB)?.direct();
         out.write(mlx5dv_rwq {
@@ -168,10 +178,12 @@ unsafe fn rwq(in_: *mut ibv_wq, out: *mut mlx5dv_rwq) -> Result<(), Error> {
     Ok(())
 }
 
+/// Describes device memory.
+///
 /// # Safety
-/// `in_` must be live memory of the provider; `out` must point to a struct.
+/// `in_` must be live device memory of the provider; `out` must point to a struct.
 unsafe fn dm(in_: *mut ibv_dm, out: *mut mlx5dv_dm) -> Result<(), Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let direct = DmObject::<Mlx5>::lend(in_, VERB)?.direct();
         let asked = (*out).comp_mask;
@@ -185,10 +197,12 @@ unsafe fn dm(in_: *mut ibv_dm, out: *mut mlx5dv_dm) -> Result<(), Error> {
     Ok(())
 }
 
+/// Describes an address handle.
+///
 /// # Safety
 /// `in_` must be a live address handle of the provider; `out` must point to a struct.
 unsafe fn ah(in_: *mut ibv_ah, out: *mut mlx5dv_ah) -> Result<(), Error> {
-    // SAFETY: the caller's promise. The copy stays in place as long as the handle lives.
+    // SAFETY: guaranteed by the caller. The copy stays in place as long as the handle lives.
     unsafe {
         let inner = AhObject::<Mlx5>::inner(in_);
         let av = Ah::address_vector(&inner.av)
@@ -198,10 +212,12 @@ unsafe fn ah(in_: *mut ibv_ah, out: *mut mlx5dv_ah) -> Result<(), Error> {
     Ok(())
 }
 
+/// Describes a protection domain.
+///
 /// # Safety
 /// `in_` must be a live domain of the provider; `out` must point to a struct.
 unsafe fn pd(in_: *mut ibv_pd, out: *mut mlx5dv_pd) -> Result<(), Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let direct = pd::from_raw::<Mlx5>(in_, VERB)?.pd.direct()?;
         out.write(mlx5dv_pd { pdn: direct.pdn, comp_mask: 0 });

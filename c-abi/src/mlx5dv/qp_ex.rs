@@ -23,7 +23,7 @@ use crate::verbs::qp::wr::put_raw;
 /// `qp` must be a live queue pair of the provider, not yet in use.
 pub(super) unsafe fn add_raw(qp: *mut ibv_qp) {
     let qp: *mut ibv_qp_ex = qp.cast();
-    // SAFETY: the caller's promise; absent functions are valid zeros.
+    // SAFETY: guaranteed by the caller; absent functions are valid zeros.
     unsafe {
         let mut c: mlx5dv_qp_ex = core::mem::zeroed();
         c.wr_raw_wqe = Some(raw_wqe);
@@ -49,7 +49,7 @@ unsafe extern "C" fn raw_wqe(mqp: *mut mlx5dv_qp_ex, wqe: *const c_void) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mlx5dv_qp_ex_from_ibv_qp_ex(qp: *mut ibv_qp_ex) -> *mut mlx5dv_qp_ex {
     not_null_or_null!(qp);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if let Err(error) = mlx5((*qp).qp_base.context, "qp_ex_from_ibv_qp_ex") {
             return fail_null(&error);

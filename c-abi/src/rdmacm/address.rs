@@ -26,7 +26,7 @@ use crate::abi::c::{RAI_DNS, RAI_SA, rdma_addrinfo, rdma_cm_id};
 /// # Safety
 /// `id` must be live; `address` must be as long as its family requires.
 pub(super) unsafe fn bind(id: *mut rdma_cm_id, address: *const sockaddr) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let address = read("bind_addr", address)?;
         private(id).call(|cm| cm.bind_addr(address))?;
@@ -43,7 +43,7 @@ pub(super) unsafe fn bind(id: *mut rdma_cm_id, address: *const sockaddr) -> Resu
 pub(crate) unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     given!(id);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { bind(id, addr) })
 }
 
@@ -61,7 +61,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
 ) -> c_int {
     given!(id);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { resolve(id, src_addr, dst_addr, timeout_ms) })
 }
 
@@ -78,7 +78,7 @@ pub(super) unsafe fn resolve(
     destination: *const sockaddr,
     timeout_ms: c_int,
 ) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let to = read("resolve_addr", destination)?;
         let from = if source.is_null() { None } else { Some(read("resolve_addr", source)?) };
@@ -100,7 +100,7 @@ pub(super) unsafe fn resolve(
 pub(crate) unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> c_int {
     given!(id);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { resolve_route(id, timeout_ms) })
 }
 
@@ -112,7 +112,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_route(id: *mut rdma_cm_id, timeout_
 /// # Safety
 /// `id` must be live.
 pub(super) unsafe fn resolve_route(id: *mut rdma_cm_id, timeout_ms: c_int) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         private(id).call(|cm| cm.resolve_route(milliseconds(timeout_ms)))?;
         complete_call(id)
@@ -134,7 +134,7 @@ pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int)
     given_room!();
     // The kernel treats a negative backlog as a large one.
     let backlog = backlog as c_uint;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { private(id).call(|cm| cm.listen(backlog)).and_then(|()| copy_addresses(id)) })
 }
 
@@ -152,7 +152,7 @@ pub(crate) unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
     if id.is_null() {
         return 0;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     port(unsafe { parse(&raw const (*id).route.addr.src.src_addr) })
 }
 
@@ -165,7 +165,7 @@ pub(crate) unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
     if id.is_null() {
         return 0;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     port(unsafe { parse(&raw const (*id).route.addr.dst.dst_addr) })
 }
 
@@ -184,7 +184,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addrinfo(
 ) -> c_int {
     given!(id);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe {
         let private = private(id);
         if core::mem::replace(&mut private.state().is_resolving, true) {
@@ -194,6 +194,9 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addrinfo(
     })
 }
 
+/// Looks up addresses and sends the id an event once they are known. For a synchronous id, waits
+/// for the event.
+///
 /// # Errors
 /// `EOPNOTSUPP` for contradictory hints; `ENOENT` if `getaddrinfo(3)` fails; the other errors of
 /// the lookup; any error from writing the event.
@@ -211,7 +214,7 @@ unsafe fn resolve_names(
     if by_administrator && (flags & RAI_DNS != 0 || !node.is_null()) {
         return Err(refuse("resolve_addrinfo", Errno::OPNOTSUPP, CONTRADICTION));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let private = private(id);
         if by_administrator {

@@ -29,7 +29,7 @@ use crate::abi::c::{
 /// Allocates zeroed memory.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// `ENOMEM` if memory is short.
 fn zeroed<T>() -> Result<*mut T> {
     // SAFETY: any size is allowed.
     let memory: *mut T = unsafe { libc::calloc(1, size_of::<T>()) }.cast();
@@ -39,7 +39,7 @@ fn zeroed<T>() -> Result<*mut T> {
 /// Copies bytes into memory from `malloc(3)`.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// `ENOMEM` if memory is short.
 fn copied(bytes: &[u8]) -> Result<*mut c_void> {
     // SAFETY: the memory is as long as the bytes.
     unsafe {
@@ -55,7 +55,7 @@ fn copied(bytes: &[u8]) -> Result<*mut c_void> {
 /// Sets an address of an `rdma_addrinfo`.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// `ENOMEM` if memory is short.
 fn set_address(to: &mut *mut sockaddr, len: &mut socklen_t, bytes: &[u8]) -> Result {
     *to = copied(bytes)?.cast();
     *len = bytes.len() as socklen_t;
@@ -65,7 +65,7 @@ fn set_address(to: &mut *mut sockaddr, len: &mut socklen_t, bytes: &[u8]) -> Res
 /// Sets an InfiniBand address of an `rdma_addrinfo`.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// `ENOMEM` if memory is short.
 fn set_ib(to: &mut *mut sockaddr, len: &mut socklen_t, ib: IbAddress) -> Result {
     let (bytes, used) = Address::from(ib)
         .to_sockaddr()
@@ -73,7 +73,7 @@ fn set_ib(to: &mut *mut sockaddr, len: &mut socklen_t, ib: IbAddress) -> Result 
     set_address(to, len, &bytes[..used])
 }
 
-/// Converts hints to hints for `getaddrinfo(3)`.
+/// Converts `rdma_addrinfo` hints to `getaddrinfo(3)` hints.
 fn wishes(hints: &rdma_addrinfo) -> addrinfo {
     // SAFETY: zeroed integers and null pointers are valid.
     let mut wishes: addrinfo = unsafe { core::mem::zeroed() };
@@ -101,7 +101,7 @@ fn wishes(hints: &rdma_addrinfo) -> addrinfo {
 /// Fills in a result from the first address found.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// `ENOMEM` if memory is short.
 ///
 /// # Safety
 /// `found` must be a result of `getaddrinfo(3)`.
@@ -155,7 +155,7 @@ unsafe fn fill(info: &mut rdma_addrinfo, hints: Option<&rdma_addrinfo>, found: &
 }
 
 /// `rdma_getaddrinfo(3)`: returns the first address found. The result is 0, -1 with `errno`, or an
-/// error code for `gai_strerror(3)`. The route is left for an id to resolve.
+/// error code for `gai_strerror(3)`. The result contains no route; an id resolves the route later.
 ///
 /// # Safety
 /// `node` and `service` must be null or strings, `hints` must be null or point to hints whose
@@ -169,7 +169,7 @@ pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
 ) -> c_int {
     given!(res);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match look_up(node, service, hints.as_ref()) {
             Ok(found) => {
@@ -198,9 +198,11 @@ impl From<Errno> for Failure {
 /// The reason for rejecting hints that exclude each other.
 pub(super) const CONTRADICTION: &str = "RAI_SA excludes names and RAI_DNS";
 
-/// The reason for failing a query without a result.
+/// The reason reported when a query finds no service.
 const NO_SERVICE: &str = "no such service is known";
 
+/// Looks up the first address, or the services if the hints contain `RAI_SA`.
+///
 /// # Safety
 /// Same as [`rdma_getaddrinfo`].
 pub(super) unsafe fn look_up(
@@ -215,7 +217,7 @@ pub(super) unsafe fn look_up(
         if !node.is_null() || hints.ai_flags & RAI_DNS != 0 {
             return Err(refuse("getaddrinfo", Errno::OPNOTSUPP, CONTRADICTION).into());
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         return Ok(unsafe { services_of_any(service) }?);
     }
     let made: *mut rdma_addrinfo = zeroed()?;
@@ -229,6 +231,9 @@ pub(super) unsafe fn look_up(
     }
 }
 
+/// Fills in `info` with the first address found by `getaddrinfo(3)`, or from the hints if neither
+/// `node` nor `service` is given.
+///
 /// # Safety
 /// Same as [`rdma_getaddrinfo`].
 unsafe fn look_up_into(
@@ -237,7 +242,7 @@ unsafe fn look_up_into(
     service: *const c_char,
     hints: Option<&rdma_addrinfo>,
 ) -> core::result::Result<(), Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if !node.is_null() || !service.is_null() {
             let wishes = hints.map(wishes);
@@ -274,19 +279,19 @@ unsafe fn look_up_into(
 /// Returns the bytes of an address passed by the program.
 ///
 /// # Safety
-/// `address` must be null, or have `len` bytes.
+/// `address` must be null or point to `len` bytes.
 unsafe fn given_bytes<'a>(address: *const sockaddr, len: socklen_t) -> &'a [u8] {
     if address.is_null() {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { core::slice::from_raw_parts(address.cast(), len as usize) }
 }
 
 /// `rdma_freeaddrinfo(3)`.
 ///
 /// # Safety
-/// `res` must be null, or a result not used afterwards.
+/// `res` must be null or the result of a lookup, and must not be used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(res: *mut rdma_addrinfo) {
     let mut next = res;
@@ -324,11 +329,11 @@ fn service_of(text: &str) -> Service<'_> {
     }
 }
 
-/// Returns a list of results for services that the subnet administrator found; null if there are
-/// none. `source` is the address to connect from.
+/// Converts services to a list of results, one per service that the subnet administrator found;
+/// null if there are none. `source` is the address to connect from.
 ///
 /// # Errors
-/// `ENOMEM`.
+/// `ENOMEM` if memory is short.
 fn list_of(services: &[ServiceRecord], source: Option<Gid>) -> Result<*mut rdma_addrinfo> {
     let mut head: *mut rdma_addrinfo = null_mut();
     let made = services.iter().rev().try_for_each(|service| -> Result {
@@ -363,7 +368,7 @@ fn list_of(services: &[ServiceRecord], source: Option<Gid>) -> Result<*mut rdma_
 /// # Safety
 /// `service` must be null or a string.
 unsafe fn services_of_any(service: *const c_char) -> Result<*mut rdma_addrinfo> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let service = unsafe { text_of(service) }?;
     let channel = EventChannel::new().map_err(logged)?;
     let devices = verbs::devices().map_err(logged)?;
@@ -423,7 +428,7 @@ pub(super) unsafe fn text_of<'a>(text: *const c_char) -> Result<Service<'a>> {
     if text.is_null() {
         return Err(refused());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(text) }.to_str().map(service_of).map_err(|_| refused())
 }
 
@@ -436,7 +441,7 @@ pub(super) unsafe fn text_of<'a>(text: *const c_char) -> Result<Service<'a>> {
 /// # Safety
 /// `id` must be live.
 pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let private = private(id);
         if !private.state().resolved.0.is_null() {
@@ -475,7 +480,7 @@ pub(crate) unsafe extern "C" fn rdma_query_addrinfo(
 ) -> c_int {
     given!(id, info);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe {
         let mut state = private(id).state();
         if state.is_resolving && !state.resolved.0.is_null() {

@@ -37,14 +37,14 @@ use crate::abi::{errno, reserve};
 use crate::handle::object::Object;
 use crate::handle::wait;
 
-/// An event channel, which any thread that waits on it keeps alive.
+/// An event channel. Each thread that waits on it keeps it alive.
 #[derive(Debug)]
 pub(super) struct Channel {
     events: EventChannel,
     file: Epoll,
     /// Held from the reading of an event until the event is counted in its id's tally.
     turn: ForkLock<()>,
-    /// The process that opened the channel.
+    /// The generation of the process that opened the channel.
     generation: u32,
     has_soft: bool,
 }
@@ -52,6 +52,8 @@ pub(super) struct Channel {
 type ChannelObject = Object<rdma_event_channel, Arc<Channel>>;
 
 impl Channel {
+    /// Opens a channel.
+    ///
     /// # Errors
     /// The errors of [`EventChannel::new`]; `ENODEV` if the system has no RDMA device, as in
     /// rdma-core.
@@ -193,7 +195,7 @@ pub(super) fn create() -> Result<*mut rdma_event_channel> {
 /// # Safety
 /// `channel` must be live.
 pub(super) unsafe fn share(channel: *mut rdma_event_channel) -> Arc<Channel> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     Arc::clone(unsafe { ChannelObject::inner(channel) })
 }
 

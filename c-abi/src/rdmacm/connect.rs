@@ -21,23 +21,23 @@ use crate::abi::c::{
 };
 use crate::abi::convert::{narrow, qp_attr_to_c};
 
-/// The depths that stand for the maximum possible value.
+/// The depths with which a program requests the maximum possible depth.
 const ANY_RESPONDER: u8 = RDMA_MAX_RESP_RES as u8;
 const ANY_INITIATOR: u8 = RDMA_MAX_INIT_DEPTH as u8;
 
 /// Returns private data as bytes; an empty slice for null.
 ///
 /// # Safety
-/// `data` must be null, or have `len` bytes.
+/// `data` must be null or point to `len` bytes.
 unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
     if data.is_null() || len == 0 {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { core::slice::from_raw_parts(data.cast(), len.into()) }
 }
 
-/// Checks the depths of a connection against the device's limits.
+/// Checks the requested depths (RDMA reads and atomics in flight) against the device's limits.
 ///
 /// # Errors
 /// `EINVAL` for depths beyond the limits and for a connection without a queue pair.
@@ -45,7 +45,7 @@ unsafe fn bytes<'a>(data: *const c_void, len: u8) -> &'a [u8] {
 /// # Safety
 /// `id` must be live.
 unsafe fn check(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if (*id).ps != RDMA_PS_TCP {
             return Ok(());
@@ -73,8 +73,8 @@ fn without_device() -> Errno {
     refuse("connect", Errno::INVAL, NO_DEVICE)
 }
 
-/// Sends a request or a reply with C's parameters. The caller has stored the chosen depths in the
-/// id's state.
+/// Sends a request or a reply with the C program's parameters. The caller has stored the chosen
+/// depths in the id's state.
 ///
 /// # Errors
 /// `EINVAL` for more private data than fits into a message; any error from `send`.
@@ -86,7 +86,7 @@ unsafe fn send(
     param: Option<&rdma_conn_param>,
     send: impl FnOnce(&ConnParam<'_>) -> Result,
 ) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let (responder_resources, initiator_depth, mut data) = {
             let state = private(id).state();
@@ -127,14 +127,16 @@ unsafe fn send(
 pub(crate) unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     given!(id);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { connect(id, param.as_ref()) })
 }
 
+/// Connects an id.
+///
 /// # Safety
 /// Same as [`rdma_connect`].
 unsafe fn connect(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         check(id, param)?;
         let private = private(id);
@@ -161,14 +163,16 @@ unsafe fn connect(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Resul
 pub(crate) unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     given!(id);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { accept(id, param.as_ref()) })
 }
 
+/// Accepts a connection request.
+///
 /// # Safety
 /// Same as [`rdma_accept`].
 unsafe fn accept(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         check(id, param)?;
         let private = private(id);
@@ -214,7 +218,7 @@ unsafe fn accept(id: *mut rdma_cm_id, param: Option<&rdma_conn_param>) -> Result
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     given!(id);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if !(*id).qp.is_null() {
             return minus_one(refuse(
@@ -230,7 +234,7 @@ pub(crate) unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 /// `rdma_reject(3)`.
 ///
 /// # Safety
-/// `id` must be live; `private_data` must be null or have `private_data_len` bytes.
+/// `id` must be live; `private_data` must be null or point to `private_data_len` bytes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_reject(
     id: *mut rdma_cm_id,
@@ -238,7 +242,7 @@ pub(crate) unsafe extern "C" fn rdma_reject(
     private_data_len: u8,
 ) -> c_int {
     given!(id);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { private(id).call(|cm| cm.reject(bytes(private_data, private_data_len))) })
 }
 
@@ -253,7 +257,7 @@ pub(crate) unsafe extern "C" fn rdma_reject_ece(
     private_data_len: u8,
 ) -> c_int {
     given!(id);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { private(id).call(|cm| cm.reject_ece(bytes(private_data, private_data_len))) })
 }
 
@@ -264,7 +268,7 @@ pub(crate) unsafe extern "C" fn rdma_reject_ece(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_uint) -> c_int {
     given!(id);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { private(id) }.call(|cm| cm.notify(AsyncEventType(event))))
 }
 
@@ -275,7 +279,7 @@ pub(crate) unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: c_uint) 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     given!(id);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe {
         qp::shut_down(id)
             .and_then(|()| private(id).call(|cm| cm.disconnect()))
@@ -283,7 +287,7 @@ pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     })
 }
 
-/// `rdma_init_qp_attr(3)`: returns the attributes for a move to the state `qp_state`.
+/// `rdma_init_qp_attr(3)`: returns the attributes for the transition to the state `qp_state`.
 ///
 /// # Safety
 /// `id` must be live; the other arguments must point to attributes and to a mask.
@@ -294,7 +298,7 @@ pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
     mask: *mut c_int,
 ) -> c_int {
     given!(id, attr, mask);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe {
         let (qp_state, rate_limit) = ((*attr).qp_state, (*attr).rate_limit);
         private(id).call(|cm| cm.init_qp_attr(QpState(narrow(qp_state)))).map(|(found, of)| {
@@ -307,11 +311,11 @@ pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
 /// `rdma_set_local_ece(3)`: for a queue pair that the program created itself.
 ///
 /// # Safety
-/// `id` must be null or live; `ece` must be null or point to options.
+/// `id` must be null or live; `ece` must be null or point to ECE options.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     given!(id, ece);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe {
         let ibv_ece { vendor_id, options, comp_mask } = *ece;
         if !(*id).qp.is_null() || vendor_id == 0 || comp_mask != 0 {
@@ -329,7 +333,7 @@ pub(crate) unsafe extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, ece: *mu
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_get_remote_ece(id: *mut rdma_cm_id, ece: *mut ibv_ece) -> c_int {
     given!(id, ece);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe {
         if (*id).qp.is_null() {
             private(id).cm().map(|cm| {

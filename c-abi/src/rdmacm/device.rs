@@ -38,8 +38,8 @@ struct Entry {
     pd: *mut ibv_pd,
     xrcd: *mut ibv_xrcd,
     limits: Limits,
-    /// The process that opened the device. A forked child opens the device again, under the same
-    /// name and GUID.
+    /// The generation of the process that opened the device. A forked child opens the device again,
+    /// under the same name and GUID.
     generation: u32,
     /// The number of ids that use the device, and of [`rdma_get_devices`] lists that contain it.
     users: usize,
@@ -80,7 +80,7 @@ impl Entry {
     /// # Safety
     /// `context` must be open.
     unsafe fn new(context: *mut ibv_context) -> Result<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let attr = unsafe { device_ops(context) }.query_device().map_err(logged);
         let attr = attr.inspect_err(|_| {
             // SAFETY: nothing was created in the context.
@@ -267,6 +267,6 @@ fn open_all(devices: &[*mut ibv_device]) -> Vec<*mut ibv_context> {
 /// `list` must come from [`rdma_get_devices`] and must not be used afterwards.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { device::free_list(list, release) }
 }

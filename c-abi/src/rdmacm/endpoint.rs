@@ -36,10 +36,12 @@ pub(crate) unsafe extern "C" fn rdma_create_ep(
 ) -> c_int {
     given!(id, res);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { create(&*res, pd, attr.as_mut()).map(|made| *id = made) })
 }
 
+/// Creates an endpoint.
+///
 /// # Safety
 /// Same as [`rdma_create_ep`].
 unsafe fn create(
@@ -50,7 +52,7 @@ unsafe fn create(
     let unknown = || refuse("create_ep", Errno::INVAL, "an unknown port space or type of queue pairs");
     let qp_type = QpType(u8::try_from(info.ai_qp_type).map_err(|_| unknown())?);
     let space = u32::try_from(info.ai_port_space).map_err(|_| unknown())?;
-    // SAFETY: the caller's promise; a failed endpoint is not used.
+    // SAFETY: guaranteed by the caller; a failed endpoint is not used.
     unsafe {
         let made = lifecycle::create(null_mut(), null_mut(), space, qp_type)?;
         if let Err(errno) = prepare(made, info, pd, attr) {
@@ -72,7 +74,7 @@ unsafe fn prepare(
     pd: *mut ibv_pd,
     attr: Option<&mut ibv_qp_init_attr>,
 ) -> Result {
-    // SAFETY: the caller's promise; private data has the stated length.
+    // SAFETY: guaranteed by the caller; private data has the stated length.
     unsafe {
         if info.ai_flags & RAI_PASSIVE != 0 {
             address::bind(id, info.ai_src_addr)?;
@@ -101,7 +103,7 @@ unsafe fn prepare(
 /// # Safety
 /// Same as [`rdma_create_ep`].
 unsafe fn resolve(id: *mut rdma_cm_id, info: &rdma_addrinfo) -> Result {
-    // SAFETY: the caller's promise; a route has the stated length.
+    // SAFETY: guaranteed by the caller; a route has the stated length.
     unsafe {
         address::resolve(id, info.ai_src_addr, info.ai_dst_addr, TIMEOUT_MS)?;
         if info.ai_route_len == 0 {
@@ -122,7 +124,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     if id.is_null() {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if !(*id).qp.is_null() {
             rdma_destroy_qp(id);
@@ -134,7 +136,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     }
 }
 
-/// `rdma_get_request(3)`: for a listener without one of the program's channels.
+/// `rdma_get_request(3)`: for a listener with a private event channel.
 ///
 /// # Safety
 /// `listen` must be live; `id` must point to a pointer.
@@ -142,10 +144,12 @@ pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
 pub(crate) unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> c_int {
     given!(listen, id);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { request(listen).map(|made| *id = made) })
 }
 
+/// Returns an id for the next connection request, with a queue pair.
+///
 /// # Errors
 /// `EINVAL` for a listener that uses one of the program's channels, and for an event of another
 /// kind; the errno in the event's status; any error from creating the queue pair. After an error,
@@ -154,7 +158,7 @@ pub(crate) unsafe extern "C" fn rdma_get_request(listen: *mut rdma_cm_id, id: *m
 /// # Safety
 /// `listen` must be live.
 unsafe fn request(listen: *mut rdma_cm_id) -> Result<*mut rdma_cm_id> {
-    // SAFETY: the caller's promise; the id of an unacknowledged event is live.
+    // SAFETY: guaranteed by the caller; the id of an unacknowledged event is live.
     unsafe {
         if !private(listen).state().is_sync {
             return Err(refuse("get_request", Errno::INVAL, "the listener has a channel of the program"));

@@ -79,7 +79,7 @@ enum Param {
 /// # Safety
 /// `channel` must be live.
 pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let mut channel = unsafe { channel::share(channel) };
     loop {
         let claimed;
@@ -101,13 +101,13 @@ impl Draft {
     unsafe fn from_claimed(claimed: Claimed) -> Option<Self> {
         let Claimed { id, event, kind, status, ece, param, .. } = claimed;
         let kind = match kind {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             Kind::Request(made, peer) => return unsafe { Self::of_request(id, made, peer, status) },
             Kind::Other(kind) => kind,
         };
         let param = param.map_or(Param::None, |peer| Param::from_peer(*peer));
         let mut draft = Self { id, listener: null_mut(), event, status, param, group: None };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let has_failed = private(id).state().has_failed;
             match kind {
@@ -168,7 +168,7 @@ impl Draft {
         peer: Peer,
         status: c_int,
     ) -> Option<Self> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             if let Peer::Conn(param) = &peer {
                 let mut state = private(id).state();
@@ -200,7 +200,7 @@ impl Draft {
     /// The id must be live.
     unsafe fn join(&mut self, group: Arc<Group>, ud: PeerUd) {
         self.status = 0;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let attached = unsafe { attach(self.id, &group, &ud) };
         self.judge(attached, EventType::MULTICAST_ERROR);
         self.param = Param::Group(ud, group.context());
@@ -219,18 +219,18 @@ impl Draft {
 /// Moves an id's queue pair to RTS after the peer's reply and sends the confirmation.
 ///
 /// # Errors
-/// `EINVAL` for a reply with another vendor's options; any error from moving the queue pair, or
+/// `EINVAL` for a reply with another vendor's ECE options; any error from moving the queue pair, or
 /// from [`CmId::establish`](rdmacm::CmId::establish). After an error, the queue pair is in ERR.
 ///
 /// # Safety
 /// `id` must be live.
 unsafe fn respond(id: *mut rdma_cm_id, remote: Ece) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let private = private(id);
         let local = private.state().local_ece;
         let agreed = match remote.vendor_id {
-            // The peer, or a part of the path to it, does not support options.
+            // The peer, or a part of the path to it, does not support ECE options.
             0 => Ece { options: 0, ..local },
             vendor if vendor == local.vendor_id => remote,
             _ => {
@@ -257,7 +257,7 @@ unsafe fn respond(id: *mut rdma_cm_id, remote: Ece) -> Result {
 /// # Safety
 /// `id` must be live.
 unsafe fn find(id: *mut rdma_cm_id, key: GroupKey) -> Option<Arc<Group>> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let groups = unsafe { private(id) }.groups();
     let group = groups.iter().find(|group| group.key == key)?;
     group.tally.read();
@@ -272,7 +272,7 @@ unsafe fn find(id: *mut rdma_cm_id, key: GroupKey) -> Option<Arc<Group>> {
 /// # Safety
 /// `id` must be live.
 unsafe fn attach(id: *mut rdma_cm_id, group: &Group, ud: &PeerUd) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let qp = unsafe { (*id).qp };
     if qp.is_null() || group.only_sends {
         return Ok(());
@@ -293,7 +293,7 @@ impl Param {
         }
     }
 
-    /// Converts the parameters to C's and returns the memory that they point to.
+    /// Converts the parameters to a C struct. Also returns the memory that the struct points to.
     fn into_c(self) -> (rdma_cm_event_param, Box<[u8]>) {
         // SAFETY: zeroed integers and null pointers are valid.
         let mut param: rdma_cm_event_param = unsafe { core::mem::zeroed() };
@@ -362,7 +362,7 @@ pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
 ) -> c_int {
     given!(channel, event);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { next(channel).map(|read| *event = read) })
 }
 
@@ -398,7 +398,7 @@ pub(crate) unsafe extern "C" fn rdma_write_cm_event(
     if event != EventType::USER.0 {
         return minus_one(refuse("write_cm_event", Errno::INVAL, "programs write RDMA_CM_EVENT_USER alone"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         // This is necessary for a request that has not been accepted.
         id::enter(id);

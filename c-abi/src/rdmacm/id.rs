@@ -36,7 +36,7 @@ pub(super) struct Private {
     pub(super) cm: Destroyable<CmId>,
     pub(super) key: IdKey,
     state: ForkLock<State>,
-    /// The process that created the id; forked children cannot use it.
+    /// The generation of the process that created the id; forked children cannot use it.
     generation: u32,
     pub(super) tally: Arc<Tally>,
     /// Whether the id may belong to a soft device.
@@ -62,8 +62,8 @@ pub(super) struct State {
     pub(super) local_ece: Ece,
     /// Whether the connection failed after the peer's reply.
     pub(super) has_failed: bool,
-    /// Whether `rdma_resolve_addrinfo` was called, and its result, until `rdma_query_addrinfo`
-    /// takes it.
+    /// Whether `rdma_resolve_addrinfo` was called and `rdma_query_addrinfo` has not yet taken the
+    /// result.
     pub(super) is_resolving: bool,
     pub(super) resolved: Resolved,
 }
@@ -95,7 +95,7 @@ pub(super) struct Claimed {
     pub(super) event: EventType,
     pub(super) kind: Kind,
     pub(super) status: c_int,
-    /// The peer's options.
+    /// The peer's ECE options.
     pub(super) ece: Ece,
     /// The peer's parameters, for a kind of event that has no parameters itself.
     pub(super) param: Option<Box<Peer>>,
@@ -168,7 +168,7 @@ pub(super) fn make(
 /// # Safety
 /// `id` must be live.
 pub(super) unsafe fn enter(id: *mut rdma_cm_id) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     ids().insert(unsafe { private(id) }.key, id.expose_provenance());
 }
 
@@ -177,7 +177,7 @@ pub(super) unsafe fn enter(id: *mut rdma_cm_id) {
 /// # Safety
 /// `id` must be live.
 pub(super) unsafe fn private<'a>(id: *mut rdma_cm_id) -> &'a Private {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { IdObject::inner(id) }
 }
 
@@ -198,7 +198,7 @@ impl Private {
         self.generation != current_generation()
     }
 
-    /// Lends the id of the crate `rdmacm` to a call.
+    /// Returns the id of the crate `rdmacm` for the duration of a call.
     ///
     /// # Errors
     /// `EINVAL` if another thread is destroying the id while this thread handles one of its events;
@@ -218,7 +218,7 @@ impl Private {
         call(&*self.cm()?).map_err(logged)
     }
 
-    /// Sets the options that this side offers.
+    /// Sets the ECE options that this side offers.
     ///
     /// # Errors
     /// Same as [`cm`](Self::cm).

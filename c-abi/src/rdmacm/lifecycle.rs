@@ -56,7 +56,7 @@ pub(super) unsafe fn create(
     }
 }
 
-/// Returns a port space from the lower 16 bits, which are all that the kernel's command can hold.
+/// Returns the port space in the lower 16 bits; the field in the kernel's command has only 16 bits.
 const fn port_space(space: rdma_port_space) -> PortSpace {
     PortSpace(space as u16)
 }
@@ -101,7 +101,7 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
 /// # Safety
 /// `id` must be live.
 pub(super) unsafe fn forget_event(id: *mut rdma_cm_id) {
-    // SAFETY: the caller's promise; the event has not been acknowledged.
+    // SAFETY: guaranteed by the caller; the event has not been acknowledged.
     unsafe {
         let event = core::mem::replace(&mut (*id).event, null_mut());
         if !event.is_null() {
@@ -118,7 +118,7 @@ pub(super) unsafe fn forget_event(id: *mut rdma_cm_id) {
 /// # Safety
 /// `id` must be live; `channel` must be null or live.
 pub(super) unsafe fn migrate(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let private = private(id);
         let was_sync = private.state().is_sync;
@@ -164,7 +164,7 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
     given!(id);
     given_room!();
     let qp_type = port_space(ps).qp_type();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { create(channel, context, ps, qp_type).map(|made| *id = made) })
 }
 
@@ -175,7 +175,7 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     given!(id);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { destroy(id) };
     0
 }
@@ -191,7 +191,7 @@ pub(crate) unsafe extern "C" fn rdma_migrate_id(
 ) -> c_int {
     given!(id);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { migrate(id, channel) })
 }
 
@@ -205,7 +205,7 @@ pub(crate) unsafe extern "C" fn rdma_migrate_id(
 /// # Safety
 /// `id` must be live.
 pub(super) unsafe fn complete_call(id: *mut rdma_cm_id) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if !private(id).state().is_sync {
             return Ok(());

@@ -23,7 +23,7 @@
 //! | [`group`], [`tally`] | a membership in a multicast group, the count of events |
 //!
 //! An id's queue pair belongs to this library, because C programs post to it. For the crate
-//! `rdmacm` it is an external queue pair: this module moves it, with the attributes from
+//! `rdmacm` it is an external queue pair: this module changes its state, with the attributes from
 //! [`CmId::init_qp_attr`](rdmacm::CmId::init_qp_attr).
 //!
 //! An id without one of the program's channels is synchronous: its calls wait for their event,

@@ -31,7 +31,7 @@ use crate::verbs::qp::ibv_detach_mcast;
 /// Joins a group. For a synchronous id, waits for the result.
 ///
 /// # Errors
-/// `EINVAL` for an address of unknown family; the errors of
+/// `EINVAL` if the address family is unknown; the errors of
 /// [`CmId::join_multicast`](rdmacm::CmId::join_multicast).
 ///
 /// # Safety
@@ -42,7 +42,7 @@ unsafe fn join(
     only_sends: bool,
     context: *mut c_void,
 ) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let to = route::read("join_multicast", address)?;
         let address = route::bytes(address).unwrap_or_default().to_vec();
@@ -70,7 +70,7 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast(
 ) -> c_int {
     given!(id);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { join(id, addr, false, context) })
 }
 
@@ -87,7 +87,7 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
 ) -> c_int {
     given!(id, attr);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe {
         match only_sends(&*attr) {
             Ok(only_sends) => join(id, (*attr).addr, only_sends, context),
@@ -99,8 +99,8 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
 /// Returns whether the attributes request a send-only membership.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for fields that no release knows; `EINVAL` if the address or the flags are missing,
-/// and for flags that no release knows.
+/// `EOPNOTSUPP` for fields that no rdma-core release defines; `EINVAL` if the address or the flags
+/// are missing, and for flags that no rdma-core release defines.
 fn only_sends(attr: &rdma_cm_join_mc_attr_ex) -> Result<bool> {
     const NEEDED: u32 = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
     if attr.comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED {
@@ -119,18 +119,20 @@ fn only_sends(attr: &rdma_cm_join_mc_attr_ex) -> Result<bool> {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_leave_multicast(id: *mut rdma_cm_id, addr: *mut sockaddr) -> c_int {
     given!(id);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { leave(id, addr) })
 }
 
+/// Leaves a multicast group.
+///
 /// # Errors
-/// `EINVAL` for an address of unknown family; `EADDRNOTAVAIL` for a group that the id has not
-/// joined; the errors of [`CmId::leave_multicast`](rdmacm::CmId::leave_multicast).
+/// `EINVAL` if the address family is unknown; `EADDRNOTAVAIL` if the id has not joined the group;
+/// the errors of [`CmId::leave_multicast`](rdmacm::CmId::leave_multicast).
 ///
 /// # Safety
 /// Same as [`rdma_leave_multicast`].
 unsafe fn leave(id: *mut rdma_cm_id, address: *const sockaddr) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let address =
             route::bytes(address).ok_or_else(|| refuse("leave_multicast", Errno::INVAL, NO_ADDRESS))?;

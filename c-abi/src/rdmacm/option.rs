@@ -20,7 +20,7 @@ use crate::abi::c::{
 /// `rdma_set_option(3)`.
 ///
 /// # Safety
-/// `id` must be live; `optval` must have `optlen` bytes.
+/// `id` must be live; `optval` must point to `optlen` readable bytes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_set_option(
     id: *mut rdma_cm_id,
@@ -30,7 +30,7 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
     optlen: usize,
 ) -> c_int {
     given!(id, optval);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let value = unsafe { core::slice::from_raw_parts(optval.cast::<u8>(), optlen) };
     // SAFETY: as above.
     status(unsafe { set(id, level, optname, value) })
@@ -45,7 +45,7 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
 /// # Safety
 /// `id` must be live.
 pub(super) unsafe fn set(id: *mut rdma_cm_id, level: c_int, name: c_int, value: &[u8]) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let private = unsafe { private(id) };
     match (level, name) {
         (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS) => {

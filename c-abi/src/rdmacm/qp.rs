@@ -42,11 +42,12 @@ use crate::verbs::srq::{create_srq_ex, ibv_destroy_srq};
 /// `qp` must be live.
 unsafe fn modify(qp: *mut ibv_qp, attr: &QpAttr, mask: QpAttrMask) -> Result {
     let mut attr = qp_attr_to_c(attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     of_verb(unsafe { ibv_modify_qp(qp, &raw mut attr, mask.bits() as c_int) })
 }
 
-/// Moves a queue pair to a state with the connection manager's attributes, which `change` adjusts.
+/// Moves a queue pair to a state. The attributes come from the connection manager and are adjusted
+/// by `change`.
 ///
 /// # Errors
 /// The errors of [`CmId::init_qp_attr`](rdmacm::CmId::init_qp_attr) and of `ibv_modify_qp(3)`.
@@ -59,7 +60,7 @@ unsafe fn modify_as_told(
     qp_state: QpState,
     change: impl FnOnce(&mut QpAttr),
 ) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let (attr, mask) = private(id).call(|cm| cm.init_qp_attr(qp_state))?;
         let mut attr = QpAttr { qp_state, ..attr };
@@ -77,7 +78,7 @@ unsafe fn modify_as_told(
 /// # Safety
 /// `id` must be live.
 pub(super) unsafe fn modify_to_rts(id: *mut rdma_cm_id, depths: Option<(u8, u8)>) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let qp = (*id).qp;
         if qp.is_null() {
@@ -106,12 +107,12 @@ pub(super) unsafe fn modify_to_rts(id: *mut rdma_cm_id, depths: Option<(u8, u8)>
 /// # Safety
 /// `id` must be live.
 pub(super) unsafe fn modify_to_error(id: *mut rdma_cm_id) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { modify_to(id, QpState::ERR) }
 }
 
 unsafe fn modify_to(id: *mut rdma_cm_id, qp_state: QpState) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let qp = (*id).qp;
         if qp.is_null() {
@@ -129,7 +130,7 @@ unsafe fn modify_to(id: *mut rdma_cm_id, qp_state: QpState) -> Result {
 /// # Safety
 /// `id` must be live.
 pub(super) unsafe fn shut_down(id: *mut rdma_cm_id) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let context = (*id).verbs;
         if context.is_null() {
@@ -151,7 +152,7 @@ pub(super) unsafe fn shut_down(id: *mut rdma_cm_id) -> Result {
 /// # Safety
 /// `id` and `qp` must be live.
 unsafe fn start(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         modify_as_told(id, qp, QpState::INIT, |_| {})?;
         if (*id).qp_type == IBV_QPT_UD {
@@ -163,7 +164,7 @@ unsafe fn start(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result {
     Ok(())
 }
 
-/// Returns the options of a queue pair; empty if the provider has none.
+/// Returns the ECE options of a queue pair; empty if the provider has none.
 ///
 /// # Errors
 /// Same as `ibv_query_ece(3)`.
@@ -172,7 +173,7 @@ unsafe fn start(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result {
 /// `qp` must be live.
 pub(super) unsafe fn ece_of(qp: *mut ibv_qp) -> Result<Ece> {
     let mut ece = ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     match of_verb(unsafe { ibv_query_ece(qp, &raw mut ece) }) {
         Ok(()) => Ok(Ece { vendor_id: ece.vendor_id, options: ece.options }),
         Err(Errno::OPNOTSUPP) => Ok(Ece::default()),
@@ -180,7 +181,7 @@ pub(super) unsafe fn ece_of(qp: *mut ibv_qp) -> Result<Ece> {
     }
 }
 
-/// Sets the options of a queue pair, if the provider has any.
+/// Sets the ECE options of a queue pair, if the provider has any.
 ///
 /// # Errors
 /// Same as `ibv_set_ece(3)`.
@@ -189,15 +190,15 @@ pub(super) unsafe fn ece_of(qp: *mut ibv_qp) -> Result<Ece> {
 /// `qp` must be live.
 pub(super) unsafe fn set_ece(qp: *mut ibv_qp, ece: Ece) -> Result {
     let mut ece = ibv_ece { vendor_id: ece.vendor_id, options: ece.options, comp_mask: 0 };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     match of_verb(unsafe { ibv_set_ece(qp, &raw mut ece) }) {
         Err(Errno::OPNOTSUPP) => Ok(()),
         set => set,
     }
 }
 
-/// Stores the options that a queue pair offers. For a request, sets the options offered by the
-/// peer, or no options if the peer's device is from another vendor.
+/// Stores the ECE options that a queue pair offers. For a connection request, sets the ECE options
+/// offered by the peer, or none if the peer's device is from another vendor.
 ///
 /// # Errors
 /// The errors of [`ece_of`] and [`set_ece`].
@@ -205,7 +206,7 @@ pub(super) unsafe fn set_ece(qp: *mut ibv_qp, ece: Ece) -> Result {
 /// # Safety
 /// `id` and `qp` must be live.
 unsafe fn negotiate(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let private = private(id);
         let offered = ece_of(qp)?;
@@ -223,12 +224,12 @@ unsafe fn negotiate(id: *mut rdma_cm_id, qp: *mut ibv_qp) -> Result {
 /// created.
 ///
 /// # Errors
-/// Any error from the verbs; in that case, the id has no completion queue.
+/// Any error from creating the channels or queues; in that case, the id has no completion queue.
 ///
 /// # Safety
 /// `id` must be live.
 unsafe fn create_cqs(id: *mut rdma_cm_id, send: u32, recv: u32) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let made = (|| {
             if recv > 0 {
@@ -248,7 +249,7 @@ unsafe fn create_cqs(id: *mut rdma_cm_id, send: u32, recv: u32) -> Result {
 /// Creates a completion queue and its channel.
 ///
 /// # Errors
-/// Any error from the verbs.
+/// Any error from `ibv_create_comp_channel(3)` or `ibv_create_cq(3)`.
 ///
 /// # Safety
 /// `id` must be live; the other arguments must point to its fields.
@@ -260,7 +261,7 @@ unsafe fn create_cq(
 ) -> Result {
     let size = c_int::try_from(size)
         .map_err(|_| refuse("create_qp", Errno::INVAL, "more requests than a completion queue has"))?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let context: *mut ibv_context = (*id).verbs;
         *channel = object(ibv_create_comp_channel(context))?;
@@ -275,7 +276,7 @@ unsafe fn create_cq(
 /// # Safety
 /// `id` must be live.
 unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if (*id).qp_type == IBV_QPT_XRC_RECV && !(*id).srq.is_null() {
             return;
@@ -305,7 +306,7 @@ unsafe fn destroy_cqs(id: *mut rdma_cm_id) {
 /// # Safety
 /// `id` must be live.
 unsafe fn xrcd_of(id: *mut rdma_cm_id) -> Result<*mut ibv_xrcd> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { private(id) }
         .state()
         .device
@@ -318,12 +319,13 @@ unsafe fn xrcd_of(id: *mut rdma_cm_id) -> Result<*mut ibv_xrcd> {
 ///
 /// # Errors
 /// `EINVAL` for an id that already has a queue pair or has no device, for a domain of another
-/// device, and for a completion queue in addition to the id's own; any error from the verbs.
+/// device, and for a completion queue in addition to the id's own; any error from creating the
+/// queues.
 ///
 /// # Safety
 /// `id` and the objects of `attr` must be live.
 pub(super) unsafe fn create(id: *mut rdma_cm_id, attr: &mut ibv_qp_init_attr_ex) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if !(*id).qp.is_null() || (*id).verbs.is_null() {
             return Err(refuse("create_qp", Errno::INVAL, "the id has a queue pair already, or no device"));
@@ -405,7 +407,7 @@ pub(super) unsafe fn create_plain(
     ex.qp_type = attr.qp_type;
     ex.sq_sig_all = attr.sq_sig_all;
     ex.comp_mask = IBV_QP_INIT_ATTR_PD;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         ex.pd = if pd.is_null() { (*id).pd } else { pd };
         let created = create(id, &mut ex);
@@ -429,7 +431,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
 ) -> c_int {
     given!(id, attr);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { create_plain(id, pd, &mut *attr) })
 }
 
@@ -444,7 +446,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
 ) -> c_int {
     given!(id, attr);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { create(id, &mut *attr) })
 }
 
@@ -457,7 +459,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     if id.is_null() {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let qp = core::mem::replace(&mut (*id).qp, null_mut());
         if !qp.is_null() {
@@ -470,12 +472,13 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
 /// Creates the shared receive queue of an id.
 ///
 /// # Errors
-/// `EINVAL` for attributes without a type and for an id without a device; any error from the verbs.
+/// `EINVAL` for attributes without a type and for an id without a device; any error from creating
+/// the queues.
 ///
 /// # Safety
 /// `id` and the objects of `attr` must be live.
 unsafe fn create_srq(id: *mut rdma_cm_id, attr: &mut ibv_srq_init_attr_ex) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if attr.comp_mask & IBV_SRQ_INIT_ATTR_TYPE == 0 || (*id).verbs.is_null() {
             return Err(refuse("create_srq", Errno::INVAL, "no type, or the id has no device"));
@@ -529,7 +532,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq(
 ) -> c_int {
     given!(id, attr);
     given_room!();
-    // SAFETY: the caller's promise; the struct has integers and null pointers.
+    // SAFETY: guaranteed by the caller; the struct has integers and null pointers.
     status(unsafe {
         let mut ex: ibv_srq_init_attr_ex = core::mem::zeroed();
         ex.srq_context = (*attr).srq_context;
@@ -554,7 +557,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
 ) -> c_int {
     given!(id, attr);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     status(unsafe { create_srq(id, &mut *attr) })
 }
 
@@ -567,7 +570,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     if id.is_null() {
         return;
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let srq = core::mem::replace(&mut (*id).srq, null_mut());
         if !srq.is_null() {

@@ -35,7 +35,7 @@ pub(super) unsafe fn bytes<'a>(address: *const sockaddr) -> Option<&'a [u8]> {
         libc::AF_IB => IB_LEN,
         _ => return None,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     Some(unsafe { core::slice::from_raw_parts(address.cast(), len) })
 }
 
@@ -44,7 +44,7 @@ pub(super) unsafe fn bytes<'a>(address: *const sockaddr) -> Option<&'a [u8]> {
 /// # Safety
 /// Same as [`bytes`].
 pub(super) unsafe fn parse(address: *const sockaddr) -> Option<Address> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { bytes(address) }.and_then(Address::from_sockaddr)
 }
 
@@ -56,7 +56,7 @@ pub(super) unsafe fn parse(address: *const sockaddr) -> Option<Address> {
 /// # Safety
 /// Same as [`bytes`].
 pub(super) unsafe fn read(verb: &'static str, address: *const sockaddr) -> Result<Address> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { parse(address) }.ok_or_else(|| refuse(verb, Errno::INVAL, NO_ADDRESS))
 }
 
@@ -66,7 +66,7 @@ pub(super) unsafe fn read(verb: &'static str, address: *const sockaddr) -> Resul
 /// `to` must have space for a `sockaddr_storage`.
 pub(super) unsafe fn write(to: *mut sockaddr_storage, address: Option<Address>) {
     if let Some((bytes, len)) = address.and_then(|address| address.to_sockaddr()) {
-        // SAFETY: the caller's promise; no address is longer.
+        // SAFETY: guaranteed by the caller; no address is longer.
         unsafe { to.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), len) };
     }
 }
@@ -79,7 +79,7 @@ pub(super) unsafe fn write(to: *mut sockaddr_storage, address: Option<Address>) 
 /// # Safety
 /// `id` must be live.
 pub(super) unsafe fn copy_addresses(id: *mut rdma_cm_id) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let private = private(id);
         let cm = private.cm()?;
@@ -110,7 +110,7 @@ pub(super) unsafe fn copy_addresses(id: *mut rdma_cm_id) -> Result {
 /// # Safety
 /// `id` must be live.
 pub(super) unsafe fn copy_gids(id: *mut rdma_cm_id) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let (local, peer) = private(id).call(CmId::gids)?;
         (*id).route.addr.addr.ibaddr.sgid = gid_to_c(&local);
@@ -127,7 +127,7 @@ pub(super) unsafe fn copy_gids(id: *mut rdma_cm_id) -> Result {
 /// # Safety
 /// `id` must be live.
 pub(super) unsafe fn copy_paths(id: *mut rdma_cm_id) -> Result {
-    // SAFETY: the caller's promise; the memory has space for that many records.
+    // SAFETY: guaranteed by the caller; the memory has space for that many records.
     unsafe {
         let paths = private(id).call(CmId::paths)?;
         if paths.is_empty() {
@@ -147,7 +147,7 @@ pub(super) unsafe fn copy_paths(id: *mut rdma_cm_id) -> Result {
     Ok(())
 }
 
-/// Converts a path to C's form.
+/// Converts a path to the C struct.
 fn record(path: &PathRecord) -> ibv_sa_path_rec {
     /// The selector that means an exact value.
     const EXACTLY: u8 = 2;
@@ -182,7 +182,7 @@ fn record(path: &PathRecord) -> ibv_sa_path_rec {
 /// # Safety
 /// `id` must be live.
 pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         copy_addresses(id)?;
         if (*id).verbs.is_null() {
@@ -200,7 +200,7 @@ pub(super) unsafe fn resolved(id: *mut rdma_cm_id) -> Result {
 /// # Safety
 /// `id` must be live.
 pub(super) unsafe fn requested(id: *mut rdma_cm_id) -> Result {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         copy_addresses(id)?;
         copy_gids(id)?;

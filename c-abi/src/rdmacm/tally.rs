@@ -9,13 +9,13 @@ use verbs_core::fork::current_generation;
 
 use crate::handle::lock::{ANY, futex_wait, futex_wake};
 
-/// Counts of read and acknowledged events. They are atomic instead of locked, because a forked
-/// child could inherit a lock that is held.
+/// Counts of read and acknowledged events. The counters are atomic rather than locked, because a
+/// forked child could inherit a lock that is held.
 #[derive(Debug)]
 pub(super) struct Tally {
     read: AtomicU32,
     acknowledged: AtomicU32,
-    /// The process whose threads acknowledge the events.
+    /// The generation of the process whose threads acknowledge the events.
     generation: u32,
 }
 

@@ -32,6 +32,8 @@ pub(crate) type AhObject<P> = Object<ibv_ah, Ah<P>>;
 /// kernel's handle.
 const HANDLE: u32 = 0;
 
+/// Operations on address handles.
+///
 /// # Safety
 /// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
@@ -65,7 +67,7 @@ impl<P: Provider> ProviderContext<P> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
     not_null_or_null!(pd, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe { verb!((*pd).context, create_ah(pd, &ah_attr_from_c(&*attr))) })
 }
 
@@ -82,7 +84,7 @@ pub unsafe extern "C" fn ibv_create_ah_from_wc(
     port_num: u8,
 ) -> *mut ibv_ah {
     not_null_or_null!(pd, wc);
-    // SAFETY: the caller's promise; the attributes are integers.
+    // SAFETY: guaranteed by the caller; the attributes are integers.
     unsafe {
         let mut attr: ibv_ah_attr = core::mem::zeroed();
         if init_ah_from_wc(device_ops((*pd).context), port_num, wc, grh, &raw mut attr) != 0 {

@@ -35,7 +35,7 @@ unsafe fn comp_cntr<'a, P: Provider>(
     cntr: *mut ibv_comp_cntr,
     verb: &'static str,
 ) -> Result<Loan<'a, P::CompCntr>, Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let inner = CompCntrObject::<P>::lend(cntr, verb)?;
         check_handle(public(&raw const (*cntr).handle), inner.handle(), verb)?;
@@ -43,6 +43,8 @@ unsafe fn comp_cntr<'a, P: Provider>(
     }
 }
 
+/// Operations on counters.
+///
 /// # Safety
 /// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
@@ -151,7 +153,7 @@ pub(crate) unsafe extern "C" fn create_counters(
     attr: *mut ibv_counters_init_attr,
 ) -> *mut ibv_counters {
     not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe {
         if (*attr).comp_mask != 0 {
             Err(refused("create_counters", Errno::OPNOTSUPP, UNKNOWN_MEMBERS))
@@ -181,7 +183,7 @@ pub(crate) unsafe extern "C" fn attach_counters_point_flow(
     flow: *mut ibv_flow,
 ) -> c_int {
     not_null!(counters, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         let attr = &*attr;
         if attr.comp_mask != 0 {
@@ -219,7 +221,7 @@ pub(crate) unsafe extern "C" fn read_counters(
         Err(errno) => return code(Err(Error::new("read_counters", "", errno))),
     };
     let flags = ReadCountersFlags::from_bits_retain(flags);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         verb!((*counters).context, read_counters(counters, &mut values, flags)).map(|()| {
             if !values.is_empty() {
@@ -241,7 +243,7 @@ pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
 ) -> c_int {
     const VERB: &str = "query_comp_cntr_caps";
     not_null!(context, caps);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         caps.cast::<u8>().write_bytes(0, caps_size);
         if caps_size < size_of::<ibv_comp_cntr_caps>() {
@@ -270,7 +272,7 @@ pub unsafe extern "C" fn ibv_create_comp_cntr(
     cc_attr: *mut ibv_comp_cntr_init_attr,
 ) -> *mut ibv_comp_cntr {
     not_null_or_null!(context, cc_attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe {
         let attr = &*cc_attr;
         if attr.comp_mask != 0 || attr.flags != 0 {
@@ -342,7 +344,7 @@ pub unsafe extern "C" fn ibv_inc_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, am
 /// `comp_cntr` must be live; `value` must point to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_read_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value: *mut u64) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { read_entry(comp_cntr, CompCntrEntry::COMP, value) }
 }
 
@@ -352,7 +354,7 @@ pub unsafe extern "C" fn ibv_read_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value
 /// `comp_cntr` must be live; `value` must point to a number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_read_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value: *mut u64) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { read_entry(comp_cntr, CompCntrEntry::ERR, value) }
 }
 
@@ -362,7 +364,7 @@ pub unsafe extern "C" fn ibv_read_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, v
 /// The counter must be null or live; `value` must be null or point to a number.
 unsafe fn read_entry(comp_cntr: *mut ibv_comp_cntr, entry: CompCntrEntry, value: *mut u64) -> c_int {
     not_null!(comp_cntr, value);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         verb!((*comp_cntr).context, read_comp_cntr(comp_cntr, entry)).map(|found| value.write(found))
     })
@@ -379,7 +381,7 @@ pub unsafe extern "C" fn ibv_qp_attach_comp_cntr(
     attr: *mut ibv_qp_attach_comp_cntr_attr,
 ) -> c_int {
     not_null!(qp, comp_cntr, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         let attr = &*attr;
         let ops = CompCntrAttachOps::from_bits_retain(attr.op_mask);

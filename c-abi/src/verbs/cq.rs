@@ -33,7 +33,7 @@ use crate::handle::thread;
 use crate::verbs::event::{is_acknowledged, wait_acknowledged};
 use crate::verbs::{channel, cq_ex, pd};
 
-/// The value of [`Cq::lender`] that means no thread.
+/// The value of [`Cq::lender`] while no thread reads completions.
 pub(crate) const NO_THREAD: usize = 0;
 
 /// A completion lent by `ibv_start_poll`. The lock of its queue is held until `ibv_end_poll`.
@@ -63,10 +63,10 @@ pub(crate) struct Cq<P: Provider> {
 }
 
 impl<P: Provider> Cq<P> {
-    /// Requests an event.
+    /// Requests a completion event.
     ///
     /// # Errors
-    /// `EINVAL` for a queue that has ended; any error from the provider.
+    /// `EINVAL` for a destroyed queue; any error from the provider.
     fn req_notify(&self, solicited_only: bool) -> Result<(), Error> {
         const VERB: &str = "req_notify_cq";
         match &self.notifier {
@@ -119,7 +119,7 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
     cq: *mut ibv_cq,
     verb: &'static str,
 ) -> Result<&'a Cq<P>, Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let inner: &Cq<P> = CqObject::<P>::own(cq.cast(), verb)?;
         check_handle(public(&raw const (*cq).handle), inner.handle, verb)?;
@@ -132,11 +132,11 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
 pub(crate) struct Entries {
     /// The size of an entry in bytes.
     pub(crate) size: Option<u32>,
-    /// The form of compressed completions.
+    /// The format of compressed completions.
     pub(crate) compression: Option<CqeCompression>,
 }
 
-/// The attributes of a new queue, from either form of the call.
+/// The attributes of a new queue, from `ibv_create_cq` or `ibv_create_cq_ex`.
 pub(crate) struct Init {
     pub(crate) cqe: u32,
     pub(crate) cq_context: *mut c_void,
@@ -176,6 +176,8 @@ impl<P: Provider> ProviderContext<P> {
     }
 }
 
+/// Operations on completion queues.
+///
 /// # Safety
 /// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
@@ -336,7 +338,7 @@ pub(crate) unsafe extern "C" fn poll<P: Provider>(
     }
 }
 
-/// Same as [`poll`], for when another thread holds the lock.
+/// Same as [`poll`], called if another thread holds the lock.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn poll_waiting<P: Provider>(
@@ -357,14 +359,14 @@ unsafe extern "C" fn poll_waiting<P: Provider>(
 
 /// Polls a queue and releases its lock.
 ///
-/// Completions are lent and copied one by one, because most calls find only one or two.
+/// Completions are borrowed and copied one by one, because most calls find only one or two.
 ///
 /// # Safety
 /// The caller must hold the lock, and `wc` must have space for `num_entries` completions.
 #[inline(always)]
 unsafe fn poll_locked<Q: CqOps>(queue: &Spin<Q>, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: the caller's promise. Both types of completions have the same layout, and consist of
-    // integers. The reference to the queue ends before the lock is released.
+    // SAFETY: guaranteed by the caller. Both types of completions have the same layout, and consist
+    // of integers. The reference to the queue ends before the lock is released.
     unsafe {
         let cq = queue.get();
         let mut polled = 0;
@@ -414,7 +416,7 @@ pub unsafe extern "C" fn ibv_create_cq(
         parent_domain: ptr::null_mut(),
         entries: Entries::default(),
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe { verb!(context, create_cq(context, &init)) }).cast()
 }
 
@@ -437,7 +439,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 /// `cq` must be live, and `attr` must point to attributes.
 pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
     not_null!(cq, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe { verb!((*cq).context, modify_cq(cq, &*attr)) })
 }
 

@@ -60,7 +60,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { create_cq_of(context, attr, Entries::default()) }
 }
 
@@ -74,7 +74,7 @@ pub(crate) unsafe fn create_cq_of(
     entries: Entries,
 ) -> *mut ibv_cq_ex {
     not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe {
         init_from_c(&*attr)
             .map_err(|errno| refused("create_cq_ex", errno, UNKNOWN_MEMBERS))
@@ -85,7 +85,7 @@ pub(crate) unsafe fn create_cq_of(
 /// Returns the attributes of the extended call.
 ///
 /// # Errors
-/// `EINVAL` for members and `EOPNOTSUPP` for completion fields that no release knows.
+/// `EINVAL` for members and `EOPNOTSUPP` for completion fields that no rdma-core release defines.
 fn init_from_c(attr: &ibv_cq_init_attr_ex) -> Result<Init, Errno> {
     const KNOWN: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
     let has = |bit| attr.comp_mask & bit != 0;
@@ -152,7 +152,7 @@ unsafe extern "C" fn start_poll<P: Provider>(cq: *mut ibv_cq_ex, attr: *mut ibv_
     }
 }
 
-/// Same as [`start_poll`], for when another thread holds the lock.
+/// Same as [`start_poll`], called if another thread holds the lock.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn start_poll_waiting<P: Provider>(cq: *mut ibv_cq_ex, attempt: Attempt) -> c_int {
@@ -171,7 +171,7 @@ unsafe extern "C" fn start_poll_waiting<P: Provider>(cq: *mut ibv_cq_ex, attempt
 /// Same as [`advance`].
 #[inline(always)]
 unsafe fn start_locked<P: Provider>(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: the caller's promise. Without a completion, nothing uses the queue afterwards.
+    // SAFETY: guaranteed by the caller. Without a completion, nothing uses the queue afterwards.
     unsafe {
         let result = advance::<P>(cq, true);
         let inner = CqObject::<P>::inner(cq);

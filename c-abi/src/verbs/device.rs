@@ -86,8 +86,8 @@ impl Known {
     }
 }
 
-/// Returns the files of a soft device, which `verbs-run` presents or which are in the folder of
-/// this process. Returns `None` if the files cannot be created: the device works without them.
+/// Returns the files of a soft device, either presented by `verbs-run` or located in this process's
+/// folder. Returns `None` if the files cannot be created; the device works without them.
 fn own_paths(info: &DeviceInfo) -> Option<DevicePaths> {
     if let Some(presented) = sysfs::presented(info) {
         return Some(presented);
@@ -116,7 +116,7 @@ fn own_paths(info: &DeviceInfo) -> Option<DevicePaths> {
 /// # Safety
 /// `known` must belong to a list that has not been freed, or to an open context.
 pub(crate) unsafe fn is(known: *mut ibv_device, device: &Device) -> bool {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let known = unsafe { self::known(known) };
     // Soft devices of the same name are equal, even if another part of the process has other values
     // for them.
@@ -128,11 +128,11 @@ pub(crate) unsafe fn is(known: *mut ibv_device, device: &Device) -> bool {
 /// # Safety
 /// `device` must belong to a list that has not been freed, or to an open context.
 pub(crate) unsafe fn driver_name(device: *mut ibv_device) -> &'static str {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { known(device) }.driver().name
 }
 
-/// Adds a user of a device.
+/// Increments the number of users of a device.
 ///
 /// # Safety
 /// `device` must be in use.
@@ -142,10 +142,11 @@ pub(crate) unsafe fn hold(device: *mut ibv_device) {
     unsafe { (*device.cast::<Known>()).users += 1 }
 }
 
-/// Removes a user of a device. A device without users stays in the table until the next list.
+/// Decrements the number of users of a device. A device without users stays in the table until the
+/// next [`list`] call.
 ///
 /// # Safety
-/// `device` must be in use; this user must be removed only once.
+/// `device` must be in use; each user must be removed only once.
 pub(crate) unsafe fn release(device: *mut ibv_device) {
     let _table = table();
     // SAFETY: as above.
@@ -243,7 +244,7 @@ pub unsafe extern "C" fn ibv_get_device_list(num_devices: *mut c_int) -> *mut *m
 /// `list` must come from [`ibv_get_device_list`] and must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
-    // SAFETY: the caller's promise; each device of the list was counted.
+    // SAFETY: guaranteed by the caller; each device of the list was counted.
     unsafe { free_list(list, |device| release(device)) }
 }
 
@@ -268,7 +269,7 @@ pub(crate) unsafe fn free_list<T>(list: *mut *mut T, release: impl Fn(*mut T)) {
         return;
     }
     let mut at = list;
-    // SAFETY: the caller's promise; a null terminates the list.
+    // SAFETY: guaranteed by the caller; a null terminates the list.
     unsafe {
         while !(*at).is_null() {
             release(*at);

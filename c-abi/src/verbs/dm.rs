@@ -39,6 +39,8 @@ fn boxed<P: Provider>(context: *mut ibv_context, dm: P::Dm) -> *mut ibv_dm {
     DmObject::<P>::boxed(c, Destroyable::new(dm))
 }
 
+/// Operations on device memory and DMA handles.
+///
 /// # Safety
 /// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
@@ -176,7 +178,7 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     attr: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
     not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe {
         let attr = &*attr;
         if attr.comp_mask != 0 {
@@ -266,7 +268,7 @@ pub unsafe extern "C" fn ibv_alloc_dmah(
     attr: *mut ibv_dmah_init_attr,
 ) -> *mut ibv_dmah {
     not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe {
         dmah_attr_from_c(&*attr)
             .map_err(|errno| refused("alloc_dmah", errno, UNKNOWN_MEMBERS))
@@ -288,7 +290,7 @@ pub unsafe extern "C" fn ibv_dealloc_dmah(dmah: *mut ibv_dmah) -> c_int {
 /// Returns the hints that the mask names.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for a hint that no release knows.
+/// `EOPNOTSUPP` for a hint that no rdma-core release defines.
 fn dmah_attr_from_c(attr: &ibv_dmah_init_attr) -> Result<DmahAttr, Errno> {
     const KNOWN: u32 =
         IBV_DMAH_INIT_ATTR_MASK_CPU_ID | IBV_DMAH_INIT_ATTR_MASK_PH | IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE;

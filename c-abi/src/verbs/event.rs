@@ -20,7 +20,7 @@ use crate::handle::wait::read_record;
 /// # Safety
 /// `mutex` must be initialised and not held by this thread.
 pub(crate) unsafe fn with_mutex<R>(mutex: *mut pthread_mutex_t, with: impl FnOnce() -> R) -> R {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         libc::pthread_mutex_lock(mutex);
         let result = with();
@@ -43,7 +43,7 @@ pub(crate) unsafe fn wait_acknowledged(
     cond: *mut pthread_cond_t,
     is_done: impl Fn() -> bool,
 ) {
-    // SAFETY: the caller's promise; the thread holds the mutex when it waits.
+    // SAFETY: guaranteed by the caller; the thread holds the mutex when it waits.
     unsafe {
         with_mutex(mutex, || {
             while !is_done() {
@@ -53,7 +53,7 @@ pub(crate) unsafe fn wait_acknowledged(
     }
 }
 
-/// An object that has asynchronous events.
+/// The object that an asynchronous event concerns.
 enum Element {
     Cq(*mut ibv_cq),
     Qp(*mut ibv_qp),
@@ -68,7 +68,7 @@ enum Element {
 /// # Safety
 /// The event must have been read, and its object must be live.
 unsafe fn element(event: *const ibv_async_event) -> Element {
-    // SAFETY: the caller's promise; every member of the union is an address or a number.
+    // SAFETY: guaranteed by the caller; every member of the union is an address or a number.
     unsafe {
         match AsyncEventType((*event).event_type) {
             event_type if event_type.concerns_qp() => Element::Qp((*event).element.qp),
@@ -114,7 +114,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
 /// `event` must have been read and not yet acknowledged.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
-    /// Counts one event of an object while holding its mutex.
+    /// Counts one acknowledged event of an object while holding the object's mutex.
     macro_rules! count {
         ($object:ident, $count:ident) => {
             with_mutex(&raw mut (*$object).mutex, || {

@@ -29,7 +29,7 @@ unsafe extern "C" fn ibverbs_c_query_gid_type(
     index: c_uint,
     gid_type: *mut c_uint,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { query::query_gid_type(context, port_num, index, gid_type) }
 }
 

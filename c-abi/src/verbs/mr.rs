@@ -179,6 +179,8 @@ fn log_unchecked_file(mr: &dyn Any) {
     }
 }
 
+/// Operations on memory regions.
+///
 /// # Safety
 /// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
@@ -307,7 +309,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 ) -> *mut ibv_mr {
     not_null_or_null!(pd);
     let access = AccessFlags::from_bits_retain(access);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe { verb!((*pd).context, reg_mr(pd, addr, length, iova, access)) })
 }
 
@@ -322,7 +324,7 @@ pub unsafe extern "C" fn ibv_reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { ibv_reg_mr_iova2(pd, addr, length, addr as u64, access as c_uint) }
 }
 
@@ -338,7 +340,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { ibv_reg_mr_iova2(pd, addr, length, iova, access as c_uint) }
 }
 
@@ -370,7 +372,7 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
         dmah: null_mut(),
         buf: null_mut(),
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe { verb!((*pd).context, reg_mr_ex(pd, &attr)) })
 }
 
@@ -382,7 +384,7 @@ pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_reg_mr_ex(pd: *mut ibv_pd, attr: *mut ibv_mr_init_attr) -> *mut ibv_mr {
     not_null_or_null!(pd, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe { check_mr_init(pd, &*attr).and_then(|attr| verb!((*pd).context, reg_mr_ex(pd, &attr))) })
 }
 
@@ -456,7 +458,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         return IBV_REREG_MR_ERR_INPUT;
     }
     let access = AccessFlags::from_bits_retain(access as u32);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { verb!((*mr).context, rereg_mr(mr, flags, pd, (addr, length), access)) }
 }
 
@@ -507,7 +509,7 @@ pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
 /// `ibv_advise_mr(3)`.
 ///
 /// # Safety
-/// `pd` must be live; `sg_list` must have `num_sge` elements.
+/// `pd` must be live; `sg_list` must point to `num_sge` elements.
 pub(crate) unsafe extern "C" fn advise_mr(
     pd: *mut ibv_pd,
     advice: c_uint,
@@ -519,7 +521,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
     if num_sge > 0 {
         not_null!(sg_list);
     }
-    // SAFETY: the caller's promise; both types have the same layout.
+    // SAFETY: guaranteed by the caller; both types have the same layout.
     code(unsafe {
         let sges = crate::verbs::receives::sges(sg_list, num_sge as c_int);
         verb!((*pd).context, advise_mr(pd, Advice(advice), AdviseFlags::from_bits_retain(flags), sges))
@@ -604,6 +606,6 @@ pub unsafe extern "C" fn ibv_reg_buf_mr(
         dmah: null_mut(),
         buf,
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { ibv_reg_mr_ex(pd, &raw mut attr) }
 }

@@ -24,6 +24,8 @@ use crate::verbs::pd;
 
 pub(crate) type MwObject<P> = Object<ibv_mw, Destroyable<<P as Provider>::Mw>>;
 
+/// Operations on memory windows.
+///
 /// # Safety
 /// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
@@ -86,7 +88,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
     mw_bind: *mut ibv_mw_bind,
 ) -> c_int {
     not_null!(qp, mw, mw_bind);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if let Err(errno) = check_bind(&*mw, &(*mw_bind).bind_info) {
             let reason = "the window, its region or its rights do not permit the bind";
@@ -124,7 +126,7 @@ unsafe fn check_bind(mw: &ibv_mw, info: &ibv_mw_bind_info) -> Result<(), Errno> 
     if mw.type_ != IBV_MW_TYPE_1 || rights.contains(AccessFlags::ZERO_BASED) || is_nowhere {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     if !info.mr.is_null() && unsafe { (*info.mr).pd } != mw.pd {
         return Err(Errno::PERM);
     }
@@ -140,7 +142,7 @@ mod tests {
     use crate::abi::c::{IBV_ACCESS_REMOTE_READ, IBV_ACCESS_ZERO_BASED, IBV_MW_TYPE_2, ibv_context, ibv_mr};
 
     thread_local! {
-        /// The key and the length of the last posted bind.
+        /// The `wr_id`, key and length of the last posted bind.
         static POSTED: Cell<Option<(u64, u32, u64)>> = const { Cell::new(None) };
         static RESULT: Cell<c_int> = const { Cell::new(0) };
     }

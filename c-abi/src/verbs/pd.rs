@@ -32,8 +32,8 @@ pub(crate) struct Pd<P: Provider> {
     pub(crate) pd: P::Pd,
     /// Whether objects created in the domain are used by one thread at a time.
     pub(crate) is_single_threaded: bool,
-    /// For a parent domain; each of its queue pairs and shared receive queues holds a clone.
-    /// Providers count only the users of plain domains.
+    /// The users of a parent domain: each of its queue pairs and shared receive queues holds a
+    /// clone. Providers count only the users of plain domains.
     pub(crate) users: Option<Arc<()>>,
 }
 
@@ -69,6 +69,8 @@ pub(crate) unsafe fn from_raw<'a, P: Provider>(
     }
 }
 
+/// Operations on protection, thread and parent domains.
+///
 /// # Safety
 /// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
@@ -245,7 +247,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
     attr: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
     not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe {
         if (*attr).comp_mask != 0 {
             Err(refused("alloc_td", Errno::INVAL, UNKNOWN_MEMBERS))
@@ -277,7 +279,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT
         | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC;
     not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe {
         let attr = &*attr;
         if attr.pd.is_null() || attr.comp_mask & !KNOWN != 0 {

@@ -33,7 +33,7 @@ unsafe fn write_sized<T>(to: *mut T, size: usize, write: impl FnOnce(*mut T)) {
     let mut all = MaybeUninit::<T>::zeroed();
     write(all.as_mut_ptr());
     let to = to.cast::<u8>();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         to.write_bytes(0, size);
         ptr::copy_nonoverlapping(all.as_ptr().cast(), to, size.min(size_of::<T>()));
@@ -51,7 +51,7 @@ unsafe fn write_device_attr(attr: &DeviceAttr, to: *mut ibv_device_attr) {
             $((*to).$field = attr.$field as _;)*
         };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let fw_ver = &raw mut (*to).fw_ver;
         // The last byte stays zero as the terminator.
@@ -81,7 +81,7 @@ unsafe fn write_device_attr_ex(attr: &DeviceAttrEx, to: *mut ibv_device_attr_ex)
     }
     let (odp, tso, rss, pacing) = (&attr.odp_caps, &attr.tso_caps, &attr.rss_caps, &attr.packet_pacing_caps);
     let (tm, moderation, atomics) = (&attr.tm_caps, &attr.cq_mod_caps, &attr.pci_atomic_caps);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         write_device_attr(&attr.orig_attr, &raw mut (*to).orig_attr);
         fill!(odp_caps: ibv_odp_caps { general_caps: odp.general_caps.bits() });
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn ibv_query_device(
     device_attr: *mut ibv_device_attr,
 ) -> c_int {
     not_null!(context, device_attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         device_attr.write_bytes(0, 1);
         device_ops(context).query_device().map(|found| write_device_attr(&found, device_attr))
@@ -159,7 +159,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     attr_size: usize,
 ) -> c_int {
     not_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let asks_more = !input.is_null() && (*input).comp_mask != 0;
         if asks_more || attr_size < size_of::<ibv_device_attr>() {
@@ -182,7 +182,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
 /// # Safety
 /// `to` must point to a zeroed struct.
 unsafe fn write_port_attr(attr: &PortAttr, to: *mut ibv_port_attr) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         (*to).state = attr.state.0.into();
         (*to).max_mtu = attr.max_mtu.0.into();
@@ -221,7 +221,7 @@ pub(crate) unsafe extern "C" fn query_port(
     port_attr_len: usize,
 ) -> c_int {
     not_null!(context, port_attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         device_ops(context)
             .query_port(port_num)
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn ibv_query_port(
     port_num: u8,
     port_attr: *mut _compat_ibv_port_attr,
 ) -> c_int {
-    // SAFETY: the caller's promise; this struct is a prefix of the larger struct.
+    // SAFETY: guaranteed by the caller; this struct is a prefix of the larger struct.
     unsafe { query_port(context, port_num, port_attr.cast(), size_of::<_compat_ibv_port_attr>()) }
 }
 
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn ibv_query_port_speed(
 ) -> c_int {
     const VERB: &str = "query_port_speed";
     not_null!(context, port_speed);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         u8::try_from(port_num)
             .map_err(|_| refused(VERB, Errno::INVAL, NO_PORT))
@@ -274,7 +274,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     values: *mut ibv_values_ex,
 ) -> c_int {
     not_null!(context, values);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         match (*values).comp_mask {
             0 => Ok(()),
@@ -318,7 +318,7 @@ pub unsafe extern "C" fn ibv_query_gid(
     gid: *mut ibv_gid,
 ) -> c_int {
     not_null_or_minus_one!(context, gid);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         // As an unsigned number, a negative index exceeds the index of every entry.
         match gid_entry(device_ops(context), port_num.into(), index as u32) {
@@ -353,7 +353,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     if flags != 0 || entry_size < size_of::<ibv_gid_entry>() {
         return fail(&refused("query_gid_ex", Errno::INVAL, "flags, or a result that is too short"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match gid_entry(device_ops(context), port_num, gid_index) {
             Ok(Some(found)) => {
@@ -386,7 +386,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     if !is_sound {
         return -(fail(&refused(VERB, Errno::INVAL, "a null pointer, no room, or flags")) as ssize_t);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match table(device_ops(context), max_entries) {
             Ok(found) => {
@@ -423,7 +423,7 @@ pub(crate) unsafe fn query_gid_type(
     gid_type: *mut c_uint,
 ) -> c_int {
     not_null_or_minus_one!(context, gid_type);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match gid_entry(device_ops(context), port_num.into(), index) {
             Ok(entry) => {
@@ -457,7 +457,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
     pkey: *mut u16,
 ) -> c_int {
     not_null_or_minus_one!(context, pkey);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match self::pkey(device_ops(context), port_num, index) {
             Ok(found) => {

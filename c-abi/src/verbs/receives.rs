@@ -25,7 +25,7 @@ pub(crate) unsafe fn sges<'a>(list: *const ibv_sge, count: c_int) -> &'a [Sge] {
     if count <= 0 || list.is_null() {
         return &[];
     }
-    // SAFETY: the caller's promise; both types have the same layout.
+    // SAFETY: guaranteed by the caller; both types have the same layout.
     unsafe { slice::from_raw_parts(list.cast(), count as usize) }
 }
 
@@ -47,7 +47,7 @@ pub(crate) unsafe fn stop<W>(
     verb: &'static str,
     reason: PostReason,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { stop_with(wr, bad_wr, verb, reason, reason.errno()) }
 }
 
@@ -65,7 +65,7 @@ pub(crate) unsafe fn stop_with<W>(
     errno: Errno,
 ) -> c_int {
     if !bad_wr.is_null() {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { *bad_wr = wr };
     }
     refuse_with(verb, reason, errno)
@@ -89,11 +89,11 @@ pub(crate) const UNREADABLE: PostReason = PostReason::Doorbell(Errno::INVAL);
 
 /// Posts a list of receives to a queue whose lock this thread holds, and releases the lock.
 ///
-/// Most lists have one receive, so the loop over more is out of line.
+/// Most lists have one receive, so the loop over longer lists is out of line.
 ///
 /// # Safety
-/// The program's promise must hold for each request; the list must not be empty; `bad_wr` must be
-/// null or point to a pointer.
+/// Each request must be valid as `ibv_post_recv(3)` requires; the list must not be empty; `bad_wr`
+/// must be null or point to a pointer.
 #[inline(always)]
 unsafe fn recv_list<Q: RecvQueue>(
     queue: &Spin<Q>,
@@ -150,30 +150,30 @@ unsafe fn recv_more<Q: RecvQueue>(
 /// Puts a C receive into a queue. For a list with one element, the compiler knows the length.
 ///
 /// # Safety
-/// The program's promise must hold for the request.
+/// The request must be valid as `ibv_post_recv(3)` requires.
 #[inline(always)]
 unsafe fn recv_one<Q: RecvQueue>(rq: &mut Q, wr: &ibv_recv_wr) -> Result<(), PostReason> {
     let wr_id = wr.wr_id;
     if wr.num_sge == 1 && !wr.sg_list.is_null() {
         // SAFETY: the list has one element; both types have the same layout.
         let sge = unsafe { slice::from_ref(&*wr.sg_list.cast::<Sge>()) };
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         return unsafe { rq.post_one(&RecvWr { wr_id, sge }) };
     }
     // SAFETY: as above.
     unsafe { recv_any(rq, wr) }
 }
 
-/// Puts a receive with any list into a queue.
+/// Posts a receive with a scatter list of any length.
 ///
 /// # Safety
-/// The program's promise must hold for the request.
+/// The request must be valid as `ibv_post_recv(3)` requires.
 #[inline(never)]
 unsafe fn recv_any<Q: RecvQueue>(rq: &mut Q, wr: &ibv_recv_wr) -> Result<(), PostReason> {
     if !is_list(wr.sg_list, wr.num_sge) {
         return Err(UNREADABLE);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { rq.post_one(&RecvWr { wr_id: wr.wr_id, sge: sges(wr.sg_list, wr.num_sge) }) }
 }
 
@@ -190,7 +190,7 @@ pub(crate) unsafe fn recv_locked<Q: RecvQueue>(
     if wr.is_null() {
         return 0;
     }
-    // SAFETY: the caller's promise. This is not a closure, which the compiler might keep out of
+    // SAFETY: guaranteed by the caller. This is not a closure, which the compiler might keep out of
     // line.
     unsafe {
         let attempt = queue.attempt();
@@ -201,7 +201,7 @@ pub(crate) unsafe fn recv_locked<Q: RecvQueue>(
     }
 }
 
-/// Same as [`recv_locked`], for when another thread holds the lock.
+/// Same as [`recv_locked`], called if another thread holds the lock.
 ///
 /// # Safety
 /// Same as [`recv_list`].

@@ -46,7 +46,7 @@ pub(crate) struct Srq<P: Provider> {
 pub(crate) type SrqObject<P> = Object<ibv_srq, Srq<P>>;
 
 impl<P: Provider> Srq<P> {
-    /// Lends the control object to a call.
+    /// Returns the control object for the duration of a call.
     ///
     /// # Errors
     /// Same as [`Destroyable::lend`].
@@ -55,7 +55,7 @@ impl<P: Provider> Srq<P> {
     }
 }
 
-/// The attributes of a new queue, from either form of the call.
+/// The attributes of a new queue, from `ibv_create_srq` or `ibv_create_srq_ex`.
 pub(crate) struct Init {
     srq_context: *mut core::ffi::c_void,
     pd: *mut ibv_pd,
@@ -64,7 +64,7 @@ pub(crate) struct Init {
     srq_type: SrqType,
     attr: ibv_srq_attr,
     tm: TmCap,
-    /// Whether the mask has bits that no release knows.
+    /// Whether the mask has bits that no rdma-core release defines.
     has_unknown: bool,
 }
 
@@ -76,7 +76,7 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
     srq: *mut ibv_srq,
     verb: &'static str,
 ) -> Result<&'a Srq<P>, Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let inner: &Srq<P> = SrqObject::<P>::own(srq, verb)?;
         check_handle(public(&raw const (*srq).handle), inner.handle, verb)?;
@@ -84,6 +84,8 @@ pub(crate) unsafe fn checked<'a, P: Provider>(
     }
 }
 
+/// Operations on shared receive queues.
+///
 /// # Safety
 /// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
@@ -269,7 +271,7 @@ pub(crate) unsafe extern "C" fn post_srq_ops<P: Provider>(
 /// The maximum number of tag list operations published with one doorbell.
 const OPS: usize = 16;
 
-/// Converts an operation on a tag list; `None` for an opcode that no release knows.
+/// Converts an operation on a tag list; `None` for an opcode that no rdma-core release defines.
 ///
 /// # Safety
 /// The members used by the opcode must be valid. For `IBV_WR_TAG_ADD`, the scatter/gather element
@@ -278,7 +280,7 @@ unsafe fn op_from_c<'a>(wr: &ibv_ops_wr) -> Option<OpsWr<'a>> {
     let op = match wr.opcode {
         IBV_WR_TAG_ADD => TmOp::Add {
             recv_wr_id: wr.tm.add.recv_wr_id,
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             sge: unsafe { sges(wr.tm.add.sg_list, wr.tm.add.num_sge) },
             tag: wr.tm.add.tag,
             mask: wr.tm.add.mask,
@@ -304,7 +306,7 @@ unsafe fn create(
     init: Result<Init, Errno>,
     attr: &mut ibv_srq_attr,
 ) -> *mut ibv_srq {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe {
         init.map_err(|errno| refused("create_srq", errno, INCOMPLETE))
             .and_then(|init| verb!(context, create_srq(context, &init)))
@@ -322,7 +324,7 @@ unsafe fn create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     not_null_or_null!(pd, init);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let from = &mut *init;
         let init = Init {
@@ -342,7 +344,7 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init
 /// Converts the attributes of the extended call.
 ///
 /// # Errors
-/// `EINVAL` for missing members and for a type that no release knows.
+/// `EINVAL` for missing members and for a type that no rdma-core release defines.
 fn init_from_c(attr: &ibv_srq_init_attr_ex) -> Result<Init, Errno> {
     const KNOWN: u32 = IBV_SRQ_INIT_ATTR_TYPE
         | IBV_SRQ_INIT_ATTR_PD
@@ -386,7 +388,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     attr: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
     not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let attr = &mut *attr;
         let init = init_from_c(attr);
@@ -400,7 +402,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
 /// `srq` must be live; `srq_num` must point to a number.
 pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int {
     not_null!(srq, srq_num);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         match verb!((*srq).context, srq_num(srq)) {
             Some(number) => {
@@ -419,7 +421,7 @@ pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, mask: c_int) -> c_int {
     not_null!(srq, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         let &ibv_srq_attr { max_wr, max_sge, srq_limit } = &*attr;
         let attr = SrqAttr { max_wr, max_sge, srq_limit };
@@ -434,7 +436,7 @@ pub unsafe extern "C" fn ibv_modify_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_at
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
     not_null!(srq, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         verb!((*srq).context, query_srq(srq)).map(|found| {
             let SrqAttr { max_wr, max_sge, srq_limit } = found;

@@ -43,7 +43,7 @@ pub(crate) type WqObject<P> = Object<ibv_wq, Wq<P>>;
 pub(crate) type RwqIndTableObject<P> = Object<ibv_rwq_ind_table, Destroyable<<P as Provider>::RwqIndTable>>;
 
 impl<P: Provider> Wq<P> {
-    /// Lends the control object to a call.
+    /// Returns the control object for the duration of a call.
     ///
     /// # Errors
     /// Same as [`Destroyable::lend`].
@@ -60,7 +60,7 @@ pub(crate) unsafe fn from_raw<'a, P: Provider>(
     wq: *mut ibv_wq,
     verb: &'static str,
 ) -> Result<&'a Wq<P>, Error> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let inner = WqObject::<P>::own(wq, verb)?;
         check_handle(public(&raw const (*wq).handle), inner.handle, verb)?;
@@ -68,6 +68,8 @@ pub(crate) unsafe fn from_raw<'a, P: Provider>(
     }
 }
 
+/// Operations on work queues and indirection tables.
+///
 /// # Safety
 /// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
@@ -150,7 +152,7 @@ impl<P: Provider> ProviderContext<P> {
         wqs: &[*mut ibv_wq],
     ) -> Result<*mut ibv_rwq_ind_table, Error> {
         const VERB: &str = "create_rwq_ind_table";
-        /// An upper bound on the call's allocations per entry.
+        /// An upper bound, in bytes, on the call's allocations per entry.
         const ENTRY: usize = 128;
         room::check(wqs.len() * ENTRY).map_err(|errno| Error::new(VERB, "", errno))?;
         // SAFETY: the queues are live.
@@ -192,7 +194,7 @@ unsafe extern "C" fn post_recv<P: Provider>(
     recv_wr: *mut ibv_recv_wr,
     bad_recv_wr: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { recv_locked(&WqObject::<P>::inner(wq).queue, recv_wr, bad_recv_wr) }
 }
 
@@ -206,7 +208,7 @@ pub(crate) unsafe extern "C" fn create_wq(
     attr: *mut ibv_wq_init_attr,
 ) -> *mut ibv_wq {
     not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe {
         let attr = &*attr;
         check_init(attr)
@@ -220,8 +222,8 @@ pub(crate) unsafe extern "C" fn create_wq(
 /// Checks the device-independent attributes of a new queue.
 ///
 /// # Errors
-/// `EINVAL` for members that no release knows, for a missing object, and for a kind other than
-/// `IBV_WQT_RQ`; `EOPNOTSUPP` for flags that no release knows.
+/// `EINVAL` for members that no rdma-core release defines, for a missing object, and for a kind
+/// other than `IBV_WQT_RQ`; `EOPNOTSUPP` for flags that no rdma-core release defines.
 fn check_init(attr: &ibv_wq_init_attr) -> Result<(), Errno> {
     let has_flags = attr.comp_mask & IBV_WQ_INIT_ATTR_FLAGS != 0;
     if attr.comp_mask >= IBV_WQ_INIT_ATTR_RESERVED
@@ -243,7 +245,7 @@ fn check_init(attr: &ibv_wq_init_attr) -> Result<(), Errno> {
 /// `wq` must be live; `attr` must point to attributes.
 pub(crate) unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c_int {
     not_null!(wq, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         attr_from_c(&*attr)
             .map_err(|errno| refused("modify_wq", errno, UNKNOWN_MEMBERS))
@@ -254,7 +256,7 @@ pub(crate) unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_att
 /// Converts the changes that the mask names.
 ///
 /// # Errors
-/// `EINVAL` for members and `EOPNOTSUPP` for flags that no release knows.
+/// `EINVAL` for members and `EOPNOTSUPP` for flags that no rdma-core release defines.
 fn attr_from_c(attr: &ibv_wq_attr) -> Result<WqAttr, Errno> {
     let has = |bit| attr.attr_mask & bit != 0;
     if attr.attr_mask >= IBV_WQ_ATTR_RESERVED {
@@ -292,7 +294,7 @@ pub(crate) unsafe extern "C" fn create_rwq_ind_table(
     attr: *mut ibv_rwq_ind_table_init_attr,
 ) -> *mut ibv_rwq_ind_table {
     not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe {
         entries(&*attr)
             .map_err(|errno| refused("create_rwq_ind_table", errno, "no queues, or unknown members"))
@@ -303,11 +305,11 @@ pub(crate) unsafe extern "C" fn create_rwq_ind_table(
 /// Returns the work queues in a new table.
 ///
 /// # Errors
-/// `EINVAL` for members that no release knows, for a missing queue, and for more entries than the
-/// kernel accepts.
+/// `EINVAL` for members that no rdma-core release defines, for a missing queue, and for more
+/// entries than the kernel accepts.
 ///
 /// # Safety
-/// The queue array must be null, or have the stated number of queues.
+/// The queue array must be null or contain the stated number of queues.
 unsafe fn entries(attr: &ibv_rwq_ind_table_init_attr) -> Result<&[*mut ibv_wq], Errno> {
     /// `IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE`.
     const MAX_LOG_SIZE: u32 = 13;
@@ -317,7 +319,7 @@ unsafe fn entries(attr: &ibv_rwq_ind_table_init_attr) -> Result<&[*mut ibv_wq], 
     {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let wqs = unsafe { slice::from_raw_parts(attr.ind_tbl, 1 << attr.log_ind_tbl_size) };
     if wqs.iter().any(|wq| wq.is_null()) { Err(Errno::INVAL) } else { Ok(wqs) }
 }

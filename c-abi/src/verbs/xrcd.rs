@@ -21,6 +21,8 @@ use crate::handle::object::Object;
 
 pub(crate) type XrcdObject<P> = Object<ibv_xrcd, Destroyable<<P as Provider>::Xrcd>>;
 
+/// Operations on XRC domains.
+///
 /// # Safety
 /// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
@@ -43,8 +45,8 @@ impl<P: Provider> ProviderContext<P> {
 /// Returns the file descriptor for an XRC domain, or -1 for a domain without a file.
 ///
 /// # Errors
-/// `EOPNOTSUPP` for members that no release knows; `EINVAL` if the file or its flags are missing;
-/// `EBADF` for a negative number other than -1.
+/// `EOPNOTSUPP` for members that no rdma-core release defines; `EINVAL` if the file or its flags
+/// are missing; `EBADF` for a negative number other than -1.
 fn check(attr: &ibv_xrcd_init_attr) -> Result<c_int, Errno> {
     const NEEDED: u32 = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     if attr.comp_mask >= IBV_XRCD_INIT_ATTR_RESERVED {
@@ -67,7 +69,7 @@ pub(crate) unsafe extern "C" fn open_xrcd(
     attr: *mut ibv_xrcd_init_attr,
 ) -> *mut ibv_xrcd {
     not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe {
         let attr = &*attr;
         check(attr)

@@ -118,7 +118,7 @@ pub fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap()
 }
 
-/// Returns the table in front of a context.
+/// Returns the operation table in front of a context.
 pub fn table(context: *mut ibv_context) -> &'static verbs_context {
     // SAFETY: the context is part of the table, as verbs.h computes it.
     unsafe { &*context.byte_sub(offset_of!(verbs_context, context)).cast() }

@@ -1,4 +1,4 @@
-//! `bindings`: a Rust program that declares C's functions and links the library, as the `-sys`
+//! `bindings`: a Rust program that declares the C functions and links the library, as the `-sys`
 //! crates do. It is compiled with plain `rustc`, so that no package in the workspace links C.
 
 use std::path::Path;

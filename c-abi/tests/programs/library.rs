@@ -54,7 +54,7 @@ impl Preload {
     /// Returns the path of the library, which [`compile`](Self::compile) has written.
     ///
     /// # Errors
-    /// The compiler is missing (a skip).
+    /// Skips the case if the compiler is missing.
     pub(crate) fn path(self) -> CaseResult<PathBuf> {
         installed("cc", "gcc").map(|_| self.compiled())
     }
@@ -62,7 +62,7 @@ impl Preload {
     /// Compiles the library, once for all cases. It starts no thread.
     ///
     /// # Errors
-    /// The compiler is missing (a skip) or fails.
+    /// Skips the case if the compiler is missing; fails if the compiler fails.
     pub(crate) fn compile(self) -> CaseResult {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
         // The file is renamed once it is complete, because the programs of another run may load it
@@ -119,7 +119,7 @@ pub(crate) fn prepare(command: &mut Command) -> CaseResult {
 /// Returns the command for an installed program, prepared to use the libraries.
 ///
 /// # Errors
-/// A skip that names the package, if the program is not installed.
+/// Skips the case and names the package if the program is not installed.
 pub(crate) fn program(name: &str, package: &str) -> CaseResult<Command> {
     let mut command = Command::new(installed(name, package)?);
     prepare(&mut command)?;
@@ -129,7 +129,7 @@ pub(crate) fn program(name: &str, package: &str) -> CaseResult<Command> {
 /// Returns the path of an installed program.
 ///
 /// # Errors
-/// A skip that names the package, if the program is not installed.
+/// Skips the case and names the package if the program is not installed.
 pub(crate) fn installed(name: &str, package: &str) -> CaseResult<PathBuf> {
     let path = Path::new("/usr/bin").join(name);
     if path.exists() { Ok(path) } else { skip(format_args!("{name} is not installed (package {package})")) }

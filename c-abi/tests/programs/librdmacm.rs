@@ -218,10 +218,10 @@ fn is_refused(tool: &str, arguments: &[&str], error: &str) -> CaseResult {
     }
 }
 
-/// With `-R`, the client connects twice, for its parameters and for the test, each time to a new
-/// listener on the server. If the client is too fast, it is rejected, retries with an id it has
-/// already freed, and crashes, even with rdma-core's library. [`Preload::NextListener`] therefore
-/// delays it.
+/// Runs a perftest program on both ends. With `-R`, the client connects twice, for its parameters
+/// and for the test, each time to a new listener on the server. If the client is too fast, it is
+/// rejected, retries with an id it has already freed, and crashes, even with rdma-core's library.
+/// [`Preload::NextListener`] therefore delays it.
 fn runs_perftest(tool: &str, flags: &[&str]) -> CaseResult {
     let port = port::free()?;
     let command = || {
@@ -286,7 +286,7 @@ const NETWORK: &str = "set -e
 /// Runs a script with a program as `$0` in a new network namespace.
 ///
 /// # Errors
-/// A skip if no namespace can be created.
+/// Skips the case if no network namespace can be created.
 fn in_network(script: &str, program: &str, package: &str) -> CaseResult<Finished> {
     let unshare = |script: &str| {
         let mut command = Command::new("/usr/bin/unshare");
@@ -307,7 +307,7 @@ fn in_network(script: &str, program: &str, package: &str) -> CaseResult<Finished
         .map_err(|killed| Stop::Failed(format!("it did not end: {killed:?}")))
 }
 
-/// Checks that both ends succeeded and printed a line with this beginning.
+/// Checks that both ends succeeded and printed a line that starts with `beginning`.
 fn both_print(ended: &Finished, beginning: &str) -> CaseResult {
     let count = ended.stdout.lines().filter(|line| line.starts_with(beginning)).count();
     if ended.status.success() && count == 2 { Ok(()) } else { fail(format_args!("{ended:?}")) }

@@ -119,7 +119,7 @@ fn connects_by_address(transport: &str, is_ipv6: bool) -> CaseResult {
 /// Checks that the namespaces can be created.
 ///
 /// # Errors
-/// A skip, if they cannot be created.
+/// Skips the case if they cannot be created.
 fn can_prepare(script: &str) -> CaseResult {
     match process::run_group(&mut in_namespaces(script), LIMIT)? {
         Ok(ended) if ended.status.success() => Ok(()),

@@ -41,7 +41,7 @@ c_types! {
         read_opcode: Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> ibv_wc_opcode>,
         read_vendor_err: Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u32>,
         read_byte_len: Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u32>,
-        /// Returns big-endian immediate data, or the invalidated key as a number.
+        /// Returns big-endian immediate data, or the invalidated key in native byte order.
         read_imm_data: Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u32>,
         read_qp_num: Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u32>,
         read_src_qp: Option<unsafe extern "C" fn(current: *mut ibv_cq_ex) -> u32>,

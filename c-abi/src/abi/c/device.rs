@@ -6,7 +6,7 @@ use super::ibv_context;
 use super::macros::c_types;
 
 c_types! {
-    /// The kind of a node.
+    /// The type of an RDMA node.
     pub enum ibv_node_type: c_int {
         IBV_NODE_UNKNOWN = -1,
         IBV_NODE_CA = 1,
@@ -97,6 +97,6 @@ c_types! {
     }
 }
 
-/// The value of `ibv_context.abi_compat` in a context inside a `verbs_context`: C's
-/// `__VERBS_ABI_IS_EXTENDED`.
+/// The value of `ibv_context.abi_compat` in a context inside a `verbs_context`
+/// (`__VERBS_ABI_IS_EXTENDED` in verbs.h).
 pub const VERBS_ABI_IS_EXTENDED: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);

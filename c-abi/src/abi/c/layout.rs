@@ -24,8 +24,7 @@ pub enum Item {
 pub struct Type {
     /// The name of the Rust type. It is also the tag in C, unless `path` differs.
     pub rust_name: &'static str,
-    /// The path that leads to a type without a tag in C, which may be empty. `None` if the type has
-    /// a tag.
+    /// The path to a type that has no tag in C; may be empty. `None` if the type has a tag.
     pub path: Option<&'static str>,
     /// The size in bytes.
     pub size: usize,
@@ -38,7 +37,7 @@ pub struct Type {
 /// A field of a [`Type`].
 #[derive(Debug)]
 pub struct Field {
-    /// The name in Rust, where `type_` stands for C's `type`.
+    /// The name in Rust, where `type_` stands for `type` in C.
     pub name: &'static str,
     /// The offset in bytes from the start of the type.
     pub offset: usize,

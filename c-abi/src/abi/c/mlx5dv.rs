@@ -358,7 +358,7 @@ impl<I, O> Clone for mlx5dv_obj_of<I, O> {
 
 impl<I, O> Copy for mlx5dv_obj_of<I, O> {}
 
-/// The offsets that a C compiler reports for the header.
+/// The offsets that a C compiler reports for the structs in the header.
 const _: () = {
     assert!(offset_of!(mlx5dv_context, cqe_comp_caps) == 24);
     assert!(offset_of!(mlx5dv_context, striding_rq_caps) == 40);

@@ -13,7 +13,8 @@ pub struct ibv_buf {
 }
 
 c_types! {
-    /// The access rights on a memory region or a memory window, and of a queue pair's peer.
+    /// The access rights to a memory region or memory window, and the rights granted to a queue
+    /// pair's peer.
     pub enum ibv_access_flags: c_uint {
         IBV_ACCESS_LOCAL_WRITE = 1,
         IBV_ACCESS_REMOTE_WRITE = 1 << 1,
@@ -53,7 +54,8 @@ c_types! {
         IBV_REREG_MR_FLAGS_SUPPORTED = (IBV_REREG_MR_CHANGE_ACCESS << 1) - 1,
     }
 
-    /// The results of `ibv_rereg_mr(3)`: negative numbers that state the region's condition.
+    /// The error codes of `ibv_rereg_mr(3)`: negative numbers that state which version of the
+    /// region, if any, is valid.
     pub enum ibv_rereg_mr_err_code: c_int {
         IBV_REREG_MR_ERR_INPUT = -1,
         IBV_REREG_MR_ERR_DONT_FORK_NEW = -2,

@@ -74,5 +74,5 @@ c_types! {
     }
 }
 
-/// An allocator's result that requests the library's own memory.
+/// The value that a custom allocator returns to request the default allocator.
 pub const IBV_ALLOCATOR_USE_DEFAULT: *mut c_void = core::ptr::without_provenance_mut(usize::MAX);

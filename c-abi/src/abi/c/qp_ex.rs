@@ -28,11 +28,11 @@ c_types! {
         wr_local_inv: Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, invalidate_rkey: u32)>,
         wr_rdma_read: Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64)>,
         wr_rdma_write: Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64)>,
-        /// `imm_data` is big-endian.
+        /// An RDMA write with immediate data; `imm_data` is big-endian.
         wr_rdma_write_imm:
             Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, rkey: u32, remote_addr: u64, imm_data: u32)>,
         wr_send: Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex)>,
-        /// `imm_data` is big-endian.
+        /// A send with immediate data; `imm_data` is big-endian.
         wr_send_imm: Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, imm_data: u32)>,
         wr_send_inv: Option<unsafe extern "C" fn(qp: *mut ibv_qp_ex, invalidate_rkey: u32)>,
         wr_send_tso:

@@ -33,7 +33,7 @@ c_types! {
         IBV_WC_TM_RNDV_INCOMPLETE = 23,
     }
 
-    /// The operation that completed. Receives have the bit [`IBV_WC_RECV`].
+    /// The operation that completed. Receive completions have the bit [`IBV_WC_RECV`].
     pub enum ibv_wc_opcode: c_uint {
         IBV_WC_SEND = 0,
         IBV_WC_RDMA_WRITE = 1,
@@ -111,8 +111,8 @@ c_types! {
         opcode: ibv_wc_opcode,
         vendor_err: u32,
         byte_len: u32,
-        /// Big-endian immediate data; with [`IBV_WC_WITH_INV`], it is `invalidated_rkey` in C, in
-        /// native byte order.
+        /// Big-endian immediate data. With [`IBV_WC_WITH_INV`], this field is `invalidated_rkey` in
+        /// C, in native byte order.
         imm_data: u32,
         qp_num: u32,
         src_qp: u32,

@@ -33,7 +33,7 @@ c_types! {
         IBV_SEND_IP_CSUM = 1 << 4,
     }
 
-    /// A bit mask of domains. A flush makes data visible in these domains.
+    /// A bit mask of the domains in which a flush makes data visible.
     pub enum ibv_placement_type: u8 {
         IBV_FLUSH_GLOBAL = 1 << 0,
         IBV_FLUSH_PERSISTENT = 1 << 1,
@@ -72,8 +72,8 @@ c_types! {
         num_sge: c_int,
         opcode: ibv_wr_opcode,
         send_flags: c_uint,
-        /// Big-endian immediate data; for [`IBV_WR_SEND_WITH_INV`] and [`IBV_WR_LOCAL_INV`], it is
-        /// `invalidate_rkey` in C, in native byte order.
+        /// Big-endian immediate data. For [`IBV_WR_SEND_WITH_INV`] and [`IBV_WR_LOCAL_INV`], this
+        /// field is `invalidate_rkey` in C, in native byte order.
         imm_data: u32,
         wr: ibv_send_wr_wr,
         qp_type: ibv_send_wr_qp_type,

@@ -44,7 +44,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     ah_attr: *mut ibv_ah_attr,
 ) -> c_int {
     not_null_or_minus_one!(context, wc, ah_attr);
-    // SAFETY: the caller's promise; neither pointer is null.
+    // SAFETY: guaranteed by the caller; neither pointer is null.
     unsafe { init_ah_from_wc(device_ops(context), port_num, wc, grh, ah_attr) }
 }
 
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
 /// Resolves a GID, starting from an entry of a port's table.
 ///
 /// # Errors
-/// The result of `ibv_resolve_eth_l2_from_gid`; `errno` is set.
+/// Returns the result of `ibv_resolve_eth_l2_from_gid` and sets `errno`.
 fn resolve(query: &dyn DeviceOps, port_num: u8, index: u8, dgid: &Gid) -> Result<EthPath, c_int> {
     let entry = query.query_gid_entry(port_num, index.into()).map_err(|error| {
         fail(&error);

@@ -31,7 +31,7 @@ pub(super) unsafe fn attr_from_c(attr: &ibv_flow_action_esp_attr) -> Result<Flow
     if attr.comp_mask & !IBV_FLOW_ACTION_ESP_MASK_ESN != 0 {
         return Err(Errno::OPNOTSUPP);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         Ok(FlowActionEspAttr {
             esp_attr: attr.esp_attr.as_ref().map(|esp| EspAttr {
@@ -49,6 +49,8 @@ pub(super) unsafe fn attr_from_c(attr: &ibv_flow_action_esp_attr) -> Result<Flow
     }
 }
 
+/// Reads the key material.
+///
 /// # Safety
 /// See the module documentation.
 unsafe fn keymat(attr: &ibv_flow_action_esp_attr) -> Result<Option<EspKeymat>, Errno> {
@@ -87,6 +89,8 @@ fn aes_key(key: &[u8; 32], length: u32) -> Option<AesKey> {
     }
 }
 
+/// Reads the replay protection.
+///
 /// # Safety
 /// See the module documentation.
 unsafe fn replay(attr: &ibv_flow_action_esp_attr) -> Result<Option<EspReplay>, Errno> {

@@ -37,6 +37,8 @@ pub(crate) type CreateFlow = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_flow_att
 /// The type of [`destroy_flow`].
 pub(crate) type DestroyFlow = unsafe extern "C" fn(*mut ibv_flow) -> c_int;
 
+/// Operations on flow rules and flow actions.
+///
 /// # Safety
 /// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
@@ -111,7 +113,7 @@ impl<P: Provider> ProviderContext<P> {
 /// whose objects are live.
 pub(crate) unsafe extern "C" fn create_flow(qp: *mut ibv_qp, attr: *mut ibv_flow_attr) -> *mut ibv_flow {
     not_null_or_null!(qp, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe {
         spec::rule_from_c(attr)
             .map_err(|errno| refused("create_flow", errno, "the rule has a wrong or unknown part"))
@@ -139,7 +141,7 @@ pub(crate) unsafe extern "C" fn create_flow_action_esp(
     attr: *mut ibv_flow_action_esp_attr,
 ) -> *mut ibv_flow_action {
     not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe {
         esp::attr_from_c(&*attr)
             .map_err(|errno| refused("create_flow_action_esp", errno, UNKNOWN_MEMBERS))
@@ -156,7 +158,7 @@ pub(crate) unsafe extern "C" fn modify_flow_action_esp(
     attr: *mut ibv_flow_action_esp_attr,
 ) -> c_int {
     not_null!(action, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         esp::attr_from_c(&*attr)
             .map_err(|errno| refused("modify_flow_action_esp", errno, UNKNOWN_MEMBERS))

@@ -11,7 +11,7 @@ use verbs_core::types::{Av, MwBindInfo, MwType, PostReason, SendOp, Sge};
 #[repr(C)]
 pub(crate) struct Batch {
     pub(super) request: Request,
-    /// The first reason, while the state is [`State::Refused`].
+    /// The first reason for rejecting a request, while the state is [`State::Refused`].
     pub(super) refused: Option<PostReason>,
     /// The scatter/gather elements of a request that waits for its address.
     pub(super) list: Vec<Sge>,
@@ -34,7 +34,8 @@ pub(super) struct Request {
     pub(super) state: State,
     pub(super) flags: u32,
     pub(super) wr_id: u64,
-    /// The operands of a common operation. Operands that the operation lacks are meaningless.
+    /// The first of the operands of a common operation. Operands that the operation lacks are
+    /// meaningless.
     pub(super) remote_addr: u64,
     pub(super) rkey: u32,
     pub(super) imm_data: u32,

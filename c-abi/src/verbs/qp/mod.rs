@@ -75,7 +75,7 @@ use crate::verbs::{cq, pd, srq};
 /// # Safety
 /// `qp` and its completion queues must be live.
 unsafe fn purge<P: Provider>(qp: *mut ibv_qp) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let (qp_num, send_cq, recv_cq) = ((*qp).qp_num, (*qp).send_cq, (*qp).recv_cq);
         for cq in [send_cq, recv_cq].into_iter().filter(|cq| !cq.is_null()) {
@@ -119,7 +119,7 @@ const fn send_ops_of_type(qp_type: QpType) -> u64 {
     }
 }
 
-/// Converts the hash configuration in C's attributes.
+/// Converts the hash configuration in the C attributes.
 ///
 /// # Safety
 /// The key must have the length stated in the attributes.
@@ -129,7 +129,7 @@ unsafe fn rx_hash(conf: &ibv_rx_hash_conf) -> Result<RxHashConf, Errno> {
     }
     let key = match conf.rx_hash_key_len {
         0 => &[][..],
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         len => unsafe { core::slice::from_raw_parts(conf.rx_hash_key, len.into()) },
     };
     Ok(RxHashConf {
@@ -248,6 +248,8 @@ impl<P: Provider> ProviderContext<P> {
     }
 }
 
+/// Operations on queue pairs.
+///
 /// # Safety
 /// The methods have the same contracts as the exported functions.
 impl<P: Provider> ProviderContext<P> {
@@ -515,7 +517,7 @@ unsafe fn extras<'a, P: Provider>(
                 "a table of work queues needs a hash, and a hash a table",
             ));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let conf = rx_hash(&attr.rx_hash_conf)
                 .map_err(|errno| refused(VERB, errno, "the hash is incomplete"))?;
@@ -537,7 +539,7 @@ unsafe fn extras<'a, P: Provider>(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     not_null_or_null!(pd, attr);
-    // SAFETY: the caller's promise; the struct has integers and null pointers.
+    // SAFETY: guaranteed by the caller; the struct has integers and null pointers.
     pointer(unsafe {
         let mut ex: ibv_qp_init_attr_ex = core::mem::zeroed();
         let init = &mut *attr;
@@ -567,12 +569,12 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { create_qp_scattering(context, attr, ScatterToCqe::Usual) }
 }
 
 /// Same as [`create_qp_ex`], except that the queue pair must be on a ConnectX device unless
-/// `scatter` is the usual value.
+/// `scatter` is `ScatterToCqe::Usual`.
 ///
 /// # Safety
 /// Same as [`create_qp_ex`].
@@ -589,7 +591,7 @@ pub(crate) unsafe fn create_qp_scattering(
         | IBV_QP_INIT_ATTR_RX_HASH
         | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe {
         if (*attr).comp_mask & !KNOWN != 0 {
             Err(refused("create_qp_ex", Errno::OPNOTSUPP, UNKNOWN_MEMBERS))
@@ -610,7 +612,7 @@ pub(crate) unsafe extern "C" fn open_qp(
     const NEEDED: u32 = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
     const KNOWN: u32 = NEEDED | IBV_QP_OPEN_ATTR_CONTEXT;
     not_null_or_null!(context, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     pointer(unsafe {
         let attr = &*attr;
         let is_whole = attr.comp_mask & !KNOWN == 0
@@ -649,7 +651,7 @@ pub unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, 
     if mask.iter_names().fold(mask, |left, (_, flag)| left - flag) != QpAttrMask::empty() {
         return fail(&refused("modify_qp", Errno::OPNOTSUPP, "the mask has unknown bits"));
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let attr = qp_attr_from_c(&*attr);
         let result = verb!((*qp).context, modify_qp(qp, &attr, mask));
@@ -672,7 +674,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     not_null!(qp, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe { verb!((*qp).context, query_qp(qp, attr, QpAttrMask::from_bits_retain(mask as u32), init)) })
 }
 
@@ -685,7 +687,7 @@ pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
     attr: *mut ibv_qp_rate_limit_attr,
 ) -> c_int {
     not_null!(qp, attr);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe {
         let attr = &*attr;
         if attr.comp_mask != 0 {
@@ -709,7 +711,7 @@ pub(crate) unsafe extern "C" fn modify_qp_rate_limit(
 pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
     not_null!(qp, gid);
     given_room!();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe { verb!((*qp).context, attach_mcast(qp, &gid_from_c(&gid.read_unaligned()), lid)) })
 }
 
@@ -720,19 +722,19 @@ pub unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
     not_null!(qp, gid);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     code(unsafe { verb!((*qp).context, detach_mcast(qp, &gid_from_c(&gid.read_unaligned()), lid)) })
 }
 
 /// `ibv_set_ece(3)`.
 ///
 /// # Safety
-/// `qp` must be live; `ece` must point to options.
+/// `qp` must be live; `ece` must point to ECE options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     const VERB: &str = "set_ece";
     not_null!(qp, ece);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if (*ece).vendor_id == 0 {
             return fail(&refused(VERB, Errno::OPNOTSUPP, "the options have no vendor"));
@@ -750,11 +752,11 @@ pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_in
 /// `ibv_query_ece(3)`.
 ///
 /// # Safety
-/// `qp` must be live; `ece` must point to options.
+/// `qp` must be live; `ece` must point to ECE options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
     not_null!(qp, ece);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match verb!((*qp).context, query_ece(qp)) {
             Ok(found) => {
@@ -793,7 +795,7 @@ pub unsafe extern "C" fn ibv_query_qp_data_in_order(qp: *mut ibv_qp, op: c_uint,
     if flags & RETURN_CAPS != 0 { caps.bits() as c_int } else { caps.contains(DataInOrder::WHOLE_MSG).into() }
 }
 
-/// Converts C's code for an operation.
+/// Converts the C code of an operation.
 const fn op_kind(op: c_uint) -> Option<OpKind> {
     Some(match op {
         IBV_WR_RDMA_WRITE => OpKind::RDMA_WRITE,

@@ -1,4 +1,4 @@
-//! [`Qp`]: a provider's queue pair behind C's pointer.
+//! [`Qp`]: a provider's queue pair behind a C pointer.
 //!
 //! # Safety
 //! See the crate documentation. The locks guard the provider's objects.
@@ -60,7 +60,7 @@ impl<P: Provider> Qp<P> {
         control.as_mut().ok_or_else(|| unavailable(verb, Errno::INVAL)).and_then(with)
     }
 
-    /// Destroys the control object, or leaves it unchanged.
+    /// Destroys the control object. On failure, leaves it unchanged.
     pub(crate) fn destroy_control(&self) -> Result<EventsRead, Error> {
         const VERB: &str = "destroy_qp";
         let mut control = self.control.lock().map_err(|errno| unavailable(VERB, errno))?;

@@ -39,7 +39,7 @@ use crate::verbs::receives::{UNREADABLE, is_list, recv_locked, sges, stop, stop_
 /// The region must be null or live.
 #[inline(always)]
 pub(crate) unsafe fn bind_info(info: &ibv_mw_bind_info) -> MwBindInfo {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let lkey = if info.mr.is_null() { 0 } else { unsafe { (*info.mr).lkey } };
     MwBindInfo {
         lkey,
@@ -56,7 +56,7 @@ pub(crate) const fn send_flags(flags: u32) -> SendFlags {
     SendFlags::from_bits_truncate(flags)
 }
 
-/// A function that reports rejected sends.
+/// The function that reports a rejected send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     PostSend,
@@ -118,7 +118,7 @@ pub(crate) unsafe extern "C" fn send<P: Provider>(
 /// Returns whether the request was posted.
 ///
 /// # Safety
-/// The program's promise must hold for the request, and the queue pair must be connected.
+/// The request must be valid as `ibv_post_send(3)` requires, and the queue pair must be connected.
 #[inline(always)]
 unsafe fn post_alone<P: Provider>(sq: &mut P::Sq, wr: &ibv_send_wr) -> bool {
     if wr.num_sge != 1 || wr.sg_list.is_null() {
@@ -133,15 +133,15 @@ unsafe fn post_alone<P: Provider>(sq: &mut P::Sq, wr: &ibv_send_wr) -> bool {
         _ => return false,
     };
     let wr = SendWr { wr_id: wr.wr_id, op, sge, flags: send_flags(wr.send_flags) };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { sq.post_fast(&wr, FastPath::Alone) }
 }
 
 /// Posts a list of requests and rings the doorbell.
 ///
 /// # Safety
-/// The program's promise must hold for each request; the list must not be empty; `bad_wr` must be
-/// null or point to a pointer.
+/// Each request must be valid as `ibv_post_send(3)` requires; the list must not be empty; `bad_wr`
+/// must be null or point to a pointer.
 unsafe fn send_list<P: Provider>(
     sq: &mut P::Sq,
     addressing: Addressing,
@@ -177,7 +177,7 @@ unsafe fn send_list<P: Provider>(
 /// take a queue's fast path.
 ///
 /// # Safety
-/// The program's promise must hold for the request.
+/// The request must be valid as `ibv_post_send(3)` requires.
 #[inline(always)]
 unsafe fn post_one<P: Provider>(
     sq: &mut P::Sq,
@@ -228,7 +228,7 @@ unsafe fn post_one<P: Provider>(
 /// Puts a C request of any kind into a queue.
 ///
 /// # Safety
-/// The program's promise must hold for the request.
+/// The request must be valid as `ibv_post_send(3)` requires.
 #[inline(never)]
 unsafe fn post_any<P: Provider>(
     sq: &mut P::Sq,

@@ -87,7 +87,7 @@ impl<P: Provider> Copy for Building<'_, P> {}
 /// batch was rejected. `entry` must have as many 16-byte units as its control segment states, and
 /// request only operations that the device may execute.
 pub(crate) unsafe fn put_raw(qp: *mut ibv_qp_ex, entry: *const c_void) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let mut building = building::<Mlx5>(qp);
         if building.qp().is_refused.load(Ordering::Relaxed) || !building.put_waiting() {
@@ -434,7 +434,7 @@ unsafe extern "C" fn start<P: Provider>(qp: *mut ibv_qp_ex) {
     }
 }
 
-/// Same as [`start`], for when another thread holds the lock.
+/// Same as [`start`], called if another thread holds the lock.
 #[cold]
 #[inline(never)]
 unsafe extern "C" fn start_waiting<P: Provider>(qp: *mut ibv_qp_ex, attempt: Attempt) {

@@ -38,17 +38,18 @@ pub(crate) type Rule = FlowAttr<*mut ibv_flow_action, *mut ibv_counters>;
 ///
 /// # Errors
 /// `EINVAL` for a specification with an unknown type, the wrong size, or no object, and for members
-/// that no release knows; `EOPNOTSUPP` if a mask covers fields unknown to this library.
+/// that no rdma-core release defines; `EOPNOTSUPP` if a mask covers fields unknown to this library.
 ///
 /// # Safety
 /// The stated number of specifications must follow the attributes, each of its stated size.
 pub(super) unsafe fn rule_from_c(attr: *const ibv_flow_attr) -> Result<Rule, Errno> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let (attr, mut at) = unsafe { (attr.read_unaligned(), attr.add(1).cast::<u8>()) };
     if attr.comp_mask != 0 {
         return Err(Errno::INVAL);
     }
-    /// An upper bound on the call's allocations per specification, including the kernel's copy.
+    /// An upper bound, in bytes, on the call's allocations per specification, including the
+    /// kernel's copy.
     const SPEC: usize = 512;
     room::check(usize::from(attr.num_of_specs) * SPEC)?;
     let mut specs = Vec::with_capacity(attr.num_of_specs.into());
@@ -78,6 +79,8 @@ struct Source {
 }
 
 impl Source {
+    /// Reads a specification of type `spec_type`.
+    ///
     /// # Safety
     /// The specification must be as large as it states.
     unsafe fn spec(&self, spec_type: u32) -> Result<Spec, Errno> {
@@ -89,7 +92,7 @@ impl Source {
             }};
         }
         let is_inner = spec_type & IBV_FLOW_SPEC_INNER != 0;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             Ok(match (spec_type & !IBV_FLOW_SPEC_INNER, is_inner) {
                 (IBV_FLOW_SPEC_ETH, _) => FlowSpec::Eth { fields: fields!(ibv_flow_spec_eth, eth), is_inner },
