@@ -67,7 +67,7 @@ impl Console {
 
     /// Writes the collected text.
     ///
-    /// If standard output no longer has a reader, ends the process with the same status as C's
+    /// If standard output no longer has a reader, ends the process with the same status as the C
     /// programs in a shell. Also ends the process after reporting any other write error.
     pub fn flush(&mut self) {
         if self.out.is_empty() {
@@ -90,12 +90,12 @@ impl Console {
         }
     }
 
-    /// Prints a line to standard error, like C's program.
+    /// Prints a line to standard error, like the C program.
     pub fn complain(&mut self, line: impl fmt::Display) {
         self.complain_bytes(line.to_string().as_bytes());
     }
 
-    /// Prints the reason to standard error. C's programs print no reasons.
+    /// Prints the reason for a failure to standard error. The C programs print none.
     pub fn reason(&mut self, reason: impl fmt::Display) {
         let mut line = self.program.as_bytes().to_vec();
         line.extend_from_slice(format!(": {reason}").as_bytes());
@@ -197,5 +197,5 @@ pub fn strerror(errno: Errno) -> String {
 pub(crate) const NO_RDMA: &str = "this kernel has no RDMA loaded: modprobe ib_uverbs and the device's driver, or set VERBS_SOFT=auto \
                        for a device over UDP that needs neither";
 
-/// 128 + SIGPIPE.
+/// The exit status that a shell reports for a program killed by SIGPIPE: 128 + 13.
 const KILLED_BY_SIGPIPE: i32 = 141;

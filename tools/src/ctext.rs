@@ -133,7 +133,7 @@ fn longest_zeros(words: &[u16]) -> (usize, usize) {
     best
 }
 
-/// Prints a number like C's `%.2f`. This includes infinities and NaN, because a run that is too
+/// Prints a number like `%.2f` in C. This includes infinities and NaN, because a run that is too
 /// short divides by zero.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed2(pub f64);

@@ -13,7 +13,7 @@ use crate::console::{Console, complain_of_missing, list_devices};
 
 /// Runs the program with its command line and returns the exit status.
 ///
-/// Like C's program, ignores all arguments, except our addition `--json`.
+/// Like the C program, ignores all arguments, except our addition `--json`.
 pub fn main(mut args: impl Iterator<Item = OsString>) -> u8 {
     let mut console = Console::new(args.next().unwrap_or_else(|| "ibv_devices".into()));
     let as_json = args.any(|arg| arg == "--json");
@@ -40,7 +40,7 @@ impl fmt::Display for Row<'_> {
     }
 }
 
-/// Returns the devices and the devices left out, as JSON.
+/// Returns the found and the omitted devices, as JSON.
 pub fn devices_json(list: &DeviceList) -> Value {
     let devices: Vec<Value> = list
         .iter()
@@ -64,7 +64,7 @@ fn char_device(device: &Device) -> Option<String> {
     (!path.as_os_str().is_empty()).then(|| path.to_string_lossy().into_owned())
 }
 
-/// Returns the devices left out, with reasons.
+/// Returns the omitted devices, with the reasons.
 pub fn skipped_json(list: &DeviceList) -> Value {
     let one =
         |skipped: &verbs::Skipped| json!({ "name": skipped.name, "reason": skipped.reason.to_string() });

@@ -1,4 +1,4 @@
-//! rdma-core's programs, with its flags, output, exit codes and messages.
+//! rdma-core's programs, with the same flags, output, exit codes and messages.
 //!
 //! - For devices: `ibv_asyncwatch`, `ibv_devices`, `ibv_devinfo`, `ibv_rc_pingpong`,
 //!   `ibv_srq_pingpong`, `ibv_uc_pingpong`, `ibv_ud_pingpong` and `ibv_xsrq_pingpong`.

@@ -52,8 +52,8 @@ fn run(flags: &[&str], servers: usize) -> Vec<Ended> {
     [client].into_iter().chain(servers).map(Program::end).collect()
 }
 
-/// Checks that a text begins with a table for `count` connections. Returns its numbers and the rest
-/// of the text.
+/// Checks that `text` begins with a table for `count` connections. Returns the table's numbers and
+/// the remaining text.
 #[track_caller]
 fn table<'a>(text: &'a str, kind: &str, count: u32, threads: u32) -> (Vec<[u64; 6]>, &'a str) {
     let heading = format!(
@@ -74,7 +74,7 @@ fn table<'a>(text: &'a str, kind: &str, count: u32, threads: u32) -> (Vec<[u64; 
     (rows, rest)
 }
 
-/// Returns the text after the lines it must begin with. Ignores a line that only the root
+/// Checks that a text begins with `lines` and returns the rest. Ignores a line that only the root
 /// prints.
 #[track_caller]
 fn after<'a>(text: &'a str, lines: &str) -> &'a str {

@@ -1,5 +1,5 @@
 //! `ibv_rc_pingpong` with features that no soft or kernel device here has. It uses the device from
-//! the library's tests, which is a table in this process.
+//! the library's tests, which is simulated in this process.
 
 #[path = "../../libibverbs-rs/tests/common/mod.rs"]
 mod common;

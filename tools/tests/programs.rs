@@ -218,7 +218,7 @@ fn a_reader_that_went_away_ends_the_program_as_it_ends_cs() {
     drop(reader);
     let output = common::run(Command::new(DEVINFO).arg("-h").stdin(Stdio::null()).stdout(writer));
     let complaint = String::from_utf8(output.stderr).expect("text");
-    // 128 + SIGPIPE, without a message, which is a shell's report for C's program.
+    // 128 + SIGPIPE, without a message, which is a shell's report for the C program.
     assert_eq!(output.status.code(), Some(141), "{complaint}");
     assert_eq!(complaint, format!("{DEVINFO}: invalid option -- 'h'\n"));
 }

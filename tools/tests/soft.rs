@@ -199,7 +199,7 @@ fn pingpong(flags: &[&str]) {
     pingpong_of(PINGPONG, &[&["--verify"], flags].concat());
 }
 
-/// Same as [`pingpong`], for any of the programs. Uses `--verify` only if it is among the flags.
+/// Same as [`pingpong`], but runs `program`. Uses `--verify` only if it is among the flags.
 fn pingpong_of(program: &str, flags: &[&str]) {
     let [client, server] = play(program, flags);
     let addresses = |said: &str, which: &str| -> Vec<String> {
@@ -247,7 +247,7 @@ fn play(program: &str, flags: &[&str]) -> [String; 2] {
     })
 }
 
-/// Runs a client to its end, starting when its server listens.
+/// Runs a client until it exits. Retries while its server does not listen yet.
 fn connect(program: &str, port: &str, flags: &[&str]) -> (Option<i32>, String, String) {
     connect_from("auto", program, port, flags)
 }
@@ -368,7 +368,7 @@ fn a_ping_pong_over_xrc_is_played_with_one_client() {
         let rest = |line: &str, which: &str| {
             line.strip_prefix(which).unwrap_or_else(|| panic!("{which:?}: {client:?} {server:?}")).to_owned()
         };
-        // Each side prints its address in the order of C's program.
+        // Each side prints its address in the order of the C program.
         let [client_local, client_remote, client_end] = &client[..] else { panic!("{client:?}") };
         let [server_remote, server_local, server_end] = &server[..] else { panic!("{server:?}") };
         assert_eq!(
@@ -401,7 +401,7 @@ fn a_server_of_xrc_plays_with_three_clients_at_different_addresses() {
     }
 }
 
-/// C's programs wait forever if the surviving side has no request in flight.
+/// The C programs wait forever if the surviving side has no request in flight.
 #[test]
 fn the_survivor_of_a_ping_pong_ends_with_an_error() {
     const WAYS: &[(&str, &[&str])] = &[
@@ -419,7 +419,7 @@ fn the_survivor_of_a_ping_pong_ends_with_an_error() {
     threads.into_iter().for_each(|thread| thread.join().expect("a ping-pong"));
 }
 
-/// Kills one side once both exchange messages, and checks how the other ends.
+/// Kills one side once both exchange messages, and checks how the other side ends.
 fn survivor(&(program, flags): &(&str, &[&str]), kill_server: bool) {
     let port = free_port();
     let mut server = start(program, &port, flags);

@@ -24,7 +24,7 @@ struct Skip(String);
 
 type Case = fn(&Place) -> Result<(), Skip>;
 
-/// The cases.
+/// The cases, by name.
 const CASES: [(&str, Case); 14] = [
     ("devices_are_where_programs_look", devices_are_where_programs_look),
     ("the_rest_of_the_system_looks_as_before", the_rest_looks_as_before),

@@ -43,7 +43,7 @@ pub fn gai_strerror(code: i32) -> &'static str {
 /// Looks up a host and a service and returns the first address.
 ///
 /// # Errors
-/// The lookup fails. The error holds the `getaddrinfo(3)` error code and the reason.
+/// Fails if the lookup fails. The error holds the `getaddrinfo(3)` error code and the reason.
 ///
 /// # References
 /// `rdma_getaddrinfo(3)`
@@ -81,7 +81,7 @@ pub fn rdma_getaddrinfo(
 /// Looks up a host and returns its first address, with port 0.
 ///
 /// # Errors
-/// The lookup fails. The error holds the `getaddrinfo(3)` error code and the reason.
+/// Fails if the lookup fails. The error holds the `getaddrinfo(3)` error code and the reason.
 ///
 /// # References
 /// `getaddrinfo(3)`
@@ -97,8 +97,8 @@ pub fn lookup_host(node: &OsStr) -> Result<SocketAddr, Unresolved> {
 /// on. Otherwise, returns the address to connect to and, if a source is given, the source address.
 ///
 /// # Errors
-/// The lookup fails, with the `getaddrinfo(3)` error code. The failure has been reported with the
-/// message of rdma-core's `get_rdma_addr`.
+/// Returns the `getaddrinfo(3)` error code if the lookup fails. The failure has been reported with
+/// the message of rdma-core's `get_rdma_addr`.
 pub fn get_rdma_addr(
     source: Option<&OsStr>,
     destination: Option<&OsStr>,
@@ -174,7 +174,7 @@ impl fmt::Display for Unresolved {
     }
 }
 
-/// The messages of glibc.
+/// The glibc messages, by error code.
 const SENTENCES: &[(i32, &str)] = &[
     (Unresolved::BADFLAGS, "Bad value for ai_flags"),
     (Unresolved::NONAME, "Name or service not known"),

@@ -25,10 +25,10 @@ use super::address::{Unresolved, gai_strerror, rdma_getaddrinfo};
 use super::{complete, open_event_channel};
 use crate::console::Console;
 
-/// Opens a channel and looks up an address, like C's programs in their first two calls.
+/// Opens a channel and looks up an address, like the first two calls of the C programs.
 ///
 /// # Errors
-/// A call fails, which has been reported. The value is the return value of C's program.
+/// Returns the C program's return value if a call fails; the failure has been reported.
 pub fn start(
     node: Option<&OsStr>,
     port: &OsStr,
@@ -94,7 +94,7 @@ impl Listener {
     /// Waits for a connection request and creates its queue pair.
     ///
     /// # Errors
-    /// The channel cannot be read, or a queue pair cannot be created.
+    /// Fails if the channel cannot be read or the queue pair cannot be created.
     pub fn get_request(&self) -> Result<Endpoint> {
         match complete(&self.channel)?.kind {
             EventKind::ConnectRequest(request) => {
@@ -152,7 +152,7 @@ impl Endpoint {
     /// Creates an id, resolves the address and route to its peer, then creates its queue pair.
     ///
     /// # Errors
-    /// One of these steps fails or reports a failure.
+    /// Fails if one of these steps fails or reports a failure.
     pub fn resolve(channel: EventChannel, info: &AddrInfo, cap: QpCap) -> Result<Self> {
         let id = channel.create_id_of(info.port_space, info.qp_type)?;
         id.resolve_addr(info.source, address(info.destination)?, RESOLVE)?;
@@ -233,7 +233,7 @@ impl Endpoint {
     }
 
     /// Sends a message: inline if `memory` is `None`, otherwise from `memory`. With XRC, `srqn` is
-    /// the peer's shared receive queue.
+    /// the number of the peer's shared receive queue.
     ///
     /// # Errors
     /// `EINVAL` without a connection; otherwise any error from the queue's `post_send_buf`.
@@ -264,7 +264,7 @@ impl Endpoint {
         self.established()
     }
 
-    /// Accepts and waits until the connection is established.
+    /// Accepts the connection and waits until it is established.
     ///
     /// # Errors
     /// The same errors as [`CmId::accept`], or the connection fails.
@@ -286,7 +286,8 @@ impl Endpoint {
     /// Waits for the completion of a send.
     ///
     /// # Errors
-    /// The completion reports a failure, the peer has ended the connection, or waiting fails.
+    /// Fails if the completion reports a failure, the peer has ended the connection, or waiting
+    /// fails.
     pub fn send_comp(&mut self) -> Result<Completed> {
         wait(self.sends.as_mut(), &self.channel, &mut self.ended)
     }
@@ -300,7 +301,7 @@ impl Endpoint {
     }
 
     /// Ends the connection and waits until a live peer confirms. Until then, the queue pair
-    /// acknowledges incoming packets, whereas C's programs move it to the error state first.
+    /// acknowledges incoming packets, whereas the C programs move it to the error state first.
     ///
     /// # Errors
     /// The same errors as [`CmId::disconnect`].
@@ -327,8 +328,8 @@ fn address(address: Option<Address>) -> Result<Address> {
     address.ok_or_else(|| Error::new("create_ep", "", Errno::INVAL))
 }
 
-/// Waits for a completion. Returns an error if the connection ends. C's programs wait forever when
-/// their peer is gone.
+/// Waits for a completion. Returns an error if the connection ends. The C programs wait forever
+/// when their peer is gone.
 fn wait(completions: Option<&mut Completions>, events: &EventChannel, ended: &mut bool) -> Result<Completed> {
     let Some(Completions { cq, channel }) = completions else {
         return Err(Error::new("poll_cq", "", Errno::INVAL));
@@ -372,5 +373,5 @@ const RESOLVE: Duration = Duration::from_secs(2);
 /// long enough for a busy machine.
 const LAST_WITHIN: Duration = Duration::from_secs(10);
 
-/// The time within which a live peer confirms the end of a connection.
+/// The time allowed for a live peer to confirm the end of a connection.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(1);

@@ -1,7 +1,7 @@
 //! `rdma_server`, `rdma_client`, `rdma_xserver` and `rdma_xclient`: one message over a connection
 //! made by address. `rdma_server` and `rdma_client` also send one message back.
 //!
-//! A failed completion ends the program with the reason. C's programs ignore it and wait forever
+//! A failed completion ends the program with the reason. The C programs ignore it and wait forever
 //! when their peer is gone.
 //!
 //! # References
@@ -18,10 +18,10 @@ use super::perror;
 use crate::console::Console;
 use crate::getopt::Getopt;
 
-/// The length of a message.
+/// The length of a message, in bytes.
 const LEN: usize = 16;
 
-/// A function that runs a program and returns the value of C's `main`.
+/// A function that runs a program and returns the same value as `main` in C.
 type Run = fn(&Options, &mut Console) -> Result<(), i32>;
 
 /// Runs a program with its command line and returns the exit status.
@@ -117,7 +117,7 @@ fn xserver(options: &Options, console: &mut Console) -> Result<(), i32> {
 fn xclient(options: &Options, console: &mut Console) -> Result<(), i32> {
     let hints = hints(options, QpType::XRC_SEND, false);
     let (channel, found) = start(options.server.as_deref(), &options.port, &hints, console)?;
-    // C's program sends inline without requesting space, but a device may reserve no space by
+    // The C program sends inline without requesting space, but a device may reserve no space by
     // default.
     let cap = if options.xrc { QpCap { max_recv_wr: 0, max_recv_sge: 0, ..BOTH } } else { BOTH };
     let mut end =

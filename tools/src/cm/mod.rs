@@ -6,7 +6,7 @@
 //! | [`endpoint`] | ids with blocking calls, as from `rdma_create_ep(3)` |
 //! | [`messages`] | `rdma_server`, `rdma_client`, `rdma_xserver`, `rdma_xclient` |
 //! | [`options`] | their command lines |
-//! | this file | the event channel, and C's messages for failed calls |
+//! | this file | the event channel, and the C programs' messages for failed calls |
 
 pub mod address;
 pub mod endpoint;
@@ -40,7 +40,7 @@ impl Unusable {
 /// Opens an event channel.
 ///
 /// # Errors
-/// No device exists, or the connection manager cannot be used.
+/// Fails if no device exists, or the connection manager cannot be used.
 pub fn open_event_channel() -> Result<EventChannel, Unusable> {
     let unusable = |errno, reasons| Err(Unusable { errno, reasons });
     match verbs::devices() {
@@ -62,7 +62,7 @@ pub fn open_event_channel() -> Result<EventChannel, Unusable> {
 /// Opens an event channel, reporting a failure like rdma-core's program.
 ///
 /// # Errors
-/// C's errno; the failure has been reported.
+/// Returns the C program's errno; the failure has been reported.
 pub fn create_event_channel(console: &mut Console) -> Result<EventChannel, Errno> {
     open_event_channel().map_err(|unusable| {
         let errno = unusable.errno;
@@ -85,8 +85,8 @@ pub fn perror(call: impl fmt::Display, error: &Error, console: &mut Console) -> 
 /// Waits for the outcome of a call on a channel that carries the events of a single id.
 ///
 /// # Errors
-/// The channel cannot be read, or the outcome is a failure. The errno is the same as from a
-/// blocking librdmacm call: `ECONNREFUSED` for a reject, otherwise the event's status.
+/// Fails if the channel cannot be read, or the outcome is a failure. The errno is the same as from
+/// a blocking librdmacm call: `ECONNREFUSED` for a reject, otherwise the event's status.
 pub fn complete(channel: &EventChannel) -> Result<Event, Error> {
     let event = channel.next_event()?;
     let status = event.status.0;

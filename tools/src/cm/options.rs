@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use crate::console::Console;
 use crate::getopt::{Getopt, Spec};
 
-/// The programs.
+/// The four programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// `rdma_server`: receives a message and sends one back.
@@ -24,7 +24,7 @@ pub enum Program {
 pub struct Options {
     /// The address to listen on or to connect to; `None` for any address.
     pub server: Option<OsString>,
-    /// The port.
+    /// The port to listen on or to connect to.
     pub port: OsString,
     /// Whether to use XRC instead of RC.
     pub xrc: bool,
@@ -83,7 +83,7 @@ impl Options {
     /// Parses a command line.
     ///
     /// # Errors
-    /// The exit status for misuse, which has been reported.
+    /// Returns the exit status for misuse; the error has been reported.
     pub fn parse(program: Program, mut getopt: Getopt, console: &mut Console) -> Result<Self, i32> {
         let server = program.server().map(OsString::from);
         let mut options = Self { server, port: "7471".into(), xrc: false };
@@ -115,7 +115,7 @@ impl Options {
     }
 }
 
-/// Truncates a port to the buffer size of C's `rdma_xclient`.
+/// Truncates a port to the buffer size of the C `rdma_xclient`.
 fn cut(port: OsString) -> OsString {
     let mut bytes = port.into_vec();
     bytes.truncate(5);

@@ -34,7 +34,7 @@ impl Datagrams {
     /// packets only if `loopback` is true.
     ///
     /// # Errors
-    /// An object cannot be created; the failure has been reported.
+    /// Fails if an object cannot be created; the failure has been reported.
     pub fn new(name: &str, id: &CmId, load: Load, loopback: bool, console: &mut Console) -> Result<Self> {
         let (context, pd) = alloc_pd(name, id, console)?;
         let depth = if load.is_some() { load.capacity() } else { 1 };
@@ -55,7 +55,7 @@ impl Datagrams {
     /// Directs future messages to the peer named by an event.
     ///
     /// # Errors
-    /// The address handle cannot be created; the failure has been reported.
+    /// Fails if the address handle cannot be created; the failure has been reported.
     pub fn send_to(&mut self, name: &str, peer: &PeerUd, console: &mut Console) -> Result {
         self.remote = (peer.qp_num, peer.qkey);
         let ah = self.pd.create_ah(&peer.ah_attr).map_err(|error| {
@@ -88,7 +88,7 @@ impl Datagrams {
     /// Posts a receive for each message.
     ///
     /// # Errors
-    /// The queue rejects a request, which has been reported.
+    /// Fails if the queue rejects a request; the failure has been reported.
     pub fn post_recvs(&mut self, load: Load, console: &mut Console) -> Result {
         load.post_recvs(self.message.as_ref(), &mut self.qp, console)
     }
@@ -96,7 +96,7 @@ impl Datagrams {
     /// Posts the messages to the peer, with this queue pair's number as immediate data.
     ///
     /// # Errors
-    /// The queue rejects a request, or the peer is unknown. The failure has been reported.
+    /// Fails if the queue rejects a request, or the peer is unknown. The failure has been reported.
     pub fn post_sends(&mut self, load: Load, flags: SendFlags, console: &mut Console) -> Result {
         if self.message.is_none() {
             return Ok(());
@@ -134,7 +134,7 @@ impl Datagrams {
 /// Allocates a protection domain on an id's device.
 ///
 /// # Errors
-/// The protection domain cannot be allocated, which has been reported.
+/// Fails if the protection domain cannot be allocated; the failure has been reported.
 pub fn alloc_pd(name: &str, id: &CmId, console: &mut Console) -> Result<(Context, Pd)> {
     let made = id.context().and_then(|context| {
         let pd = context.alloc_pd()?;
@@ -150,7 +150,7 @@ pub fn alloc_pd(name: &str, id: &CmId, console: &mut Console) -> Result<(Context
 /// Creates a completion queue.
 ///
 /// # Errors
-/// The completion queue cannot be created, which has been reported.
+/// Fails if the completion queue cannot be created; the failure has been reported.
 pub fn create_cq(name: &str, context: &Context, cqe: u32, console: &mut Console) -> Result<Cq> {
     context.create_cq(&CqInit::new(cqe)).map_err(|error| {
         console.say(format_args!("{name}: unable to create CQ\n"));

@@ -23,10 +23,10 @@ pub struct Load {
 }
 
 impl Load {
-    /// The default of the programs.
+    /// The programs' default load.
     pub const DEFAULT: Self = Self { count: 10, size: 100 };
 
-    /// Returns the load of a run. It has no messages if their size is 0.
+    /// Returns the load of a run. It has no messages if the message size is 0.
     pub fn of_run(self) -> Self {
         if self.size == 0 { Self { count: 0, ..self } } else { self }
     }
@@ -65,7 +65,8 @@ impl Load {
     /// no messages are requested.
     ///
     /// # Errors
-    /// There is not enough memory, or it cannot be registered; the failure has been reported.
+    /// Fails if there is not enough memory, or it cannot be registered; the failure has been
+    /// reported.
     pub fn message(
         self,
         name: &str,
@@ -105,7 +106,7 @@ impl Load {
     /// Posts a receive for each message.
     ///
     /// # Errors
-    /// The queue rejects a request, which has been reported.
+    /// Fails if the queue rejects a request; the failure has been reported.
     pub fn post_recvs<S: CanPostRecv>(
         self,
         message: Option<&Message>,
@@ -122,7 +123,7 @@ impl Load {
     /// Posts a send for each message.
     ///
     /// # Errors
-    /// The queue rejects a request, which has been reported.
+    /// Fails if the queue rejects a request; the failure has been reported.
     pub fn post_sends(
         self,
         message: Option<&Message>,
@@ -177,7 +178,7 @@ impl Polls {
     /// Polls once, yielding to other threads if the queue is empty.
     ///
     /// # Errors
-    /// A work request has failed, which has been reported.
+    /// Fails if a work request has failed; the failure has been reported.
     pub fn poll(&mut self, cq: &mut Cq, console: &mut Console) -> Result<Polled> {
         if self.left <= 0 {
             return Ok(Polled::Done);

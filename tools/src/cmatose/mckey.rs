@@ -9,7 +9,7 @@
 //! therefore wait after joining, so that the other side can join and switches forward the group's
 //! packets.
 //!
-//! The sender waits until its messages have left. C's program destroys its queue pair at once, so
+//! The sender waits until its messages have left. The C program destroys its queue pair at once, so
 //! messages are lost if the device sends in the background, like rxe on Linux 6.12 and 7.2.
 //!
 //! # References
@@ -92,7 +92,7 @@ impl Options {
     /// Parses the command line.
     ///
     /// # Errors
-    /// The command line is invalid, which has been reported.
+    /// Fails if the command line is invalid; the error has been reported.
     fn parse(args: Vec<OsString>, console: &mut Console) -> Result<Self, Failed> {
         let mut options = Self::new();
         parse(SPEC, USAGE, args, console, |option, _| options.take(option))?;
@@ -148,7 +148,7 @@ struct Test<'a> {
     console: &'a mut Console,
     channel: EventChannel,
     nodes: Vec<Node>,
-    /// The nodes by id key.
+    /// The index of each node, by id key.
     keys: HashMap<IdKey, usize>,
     connects_left: i32,
     /// The errno of the last failed join.

@@ -9,15 +9,15 @@
 //! | [`load`] | an id's messages: memory, receives, sends, completions |
 //! | [`datagrams`] | an id's datagram queue pair, for `udaddy` and `mckey` |
 //!
-//! Invariant: a failed step returns the same value as C's program ([`Ret`]). The program prints the
-//! value at the end, and its low byte is the exit status.
+//! Invariant: a failed step returns the same value as the C program ([`Ret`]). The program prints
+//! the value at the end, and its low byte is the exit status.
 //!
-//! # Differences from C's programs
-//! - A work request that completes with an error ends the run with `-EIO`. C's programs count it as
-//!   a message.
+//! # Differences from the C programs
+//! - A work request that completes with an error ends the run with `-EIO`. The C programs count it
+//!   as a message.
 //! - `ucmatose` checks for events while it waits for messages, and ends with the same error if a
-//!   peer is gone. C's `ucmatose` waits forever. A datagram program cannot detect that its peer is
-//!   gone.
+//!   peer is gone. The C `ucmatose` waits forever. A datagram program cannot detect that its peer
+//!   is gone.
 //! - As in C, `udaddy` and `ucmatose` reject connection requests beyond `-c`.
 //!
 //! # References
@@ -40,7 +40,7 @@ use crate::ctext::{strtol, strtoul};
 use crate::getopt::{Getopt, Opt, Spec};
 use crate::{cm, getopt};
 
-/// The value that C's program returns from a failed step: −1 for a call whose errno has been
+/// The value that the C program returns from a failed step: −1 for a call whose errno has been
 /// reported, an errno, a negative errno, or an event's status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ret(pub i32);
@@ -76,7 +76,7 @@ fn program<O>(
 /// Parses a command line with `take`, which returns `None` for an unknown option.
 ///
 /// # Errors
-/// The command line is invalid; the error and the usage have been reported.
+/// Fails if the command line is invalid; the error and the usage have been reported.
 fn parse(
     spec: Spec,
     usage: &str,
@@ -117,11 +117,11 @@ fn channel(console: &mut Console) -> Result<EventChannel, u8> {
     cm::create_event_channel(console).map_err(|_| 1)
 }
 
-/// Creates the same number of ids as C's program.
+/// Creates the same number of ids as the C program.
 ///
 /// # Errors
-/// The exit status. There are too many ids, or an id cannot be created. The failure has been
-/// reported.
+/// Returns the exit status if there are too many ids or an id cannot be created; the failure has
+/// been reported.
 fn allocate<N>(
     name: &str,
     count: i32,

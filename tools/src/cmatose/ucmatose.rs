@@ -82,7 +82,7 @@ impl Options {
     /// Parses the command line.
     ///
     /// # Errors
-    /// The command line is invalid, which has been reported.
+    /// Fails if the command line is invalid; the error has been reported.
     fn parse(args: Vec<OsString>, console: &mut Console) -> Result<Self, Failed> {
         let mut options = Self::new();
         parse(SPEC, USAGE, args, console, |option, console| options.take(option, console))?;
@@ -142,9 +142,9 @@ struct Test<'a> {
     console: &'a mut Console,
     channel: EventChannel,
     nodes: Vec<Node>,
-    /// The nodes by id key.
+    /// The index of each node, by id key.
     keys: HashMap<IdKey, usize>,
-    /// The number of nodes with a request.
+    /// The number of nodes with a connection request.
     accepted: usize,
     connects_left: i32,
     disconnects_left: i32,

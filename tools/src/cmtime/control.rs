@@ -13,8 +13,8 @@
 //!   leaf ◄── that byte ────── root     once all have sent it
 //! ```
 //!
-//! A [`PeerInfo`] has C's memory layout: an address in 128 bytes (`sockaddr_storage`), a role in 4,
-//! then 4 unused bytes, in native byte order.
+//! A [`PeerInfo`] has the memory layout of the C struct: an address in 128 bytes
+//! (`sockaddr_storage`), a role in 4, then 4 unused bytes, in native byte order.
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind, Read, Write};
@@ -101,7 +101,8 @@ impl Control {
     /// Connects to the other peers of a run and waits until all are connected.
     ///
     /// # Errors
-    /// The address is unknown, or the root cannot be reached; the failure has been reported.
+    /// Fails if the address is unknown, or the root cannot be reached; the failure has been
+    /// reported.
     pub fn meet(options: &Options, console: &mut Console) -> Result<Self, Failed> {
         /// The longest time between a peer's bind and its listen.
         const ELECTION: Duration = Duration::from_secs(5);
@@ -249,7 +250,7 @@ fn lookup(options: &Options, passive: bool) -> Result<SocketAddr, (&'static str,
 /// Looks up an IP address and a TCP port.
 ///
 /// # Errors
-/// The message of `getaddrinfo(3)` and the reason.
+/// Returns the message of `getaddrinfo(3)` and the reason.
 pub fn ip(host: &OsStr, port: &OsStr, hints: Hints) -> Result<SocketAddr, (&'static str, String)> {
     let found = rdma_getaddrinfo(Some(host), Some(port), &hints);
     let AddrInfo { source, destination, .. } =

@@ -20,15 +20,15 @@
 //! queue pairs, or with pauses in place of queue pairs (`-m`). With two peers, it then measures
 //! them again with neither.
 //!
-//! # Differences from C's program
+//! # Differences from the C program
 //! - The `cmtime` of rdma-core 44 (Debian 12) is a different program without a control connection.
 //!   It does not interoperate with this one.
-//! - `-S` works. C's program allocates no connections for this mode and crashes. If both peers run
-//!   our program, the client waits for the server's socket.
-//! - If a peer exits, its control connection fails with an error. C's program continues and waits
+//! - `-S` works. The C program allocates no connections for this mode and crashes. If both peers
+//!   run our program, the client waits for the server's socket.
+//! - If a peer exits, its control connection fails with an error. The C program continues and waits
 //!   forever.
-//! - A request beyond the number of connections is rejected. C's program writes past its array.
-//! - C's main thread polls until a step is complete. Ours sleeps.
+//! - A request beyond the number of connections is rejected. The C program writes past its array.
+//! - In C, the main thread polls until a step is complete. Ours sleeps.
 //!
 //! # References
 //! `cmtime(1)`
@@ -83,7 +83,7 @@ fn measure(options: Options, mut console: Console) -> Result<(), Failed> {
         Failed
     })?;
     if options.threads < 1 {
-        // C's program waits forever for the first step.
+        // The C program waits forever for the first step.
         return Err(console.because("-n: there is no thread to do the work"));
     }
     let control = Control::meet(&options, &mut console)?;

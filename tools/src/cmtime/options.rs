@@ -88,8 +88,8 @@ impl Options {
     /// Parses the command line.
     ///
     /// # Errors
-    /// The command line is invalid, or it names an interface without an address. The failure has
-    /// been reported.
+    /// Fails if the command line is invalid, or it names an interface without an address. The
+    /// failure has been reported.
     pub fn parse(args: Vec<OsString>, console: &mut Console) -> Result<Self, Failed> {
         let posixly_correct = std::env::var_os("POSIXLY_CORRECT").is_some();
         let mut getopt = Getopt::new(SPEC, console.program().to_owned(), args, posixly_correct);

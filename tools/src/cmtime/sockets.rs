@@ -19,7 +19,7 @@ use crate::console::{Console, Failed, describe};
 /// Connects a socket for each connection and prints the table.
 ///
 /// # Errors
-/// A socket fails, or there is not enough memory. The failure has been reported.
+/// Fails if a socket fails, or there is not enough memory. The failure has been reported.
 pub fn run(options: &Options, mut control: Control, mut console: Console) -> Result<(), Failed> {
     let count = options.connections as usize;
     let mut conns: Vec<Times> = Vec::new();

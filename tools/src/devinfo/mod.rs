@@ -6,7 +6,7 @@
 //! | [`json`] | the same values as JSON |
 //! | [`names`] | names of values and bits |
 //!
-//! C's program reads a port's GID table entry by entry, with several files for each entry. This
+//! The C program reads a port's GID table entry by entry, with several files for each entry. This
 //! program requests the whole device's table from the kernel in one call.
 //!
 //! # References
@@ -312,7 +312,7 @@ impl View {
     }
 }
 
-/// The exit status for C's -1.
+/// The exit status for a return value of -1.
 const FAILED: u8 = 255;
 
 #[cfg(test)]

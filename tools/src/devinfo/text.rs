@@ -210,7 +210,7 @@ pub struct PortText<'a> {
     pub port_num: u8,
     /// The port's attributes.
     pub attr: &'a PortAttr,
-    /// More values, if all attributes are printed.
+    /// Additional values, if all attributes are printed.
     pub verbose: Option<PortDetails>,
 }
 

@@ -25,8 +25,8 @@ pub struct Long {
     pub has_arg: bool,
     /// The letter of its short option.
     pub val: u8,
-    /// Whether C's program lacks this option. Only the full name is accepted, so that the existing
-    /// abbreviations and their messages stay the same.
+    /// Whether the C program lacks this option. Only the full name is accepted, so that the
+    /// existing abbreviations and their messages stay the same.
     pub extension: bool,
 }
 
@@ -41,7 +41,7 @@ impl Long {
         Self { name, has_arg: true, val, extension: false }
     }
 
-    /// Returns a flag that C's program lacks.
+    /// Returns a flag that the C program lacks.
     pub const fn extension(name: &'static str, val: u8) -> Self {
         Self { name, has_arg: false, val, extension: true }
     }
@@ -50,7 +50,7 @@ impl Long {
 /// The options of a program.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The letters in C's notation: `"d:i:lv"`, with a colon after each letter that takes a value.
+    /// The letters in C notation: `"d:i:lv"`, with a colon after each letter that takes a value.
     pub short: Cow<'static, str>,
     /// The long options.
     pub long: Cow<'static, [Long]>,

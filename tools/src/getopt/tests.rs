@@ -75,7 +75,7 @@ fn long_options_may_be_abbreviated_while_they_stay_unique() {
         &["prog: option '--ib=x' is ambiguous; possibilities: '--ib-dev' '--ib-port'"],
         &[],
     );
-    // The empty name abbreviates every option of C's program.
+    // The empty name abbreviates every option of the C program.
     assert_read(
         &["--=x"],
         &["prog: option '--=x' is ambiguous; possibilities: '--port' '--ib-dev' '--ib-port' '--list' \

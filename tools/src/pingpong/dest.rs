@@ -19,7 +19,7 @@ pub struct Dest {
     pub gid: Gid,
 }
 
-/// The length of the exchanged message: `lid:qpn:psn:gid` in hexadecimal and a zero byte.
+/// The length in bytes of the exchanged message: `lid:qpn:psn:gid` in hexadecimal and a zero byte.
 ///
 /// ```text
 /// 0000:000011:db74eb:00000000000000000000ffff0a090901\0

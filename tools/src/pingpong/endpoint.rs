@@ -46,7 +46,7 @@ pub struct Buffer {
     /// The first byte of the header.
     start: *mut u8,
     header: usize,
-    /// The length of the message.
+    /// The length of the message, in bytes.
     len: usize,
 }
 
@@ -77,7 +77,7 @@ impl Buffer {
     /// Reads a byte that the device may be writing.
     ///
     /// # Panics
-    /// `at` is outside the buffer.
+    /// Panics if `at` is outside the buffer.
     pub fn read(&self, at: usize) -> u8 {
         assert!(at < self.len, "{at} is outside of {} bytes", self.len);
         // SAFETY: the byte is inside the buffer, after the header, and stays mapped.
@@ -87,7 +87,7 @@ impl Buffer {
     /// Writes a byte that the device may be reading.
     ///
     /// # Panics
-    /// `at` is outside the buffer.
+    /// Panics if `at` is outside the buffer.
     pub fn write(&mut self, at: usize, byte: u8) {
         assert!(at < self.len, "{at} is outside of {} bytes", self.len);
         // SAFETY: the byte is inside the buffer, after the header, and stays mapped.
@@ -107,7 +107,7 @@ impl Buffer {
         }
     }
 
-    /// Returns the first byte that does not match this message, with its index.
+    /// Returns the index and the value of the first byte that does not match this message.
     pub fn first_wrong(&self, message: u32) -> Option<(usize, u8)> {
         (0..self.len).map(|at| (at, self.read(at))).find(|(at, byte)| *byte != pattern(message, *at))
     }
@@ -215,14 +215,14 @@ impl Message {
     }
 
     /// Posts up to `count` receives. Returns the number of accepted receives and the error that
-    /// stopped it.
+    /// stopped the posting, if any.
     pub fn post_recv<S: CanPostRecv>(&self, qp: &mut Qp<S>, count: u32) -> (u32, Option<PostError>) {
         // SAFETY: the element of each request covers device memory, or the buffer, which stays
         // mapped forever and is never borrowed. The top bit of its `wr_id` is clear.
         self.post_batches(count, |wrs| unsafe { qp.post_recv(wrs) })
     }
 
-    /// Same as [`post_recv`](Self::post_recv), to a shared receive queue.
+    /// Like [`post_recv`](Self::post_recv), but posts to a shared receive queue.
     pub fn post_srq_recv(&self, srq: &mut Srq, count: u32) -> (u32, Option<PostError>) {
         // SAFETY: the element of each request covers device memory, or the buffer, which stays
         // mapped forever and is never borrowed. The top bit of its `wr_id` is clear.
@@ -301,8 +301,8 @@ impl Endpoint<Init> {
     /// Connects each queue pair to its peer. Datagrams also need [`address`](Endpoint::address).
     ///
     /// # Errors
-    /// A transition to RTR or RTS fails. The value is C's message and any error from the modify
-    /// verb.
+    /// Fails if a transition to RTR or RTS fails. Returns the C program's message and the error
+    /// from the modify verb.
     pub fn connect(self, steps: &[Steps]) -> Result<Endpoint<Rts>, (String, Error)> {
         let Self { qps, srq, message, flags, peer } = self;
         let connect = |(index, (qp, (rtr, rts))): (usize, (Qp<Init>, &Steps))| {
@@ -339,7 +339,7 @@ impl<S: State> Endpoint<S> {
 
 impl<S: CanPostRecv> Endpoint<S> {
     /// Posts up to `count` receives. Returns the number of accepted receives and the error that
-    /// stopped it.
+    /// stopped the posting, if any.
     pub fn post_recv(&mut self, count: u32) -> (u32, Option<PostError>) {
         match (&mut self.srq, &mut self.qps[..]) {
             (Some(srq), _) => self.message.post_srq_recv(srq, count),
@@ -375,7 +375,7 @@ impl Endpoint<Rts> {
     /// The same errors as [`Message::post_send`].
     ///
     /// # Panics
-    /// `index` is not below the number of queue pairs.
+    /// Panics if `index` is not below the number of queue pairs.
     #[inline]
     pub fn post_send(&mut self, index: usize) -> Result<(), PostError> {
         let to = match &self.peer {

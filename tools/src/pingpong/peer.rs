@@ -1,7 +1,7 @@
 //! [`Peer`]: the other side's process, observed through its TCP connection.
 //!
 //! A side that waits for a message sends nothing, and a reliable connection with nothing to
-//! acknowledge detects nothing. C's programs therefore wait forever if the other side is killed
+//! acknowledge detects nothing. The C programs therefore wait forever if the other side is killed
 //! while it has the message. With datagrams and unreliable connections, they wait forever whenever
 //! the other side is killed. The kernel closes a process's TCP connection no matter how the process
 //! ends.
@@ -29,7 +29,7 @@ impl Peer {
         Self::with(keeps.then_some(stream))
     }
 
-    /// Returns the server as the client's peer, once the client has sent "done". C's client
+    /// Returns the server as the client's peer, once the client has sent "done". The C client
     /// disconnects at this point.
     pub(super) fn of_server(mut stream: TcpStream) -> Self {
         let keeps = says_stay(&mut stream) && stream.write_all(STAY).is_ok();
@@ -43,10 +43,10 @@ impl Peer {
     }
 
     /// Checks whether to keep waiting. A peer that closes the connection before the first message,
-    /// like C's programs, never counts as gone.
+    /// like the C programs, never counts as gone.
     ///
     /// # Errors
-    /// The other side ended at least [`GRACE`] ago, which has been reported.
+    /// Fails if the other side ended at least [`GRACE`] ago; the failure has been reported.
     pub fn look(&mut self, console: &mut Console) -> Result<(), Failed> {
         if self.is_missed() { Err(console.because(MISSED)) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! The messages back and forth, and their times.
+//! The message exchange and its timing.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -36,14 +36,14 @@ struct Game<'a> {
     stamps: Option<Stamps>,
 }
 
-/// A failure: C's message and the reason.
+/// A failure: the C program's message and the reason.
 type Trouble = (String, String);
 
 /// Runs the ping-pong and returns its duration and, with `-t`, the times between messages. All
 /// receives must have been posted, but not the first send.
 ///
 /// # Errors
-/// A verb, a completion or a message's check fails. The failure has been reported.
+/// Fails if a verb, a completion or a message's check fails. The failure has been reported.
 pub fn play(
     endpoint: &mut Endpoint<Rts>,
     setup: &mut Setup,
@@ -114,7 +114,7 @@ pub fn play(
 }
 
 /// Copies completions and their timestamps, and returns their number. If the completion of an event
-/// was already polled with the previous one, C's program fails with the status `ENOENT`. Our
+/// was already polled with the previous one, the C program fails with the status `ENOENT`. Our
 /// program continues.
 fn poll_with_times(cq: &mut Cq, wcs: &mut [Wc], times: &mut [u64]) -> usize {
     let mut completions = cq.poll();
@@ -234,10 +234,10 @@ impl Game<'_> {
     }
 }
 
-/// C's message for a failed copy to device memory.
+/// The C program's message for a failed copy to device memory.
 pub(super) const NOT_COPIED_TO: &str = "Copy to dm buffer failed";
 
-/// C's message for a failed copy from device memory.
+/// The C program's message for a failed copy from device memory.
 pub(super) const NOT_COPIED_FROM: &str = "Copy from DM buffer failed";
 
 /// The number of empty polls after which the program checks whether its peer has ended.

@@ -10,7 +10,7 @@
 //! | [`pings`] | the pings |
 //!
 //! A persistent server (`-P`) has a thread for each client. If a connection cannot be established,
-//! C's server exits, whereas ours ends only that connection. It serves [`CLIENTS`] clients at a
+//! the C server exits, whereas ours ends only that connection. It serves [`CLIENTS`] clients at a
 //! time, while others wait.
 //!
 //! # References
@@ -232,7 +232,8 @@ impl Session<'_> {
         self.debug(format_args!("rping_free_buffers called on cb {at}\n"));
     }
 
-    /// Reports that a part of the program has ended, unless C's program would have exited by then.
+    /// Reports that a part of the program has ended, unless the C program would have exited by
+    /// then.
     fn gave_up(&mut self, what: &str, end: End) -> End {
         match end {
             End::Failed(ret) => {
@@ -245,13 +246,13 @@ impl Session<'_> {
     }
 }
 
-/// The seats for clients that a server can serve at a time.
+/// A limit on the number of clients that a server serves at a time. Each client occupies a seat.
 struct Seats {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
-/// A client's seat, which is returned when dropped.
+/// A client's seat. Dropping the value frees the seat.
 struct Seat(Arc<Seats>);
 
 impl Seats {

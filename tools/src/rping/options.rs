@@ -41,7 +41,7 @@ impl Options {
     /// Parses a command line.
     ///
     /// # Errors
-    /// The exit status for misuse, which has been reported with C's message.
+    /// Returns the exit status for misuse; the C program's message has been printed.
     pub fn parse(mut getopt: Getopt, console: &mut Console) -> Result<Self, i32> {
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let mut options = Self {
@@ -159,10 +159,10 @@ fn usage(console: &mut Console) -> i32 {
 /// The exit status for misuse, `EINVAL`.
 const INVALID: i32 = 22;
 
-/// The length of the shortest data, with space for the longest ping number.
+/// The minimum length of the data, in bytes, with space for the longest ping number.
 const MIN_SIZE: usize = 23;
 
-/// The exclusive upper limit on the data's length.
+/// The exclusive upper limit on the data's length, in bytes.
 const LIMIT: usize = 64 * 1024;
 
 const USAGE: &str = "\

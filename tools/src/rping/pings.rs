@@ -10,7 +10,7 @@
 //!     │ ◄────────────────────────────────── "go ahead" │
 //! ```
 //!
-//! C's server sends its message buffer, all zeros, as "go ahead". Only the length counts.
+//! The C server sends its message buffer, all zeros, as "go ahead". Only the length counts.
 
 use verbs::{Buf, Error, Exposed, RemoteMr, SendFlags, SendOp};
 
@@ -21,7 +21,7 @@ impl Session<'_> {
     /// Serves pings until the client ends the connection.
     ///
     /// # Errors
-    /// A failure, which has been reported. The end of the connection is not an error.
+    /// Returns any failure, which has been reported. The end of the connection is not an error.
     pub(super) fn serve(&mut self) -> Result<(), End> {
         loop {
             if let Err(end) = self.serve_one() {
@@ -71,7 +71,7 @@ impl Session<'_> {
             if let Err(end) = self.ping_once(number) {
                 return self.ended(end);
             }
-            // C's number is an `int`, which also wraps around in an unlimited run.
+            // The C program's number is an `int`, which also wraps around in an unlimited run.
             number = number.wrapping_add(1) & i32::MAX as u32;
         }
         Ok(())
@@ -155,7 +155,7 @@ impl Session<'_> {
         let Some(data) = self.buffers.data.take() else { return Err(End::Failed(-1)) };
         let (length, room) = (length as usize, data.len());
         if length > room {
-            // C's server posts this request, and its device rejects the part beyond the memory.
+            // The C server posts this request, and its device rejects the part beyond the memory.
             self.console.complain("cq completion failed status 4");
             self.console.reason(format_args!(
                 "{what}: the client announces {length} bytes, and this side has room for {room}: give both \

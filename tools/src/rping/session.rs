@@ -1,7 +1,7 @@
 //! [`Session`]: one connection of `rping`, and its events.
 //!
-//! C's program has a thread for connection manager events and a thread for completions. Both change
-//! a state and post a semaphore for the main thread. This program has a single thread for
+//! The C program has a thread for connection manager events and a thread for completions. Both
+//! change a state and post a semaphore for the main thread. This program has a single thread for
 //! everything. [`Session::wait`] handles events until one of them posts, so that the same events
 //! print the same lines in the same order.
 //!
@@ -26,7 +26,7 @@ use super::wire::RdmaInfo;
 use crate::cm::perror;
 use crate::console::Console;
 
-/// The steps of a connection and of a ping, with the same numbers as in C's messages.
+/// The steps of a connection and of a ping, with the same numbers as in the C program's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd)]
 pub enum State {
     /// Nothing has happened.
@@ -49,21 +49,21 @@ pub enum State {
     WriteComplete,
     /// The connection has ended.
     Disconnected,
-    /// Something has failed.
+    /// A step has failed.
     Error,
 }
 
 /// The reason for the end of a session, which has already been reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// A step failed. The value is the return value of C's function.
+    /// A step failed. The value is the return value of the C function.
     Failed(i32),
-    /// C's program exits at once with this value.
+    /// The C program exits at once with this value.
     Exit(i32),
 }
 
 impl End {
-    /// Returns the return value of C's function.
+    /// Returns the return value of the C function.
     pub const fn value(self) -> i32 {
         match self {
             Self::Failed(value) | Self::Exit(value) => value,
@@ -89,7 +89,7 @@ pub struct Objects {
 /// A session's memory.
 #[derive(Debug, Default)]
 pub struct Buffers {
-    /// The memory of messages to send, except for messages in flight.
+    /// Free memory for messages to send.
     pub sends: Vec<Buf>,
     /// The server's data; `None` while the device reads or writes it.
     pub data: Option<Buf>,
@@ -111,9 +111,9 @@ pub struct Session<'a> {
     pub(super) id: Box<CmId>,
     channel: EventChannel,
     pub(super) state: State,
-    /// The number of unconsumed posts.
+    /// The number of unconsumed semaphore posts.
     posts: usize,
-    /// Whether completions are still handled. As in C's thread, handling stops at the first
+    /// Whether completions are still handled. As in the C thread, handling stops at the first
     /// failure.
     completes: bool,
     /// The memory that the client announced last.
@@ -147,7 +147,7 @@ impl<'a> Session<'a> {
     /// Waits for the next post.
     ///
     /// # Errors
-    /// A failure that makes C's program exit. It has been reported.
+    /// Returns a failure that makes the C program exit; it has been reported.
     pub(super) fn wait(&mut self) -> Result<(), End> {
         while self.posts == 0 {
             self.step(None)?;
@@ -159,7 +159,7 @@ impl<'a> Session<'a> {
     /// Waits for the next post, then checks the new state.
     ///
     /// # Errors
-    /// The same errors as [`wait`](Self::wait), or another state, which has been reported with
+    /// The same errors as [`wait`](Self::wait). Also fails in any other state and reports it with
     /// `words`.
     pub(super) fn wait_for(&mut self, wanted: State, words: &str) -> Result<(), End> {
         self.wait()?;
@@ -225,7 +225,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Stops handling completions, as C's thread does when it ends.
+    /// Stops handling completions, as the C thread does when it ends.
     fn stop(&mut self, line: &str, reason: &dyn fmt::Display) {
         self.completes = false;
         self.console.complain(line);
@@ -302,7 +302,7 @@ impl<'a> Session<'a> {
     /// Handles a completion.
     ///
     /// # Errors
-    /// The completion or the message fails; the failure has been reported.
+    /// Fails if the completion or the message fails; the failure has been reported.
     fn on_completion(&mut self, completed: Completed) -> Result<(), ()> {
         if let Err(error) = completed.wc.ok() {
             self.console.complain(format_args!("cq completion failed status {}", completed.status.0));
@@ -377,7 +377,7 @@ impl<'a> Session<'a> {
     }
 
     /// Ends the connection. Until the peer confirms, the queue pair acknowledges incoming packets.
-    /// C's program moves it to the error state first, so rxe drops a pending acknowledgement.
+    /// The C program moves it to the error state first, so rxe drops a pending acknowledgement.
     pub(super) fn disconnect(&mut self) {
         // This fails if the peer has ended the connection or there is none.
         let _ = self.id.disconnect();
@@ -387,7 +387,7 @@ impl<'a> Session<'a> {
 /// Handles an event that either ends the program or has no effect.
 ///
 /// # Errors
-/// A failure, which has been reported.
+/// Returns any failure, which has been reported.
 pub(super) fn other(event: Event, name: &str, console: &mut Console) -> Result<(), End> {
     match event.kind {
         EventKind::AddrError

@@ -1,5 +1,5 @@
-//! A session's queue pair and memory. The steps follow C's order, because the first failure
-//! determines the message.
+//! A session's queue pair and memory. The steps follow the C program's order, because the first
+//! failure determines the message.
 
 use std::fmt;
 
@@ -14,14 +14,14 @@ use crate::cm::perror;
 /// The capacity of the send queue.
 const SQ_DEPTH: u32 = 16;
 
-/// The result of a step that reports its failure. The error is C's return value.
+/// The result of a step that reports its failure. The error is the C program's return value.
 type Step = core::result::Result<(), i32>;
 
 impl Session<'_> {
     /// Creates the queue pair and the memory, then posts the first receive.
     ///
     /// # Errors
-    /// A call fails, which has been reported.
+    /// Fails if a call fails; the failure has been reported.
     pub(super) fn set_up(&mut self) -> core::result::Result<(), End> {
         self.set_up_qp().map_err(|ret| self.failed("setup_qp failed", ret))?;
         let recv = self.set_up_buffers().map_err(|ret| self.failed("rping_setup_buffers failed", ret))?;
@@ -117,7 +117,7 @@ impl Session<'_> {
     /// Accepts the client's request and waits until the connection is established.
     ///
     /// # Errors
-    /// A call or the connection fails. The failure has been reported.
+    /// Fails if a call or the connection fails. The failure has been reported.
     pub(super) fn accept(&mut self) -> core::result::Result<(), End> {
         self.debug("accepting client connection request\n");
         let accepted = if self.options.own_qp {
@@ -148,7 +148,7 @@ impl Session<'_> {
     /// Connects to the server and waits until the connection is established.
     ///
     /// # Errors
-    /// A call or the connection fails. The failure has been reported.
+    /// Fails if a call or the connection fails. The failure has been reported.
     pub(super) fn connect(&mut self) -> core::result::Result<(), End> {
         let Some(objects) = &mut self.objects else { return Err(End::Failed(-1)) };
         let connected = if self.options.own_qp {

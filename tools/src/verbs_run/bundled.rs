@@ -46,7 +46,7 @@ impl Bundled {
     }
 }
 
-/// Finds the copies in these folders and in the packages that a command may import.
+/// Finds bundled copies in these folders and in the packages that a command may import.
 pub fn find(command: &[OsString], scan: &[PathBuf]) -> Vec<Bundled> {
     let mut found = BTreeSet::new();
     for site in python::packages(command, &Surroundings::of_process()) {

@@ -39,7 +39,7 @@ impl fmt::Display for Presented {
 /// Creates the folders that present devices.
 ///
 /// # Errors
-/// A folder cannot be created; the error names it.
+/// Fails if a folder cannot be created; the error names it.
 pub fn lay() -> Result<(), Refusal> {
     let _mask = Umask::set();
     let mut layout = Layout::default();
@@ -62,7 +62,7 @@ pub fn lay() -> Result<(), Refusal> {
 /// devices. Reports devices that cannot be created.
 ///
 /// # Errors
-/// A file cannot be written.
+/// Fails if a file cannot be written.
 pub fn present(list: &OsStr, report: impl Fn(&Skipped)) -> Result<Vec<Presented>, Refusal> {
     let _mask = Umask::set();
     let failed = |error: io::Error| Refusal::new("the files of the soft devices cannot be written", &error);

@@ -13,7 +13,7 @@ pub const LIBRARIES: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", "libmlx5.
 /// Returns the folder of the libraries: either the given folder, or a folder near this program.
 ///
 /// # Errors
-/// No folder has the libraries. The error is a sentence that lists the searched folders.
+/// Fails if no folder has the libraries. The error is a sentence that lists the searched folders.
 pub fn find(given: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(given) = given {
         // The path must be absolute, because the program may change its folder.
@@ -66,7 +66,7 @@ fn is_ours(folder: &Path) -> bool {
 /// Adds folders to the start of the loader's search path.
 ///
 /// # Errors
-/// The loader would split a folder's name. The error is a sentence about this folder.
+/// Fails if the loader would split a folder's name. The error is a sentence about this folder.
 pub fn search_path(folders: &[&Path], existing: Option<&OsStr>) -> Result<OsString, String> {
     let mut path = OsString::new();
     // An empty element means the current folder.

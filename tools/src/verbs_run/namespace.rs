@@ -30,7 +30,7 @@ impl Refusal {
         Self(format!("{LOST}: {step} ({error}){}", Policy::read().hint(errno)))
     }
 
-    /// Repeats the sentence printed by another process of this program.
+    /// Creates a refusal from the sentence that another process of this program printed.
     pub fn of_check(sentence: &str) -> Self {
         Self(if sentence.contains(LOST) { sentence.to_owned() } else { format!("{LOST}: {sentence}") })
     }
@@ -49,8 +49,8 @@ const LOST: &str = "programs that look for RDMA devices in /sys/class/infiniband
 /// Moves this process to a new mount namespace. The process must have only one thread.
 ///
 /// # Errors
-/// The kernel rejects a step. The process may then be in a user namespace without its user ID, so
-/// another process must try this first.
+/// Fails if the kernel rejects a step. The process may then be in a user namespace without its user
+/// ID, so another process must try this first.
 pub fn enter() -> Result<(), Refusal> {
     let refused = |step: &'static str| move |errno: Errno| Refusal::new(step, &errno.into());
     match unshare(CloneFlags::CLONE_NEWNS) {

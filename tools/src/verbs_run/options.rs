@@ -108,7 +108,7 @@ Exit status: the command's own, or
 /// Parses the arguments after the program's name.
 ///
 /// # Errors
-/// The first error on the command line.
+/// Returns the first error on the command line.
 pub fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Action, Misuse> {
     let (mut options, mut asks_for_soft) = (Options::default(), false);
     let mut arguments = arguments.peekable();
@@ -163,7 +163,7 @@ fn after(argument: &OsString, index: usize) -> OsString {
     std::ffi::OsStr::from_bytes(&argument.as_bytes()[index..]).to_owned()
 }
 
-/// Returns whether a text is a value of `VERBS_SOFT`. No command has such a name.
+/// Returns whether a text is a valid value of `VERBS_SOFT`. No command has such a name.
 fn is_list(text: &str) -> bool {
     let is_address = |element: &str| {
         let address = element.trim().split_once('%').map_or(element.trim(), |(address, _)| address);

@@ -27,7 +27,7 @@ impl Program {
         Self { child: Some(child), what: format!("VERBS_SOFT={soft} {program} {args:?}") }
     }
 
-    /// Waits for the program's end. Returns its exit status, standard output and standard error.
+    /// Waits until the program exits. Returns its exit status, standard output and standard error.
     #[track_caller]
     pub fn end(mut self) -> (Option<i32>, String, String) {
         let child = self.child.take().expect("it runs");

@@ -20,10 +20,10 @@ pub fn run(command: &mut Command) -> Output {
     finish(child, &format!("{command:?}"))
 }
 
-/// Waits for a program's end. Returns the output of its piped streams.
+/// Waits until a program exits. Returns the output of its piped streams.
 ///
 /// # Panics
-/// The program does not end within [`LIMIT`]. It is killed first.
+/// Panics if the program does not exit within [`LIMIT`]. It is killed first.
 #[track_caller]
 pub fn finish(mut child: Child, what: &str) -> Output {
     let (stdout, stderr) = (read_all(child.stdout.take()), read_all(child.stderr.take()));

@@ -39,7 +39,7 @@ pub struct Run {
     conns: Vec<Conn>,
     /// The number of connections in this phase.
     count: AtomicUsize,
-    /// The connections by id key.
+    /// The index of each connection, by id key.
     keys: RwLock<HashMap<IdKey, usize>>,
     /// The number of requests received.
     accepted: AtomicUsize,
@@ -63,7 +63,7 @@ pub type Work = fn(&Run, usize);
 /// Creates the listening id on a port that the system chooses.
 ///
 /// # Errors
-/// A call fails, which has been reported.
+/// Fails if a call fails; the failure has been reported.
 pub fn listen(channel: &EventChannel, source: Address, console: &mut Console) -> Result<CmId, Failed> {
     let id = channel.create_id(PortSpace::TCP);
     let id = id.map_err(|error| cm::perror("rdma_create_id", &error, console))?;
@@ -92,8 +92,8 @@ impl Run {
     /// Prepares a run with these peers, on the main thread.
     ///
     /// # Errors
-    /// The peers lack a listener or a client, or memory for the connections runs out. The failure
-    /// has been reported.
+    /// Fails if the peers lack a listener or a client, or memory for the connections runs out. The
+    /// failure has been reported.
     pub fn new(
         options: Options,
         source: Address,
@@ -215,7 +215,7 @@ impl Run {
         self.console().say(text);
     }
 
-    /// Returns an id's connection.
+    /// Returns the index of an id's connection.
     pub(super) fn find(&self, key: IdKey) -> Option<usize> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied()
     }
@@ -267,7 +267,7 @@ impl Run {
         }
     }
 
-    /// Ends the process with C's message because a call failed.
+    /// Ends the process with the C program's message because a call failed.
     pub(super) fn fatal(&self, call: &str, error: &Error) -> ! {
         cm::perror(call, error, &mut self.console());
         process::exit(1)

@@ -11,9 +11,9 @@
 //!   │ moves its queue pair to RTS  │ waits for the first message
 //! ```
 //!
-//! C's `ibv_srq_pingpong` sends 256 addresses in each direction instead of one. C's programs close
-//! the connection after "done". Our programs keep it if the other side also does, so that each
-//! [`Peer`] detects the other's end.
+//! The C `ibv_srq_pingpong` sends 256 addresses in each direction instead of one. The C programs
+//! close the connection after "done". Our programs keep it if the other side also does, so that
+//! each [`Peer`] detects the other's end.
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
@@ -28,7 +28,7 @@ use crate::console::{Console, Failed, describe};
 /// server expects more addresses than we have, sends zeros for the missing ones.
 ///
 /// # Errors
-/// The host cannot be resolved, or the connection fails; the failure has been reported.
+/// Fails if the host cannot be resolved, or the connection fails; the failure has been reported.
 pub fn ask(
     host: &OsStr,
     port: u16,
@@ -77,7 +77,7 @@ pub fn ask(
 /// Connects to a server.
 ///
 /// # Errors
-/// The host cannot be resolved or refuses the connection. The failure has been reported.
+/// Fails if the host cannot be resolved or refuses the connection. The failure has been reported.
 pub fn connect(host: &OsStr, port: u16, console: &mut Console) -> Result<TcpStream, Failed> {
     let name = host.to_string_lossy();
     let addresses = (&*name, port).to_socket_addrs().map_err(|error| {
@@ -100,7 +100,7 @@ pub fn connect(host: &OsStr, port: u16, console: &mut Console) -> Result<TcpStre
 /// Listens on a port.
 ///
 /// # Errors
-/// The port is in use; the failure has been reported.
+/// Fails if the port is in use; the failure has been reported.
 pub fn listen(port: u16, console: &mut Console) -> Result<TcpListener, Failed> {
     let any: [SocketAddr; 2] = [(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()];
     TcpListener::bind(&any[..]).map_err(|error| {
@@ -119,7 +119,7 @@ pub struct Client {
 /// Waits for a client and receives its addresses: the first half of the server's part.
 ///
 /// # Errors
-/// The port is in use, or the connection fails; the failure has been reported.
+/// Fails if the port is in use, or the connection fails; the failure has been reported.
 pub fn wait(port: u16, program: Program, console: &mut Console) -> Result<(Client, Vec<Dest>), Failed> {
     let listener = listen(port, console)?;
     let (mut stream, _) = listener.accept().map_err(|error| {
@@ -157,7 +157,7 @@ impl Client {
     /// server's part.
     ///
     /// # Errors
-    /// The connection fails; the failure has been reported.
+    /// Fails if the connection fails; the failure has been reported.
     pub fn answer(mut self, local: &[Dest], console: &mut Console) -> Result<Peer, Failed> {
         let is_srq = self.program == Program::Srq;
         let mut done = [0; DONE.len()];
@@ -191,7 +191,7 @@ fn from_wire(wire: &[u8]) -> Result<Vec<Dest>, usize> {
     addresses.iter().enumerate().map(|(index, wire)| Dest::from_wire(wire).ok_or(index)).collect()
 }
 
-/// Reports the first malformed address, like C's `ibv_srq_pingpong`.
+/// Reports the first malformed address, like the C `ibv_srq_pingpong`.
 fn not_read(count: usize, console: &mut Console) -> Failed {
     let (index, bytes) = (count / WIRE_LEN, count % WIRE_LEN);
     console.complain(format_args!("{bytes}/{WIRE_LEN}: Couldn't read remote address [{index}]"));

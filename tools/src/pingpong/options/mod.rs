@@ -56,9 +56,9 @@ pub struct Options {
     pub prefetch: bool,
     /// Whether completions carry time stamps.
     pub timestamps: bool,
-    /// Whether to check received data in the same cases as C's program.
+    /// Whether to check received data in the same cases as the C program.
     pub validate: bool,
-    /// Whether every message is different and every received byte is checked. C's program lacks
+    /// Whether every message is different and every received byte is checked. The C program lacks
     /// this option, so both sides must be our programs.
     pub verify: bool,
     /// Whether to use the device's own memory.
@@ -110,7 +110,7 @@ impl Options {
     /// Parses the command line.
     ///
     /// # Errors
-    /// The command line is invalid; the error has been reported.
+    /// Fails if the command line is invalid; the error has been reported.
     pub fn parse(program: Program, mut getopt: Getopt, console: &mut Console) -> Result<Self, Failed> {
         let mut options = Self::for_program(program);
         while let Some(option) = getopt.next() {
@@ -143,7 +143,7 @@ impl Options {
         }
     }
 
-    /// Reports a value whose number differs from its text. Like C's programs, the ping-pongs use
+    /// Reports a value whose number differs from its text. Like the C programs, the ping-pongs use
     /// the result of `strtol(3)` and `strtoul(3)`, so scripts get the same numbers from both.
     fn warn_of_misread(&self, option: &Opt, console: &mut Console) {
         let has_number = match option.val {
@@ -197,7 +197,8 @@ impl Options {
             b'c' => self.validate = true,
             VERIFY => self.verify = true,
             b'j' => self.device_memory = true,
-            // Our only way to post is as fast as C's new one.
+            // Posting here is always as fast as with the new functions in C, so this option has no
+            // effect.
             b'N' => {}
             b'U' => self.cc_unprotected = true,
             _ => return None,
@@ -205,7 +206,7 @@ impl Options {
         Some(())
     }
 
-    /// Returns C's message for mutually exclusive options.
+    /// Returns the C program's message for mutually exclusive options.
     fn contradiction(&self) -> Option<String> {
         let Self { num_qp, rx_depth, .. } = *self;
         let line = if self.odp && self.device_memory {
@@ -222,7 +223,7 @@ impl Options {
                 "rx_depth {depth} is too small for {qps} QPs -- must have at least one receive per QP."
             ));
         } else if num_qp == 0 {
-            // C's program waits forever.
+            // The C program waits forever.
             "num_qp must be at least 1"
         } else if num_qp >= MAX_QP {
             // As in C, the number in the message is too low by one.

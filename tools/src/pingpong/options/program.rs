@@ -53,8 +53,8 @@ impl Program {
         }
     }
 
-    /// Returns the number of addresses that each side sends. C's `ibv_srq_pingpong` always sends as
-    /// many as the largest number of queue pairs, with zeros for missing ones.
+    /// Returns the number of addresses that each side sends. The C `ibv_srq_pingpong` always sends
+    /// as many as the largest number of queue pairs, with zeros for missing ones.
     pub const fn addresses(self) -> usize {
         match self {
             Self::Srq => MAX_QP as usize,

@@ -1,7 +1,7 @@
 //! The only table of options: name, letter, supporting programs and usage text.
 //!
 //! An option whose text differs between programs has a row for each text. The rows follow the order
-//! of C's usage texts and tables. This order shows in GNU's message about an ambiguous
+//! of the C program's usage texts and tables. This order shows in GNU's message about an ambiguous
 //! abbreviation.
 
 use std::fmt;
@@ -103,7 +103,7 @@ impl Program {
         ROWS.iter().filter(move |Row(_, programs, _)| programs.contains(&self))
     }
 
-    /// Returns the options of C's program, plus `--verify` if each message can be different.
+    /// Returns the options of the C program, plus `--verify` if each message can be different.
     pub fn spec(self) -> Spec {
         Spec::from_long(self.rows().map(|Row(option, ..)| *option))
     }

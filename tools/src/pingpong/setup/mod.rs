@@ -1,5 +1,5 @@
-//! All steps up to the queue pair in INIT. They follow C's order, because the first failure
-//! determines the message.
+//! All steps up to the queue pair in INIT. They follow the C program's order, because the first
+//! failure determines the message.
 
 use verbs::state::{Init, Reset};
 use verbs::{
@@ -20,7 +20,7 @@ pub struct Setup {
     pub channel: Option<CompChannel>,
     /// The protection domain of all objects; with `-U` a parent domain.
     pub pd: Pd,
-    /// The parent domain's protection domain.
+    /// The protection domain that the parent domain is based on.
     pub base_pd: Option<Pd>,
     /// The completion queue of sends and receives.
     pub cq: Cq,
@@ -31,7 +31,7 @@ pub struct Setup {
 /// Returns the requested device.
 ///
 /// # Errors
-/// The device does not exist, which has been reported.
+/// Fails if the device does not exist; the failure has been reported.
 pub fn choose(list: &DeviceList, options: &Options, console: &mut Console) -> Result<Device, Failed> {
     match &options.ib_dev {
         None => list.first().map_err(|_| {
@@ -48,8 +48,8 @@ pub fn choose(list: &DeviceList, options: &Options, console: &mut Console) -> Re
 /// Creates all objects.
 ///
 /// # Errors
-/// An object cannot be created, or the device lacks a requested feature. The failure has been
-/// reported.
+/// Fails if an object cannot be created, or the device lacks a requested feature. The failure has
+/// been reported.
 pub fn build(
     device: &Device,
     options: &Options,
@@ -154,7 +154,7 @@ pub fn build(
     Ok((Setup { context, channel, pd, base_pd, cq, timestamp_mask }, Endpoint::new(qps, srq, message)))
 }
 
-/// Returns C's message and the reason if a requested feature is missing.
+/// Returns the C program's message and the reason if a requested feature is missing.
 pub(super) fn lacks(attr: &DeviceAttrEx, options: &Options) -> Option<(&'static str, String)> {
     let odp = &attr.odp_caps;
     if options.odp {

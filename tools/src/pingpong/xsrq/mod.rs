@@ -14,8 +14,8 @@
 //! | [`run`] | the messages |
 //!
 //! As in C, each side keeps the TCP connection until the end. Our program also uses it to detect
-//! the end of the other side. C's program waits forever for a message from a killed peer, or reads
-//! endlessly from its closed connection.
+//! the end of the other side. The C program waits forever for a message from a killed peer, or
+//! reads endlessly from its closed connection.
 //!
 //! # References
 //! `ibv_xsrq_pingpong(1)`

@@ -13,7 +13,7 @@ use crate::pingpong::run::{LOOK_EVERY, vendor_err, wait_for_event};
 /// Runs until each peer has sent all its messages and received all of ours.
 ///
 /// # Errors
-/// A verb or a completion fails, or a peer ends early. The failure has been reported.
+/// Fails if a verb or a completion fails, or a peer ends early. The failure has been reported.
 pub(super) fn play(
     setup: &mut Setup,
     peers: &mut [Connected],

@@ -1,5 +1,5 @@
-//! All steps up to the queue pairs in INIT. They follow C's order, because the first failure
-//! determines the message.
+//! All steps up to the queue pairs in INIT. They follow the C program's order, because the first
+//! failure determines the message.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -57,11 +57,11 @@ pub struct Pair<S: State> {
 /// Opens the requested device.
 ///
 /// # Errors
-/// The device does not exist or cannot be opened. The failure has been reported.
+/// Fails if the device does not exist or cannot be opened. The failure has been reported.
 fn open(options: &Options, console: &mut Console) -> Result<Context, Failed> {
     const FAILED: &str = "Failed to open device";
     let list = list_devices_or(console, |console, _| {
-        // The first message of C's program lacks a line break.
+        // The first message of the C program lacks a line break.
         console.complain(format_args!("Failed to get IB devices list{FAILED}"));
     });
     let list = list.ok_or(Failed)?;
@@ -82,8 +82,8 @@ fn open(options: &Options, console: &mut Console) -> Result<Context, Failed> {
 /// Creates all objects.
 ///
 /// # Errors
-/// An object cannot be created, or the device lacks a requested feature. The failure has been
-/// reported.
+/// Fails if an object cannot be created, or the device lacks a requested feature. The failure has
+/// been reported.
 pub fn build(options: &Options, console: &mut Console) -> Result<(Setup, Vec<Pair<Init>>), Failed> {
     let context = open(options, console)?;
     let clients = u32::try_from(options.clients).unwrap_or(0);
@@ -164,8 +164,8 @@ pub fn build(options: &Options, console: &mut Console) -> Result<(Setup, Vec<Pai
     Ok((Setup { context, port, channel, pd, message, file, xrcd, recv_cq, send_cq, srq }, pairs))
 }
 
-/// Opens the file that lets C's programs share a domain. Does not follow a symbolic link,
-/// because any user could place one there.
+/// Opens the file that lets the C programs share a domain. Does not follow a symbolic link, because
+/// any user could place one there.
 fn open_domain_file() -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(O_CREAT | O_NOFOLLOW).mode(0o440).open("/tmp/xrc_domain")
