@@ -56,8 +56,8 @@ impl Fuzz {
     /// Runs the round and adds to the tally.
     ///
     /// # Errors
-    /// A buffer changed or returned unexpectedly, a received message differs from the sent one, or
-    /// the devices no longer work.
+    /// Fails if a buffer changed or returned unexpectedly, if a received message differs from the
+    /// sent one, or if the devices no longer work.
     pub fn run(&self, tally: &Tally) -> CaseResult {
         let world = World::open(self.device.as_deref())?;
         let deadline = Instant::now() + self.duration;

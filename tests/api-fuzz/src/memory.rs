@@ -22,7 +22,7 @@ use super::handle::AnyRange;
 pub(super) struct Held {
     pub(super) buf: Buf,
     expected: Vec<u8>,
-    /// The context of the buffer's protection domain.
+    /// The index of the context that contains the buffer's protection domain.
     pub(super) context: usize,
 }
 
@@ -262,11 +262,11 @@ pub(super) struct Piece {
 /// The expected bytes of memory in flight.
 #[derive(Debug)]
 enum Content {
-    /// These bytes, except in the part written by the request.
+    /// The expected contents: these bytes, except in the range that the request writes.
     Owned(Vec<u8>),
-    /// These bytes.
+    /// The expected contents: exactly these bytes.
     Frozen(Arc<[u8]>),
-    /// Any bytes, because peers may write them. Counts the shares in flight.
+    /// Any contents, because peers may write to the memory. The value counts the shares in flight.
     Exposed(#[allow(dead_code)] Arc<()>),
 }
 
@@ -535,7 +535,8 @@ pub(super) const ANYBODY: u32 = 0;
 /// The length of a message's header in bytes: sender, length and seed.
 const HEADER: usize = 16;
 
-/// The length of the shortest message with a header: at least 8 bytes after the header confirm it.
+/// The minimum length of a message with a header, in bytes: at least 8 bytes after the header
+/// confirm its contents.
 const SHORTEST: usize = HEADER + 8;
 
 /// Returns a message of a station. The contents of a message too short for a header depend on its

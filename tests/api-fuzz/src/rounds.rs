@@ -91,7 +91,7 @@ impl Rounds {
     /// Runs rounds by starting this program again and returns their combined counts.
     ///
     /// # Errors
-    /// A round fails (the error names its seed), or some kind of call is never reached.
+    /// Fails if a round fails (the error names its seed) or some kind of call is never reached.
     pub fn run(&self, mut told: impl FnMut(u64, u64)) -> CaseResult<Done> {
         let (started, mut counts, mut reached) = (Instant::now(), BTreeMap::new(), Reached::default());
         for round in 0.. {
@@ -175,8 +175,8 @@ pub fn one_in_this_process(device: &str, duration: Duration, seed: u64) -> CaseR
     if succeeded.is_some_and(|count| *count > 0) { Ok(()) } else { fail("no request succeeded") }
 }
 
-/// Runs rounds in this process for `duration`, or longer until every kind of call is reached. For a
-/// test case, which has a process to itself.
+/// Runs rounds in this process for `duration`, or longer until every kind of call is reached.
+/// Intended for a test case, which runs in a separate process.
 ///
 /// # Errors
 /// The same errors as [`Fuzz::run`]; also if some kind of call is never reached.

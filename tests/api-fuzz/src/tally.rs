@@ -1,4 +1,5 @@
-//! [`Tally`]: counts of calls and outcomes by kind. A fuzz fails if it does not reach every kind.
+//! [`Tally`]: counts of calls and outcomes by kind. A fuzz run fails if it does not reach every
+//! kind.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;

@@ -269,7 +269,8 @@ impl World {
         locked(&self.datagram).clone()
     }
 
-    /// Offers an object to other threads. Returns the object if the market is full or locked.
+    /// Offers an object to other threads. Returns the object if the list of offers is full or
+    /// locked.
     #[allow(clippy::result_large_err)]
     pub(super) fn put(&self, thing: Thing) -> Result<(), Thing> {
         match self.market.try_lock() {

@@ -17,7 +17,7 @@ use verbs_harness::tools::{self, Maker};
 
 use crate::compiled::{Program, compiled};
 
-/// The program.
+/// The C program.
 pub const PROGRAM: Program = Program {
     name: "arguments",
     source: include_str!("../../../c-abi/tests/c/arguments.c"),
@@ -285,7 +285,7 @@ pub fn undecided<'a>(device: Device, all: &[Difference<'a>]) -> Vec<Difference<'
 /// the output of rdma-core's library with the recorded output, if the device has one.
 ///
 /// # Errors
-/// A skip if a library is missing; a failure with the list of undecided differences.
+/// Skips the case if a library is missing; fails with the list of undecided differences, if any.
 pub fn same_on_both_libraries(device: Device, name: &str, is_recorded: bool) -> CaseResult {
     let program = compiled(&PROGRAM)?;
     let output = |maker: Maker| -> CaseResult<String> {

@@ -10,7 +10,7 @@ use verbs_harness::tools::{self, Maker};
 
 use crate::compiled::{Program, compiled};
 
-/// The program.
+/// The C program.
 pub const PROGRAM: Program = Program {
     name: "beside_poller",
     source: include_str!("../differential/beside_poller.c"),
@@ -20,7 +20,7 @@ pub const PROGRAM: Program = Program {
 /// Runs the program on a device.
 ///
 /// # Errors
-/// A skip if a library is missing; a failure if a call blocks or fails.
+/// Skips the case if a library is missing; fails if a call blocks or fails.
 pub fn waits_for_no_poller(maker: &Maker, device: &str) -> CaseResult {
     let mut command = Command::new(compiled(&PROGRAM)?);
     command.env("VERBS_TEST_DEVICE", device).env_remove("LD_LIBRARY_PATH");

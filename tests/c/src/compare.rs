@@ -41,7 +41,7 @@ const REWORDED: &[(&str, &str)] = &[
 /// Compares the complete output and the exit statuses.
 ///
 /// # Errors
-/// The results differ. The error shows the first line that differs.
+/// Fails if the results differ. The error shows the first line that differs.
 pub fn same(tool: &str, ours: &Finished, theirs: &Finished) -> CaseResult {
     let theirs_up_to_date = up_to_date(&theirs.stdout);
     same_lines("standard output", &without_numbers(&ours.stdout), &without_numbers(&theirs_up_to_date))?;
@@ -56,7 +56,7 @@ pub fn same(tool: &str, ours: &Finished, theirs: &Finished) -> CaseResult {
 /// Compares standard error. Ours may add reasons: lines that begin with the tool's name.
 ///
 /// # Errors
-/// The texts differ. The error shows the first line that differs.
+/// Fails if the texts differ. The error shows the first line that differs.
 pub fn same_but_for_reasons(tool: &str, ours: &str, theirs: &str) -> CaseResult {
     let reason = format!("{tool}: ");
     let mut theirs_left = theirs.split_inclusive('\n').peekable();
@@ -77,7 +77,7 @@ pub fn same_but_for_reasons(tool: &str, ours: &str, theirs: &str) -> CaseResult 
 /// Compares two texts line by line.
 ///
 /// # Errors
-/// The texts differ. The error shows the first line that differs.
+/// Fails if the texts differ. The error shows the first line that differs.
 pub fn same_lines(what: &str, ours: &str, theirs: &str) -> CaseResult {
     let (mut mine, mut their) = (ours.split_inclusive('\n'), theirs.split_inclusive('\n'));
     loop {
@@ -97,7 +97,7 @@ const NEWER_FLAGS: &[&str] = &["SUPPORT_FLUSH", "SUPPORT_ATOMIC_WRITE"];
 /// print the [names](NEWER_FLAGS) from a newer rdma-core.
 ///
 /// # Errors
-/// The texts differ. The error shows the first line that differs.
+/// Fails if the texts differ. The error shows the first line that differs.
 pub fn same_but_for_flag_names(ours: &str, theirs: &str) -> CaseResult {
     const UNNAMED: &str = "Unknown flags:";
     let mut mine = ours.lines().peekable();

@@ -54,7 +54,7 @@ fn compile_all(programs: &[Program]) -> CaseResult {
 /// Returns a compiled program: from the host, from an earlier case, or compiled now.
 ///
 /// # Errors
-/// The compiler is missing or fails.
+/// Fails if the compiler is missing or fails.
 pub fn compiled(program: &Program) -> CaseResult<PathBuf> {
     let own = Path::new("/tmp");
     match program.is_in(&tools::bin_dir()?.join(FOLDER)).or_else(|| program.is_in(own)) {

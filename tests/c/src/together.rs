@@ -17,7 +17,7 @@ use verbs_harness::runner::CaseResult;
 
 use crate::compiled::{Program, compiled};
 
-/// The library.
+/// The preloaded library.
 pub const LIBRARY: Program = Program {
     name: "together.so",
     source: include_str!("../together/together.c"),
@@ -27,7 +27,7 @@ pub const LIBRARY: Program = Program {
 /// Makes the programs of two commands disconnect together, as long as the pipe exists.
 ///
 /// # Errors
-/// The library cannot be compiled. A skip if the compiler is missing.
+/// Fails if the library cannot be compiled. Skips the case if the compiler is missing.
 pub fn together(ends: [&mut Command; 2]) -> CaseResult<Pipe> {
     let library = compiled(&LIBRARY)?;
     let pipe = Pipe(std::env::temp_dir().join(format!("together-{}", std::process::id())));

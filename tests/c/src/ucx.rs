@@ -18,7 +18,7 @@ pub fn batch(tests: &[Test]) -> String {
 /// Checks the client's output: a line with each test's name, followed by results.
 ///
 /// # Errors
-/// A test has no results, or the wrong number of them.
+/// Fails if a test has no results or the wrong number of results.
 pub fn check(client: &Finished, tests: &[Test]) -> CaseResult {
     match without_results(&client.stdout, tests) {
         Some(name) => fail(format_args!("no results of {name}: {client:?}")),

@@ -30,8 +30,8 @@ use crate::process::Finished;
 /// once the child ends or `limit` has passed. `run` returns the child's exit status.
 ///
 /// # Errors
-/// This process has several threads; any errno from creating a child. The inner error is the output
-/// of a child killed at the limit.
+/// Fails if this process has several threads; any errno from creating a child. The inner error is
+/// the output of a child killed at the limit.
 pub fn run_group(run: impl FnOnce() -> u8, limit: Duration) -> io::Result<Result<Finished, Finished>> {
     let group = Group::start(run, limit)?;
     let mut groups = [group];
@@ -43,7 +43,7 @@ pub fn run_group(run: impl FnOnce() -> u8, limit: Duration) -> io::Result<Result
 /// A function in a child, which leads a process group. Dropping it kills the group.
 pub struct Group {
     child: Child,
-    /// Becomes readable when the child ends.
+    /// A descriptor that becomes readable when the child ends.
     ended: OwnedFd,
     output: Output,
     deadline: Instant,
@@ -54,7 +54,7 @@ impl Group {
     /// Starts a function like [`run_group`].
     ///
     /// # Errors
-    /// This process has several threads; any errno from creating a child.
+    /// Fails if this process has several threads; any errno from creating a child.
     pub fn start(run: impl FnOnce() -> u8, limit: Duration) -> io::Result<Self> {
         alone()?;
         let deadline = Instant::now() + limit;
@@ -80,7 +80,7 @@ impl Group {
         Ok(Self { ended: child.ended()?, child, output, deadline, is_in_time: false })
     }
 
-    /// Kills the group and returns its output: the inner error if the child had not ended.
+    /// Kills the group and returns its output, as the inner error if the child had not ended.
     ///
     /// # Errors
     /// Any errno from waiting for the child or from reading its output.
@@ -95,13 +95,13 @@ impl Group {
 }
 
 /// Waits until any group's child has ended or its time limit has passed. Returns that group's
-/// index. Reads the output of all groups meanwhile.
+/// index. While waiting, reads the output of all groups.
 ///
 /// # Errors
 /// Any errno from waiting or reading.
 ///
 /// # Panics
-/// If `groups` is empty.
+/// Panics if `groups` is empty.
 pub fn wait_for_any(groups: &mut [Group]) -> io::Result<usize> {
     loop {
         let first = groups.iter().enumerate().min_by_key(|(_, group)| group.deadline);
@@ -126,7 +126,7 @@ pub fn wait_for_any(groups: &mut [Group]) -> io::Result<usize> {
 /// Sets environment variables that libraries read later.
 ///
 /// # Errors
-/// This process has several threads.
+/// Fails if this process has several threads.
 pub fn set_variables(variables: &[(&str, &str)]) -> io::Result<()> {
     alone()?;
     for (name, value) in variables {

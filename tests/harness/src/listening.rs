@@ -9,7 +9,7 @@ use crate::tools::{LIMIT, run};
 /// Waits until a program listens on an rdma_cm port. Socket tables do not show these ports.
 ///
 /// # Errors
-/// No program listens within the time limit, or `rdma` cannot list the ids.
+/// Fails if no program listens within the time limit, or if `rdma` cannot list the ids.
 pub fn wait_for_listening_id(port: u16, server: &mut Running) -> CaseResult {
     let listens = || {
         let listed = run(Command::new("rdma").args(["resource", "show", "cm_id"]))?;

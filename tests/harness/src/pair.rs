@@ -9,7 +9,8 @@ use crate::runner::{CaseResult, Stop, fail};
 /// Runs a server that listens on a loopback TCP port, and its client, until both end.
 ///
 /// # Errors
-/// A program cannot start, fails, or exceeds the time limit. The error describes both programs.
+/// Fails if a program cannot start, fails, or exceeds the time limit. The error describes both
+/// programs.
 pub fn meet(
     server: &mut Command,
     client: &mut Command,
@@ -29,7 +30,7 @@ pub fn meet(
 /// Waits for a client and its server.
 ///
 /// # Errors
-/// A program fails or exceeds the time limit. The error describes both programs.
+/// Fails if a program fails or exceeds the time limit. The error describes both programs.
 pub fn both(server: Running, client: Running, limit: Duration) -> CaseResult<[Finished; 2]> {
     let client = client.finish(limit)?;
     // A server may wait forever for a failed client.

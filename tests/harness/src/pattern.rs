@@ -21,7 +21,7 @@ impl Choices {
     /// Returns a random number below `end`.
     ///
     /// # Panics
-    /// If `end` is 0, unlike [`Rng::below`].
+    /// Panics if `end` is 0, unlike [`Rng::below`].
     pub fn below(&mut self, end: u64) -> u64 {
         self.any() % end
     }
@@ -29,7 +29,7 @@ impl Choices {
     /// Returns a random element of `all`.
     ///
     /// # Panics
-    /// If `all` is empty.
+    /// Panics if `all` is empty.
     pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len() as u64) as usize]
     }
@@ -57,8 +57,8 @@ pub fn filled(seed: u64, len: usize) -> Vec<u8> {
 /// Checks that the bytes equal the output of [`fill`].
 ///
 /// # Errors
-/// A byte is wrong. The error names the index of the first wrong byte and the number of wrong
-/// bytes.
+/// Fails if a byte is wrong. The error names the index of the first wrong byte and the number of
+/// wrong bytes.
 pub fn check(seed: u64, bytes: &[u8]) -> Result<(), String> {
     let wanted = filled(seed, bytes.len());
     if wanted == bytes {

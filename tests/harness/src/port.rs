@@ -1,8 +1,8 @@
 //! [`free`]: TCP ports for servers that take their port as an argument.
 //!
-//! The kernel gives the client's side of each connection a port from a range. A port in this range
-//! may be free when a test checks it, yet be used by another test's client before the server binds
-//! it. The ports here lie outside the range.
+//! The kernel assigns each client a port from a range. A port in this range may be free when a test
+//! checks it, yet be used by another test's client before the server binds it. The ports here lie
+//! outside the range.
 
 use std::io;
 use std::ops::Range;
@@ -20,7 +20,7 @@ const STRIDE: usize = 64;
 /// Returns an unused TCP port. This process gets the same port again only after all the others.
 ///
 /// # Errors
-/// All ports are in use, or the kernel does not show its client port range.
+/// Fails if all ports are in use, or if the kernel does not show its client port range.
 pub fn free() -> io::Result<u16> {
     static LOOKED: AtomicUsize = AtomicUsize::new(0);
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;

@@ -63,8 +63,8 @@ pub fn run_group(command: &mut Command, limit: Duration) -> io::Result<Result<Fi
 pub struct Running {
     child: Child,
     is_group: bool,
-    /// The part of its standard output that [`wait_for_output`](Self::wait_for_output) has already
-    /// read.
+    /// The part of the command's standard output that [`wait_for_output`](Self::wait_for_output)
+    /// has already read.
     seen: Vec<u8>,
     stdout: Receiver<Vec<u8>>,
     stderr: Receiver<Vec<u8>>,
@@ -201,7 +201,8 @@ fn text(mut bytes: Vec<u8>, pipe: &Receiver<Vec<u8>>) -> String {
 /// Runs a closure, which may block, in a new thread and returns its result.
 ///
 /// # Panics
-/// If the closure panics, or runs longer than `limit`. The thread then keeps running.
+/// Panics if the closure panics or runs longer than `limit`. In the latter case, its thread keeps
+/// running.
 #[track_caller]
 pub fn within<T: Send + 'static>(limit: Duration, what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (send, done) = mpsc::channel();

@@ -70,7 +70,7 @@ impl<E: std::error::Error> From<E> for Stop {
 /// Skips the case, which cannot run here.
 ///
 /// # Errors
-/// Always.
+/// Always returns an error.
 pub fn skip<T>(why: impl fmt::Display) -> CaseResult<T> {
     Err(Stop::Skipped(why.to_string()))
 }
@@ -78,7 +78,7 @@ pub fn skip<T>(why: impl fmt::Display) -> CaseResult<T> {
 /// Fails the case.
 ///
 /// # Errors
-/// Always.
+/// Always returns an error.
 pub fn fail<T>(why: impl fmt::Display) -> CaseResult<T> {
     Err(Stop::Failed(why.to_string()))
 }
@@ -195,9 +195,9 @@ impl FromStr for Form {
 pub struct Options {
     /// Whether to print the names without running any case.
     pub list: bool,
-    /// Skips cases by name prefix. Each prefix has a reason.
+    /// The name prefixes of cases to skip, each with a reason.
     pub skip: Vec<(String, String)>,
-    /// Runs only cases whose names have one of these prefixes; all cases if empty.
+    /// The name prefixes of the cases to run; all cases if empty.
     pub only: Vec<String>,
     /// Runs one form of the cases that exist with the provider both erased (`erased`) and named
     /// (`static`); `None` runs both forms.
@@ -271,7 +271,7 @@ fn is_of(name: &str, wanted: &str) -> bool {
     name.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '_', ' ']))
 }
 
-/// Numbers of passed, failed and skipped cases so far.
+/// The numbers of passed, failed and skipped cases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Tally {
     passed: u64,

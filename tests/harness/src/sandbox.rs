@@ -29,7 +29,7 @@ pub fn private_mounts() -> CaseResult {
 /// already, makes it root in a new user namespace. Returns whether the host allows it.
 ///
 /// # Errors
-/// `ip` cannot run, or fails.
+/// Fails if `ip` cannot run or reports a failure.
 pub fn private_network() -> CaseResult<bool> {
     let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
     if uid.is_root() {
@@ -51,7 +51,7 @@ pub fn private_network() -> CaseResult<bool> {
 /// Runs `ip` with the given arguments.
 ///
 /// # Errors
-/// `ip` cannot run, or fails.
+/// Fails if `ip` cannot run or reports a failure.
 pub fn ip(args: &[&str]) -> CaseResult {
     let done = run(Command::new("ip").args(args))?;
     if done.status.success() { Ok(()) } else { fail(format_args!("ip {args:?}: {done:?}")) }

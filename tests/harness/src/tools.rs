@@ -74,7 +74,7 @@ impl Maker {
     /// contain its path.
     ///
     /// # Errors
-    /// The tool is missing: a failure for our tools, a skip for others.
+    /// If the tool is missing, fails for our tools and skips the case for others.
     pub fn tool(&self, name: &str) -> CaseResult<Command> {
         let path = match self {
             Self::Ours => bin_dir()?.join(name),
@@ -127,7 +127,7 @@ impl Maker {
     /// Sets up the environment so that a Debian program finds this maker's `libibverbs.so.1`.
     ///
     /// # Errors
-    /// A skip if `VERBS_C_ABI_DIR` is not set.
+    /// Skips the case if `VERBS_C_ABI_DIR` is not set.
     pub fn prepare(&self, command: &mut Command) -> CaseResult {
         if *self == Self::Linked || *self == Self::Theirs && is_linked() {
             command.env("LD_LIBRARY_PATH", linked_dir()?);
@@ -142,7 +142,7 @@ static LINKED: AtomicBool = AtomicBool::new(false);
 /// `libibverbs.so.1`.
 ///
 /// # Errors
-/// A skip if `VERBS_C_ABI_DIR` is not set.
+/// Skips the case if `VERBS_C_ABI_DIR` is not set.
 pub fn link_theirs() -> CaseResult {
     linked_dir()?;
     LINKED.store(true, Ordering::Relaxed);
@@ -160,7 +160,7 @@ const LINKED_DIR: &str = "VERBS_C_ABI_DIR";
 /// Returns the directory of this project's `libibverbs.so.1`.
 ///
 /// # Errors
-/// A skip if `VERBS_C_ABI_DIR` is not set.
+/// Skips the case if `VERBS_C_ABI_DIR` is not set.
 pub fn linked_dir() -> CaseResult<PathBuf> {
     match std::env::var_os(LINKED_DIR) {
         Some(dir) => Ok(dir.into()),
@@ -185,7 +185,7 @@ pub fn bin_dir() -> CaseResult<PathBuf> {
 /// Runs a tool to its end.
 ///
 /// # Errors
-/// The tool cannot start, or exceeds the time limit.
+/// Fails if the tool cannot start or exceeds the time limit.
 pub fn run(command: &mut Command) -> CaseResult<Finished> {
     match process::run(command, LIMIT)? {
         Ok(finished) => Ok(finished),
@@ -196,7 +196,7 @@ pub fn run(command: &mut Command) -> CaseResult<Finished> {
 /// Wraps a command in [`refuse`](crate::refuse).
 ///
 /// # Errors
-/// `refuse` is not built.
+/// Fails if `refuse` is not built.
 pub fn refused(mode: Mode, command: &Command) -> CaseResult<Command> {
     let mut refuse = Maker::Ours.tool("refuse")?;
     refuse.args([mode.name(), "--"]);
@@ -206,7 +206,7 @@ pub fn refused(mode: Mode, command: &Command) -> CaseResult<Command> {
 /// Returns the index of the GID for the guest's IPv4 address.
 ///
 /// # Errors
-/// The GID is missing.
+/// Fails if the GID is missing.
 pub fn gid_index() -> CaseResult<u32> {
     const GID: &str = "0000:0000:0000:0000:0000:ffff:0a09:0901";
     let gid =
@@ -254,7 +254,7 @@ impl PingPong {
     /// rejected commands.
     ///
     /// # Errors
-    /// An end fails, exceeds the time limit, or prints unexpected output.
+    /// Fails if an end fails, exceeds the time limit, or prints unexpected output.
     pub fn run(&self) -> CaseResult<[Option<Counts>; 2]> {
         let port = port::free()?;
         let mut server = Running::start(&mut self.command(&self.server, port)?)?;

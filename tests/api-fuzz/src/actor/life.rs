@@ -471,7 +471,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Arms a queue and reads the events of channels without waiting.
+    /// Arms a completion queue and, without blocking, reads the pending events of a channel.
     pub(super) fn listen(&mut self) -> CaseResult {
         if let Some(at) = self.place(self.pollers.len()) {
             let solicited_only = self.rarely(4);

@@ -69,7 +69,7 @@ pub(super) struct Actor<'w> {
     plain: Vec<Plain>,
     /// Memory that this thread polled for queue pairs of other threads.
     strays: Vec<Stray>,
-    /// Unsignalled requests that did not return with a later signalled request.
+    /// The numbers of unsignalled requests that did not return with a later signalled request.
     left: Vec<Number>,
     /// Address handles, each with the indices of its context and of the destination's context.
     ahs: Vec<(usize, usize, Ah)>,
@@ -207,7 +207,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Keeps a buffer and drops a random buffer if there are too many.
+    /// Keeps a buffer. If too many are kept, drops one at random.
     fn keep(&mut self, held: Held) -> CaseResult {
         self.held.push(held);
         if self.held.len() > HELD
@@ -220,7 +220,7 @@ impl<'w> Actor<'w> {
         Ok(())
     }
 
-    /// Keeps read-only memory and drops a random share if there are too many.
+    /// Keeps read-only memory. If too many shares are kept, drops one at random.
     fn keep_frozen(&mut self, frozen: Frozen) -> CaseResult {
         frozen.check().map_err(Stop::Failed)?;
         self.frozen.push(frozen);

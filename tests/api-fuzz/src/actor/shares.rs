@@ -257,7 +257,7 @@ impl Actor<'_> {
         }
     }
 
-    /// Keeps the program's memory and drops a random piece if there are too many.
+    /// Keeps the program's memory. If too many pieces are kept, drops one at random.
     pub(super) fn keep_plain(&mut self, plain: Plain) -> CaseResult {
         plain.check().map_err(Stop::Failed)?;
         self.plain.push(plain);

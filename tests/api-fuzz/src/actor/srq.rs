@@ -41,7 +41,7 @@ struct Shared {
 }
 
 impl Actor<'_> {
-    /// Exchanges messages through a shared receive queue and destroys everything in one of several
+    /// Exchanges messages through a shared receive queue and destroys all objects in one of several
     /// orders.
     pub(super) fn shared_receives(&mut self) -> CaseResult {
         let context = self.choices.below(self.world.contexts.len() as u64) as usize;
@@ -120,7 +120,7 @@ impl Actor<'_> {
         Ok(())
     }
 
-    /// Destroys everything and checks that each receive returns once.
+    /// Destroys all objects and checks that each receive is returned exactly once.
     fn end_shared(&mut self, shared: Shared) -> CaseResult {
         let Shared { srq, senders, receivers, mut recv_cq, mut posted, .. } = shared;
         match self.choices.below(4) {

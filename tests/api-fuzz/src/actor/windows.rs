@@ -162,7 +162,7 @@ impl Actor<'_> {
 }
 
 impl Peer {
-    /// Writes all of the memory.
+    /// Posts a write that covers all of the peer's exposed memory.
     fn write(&mut self, remote: RemoteMr, seed: u64) -> CaseResult {
         let mut buf = self.pd.alloc_buf(LEN)?;
         fill(seed, &mut buf);

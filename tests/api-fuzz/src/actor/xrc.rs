@@ -73,7 +73,7 @@ struct Pair {
 }
 
 impl Actor<'_> {
-    /// Sends to shared receive queues by number and destroys everything in a random order.
+    /// Sends to shared receive queues by number and destroys all objects in a random order.
     pub(super) fn domains(&mut self) -> CaseResult {
         let contexts = self.world.contexts.len() as u64;
         let (from, to) = (self.choices.below(contexts) as usize, self.choices.below(contexts) as usize);
@@ -159,7 +159,7 @@ impl Actor<'_> {
         Ok(Pair { initiator, cq, target })
     }
 
-    /// Destroys everything. Dismantled queues must return each receive exactly once.
+    /// Destroys all objects. Dismantled queues must return each receive exactly once.
     fn end_domain(&mut self, domain: Domain) -> CaseResult {
         let Domain { xrcd, queues, pairs, .. } = domain;
         match self.choices.below(4) {

@@ -1,7 +1,7 @@
-//! Verdicts on rdma-core's tests under this project's library, given the results under the C
+//! Verdicts on rdma-core's tests under this project's library, given the results under rdma-core's
 //! library.
 //!
-//! | C library | ours | verdict |
+//! | rdma-core | ours | verdict |
 //! |---|---|---|
 //! | any | passes | passes |
 //! | passes | skips | fails |
@@ -13,7 +13,7 @@ use verbs_harness::runner::{CaseResult, Stop, fail, skip};
 
 use super::Outcome;
 
-/// Returns the tests that passed under the C library and have no result under ours.
+/// Returns the tests that passed under rdma-core's library and have no result under ours.
 pub fn missing<'a>(theirs: &'a [Outcome], ours: &[Outcome]) -> Vec<&'a str> {
     let has_result = |test: &str| ours.iter().any(|outcome| outcome.test == test);
     let passed = theirs.iter().filter(|outcome| outcome.verdict.is_ok());
@@ -23,7 +23,7 @@ pub fn missing<'a>(theirs: &'a [Outcome], ours: &[Outcome]) -> Vec<&'a str> {
 /// Returns the verdict for a test, given its results with both libraries.
 ///
 /// # Errors
-/// A failure or a skip, by the table at the top of the file.
+/// Fails or skips the test according to the table at the top of the file.
 pub fn judged(ours: &CaseResult, theirs: Option<&CaseResult>) -> CaseResult {
     match (ours, theirs) {
         (Err(Stop::Skipped(why)), Some(Ok(()))) => {

@@ -41,7 +41,7 @@ pub struct Run {
 /// the command and its environment.
 ///
 /// # Errors
-/// The tests or pyverbs are not installed (a skip), or Python cannot be started.
+/// Skips the case if the tests or pyverbs are not installed; fails if Python cannot be started.
 pub fn run(
     device: &str,
     gid: u32,

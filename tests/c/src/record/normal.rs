@@ -20,7 +20,7 @@ const OWN_MEMORY: core::ops::Range<u64> = 0x2000_0000_0000..0x2000_1000_0000;
 /// The commands of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// The step's name, with a number from the second step of that name on.
+    /// The step's name, numbered unless it is the first step with that name.
     pub name: String,
     /// The commands, in order.
     pub commands: Vec<Normal>,
@@ -107,7 +107,7 @@ impl Names {
         Normal { name: command.name.clone(), errno: command.errno, fields }
     }
 
-    /// Gives a name to a number in a reply.
+    /// Records a symbolic name for the number that a reply returned in `field`.
     fn learn(&mut self, command: &Command, field: &str, number: u64) {
         let what = last_word(field);
         let kind = match what {

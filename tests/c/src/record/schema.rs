@@ -9,9 +9,9 @@ use uverbs_abi::layout::{Constants, Item, Type};
 /// An ioctl method.
 #[derive(Clone, Copy, Debug)]
 pub struct Method {
-    /// Name of the object's constant.
+    /// Name of the constant that identifies the object type.
     pub object: &'static str,
-    /// Name of the method's constant.
+    /// Name of the constant that identifies the method.
     pub method: &'static str,
     /// The enums that name the method's attributes: the core's and the driver's.
     pub attrs: [&'static str; 2],
@@ -301,7 +301,7 @@ pub fn type_of(c_name: &str) -> Option<&'static Type> {
 /// Returns the number of a constant.
 ///
 /// # Panics
-/// If no header has the name. The tables in this file contain only known names.
+/// Panics if no header has the name. The tables in this file contain only known names.
 fn number_of(name: &str) -> i128 {
     let all = groups().flat_map(|group| group.constants);
     let found = all.into_iter().find(|(constant, _)| *constant == name);

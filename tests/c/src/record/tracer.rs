@@ -71,7 +71,7 @@ pub fn run(command: &mut Command, limit: Duration) -> io::Result<Result<Recorded
     Ok(if is_late { Err(finished) } else { Ok(Recorded { finished, calls }) })
 }
 
-/// The calls of a process so far.
+/// The calls recorded from a process and its children.
 #[derive(Default)]
 struct Tracer {
     calls: Vec<Call>,

@@ -1,8 +1,8 @@
 //! The filter program, which selects system calls for the supervisor to decide on.
 //!
 //! It passes everything except `write(2)`, `ioctl(2)` with the request `RDMA_VERBS_IOCTL`, and
-//! `socket(2)` for RDMA netlink. Calls made by another architecture's convention also pass, because
-//! the tested programs use the native convention.
+//! `socket(2)` for RDMA netlink. Calls made with another architecture's calling convention also
+//! pass, because the tested programs use the native convention.
 //!
 //! # References
 //! `seccomp(2)`; Linux, `Documentation/userspace-api/seccomp_filter.rst`
@@ -19,10 +19,10 @@ pub const AUDIT_ARCH: u32 = 0xc000_00b7;
 
 /// The offset of the system call's number in `struct seccomp_data`.
 const NR: u32 = 0;
-/// The offset of the architecture.
+/// The offset of the architecture in `struct seccomp_data`.
 const ARCH: u32 = 4;
-/// The offset of the arguments, which have 64 bits each. Of the arguments checked here, the kernel
-/// uses 32 bits.
+/// The offset of the arguments in `struct seccomp_data`. They have 64 bits each. Of the arguments
+/// checked here, the kernel uses 32 bits.
 const ARGS: u32 = 16;
 
 /// Returns the offset of an argument's lower half.

@@ -5,8 +5,9 @@
 //! | [`filter`] | the filter, a classic BPF program: selects system calls for the supervisor |
 //! | [`seccomp`] | the kernel's interface |
 //!
-//! The supervisor is the thread calling [`run`]. It decides on each selected call by [`Mode`] and
-//! counts the calls. All threads and processes that the work starts are under the filter as well.
+//! The supervisor is the thread calling [`run`]. It decides on each selected call according to the
+//! [`Mode`] and counts the calls. All threads and processes that the work starts are under the
+//! filter as well.
 
 pub mod filter;
 pub mod seccomp;
@@ -124,10 +125,10 @@ impl fmt::Display for Counts {
 /// have ended.
 ///
 /// # Errors
-/// The kernel does not support the filter, or supervision fails.
+/// Fails if the kernel does not support the filter or supervision fails.
 ///
 /// # Panics
-/// If `work` panics.
+/// Panics if `work` panics.
 pub fn run<T: Send>(mode: Mode, work: impl FnOnce() -> T + Send) -> io::Result<(T, Counts)> {
     thread::scope(|scope| {
         let (send, receive) = mpsc::channel();
@@ -153,7 +154,7 @@ pub fn run<T: Send>(mode: Mode, work: impl FnOnce() -> T + Send) -> io::Result<(
 /// it starts from now on. Nothing counts the rejections, so a whole suite can run this way.
 ///
 /// # Errors
-/// The kernel does not support the filter, or the filter does not reject the call.
+/// Fails if the kernel does not support the filter, or if the filter does not reject the call.
 pub fn every_ioctl() -> io::Result<()> {
     seccomp::install_for_good(&filter::without_ioctls())?;
     // The descriptor does not exist, but the filter acts before the kernel looks it up.

@@ -15,7 +15,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs_abi::rdma_user_ioctl_cmds::RDMA_VERBS_IOCTL;
 
-/// Puts the calling thread, and everything it starts from now on, under `program`.
+/// Installs `program` as the filter for the calling thread and everything that it starts from now
+/// on.
 ///
 /// # Errors
 /// Any errno from the system calls; notifications larger than the structures used here.
@@ -34,7 +35,8 @@ pub fn install(program: &[sock_filter]) -> io::Result<Listener> {
     Ok(Listener(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Puts this thread, and everything it starts from now on, under a program without notifications.
+/// Installs a program without notifications for this thread and everything that it starts from now
+/// on.
 ///
 /// # Errors
 /// Any errno from the system calls.
@@ -72,7 +74,7 @@ pub struct Listener(OwnedFd);
 pub struct Asked {
     /// The id of the notification.
     pub id: u64,
-    /// The waiting thread.
+    /// The id of the waiting thread.
     pub pid: u32,
     /// The system call's number.
     pub nr: i64,

@@ -26,7 +26,7 @@ use record::{Entry, Record};
 
 const NONE: SendFlags = SendFlags::empty();
 
-/// The number of borrowed pieces, their length and the bytes between them.
+/// The number of borrowed pieces, their length and the number of bytes between them.
 const BOXES: usize = 8;
 const LEN: usize = 96;
 const GAP: usize = 32;
@@ -71,7 +71,7 @@ struct Inside<'a, 'w, 'scope, 'env> {
 }
 
 impl Actor<'_> {
-    /// Lends memory to a few scopes on one connection.
+    /// Runs a few scopes that borrow memory, on one connection.
     pub(super) fn scopes(&mut self) -> CaseResult {
         let context = self.choices.below(self.world.contexts.len() as u64) as usize;
         let pd = self.world.pds[context].clone();
