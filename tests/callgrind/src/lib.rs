@@ -23,8 +23,7 @@ pub struct Cost {
 /// times.
 ///
 /// # Errors
-/// Counting fails: valgrind is missing, the program fails, or the program does not call the
-/// function.
+/// Fails if valgrind is missing, if the program fails, or if it does not call the function.
 pub fn count_instructions(symbol: &str, calls: u32) -> Result<f64, String> {
     count(symbol, calls).map(|cost| cost.instructions)
 }
@@ -57,7 +56,7 @@ pub fn count_in(
 /// run.
 ///
 /// # Errors
-/// Counting fails: valgrind is missing, or the program fails.
+/// Fails if valgrind is missing or the program fails.
 pub fn count_run(args: &[&str]) -> Result<f64, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let profile = profile(Command::new("valgrind"), &[], &program, args)?;

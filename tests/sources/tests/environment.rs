@@ -1,4 +1,5 @@
-//! Only one file of the libraries reads the environment, and not in a set-user-ID program.
+//! Only one file of the libraries reads the environment; it does not do so in a set-user-ID
+//! program.
 
 use std::path::{Path, PathBuf};
 

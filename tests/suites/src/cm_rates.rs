@@ -2,7 +2,7 @@
 //! of connections through the kernel's connection manager: on rxe, and between two ConnectX
 //! functions ([`Sides`]). [`cm_flags`](crate::cm_flags) lists their flags.
 //!
-//! Both ends print the same as C's programs, so our programs and theirs are interchangeable. In
+//! Both ends print the same as the C programs, so our programs and theirs are interchangeable. In
 //! rdma-core 44, `cmtime` is a different program, so these cases use Debian's newest `cmtime`.
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ const SUITE: &str = "cm_rates";
 /// The server's IPv4 address.
 const V4: &str = "10.9.9.1";
 
-/// The ends of a run: server, client.
+/// The makers of a run's two ends: server, client.
 type Ends = [Maker; 2];
 
 static PAIRS: [Ends; 3] =
@@ -240,7 +240,7 @@ fn both(tool: &str, args: &[&str]) -> CaseResult<[Finished; 2]> {
     Ok([ours, theirs])
 }
 
-/// Kills one end. Ours then ends, while C's program would wait forever for messages that never
+/// Kills one end. Ours then ends, while the C program would wait forever for messages that never
 /// come.
 fn survivor() -> CaseResult {
     for kill_server in [true, false] {
@@ -286,10 +286,10 @@ fn long_message() -> CaseResult {
 
 /// The receiver joins as a full member; only the sender gets `-o`.
 ///
-/// C's sender destroys its queue pair right after it has posted its messages. rxe on Linux 6.12 and
-/// 7.2 sends them in the background and drops those still queued. With rdma-core's programs on both
-/// sides on 7.2, no packet left in any of four runs (the device's `sent_pkts` did not change), so
-/// the receiver waits forever. On 6.1, all messages arrive. Our sender waits until its messages
+/// The C sender destroys its queue pair right after it has posted its messages. rxe on Linux 6.12
+/// and 7.2 sends them in the background and drops those still queued. With rdma-core's programs on
+/// both sides on 7.2, no packet left in any of four runs (the device's `sent_pkts` did not change),
+/// so the receiver waits forever. On 6.1, all messages arrive. Our sender waits until its messages
 /// have left.
 fn mckey(ends: &Ends, flags: &[&str]) -> CaseResult {
     match to_group(ends, &Sides::for_family(Family::V4)?, flags)? {
@@ -365,7 +365,7 @@ fn cmtime([server, client]: &Ends, flags: &[&str]) -> CaseResult {
     if of_link && sides.are_apart() {
         return skip("the listener's address comes with the number of its interface, as in C");
     }
-    // Like C's client, ours needs an IPv4 address for the controller.
+    // Like the C client, ours needs an IPv4 address for the controller.
     let control = Sides::for_family(Family::V4)?;
     let port = verbs_harness::port::free()?.to_string();
     // Both ends may share one device, so their fictitious queue pair numbers must differ.
@@ -378,7 +378,7 @@ fn cmtime([server, client]: &Ends, flags: &[&str]) -> CaseResult {
     let serve = || -> CaseResult<Running> {
         Ok(Running::start(command(server, &sides.server, &control.server, "100000")?.arg("-L"))?)
     };
-    // C's servers try only once to connect to the first server, the root.
+    // The C servers try only once to connect to the first server, the root.
     let mut root = serve()?;
     if !process::wait_for_listener_of(root.pid(), port.parse()?, LIMIT, || !root.has_ended()) {
         return fail(format_args!("the root does not listen on port {port}"));

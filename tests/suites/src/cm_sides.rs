@@ -47,7 +47,8 @@ impl Sides {
     /// Returns the sides in this guest. Adds missing IPv6 addresses and waits for their GIDs.
     ///
     /// # Errors
-    /// A device or a GID is missing, or `ip` fails. A skip without a network interface.
+    /// Fails if a device or a GID is missing, or if `ip` fails. Skips the case without a network
+    /// interface.
     pub fn for_family(family: Family) -> CaseResult<Self> {
         let has_two = has_two_functions();
         let here = Side { device: under_test().to_owned(), is_peer: false };
@@ -90,7 +91,7 @@ fn has_two_functions() -> bool {
 /// Returns the network interface of the device under test.
 ///
 /// # Errors
-/// A skip without a network interface.
+/// Skips the case without a network interface.
 pub fn netdev() -> CaseResult<String> {
     Side { device: under_test().to_owned(), is_peer: false }.netdev()
 }

@@ -173,7 +173,7 @@ fn rping(ends: [&Maker; 2], family: Family, [serve, connect]: [&[&str]; 2]) -> C
     if server.stderr != told {
         return both_told("the server's last words", &ended);
     }
-    // C's client may exit before it sees the event.
+    // The C client may exit before it sees the event.
     if !["", "client DISCONNECT EVENT...\n"].contains(&client.stderr.as_str()) {
         return both_told("the client's last words", &ended);
     }
@@ -209,7 +209,7 @@ fn rping_persistent([server, client]: [&Maker; 2]) -> CaseResult {
     }
 }
 
-/// C's programs move their queue pair to the error state as soon as their work is done. rxe may
+/// The C programs move their queue pair to the error state as soon as their work is done. rxe may
 /// then still owe the peer an acknowledgement ([`Repetitions`]).
 fn rdma_client(ends: [&Maker; 2], family: Family) -> CaseResult {
     let sides = Sides::for_family(family)?;
@@ -247,7 +247,7 @@ fn rdma_xclient_by_xrc(ends: [&Maker; 2]) -> CaseResult {
 
 /// Checks that both programs end as expected.
 ///
-/// C's server disconnects as soon as it has received its message. Its queue pair is then in the
+/// The C server disconnects as soon as it has received its message. Its queue pair is then in the
 /// error state, where rxe drops any outstanding acknowledgement. The client's send never completes.
 fn ends_well(
     names: [&str; 2],
@@ -286,7 +286,7 @@ fn plain(line: &str) -> &str {
     line.rsplit_once('/').map_or(line, |(_, line)| line)
 }
 
-/// Counts the requests that rxe repeats from a given moment on.
+/// Counts the requests that rxe repeats after a given moment.
 ///
 /// rxe drops any outstanding acknowledgement when a queue pair goes to ERR (`do_complete`). The
 /// peer's queue pair then repeats its last request forever, because rxe does not honour librdmacm's
@@ -312,7 +312,7 @@ impl Repetitions {
     /// Decides whether rxe has made programs hang.
     ///
     /// # Errors
-    /// A skip if rxe has repeated more requests than lost packets explain.
+    /// Skips the case if rxe has repeated more requests than lost packets explain.
     fn judge(&self) -> CaseResult {
         // Linux 6.1, with its timeout of 2.1 s, repeats 28 times in a minute; newer kernels repeat
         // more often.

@@ -263,7 +263,7 @@ fn misuses() -> impl Iterator<Item = Case> {
     devices.into_iter().chain(devinfo).chain(pingpong).chain(others).chain(without_gid)
 }
 
-/// Returns cases that misuse the tools for many connections by address.
+/// Returns cases with invalid arguments for the tools that make many connections by address.
 fn misuses_of_ids(
     one: fn(&'static str, &str, &'static [&'static str]) -> Case,
 ) -> impl Iterator<Item = Case> {
@@ -276,7 +276,7 @@ fn misuses_of_ids(
     MISUSES.iter().flat_map(move |(tool, lines)| lines.iter().map(move |line| one(tool, line, &[])))
 }
 
-/// Returns cases that misuse the tools for connections by address.
+/// Returns cases with invalid arguments for the tools that connect by address.
 fn misuses_by_address() -> impl Iterator<Item = Case> {
     const LINES: &[(&str, &str)] = &[
         ("rping", "-x"),

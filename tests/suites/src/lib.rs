@@ -4,10 +4,10 @@
 //! | suite | content |
 //! |---|---|
 //! | [`interop`] | our tools and rdma-core's are interchangeable |
-//! | [`c_abi`] | unmodified programs behave the same on our `libibverbs.so.1` and on C's library |
+//! | [`c_abi`] | unmodified programs behave the same on our and rdma-core's libraries |
 //! | [`mlx5`] | the suites of another guest: ConnectX |
 //! | [`fallback`] | everything works where a kernel or a filter rejects the newer interfaces |
-//! | [`conformance`](verbs_conformance) | the verbs' promises about data, completions and events |
+//! | [`conformance`](verbs_conformance) | the verbs' guarantees about data, completions, events |
 //! | [`transition`] | the QP transition table matches the running kernel's table |
 //! | [`fork`] | the device keeps using the registered memory of a forking process |
 //! | [`negative`] | rejections, with their reasons |

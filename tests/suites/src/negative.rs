@@ -527,7 +527,7 @@ fn tools_agree() -> CaseResult {
     for (tool, args) in TOOLS_WITHOUT_DEVICES {
         let theirs = run(Maker::Theirs.tool(tool)?.args(*args))?;
         let mut ours = run(Maker::Ours.tool(tool)?.args(*args))?;
-        // C's rping exits with the errno that perror(3) leaves, which need not be the error.
+        // The C rping exits with the errno that perror(3) leaves, which need not be the error.
         if *tool == "rping" && theirs.stderr.contains("event channel") && !ours.status.success() {
             ours.status = theirs.status;
         }

@@ -27,7 +27,7 @@ const CRATES: &[(Page, &str)] = &[
 ];
 
 impl Page {
-    /// Returns the rows: the names of the other library and our side.
+    /// Returns the rows: the names of the other library and our counterparts.
     fn rows(&self, root: &Path) -> Vec<(Vec<String>, String)> {
         let path = root.join("libibverbs-rs/src/guide").join(self.file);
         let page = fs::read_to_string(path).expect("a page of the manual");

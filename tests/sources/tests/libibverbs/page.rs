@@ -18,7 +18,7 @@ const NO_PATHS: &[(&str, &str)] = &[
     ("[u8; 6]", "a type of Rust"),
 ];
 
-/// Returns the names of libibverbs with their kinds.
+/// Returns the libibverbs names, each with its kind.
 pub(crate) fn names() -> Vec<(&'static str, &'static str)> {
     NAMES.lines().map(|line| line.split_once(' ').expect("a kind and a name")).collect()
 }

@@ -177,7 +177,7 @@ fn sequence_numbers_move_on_with_every_packet<P: Provider>(context: &Context<P>)
     Ok(())
 }
 
-/// Connects two queue pairs; `a` sends from packet sequence number `psn` on.
+/// Connects two queue pairs. The first packet from `a` has sequence number `psn`.
 pub(super) fn pair_from<P: Provider>(context: &Context<P>, shape: &Shape, psn: u32) -> CaseResult<Pair<P>> {
     let rts = RtsAttr { sq_psn: Some(psn), ..shape.rts };
     ends(context, shape, rts, |remote| Remote { psn, ..remote })
@@ -461,9 +461,9 @@ fn rights_may_change_before_the_connection<P: Provider>(context: &Context<P>) ->
 const RNR_0_01_MS: u8 = 1;
 const RNR_81_92_MS: (u8, Duration) = (26, Duration::from_micros(81_920));
 
-/// Returns whether a time is long enough for this many waits. A kernel timer may end up to a jiffy
-/// early. After a standstill, a guest counts the missed jiffies all at once, so a timer set in
-/// between ends early by the length of the standstill.
+/// Returns whether a time is long enough for this many waits. A kernel timer may expire up to a
+/// jiffy early. After a standstill, a guest counts the missed jiffies all at once, so a timer set
+/// in between expires early by the length of the standstill.
 fn has_waited(took: Duration, waits: u32, wait: Duration) -> bool {
     const JIFFY: Duration = Duration::from_millis(4);
     const STANDSTILL: Duration = Duration::from_millis(30);

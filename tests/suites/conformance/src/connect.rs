@@ -59,7 +59,7 @@ pub(super) fn padded(data: &[u8], len: usize) -> Vec<u8> {
 }
 
 /// Returns the space for private data in a message with `len` bytes: connecting to an IP address
-/// takes 36.
+/// takes 36 of them.
 pub(super) fn room(address: &Address, len: usize) -> usize {
     if matches!(address, Address::Ib(_)) { len } else { len - 36 }
 }

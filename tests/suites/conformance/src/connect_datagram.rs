@@ -26,10 +26,10 @@ pub fn cases() -> Vec<Case> {
     )
 }
 
-/// The length of private data in a lookup reply.
+/// The length of private data in a lookup reply, in bytes.
 const REPLY: usize = 136;
 
-/// The bytes before a datagram in its receive buffer.
+/// The number of bytes before a datagram in its receive buffer.
 const GRH: usize = 40;
 
 /// The statuses in a lookup reply: rejected by the listener and no listener.

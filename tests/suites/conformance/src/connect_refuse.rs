@@ -31,10 +31,11 @@ pub fn cases() -> Vec<Case> {
     )
 }
 
-/// The length of private data in a reject.
+/// The length of private data in a reject, in bytes.
 const REJECT: usize = 148;
 
-/// Allows few reads at a time, so that no call needs to query a device's limit.
+/// Connection parameters that allow few reads at a time, so that no call needs to query a device's
+/// limit.
 const DEPTHS: ConnParam<'_> = ConnParam {
     private_data: &[],
     responder_resources: 1,
@@ -51,13 +52,14 @@ fn server() -> CaseResult<Server> {
     Server::new(here()?, PortSpace::TCP, 4)
 }
 
-/// Checks that the client was rejected for this reason. Its receive must be flushed.
+/// Checks that the client was rejected with the reason `wanted` and that its receive was flushed.
+/// Returns the private data in the reject.
 ///
 /// # Errors
-/// Another event, or no event in time.
+/// Fails on any other event, or if none arrives in time.
 ///
 /// # Panics
-/// If the id or the reason differs.
+/// Panics if the id or the reason differs.
 pub fn is_rejected(client: &Client, mut parts: Parts, wanted: RejectReason) -> CaseResult<Vec<u8>> {
     let event = expect(&client.channel, EventType::REJECTED)?;
     let EventKind::Rejected(rejection) = &event.kind else { return fail(format_args!("{event:?}")) };

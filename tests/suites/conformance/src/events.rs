@@ -260,7 +260,7 @@ fn a_port_that_loses_its_address_loses_its_gid<P: Provider>(context: &Context<P>
     if is_soft()? { its_only_address(context, name) } else { a_second_address(context, name) }
 }
 
-/// Linux keeps the port's other GIDs and its state.
+/// Adds and removes a second address. Linux keeps the port's other GIDs and its state.
 fn a_second_address<P: Provider>(context: &Context<P>, name: &str) -> CaseResult {
     const ADDRESS: &str = "10.77.0.1/32";
     let is_there = |table: &[GidEntry]| {

@@ -1,4 +1,5 @@
-//! `conformance`: the verbs' promises about data, completions and events, on a real device.
+//! `conformance`: the guarantees of the verbs about data, completions and events, tested on a real
+//! device.
 //!
 //! | file | content |
 //! |---|---|

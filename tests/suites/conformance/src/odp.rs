@@ -36,10 +36,10 @@ const ALL: AccessFlags = AccessFlags::LOCAL_WRITE
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC);
 
-/// The length of a region, large enough for several pages.
+/// The length of a region in bytes, large enough for several pages.
 const LEN: usize = 40_000;
 
-/// Returns the length of a message: on rxe, a single packet.
+/// Returns the length of a message in bytes: on rxe, a single packet.
 fn message() -> CaseResult<usize> {
     Ok(if is_rxe()? { 1024 } else { LEN })
 }

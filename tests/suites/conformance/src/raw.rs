@@ -51,7 +51,7 @@ struct End<P: Provider> {
     mac: [u8; 6],
 }
 
-/// The length of a frame, the length of its slot in the memory and the number of slots.
+/// The length of a frame and of its slot in the memory, in bytes, and the number of slots.
 const LEN: usize = 128;
 const PLACE: usize = 256;
 const PLACES: usize = 64;
@@ -428,7 +428,7 @@ fn hash() -> RxHashConf {
     }
 }
 
-/// Posts a work queue's receives into these slots.
+/// Posts receives into these slots to a work queue.
 fn receive_by<P: Provider>(end: &End<P>, wq: &mut Wq<P>, places: core::ops::Range<usize>) -> CaseResult {
     for place in places {
         let sge = [end.arena.sge(received_at(place)..received_at(place) + PLACE)];

@@ -29,7 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Lengths around the packet size and well beyond it.
+/// Lengths in bytes, around the packet size and well beyond it.
 const LENGTHS: &[usize] = &[1, 3, 4, 63, 1023, 1024, 1025, 4096, 65_536, 1 << 20];
 
 fn rc_send_arrives_whole_whatever_its_length<P: Provider>(context: &Context<P>) -> CaseResult {

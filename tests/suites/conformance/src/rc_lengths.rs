@@ -53,8 +53,8 @@ impl<P: Provider> Setup<P> {
         self.into.write(0, &vec![UNTOUCHED; self.len]);
     }
 
-    /// Checks that this part of the source is at offset `at` in the destination, otherwise
-    /// unchanged.
+    /// Checks that this part of the source is at offset `at` in the destination and that the rest
+    /// of the destination is unchanged.
     fn arrived(&self, seed: u32, part: Range<usize>, at: usize) {
         let mut expected = vec![UNTOUCHED; self.len];
         expected[at..at + part.len()].copy_from_slice(&pattern(seed, self.len)[part.clone()]);

@@ -268,8 +268,8 @@ fn batches_wrap_around_the_ring<P: Provider>(context: &Context<P>) -> CaseResult
     Ok(())
 }
 
-/// The largest number of 64-byte blocks that a request below takes on ConnectX. Its ring is the
-/// shortest, because its requests take only the blocks that they need.
+/// The largest number of 64-byte blocks that a request below takes on ConnectX. ConnectX has the
+/// shortest ring, because its requests take only the blocks that they need.
 const BLOCKS: usize = 4;
 
 /// Calls `post` until its request has started at each block of the ring. Between rounds, a

@@ -90,7 +90,8 @@ impl<P: Provider> Tags<P> {
         Ok(if let TmOp::Add { handle, .. } = wrs[0].op { handle } else { 0 })
     }
 
-    /// Adds a tag whose memory has `len` bytes at `at`. Returns its handle and the completion.
+    /// Adds a tag whose memory has `len` bytes at offset `at`. Returns the tag's handle and the
+    /// completion.
     fn add(&mut self, tag: u64, mask: u64, at: usize, len: usize, count: u32) -> CaseResult<(u32, Wc)> {
         let sge = [self.arena.sge(at..at + len)];
         let add = TmOp::Add { recv_wr_id: 1000 + tag, sge: &sge, tag, mask, handle: 0 };
@@ -98,7 +99,7 @@ impl<P: Provider> Tags<P> {
         Ok((handle, wait_for(&mut self.cq, tag, WcOpcode::TM_ADD)?))
     }
 
-    /// Sends a message of `len` bytes after a header and waits for the completion.
+    /// Sends a message of `len` bytes, preceded by a header, and waits for the completion.
     fn send(&mut self, opcode: TmhOp, tag: u64, len: usize) -> CaseResult {
         self.arena.write(SOURCE, &Tmh { opcode, app_ctx: 77, tag }.to_bytes());
         self.arena.write(SOURCE + Tmh::LEN, &pattern(tag as u32, len));

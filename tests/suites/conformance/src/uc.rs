@@ -124,7 +124,7 @@ fn uc_takes_no_read_and_no_atomic<P: Provider>(context: &Context<P>) -> CaseResu
     Ok(())
 }
 
-/// Waits until all messages sent so far have arrived or are lost, by waiting for a later write.
+/// Waits until all earlier messages have arrived or are lost, by waiting for a later write.
 fn settle<P: Provider>(pair: &mut Pair<P>) -> CaseResult {
     let arena = Arena::new(&pair.pd, 16)?;
     arena.write(0, &pattern(77, 8));

@@ -87,7 +87,7 @@ impl<P: Provider> Fabric<P> {
         self.srqs[srq].srq_num().unwrap_or(0)
     }
 
-    /// Posts a receive of 256 bytes at 256 × `wr_id`.
+    /// Posts a receive of 256 bytes at arena offset 256 × `wr_id`.
     fn post(&mut self, srq: usize, wr_id: u64) -> CaseResult {
         let at = wr_id as usize * 256;
         let sge = [self.arena.sge(at..at + 256)];
@@ -279,7 +279,7 @@ fn posted_buffers_come_back_on_both_sides<P: Provider>(context: &Context<P>) -> 
     Ok(())
 }
 
-/// Opens the same file again, with a new description.
+/// Opens the same file again, which creates a new open file description.
 fn file() -> CaseResult<File> {
     Ok(File::open(std::env::current_exe()?)?)
 }
@@ -287,7 +287,7 @@ fn file() -> CaseResult<File> {
 fn a_domain_is_shared_by_its_file<P: Provider>(context: &Context<P>) -> CaseResult {
     let (one, other) = (file()?, file()?);
     let first = open(context, &XrcdInit { file: Some(one.as_fd()), create: true, exclusive: false })?;
-    // Another description of the same inode, in another context.
+    // Another file description of the same inode, in another context.
     let opened = verbs_fixtures::fabric::open()?;
     let second = open(&opened, &XrcdInit { file: Some(other.as_fd()), create: false, exclusive: false })?;
     let target = first.create_target()?;

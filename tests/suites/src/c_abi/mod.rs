@@ -1,5 +1,5 @@
 //! `c_abi`: unmodified programs on our `libibverbs.so.1` and `librdmacm.so.1`, compared with, and
-//! connected to, the same programs on C's libraries.
+//! connected to, the same programs on rdma-core's libraries.
 //!
 //! | module | content |
 //! |---|---|
@@ -57,7 +57,7 @@ pub fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// Without this check, all other cases could pass even on C's library.
+/// Without this check, all other cases could pass even on rdma-core's library.
 fn programs_load_ours() -> CaseResult {
     /// Makes the loader list the libraries instead of starting the program.
     const LIST: &str = "LD_TRACE_LOADED_OBJECTS";

@@ -32,7 +32,7 @@ const fn way(tool: &'static str, iters: u32, size: u32, flags: &'static [&'stati
 }
 
 /// Runs with ends on either library. `ib_send_lat -e` is not included: on rxe, it occasionally
-/// fills its completion queue and stops, with C's library too.
+/// fills its completion queue and stops, with rdma-core's library too.
 const WAYS: &[Way] = &[
     way("ib_write_bw", 20, 65536, &[]),
     way("ib_write_lat", 20, 8, &[]),

@@ -1,4 +1,5 @@
-//! [`program`]: the command for an installed program on either library. Also the suite's name.
+//! [`program`]: the command for an installed program on either library. Also defines the suite's
+//! name.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +16,7 @@ pub(super) const PAIRS: [[Maker; 2]; 3] =
 /// Returns the command for an installed program on the library of `maker`.
 ///
 /// # Errors
-/// A skip that names the package, if the program is not installed.
+/// Skips the case and names the package if the program is not installed.
 pub(super) fn program(maker: &Maker, name: &str, package: &str) -> CaseResult<Command> {
     if !Path::new("/usr/bin").join(name).exists() {
         return skip(format_args!("{name} is not installed (package {package})"));
@@ -24,10 +25,10 @@ pub(super) fn program(maker: &Maker, name: &str, package: &str) -> CaseResult<Co
 }
 
 /// Runs a program that does not work with every kernel's rxe. If it fails, runs it again with both
-/// ends on C's library.
+/// ends on rdma-core's library.
 ///
 /// # Errors
-/// The failure; a skip with both reasons if C's library fails as well.
+/// Returns the failure. If rdma-core's library fails as well, skips the case with both reasons.
 pub fn unless_c_fails(ends: [&Maker; 2], run: impl Fn([&Maker; 2]) -> CaseResult) -> CaseResult {
     let ended = run(ends);
     let Err(Stop::Failed(why)) = &ended else { return ended };

@@ -1,9 +1,10 @@
-//! rdma-core's Python tests on both libraries: a test that passes on C's library must pass on ours.
+//! rdma-core's Python tests on both libraries: a test that passes on rdma-core's library must pass
+//! on ours.
 //!
 //! A single case, whose parts are the tests. `VERBS_PYVERBS` names the modules to run, such as
 //! `test_cq test_mr`. By default, all run. [`compare`](verbs_c_programs::pyverbs::compare) has the
 //! rules. A test in [`RACES`] counts as skipped if it fails in the listed way, whether or not it
-//! passes on C's library.
+//! passes on rdma-core's library.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::program::SUITE;
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Tests that expose a race in rxe: the name, the failure message and the cause. They also fail on
-/// C's library, but in other runs.
+/// rdma-core's library, but in other runs.
 pub const RACES: &[(&str, &str, &str)] = &[(
     "test_cq.CQTest.test_resize_cq",
     "PyverbsRDMAError not raised",

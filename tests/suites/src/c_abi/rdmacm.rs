@@ -109,7 +109,7 @@ fn cmatose(name: &str, ends: [&Maker; 2]) -> CaseResult {
     end_well(&ended, ["return status 0"; 2])
 }
 
-/// Each end disconnects as soon as its work is done.
+/// Runs both ends. Each disconnects as soon as its work is done.
 fn rdma_client(name: &str, ends: [&Maker; 2]) -> CaseResult {
     let server = name.replace("client", "server");
     let mut ends = commands([&server, name], ends, [&[], &["-s", ADDRESS]])?;
@@ -118,7 +118,7 @@ fn rdma_client(name: &str, ends: [&Maker; 2]) -> CaseResult {
     end_well(&ended, [&format!("{server}: end 0"), &format!("{name}: end 0")])
 }
 
-/// The sender destroys its queue pair right after it has posted its messages.
+/// Runs `mckey`. The sender destroys its queue pair right after it has posted its messages.
 /// [`cm_rates`](crate::cm_rates) describes what rxe then does.
 fn mckey(name: &str, [receiver, sender]: [&Maker; 2]) -> CaseResult {
     if !rxe_is_before(6, 12)? {
@@ -131,7 +131,7 @@ fn mckey(name: &str, [receiver, sender]: [&Maker; 2]) -> CaseResult {
     end_well(&ended, ["return status 0"; 2])
 }
 
-/// The server runs until it is killed, so only the client's table is checked.
+/// Runs `cmtime`. The server runs until it is killed, so only the client's table is checked.
 fn cmtime(name: &str, [server, client]: [&Maker; 2]) -> CaseResult {
     let port = port::free()?;
     let args = ["-c", "20", "-p", &port.to_string()];
@@ -159,8 +159,9 @@ fn end_well(ended: &[Ended; 2], last_words: [&str; 2]) -> CaseResult {
 /// Runs perftest with connections by address: one connection for its parameters and one for the
 /// test.
 ///
-/// The client may connect for the test before the server listens again, on C's library as well. The
-/// client is then rejected, retries and crashes. The case is repeated only after that failure.
+/// The client may connect for the test before the server listens again, on rdma-core's library as
+/// well. The client is then rejected, retries and crashes. The case is repeated only after that
+/// failure.
 fn by_address(way: &Way, ends: [&Maker; 2]) -> CaseResult {
     const ATTEMPTS: usize = 3;
     let mut ended = Ok(());

@@ -59,7 +59,7 @@ fn run(transport: &str, tests: &[Test], [server, client]: [&Maker; 2]) -> CaseRe
 /// Returns the path of UCX's RDMA module, which is below a library directory.
 ///
 /// # Errors
-/// The module is not installed.
+/// Fails if the module is not installed.
 pub(super) fn module() -> CaseResult<PathBuf> {
     let module = |entry: DirEntry| entry.path().join("ucx/libuct_ib.so.0");
     let found = fs::read_dir("/usr/lib")?.flatten().map(module).find(|path| path.exists());
@@ -69,7 +69,7 @@ pub(super) fn module() -> CaseResult<PathBuf> {
 /// Returns the GID index for the IPv6 address that the kernel assigned to a netdev.
 ///
 /// # Errors
-/// A skip if the address is missing.
+/// Skips the case if the address is missing.
 fn ipv6_gid_index() -> CaseResult<u32> {
     let gids = Path::new("/sys/class/infiniband").join(DEVICE).join("ports/1/gids");
     let is_ipv6 = |index: &u32| {

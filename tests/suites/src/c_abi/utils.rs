@@ -14,7 +14,7 @@ const PACKAGE: &str = "ibverbs-utils";
 /// A program, the message size in bytes, the number of rounds and flags for both ends.
 type Way = (&'static str, u32, u32, &'static [&'static str]);
 
-/// Without `-e`, programs poll, which takes longer.
+/// The ping-pongs to run. Without `-e`, programs poll, which takes longer.
 const WAYS: &[Way] = &[
     ("ibv_rc_pingpong", 4096, 50, &["-c"]),
     ("ibv_rc_pingpong", 65536, 10, &["-e", "-c", "-r", "1"]),
@@ -57,7 +57,8 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
     pingpongs.chain(outputs).chain([asyncwatch])
 }
 
-/// Every program ends at once. Some get a server's address, but no server exists there.
+/// Checks that a program prints the same output with both libraries. Every program ends at once.
+/// Some get a server's address, but no server exists there.
 fn same_output(tool: &str, args: &[&str]) -> CaseResult {
     let one = |maker: Maker| -> CaseResult<_> {
         let mut command = program(&maker, tool, PACKAGE)?;
@@ -81,7 +82,8 @@ fn without_numbers(text: &str) -> String {
     words.map(|word| if word.starts_with("0x") && word.ends_with(", ") { "N, " } else { word }).collect()
 }
 
-/// Both programs watch the device while an address comes and goes, which changes the GID table.
+/// Checks that a program prints the same events with both libraries. Both processes watch the
+/// device while an address comes and goes, which changes the GID table.
 fn same_events() -> CaseResult {
     const ADDRESS: &str = "10.9.9.78/24";
     let mut printed = Vec::new();

@@ -127,8 +127,8 @@ fn outcome(listens: IpAddr, af_only: Option<bool>, to: IpAddr) -> CaseResult<Opt
 }
 
 /// Returns parameters for a queue pair that exists elsewhere. Each call uses a new number, because
-/// the connection manager would take a repeated number for an earlier connection of the same queue
-/// pair.
+/// the connection manager would mistake a repeated number for an earlier connection of the same
+/// queue pair.
 fn foreign() -> ConnParam<'static> {
     static LAST: AtomicU32 = AtomicU32::new(0xff_2000);
     let qp_num = LAST.fetch_add(1, Ordering::Relaxed);

@@ -99,8 +99,8 @@ const ENDED: &str = "ended after ";
 
 /// Checks that no survivor had to wait for the protocol's timeout.
 pub(crate) fn are_told_at_once(ended: &[Ended]) -> CaseResult {
-    /// The time limit for a survivor notified at once. The protocol's timeout exceeds a minute; a
-    /// busy machine needs a few seconds.
+    /// The time limit, in seconds, for a survivor that is notified at once. The protocol's timeout
+    /// exceeds a minute; a busy machine needs a few seconds.
     const AT_ONCE: f64 = 30.0;
     for Ended { name, line } in ended {
         let seconds = line.strip_prefix(ENDED).and_then(|rest| rest.split(' ').next());

@@ -1,4 +1,4 @@
-//! Listeners on the device under test. Also the suite's name.
+//! Listeners on the device under test. Also defines the suite's name.
 
 use std::net::{IpAddr, SocketAddr};
 

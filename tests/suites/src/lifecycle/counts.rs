@@ -1,5 +1,5 @@
 //! The objects in the kernel, as `rdma resource show` counts them, and the process's descriptors.
-//! Also the suite's name.
+//! Also defines the suite's name.
 
 use std::collections::BTreeMap;
 use std::fs;

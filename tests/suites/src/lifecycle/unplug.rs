@@ -312,7 +312,7 @@ impl Stream {
         Ok(failed)
     }
 
-    /// Posts a receive and the send that it receives.
+    /// Posts a receive and a matching send.
     fn post(&mut self) -> CaseResult {
         let room = self.pd.alloc_buf(ROOM)?;
         match &mut self.srq {

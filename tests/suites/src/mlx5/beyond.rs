@@ -405,7 +405,7 @@ fn foreign() -> CaseResult {
 }
 
 fn vendor() -> CaseResult {
-    /// Linux and rdma-core print this number for page faults on shared receive queues.
+    /// The number that Linux and rdma-core print for page faults on shared receive queues.
     const PAGE_FAULT: u32 = 0x93;
     let Looped { context, pd, mut sends, receives: _receives, mut qp } =
         looped(CqOptions::default(), QpOptions::default())?;

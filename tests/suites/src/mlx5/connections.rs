@@ -3,8 +3,9 @@
 //!
 //! The first two connect a function to itself, in the case's process. The tools connect one
 //! function to the other ([`Sides`](crate::cm_sides::Sides)), with rdma-core's tools in either
-//! role. Their cases include XRC connections, which rxe does not support. C's programs run on C's
-//! library in the suite [`rdmacm`](super::rdmacm), and on our library in `c_abi.rdmacm`.
+//! role. Their cases include XRC connections, which rxe does not support. The C programs run on
+//! rdma-core's library in the suite [`rdmacm`](super::rdmacm), and on our library in
+//! `c_abi.rdmacm`.
 
 use verbs_fixtures::functions::{Port, Setup};
 use verbs_harness::runner::Case;

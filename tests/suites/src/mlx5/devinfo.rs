@@ -49,7 +49,7 @@ impl Report {
     /// Returns the text after `KEY:`.
     ///
     /// # Errors
-    /// The line is missing.
+    /// Fails if the line is missing.
     pub fn text(&self, key: &str) -> CaseResult<&str> {
         let mut lines = self.0.lines().map(str::trim);
         let found = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
@@ -59,7 +59,7 @@ impl Report {
     /// Checks the text after `KEY:`.
     ///
     /// # Errors
-    /// The line is missing, or has a different text.
+    /// Fails if the line is missing or has a different text.
     pub fn is(&self, key: &str, wanted: &str) -> CaseResult {
         let text = self.text(key)?;
         if text == wanted { Ok(()) } else { fail(format_args!("{key} is {text:?} rather than {wanted:?}")) }
@@ -77,7 +77,7 @@ impl Report {
     /// Returns the number after `KEY:`, which is written as `17`, `0x11` or `1 (256)`.
     ///
     /// # Errors
-    /// The line is missing, or has no number.
+    /// Fails if the line is missing or has no number.
     pub fn number(&self, key: &str) -> CaseResult<u64> {
         let text = self.text(key)?;
         let word = text.split_ascii_whitespace().next().unwrap_or_default();
@@ -91,7 +91,7 @@ impl Report {
     /// Checks that each number is at least the given minimum.
     ///
     /// # Errors
-    /// A number is missing, or less than its minimum.
+    /// Fails if a number is missing or less than its minimum.
     pub fn at_least(&self, least: &[(&str, u64)]) -> CaseResult {
         for &(key, least) in least {
             let number = self.number(key)?;

@@ -72,15 +72,15 @@ const FEW_BLUE_FLAMES: Env = &[("MLX5_POST_SEND_PREFER_BF", "0")];
 /// variable, libmlx5 puts it there and this project does not.
 const DATA_IN_COMPLETIONS: Env = &[(SCATTER, "1")];
 
-/// The same for queue pairs whose requests are all signalled: responses to reads and atomics are in
-/// completions too.
+/// Like [`DATA_IN_COMPLETIONS`], for queue pairs whose requests are all signalled: responses to
+/// reads and atomics are in completions too.
 const ALL_COMPLETE: Env = &[(SCATTER, "1"), ("DIFFERENTIAL_SIGNALS_ALL", "1")];
 
-/// More received data, but no responses: libmlx5 of rdma-core 44 copies an atomic's response from
-/// the wrong half of such an entry.
+/// Completions hold more received data, but no responses: libmlx5 of rdma-core 44 copies an
+/// atomic's response from the wrong half of such an entry.
 const LONG_ENTRIES: Env = &[(SCATTER, "1"), ("MLX5_CQE_SIZE", "128")];
 
-/// The environment variable, which both libraries read.
+/// The environment variable for data in completions, which both libraries read.
 const SCATTER: &str = "MLX5_SCATTER_TO_CQE";
 
 /// Environment variables for a program.
@@ -223,7 +223,7 @@ impl Script {
 /// Compares two outputs and reports the first lines that differ.
 ///
 /// # Errors
-/// The outputs differ.
+/// Fails if the outputs differ.
 pub fn same_lines(one: &str, other: &str) -> CaseResult {
     if one == other {
         return Ok(());

@@ -43,8 +43,8 @@ const CALL: Duration = Duration::from_secs(60);
 /// so anyway. Each step takes at most `limit`.
 ///
 /// # Errors
-/// A call hangs, crashes or returns anything but success or `EIO`; an event is missing; or a
-/// resource is left behind.
+/// Fails if a call hangs, crashes or returns anything but success or `EIO`, if an event is missing,
+/// or if a resource is left behind.
 pub(super) fn while_it_dies(
     limit: Duration,
     injure: impl FnOnce() -> CaseResult,
@@ -72,7 +72,7 @@ pub(super) fn while_it_dies(
 /// Opens the device again and sends a message through it.
 ///
 /// # Errors
-/// Any step fails.
+/// Fails if any step fails.
 pub(super) fn works() -> CaseResult {
     let mut pair = Pair::new(&fabric::open()?, &Shape::default())?;
     let mut bufs = Some([pair.pd.alloc_buf(64)?, filled(&pair.pd, 7, 64)?]);

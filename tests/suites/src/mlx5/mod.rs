@@ -77,8 +77,8 @@ pub const PROGRAMS: [Program; 6] = [
 ];
 
 /// Returns all cases for a guest, in execution order. The last cases break the device. The very
-/// last case removes it: under our library in a guest with Ethernet ports, and under C's library in
-/// the other guest.
+/// last case removes it: under our library in a guest with Ethernet ports, and under rdma-core's
+/// library in the other guest.
 pub fn all(setup: Setup) -> Vec<Case> {
     let removal = match setup.port {
         Port::Ib => faults::removal(),
@@ -122,20 +122,20 @@ pub fn all(setup: Setup) -> Vec<Case> {
 /// the work of such a run:
 ///
 /// - The guest with InfiniBand ports runs our API with its provider named, also with compressed
-///   completions and other registers. It runs C programs on C's libraries: in the differential
-///   suite, with faults, and as peers of our tools.
+///   completions and other registers. It runs C programs on rdma-core's libraries: in the
+///   differential suite, with faults, and as peers of our tools.
 /// - The guest with Ethernet ports runs our API with its provider erased, and with it named where
 ///   completions contain data. It runs C programs on our libraries, including pyverbs and faults,
 ///   whose last case removes the device. It also runs the differential suite for frames.
 ///
-/// Ping-pongs and perftest on C's libraries test only the model, so only guests without `--usual`
-/// run them.
+/// Ping-pongs and perftest on rdma-core's libraries test only the model, so only guests without
+/// `--usual` run them.
 pub fn left_out(setup: Setup) -> Vec<(String, String)> {
     const FOR_ETHERNET: &[&str] =
         &["scattered", "c_abi.devinfo", "c_abi.pingpong", "c_abi.perftest", "c_abi.pyverbs", "c_abi.faults"];
     const FOR_INFINIBAND: &[&str] = &["differential", "registers", "compressed.conformance", "faults"];
     /// Cases that take minutes on the model. Other cases also find resources left behind by a
-    /// round. The results on C's library are known.
+    /// round. The results on rdma-core's library are known.
     const LONG: &[&str] = &[
         "lifecycle.a_thousand_rounds",
         "pingpong",

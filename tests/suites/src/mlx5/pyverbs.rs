@@ -1,11 +1,11 @@
-//! `pyverbs`: rdma-core's own Python test suite, as packaged by Debian. On C's library, it tests
-//! the model. `c_abi.pyverbs` runs it on our library, alone and beside C's. The parts of a case are
-//! the tests.
+//! `pyverbs`: rdma-core's own Python test suite, as packaged by Debian. On rdma-core's library, it
+//! tests the model. `c_abi.pyverbs` runs it on our library, alone and beside rdma-core's. The parts
+//! of a case are the tests.
 //!
 //! A skipped test reports its reason, usually a feature that the device lacks. Each case requires a
-//! minimum number of passed tests and names some required tests. Tests that pass on C's library
-//! must pass on ours ([`verbs_c_programs::pyverbs::compare`]), unless they are [`REFUSED`]. The few
-//! tests in [`IMPOSSIBLE`] fail on any device and count as skipped.
+//! minimum number of passed tests and names some required tests. Tests that pass on rdma-core's
+//! library must pass on ours ([`verbs_c_programs::pyverbs::compare`]), unless they are [`REFUSED`].
+//! The few tests in [`IMPOSSIBLE`] fail on any device and count as skipped.
 //!
 //! If `VERBS_PYVERBS` names modules, such as `test_cq test_mr`, only their tests run.
 
@@ -35,8 +35,8 @@ const IMPOSSIBLE: &[(&str, &str)] = &[(
     "it registers memory for on-demand paging without a check that the device supports it",
 )];
 
-/// Tests that pass on C's library and are skipped on ours, because ours rejects the calls
-/// (docs/c-abi.md).
+/// Tests that pass with rdma-core's library but are skipped with ours, because ours rejects calls
+/// that they make (docs/c-abi.md).
 const REFUSED: &[&str] = &[
     "test_mlx5_dr.Mlx5DrDumpTest.test_domain_dump",
     "test_mlx5_flow.Mlx5MatcherTest.test_create_empty_matcher",
@@ -45,7 +45,8 @@ const REFUSED: &[&str] = &[
 ];
 
 /// Returns the minimum number of tests that must pass on either library. It is a little below the
-/// number that passes on C's library, because some results depend on the state of the guest.
+/// number that passes on rdma-core's library, because some results depend on the state of the
+/// guest.
 pub const fn least(port: Port) -> usize {
     match port {
         Port::Ib => 148,
@@ -93,13 +94,13 @@ pub fn required(port: Port) -> impl Iterator<Item = &'static str> {
     REQUIRED.iter().chain(more).copied()
 }
 
-/// Returns the case on C's library.
+/// Returns the case on rdma-core's library.
 pub fn cases(setup: Setup) -> Vec<Case> {
     let run = move || judge(setup, &Maker::Theirs, SUITE, &chosen()).map(drop);
     vec![Case::new(SUITE, ENOUGH, run).within(LIMIT + Duration::from_secs(60))]
 }
 
-/// Returns the cases on our library, alone and beside C's library.
+/// Returns the cases on our library, alone and beside rdma-core's library.
 pub fn linked(setup: Setup) -> Vec<Case> {
     let alone = move || {
         linked_dir()?;
@@ -182,7 +183,7 @@ fn judged(outcome: Outcome) -> Outcome {
 /// Checks the results of all tests. Returns the minimum number of tests that must pass.
 ///
 /// # Errors
-/// A required test did not pass, or too few passed.
+/// Fails if a required test did not pass or too few tests passed.
 pub fn enough(outcomes: &[Outcome], port: Port) -> CaseResult<usize> {
     let least = least(port);
     let passed: Vec<&str> =

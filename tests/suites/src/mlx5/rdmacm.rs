@@ -248,7 +248,7 @@ type Ended = Result<Finished, Finished>;
 /// Checks that each program succeeded and printed the line `last_words`.
 ///
 /// # Errors
-/// A program failed, or did not print the line.
+/// Fails if a program failed or did not print the line.
 pub fn all_end_well(ends: &[Ended], last_words: &str) -> CaseResult {
     let is_well = |end: &Ended| {
         end.as_ref()

@@ -18,8 +18,8 @@ const SUITE: &str = "registers";
 /// The variable that requests the registers that come with the context.
 const OF_CONTEXT: Env = &[("MLX5_DYN_UAR", "0")];
 
-/// The `conformance` topics to run with these registers: posting in every form, completions and
-/// events.
+/// The `conformance` topics to run with each choice of doorbell registers: posting in every form,
+/// completions and events.
 const TOPICS: &[&str] = &["rc", "rc_queues", "datagram", "cq_events"];
 
 /// Returns the suite's cases.

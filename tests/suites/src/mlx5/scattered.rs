@@ -9,7 +9,7 @@ const SUITE: &str = "scattered";
 
 const SCATTERS: Env = &[("MLX5_SCATTER_TO_CQE", "1")];
 
-/// The topics.
+/// The `conformance` topics to run.
 const TOPICS: &[&str] = &["atomics", "flushes", "rc", "rc_order", "rc_queues", "srq", "uc"];
 
 /// Cases that rely on polling instead of the device to check a receive's key, because the data is

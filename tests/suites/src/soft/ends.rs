@@ -1,4 +1,4 @@
-//! [`finish_both`]: waits for both peers' processes. Also the suite's name.
+//! [`finish_both`]: waits for both peers' processes. Also defines the suite's name.
 
 use std::io;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use verbs_harness::process::{self, Finished, Running};
 
 pub(super) const SUITE: &str = "soft_interop";
 
-/// Waits for both ends, the server first. After one fails, the other gets only a short time.
+/// Waits for both ends, the server first. If one fails, the other has only a short time to finish.
 pub(super) fn finish_both(
     mut ends: [Running; 2],
     limit: Duration,

@@ -79,7 +79,7 @@ impl Wire {
     /// Creates the namespace, the pair with links of this MTU and rxe1. Waits for the addresses.
     ///
     /// # Errors
-    /// One of these cannot be created.
+    /// Fails if one of these cannot be created.
     pub(super) fn new(link_mtu: u32) -> CaseResult<Self> {
         // A killed case may have left some of these behind.
         down();
@@ -131,7 +131,7 @@ impl Wire {
     /// Returns rxe1's name and the index of its GID, for a command at rxe's end.
     ///
     /// # Errors
-    /// The address has no GID.
+    /// Fails if the address has no GID.
     pub(super) fn at_rxe(&self, family: Family) -> CaseResult<(&'static str, u32)> {
         match gid_index(family) {
             Some(index) => Ok((RXE, index)),
@@ -139,7 +139,8 @@ impl Wire {
         }
     }
 
-    /// Returns the command, run inside the namespace with soft0 on the address of this family.
+    /// Returns a command that runs the given command inside the namespace, with soft0 on the
+    /// address of this family.
     pub(super) fn in_namespace(&self, command: &Command, family: Family) -> Command {
         let mut inside = Command::new("ip");
         inside.args(["netns", "exec", NAMESPACE]);
@@ -151,7 +152,7 @@ impl Wire {
     /// Adds an IPv4 address at soft's end and returns it.
     ///
     /// # Errors
-    /// `ip` fails.
+    /// Fails if `ip` fails.
     pub(super) fn add_address(&self, number: u8) -> CaseResult<IpAddr> {
         let address = IpAddr::from([10, 9, 8, number]);
         ip(&["-n", NAMESPACE], &format!("addr add {address}/24 dev vs1\n"))?;
@@ -161,7 +162,7 @@ impl Wire {
     /// Configures netem with these settings on both ends of the wire.
     ///
     /// # Errors
-    /// A skip where the kernel has no netem.
+    /// Skips the case if the kernel has no netem.
     pub(super) fn disturb(&self, netem: &str) -> CaseResult {
         for (namespace, device) in [(&[] as &[&str], "vs0"), (&["-n", NAMESPACE], "vs1")] {
             let mut tc = Command::new("tc");

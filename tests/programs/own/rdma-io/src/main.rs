@@ -24,7 +24,7 @@ use rdma_io::wr::QpType;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// The number of bytes written by the other end, equal to the number of bytes it reads.
+/// The number of bytes that the other end writes, and the number that it reads.
 const MEMORY: usize = 64 * 1024;
 
 #[tokio::main]
@@ -164,8 +164,9 @@ async fn one_sided(listener: AsyncCmListener) -> Outcome {
     Ok(())
 }
 
-/// Sends the client the address and key of the server's memory: bytes to read, bytes to overwrite,
-/// and a number. Then waits for the client and compares all of the memory.
+/// Sends the client the address and key of the server's memory, which holds bytes to read, bytes to
+/// overwrite and a counter. Then waits for the client to finish and compares the whole memory with
+/// the expected contents.
 async fn serve(end: End) -> Outcome {
     let access = AccessFlags::LOCAL_WRITE
         | AccessFlags::REMOTE_READ

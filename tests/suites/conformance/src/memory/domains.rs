@@ -1,5 +1,5 @@
-//! Protection domains: access to their memory, the objects that keep them in use, parent domains
-//! and imports.
+//! Protection domains: access to memory in a domain, the objects that keep a domain in use, parent
+//! domains and imports.
 
 use std::collections::BTreeSet;
 

@@ -111,7 +111,7 @@ impl<P: Provider> Fixture<P> {
         self.windows.iter().find(its).map_or(MwType::TYPE_2, Mw::mw_type)
     }
 
-    /// Returns the parameters that bind bytes 64 to 128 with these rights.
+    /// Returns the parameters that bind a window to bytes 64 to 128 with these rights.
     fn info(&self, mw_access_flags: AccessFlags) -> MwBindInfo {
         let Self { target, .. } = self;
         MwBindInfo { lkey: target.lkey(), addr: target.addr() + 64, length: 64, mw_access_flags }
@@ -205,7 +205,8 @@ impl<P: Provider> Fixture<P> {
         wait_for(&mut pair.b.cq, 70, WcOpcode::RECV)
     }
 
-    /// Checks that such a message fails the receive and moves the receiver to the error state.
+    /// Checks that a peer's message that invalidates this key fails the receive and moves the
+    /// receiver to the error state.
     fn peer_cannot_invalidate(&mut self, invalidate_rkey: u32) -> CaseResult {
         let Self { pair, local, .. } = self;
         post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 72, sge: &[local.sge(32..64)] }])?;

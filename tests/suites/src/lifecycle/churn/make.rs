@@ -121,7 +121,8 @@ impl<P: Provider> Churn<P> {
     /// the device rejects a kind that it lacks.
     ///
     /// # Errors
-    /// The device rejects a kind that it must have, or makes a kind that it is listed to lack.
+    /// Fails if the device rejects a kind that it must have, or makes a kind that it is listed to
+    /// lack.
     pub(super) fn make(&mut self) -> CaseResult<bool> {
         let mut choice = self.choices.below(KINDS.iter().map(|(_, weight)| weight).sum());
         let chosen = KINDS.iter().find(|(_, weight)| {

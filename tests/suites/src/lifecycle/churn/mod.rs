@@ -177,7 +177,8 @@ struct Churn<P: Provider> {
     root: Root<P>,
     things: Vec<Held<P>>,
     next_context: u32,
-    /// The number of objects made, by kind, and below it the number of rejected calls, by name.
+    /// The number of objects made, by kind. The next field has the number of rejected calls, by
+    /// name.
     made: BTreeMap<Kind, u32>,
     refused: BTreeMap<String, u32>,
     /// The number of closes rejected because other objects use the object.
@@ -286,7 +287,7 @@ impl<P: Provider> Churn<P> {
         (count > 0).then(|| found.swap_remove(self.choices.below(count) as usize))
     }
 
-    /// Records the highest slot for each kind of the root's queues.
+    /// Records the highest slot of the root's queues, by kind.
     fn note_slot(&mut self, thing: &Thing<P>) -> CaseResult {
         if let Some((kind, id)) = thing.slot() {
             let slot = slot_of(&id)?;

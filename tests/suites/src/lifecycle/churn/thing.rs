@@ -120,8 +120,8 @@ impl<P: Provider> Thing<P> {
         }
     }
 
-    /// Returns the id if the object is a queue, after its kind: 0 for completion queues, 1 for
-    /// queue pairs, 2 for shared receive queues.
+    /// If the object is a queue, returns its kind and its id. The kinds are 0 for completion
+    /// queues, 1 for queue pairs and 2 for shared receive queues.
     pub(super) fn slot(&self) -> Option<(usize, String)> {
         match self {
             Self::Cq(cq) => Some((0, cq.id().to_string())),

@@ -9,7 +9,7 @@ use verbs_c_programs::record::compare::{ABSENT, Row};
 
 const SENT: &str = "sent";
 
-/// The table.
+/// The table of known differences.
 pub const ROWS: &[Row] = &[
     Row {
         step: "open_device|import_device",
