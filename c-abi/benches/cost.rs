@@ -412,7 +412,7 @@ fn sent(world: &mut World<Mlx5>, calls: u32, per_call: u32) {
     world.ends.complete(calls * per_call);
 }
 
-/// Returns at once, because a soft device holds the requests.
+/// Returns at once, because the soft device accepts all requests without starting them.
 fn held(_: &mut World<Soft>, _calls: u32, _per_call: u32) {}
 
 fn flushed(world: &mut World<Soft>, calls: u32, per_call: u32) {
@@ -447,8 +447,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the number of instructions that one call of a measured function takes. The environment
-/// requests a soft device.
+/// Returns the number of instructions that one call of a measured function takes. The measured
+/// process has a soft device (`VERBS_SOFT`).
 fn count(symbol: &str, calls: u32) -> Result<f64, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut valgrind = Command::new("valgrind");

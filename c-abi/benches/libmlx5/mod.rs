@@ -27,8 +27,8 @@ const SYSFS: &[(&str, &str)] = &[
     ("infiniband/mlx5_0/device/modalias", "pci:v000015B3d00001017sv000015B3sd00000000bc02sc00i00"),
 ];
 
-/// The installed library, and a folder with the program and the device's files, removed when
-/// dropped.
+/// The installed library, and a folder with the program and the device's files. Dropping this value
+/// removes the folder.
 pub(crate) struct Libmlx5 {
     pub(crate) version: String,
     folder: PathBuf,

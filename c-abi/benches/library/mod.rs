@@ -13,8 +13,8 @@ const CALLS: u32 = 64;
 const EMPTY: &str = "cost_nothing";
 
 /// Each function of `cost.c` with its operations per call and the maximum number of instructions
-/// per operation, as a guard against regressions. Receives have no limit, because they make the
-/// device work.
+/// per operation, as a guard against regressions. Receives have no limit, because posting them
+/// makes the device work.
 const FUNCTIONS: [(&str, u32, Option<f64>); 7] = [
     ("cost_recv_1", 1, None),
     ("cost_recv_16", 16, None),

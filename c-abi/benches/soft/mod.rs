@@ -64,7 +64,7 @@ impl World<Soft> {
     }
 }
 
-/// Creates both devices. The environment requests the device that C opens.
+/// Creates both devices. The environment variable `VERBS_SOFT` requests the device that C opens.
 pub(crate) fn world() -> World<Soft> {
     let context = Soft::open(&SoftDevice::auto().unwrap()).unwrap();
     let pd = context.alloc_pd().unwrap();

@@ -113,7 +113,8 @@ guarded! {
     fn __wrap_pthread_join(thread: pthread_t, value: *mut *mut c_void) -> c_int = __real_pthread_join;
 }
 
-/// `ppoll(2)`. The kernel writes the remaining time into its argument; the C library does not.
+/// `ppoll(2)`. The kernel writes the remaining time into the argument; the C library leaves the
+/// argument unchanged.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __wrap_ppoll(
     fds: *mut pollfd,

@@ -23,7 +23,7 @@ pub(crate) fn set(errno: c_int) {
     unsafe { *libc::__errno_location() = errno }
 }
 
-/// Sets `errno` and returns it, for a call that has logged the error or whose failure is normal.
+/// Sets `errno` and returns it, for a call that has logged the error or whose failure is expected.
 #[cold]
 pub(crate) fn refuse(errno: Errno) -> c_int {
     set(errno.raw());
@@ -99,7 +99,7 @@ pub(crate) fn refused(verb: &'static str, errno: Errno, reason: &'static str) ->
 /// The reason for rejecting attributes with members that the library does not know.
 pub(crate) const UNKNOWN_MEMBERS: &str = "the attributes have members unknown to this library";
 
-/// Returns the error for a call that cannot use its object.
+/// Returns the error for a call whose object was destroyed or is in use by another thread.
 #[cold]
 pub(crate) fn unavailable(verb: &'static str, errno: Errno) -> Error {
     let reason = match errno {

@@ -119,7 +119,7 @@ mod tests {
         "TM software rendezvous",
     ];
 
-    /// Same as [`WC_STATUS`], except that the last name is from release 61.
+    /// Same as [`WC_STATUS`], except that the last name is from rdma-core 61.
     const EVENT_TYPE: &[&str] = &[
         "CQ error",
         "local work queue catastrophic error",

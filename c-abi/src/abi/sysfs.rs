@@ -1,4 +1,4 @@
-//! The sysfs mount point and reading a sysfs file.
+//! Functions that return the sysfs mount point and read a sysfs file.
 //!
 //! # Safety
 //! The functions are exported under names reserved by this library's version script. They pass the

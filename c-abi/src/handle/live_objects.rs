@@ -2,7 +2,8 @@
 //!
 //! In C, `ibv_close_device` closes the kernel device's file, and the kernel destroys the remaining
 //! objects. Here, objects keep their device open, so closing destroys only the objects that give
-//! peers access: queue pairs, then windows, then regions. The others stay until the process ends.
+//! peers access: queue pairs, then windows, then regions. The other objects stay until the process
+//! ends.
 
 use core::marker::PhantomData;
 use std::collections::BTreeSet;

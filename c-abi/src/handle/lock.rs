@@ -51,7 +51,8 @@ use verbs_core::fork::{current_generation, generation};
 pub(crate) struct Spin<T> {
     /// 0, or the generation of the holder's process.
     holder: AtomicU32,
-    /// Whether the value has ended. The lock then stays held, so only waiting threads read this.
+    /// Whether the value was destroyed. The lock then stays held, so only waiting threads read
+    /// this.
     has_ended: AtomicBool,
     /// The negated number of waiting threads, or [`SINGLE`]. One word holds both, so the common
     /// case costs one test. The count is negative to differ from every generation ([`Attempt`]).
@@ -89,7 +90,7 @@ impl<T> Spin<T> {
         }
     }
 
-    /// Calls `with` with the value, locked.
+    /// Calls `with` with the value while holding the lock.
     ///
     /// # Errors
     /// Same as [`why_not`](Self::why_not).
@@ -129,14 +130,14 @@ impl<T> Spin<T> {
         attempt.has_lock() || self.wait(attempt)
     }
 
-    /// Returns the reason why the lock could not be acquired: `EINVAL` if the value has ended;
+    /// Returns the reason why the lock could not be acquired: `EINVAL` if the value was destroyed;
     /// `ENODEV` in a forked child if a thread of its parent held the lock or waited for it.
     #[cold]
     pub(crate) fn why_not(&self) -> Errno {
         if self.has_ended.load(Ordering::Acquire) { Errno::INVAL } else { Errno::NODEV }
     }
 
-    /// Marks the value as ended and wakes the first waiting thread.
+    /// Marks the value as destroyed and wakes the first waiting thread.
     ///
     /// # Safety
     /// The caller must hold the lock and never release it.
@@ -180,8 +181,8 @@ impl<T> Spin<T> {
         attempt.has_lock()
     }
 
-    /// Returns whether no thread of this process will release the lock: the value has ended, or a
-    /// thread of the parent held the lock or waited for it at the fork.
+    /// Returns whether no thread of this process will release the lock: the value was destroyed, or
+    /// a thread of the parent held the lock or waited for it at the fork.
     pub(crate) fn is_hopeless(&self) -> bool {
         let own = current_generation();
         let holder = self.holder.load(Ordering::Relaxed);
@@ -225,7 +226,7 @@ impl<T> Spin<T> {
         unsafe { &mut *self.value.get() }
     }
 
-    /// Returns the address of the value, for the owner that ends the value.
+    /// Returns the address of the value, for the owner that destroys it.
     pub(crate) const fn as_ptr(&self) -> *mut T {
         self.value.get()
     }
@@ -354,7 +355,7 @@ impl Attempt {
     }
 }
 
-/// Replaces the number of waiting threads if only one thread at a time uses the value.
+/// Stored in `waiting` if only one thread at a time uses the value.
 const SINGLE: i32 = i32::MIN;
 /// The value of `sleep` while the first waiting thread is asleep.
 const ASLEEP: u32 = 1;

@@ -216,7 +216,7 @@ impl<C: HasContext, T: Destroy + 'static> Object<C, Destroyable<T>> {
     }
 }
 
-/// Destroys an object in place. After `Ok` its memory holds no value.
+/// Destroys an object in place. If the result is `Ok`, the memory no longer holds a value.
 ///
 /// # Safety
 /// `at` must hold a value that no other code uses.

@@ -82,8 +82,8 @@ thread_local! {
     static SLEEPING: Cell<Option<Box<dyn Wait>>> = const { Cell::new(None) };
 }
 
-/// Reads one 8-byte record from a socket of a device that has [waits](DeviceOps::waits), as
-/// [`read_record`] does. While it waits, the thread does the device's work.
+/// Same as [`read_record`], for an 8-byte record from a socket of a device that has
+/// [waits](DeviceOps::waits). While it waits, the thread does the device's work.
 ///
 /// # Errors
 /// Any errno from `recv(2)` or `poll(2)`.
@@ -156,7 +156,7 @@ fn handlers_restart() -> bool {
 /// Calls `wait` while the thread keeps `value`, which is dropped if the thread is cancelled in the
 /// wait. Returns the value.
 ///
-/// A thread that is already ending cannot keep values: in that case, a cancellation leaks the
+/// A thread that is already exiting cannot keep values: in that case, a cancellation leaks the
 /// value.
 pub(crate) fn keeping<T>(
     place: &'static LocalKey<Cell<Option<T>>>,

@@ -138,7 +138,7 @@ pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int)
     status(unsafe { private(id).call(|cm| cm.listen(backlog)).and_then(|()| copy_addresses(id)) })
 }
 
-/// Returns the port of an address in network byte order; 0 if there is none.
+/// Returns the port of an address in network byte order; 0 without an address.
 fn port(address: Option<Address>) -> u16 {
     address.map_or(0, |address| address.port()).to_be()
 }

@@ -42,7 +42,7 @@ use crate::handle::wait;
 pub(super) struct Channel {
     events: EventChannel,
     file: Epoll,
-    /// Held from the reading of an event until the event is counted in its id's tally.
+    /// Held while an event is read and counted in its id's tally.
     turn: ForkLock<()>,
     /// The generation of the process that opened the channel.
     generation: u32,

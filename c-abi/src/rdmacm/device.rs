@@ -161,7 +161,7 @@ impl Drop for DeviceOfId {
     }
 }
 
-/// Removes a user of a device. Removing the last user frees the domains.
+/// Decrements the number of users of a device. Removing the last user frees the domains.
 fn release(context: *mut ibv_context) {
     let mut table = table();
     let Some(entry) = table.iter_mut().find(|entry| entry.context == context) else { return };

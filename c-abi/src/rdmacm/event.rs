@@ -94,7 +94,7 @@ pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_
 }
 
 impl Draft {
-    /// Prepares an event. Returns `None` for an event that the program does not see.
+    /// Prepares an event. Returns `None` for an event that is not delivered to the program.
     ///
     /// # Safety
     /// The ids must be live.
@@ -186,7 +186,7 @@ impl Draft {
         Some(Self { id, listener, event, status, param, group: None })
     }
 
-    /// Changes the event to `failure` if the preceding work failed.
+    /// Changes the event to `failure` if `result` is an error.
     fn judge(&mut self, result: Result, failure: EventType) {
         if let Err(errno) = result {
             self.event = failure;
@@ -251,8 +251,8 @@ unsafe fn respond(id: *mut rdma_cm_id, remote: Ece) -> Result {
     }
 }
 
-/// Finds an event's membership and counts the event there. Returns `None` if the program has left
-/// the group.
+/// Finds an event's membership and counts the event in the membership's tally. Returns `None` if
+/// the program has left the group.
 ///
 /// # Safety
 /// `id` must be live.

@@ -230,8 +230,8 @@ impl Private {
 }
 
 /// Returns the errno for a forked child's calls on inherited ids and channels: `ENODEV` with soft
-/// devices, and otherwise `EACCES`, as from the kernel for another process's file. The calls stop
-/// there, because threads of the parent may have held locks.
+/// devices, and otherwise `EACCES`, as from the kernel for another process's file. Such calls fail
+/// early, because threads of the parent may have held locks.
 pub(super) const fn of_parent(has_soft: bool) -> Errno {
     if has_soft { Errno::NODEV } else { Errno::ACCESS }
 }

@@ -69,8 +69,8 @@ unsafe fn modify_as_told(
     }
 }
 
-/// Moves an id's queue pair to RTS, if it has one. `depths` replaces the depths from the connection
-/// manager.
+/// Moves an id's queue pair to RTS, if it has one. If `depths` is given, it replaces the depths
+/// from the connection manager.
 ///
 /// # Errors
 /// The errors of [`CmId::init_qp_attr`](rdmacm::CmId::init_qp_attr) and of `ibv_modify_qp(3)`.

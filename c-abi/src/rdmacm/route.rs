@@ -122,7 +122,7 @@ pub(super) unsafe fn copy_gids(id: *mut rdma_cm_id) -> Result {
 /// Copies the paths of an id into its struct.
 ///
 /// # Errors
-/// Any error from the query; `ENOMEM`.
+/// Any error from the query; `ENOMEM` if memory is short.
 ///
 /// # Safety
 /// `id` must be live.

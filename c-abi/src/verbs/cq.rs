@@ -50,8 +50,8 @@ pub(crate) struct Cq<P: Provider> {
     pub(crate) lender: AtomicUsize,
     /// The queue's handle, for creating queue pairs.
     pub(crate) name: P::CqHandle,
-    /// Each queue pair that completes in this queue holds a clone until its destruction is
-    /// complete. The provider no longer counts a queue pair whose completions are still to be
+    /// Counts the queue pairs that complete in this queue. Each holds a clone until its destruction
+    /// is complete, because the provider stops counting a queue pair before its completions are
     /// removed.
     pub(crate) users: Arc<()>,
     /// Requests events without the queue's lock, if the provider can do so. A preempted poller then
@@ -75,8 +75,8 @@ impl<P: Provider> Cq<P> {
         }
     }
 
-    /// Calls `with` with the queue, locked. A thread that reads a lent completion already holds the
-    /// lock and keeps it.
+    /// Calls `with` with the queue while holding its lock. A thread that reads a lent completion
+    /// already holds the lock and keeps it.
     ///
     /// # Errors
     /// Same as [`Spin::why_not`]; any error from `with`.

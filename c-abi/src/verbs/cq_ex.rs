@@ -82,7 +82,7 @@ pub(crate) unsafe fn create_cq_of(
     })
 }
 
-/// Returns the attributes of the extended call.
+/// Converts the attributes of `ibv_create_cq_ex`.
 ///
 /// # Errors
 /// `EINVAL` for members and `EOPNOTSUPP` for completion fields that no rdma-core release defines.

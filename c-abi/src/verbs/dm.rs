@@ -96,7 +96,7 @@ impl<P: Provider> ProviderContext<P> {
 /// process.
 ///
 /// # Errors
-/// `EFAULT`, as in libmlx5.
+/// `EFAULT` otherwise, as in libmlx5.
 fn check_range(verb: &'static str, total: u64, offset: u64, length: usize) -> Result<(), Error> {
     let end = offset.checked_add(length as u64);
     let is_inside = end.is_some_and(|end| end <= total) && isize::try_from(length).is_ok();

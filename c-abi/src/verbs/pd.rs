@@ -160,7 +160,7 @@ struct Callbacks {
     free: Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64)>,
 }
 
-/// `IBV_ALLOCATOR_USE_DEFAULT`.
+/// `IBV_ALLOCATOR_USE_DEFAULT` as an integer.
 const USE_DEFAULT: usize = usize::MAX;
 
 // SAFETY: the program promises that its functions return memory of the requested size and alignment

@@ -341,7 +341,7 @@ pub unsafe extern "C" fn ibv_create_srq(pd: *mut ibv_pd, init: *mut ibv_srq_init
     }
 }
 
-/// Converts the attributes of the extended call.
+/// Converts the attributes of `ibv_create_srq_ex`.
 ///
 /// # Errors
 /// `EINVAL` for missing members and for a type that no rdma-core release defines.

@@ -28,7 +28,7 @@ pub(crate) fn build() -> Result<String, String> {
     Err(format!("{}\n{stdout}{stderr}", ended.status))
 }
 
-/// A C library beside this file, which programs load before all others.
+/// A library that programs load before all others. Its C source is beside this file.
 #[derive(Clone, Copy)]
 pub(crate) enum Preload {
     /// Shortens perftest's measurement of the processor frequency.

@@ -56,7 +56,7 @@ const fn way(
 }
 
 /// The programs to run. The port is appended after `-p`. rping's server prints
-/// `DISCONNECT EVENT...` when its client is gone and then fails.
+/// `DISCONNECT EVENT...` and fails when its client is gone.
 const WAYS: &[Way] = &[
     way(
         "rping -C 10 -v -V",

@@ -63,7 +63,7 @@ impl Mode {
         }
     }
 
-    /// The number of rounds that a program runs.
+    /// Returns the number of rounds that a program runs.
     fn rounds(self) -> &'static str {
         match self {
             Self::Plain if is_thorough() => "20",

@@ -46,7 +46,7 @@ const OLD: &str = "--use_old_post_send";
 const EVENTS: &str = "-e";
 const SRQ: &str = "--use-srq";
 
-/// Runs in addition to [`combinations`]: sizes, lists, several queue pairs, both directions.
+/// Additional runs, beyond [`combinations`]: sizes, lists, several queue pairs, both directions.
 const WAYS: &[Way] = &[
     way("ib_write_bw", 100, 4096, &["-b"]),
     way("ib_write_bw", 100, 4096, &["-q", "4"]),
@@ -136,8 +136,8 @@ impl Verb {
     }
 }
 
-/// Returns the command of one of perftest's programs, which measures the processor frequency in a
-/// short time. Without a C compiler, the measurement takes its usual time.
+/// Returns the command for a perftest program, set up to shorten its measurement of the processor
+/// frequency. Without a C compiler, the measurement takes its usual time.
 pub(crate) fn program(tool: &str) -> CaseResult<Command> {
     let mut command = library::program(tool, PACKAGE)?;
     match library::preload(&mut command, Preload::FastClock) {

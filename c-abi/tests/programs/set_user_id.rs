@@ -19,7 +19,7 @@ use crate::own::{self, Mode};
 const PROGRAM: &str = "set_user_id";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A user without any rights.
+/// The id of a user without any rights.
 const NOBODY: u32 = 65_534;
 
 /// Returns the cases of the suite.

@@ -19,7 +19,7 @@ use crate::abi::c::{
     ibv_flow_ipv4_ext_filter, ibv_flow_ipv4_filter, ibv_flow_ipv6_filter,
 };
 
-/// Converts the attributes.
+/// Converts the attributes of an ESP flow action from C.
 ///
 /// # Errors
 /// `EOPNOTSUPP` for unknown members and protocols, and for lists of headers; `EINVAL` for a wrong

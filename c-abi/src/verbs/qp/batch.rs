@@ -34,8 +34,8 @@ pub(super) struct Request {
     pub(super) state: State,
     pub(super) flags: u32,
     pub(super) wr_id: u64,
-    /// The first of the operands of a common operation. Operands that the operation lacks are
-    /// meaningless.
+    /// The remote address, first of the operands of a common operation. Operands that the operation
+    /// lacks are meaningless.
     pub(super) remote_addr: u64,
     pub(super) rkey: u32,
     pub(super) imm_data: u32,

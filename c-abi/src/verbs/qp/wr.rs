@@ -206,7 +206,7 @@ impl<'a, P: Provider> Building<'a, P> {
         state.is_waiting()
     }
 
-    /// Returns whether the request has its address.
+    /// Returns whether the request's address is set.
     fn is_addressed(mut self) -> bool {
         match self.qp().addressing {
             Addressing::Connected => true,
@@ -528,7 +528,7 @@ common! {
         RdmaWriteWithImm, remote_addr, rkey, u32::from_be(imm_data);
 }
 
-/// Defines the functions that start another request.
+/// Defines the functions that start a request of another kind.
 macro_rules! others {
     ($($name:ident($($arg:ident: $type:ty),*) => $op:expr;)*) => {
         $(unsafe extern "C" fn $name<P: Provider>(qp: *mut ibv_qp_ex, $($arg: $type),*) {
