@@ -165,14 +165,14 @@ pub fn list_devices_or(console: &mut Console, failed: impl Fn(&mut Console, Errn
 }
 
 /// Reports unavailable devices that the user requested by name or address, with the reasons. As in
-/// C, other devices left out by discovery are reported only if a program finds no device.
+/// C, other devices that discovery omits are reported only if a program finds no device.
 pub fn complain_of_missing(console: &mut Console, list: &DeviceList) {
     for skipped in list.skipped().iter().filter(|skipped| skipped.reason.was_asked_for()) {
         console.reason(skipped);
     }
 }
 
-/// Reports that no device was found and lists the devices left out.
+/// Reports that no device was found and lists the omitted devices.
 pub fn complain_of_no_devices(console: &mut Console, list: &DeviceList) {
     console.complain("No IB devices found");
     for skipped in list.skipped() {

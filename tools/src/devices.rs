@@ -58,7 +58,8 @@ pub fn devices_json(list: &DeviceList) -> Value {
     json!({ "devices": devices, "skipped": skipped_json(list) })
 }
 
-/// Returns the path of the device's file. `None` for a device from a provider.
+/// Returns the path of the device's file. `None` for a device without a kernel driver, such as a
+/// soft device.
 fn char_device(device: &Device) -> Option<String> {
     let path = device.info().cdev_path();
     (!path.as_os_str().is_empty()).then(|| path.to_string_lossy().into_owned())

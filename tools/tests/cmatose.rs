@@ -111,7 +111,7 @@ fn ucmatose_moves_its_ids_to_another_channel() {
     assert_eq!(client, (Some(0), moved(UCMATOSE_SAID.client), String::new()));
 }
 
-/// The messages find no posted receive, and the client permits no retries.
+/// Runs `ucmatose` so that messages find no posted receive and the client permits no retries.
 #[test]
 fn ucmatose_ends_with_an_error_when_a_message_is_not_received() {
     let [server, client] = ucmatose(&[], &["-C", "0"]);

@@ -173,7 +173,7 @@ fn peers_of_one_side_alone_end_at_once() {
     }
 }
 
-/// The other peer only sends its address.
+/// Connects a peer that only sends its address and then closes the connection.
 #[test]
 fn a_peer_that_ends_is_an_error() {
     let port = port::free().expect("a free port");

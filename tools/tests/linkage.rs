@@ -100,7 +100,7 @@ fn no_package_in_the_tree_builds_or_links_c() {
     }
 }
 
-/// Cargo builds all programs for this package's tests into one folder.
+/// Checks each program beside `ibv_devices`, because Cargo builds all of them into one folder.
 #[test]
 fn the_programs_need_nothing_beyond_the_c_library() {
     const LIMIT: Duration = Duration::from_secs(60);

@@ -128,7 +128,8 @@ fn devinfo_as_json_tells_the_same() {
     assert_eq!(port["gids"][0]["type"], "RoCE v2");
 }
 
-/// An empty path joined with a name is a name in the working directory.
+/// An empty sysfs path must not lead to the working directory, although joining it with a name
+/// gives that name.
 #[test]
 fn what_lies_in_the_working_directory_is_not_taken_for_sysfs() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("not-sysfs");
@@ -380,8 +381,8 @@ fn a_ping_pong_over_xrc_is_played_with_one_client() {
     }
 }
 
-/// As in C, clients with the same address would have to share an XRC domain, but processes do not
-/// share it.
+/// As in C, clients with the same address would have to share an XRC domain, but processes cannot
+/// share one.
 #[test]
 fn a_server_of_xrc_plays_with_three_clients_at_different_addresses() {
     let port = free_port();
@@ -401,7 +402,8 @@ fn a_server_of_xrc_plays_with_three_clients_at_different_addresses() {
     }
 }
 
-/// The C programs wait forever if the surviving side has no request in flight.
+/// The survivor must end with an error. The C programs wait forever if the surviving side has no
+/// request in flight.
 #[test]
 fn the_survivor_of_a_ping_pong_ends_with_an_error() {
     const WAYS: &[(&str, &[&str])] = &[

@@ -49,7 +49,7 @@ impl Process {
         Self(Some(command(program, soft, args).spawn().expect("the program starts")))
     }
 
-    /// Starts a server and waits until it listens on a port of a space.
+    /// Starts a server and waits until it listens on a port in a port space.
     fn serve(program: &str, args: &[&str], space: &str, port: &str) -> Self {
         let mut server = Self::start(program, "auto", args);
         // Clients look for this name.

@@ -505,5 +505,5 @@ fn forbid_call(call: u32, errno: u32) {
 /// The argument for forbidding a system call and executing another program.
 const FORBID: &str = "--forbid";
 
-/// A user without special rights.
+/// The id of a user without special rights.
 const PLAIN_USER: u32 = 65533;

@@ -257,7 +257,7 @@ impl Endpoint {
     /// Connects, waits until the connection is established and returns the peer's private data.
     ///
     /// # Errors
-    /// The same errors as [`CmId::connect`], or the connection fails.
+    /// The same errors as [`CmId::connect`]. Also fails if the connection is not established.
     pub fn connect(&mut self, param: &ConnParam<'_>) -> Result<Vec<u8>> {
         let qp = self.init.take().ok_or_else(|| self.invalid("connect"))?;
         self.id.connect(qp, param)?;
@@ -267,7 +267,7 @@ impl Endpoint {
     /// Accepts the connection and waits until it is established.
     ///
     /// # Errors
-    /// The same errors as [`CmId::accept`], or the connection fails.
+    /// The same errors as [`CmId::accept`]. Also fails if the connection is not established.
     pub fn accept(&mut self, param: &ConnParam<'_>) -> Result<()> {
         let qp = self.init.take().ok_or_else(|| self.invalid("accept"))?;
         self.id.accept(qp, param)?;

@@ -23,8 +23,8 @@ use crate::console::{Console, Failed, NO_RDMA, strerror};
 /// The reasons why the connection manager cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unusable {
-    /// librdmacm's errno if it fails to start: `ENODEV` without devices, even if something else is
-    /// also missing.
+    /// The errno that librdmacm reports if it cannot start: `ENODEV` without devices, even if
+    /// something else is also missing.
     pub errno: Errno,
     /// The reasons as text.
     pub reasons: Vec<String>,

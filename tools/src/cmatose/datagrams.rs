@@ -25,7 +25,7 @@ pub struct Datagrams {
     pub message: Option<Message>,
     /// The completion queue of both sends and receives.
     pub cq: Cq,
-    /// The protection domain of these objects.
+    /// The protection domain of the id's objects.
     pub pd: Pd,
 }
 
@@ -68,7 +68,7 @@ impl Datagrams {
     }
 
     /// Directs future messages to the sender of a received message. The immediate data holds the
-    /// sender's queue pair number. Its queue key is the same as this queue pair's.
+    /// sender's queue pair number. The sender's queue key is the same as this queue pair's.
     fn reply_to(&mut self, name: &str, wc: &Wc, port_num: u8, console: &mut Console) -> Result {
         let header = self.message.as_mut().map(|message| message.buffer().header()).unwrap_or_default();
         let reply = self.pd.create_ah_from_wc(port_num, wc, &header).and_then(|ah| {
@@ -114,8 +114,8 @@ impl Datagrams {
     /// device port `replies`. If `replies` is `None`, they stay without a peer.
     ///
     /// # Errors
-    /// The same errors as [`Polls::poll`], or no address handle can be created. The failure has
-    /// been reported.
+    /// The same errors as [`Polls::poll`]. Also fails if no address handle can be created. The
+    /// failure has been reported.
     pub fn poll(
         &mut self,
         name: &str,

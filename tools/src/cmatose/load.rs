@@ -45,7 +45,8 @@ impl Load {
     /// Checks whether a message fits into a packet.
     ///
     /// # Errors
-    /// The message does not fit, or the port cannot be queried. The failure has been reported.
+    /// Fails if the message does not fit or the port cannot be queried. The failure has been
+    /// reported.
     pub fn fits(self, name: &str, id: &CmId, console: &mut Console) -> Result {
         let port = id.context().and_then(|context| context.query_port(id.port_num()?.unwrap_or(1)));
         let port = port.map_err(|error| {

@@ -487,7 +487,8 @@ fn accept(id: &CmId, options: &Options, console: &mut Console) -> Result<Parts> 
     Ok(parts)
 }
 
-/// As in C, a timeout that the kernel rejects is reported, and the run continues.
+/// Sets the acknowledgement timeout. As in C, a timeout that the kernel rejects is reported, and
+/// the run continues.
 fn set_ack_timeout(id: &CmId, options: &Options, console: &mut Console) {
     if let Some(timeout) = options.ack_timeout
         && let Err(error) = id.set_ack_timeout(timeout)

@@ -10,7 +10,8 @@ use crate::cmatose::atoi;
 use crate::console::{Console, Failed};
 use crate::getopt::{Getopt, Opt, Spec};
 
-/// As in C, `-S` takes a value, which is ignored. The usage text shows no value.
+/// The option letters. As in C, `-S` takes a value, which is ignored. The usage text shows no
+/// value.
 const SPEC: Spec = Spec::new("B:b:C:c:Lm:n:P:p:q:r:S:t:", &[]);
 
 const USAGE: &str = "\

@@ -250,8 +250,8 @@ fn device_text<'a>(
     }
 }
 
-/// Returns the board's name from sysfs, without the line break. A device from a provider is not in
-/// sysfs and has no board name.
+/// Returns the board's name from sysfs, without the line break. A device without a kernel driver is
+/// not in sysfs and has no board name.
 fn board_id(device: &Device) -> Option<String> {
     let directory = device.info().ibdev_path();
     if directory.as_os_str().is_empty() {

@@ -115,7 +115,7 @@ pub fn atomic_cap(cap: AtomicCap) -> &'static str {
     }
 }
 
-/// Returns the largest payload of a packet, in bytes.
+/// Returns an MTU in bytes, as text.
 pub fn mtu(mtu: Mtu) -> &'static str {
     match mtu.0 {
         1 => "256",
@@ -127,7 +127,7 @@ pub fn mtu(mtu: Mtu) -> &'static str {
     }
 }
 
-/// Returns the number of lanes of a port.
+/// Returns the number of lanes of a port, as text.
 pub fn width(width: u8) -> &'static str {
     match width {
         1 => "1",
@@ -139,7 +139,7 @@ pub fn width(width: u8) -> &'static str {
     }
 }
 
-/// Returns the speed of a lane.
+/// Returns the speed of a lane, as text.
 pub fn speed(speed: u32) -> &'static str {
     match speed {
         1 => "2.5 Gbps",
@@ -154,7 +154,7 @@ pub fn speed(speed: u32) -> &'static str {
     }
 }
 
-/// Returns the number of virtual lanes of a port.
+/// Returns the number of virtual lanes of a port, as text.
 pub fn vl(vl_num: u8) -> &'static str {
     match vl_num {
         1 => "1",

@@ -92,7 +92,7 @@ fn tabs(name: &str) -> &'static str {
     &"\t\t\t\t"[..free.div_ceil(8)]
 }
 
-/// Prints the attributes added by later versions.
+/// Prints the attributes added by later rdma-core versions.
 fn extended(f: &mut Formatter<'_>, attr: &DeviceAttrEx) -> Result {
     writeln!(f, "\tgeneral_odp_caps:")?;
     flags(f, attr.odp_caps.general_caps.bits(), names::ODP_GENERAL)?;

@@ -82,7 +82,8 @@ pub const GRACE: Duration = Duration::from_secs(3);
 /// The reason reported when the peer is gone.
 pub(super) const MISSED: &str = "the peer has ended, and nothing more came from it";
 
-/// A peer that neither sends nor closes the connection within this time is treated as a C program.
+/// The time after which a peer that neither sends nor closes the connection is treated as a C
+/// program.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const STAY: &[u8; 5] = b"stay\0";

@@ -19,7 +19,7 @@ use crate::ctext::Fixed2;
 struct Game<'a> {
     context: &'a Context,
     endpoint: &'a mut Endpoint<Rts>,
-    /// The work requests that must complete before the next send: one bit for each, per queue pair.
+    /// The work requests that must complete before the next send: a bit mask for each queue pair.
     pending: Vec<u64>,
     /// The number of posted receives. As in C, it can become negative with `--rx-depth=0`.
     routs: i32,

@@ -226,7 +226,7 @@ fn run_client(
 }
 
 impl Session<'_> {
-    /// With `-d`, reports the release of the memory.
+    /// Reports the release of the memory if `-d` is set.
     fn ends(&mut self) {
         let at = format!("{:p}", &raw const *self);
         self.debug(format_args!("rping_free_buffers called on cb {at}\n"));

@@ -144,7 +144,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Waits for the next post.
+    /// Waits for the next semaphore post.
     ///
     /// # Errors
     /// Returns a failure that makes the C program exit; it has been reported.
@@ -156,7 +156,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Waits for the next post, then checks the new state.
+    /// Waits for the next semaphore post, then checks the new state.
     ///
     /// # Errors
     /// The same errors as [`wait`](Self::wait). Also fails in any other state and reports it with

@@ -6,7 +6,7 @@
 //! `/sys/class/net`, still lead to the same targets.
 //!
 //! Entries that the kernel adds to a replaced folder later are not visible. Entries that it adds to
-//! subfolders are.
+//! subfolders are visible.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};

@@ -200,8 +200,8 @@ fn replace(bundled: &[Bundled], ours: &Path, in_namespace: bool) -> Result<Optio
     Ok(Some(links))
 }
 
-/// The folder of the links. Dropping it removes them. If a program replaces this process, they
-/// remain.
+/// The folder of the links. Dropping this value removes the links. If a program replaces this
+/// process, the links remain.
 struct Links {
     folder: PathBuf,
     _tree: Tree,

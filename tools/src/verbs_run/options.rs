@@ -13,7 +13,7 @@ pub enum Action {
     Help,
     /// `--version`
     Version,
-    /// Run a command, or check whether devices can be presented.
+    /// Runs a command, or checks whether devices can be presented.
     Run(Options),
 }
 

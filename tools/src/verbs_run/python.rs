@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// An environment with a base Python, a virtual environment with a script, and a user's
+    /// Uses an environment with a base Python, a virtual environment with a script, and a user's
     /// packages.
     #[test]
     fn packages_of_an_environment_are_found_from_a_script_in_it() {

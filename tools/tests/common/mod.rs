@@ -1,4 +1,4 @@
-//! Runs programs to their end. A test fails if its program ends too late.
+//! Runs programs to their end. A test fails if its program exits too late.
 
 // Each test program uses only a part of this module.
 #![allow(dead_code, unreachable_pub)]

@@ -231,7 +231,7 @@ impl Run {
         self.complete(Step::Connect);
     }
 
-    /// Prepares the server's queue pair and accepts.
+    /// Prepares the server's queue pair and accepts the connection.
     pub(in crate::cmtime) fn answer_request(&self, index: usize) {
         self.create_qp(index);
         self.modify(index, QpState::INIT, Step::InitQpAttr, Step::InitQp);

@@ -187,7 +187,7 @@ fn a_port_that_is_taken_is_said_as_c_says_it_and_why() {
     assert!(complaints.starts_with(&format!("Couldn't listen to port {port}\npp: ")), "{complaints}");
 }
 
-/// Like rdma-core: one write for each of 256 addresses.
+/// The peer behaves like rdma-core: it makes one write for each of 256 addresses.
 #[test]
 fn peers_that_share_a_receive_queue_tell_256_addresses() {
     let port = free_port();

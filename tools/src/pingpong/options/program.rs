@@ -5,7 +5,7 @@ use verbs::{Grh, QpType};
 /// The exclusive upper limit on the number of queue pairs of `ibv_srq_pingpong`.
 pub(super) const MAX_QP: u32 = 256;
 
-/// The programs. The first four differ in their queue pairs and a few words, and
+/// The programs. The first four differ in their queue pairs and a few words of output, and
 /// [`ibv_xsrq_pingpong`](super::super::xsrq) is separate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {

@@ -9,7 +9,7 @@ use std::fmt;
 use super::program::Program::{self, Rc, Srq, Uc, Ud, Xsrq};
 use crate::getopt::{Long, Spec};
 
-/// A row: the option, its programs and its lines of the usage text.
+/// A table row: the option, its programs and its lines of the usage text.
 struct Row(Long, &'static [Program], &'static str);
 
 /// The internal letter of `--verify`, which has no short option.
@@ -109,7 +109,7 @@ impl Program {
     }
 }
 
-/// Returns the usage text of a program that was started under the given name.
+/// The usage text of a program that was started under the given name.
 pub(super) struct Usage<'a> {
     pub(super) program: Program,
     pub(super) name: &'a str,

@@ -24,8 +24,8 @@ pub struct Address {
     pub gid: Gid,
 }
 
-/// The length of the exchanged message: `lid:recv:send:psn:srqn:gid` in hexadecimal and a
-/// zero byte.
+/// The length, in bytes, of the exchanged message: `lid:recv:send:psn:srqn:gid` in hexadecimal and
+/// a zero byte.
 pub const WIRE_LEN: usize = 4 + 4 * (1 + 6) + 1 + 32 + 1;
 
 impl Address {
