@@ -67,7 +67,7 @@ from_states!(Reset Init Rtr Rts Sqd Errored);
 #[derive(Debug)]
 pub(super) struct NotPosted<B> {
     pub(super) returned: Option<B>,
-    /// `None` if the handle's state has no such method.
+    /// The reason for the rejection; `None` if the handle's state does not offer the call.
     pub(super) reason: Option<PostBufReason>,
 }
 

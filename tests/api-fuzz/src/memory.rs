@@ -65,7 +65,7 @@ impl Held {
         Self { buf, expected, context: self.context }
     }
 
-    /// Joins the piece that follows, or returns it.
+    /// Joins `tail`, the piece that follows, or returns it.
     pub(super) fn unsplit(&mut self, tail: Self) -> Result<(), Self> {
         let Self { buf, mut expected, context } = tail;
         match self.buf.unsplit(buf) {
@@ -199,7 +199,7 @@ impl Frozen {
 pub(super) struct Plain {
     pub(super) bytes: PlainBytes,
     expected: Vec<u8>,
-    /// Whether the memory returned unchanged.
+    /// Whether the memory was returned unchanged.
     is_whole: bool,
 }
 
@@ -342,7 +342,7 @@ pub(super) enum What {
     /// A message is received into the buffers.
     Recv {
         qp_type: QpType,
-        /// The only station that sends to this station, if known.
+        /// The number of the only station that sends to this station, if known.
         from: Option<u32>,
     },
     /// Exposed memory is read into the buffers.
@@ -356,7 +356,8 @@ pub(super) enum What {
 pub(super) struct Posted {
     pub(super) what: What,
     pub(super) pieces: Vec<Piece>,
-    /// The preceding unsignalled request, whose memory returns after this request's memory.
+    /// The `wr_id` of the preceding unsignalled request, whose memory returns after this request's
+    /// memory.
     pub(super) before: Option<u64>,
 }
 
@@ -574,8 +575,8 @@ fn check_message(bytes: &[u8]) -> Result<Option<u32>, String> {
 /// Exposed memory as known to other threads.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// Whether its owner posts it and writes messages to it, which makes its contents unpredictable
-    /// for peers.
+    /// Whether the owner posts this memory and writes messages to it, which makes the contents
+    /// unpredictable for peers.
     is_posted: bool,
     pub(super) remote: RemoteMr,
     pub(super) access: RemoteAccess,
@@ -610,7 +611,7 @@ impl Target {
 #[derive(Debug)]
 pub(super) struct Region {
     exposed: Exposed,
-    /// Cloned into each request with this memory in flight.
+    /// Counts the requests with this memory in flight; each holds a clone.
     flights: Arc<()>,
     pub(super) before: Held,
     pub(super) after: Held,

@@ -47,7 +47,7 @@ const COUNT: &str = "count: ";
 pub struct Reached {
     /// The kinds still missing one round before all kinds were reached.
     last: Vec<String>,
-    /// The time at the end of the round that reached these kinds.
+    /// The elapsed time at the end of the round that reached the last kinds.
     after: Option<Duration>,
 }
 
@@ -61,7 +61,7 @@ impl Reached {
         }
     }
 
-    /// Returns a line with these kinds, the time limit for a run of `duration` and the rarest kind.
+    /// Returns a line with the kinds, the time limit for a run of `duration` and the rarest kind.
     pub fn line(&self, counts: &BTreeMap<String, u64>, duration: Duration) -> String {
         /// The maximum number of kinds named in a line. Only the first round has a longer list.
         const NAMED: usize = 8;

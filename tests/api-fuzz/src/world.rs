@@ -37,15 +37,15 @@ const FORGET_AT_MOST: u64 = 300;
 #[derive(Debug)]
 pub(super) struct Station {
     pub(super) qp: AnyQp,
-    /// Identifies the station in messages; unique within the round.
+    /// The station's number in messages; unique within the round.
     pub(super) number: u32,
     pub(super) context: usize,
     pub(super) cqs: [CqId; 2],
     /// The requests whose memory is in the queue pair.
     pub(super) posted: InFlight,
-    /// The last unsignalled send since the last signalled one.
+    /// The `wr_id` of the last unsignalled send since the last signalled one.
     pub(super) unsignaled: Option<u64>,
-    /// The connected queue pair's context and, if known, its station number.
+    /// The index of the connected queue pair's context and, if known, the number of its station.
     pub(super) peer: Option<(usize, Option<u32>)>,
     /// Whether a request failed.
     pub(super) is_broken: bool,
@@ -123,7 +123,7 @@ pub(super) struct World {
     /// polled their completions.
     missing: Mutex<InFlight>,
     targets: Mutex<Vec<Arc<Target>>>,
-    /// The contexts and numbers of UD queue pairs.
+    /// The context indices and queue pair numbers of the UD queue pairs.
     datagram: Mutex<Vec<(usize, u32)>>,
     market: Mutex<Vec<Thing>>,
     forgotten: AtomicU64,

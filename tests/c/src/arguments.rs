@@ -29,7 +29,7 @@ const RECORDED: &str = include_str!("../../../c-abi/tests/arguments.txt");
 /// rdma-core's output for a call that fails without setting `errno`.
 const NO_ERRNO: &str = "refused without an errno";
 
-/// This project's output for the same calls.
+/// This project's output where rdma-core prints [`NO_ERRNO`].
 const WITH_ERRNO: &str = "EINVAL or EOPNOTSUPP";
 
 /// A kind of device.

@@ -10,7 +10,7 @@
 use verbs_harness::process::Finished;
 use verbs_harness::runner::{CaseResult, fail};
 
-/// Texts that have changed in rdma-core since version 44, which Debian 12 has: old, new.
+/// Texts that have changed in rdma-core since version 44 (Debian 12): the old and the new text.
 const REWORDED: &[(&str, &str)] = &[
     (
         "use IB device <dev> (default first device found)\n  -i, --ib-port=<port>   use port <port> of IB device (default all",

@@ -212,7 +212,7 @@ const PIPES: usize = 2;
 
 /// The output of a child, from its two pipes.
 struct Output {
-    /// `None` once a pipe has reached end of file.
+    /// The pipes; `None` once a pipe has reached end of file.
     pipes: [Option<PipeReader>; PIPES],
     read: [Vec<u8>; PIPES],
 }

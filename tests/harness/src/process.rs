@@ -107,8 +107,8 @@ impl Running {
         self.child.try_wait().ok().flatten().map(|status| status.success())
     }
 
-    /// Waits until the output so far satisfies `enough`. Returns false if `limit` passes or the
-    /// command ends first.
+    /// Waits until the accumulated output satisfies `enough`. Returns false if `limit` passes or
+    /// the command ends first.
     pub fn wait_for_output(&mut self, limit: Duration, enough: impl Fn(&str) -> bool) -> bool {
         let deadline = Instant::now() + limit;
         while !enough(&String::from_utf8_lossy(&self.seen)) {

@@ -199,10 +199,10 @@ pub struct Options {
     pub skip: Vec<(String, String)>,
     /// The name prefixes of the cases to run; all cases if empty.
     pub only: Vec<String>,
-    /// Runs one form of the cases that exist with the provider both erased (`erased`) and named
+    /// The form to run, for cases that exist with the provider both erased (`erased`) and named
     /// (`static`); `None` runs both forms.
     pub form: Option<Form>,
-    /// Runs only this case, in the program's own process.
+    /// The only case to run, in the program's own process.
     pub case: Option<String>,
     /// Environment variables for the cases, in addition to this process's environment.
     pub env: Vec<(String, String)>,

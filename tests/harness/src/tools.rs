@@ -100,7 +100,8 @@ impl Maker {
     /// changed. The tool runs with that release's C library.
     ///
     /// # Errors
-    /// The same errors as [`tool`](Self::tool); a skip if rdma-core's program was not downloaded.
+    /// The same errors as [`tool`](Self::tool). Skips the case if rdma-core's program was not
+    /// downloaded.
     pub fn newest_tool(&self, name: &str) -> CaseResult<Command> {
         if *self != Self::Theirs {
             return self.tool(name);

@@ -25,7 +25,7 @@ async fn main() -> io::Result<()> {
     }
 }
 
-/// Bytes that differ between messages and between positions.
+/// Returns bytes that differ between messages and between positions.
 fn pattern(seed: usize) -> Vec<u8> {
     (0..LENGTH).map(|at| (at.wrapping_mul(31) ^ (at >> 8) ^ seed.wrapping_mul(97)) as u8).collect()
 }

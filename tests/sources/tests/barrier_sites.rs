@@ -172,8 +172,8 @@ fn incomplete_rows(page: &str) -> (usize, Vec<&str>) {
     (rows, incomplete)
 }
 
-/// The last columns show the counterparts in rdma-core and in the kernel, or say that there is
-/// none.
+/// Every row must be complete. Its last columns show the counterparts in rdma-core and in the
+/// kernel, or say that there is none.
 #[test]
 fn no_row_lacks_a_cell() {
     let page = fs::read_to_string(root().join("docs/barriers.md")).expect("docs/barriers.md exists");

@@ -32,8 +32,8 @@ type Run = fn() -> CaseResult;
 /// A tool's name, the flags for each of its cases and the function that runs them.
 type Tool = (&'static str, &'static [&'static [&'static str]], fn(&Ends, &[&str]) -> CaseResult);
 
-/// Flags that only these cases define: IPv6, link-local IPv6 and a client that binds to its
-/// address.
+/// Flags that the cases define in addition to the tools' flags: IPv6, link-local IPv6 and a client
+/// that binds to its address.
 const OWN: [&str; 3] = ["-6", "-l", "-B"];
 
 /// The flags that the suite `cm_rates` tries.
@@ -212,7 +212,8 @@ fn nobody() -> CaseResult {
     Ok(())
 }
 
-/// Linux binds InfiniBand addresses only on InfiniBand ports.
+/// Binds to a GID, which Linux allows only on InfiniBand ports. Both makers' tools must report the
+/// same error.
 fn by_gid() -> CaseResult {
     let gid = format!("::ffff:{V4}");
     let ends = [both("ucmatose", &["-f", "gid", "-b", &gid])?, both("ucmatose", &["-f", "gid", "-s", &gid])?];
@@ -224,7 +225,7 @@ fn by_gid() -> CaseResult {
     Ok(())
 }
 
-/// Linux has the IPoIB port space only for InfiniBand ports.
+/// Uses the IPoIB port space, which Linux has only for InfiniBand ports.
 fn of_ipoib() -> CaseResult {
     both("udaddy", &["-P", "ipoib", "-b", V4])?;
     let [ours, _] = both("udaddy", &["-p", "0x2", "-s", V4])?;
@@ -240,8 +241,8 @@ fn both(tool: &str, args: &[&str]) -> CaseResult<[Finished; 2]> {
     Ok([ours, theirs])
 }
 
-/// Kills one end. Ours then ends, while the C program would wait forever for messages that never
-/// come.
+/// Kills one end. If the survivor is ours, it exits; the C program would wait forever for messages
+/// that never come.
 fn survivor() -> CaseResult {
     for kill_server in [true, false] {
         // Each end waits for more messages than the other sends.
@@ -284,7 +285,7 @@ fn long_message() -> CaseResult {
     Ok(())
 }
 
-/// The receiver joins as a full member; only the sender gets `-o`.
+/// Runs `mckey` on both sides. The receiver joins as a full member; only the sender gets `-o`.
 ///
 /// The C sender destroys its queue pair right after it has posted its messages. rxe on Linux 6.12
 /// and 7.2 sends them in the background and drops those still queued. With rdma-core's programs on
@@ -330,7 +331,8 @@ fn to_group([receiver, sender]: &Ends, sides: &Sides, flags: &[&str]) -> CaseRes
     Ok(receives.finish(LAST_WORDS)?.ok().map(|receives| [receives, sends]))
 }
 
-/// Linux joins only IPv4 groups on RoCE v2 ports.
+/// Joins IPv6 groups and a GID. Linux joins only IPv4 groups on RoCE v2 ports, so the tools must
+/// report an error.
 fn other_groups() -> CaseResult {
     let (v6, link) = (Sides::for_family(Family::V6)?, Sides::for_family(Family::Link)?);
     let group_of_link = format!("ff12::9:8:4%{}", link.server_netdev);

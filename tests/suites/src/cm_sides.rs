@@ -123,7 +123,7 @@ impl Side {
         if self.is_peer { in_peer(&command) } else { command }
     }
 
-    /// Gives the interface an address and returns it.
+    /// Adds an IPv6 address to the interface and returns it.
     fn with_ipv6(&self, netdev: &str, address: &str) -> CaseResult<String> {
         let prefix = format!("{address}/64");
         let added =

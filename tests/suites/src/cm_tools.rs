@@ -209,8 +209,9 @@ fn rping_persistent([server, client]: [&Maker; 2]) -> CaseResult {
     }
 }
 
-/// The C programs move their queue pair to the error state as soon as their work is done. rxe may
-/// then still owe the peer an acknowledgement ([`Repetitions`]).
+/// Runs `rdma_server` and `rdma_client`. The C programs move their queue pair to the error state as
+/// soon as their work is done. rxe may then still owe the peer an acknowledgement
+/// ([`Repetitions`]).
 fn rdma_client(ends: [&Maker; 2], family: Family) -> CaseResult {
     let sides = Sides::for_family(family)?;
     ends_well(["rdma_server", "rdma_client"], ends, &sides, &["-s", &sides.server], &["-s", &sides.to])
@@ -357,7 +358,8 @@ fn no_room() -> CaseResult {
     same("rping", &seen[1], &seen[0])
 }
 
-/// The client gets as far as creating its queue pair.
+/// Runs `rdma_xclient` with XRC on a device that lacks it. The client gets as far as creating its
+/// queue pair.
 fn xclient_without_xrc() -> CaseResult {
     let one = |maker: Maker| run(maker.tool("rdma_xclient")?.args(["-c", "x", "-s", V4, "-p", "1"]));
     let (theirs, ours) = (one(Maker::Theirs)?, one(Maker::Ours)?);
@@ -368,7 +370,8 @@ fn xclient_without_xrc() -> CaseResult {
     same("rdma_xclient", &ours, &theirs)
 }
 
-/// The server gets as far as receiving a request, which may name a queue pair that does not exist.
+/// Runs `rdma_xserver` with XRC on a device that lacks it. The server gets as far as receiving a
+/// request, which may name a queue pair that does not exist.
 fn xserver_without_xrc() -> CaseResult {
     let mut seen = Vec::new();
     for maker in [Maker::Theirs, Maker::Ours] {
@@ -387,7 +390,8 @@ fn xserver_without_xrc() -> CaseResult {
     same("rdma_xserver", &seen[1], &seen[0])
 }
 
-/// The server listens on 0.0.0.0, which does not cover IPv6 addresses.
+/// Runs `rdma_xclient` with an IPv6 address. The server listens on 0.0.0.0, which does not cover
+/// IPv6 addresses.
 fn xclient_without_an_address() -> CaseResult {
     let sides = Sides::for_family(Family::V6)?;
     let rejected = |[server, client]: [&Maker; 2]| -> CaseResult<Finished> {

@@ -22,7 +22,7 @@ const SUITE: &str = "empty_root";
 /// A check on the static builds in a folder.
 type Check = fn(&Path) -> CaseResult;
 
-/// The suite.
+/// Returns the suite's cases.
 pub fn cases() -> Vec<Case> {
     const BUILDS: &[(&str, &str)] = &[("glibc", "VERBS_STATIC_DIR"), ("musl", "VERBS_MUSL_DIR")];
     const CASES: &[(&str, Check)] = &[
@@ -66,8 +66,8 @@ fn pingpong_runs(dir: &Path) -> CaseResult {
     Ok(())
 }
 
-/// Both programs run inside the root. This process stays outside, where it can list the kernel's
-/// listeners.
+/// Runs both ends of `rping` inside the root. This process stays outside, where it can list the
+/// kernel's listeners.
 fn rping_connects(dir: &Path) -> CaseResult {
     let (root, port) = (make(dir)?, port::free()?);
     let rping = |role: &str| {

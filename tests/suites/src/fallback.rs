@@ -14,7 +14,7 @@ use verbs_harness::tools::{Maker, PingPong, refused, run};
 
 const SUITE: &str = "fallback";
 
-/// The suite.
+/// Returns the suite's cases.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for mode in Mode::ALL {

@@ -27,7 +27,7 @@ use verbs_harness::runner::{Case, CaseResult, fail, skip};
 
 const SUITE: &str = "fork";
 
-/// The suite.
+/// Returns the suite's cases.
 pub fn cases() -> Vec<Case> {
     cases!(
         SUITE,
@@ -228,7 +228,7 @@ fn a_child_lacks_the_pages_of_a_scope_until_it_ends() -> CaseResult {
     Ok(())
 }
 
-/// Returns the queue pairs for a scope that posts no requests.
+/// Returns an empty list of queue pairs, for a scope that posts no requests.
 fn no_queue_pairs() -> Vec<verbs::Qp<verbs::state::Rts>> {
     Vec::new()
 }

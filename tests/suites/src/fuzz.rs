@@ -14,7 +14,7 @@ use verbs_harness::cases;
 use verbs_harness::forked;
 use verbs_harness::runner::{Case, CaseResult, Stop, fail, skip};
 
-/// The suite.
+/// Returns the suite's cases.
 pub fn cases() -> Vec<Case> {
     cases!("fuzz", random_calls_change_no_buffer_that_the_program_holds)
         .into_iter()
@@ -34,8 +34,8 @@ const FIRST_THAT_ENDS: (u32, u32) = (6, 0);
 /// Each such deregistration takes 50 s.
 const FIRST_THAT_WARNS: (u32, u32) = (6, 12);
 
-/// Functions with known warnings on 6.1. The first warns in about one run in a dozen. The second
-/// warns about the reference count when the process ends.
+/// Kernel functions that are known to warn on Linux 6.1. The first warns in about one run in a
+/// dozen. The second warns about the reference count when the process ends.
 const WARN: &str = "__rxe_cleanup refcount_warn_saturate";
 
 /// The time limit on a kernel with warnings. It allows for several deregistrations that take 50 s.

@@ -14,7 +14,7 @@ use verbs_harness::tools::{DEVICE, LIMIT, Maker, PingPong, gid_index, run};
 
 const SUITE: &str = "interop";
 
-/// The suite.
+/// Returns the suite's cases.
 pub fn cases() -> Vec<Case> {
     let asyncwatch = Case::new(
         SUITE,
@@ -98,7 +98,8 @@ fn needs_paged_shared_receives() -> CaseResult {
     }
 }
 
-/// Both programs watch a device while an address comes and goes, which changes the GID table.
+/// Compares the output of both makers' `ibv_asyncwatch` while an address comes and goes, which
+/// changes the GID table.
 fn asyncwatch_prints_the_events_that_theirs_prints() -> CaseResult {
     const ADDRESS: &str = "10.9.9.77/24";
     let mut said = Vec::new();
@@ -312,7 +313,8 @@ fn same_misuse(tool: &str, args: &[String]) -> CaseResult {
     same(tool, &ours, &theirs)
 }
 
-/// Runs as a server and as a client. Neither gets as far as the network.
+/// Runs `ibv_xsrq_pingpong` as server and as client on a device without XRC. Both fail when they
+/// open the XRC domain.
 fn no_xrc() -> CaseResult {
     let gid = gid_index()?.to_string();
     for operands in [&[][..], &["127.0.0.1"]] {
@@ -327,7 +329,8 @@ fn no_xrc() -> CaseResult {
     Ok(())
 }
 
-/// RoCE needs a GID. Each end queries its own GID from the kernel.
+/// Runs both ends without `-g`, although RoCE needs a GID. Each end queries its own GID from the
+/// kernel.
 fn without_a_gid() -> CaseResult {
     let _ = gid_index()?;
     let mut said = Vec::new();

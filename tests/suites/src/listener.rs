@@ -25,7 +25,7 @@ const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 9, 1));
 /// An unused address in the netdev's network.
 const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 9, 77));
 
-/// The suite.
+/// Returns the suite's cases.
 pub fn cases() -> Vec<Case> {
     cases!(
         SUITE,

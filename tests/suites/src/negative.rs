@@ -5,7 +5,7 @@
 //!
 //! # Safety
 //! Cases build device lists that discovery did not return. Only the kernel's devices are opened.
-//! The lists leave out the altered ones.
+//! The lists leave out the altered devices.
 #![allow(unsafe_code)]
 
 use std::fs;

@@ -27,7 +27,7 @@ const SUITE: &str = "transition";
 const STATES: [QpState; 6] =
     [QpState::RESET, QpState::INIT, QpState::RTR, QpState::RTS, QpState::SQD, QpState::ERR];
 
-/// The suite.
+/// Returns the suite's cases.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for qp_type in [QpType::RC, QpType::UC, QpType::UD] {

@@ -13,7 +13,8 @@ use super::windows::{End, next};
 const LEN: usize = 64;
 
 impl Actor<'_> {
-    /// Posts flushes and atomic writes to exposed memory and compares it afterwards.
+    /// Posts flushes and atomic writes to exposed memory and then compares the memory with the
+    /// expected contents.
     pub(super) fn placement(&mut self) -> CaseResult {
         let at = self.choices.below(self.world.contexts.len() as u64) as usize;
         let (context, pd) = (&self.world.contexts[at], self.world.pds[at].clone());

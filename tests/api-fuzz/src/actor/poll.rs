@@ -16,7 +16,7 @@ pub(super) const SAFE: u64 = 1 << 63;
 /// The `wr_id` of requests built but never posted.
 pub(super) const NEVER: u64 = 0x3bad_0dea_dbee_f5ed;
 
-/// The number of copied completions that a poller keeps, counted separately for used and unused.
+/// The number of copied completions that a poller keeps, separately for used and for unused ones.
 const REMEMBERED: usize = 32;
 
 impl Actor<'_> {

@@ -377,7 +377,7 @@ impl Actor<'_> {
     }
 
     /// Returns the index of the context whose buffers are posted to a station: the station's own
-    /// context, except in odd calls.
+    /// context, except in deliberately unusual calls.
     pub(super) fn buffer_context(&mut self, station: &Station) -> usize {
         if self.rarely(40) {
             self.choices.below(self.world.contexts.len() as u64) as usize
@@ -516,7 +516,8 @@ impl Actor<'_> {
         self.targets.iter().filter(suits).cloned().collect()
     }
 
-    /// Returns a range of a buffer of `len` bytes: the whole buffer, a part, or an odd range.
+    /// Returns a range of a buffer of `len` bytes: the whole buffer, a part, or an unusual or
+    /// invalid range.
     pub(super) fn range(&mut self, len: usize) -> AnyRange {
         let most = if self.rarely(3) { len } else { 1500 };
         self.range_of(len, most)

@@ -1,6 +1,6 @@
 //! XRC: requests that name a shared receive queue in their target's domain. Domains, queues,
-//! initiators and targets end in any order. Every receive returns exactly once, with a message sent
-//! to its queue or unused.
+//! initiators and targets are destroyed in any order. Every receive returns exactly once, with a
+//! message sent to its queue or unused.
 #![forbid(unsafe_code)]
 
 use std::collections::HashSet;

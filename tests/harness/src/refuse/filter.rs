@@ -125,7 +125,8 @@ mod tests {
     const ASK: Option<u32> = Some(libc::SECCOMP_RET_USER_NOTIF);
     const PASS: Option<u32> = Some(libc::SECCOMP_RET_ALLOW);
     const REQUEST: u64 = RDMA_VERBS_IOCTL as u64;
-    /// A terminal ioctl. The type of the libc crate's constant depends on the C library.
+    /// The request number of a terminal ioctl. The type of the libc crate's constant depends on the
+    /// C library.
     const TIOCGWINSZ: u64 = 0x5413;
     const NETLINK: u64 = libc::AF_NETLINK as u64;
     const RDMA: u64 = libc::NETLINK_RDMA as u64;

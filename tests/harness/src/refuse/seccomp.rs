@@ -19,7 +19,8 @@ use uverbs_abi::rdma_user_ioctl_cmds::RDMA_VERBS_IOCTL;
 /// on.
 ///
 /// # Errors
-/// Any errno from the system calls; notifications larger than the structures used here.
+/// Any errno from the system calls. Fails if notifications are larger than the structures used
+/// here.
 pub fn install(program: &[sock_filter]) -> io::Result<Listener> {
     let mut sizes = libc::seccomp_notif_sizes { seccomp_notif: 0, seccomp_notif_resp: 0, seccomp_data: 0 };
     // SAFETY: the third argument points to a `struct seccomp_notif_sizes`, which the kernel fills.
@@ -114,8 +115,8 @@ impl Listener {
         }
     }
 
-    /// Returns whether the call still waits. If it does, any memory read so far came from its
-    /// thread.
+    /// Returns whether the call still waits. If it does, any memory read before this call came from
+    /// its thread.
     pub fn is_valid(&self, asked: &Asked) -> bool {
         let mut id = asked.id;
         self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &mut id).is_ok()

@@ -45,7 +45,7 @@ const OTHERS: &[&str] = &[
     "xtask",
 ];
 
-/// The import graphs of all these crates.
+/// The import graphs of the crates in [`CRATES`] and [`OTHERS`].
 static GRAPHS: LazyLock<Vec<(&str, Graph)>> = LazyLock::new(|| {
     CRATES.iter().chain(OTHERS).map(|library| (*library, graph(&sources(library)))).collect()
 });

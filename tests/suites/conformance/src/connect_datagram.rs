@@ -14,7 +14,7 @@ use verbs_harness::runner::{Case, CaseResult, fail, skip};
 use super::SUITE;
 use super::connect::{ANSWER, QUESTION, padded, room};
 
-/// The cases.
+/// Returns the cases of this file.
 pub fn cases() -> Vec<Case> {
     cases!(
         SUITE,

@@ -12,7 +12,7 @@ use verbs_harness::runner::{Case, CaseResult, fail};
 
 use super::SUITE;
 
-/// The cases.
+/// Returns the cases of this file.
 pub fn cases() -> Vec<Case> {
     cases!(
         SUITE,

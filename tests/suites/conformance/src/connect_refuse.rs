@@ -15,7 +15,7 @@ use verbs_harness::runner::{Case, CaseResult, fail};
 use super::SUITE;
 use super::connect::{ANSWER, padded, room};
 
-/// The cases.
+/// Returns the cases of this file.
 pub fn cases() -> Vec<Case> {
     cases!(
         SUITE,

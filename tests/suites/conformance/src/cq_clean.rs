@@ -50,7 +50,7 @@ impl<P: Provider> Two<P> {
     }
 
     /// Completes a request of a queue pair and waits until the completion is in the queue, without
-    /// polling it. The request is a write, or a receive, whose send completes silently.
+    /// polling it. The request is a write, or a receive whose matching send completes silently.
     fn complete(&mut self, which: usize, wr_id: u64, received: bool) -> CaseResult {
         let (qp, arena) = (&mut self.qps[which], &self.arena);
         let sge = [arena.sge(0..LEN)];
@@ -115,7 +115,7 @@ fn expect<P: Provider>(cq: &mut Cq<P>, others: &[u64], as_array: bool) -> CaseRe
     Ok(!left.is_empty())
 }
 
-/// Ends a case whose other checks have passed.
+/// Skips a case whose other checks have passed if the device kept the completions.
 fn verdict(kept: bool) -> CaseResult {
     if kept { skip("the device keeps the completions of a queue pair that has ended") } else { Ok(()) }
 }

@@ -132,7 +132,8 @@ pub fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// Inserts the topic into a case's name. The functions in the topic's file omit it.
+/// Inserts the topic into a case's name. The functions in the topic's file omit the topic from
+/// their names.
 fn in_topic(topic: &str, case: Case) -> Case {
     let name = case.name.strip_prefix(SUITE).and_then(|rest| rest.strip_prefix('.')).unwrap_or(&case.name);
     Case { name: format!("{SUITE}.{topic}.{name}"), ..case }

@@ -220,7 +220,8 @@ fn two_threads_have_half_a_queue_pair_each<P: Provider>(context: &Context<P>) ->
     })
 }
 
-/// Polls the next completion, which must be successful, and returns it with its memory.
+/// Polls the next completion and reclaims its memory. Checks the status, the opcode and that the
+/// memory is returned only once.
 fn reclaim<P: Provider>(end: &mut fabric::End<P>, opcode: WcOpcode) -> CaseResult<(Wc, Returned)> {
     let mut found = None;
     fabric::eventually("a completion of a request with memory", || {
@@ -323,8 +324,8 @@ fn posted_buffers_come_back_from_a_reset_and_from_a_destroyed_queue_pair<P: Prov
     Ok(())
 }
 
-/// Posts one request per operation in a fixed order and returns the completions. Replaces numbers
-/// that differ between runs.
+/// Posts one request per operation in a fixed order and returns the completions. Replaces values
+/// that differ between runs, such as queue pair numbers.
 fn script<P: Provider>(context: &Context<P>) -> CaseResult<Vec<Wc>> {
     let mut pair = Pair::new(context, &Shape::default())?;
     let arena = Arena::new(&pair.pd, 8192)?;

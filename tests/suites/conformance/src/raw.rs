@@ -51,7 +51,7 @@ struct End<P: Provider> {
     mac: [u8; 6],
 }
 
-/// The length of a frame and of its slot in the memory, in bytes, and the number of slots.
+/// The length of a frame and of the memory slot that holds it, in bytes, and the number of slots.
 const LEN: usize = 128;
 const PLACE: usize = 256;
 const PLACES: usize = 64;

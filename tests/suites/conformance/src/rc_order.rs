@@ -266,7 +266,7 @@ fn fenced_requests_hand_data_from_one_to_the_next<P: Provider>(context: &Context
     Ok(())
 }
 
-/// Mixes long reads with requests acknowledged at once.
+/// Mixes long reads with requests that are acknowledged at once.
 fn mixed_operations_complete_in_the_order_of_posting<P: Provider>(context: &Context<P>) -> CaseResult {
     const LEN: usize = 10_000;
     const ROUNDS: usize = 6;
@@ -307,7 +307,8 @@ fn one_end_reads_while_the_other_sends<P: Provider>(context: &Context<P>) -> Cas
     cross(context, false)
 }
 
-/// One end reads from the other, which reads or sends in the opposite direction at the same time.
+/// Makes one end read from the other, which reads or sends in the opposite direction at the same
+/// time.
 fn cross<P: Provider>(context: &Context<P>, other_reads: bool) -> CaseResult {
     const COUNT: usize = 8;
     const LEN: usize = 10_000;

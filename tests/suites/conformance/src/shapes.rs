@@ -46,7 +46,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 const NONE: SendFlags = SendFlags::empty();
 
-/// Sends a list into a receive list and returns the received length.
+/// Sends a gather list into a receive list and returns the received length in bytes.
 fn sent<P: Provider>(pair: &mut Pair<P>, send: &[Sge], recv: &[Sge]) -> CaseResult<usize> {
     post_recv(&mut pair.b.qp, &[RecvWr { wr_id: 2, sge: recv }])?;
     post_send(&mut pair.a.qp, &[signalled(1, SendOp::Send, send)])?;

@@ -115,7 +115,7 @@ impl<P: Provider> Shared<P> {
         Ok(())
     }
 
-    /// Posts a receive of `len` bytes at arena offset 256 × `wr_id`.
+    /// Posts a receive of `len` bytes at byte 256 × `wr_id` of the arena.
     fn post(&mut self, wr_id: u64, len: usize) -> Result<(), PostError> {
         let at = wr_id as usize % 128 * 256;
         post_srq_recv(&mut self.srq, &[RecvWr { wr_id, sge: &[self.arena.sge(at..at + len)] }])

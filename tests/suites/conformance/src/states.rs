@@ -298,7 +298,7 @@ fn from_state<P: Provider>(context: &Context<P>, qp_type: QpType, from: QpState)
 }
 
 /// For a transition or attribute that the table allows but the device rejects, returns the possible
-/// errnos and a word in the error.
+/// errnos and a word that the error message must contain.
 fn refused_by_the_device<P: Provider>(
     context: &Context<P>,
     qp_type: QpType,
@@ -621,7 +621,7 @@ fn sends_that_wait_in_sqd_are_forgotten_by_a_reset<P: Provider>(context: &Contex
     Ok(())
 }
 
-/// The send queue of `a` fails in the middle of sends. Messages to `a` still complete. After
+/// Makes the send queue of `a` fail in the middle of sends. Messages to `a` still complete. After
 /// recovering, `a` sends again.
 fn fails_and_recovers<P: Provider>(context: &Context<P>, qp_type: QpType) -> CaseResult {
     if is_rxe()? {

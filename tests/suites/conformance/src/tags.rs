@@ -37,9 +37,9 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 const SIZE: usize = 1 << 14;
-/// The offset in the arena of sent messages.
+/// The arena offset of sent messages, in bytes.
 const SOURCE: usize = 1 << 13;
-/// The offset in the arena of the first receive. Each receive has 256 bytes.
+/// The arena offset of the first receive, in bytes. Each receive has 256 bytes.
 const RECEIVES: usize = 3 << 12;
 
 const TM: TmCap = TmCap { max_num_tags: 7, max_ops: 8 };
@@ -83,7 +83,7 @@ impl<P: Provider> Tags<P> {
         Ok(Self { sender, sends, _receiver: receiver, srq, cq, arena })
     }
 
-    /// Posts an operation and returns its handle.
+    /// Posts a tag list operation and returns its handle.
     fn post(&mut self, wr_id: u64, op: TmOp<'_>, flags: OpsFlags, count: u32) -> Result<u32, PostReason> {
         let mut wrs = [OpsWr { wr_id, op, flags, unexpected_cnt: count }];
         post_srq_ops(&mut self.srq, &mut wrs).map_err(|error| error.reason)?;

@@ -1,4 +1,4 @@
-//! Objects used in several threads: posters, pollers and halves; destruction at the same time.
+//! Objects used by several threads: posting and polling, split queue pairs, concurrent destruction.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex, mpsc};

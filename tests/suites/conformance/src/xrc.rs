@@ -87,7 +87,7 @@ impl<P: Provider> Fabric<P> {
         self.srqs[srq].srq_num().unwrap_or(0)
     }
 
-    /// Posts a receive of 256 bytes at arena offset 256 × `wr_id`.
+    /// Posts a receive of 256 bytes at byte 256 × `wr_id` of the arena.
     fn post(&mut self, srq: usize, wr_id: u64) -> CaseResult {
         let at = wr_id as usize * 256;
         let sge = [self.arena.sge(at..at + 256)];

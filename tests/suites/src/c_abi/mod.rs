@@ -37,7 +37,7 @@ use verbs_harness::tools::{DEVICE, Maker, linked_dir, run};
 
 use self::program::{SUITE, program};
 
-/// The suite.
+/// Returns the suite's cases.
 pub fn cases() -> Vec<Case> {
     let loaded = Case::new(SUITE, "programs load our library and no library of C", programs_load_ours);
     let arguments = Case::new(SUITE, "odd arguments have the same results on either library", || {
@@ -57,7 +57,8 @@ pub fn cases() -> Vec<Case> {
         .collect()
 }
 
-/// Without this check, all other cases could pass even on rdma-core's library.
+/// Checks that programs load our libraries. Without this check, all other cases could pass even on
+/// rdma-core's library.
 fn programs_load_ours() -> CaseResult {
     /// Makes the loader list the libraries instead of starting the program.
     const LIST: &str = "LD_TRACE_LOADED_OBJECTS";

@@ -31,7 +31,7 @@ const fn way(tool: &'static str, iters: u32, size: u32, flags: &'static [&'stati
     Way { tool, iters, size, flags }
 }
 
-/// Runs with ends on either library. `ib_send_lat -e` is not included: on rxe, it occasionally
+/// Test runs with ends on either library. `ib_send_lat -e` is not included: on rxe, it occasionally
 /// fills its completion queue and stops, with rdma-core's library too.
 const WAYS: &[Way] = &[
     way("ib_write_bw", 20, 65536, &[]),
@@ -45,7 +45,7 @@ const WAYS: &[Way] = &[
     way("ib_atomic_lat", 20, 8, &["-A", "CMP_AND_SWAP"]),
 ];
 
-/// Runs with both ends on our library.
+/// Test runs with both ends on our library.
 const MORE_WAYS: &[Way] = &[
     way("ib_write_bw", 20, 4096, &["-b"]),
     way("ib_write_bw", 20, 4096, &["-c", "UC"]),
@@ -62,7 +62,7 @@ const MORE_WAYS: &[Way] = &[
     way("ib_send_lat", 20, 1024, &["-c", "UD"]),
 ];
 
-/// One run per operation.
+/// Test runs, one per operation.
 pub(super) const OPERATIONS: &[Way] = &[
     way("ib_write_bw", 20, 65536, &[]),
     way("ib_read_bw", 20, 65536, &[]),

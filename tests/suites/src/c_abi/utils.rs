@@ -24,7 +24,7 @@ const WAYS: &[Way] = &[
     ("ibv_srq_pingpong", 4096, 50, &["-e", "-c", "-q", "3"]),
 ];
 
-/// A program and its arguments: correct use, features missing in the device, misuse.
+/// Programs and their arguments: correct use, features missing in the device, misuse.
 const OUTPUTS: &[(&str, &[&str])] = &[
     ("ibv_devices", &[]),
     ("ibv_devinfo", &[]),

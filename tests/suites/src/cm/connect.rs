@@ -135,7 +135,8 @@ fn foreign() -> ConnParam<'static> {
     ConnParam { qp_num, responder_resources: 1, initiator_depth: 1, ..ConnParam::default() }
 }
 
-/// The options are only data in messages, so the type of device does not matter.
+/// Negotiates queue pair options in both directions. They are only data in messages, so the type of
+/// device does not matter.
 fn options_of_queue_pairs_go_from_connect_to_accept_and_back() -> CaseResult {
     const OFFERED: Ece = Ece { vendor_id: 0x15b3, options: 0x8003_0105 };
     const REPLIED: Ece = Ece { options: 0x8001_0101, ..OFFERED };

@@ -33,8 +33,9 @@ pub(super) fn of_any_device() -> Vec<Case> {
     cases!(SUITE, a_signal_does_not_end_the_wait_for_an_event)
 }
 
-/// For each command, the kernel compares the caller's credentials with the credentials stored when
-/// the file was opened. A child has its own copy.
+/// A child cannot use its parent's file: for each command, the kernel compares the caller's
+/// credentials with the credentials stored when the file was opened. A child has its own copy of
+/// the credentials.
 fn a_forked_child_gets_no_events_and_ends_nothing() -> CaseResult {
     const LIMIT: Duration = Duration::from_secs(60);
     let Connected { server, client, ends, accepted, .. } = connect(at(here()?))?;

@@ -28,7 +28,8 @@ use super::counts::{SUITE, back_to, resources};
 /// The number of steps in [`die_at`].
 const STEPS: u32 = 10;
 
-/// The kernel releases everything that the process made, even with requests in flight.
+/// Kills a process at each of its steps. The kernel must release everything that the process made,
+/// even with requests in flight.
 pub(super) fn a_process_killed_at_any_step_leaves_nothing() -> CaseResult {
     // Some drivers make internal objects together with a program's first objects.
     drop(All::new(fabric::open()?)?);

@@ -34,7 +34,7 @@ use verbs_harness::tools::{DEVICE, LIMIT, Maker, gid_index, run};
 use counts::{SUITE, back_to, fds, resources};
 use killed::a_process_killed_at_any_step_leaves_nothing;
 
-/// The suite.
+/// Returns the suite's cases.
 pub fn cases() -> Vec<Case> {
     of_any_kernel_device().into_iter().chain(of_rxe()).collect()
 }
@@ -357,8 +357,9 @@ fn a_case_that_leaks_leaves_nothing() -> CaseResult {
     Ok(())
 }
 
-/// rxe cannot be detached from its users (it has no `disassociate_ucontext`). Deleting it waits for
-/// them. Meanwhile, the kernel confirms the destruction of each object.
+/// Deletes an rxe device in use. rxe cannot be detached from its users (it lacks
+/// `disassociate_ucontext`), so the deletion waits for them. Meanwhile, the kernel confirms the
+/// destruction of each object.
 fn a_device_that_is_deleted_goes_when_its_objects_are_destroyed() -> CaseResult {
     verbs::on_leak(|error| panic!("leaked: {error}"));
     let mut all = All::new(fabric::open()?)?;

@@ -133,7 +133,7 @@ pub(crate) fn succeeds(taking: Running) -> CaseResult {
 
 /// Checks that opening a deleted device fails soon and names the reason. The kernel first removes
 /// the device from its list; until the device's file is gone too, an open may still succeed. The
-/// sysfs directory goes last; before that, an open finds a device without a file.
+/// sysfs directory is removed last; before that, an open finds a device without a file.
 fn cannot_be_opened(device: &Device) -> CaseResult {
     let is_gone = |error: &verbs::Error| error.to_string().contains("gone");
     eventually("the file and the directory of the device go", || {

@@ -30,7 +30,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
     .collect()
 }
 
-/// The name prefixes of these suites and of the C programs on our library.
+/// The name prefixes of the suites in this file and of the C programs on our library.
 const SUITES: &[&str] = &["cm.", "listener.", "cm_tools.", "cm_rates.", "cm_flags.", "c_abi.rdmacm."];
 
 /// The cases that a guest with `--usual` runs: our tools and theirs in either role, and XRC.

@@ -73,7 +73,7 @@ const WAYS: &[Way] = &[
     way("ib_atomic_lat", 20, 8, &["-A", "FETCH_AND_ADD"]),
 ];
 
-/// One test per kind of operation.
+/// Test runs, one per kind of operation.
 const OPERATIONS: &[Way] = &[
     way("ib_write_bw", 20, 65536, &[]),
     way("ib_read_bw", 20, 65536, &[]),

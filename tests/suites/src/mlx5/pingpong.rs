@@ -104,7 +104,7 @@ pub fn cases(setup: Setup) -> Vec<Case> {
 /// rdma-core's program at both ends.
 const THEIRS: [Maker; 2] = [Maker::Theirs, Maker::Theirs];
 
-/// One run of each program.
+/// Ping-pong runs, one per program.
 pub(super) const TRANSPORTS: &[Way] = &[
     way("rc", 20, 9999, EC),
     way("uc", 20, 9999, EC),

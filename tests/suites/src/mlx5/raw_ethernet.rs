@@ -106,7 +106,7 @@ pub(super) fn cases(setup: Setup) -> Vec<Case> {
     WAYS.iter().map(|way| Case::new(SUITE, way.name(), move || way.run())).collect()
 }
 
-/// The functions that the server and the client use.
+/// The numbers of the functions that the server and the client use.
 const SERVER: u8 = 1;
 const CLIENT: u8 = 0;
 
@@ -135,7 +135,8 @@ impl Way {
         given.and_then(|number| number.parse().ok()).unwrap_or(1)
     }
 
-    /// Waits until the server has posted all receives to its queues, which did not exist `earlier`.
+    /// Waits until the server has posted all receives to its queues. `earlier` lists the queues
+    /// that existed before the server started.
     fn wait_until_it_listens(&self, earlier: &[ReceiveQueue], server: &mut Running) -> CaseResult {
         let posted_all = |queue: &ReceiveQueue| {
             let is_new = earlier.iter().all(|other| other.number != queue.number);
@@ -207,7 +208,7 @@ pub struct ReceiveQueue {
     pub number: String,
     /// Whether the queue is ready to receive.
     pub is_ready: bool,
-    /// The number of receives posted so far, modulo 2^16.
+    /// The total number of receives posted, modulo 2^16.
     pub posted: u32,
 }
 

@@ -1,9 +1,9 @@
 //! `registers`: this project's API with doorbell registers of every kind, on a ConnectX device.
 //!
-//! Environment variables choose the registers. `MLX5_DYN_UAR=0` requests the registers that come
-//! with the context, as with drivers before Linux 5.8. The other variables limit the number of
-//! queue pairs with exclusive registers. A case sets them before it opens a device. The model
-//! compares each doorbell's UAR with the queue pair's UAR.
+//! Environment variables choose the registers. `MLX5_DYN_UAR=0` requests the context's static
+//! registers, as with drivers before Linux 5.8. The other variables limit the number of queue pairs
+//! with exclusive registers. A case sets them before it opens a device. The model compares each
+//! doorbell's UAR with the queue pair's UAR.
 
 use verbs::{
     Context, CqInit, Erased, Errno, ParentDomainInit, Pd, QpInit, QpType, SendFlags, SendOp, import_device,
@@ -15,7 +15,7 @@ use super::variables::{self, Env, with};
 
 const SUITE: &str = "registers";
 
-/// The variable that requests the registers that come with the context.
+/// The variable that requests the context's static registers.
 const OF_CONTEXT: Env = &[("MLX5_DYN_UAR", "0")];
 
 /// The `conformance` topics to run with each choice of doorbell registers: posting in every form,

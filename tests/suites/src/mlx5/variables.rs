@@ -7,7 +7,7 @@ use verbs_harness::runner::Case;
 /// Environment variables for a process.
 pub(super) type Env = &'static [(&'static str, &'static str)];
 
-/// Adds variables to a case. The case's process sets them before it opens a device.
+/// Adds environment variables to a case. The case's process sets them before it opens a device.
 pub(super) fn with(case: Case, env: Env) -> Case {
     case.after(move || forked::set_variables(env))
 }

@@ -20,7 +20,7 @@ mod wire;
 
 use verbs_harness::runner::Case;
 
-/// The suite.
+/// Returns the suite's cases.
 pub fn cases() -> Vec<Case> {
     pingpong::cases().chain(multicast::cases()).chain(peers::cases()).chain(connections::cases()).collect()
 }

@@ -98,10 +98,10 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
     .chain(disturbed)
 }
 
-/// On Linux 5.10, rxe reports rejected requests to no peer, not even to another rxe (as the suite
-/// `conformance` expects). Even without rejections, it was seen to hang in these steps, for unknown
-/// reasons. Its device can then no longer be deleted ("waiting for vs0 to become free"), which
-/// makes the guest useless for later cases.
+/// Skips the case on Linux 5.10. There, rxe reports rejected requests to no peer, not even to
+/// another rxe (as the suite `conformance` expects). Even without rejections, it was seen to hang
+/// in these steps, for unknown reasons. Its device can then no longer be deleted ("waiting for vs0
+/// to become free"), which makes the guest useless for later cases.
 fn can_take_part() -> CaseResult {
     if rxe_is_before(5, 11)? {
         return skip(

@@ -495,7 +495,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Returns whether a new scope reclaims the memory. It must not.
+/// Returns whether a new scope wrongly reclaims the memory.
 fn is_of_another(pd: &Pd, memory: Returned) -> bool {
     pd.scope(Vec::<Qp<Rts>>::new(), |scope, _| scope.reclaim(memory).is_some()).0
 }

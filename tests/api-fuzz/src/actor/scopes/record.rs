@@ -20,9 +20,9 @@ pub(super) struct Record {
     pub(super) unseen: Vec<Range<usize>>,
     /// The number of tokens that each end holds.
     pub(super) tokens: [usize; 2],
-    /// The unsignalled requests of each end since its last signalled one.
+    /// The number of unsignalled requests of each end since its last signalled one.
     pub(super) unsignaled: [usize; 2],
-    /// The receives of each end without a matching send.
+    /// The number of receives of each end that have no matching send.
     pub(super) receives: [usize; 2],
     /// Whether a request failed.
     pub(super) is_broken: bool,

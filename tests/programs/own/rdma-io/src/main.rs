@@ -40,7 +40,7 @@ async fn main() -> Outcome {
     }
 }
 
-/// Bytes that differ between messages and between positions.
+/// Returns bytes that differ between messages and between positions.
 fn pattern(seed: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| (at.wrapping_mul(31) ^ (at >> 8) ^ seed.wrapping_mul(97)) as u8).collect()
 }
@@ -118,7 +118,7 @@ async fn read<T: Transport>(stream: &mut AsyncRdmaStream<T>, length: usize) -> O
     Ok(got)
 }
 
-/// One end. The fields are destroyed in this order.
+/// One end of the connection. The fields are destroyed in the order of declaration.
 struct End {
     qp: AsyncQp,
     pd: Arc<ProtectionDomain>,
@@ -142,8 +142,8 @@ fn queues(id: &CmId) -> Outcome<(AsyncQp, Arc<ProtectionDomain>)> {
     Ok((AsyncQp::new(qp, send_cq, recv_cq), pd))
 }
 
-/// Writes `MEMORY` bytes to the server, reads other bytes from it and adds to the number after
-/// them.
+/// Writes `MEMORY` bytes to the server, reads other bytes from it and adds to the counter after
+/// those bytes.
 async fn one_sided(listener: AsyncCmListener) -> Outcome {
     let address = listener.local_addr().ok_or("the listener has no address")?;
     let server = tokio::spawn(async move {

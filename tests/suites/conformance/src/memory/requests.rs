@@ -79,7 +79,7 @@ pub(super) fn receive_refused<P: Provider>(pair: &mut Pair<P>, from: Sge, into: 
     Ok(())
 }
 
-/// Checks that a domain cannot be closed because the named objects use it.
+/// Checks that a domain cannot be closed because the objects named in `by` use it.
 pub(super) fn in_use<P: Provider>(pd: Pd<P>, by: &str) -> CaseResult<Pd<P>> {
     match pd.close() {
         Ok(()) => fail(format_args!("a domain with {by} was deallocated")),

@@ -347,8 +347,8 @@ impl<P: Provider> Churn<P> {
         Ok((of, Thing::Cq(cq)))
     }
 
-    /// Allocates a parent domain in the context, if the context has a domain. Only the completion
-    /// queue will keep the parent domain alive.
+    /// Allocates a parent domain in the context, if the context has a domain. Afterwards, only a
+    /// completion queue keeps the parent domain alive.
     fn parent_of_pd(&mut self, of: u32) -> Result<Option<Pd<P>>, NotMade> {
         let Ok(pd) = self.pd_of(of) else { return Ok(None) };
         let parent = pd.alloc_parent_domain(&ParentDomainInit::default());

@@ -1,4 +1,4 @@
-//! Rejected calls. Each leaves nothing behind.
+//! Rejected calls, which must leave nothing behind.
 
 use std::fs::File;
 use std::os::fd::AsFd;
