@@ -199,7 +199,7 @@ unsafe extern "C" fn end_poll<P: Provider>(cq: *mut ibv_cq_ex) {
     }
 }
 
-/// Returns the lent completion.
+/// Returns the lent completion of the queue.
 ///
 /// # Safety
 /// `cq` must be a live queue of the provider that lends a completion to this thread.
