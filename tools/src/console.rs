@@ -25,7 +25,7 @@ pub struct Console {
     captured: Option<Captured>,
 }
 
-/// The captured text of both streams.
+/// The text captured in place of standard output and standard error.
 #[derive(Debug, Default)]
 struct Captured {
     stdout: Vec<u8>,

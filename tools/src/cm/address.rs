@@ -13,7 +13,7 @@ use crate::console::Console;
 /// A failed lookup of a host or service: the `getaddrinfo(3)` error code and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unresolved {
-    /// The error code, `EAI_...`.
+    /// The error code, one of `EAI_...`.
     pub code: i32,
     /// The reason as text, including the name that was looked up.
     pub reason: String,

@@ -26,12 +26,12 @@ pub struct Unusable {
     /// The errno that librdmacm reports if it cannot start: `ENODEV` without devices, even if
     /// something else is also missing.
     pub errno: Errno,
-    /// The reasons as text.
+    /// The reasons, as text for the user.
     pub reasons: Vec<String>,
 }
 
 impl Unusable {
-    /// Reports the reasons.
+    /// Prints the reasons.
     pub fn explain(&self, console: &mut Console) {
         self.reasons.iter().for_each(|reason| console.reason(reason));
     }

@@ -36,7 +36,7 @@ pub struct PeerInfo {
     /// The address that a listener listens on. `None` for a connecting peer, or if the address is
     /// not IP.
     pub address: Option<SocketAddr>,
-    /// The peer's side.
+    /// Whether the peer connects or listens.
     pub role: Role,
 }
 

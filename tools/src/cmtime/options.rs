@@ -48,11 +48,11 @@ pub struct Options {
     pub controller: OsString,
     /// The number of connections for each pair of peers.
     pub connections: u32,
-    /// This peer's side.
+    /// Whether this peer connects or listens.
     pub role: Role,
     /// The length of the pause that replaces each queue pair step.
     pub mimic: Option<Duration>,
-    /// The number of threads.
+    /// The number of worker threads.
     pub threads: i32,
     /// The number of peers.
     pub peers: u32,
@@ -64,7 +64,7 @@ pub struct Options {
     pub retries: i32,
     /// Whether to connect TCP sockets instead of ids.
     pub sockets: bool,
-    /// The timeout for resolution.
+    /// The timeout for resolving an address or a route.
     pub timeout: Duration,
 }
 

@@ -133,7 +133,7 @@ fn now() -> u64 {
 pub struct Table<'a, C> {
     /// Whether the run used queue pairs.
     pub with_qps: bool,
-    /// The number of threads.
+    /// The number of worker threads.
     pub threads: i32,
     /// The run's times.
     pub run: &'a Times,

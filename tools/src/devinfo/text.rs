@@ -268,7 +268,7 @@ fn port_details(f: &mut Formatter<'_>, attr: &PortAttr, details: &PortDetails) -
 /// An entry of a port's GID table. An entry that rdma-core omits prints nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct GidText<'a> {
-    /// The entry.
+    /// The entry of the GID table.
     pub entry: &'a GidEntry,
     /// The link layer of the port.
     pub link_layer: LinkLayer,

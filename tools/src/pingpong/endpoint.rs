@@ -248,7 +248,7 @@ impl Message {
         (posted, None)
     }
 
-    /// Posts the message.
+    /// Posts a send of the message.
     ///
     /// # Errors
     /// Any error from the queue's `post_send`; notably that the queue is full.

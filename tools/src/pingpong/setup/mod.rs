@@ -14,7 +14,7 @@ use crate::console::{Console, Failed, complain_of_no_devices};
 /// The objects of a ping-pong, except the endpoint, whose type changes when it is connected.
 #[derive(Debug)]
 pub struct Setup {
-    /// The device.
+    /// The context of the opened device.
     pub context: Context,
     /// The channel for the completion queue's events, if the program sleeps.
     pub channel: Option<CompChannel>,

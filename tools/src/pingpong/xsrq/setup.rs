@@ -23,9 +23,9 @@ use crate::pingpong::setup::{lacks, map};
 /// The objects of a ping-pong, without the queue pairs.
 #[derive(Debug)]
 pub struct Setup {
-    /// The device.
+    /// The context of the opened device.
     pub context: Context,
-    /// The device's port.
+    /// The attributes of the device's port.
     pub port: PortAttr,
     /// The channel for received messages, if the program sleeps.
     pub channel: Option<CompChannel>,
@@ -48,9 +48,9 @@ pub struct Setup {
 /// The queue pairs connected to one client or to the server.
 #[derive(Debug)]
 pub struct Pair<S: State> {
-    /// The XRC target.
+    /// The XRC target, for receives.
     pub recv: Qp<S>,
-    /// The XRC initiator.
+    /// The XRC initiator, for sends.
     pub send: Qp<S>,
 }
 
