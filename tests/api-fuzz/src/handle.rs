@@ -599,7 +599,7 @@ pub(super) trait WithBatch {
     fn run<P: Provider>(self, batch: SendBatch<'_, P>) -> Self::Output;
 }
 
-/// An operation on a raw batch of any provider.
+/// An operation on a raw batch, for any provider.
 pub(super) trait WithWr {
     /// The operation's result.
     type Output;

@@ -81,7 +81,7 @@ impl Reached {
 pub struct Done {
     /// The sums of the rounds' counts.
     pub counts: BTreeMap<String, u64>,
-    /// The number of rounds.
+    /// The number of rounds that ran.
     pub rounds: u64,
     /// The kinds reached last.
     pub reached: Reached,

@@ -47,7 +47,8 @@ pub(super) struct Station {
     pub(super) unsignaled: Option<u64>,
     /// The index of the connected queue pair's context and, if known, the number of its station.
     pub(super) peer: Option<(usize, Option<u32>)>,
-    /// Whether a request failed.
+    /// Whether the queue pair is unusable until a reset, because a request failed or the queue pair
+    /// was moved to the error state.
     pub(super) is_broken: bool,
     /// Whether the queue holds memory under a `wr_id` unknown to the program (after a failed
     /// doorbell).

@@ -70,7 +70,7 @@ pub struct Row {
     pub reason: &'static str,
 }
 
-/// The decided differences.
+/// The decided differences, each with a reason.
 pub const ROWS: &[Row] = &[
     Row {
         calls: &[""],
@@ -192,7 +192,7 @@ impl Row {
 /// A call with different results in the two libraries.
 #[derive(Clone, Copy, Debug)]
 pub struct Difference<'a> {
-    /// The call.
+    /// The call, as the program prints it.
     pub call: &'a str,
     /// The result with rdma-core's library.
     pub theirs: &'a str,
@@ -230,7 +230,7 @@ pub fn differences<'a>(theirs: &'a str, ours: &'a str) -> Vec<Difference<'a>> {
 /// The results of a call with the library of rdma-core 44, on Linux 6.1.
 #[derive(Clone, Copy, Debug)]
 pub struct Recorded {
-    /// The call.
+    /// The call, as the program prints it.
     pub call: &'static str,
     /// The result on rxe.
     pub rxe: Option<&'static str>,

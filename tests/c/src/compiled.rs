@@ -16,11 +16,11 @@ pub const COMPILE: Duration = Duration::from_secs(300);
 /// A program, or a library that programs preload.
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// The binary's name.
+    /// The name of the compiled binary.
     pub name: &'static str,
-    /// The source text.
+    /// The C source text.
     pub source: &'static str,
-    /// Linker options.
+    /// Linker options for the binary.
     pub options: &'static [&'static str],
 }
 

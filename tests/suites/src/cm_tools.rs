@@ -108,7 +108,7 @@ fn ways() -> impl Iterator<Item = Case> {
     })
 }
 
-/// A case's function.
+/// The function that runs a case.
 type Run = fn() -> CaseResult;
 
 /// The result of a program: `Ok` if it ended by itself, `Err` if it was killed.

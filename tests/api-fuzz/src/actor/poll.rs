@@ -1,4 +1,4 @@
-//! Every way of polling, with checks of the returned memory.
+//! All ways to poll, with checks of the returned memory.
 #![forbid(unsafe_code)]
 
 use verbs::{Completed, Cq, Memory, Provider, Returned, Wc, WcStatus};

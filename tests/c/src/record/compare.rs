@@ -39,9 +39,9 @@ pub const ABSENT: &str = "-";
 pub struct Row {
     /// The step. In this and the next four fields, `*` stands for any characters.
     pub step: &'static str,
-    /// The command.
+    /// The name of the command.
     pub command: &'static str,
-    /// The field.
+    /// The name of the field.
     pub field: &'static str,
     /// The value of rdma-core's library.
     pub theirs: &'static str,

@@ -37,11 +37,11 @@ pub struct Command {
 /// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A number.
+    /// A number other than a handle.
     Number(u64),
     /// The number of an object or a file.
     Handle(u64),
-    /// Bytes without known fields.
+    /// The content of a field whose layout is unknown.
     Bytes(Vec<u8>),
 }
 

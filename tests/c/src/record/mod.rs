@@ -25,7 +25,7 @@ use verbs_harness::process::Finished;
 pub struct Recorded {
     /// The exit status and the output.
     pub finished: Finished,
-    /// The calls.
+    /// The program's recorded calls, in order.
     pub calls: Vec<Call>,
 }
 
@@ -42,12 +42,12 @@ pub enum Call {
     Map(Map),
 }
 
-/// An ioctl.
+/// An ioctl on a uverbs device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ioctl {
     /// The header's address in the program.
     pub at: u64,
-    /// The header.
+    /// The header of the ioctl.
     pub header: IbUverbsIoctlHdr,
     /// The attributes.
     pub attrs: Vec<RawAttr>,
@@ -68,7 +68,7 @@ pub struct RawAttr {
     pub output: Vec<u8>,
 }
 
-/// A write command.
+/// A command written to a uverbs device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The command's number and flags.
@@ -82,13 +82,13 @@ pub struct Write {
 /// A mapping of a device file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Map {
-    /// Length in bytes.
+    /// The length of the mapping, in bytes.
     pub length: u64,
     /// `PROT_*` bits.
     pub protection: u64,
     /// `MAP_*` bits.
     pub flags: u64,
-    /// Offset in bytes.
+    /// The offset passed to `mmap`, in bytes.
     pub offset: u64,
     /// The address, negative for an errno.
     pub result: i64,

@@ -22,7 +22,7 @@ const OWN_MEMORY: core::ops::Range<u64> = 0x2000_0000_0000..0x2000_1000_0000;
 pub struct Step {
     /// The step's name, numbered unless it is the first step with that name.
     pub name: String,
-    /// The commands, in order.
+    /// The step's commands, in order.
     pub commands: Vec<Normal>,
 }
 
@@ -33,7 +33,7 @@ pub struct Normal {
     pub name: String,
     /// The errno of a failed command.
     pub errno: Option<i64>,
-    /// The fields.
+    /// The values of the command's fields, by field name.
     pub fields: BTreeMap<String, String>,
 }
 

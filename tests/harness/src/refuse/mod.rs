@@ -40,7 +40,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// All modes.
+    /// All modes of the filter.
     pub const ALL: [Self; 3] = [Self::Ioctl, Self::InvokeWrite, Self::Netlink];
 
     /// Returns the name that the command line uses for the mode.

@@ -124,7 +124,7 @@ fn the_end_of_an_id_between_reply_and_connection_is_a_reject() -> CaseResult {
 /// The name of an id state, with a function that brings a new id into this state.
 type State = (&'static str, fn(&EventChannel, CmId, Address) -> CaseResult<Box<dyn std::any::Any>>);
 
-/// The states where an id has a port, in order.
+/// The states in which an id is bound to a port, in the order in which an id passes through them.
 const STATES: &[State] = &[
     ("bound", |_, id, _| Ok(Box::new(id))),
     ("listening", |_, id, _| {

@@ -127,7 +127,7 @@ pub(crate) fn peer(listens: bool, address: &str, args: &[&str]) -> CaseResult<Co
     Ok(command)
 }
 
-/// Starts both sides.
+/// Starts the listening side, waits until it listens and then starts the connecting side.
 pub(crate) fn start(listens: &mut Command, connects: &mut Command, port: u16) -> CaseResult<[Running; 2]> {
     let mut listener = Running::start(listens)?;
     if !process::wait_for_listener_of(listener.pid(), port, LIMIT, || !listener.has_ended()) {

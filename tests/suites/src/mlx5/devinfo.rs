@@ -102,7 +102,7 @@ impl Report {
         Ok(())
     }
 
-    /// Returns the GIDs.
+    /// Returns the GIDs in the report.
     pub fn gids(&self) -> Vec<&str> {
         let lines = self.0.lines().map(str::trim).filter(|line| line.starts_with("GID["));
         lines.filter_map(|line| line.split_once(':').map(|(_, gid)| gid.trim())).collect()

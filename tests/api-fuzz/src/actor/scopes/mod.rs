@@ -46,7 +46,7 @@ enum Leave {
     Panic,
 }
 
-/// The payload of the panics.
+/// The payload of panics that end a scope on purpose.
 struct Thrown;
 
 /// The queue pairs that a scope returns.

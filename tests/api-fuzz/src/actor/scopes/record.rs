@@ -24,7 +24,7 @@ pub(super) struct Record {
     pub(super) unsignaled: [usize; 2],
     /// The number of receives of each end that have no matching send.
     pub(super) receives: [usize; 2],
-    /// Whether a request failed.
+    /// Whether a request of the scope has failed.
     pub(super) is_broken: bool,
 }
 
