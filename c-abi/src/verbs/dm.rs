@@ -1,7 +1,8 @@
 //! Device memory and DMA handles.
 //!
 //! # Safety
-//! See the crate documentation. Program memory that is named in a copy has the stated length.
+//! See the crate documentation. The program memory that a copy reads or writes has the stated
+//! length.
 #![allow(unsafe_code)]
 
 use core::ffi::{c_int, c_uint, c_void};
