@@ -122,7 +122,8 @@ impl Place {
         command
     }
 
-    /// Runs a shell script with `verbs-run`, which must present the devices.
+    /// Runs a shell script under `verbs-run` and returns its standard output. The script must
+    /// succeed and print no error.
     #[track_caller]
     fn script(&self, options: &[&str], script: &str) -> Result<String, Skip> {
         self.needs_namespaces()?;

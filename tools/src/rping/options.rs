@@ -23,7 +23,7 @@ pub struct Options {
     pub source: Option<SocketAddr>,
     /// Whether the server serves many connections at a time, until it is killed.
     pub persistent: bool,
-    /// Whether to print the data.
+    /// Whether to print the data of each ping.
     pub verbose: bool,
     /// Whether the client checks the returned data.
     pub validate: bool,

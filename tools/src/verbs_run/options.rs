@@ -28,7 +28,7 @@ pub struct Options {
     pub no_namespace: bool,
     /// `--libraries DIR`
     pub libraries: Option<PathBuf>,
-    /// Each `--scan DIR`.
+    /// `--scan DIR`, which may be repeated.
     pub scan: Vec<PathBuf>,
     /// `--check`
     pub is_check: bool,
