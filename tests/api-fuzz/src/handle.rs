@@ -311,12 +311,12 @@ macro_rules! from_provider {
 }
 
 of_any_provider! {
-    /// A queue pair.
+    /// A queue pair of any provider, in any state.
     AnyQp: Handle
 }
 
 of_any_provider! {
-    /// A completion queue.
+    /// A completion queue of any provider.
     AnyCq: Cq
 }
 
@@ -327,7 +327,7 @@ of_any_provider! {
 }
 
 of_any_provider! {
-    /// A protection domain.
+    /// A protection domain of any provider.
     #[derive(Clone)]
     AnyPd: Pd
 }

@@ -55,7 +55,8 @@ fn a_connection_by_ipv6_address_carries_messages_both_ways() -> CaseResult {
     with_ipv6(|| both_ways(V6))
 }
 
-/// Gives the netdev an IPv6 address and waits until the device has the GID for it.
+/// Calls `run_with` while the netdev has an IPv6 address and the device has the GID for it. Removes
+/// the address afterwards.
 fn with_ipv6(run_with: impl FnOnce() -> CaseResult) -> CaseResult {
     let netdev = netdev()?;
     let change = |what: &str| {

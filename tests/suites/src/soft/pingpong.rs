@@ -18,7 +18,7 @@ const LINK_MTU: u32 = 9000;
 struct Way {
     size: u32,
     rounds: u32,
-    /// The path MTU; datagrams have none.
+    /// The path MTU in bytes; `None` for datagrams.
     mtu: Option<u32>,
     family: Family,
     flags: &'static [&'static str],
