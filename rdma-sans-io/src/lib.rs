@@ -1,5 +1,5 @@
-//! Inputs of RDMA protocols without I/O. `roce` and `ib-cm` have neither a clock nor a source of
-//! random numbers: their callers pass both.
+//! Inputs for sans-I/O RDMA protocols: time and random numbers. `roce` and `ib-cm` have neither a
+//! clock nor a source of random numbers: their callers pass both.
 //!
 //! | module | contents |
 //! |---|---|

@@ -1,8 +1,8 @@
-//! [`Rng`]: a source of pseudorandom numbers. SplitMix64 is one 64-bit counter, mixed: good enough
-//! for tests, and its state fits on one line of a bug report.
+//! [`Rng`]: a source of pseudorandom numbers. SplitMix64 mixes the bits of a 64-bit counter. It is
+//! good enough for tests, and its state fits on one line of a bug report.
 //!
-//! It is not fastrand's generator, because a seed in a bug report or a regression test must give
-//! the same numbers in every version.
+//! The generator of the `fastrand` crate is not used, because a seed in a bug report or a
+//! regression test must give the same numbers in every version.
 //!
 //! # References
 //! Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014
@@ -21,13 +21,13 @@ impl Random for Rng {
 }
 
 impl Rng {
-    /// Returns a stream of numbers.
+    /// Returns a generator with this seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Returns a separate stream for part `which` of something, so the draws of one part do not
-    /// affect the others.
+    /// Returns an independent generator for part `which` of a simulation or test, so that draws in
+    /// one part do not affect the others.
     pub fn split(seed: u64, which: u64) -> Self {
         let mut of = Self(seed ^ which.wrapping_mul(0xd6e8_feb8_6659_fd93));
         Self(of.next_u64())

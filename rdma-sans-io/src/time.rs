@@ -1,4 +1,4 @@
-//! [`Time`]: the caller's clock.
+//! [`Time`]: the time on the caller's clock.
 
 use core::ops::Add;
 
