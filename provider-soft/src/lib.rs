@@ -1,29 +1,30 @@
 //! Verbs in userspace: RoCEv2 over UDP and shared memory, without a kernel module or root.
 //!
-//! A device uses one IP address and UDP port 4791. Processes of one user share an address: each has
-//! its own device on it. Programs create devices with [`SoftDevice`]. The environment can also
+//! A device uses one IP address and UDP port 4791. Processes of one user share an address, each
+//! with a separate device. Programs create devices with [`SoftDevice`]. The environment can also
 //! request them: `VERBS_SOFT=192.0.2.1,fd00::1`, or `VERBS_SOFT=auto` for a device that only
 //! programs of this host reach, adds `soft0`, `soft1`, ... to every device list. The wire protocol
 //! is RoCEv2, compatible with the kernel's rxe and with network cards. With
 //! `VERBS_SOFT_STRICT_PORTS=1`, or [`SoftBuilder::strict_ports`], queue pairs accept packets from
 //! only one UDP source port of their peer. `VERBS_SOFT_CHECKED_MEMORY` selects the registered
-//! memory that may disappear ([`CheckedMemory`]). `VERBS_SOFT_SHM=0` keeps packets within a machine
-//! on UDP ([`SoftBuilder::shared_memory`]), and `VERBS_SOFT_SHM=/folder` lets containers meet in a
-//! folder ([`SoftBuilder::shared_memory_folder`]). `VERBS_SOFT_FAULTS` injects [`Faults`] into sent
+//! memory to treat as memory whose pages may disappear ([`CheckedMemory`]). `VERBS_SOFT_SHM=0`
+//! keeps packets within a machine on UDP ([`SoftBuilder::shared_memory`]), and
+//! `VERBS_SOFT_SHM=/folder` lets containers exchange packets through a folder
+//! ([`SoftBuilder::shared_memory_folder`]). `VERBS_SOFT_FAULTS` injects [`Faults`] into sent
 //! packets, and `VERBS_SOFT_PCAP` names a capture file for all packets ([`SoftBuilder::capture`]).
 //!
 //! From top to bottom; a folder imports only folders below it:
 //!
 //! | module | content |
 //! |---|---|
-//! | [`cm`] | for connection managers: management datagrams, devices by address |
-//! | [`sysfs`] | a folder with the files that sysfs has of a device |
+//! | [`cm`] | for connection managers: management datagrams, lookup of devices by address |
+//! | [`sysfs`] | a folder with a device's files, as in sysfs |
 //! | `registration` | [`SoftDevice`], which creates devices; the provider's registration |
-//! | `objects` | the objects of the contract, one file each |
+//! | `objects` | the objects of the provider contract, one file each |
 //! | `device` | a live device: **start at** `device/state.rs`, its state and its threads |
 //! | `shm` | packets through memory to processes of this machine |
 //! | `io` | the UDP socket, packets in batches, the invariant CRC, the interface |
-//! | `memory` | payload: registered memory, classified, and accessed for the engine |
+//! | `memory` | payload: classifies registered memory and accesses it for the engine |
 //! | `sync` | lock, rings and signals between threads |
 //!
 //! # Life of a send
@@ -37,9 +38,9 @@
 //! destination.
 //!
 //! # Time-outs
-//! The `timeout` of a reliable queue pair stands for *T* = 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, at least 1 ms.
-//! Without an acknowledgement, a request is sent again after *T*, then after 2 *T*, then every 4
-//! *T*. After `retry_cnt` retries without progress the request completes with `RETRY_EXC_ERR`. A
+//! The `timeout` of a reliable queue pair encodes the time *T* = 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, at least 1
+//! ms. Without an acknowledgement, a request is sent again after *T*, then after 2 *T*, then every
+//! 4 *T*. After `retry_cnt` retries without progress the request completes with `RETRY_EXC_ERR`. A
 //! silent peer is therefore detected after *T* with no retry, 3 *T* with one, and (4 × `retry_cnt`
 //! − 1) *T* with more. With code 14 and 7 retries this takes 1.8 s
 //! ([`roce::engine::Attr::timeout`]).
@@ -67,7 +68,7 @@
 //! for `VERBS_SOFT`.
 //!
 //! # Safety
-//! The implementation of [`Provider`] makes promises about the engine, argued at the impl.
+//! [`Provider`] is an unsafe trait. The comment at its implementation proves each obligation.
 //!
 //! # References
 //! InfiniBand Architecture Specification volume 1 and its annex A17 (RoCEv2)

@@ -53,8 +53,8 @@ impl SoftDevice {
         Self::builder().bind(address)
     }
 
-    /// Creates a device reachable only from this machine and network namespace. All such devices
-    /// there can reach each other.
+    /// Creates a device reachable only from this machine and network namespace. All such devices in
+    /// the namespace can reach each other.
     ///
     /// The device gets a host address: one on the interface with the default route if possible, and
     /// IPv4 rather than IPv6. Processes of one user share this address. If the machine has no such
@@ -104,7 +104,7 @@ enum SharedMemory {
     /// Devices in the same network namespace.
     #[default]
     Namespace,
-    /// Devices that meet in a folder.
+    /// Devices with the same folder.
     Folder(PathBuf),
 }
 
@@ -130,7 +130,8 @@ impl SoftBuilder {
         self
     }
 
-    /// Sets which registered memory may lose its pages. The default is file-backed memory.
+    /// Sets which registered memory is accessed by the kernel, because its pages may disappear. The
+    /// default is file-backed memory.
     pub fn checked_memory(mut self, checked: CheckedMemory) -> Self {
         self.settings.checked_memory = checked;
         self
@@ -148,20 +149,20 @@ impl SoftBuilder {
         self
     }
 
-    /// Sets a folder where devices of this user meet to exchange packets through shared memory,
-    /// in place of their network namespace.
+    /// Sets a folder through which devices of this user find each other to exchange packets through
+    /// shared memory. By default they must be in the same network namespace.
     ///
     /// Containers that share the folder exchange packets across network namespaces, even without a
-    /// route between them. Only connecting by address needs a route. Both devices must have the
-    /// same folder, and different addresses. The folder must belong to this user or root, and no
-    /// other user may be able to write to it unless it has the sticky bit. It contains a socket for
-    /// each device.
+    /// route between them. Only programs that connect by IP address need a route. Both devices must
+    /// have the same folder, and different addresses. The folder must belong to this user or root,
+    /// and no other user may be able to write to it unless it has the sticky bit. It contains a
+    /// socket for each device.
     pub fn shared_memory_folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.shared_memory = SharedMemory::Folder(folder.into());
         self
     }
 
-    /// Injects faults into sent packets. By default there are none.
+    /// Injects faults into sent packets. The default is no faults.
     pub fn faults(mut self, faults: Faults) -> Self {
         self.settings.faults = Some(Box::new(faults));
         self
@@ -298,7 +299,7 @@ impl SoftBuilder {
             },
         };
         let address = socket.address();
-        // Equal addresses on two interfaces are two devices.
+        // Devices with equal addresses on two interfaces have different GUIDs.
         let guid = Guid(guid_of(address).0 ^ u64::from(self.scope_id) << 32);
         let device = Device::new(name, socket, guid, self.settings, place, is_auto)
             .map_err(|errno| left_out(name, address, errno))?;
@@ -357,7 +358,7 @@ pub(crate) fn requested<T>(each: impl FnOnce(&[Result<DeviceInfo, Skipped>]) -> 
 /// The devices that a process created for `VERBS_SOFT`.
 struct RequestedDevices {
     process: u32,
-    /// Makes querying the process ID unnecessary, if the kernel supports the mark.
+    /// Detects a fork without a system call. `None` if the kernel does not support the mark.
     mark: Option<ForkMark>,
     made: Vec<Result<DeviceInfo, Skipped>>,
 }
@@ -395,7 +396,8 @@ fn asked_for(asked: &str, builder: &Result<SoftBuilder, SkipReason>) -> Vec<Resu
         .collect()
 }
 
-/// Returns an address and its interface index if it is link-local, or else 0.
+/// Parses an address, with a zone if it is link-local. Returns the address and the index of the
+/// zone's interface, or 0 without a zone.
 fn address_and_scope(text: &str) -> Option<(IpAddr, u32)> {
     let Some((address, zone)) = text.split_once('%') else { return Some((text.parse().ok()?, 0)) };
     let address: Ipv6Addr = address.parse().ok().filter(Ipv6Addr::is_unicast_link_local)?;
@@ -407,19 +409,20 @@ fn left_out(name: &str, address: IpAddr, errno: Errno) -> Skipped {
     Skipped { name: name.into(), reason: SkipReason::Address { address, port: UDP_PORT, errno } }
 }
 
-/// Returns a name for a device created by the program. Devices requested by the environment are
-/// created, and named, first.
+/// Returns a name for a device created by the program. The devices requested by the environment are
+/// created first, so they get the first names.
 fn own_name() -> String {
     let _ = from_environment();
     next_name()
 }
 
-/// Returns `soft0`, `soft1`, ... in turn.
+/// Returns the next device name: `soft0`, `soft1`, ...
 fn next_name() -> String {
     format!("soft{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Returns a locally administered EUI-64 for an address, which collides with no vendor's EUI-64.
+/// Returns a locally administered EUI-64 derived from an address. It cannot collide with a vendor's
+/// EUI-64.
 fn guid_of(address: IpAddr) -> Guid {
     match address {
         // ISATAP derives interface identifiers from IPv4 addresses in this way.
@@ -432,10 +435,10 @@ fn guid_of(address: IpAddr) -> Guid {
     }
 }
 
-/// Held from binding an address until the device is in the list of live ones.
+/// Held from binding an address until the device is in the list of live devices.
 static BINDING: ForkLock<()> = ForkLock::new(());
 
-/// The number for the next device's name.
+/// The number in the next device's name.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 /// The environment variable that requests devices.

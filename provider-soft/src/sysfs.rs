@@ -1,7 +1,7 @@
 //! [`Tree`]: the sysfs files of soft devices.
 //!
-//! The kernel knows no soft devices, so `/sys/class/infiniband` lacks them. Programs that read a
-//! device's files there, through paths from libibverbs, find the same files in a folder of this
+//! The kernel does not know soft devices, so `/sys/class/infiniband` lacks them. Programs that read
+//! a device's files there, through paths from libibverbs, find the same files in a folder of this
 //! process:
 //!
 //! ```text
@@ -17,8 +17,8 @@
 //! presented device ([`presented`]), and otherwise create a folder in `/sys/devices/soft`.
 //!
 //! The process removes its folder when it exits. If it is killed, the next process with a soft
-//! device removes the folder, because its lock is free. A forked child that still has the
-//! descriptor keeps its parent's folder from being removed.
+//! device removes the folder, because its lock is free. While a forked child still has the lock's
+//! descriptor, its parent's folder is not removed.
 //!
 //! While packets arrive or leave, counter files are rewritten after a second. In presented files,
 //! each process adds its own counts.
@@ -45,7 +45,8 @@ use crate::device::counter_files::CounterFiles;
 use crate::device::{exit, limits};
 use crate::io::effective_user;
 
-/// The presented files, or the folder of this process, which stays until the process exits.
+/// The sysfs files of soft devices: the presented files, or files in the folder of this process,
+/// which is removed when the process exits.
 #[derive(Debug)]
 pub struct Tree {
     root: PathBuf,
@@ -56,7 +57,7 @@ pub struct Tree {
     lock: Option<File>,
 }
 
-/// The paths of a device.
+/// The paths of a device's files.
 #[derive(Clone, Debug)]
 pub struct DevicePaths {
     /// The name of the character device, such as `uverbs0`. The device file exists where devices
@@ -123,8 +124,9 @@ impl Tree {
         Ok(Self { root: sys.to_owned(), next: free_number(sys), lock: None })
     }
 
-    /// Lets programs executed by this process inherit the lock. The folder stays while any of them
-    /// has the descriptor, whose number is above the numbers used by scripts.
+    /// Lets programs executed by this process inherit the lock. The folder remains while any of
+    /// them has the lock's descriptor. The descriptor's number is 100 or more, if possible, because
+    /// scripts use small numbers.
     ///
     /// # Errors
     /// Any errno of `fcntl(2)`.
@@ -136,7 +138,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Returns the root folder.
+    /// Returns the folder that contains all files.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -144,10 +146,12 @@ impl Tree {
     /// Adds a soft device of this process.
     ///
     /// # Errors
-    /// The errno of creating a folder or file; `ENODEV` if it is not a soft device of this process.
+    /// The errno of creating a folder or file; `ENODEV` if `device` is not a soft device of this
+    /// process.
     pub fn add(&mut self, device: &DeviceInfo) -> Result<DevicePaths, Errno> {
         let own = device.own().and_then(OwnDevice::downcast_ref::<Arc<Device>>).ok_or(Errno::NODEV)?;
-        // Even a process without the presented device of this name has its character device.
+        // If `/sys` presents a device of this name, its character device exists for this process
+        // too.
         let presented = self.lock.as_ref().and_then(|_| presented_dev_name(Path::new(SYS), &own.name));
         let is_new = presented.is_none();
         let dev_name = presented.unwrap_or_else(|| format!("uverbs{}", self.next));
@@ -319,7 +323,7 @@ fn is_safe(place: &Path) -> bool {
     place.is_absolute() && of.is_dir() && (is_own || is_sticky)
 }
 
-/// Returns whether the process may write files as long as [`LONGEST`]. Otherwise, a write would end
+/// Returns whether the process may write files of [`LONGEST`] bytes. Otherwise, a write would kill
 /// the process (`SIGXFSZ`).
 fn has_file_sizes() -> bool {
     getrlimit(Resource::RLIMIT_FSIZE).is_ok_and(|(limit, _)| limit >= LONGEST)
@@ -332,7 +336,7 @@ fn folder(path: &Path, mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the folders of this user's ended processes.
+/// Removes the folders of this user's processes that have ended.
 fn remove_ended(place: &Path) {
     let Ok(entries) = place.read_dir() else { return };
     for entry in entries.flatten() {
@@ -344,11 +348,12 @@ fn remove_ended(place: &Path) {
     }
 }
 
-/// Returns whether the process owning a folder has ended. A folder without a lock file may be new.
+/// Returns whether the process owning a folder has ended. If the folder is new, its owner may not
+/// have created or locked the lock file yet.
 fn has_ended(root: &Path) -> bool {
     let age = root.metadata().and_then(|of| of.modified()).ok().and_then(|at| at.elapsed().ok());
     match File::open(root.join(LOCK)) {
-        // The owning process may be about to lock it.
+        // The owning process may be about to lock the file.
         Ok(lock) => age.is_some_and(|age| age > UNLOCKED) && lock.try_lock().is_ok(),
         Err(_) => age.is_some_and(|age| age > NEW),
     }
@@ -368,14 +373,14 @@ fn groups<const LEN: usize>(bytes: [u8; LEN]) -> String {
     groups.collect::<Vec<String>>().join(":")
 }
 
-/// Returns the machine's only memory node, or -1 if it has several or does not list them. UCCL
-/// fails if it is -1.
+/// Returns the number of the machine's only memory node, or -1 if the machine has several nodes or
+/// does not list them. UCCL fails if the number is -1.
 fn numa_node() -> i32 {
     let online = fs::read_to_string("/sys/devices/system/node/online");
     if online.is_ok_and(|nodes| nodes.trim() == "0") { 0 } else { -1 }
 }
 
-/// Converts a list of processors, such as `0-3,8`, to a mask in groups of 32 bits.
+/// Converts a list of processors, such as `0-3,8`, to a hexadecimal mask in groups of 32 bits.
 fn cpu_mask(list: &str) -> String {
     let mut words = vec![0u32];
     for range in list.trim().split(',') {
@@ -394,7 +399,7 @@ fn cpu_mask(list: &str) -> String {
 /// The root of the presented files.
 const SYS: &str = "/sys";
 
-/// The folders for devices and for their classes.
+/// The folder for devices, and the folders for their classes, below the root.
 const DEVICES: &str = "devices/soft";
 const IBDEV_CLASS: &str = "class/infiniband";
 const UVERBS_CLASS: &str = "class/infiniband_verbs";
@@ -402,20 +407,20 @@ const UVERBS_CLASS: &str = "class/infiniband_verbs";
 /// The ABI version of uverbs.
 const UVERBS_ABI: u32 = 6;
 
-/// The modes of folders: readable only by this user, or by all users.
+/// The modes of folders: accessible only to this user, or readable by all users.
 const OWN: u32 = 0o700;
 const EVERYBODY: u32 = 0o755;
 
-/// The prefix of the folder's name.
+/// The prefix of the names of the processes' folders.
 const PREFIX: &str = "verbs-soft-";
 
 /// The name of the locked file in the folder.
 const LOCK: &str = "lock";
 
-/// The lowest number for the inherited descriptor.
+/// The lowest number for the inherited descriptor of the lock file.
 const INHERITED: i32 = 100;
 
-/// The length of the longest file in bytes.
+/// The length of the longest file, in bytes.
 const LONGEST: u64 = 4096;
 
 /// The maximum age of a lock file that its creator may not have locked yet.
@@ -424,7 +429,7 @@ const UNLOCKED: Duration = Duration::from_secs(2);
 /// The maximum age of a folder whose creator may not have created the lock file yet.
 const NEW: Duration = Duration::from_secs(60);
 
-/// The maximum number of processors in one range of a list.
+/// The maximum number of processors in one range of a processor list.
 const MAX_CPUS: usize = 1 << 16;
 
 #[cfg(all(test, not(loom)))]
