@@ -86,8 +86,8 @@ fn to_av(path: &Path) -> Av {
     Av::new(DRIVER_ID, &bytes)
 }
 
-/// Returns the path from `local` held by an address vector, or `None` for another provider's
-/// vector.
+/// Returns the path stored in an address vector, with source address `local`. Returns `None` for
+/// another provider's vector.
 #[inline]
 pub(crate) fn from_av(av: &Av, local: [u8; 16]) -> Option<Path> {
     let bytes: &[u8; LEN] = av.bytes(DRIVER_ID)?.try_into().ok()?;

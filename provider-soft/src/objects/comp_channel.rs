@@ -9,8 +9,8 @@
 //!   create_cq with it ──► the name has the key? ──► EventPipe over a duplicate, one per channel
 //! ```
 //!
-//! A connected socket receives datagrams only from its peer, here itself. Datagrams sent by
-//! strangers between the bind and the connect are removed.
+//! A connected socket receives datagrams only from its peer, here itself. Datagrams sent by other
+//! processes between the bind and the connect are removed.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -28,7 +28,7 @@ use crate::device::event_pipe::EventPipe;
 /// The completion channels of an open device.
 #[derive(Debug)]
 pub(crate) struct CompChannels {
-    /// The prefix of the channels' names. The prefix distinguishes channels from other files.
+    /// The prefix of the channels' socket names, which distinguishes channels from other files.
     key: String,
     /// The number of channels created so far.
     created: AtomicU64,
@@ -38,10 +38,10 @@ pub(crate) struct CompChannels {
 /// The channels in use by completion queues.
 #[derive(Debug, Default)]
 struct Used {
-    /// Pipes by inode, which identifies a channel independently of its descriptor's number. Entries
-    /// without queues stay until the next clean-up.
+    /// Pipes by inode number, which identifies a channel whatever its descriptor's number. Entries
+    /// whose completion queues are gone stay until the next clean-up.
     by_inode: BTreeMap<u64, Weak<EventPipe>>,
-    /// The number of entries that triggers the removal of entries without queues.
+    /// The number of entries that triggers the next clean-up.
     clean_at: usize,
 }
 
@@ -73,7 +73,7 @@ impl CompChannels {
         Ok(fd)
     }
 
-    /// Returns the pipe of a channel, or `None` for any file except a channel of this open device.
+    /// Returns the pipe of a channel, or `None` if the file is not a channel of this open device.
     ///
     /// # Errors
     /// Any errno of duplicating the descriptor, notably `EMFILE`.

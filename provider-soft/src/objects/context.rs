@@ -1,7 +1,7 @@
 //! [`Context`]: an open device.
 //!
 //! # Safety
-//! The caller's promises about registered memory are passed on unchanged.
+//! The caller's obligations for registered memory are passed on unchanged.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -42,7 +42,7 @@ use crate::objects::xrcd::Xrcd;
 #[derive(Debug)]
 pub struct Context {
     device: Arc<Device>,
-    /// Asynchronous events of the objects created from this context.
+    /// The channel for asynchronous events of the objects created from this context.
     events: Channel,
     async_fd: Arc<OwnedFd>,
     channels: CompChannels,
@@ -181,12 +181,12 @@ impl ContextOps<Soft> for Context {
         iova: u64,
         access: AccessFlags,
     ) -> Result<Mr> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller fulfils the same contract.
         unsafe { Mr::register(&self.device, pd, addr, length, iova, access) }
     }
 
     unsafe fn rereg_mr(&self, mr: &mut Mr, change: &MrChange<'_, Soft>) -> Result<(), ReregError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller fulfils the same contract.
         unsafe { mr.rereg(&self.device, change) }
     }
 

@@ -34,8 +34,8 @@ pub struct Cq {
     name: CqHandle,
     cqe: u32,
     wc_flags: CqWcFlags,
-    /// The parent domain of the queue. It has no effect: the queue is allocated here, and polling
-    /// takes no lock that a thread domain could save.
+    /// Keeps the queue's parent domain in use. The domain has no other effect: this crate allocates
+    /// the queue, and polling takes no lock that a thread domain could save.
     _parent: Option<Arc<()>>,
 }
 
@@ -83,15 +83,16 @@ impl Cq {
         Ok((cq, name))
     }
 
-    /// Makes the device progress for an empty queue. Not inlined: saving its registers would cost
-    /// callers that find a completion more than the call costs here.
+    /// Makes the device progress for an empty queue. Not inlined: saving this function's registers
+    /// would slow down callers that find a completion.
     #[inline(never)]
     fn progress(&self) {
         self.name.device.progress();
     }
 }
 
-/// The available completion fields. Both clocks are read when a completion is put into its queue.
+/// The available completion fields. Both timestamps are read when a completion is put into its
+/// queue.
 const WC_FLAGS: CqWcFlags = CqWcFlags::STANDARD
     .union(CqWcFlags::COMPLETION_TIMESTAMP)
     .union(CqWcFlags::COMPLETION_TIMESTAMP_WALLCLOCK);
@@ -227,7 +228,7 @@ impl CqOps for Cq {
     }
 }
 
-/// A completion, lent by [`Cq::next`](CqOps::next).
+/// A reference to the completion returned by [`Cq::next`](CqOps::next).
 #[derive(Clone, Copy, Debug)]
 pub struct Completion<'a>(&'a Entry);
 

@@ -31,8 +31,8 @@ pub struct Dm {
     device: Arc<Device>,
     handle: u32,
     memory: Arc<DeviceMemory>,
-    /// Whether a forked child of the device's process allocated the memory. A child's own
-    /// allocations are real, but its parent's allocations exist there only as copies.
+    /// Whether a forked child of the device's process allocated the memory. The child's own
+    /// allocations are usable, but the parent's allocations exist in the child only as copies.
     is_of_child: bool,
 }
 
@@ -55,7 +55,7 @@ impl Dm {
         Ok(Self { device: Arc::clone(device), handle, memory: Arc::new(memory), is_of_child })
     }
 
-    /// Returns the memory for a region of `length` bytes at `offset`.
+    /// Returns the engine's region for `length` bytes of this memory at `offset`.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Foreign`] for memory of another device, with [`Cause::Range`] for

@@ -1,7 +1,7 @@
 //! [`Mr`]: registered memory.
 //!
 //! # Safety
-//! The caller's promise about the memory carries over to the engine's [`Region`]; see
+//! The caller's obligations for the memory carry over to the engine's [`Region`]; see
 //! [`crate::memory::region`].
 #![allow(unsafe_code)]
 
@@ -35,9 +35,9 @@ pub struct Mr {
 #[derive(Clone, Copy, Debug)]
 enum Covers {
     Process(Memory),
-    /// Device memory; the engine's region shares its ownership.
+    /// Device memory. The engine's region shares ownership of the memory.
     Device,
-    /// A null region.
+    /// No memory: a null region.
     Nothing,
 }
 
@@ -154,7 +154,7 @@ impl Memory {
         if self.by_kernel {
             return Region::by_kernel(start, self.length, self.is_paged());
         }
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller fulfils the same contract.
         unsafe { Region::new(start, self.length, self.is_exposed()) }
     }
 }
@@ -196,7 +196,7 @@ impl Mr {
         memory.check(device, VERB)?;
         let attr =
             MemoryAttr { pd, iova: memory.start(), length: length as u64, access: memory.engine_access() };
-        // SAFETY: the caller's promise holds while the region is registered, that is, until
+        // SAFETY: the caller's guarantee holds while the region is registered, that is, until
         // `destroy`.
         let region = unsafe { memory.region() };
         let key = device.control(VERB, |core, _| {
@@ -205,10 +205,11 @@ impl Mr {
         Ok(Self { device: Arc::clone(device), key, memory: Covers::Process(memory) })
     }
 
-    /// Registers a piece of device memory.
+    /// Registers a range of device memory.
     ///
     /// # Errors
-    /// - `EINVAL`, naming the foreign object or the range; without [`AccessFlags::ZERO_BASED`].
+    /// - `EINVAL`, naming the foreign object or the range; also if `access` lacks
+    ///   [`AccessFlags::ZERO_BASED`].
     /// - `EOPNOTSUPP` for an unsupported access right.
     /// - `ENOMEM` if the device has no more regions; `ENODEV` in a forked child.
     pub(crate) fn register_dm(
@@ -333,7 +334,7 @@ impl Mr {
         device: &Arc<Device>,
         change: &MrChange<'_, Soft>,
     ) -> Result<(), ReregError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller fulfils the same contract.
         unsafe { self.change(device, change) }.map_err(ReregError::unchanged)
     }
 
@@ -374,7 +375,7 @@ impl Mr {
         } else if pd.is_none() {
             return Err(invalid("no change is asked for: name memory, a protection domain or rights"));
         }
-        // A bound window tolerates new access rights on its region, but not a new location.
+        // While windows are bound, a region may change its access rights, but not its address.
         let moves = change.memory.is_some() || new.start() != old.start();
         let replaced = moves
             || new.is_exposed() != old.is_exposed()
@@ -383,7 +384,7 @@ impl Mr {
             pd,
             access: change.access.map(|_| new.engine_access()),
             iova_and_length: moves.then(|| (new.start(), new.length as u64)),
-            // SAFETY: the caller's promise holds for the new memory while it is registered.
+            // SAFETY: the caller's guarantee holds for the new memory while it is registered.
             region: replaced.then(|| unsafe { new.region() }),
             ..roce::engine::MrChange::default()
         };
@@ -443,7 +444,7 @@ fn engine_access(access: AccessFlags) -> Access {
     Access((access & SUPPORTED).bits())
 }
 
-/// The rights that give peers access to a region, or to windows bound to it.
+/// The rights that give peers access to a region, or to windows bound to the region.
 const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC)

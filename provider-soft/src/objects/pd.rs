@@ -14,17 +14,17 @@ use crate::objects::soft::Soft;
 pub struct Pd {
     device: Arc<Device>,
     pd: roce::engine::Pd,
-    /// Cloned by each parent domain of this domain.
+    /// Cloned by each parent domain created from this domain.
     users: Arc<()>,
     /// Cloned by each completion queue created in this parent domain.
     cqs: Arc<()>,
     /// Cloned by each address handle of this domain, or of a parent domain created from it.
     ahs: Arc<()>,
-    /// The domains kept alive by a parent domain.
+    /// The domains kept in use by this domain, if it is a parent domain.
     parent_domain: Option<ParentDomain>,
 }
 
-/// A parent domain's shares of its protection domain and thread domain.
+/// References that keep the protection domain and the thread domain of a parent domain in use.
 #[derive(Debug)]
 struct ParentDomain {
     _pd: Arc<()>,
@@ -64,11 +64,12 @@ impl Pd {
         Ok(Self { ahs, ..Self::new(device, pd, Some(parent_domain)) })
     }
 
-    /// Returns a share of this parent domain for a completion queue of this device.
+    /// Returns a reference that keeps this parent domain in use by a completion queue of this
+    /// device.
     ///
     /// # Errors
-    /// `EINVAL`, with [`Cause::Foreign`] for a domain of another device; also for a domain that is
-    /// not a parent domain.
+    /// `EINVAL` with [`Cause::Foreign`] for a domain of another device; `EINVAL` also for a domain
+    /// that is not a parent domain.
     pub(crate) fn for_cq(&self, device: &Arc<Device>, verb: &'static str) -> Result<Arc<()>> {
         self.id_on(device, verb)?;
         if self.parent_domain.is_none() {
@@ -78,7 +79,8 @@ impl Pd {
         Ok(Arc::clone(&self.cqs))
     }
 
-    /// Returns a share of the protection domain for an address handle of this device.
+    /// Returns a reference that keeps the protection domain in use by an address handle of this
+    /// device.
     ///
     /// # Errors
     /// The errors of [`id_on`](Self::id_on).

@@ -91,7 +91,7 @@ impl Qp {
             None => Some(parents.pd.ok_or_else(missing)?.id_on(device, VERB)?),
         };
         let has_rq = receives && srq.is_none();
-        // Attributes that the manual calls ignored may have any value.
+        // Attributes that `ibv_create_qp(3)` ignores may have any value.
         let asked = match (is_target, has_rq) {
             (true, _) => QpCap::default(),
             (false, true) => attr.cap,
@@ -104,8 +104,8 @@ impl Qp {
             let told = device.socket.tell_headers().and_then(|()| device.socket.route_groups());
             told.map_err(|errno| device.error(VERB, errno))?;
         }
-        // Inline data is stored in place of elements. C's examples send 16 bytes without requesting
-        // any.
+        // Inline data is stored in place of elements. The C examples send 16 inline bytes without
+        // requesting inline space.
         let max_inline_data = asked.max_inline_data.max(element_bytes(asked.max_send_sge));
         let cap = QpCap { max_inline_data, ..asked };
         let max_datagram = match attr.qp_type {
@@ -172,7 +172,7 @@ impl Qp {
         let handle = xrcd.handle_on(device, VERB)?;
         let (qpn, qp_type, cap) = (Qpn(qp_num), QpType::XRC_RECV, QpCap::default());
         let short = |bytes| allocation(device, VERB, bytes);
-        // The engine does not read these rings.
+        // These rings are placeholders, which the engine does not read.
         let ((to_sq, _), (to_rq, _)) = (ring(0, 0).map_err(short)?, ring(0, 0).map_err(short)?);
         let (state, slot, sharer) = device.control(VERB, |core, _| {
             let missing = || {
@@ -461,8 +461,8 @@ fn change(device: &DeviceState, attr: &QpAttr, mask: QpAttrMask) -> Result<AttrC
     Ok(change)
 }
 
-/// Returns the reason why the device does not support an attribute that the transition table
-/// allows, if any.
+/// Returns the reason why the device does not support one of the attributes, or `None` if it
+/// supports them all. The transition table has already allowed the attributes.
 fn lacking(attr: &QpAttr, mask: QpAttrMask) -> Option<&'static str> {
     let migrates = mask.contains(QpAttrMask::PATH_MIG_STATE) && attr.path_mig_state != MigState::MIGRATED;
     if mask.contains(QpAttrMask::ALT_PATH) || migrates {
@@ -501,7 +501,8 @@ fn qp_state(state: State) -> QpState {
     }
 }
 
-/// The rights a queue pair can grant a peer. They have the same bits in verbs and in the engine.
+/// The access rights that a queue pair can grant to its peer. They have the same bits in verbs and
+/// in the engine.
 const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE
     .union(AccessFlags::REMOTE_READ)
     .union(AccessFlags::REMOTE_ATOMIC)

@@ -1,8 +1,8 @@
 //! [`Rq`]: the receive queue of a queue pair.
 //!
 //! # Safety
-//! The posting caller makes promises about the memory named by a request. Nothing here accesses
-//! this memory.
+//! The caller that posts a request guarantees that its memory is valid. Nothing here accesses this
+//! memory.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -26,7 +26,8 @@ pub struct Rq {
     checks: RecvChecks,
 }
 
-/// The slot announced for posted receives.
+/// The slot to announce after receives are posted: of the queue pair, or of the shared receive
+/// queue.
 #[derive(Clone, Copy, Debug)]
 enum Slot {
     Qp(usize),
@@ -38,18 +39,19 @@ impl Rq {
         Self { ring, device: Arc::clone(device), slot: Slot::Qp(slot), checks: RecvChecks::new(cap) }
     }
 
-    /// Returns the receive queue of a queue pair that has none. It rejects every request.
+    /// Returns a placeholder for a queue pair without a receive queue. The placeholder rejects
+    /// every request.
     pub(crate) fn none(device: &Arc<Device>, ring: Producer<RecvWqe>, slot: usize) -> Self {
         Self { ring, device: Arc::clone(device), slot: Slot::Qp(slot), checks: RecvChecks::of_shared() }
     }
 
-    /// Returns the queue of a shared receive queue.
+    /// Returns the posting side of a shared receive queue.
     pub(crate) fn of_srq(device: &Arc<Device>, ring: Producer<RecvWqe>, slot: usize, max_sge: u32) -> Self {
         let checks = RecvChecks::of_srq(max_sge);
         Self { ring, device: Arc::clone(device), slot: Slot::Srq(slot), checks }
     }
 
-    /// Returns whether this is the queue of the shared receive queue in a slot of a device.
+    /// Returns whether this is the posting side of the shared receive queue in a slot of `device`.
     pub(crate) fn is_of_srq(&self, device: &Arc<Device>, slot: usize) -> bool {
         Arc::ptr_eq(&self.device, device) && matches!(self.slot, Slot::Srq(its) if its == slot)
     }

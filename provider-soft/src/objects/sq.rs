@@ -5,8 +5,9 @@
 //! longer be returned.
 //!
 //! # Safety
-//! The caller that posts makes promises about the memory named by a request. Nothing here accesses
-//! it, except for inline data, which is copied from memory promised to be readable.
+//! The caller that posts a request guarantees that its memory is valid. Nothing here accesses this
+//! memory, except to copy inline data. The caller guarantees that the source of inline data is
+//! readable.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -98,7 +99,8 @@ impl Sq {
         }
     }
 
-    /// Posts a faulty request without its data, for the device to report.
+    /// Posts a faulty request without its data. The device reports the fault in the request's
+    /// completion.
     #[cold]
     fn post_faulty(&mut self, wr: &SendWr<'_>, reason: PostReason) -> Result<(), PostReason> {
         let status = match self.checks.left_to_device(wr, reason)? {
@@ -142,8 +144,8 @@ impl SendQueue for Sq {
         };
         let wqe = |data| SendWqe { wr_id: wr.wr_id, op, flags, remote_srq, data };
         if inline {
-            // SAFETY: with INLINE the caller promises that every element is readable memory of this
-            // process.
+            // SAFETY: with INLINE the caller guarantees that every element is readable memory of
+            // this process.
             let bytes = unsafe { gather(wr.sge) };
             let list = (0..inline_len(length)).map(|n| pack(bytes[n]));
             self.ring.put(wqe(Data::Inline(length)), list);
@@ -224,15 +226,15 @@ const fn flags(flags: Flags) -> SendFlags {
 /// Returns inline data in element-sized pieces.
 ///
 /// # Safety
-/// Every element is readable memory of this process; together they are no longer than
-/// [`limits::MAX_INLINE_DATA`].
+/// Every element must be readable memory of this process. The total length must be at most
+/// [`limits::MAX_INLINE_DATA`] bytes.
 unsafe fn gather(sges: &[verbs_core::types::Sge]) -> [[u8; BYTES]; INLINE] {
     let mut bytes = [[0; BYTES]; INLINE];
     let mut room = bytes.as_flattened_mut();
     for sge in sges {
         let Some((piece, rest)) = room.split_at_mut_checked(sge.length as usize) else { break };
         let from = core::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
-        // SAFETY: the caller promises a readable source; `piece` has as many bytes, and no other
+        // SAFETY: the caller guarantees a readable source; `piece` has as many bytes, and no other
         // pointer to this local memory exists.
         unsafe { core::ptr::copy_nonoverlapping(from, piece.as_mut_ptr(), piece.len()) };
         room = rest;

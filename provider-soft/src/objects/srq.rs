@@ -4,8 +4,8 @@
 //! the ring and the engine's queue together never exceed the queue's size.
 //!
 //! # Safety
-//! The caller that posts makes promises about the memory named by a request. Nothing here accesses
-//! it.
+//! The caller that posts a request guarantees that its memory is valid. Nothing here accesses this
+//! memory.
 //!
 //! # References
 //! `ibv_create_srq(3)`, `ibv_modify_srq(3)`; IBTA volume 1, section 10.2.9
@@ -213,7 +213,7 @@ impl Destroy for Srq {
 impl RecvQueue for SrqQueue {
     #[inline]
     unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller fulfils the same contract.
         unsafe { self.0.post_one(wr) }
     }
 
@@ -224,7 +224,7 @@ impl RecvQueue for SrqQueue {
 
     #[inline]
     unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller fulfils the same contract.
         unsafe { self.0.post_recv(wrs) }
     }
 }

@@ -15,7 +15,7 @@ use crate::device::error::foreign;
 #[derive(Debug)]
 pub struct Td {
     device: Arc<Device>,
-    /// Cloned by each parent domain with this thread domain.
+    /// Cloned by each parent domain created with this thread domain.
     users: Arc<()>,
 }
 
@@ -25,7 +25,7 @@ impl Td {
         Ok(Self { device: Arc::clone(device), users: Arc::default() })
     }
 
-    /// Returns a share of this thread domain for a parent domain of this device.
+    /// Returns a reference that keeps this thread domain in use by a parent domain of this device.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Foreign`] for a thread domain of another device.

@@ -1,4 +1,4 @@
-//! [`Xrcd`]: an XRC domain. Contexts of this process share the domain that a device has for a file.
+//! [`Xrcd`]: an XRC domain. All contexts of this process share the device's domain for a file.
 //!
 //! As in the kernel, a handle can be closed only after the queues created with it, whatever other
 //! handles exist for the domain ([`xrc_domains`](crate::device::xrc_domains)).
