@@ -12,9 +12,8 @@
 //! lock to send, while the holder still looks for packets. [`signal`](crate::sync::signal) proves
 //! that no MAD is lost.
 //!
-//! The ring is bounded, because strangers can fill it. MADs beyond its capacity are dropped and
-//! counted
-//! ([`Counters::datagrams_mads_full`](crate::Counters::datagrams_mads_full)).
+//! The ring is bounded, because any host can fill it. MADs beyond its capacity are dropped and
+//! counted ([`Counters::datagrams_mads_full`](crate::Counters::datagrams_mads_full)).
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -77,9 +76,10 @@ impl MadAddress {
 /// A received MAD.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedMad {
-    /// The MAD's source, and the destination of a reply.
+    /// The MAD's source, which is also the destination of a reply.
     pub from: MadAddress,
-    /// The packet's partition key: 0xffff, or 0x7fff from a limited member. Both have index 0.
+    /// The packet's partition key: 0xffff, or 0x7fff from a limited member. Both match the key at
+    /// index 0.
     pub pkey: u16,
     /// The bytes of the MAD.
     pub mad: [u8; MAD_LEN],
@@ -87,7 +87,7 @@ pub struct ReceivedMad {
 
 impl Port {
     /// Takes the device's general services interface. All contexts of the device share the
-    /// interface, so only one part of the process can hold it at a time.
+    /// interface, so a process can hold only one at a time.
     ///
     /// # Errors
     /// `EBUSY` if it is already taken; `ENOMEM`, `EMFILE`; `ENODEV` in a forked child of the
@@ -153,8 +153,7 @@ impl Gsi {
         self.device.leave_requests();
     }
 
-    /// Handles all packets received by the device before the call: its MADs and the data of its
-    /// queue pairs.
+    /// Handles all packets that the device received before the call: MADs and data for queue pairs.
     pub fn catch_up(&self) {
         if !self.device.is_forked() {
             self.device.catch_up();
@@ -225,5 +224,5 @@ const SEND: &str = "send_mad";
 
 /// The ring's capacity: 8192 MADs, or 2.6 MiB, whose pages are allocated on first use. A full ring
 /// drops MADs from all senders alike, and lost requests are repeated only after seconds. At 20,000
-/// MADs per second, the manager's thread may run 400 ms late.
+/// MADs per second, the connection manager's thread may run 400 ms late.
 const CAPACITY: u32 = 8192;

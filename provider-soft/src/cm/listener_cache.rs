@@ -8,7 +8,8 @@
 //!
 //! Checking a listener takes one `send(2)` on a socket kept for it. A listener bound to the address
 //! is tried before a listener bound to all addresses, even if only the latter is cached. A listener
-//! of another user is compared with that listener each time, because the latter may be new.
+//! of another user is compared each time with the listener on all addresses, because that listener
+//! may be new.
 //!
 //! # One request for all resolutions
 //! While a request to a listener is pending, further resolutions share it ([`Resolution::Shared`]).
@@ -59,7 +60,8 @@ pub struct ListenerCache {
     known: BTreeMap<String, Known>,
     /// The socket for checking the names of tokens.
     probe: Option<UnixDatagram>,
-    /// An unused request socket, kept because nothing listened on the last name it tried.
+    /// An unconnected request socket, kept for reuse because nothing listened on the last name
+    /// tried.
     unconnected: Option<OwnedFd>,
     /// Pending lookups by listener name.
     pending: BTreeMap<String, Weak<()>>,
@@ -103,7 +105,8 @@ enum Seen {
 struct Known {
     reply: ListenerReply,
     owner: Owner,
-    /// `None` if no descriptor was free. The name of the token is then looked up instead.
+    /// The connection to the token's socket. `None` if no descriptor was free; the name of the
+    /// token is then looked up instead.
     watch: Option<Watch>,
 }
 
@@ -118,8 +121,8 @@ pub(super) struct ListenerReply {
 impl ListenerCache {
     /// Resolves a destination as [`resolve`](super::resolve()) does, but queries each listener only
     /// once. The resolution of a host on the network stays pending until the kernel has the
-    /// Ethernet address of the next hop. If the kernel's search cannot be followed, this step is
-    /// skipped.
+    /// Ethernet address of the next hop. If the kernel does not report its search for that address,
+    /// this step is skipped.
     ///
     /// # Errors
     /// The errors of [`resolve`](super::resolve()).
@@ -151,7 +154,7 @@ impl ListenerCache {
         let source = source.map(|source| source.to_canonical()).filter(|source| !source.is_unspecified());
         let destination = named(destination);
         let ports = Port::all();
-        // A port of this process needs no name; a remote destination has no name here.
+        // A port of this process needs no name, and names do not lead to other machines.
         let is_own = ports.iter().any(|port| port.is_at(destination));
         let is_local = is_own || is_local(destination.ip());
         if is_local && !is_own {
@@ -196,9 +199,9 @@ impl ListenerCache {
         has_devices
     }
 
-    /// Searches again for the listener at a destination on this machine, before a request is sent
-    /// to the resolved device at `remote`. Meanwhile another program may have replaced the
-    /// listener. `source` is the address of the resolved port.
+    /// Searches again for the listener at a destination on this machine, before a connection
+    /// request is sent to the resolved device at `remote`. Since the resolution, another program
+    /// may have replaced the listener. `source` is the address of the resolved port.
     ///
     /// A device of this process listens as long as its queue pair 1 is in use.
     ///
@@ -236,8 +239,8 @@ impl ListenerCache {
         Ok(route.map_or_else(Found::Unreached, Found::Moved))
     }
 
-    /// Looks for the listener at a destination and sends it a request unless its reply is known
-    /// or not needed.
+    /// Looks for the listener at a destination. Sends the listener a request, unless its reply is
+    /// already known or not needed.
     ///
     /// # Errors
     /// The errors of [`find`](Self::find).
@@ -261,7 +264,7 @@ impl ListenerCache {
                 return Ok(Seen::Shared(LookupId(name)));
             }
             let stream = match self.connect(&name) {
-                // Any user can hold this name, which would keep clients from the names tried after
+                // Any user can hold this name, and must not keep clients from the names tried after
                 // it.
                 Err(Errno::AGAIN) if kind != NameKind::All => {
                     is_full |= kind == NameKind::Address;
@@ -286,8 +289,8 @@ impl ListenerCache {
         if is_full { Err(Errno::AGAIN) } else { Ok(Seen::NoListener) }
     }
 
-    /// Keeps the reply to a lookup without a waiting resolution, if it has arrived. Drops the
-    /// lookup if its listener has ended.
+    /// Stores the reply to a lookup in the background, if the reply has arrived. Drops the lookup
+    /// if its listener has closed.
     fn collect(&mut self, name: &str) {
         let Some(lookup) = self.background.get_mut(name) else { return };
         if !matches!(lookup.poll(), Ok(None))
@@ -297,8 +300,8 @@ impl ListenerCache {
         }
     }
 
-    /// Returns whether another lookup without a waiting resolution is allowed. If there are too
-    /// many, collects the replies that have arrived first.
+    /// Returns whether another lookup in the background is allowed. If there are too many, first
+    /// collects the replies that have arrived.
     fn has_room(&mut self) -> bool {
         if self.background.len() >= MAX_KNOWN {
             let names: Vec<_> = self.background.keys().cloned().collect();
@@ -408,8 +411,8 @@ impl ListenerCache {
         self.connect(name)?.map(|stream| Owner::from_stream(&stream)).transpose()
     }
 
-    /// Returns whether a process still has the device that led to it. Also returns true for a
-    /// process that cannot be inspected.
+    /// Returns whether a process still has the device through which the process was found. Also
+    /// returns true for a process that cannot be inspected.
     pub fn has_device(&mut self, process: &PeerProcess) -> bool {
         self.exists(&process.name, process.token)
     }
@@ -426,7 +429,7 @@ impl ListenerCache {
     }
 
     /// Returns whether the name of a token exists. Also returns true if no descriptor is free to
-    /// look it up, so the entry is kept.
+    /// look up the name, so the cache entry is kept.
     fn exists(&mut self, name: &str, token: Token) -> bool {
         let socket = match self.probe.take() {
             Some(socket) => socket,
@@ -457,7 +460,7 @@ impl ListenerCache {
     }
 }
 
-/// Returns a destination in the form used by names.
+/// Returns a destination in the form that listeners' names use.
 fn named(destination: SocketAddr) -> SocketAddr {
     let mut destination = canonical(destination);
     if destination.ip().is_unspecified() {

@@ -5,9 +5,9 @@
 //! |---|---|
 //! | [`Port`] | a device of this process by its address; GID, GUID, MTU, partition |
 //! | [`Gsi`] | queue pair 1 of a device: management datagrams (MADs) in and out |
-//! | [`resolve`] | from the address that a program connects to, to a [`Route`]: port and peer |
+//! | [`resolve`] | the [`Route`] to an address that a program connects to: port and peer |
 //! | [`ListenerCache`] | the same, for a connection manager that sends each listener one request |
-//! | [`ports_of`] | from the address that a program listens on, to ports |
+//! | [`ports_of`] | the ports for an address that a program listens on |
 //! | [`ListenerName`] | a name that leads other processes of this machine to a listener |
 //! | [`Mailbox`], [`Forwarder`] | requests between processes that share an address |
 //! | [`DeviceOwner`] | the process of a device of this machine, to detect its end |
@@ -21,8 +21,8 @@
 //! descriptor readable. One connection manager thread per process is therefore enough. The thread
 //! waits for the descriptors of all devices and of its [`ListenerName`] and [`Lookup`] values, at
 //! most until its next deadline. The device's worker holds the lock of the data path;
-//! acknowledgements wait for it. A state machine must not run there, nor in a thread that polls a
-//! completion queue and happens to receive the packet.
+//! acknowledgements wait for it. A connection's state machine must not run in the worker, nor in a
+//! thread that polls a completion queue and happens to receive the packet.
 //!
 //! # Addresses
 //! The address of a device is reachable like any IP address. Processes of the same user may share

@@ -1,4 +1,4 @@
-//! [`Port`]: a soft device of this process, as a connection manager uses it.
+//! [`Port`]: a soft device of this process, as used by a connection manager.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -25,7 +25,8 @@ impl Port {
     pub const GID_INDEX: u32 = 0;
     /// The only partition key, at index 0: the default partition, full member.
     pub const PKEY: u16 = limits::PKEY;
-    /// The time within which the device acknowledges a packet (`local_ca_ack_delay`), a 5-bit code.
+    /// The time within which the device acknowledges a packet (`local_ca_ack_delay`), as a 5-bit
+    /// code: 4.096 µs × 2ᶜᵒᵈᵉ.
     pub const ACK_DELAY: u8 = limits::ACK_DELAY;
 
     /// Returns the port of a device, or `None` unless it is a soft device of this process.
@@ -65,7 +66,7 @@ impl Port {
         &self.device.name
     }
 
-    /// Returns the address.
+    /// Returns the device's IP address.
     pub fn address(&self) -> IpAddr {
         self.device.socket.address()
     }
@@ -105,13 +106,14 @@ impl Port {
         self.device.guid
     }
 
-    /// Returns whether the address was chosen automatically. Other processes may not know it.
+    /// Returns whether the address was chosen automatically, so that programs cannot know it in
+    /// advance.
     pub fn is_auto(&self) -> bool {
         self.device.is_auto
     }
 
-    /// Returns whether the device exchanges packets with other hosts. If not, it drops their
-    /// packets.
+    /// Returns whether the device exchanges packets with other hosts. If not, packets from other
+    /// hosts are dropped.
     pub fn reaches_network(&self) -> bool {
         self.device.socket.reaches_network()
     }

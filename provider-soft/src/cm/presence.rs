@@ -12,12 +12,13 @@ use crate::io::link::{LinkWatch, PortLink};
 pub struct AddressWatch(LinkWatch);
 
 impl AddressWatch {
-    /// Opens the file. Returns `None` if the kernel refuses, as in sandboxes.
+    /// Opens the file for this process's network namespace. Returns `None` if the kernel does not
+    /// permit it, as in sandboxes.
     pub fn open() -> Option<Self> {
         LinkWatch::open().map(Self)
     }
 
-    /// Returns whether there was a change since the last call, without waiting.
+    /// Returns whether an interface or address has changed since the last call, without waiting.
     pub fn has_changed(&self) -> bool {
         self.0.has_changed()
     }

@@ -1,4 +1,4 @@
-//! [`DeviceOwner`]: the process of a device of this machine, to detect its end.
+//! [`DeviceOwner`]: the process that owns a device of this machine, used to detect when it ends.
 //!
 //! A killed process does not disconnect from its peers: its devices end with it, and no kernel acts
 //! for them. A connection manager therefore takes a name for each of its devices
@@ -48,7 +48,7 @@ pub enum DeviceOwner {
     Unknown,
 }
 
-/// The process of a device of this machine.
+/// A process that owns a device of this machine.
 #[derive(Debug)]
 pub struct PeerProcess {
     file: OwnedFd,
@@ -70,8 +70,8 @@ impl DeviceOwner {
     }
 
     /// Returns the [slot](super::Port::slot) of the process that listens at `listener`, among the
-    /// processes of this user that share the address of a device. Returns 0 if they do not share
-    /// it, or the process is unknown.
+    /// processes of this user that share the address of a device. Returns 0 if the address is not
+    /// shared or the process is unknown.
     pub fn slot_of_listener(space: u16, listener: SocketAddr, device: IpAddr, scope: u32) -> u8 {
         let groups = share::group_names(io::effective_user(), device, UDP_PORT, scope);
         if !groups.iter().any(|group| matches!(owner(group), Ok(Some(_)))) {
@@ -98,8 +98,7 @@ impl DeviceOwner {
         }
         match io::process(owner.pid) {
             Ok(file) => {
-                // The process ID is different in another namespace, and after the owner has
-                // changed.
+                // The process ID differs in another PID namespace, or if the name has a new owner.
                 let token = Token::of_process(owner.pid.cast_unsigned());
                 let looking = UnixDatagram::unbound().map_err(|error| Errno::from_io(&error))?;
                 let is_owner = token.is_seen(device, &looking);

@@ -71,7 +71,7 @@ pub struct ListenerName {
 }
 
 impl ListenerName {
-    /// Takes the name of a listener on an address and port, reached through `ports`.
+    /// Binds the name of a listener on an address and port, reached through `ports`.
     ///
     /// `space` is the port space as numbered by `rdma_cm.h` (0x106: TCP). A listener on `::` that
     /// also accepts IPv4 has two names, one for `::` and one for `0.0.0.0`.
@@ -82,8 +82,8 @@ impl ListenerName {
     /// two machines.
     ///
     /// # Errors
-    /// - `EADDRINUSE`: another listener of this machine has the name, or [stands for the address
-    ///   too](is_taken). For an unspecified address, the latter counts if one of `ports` has an
+    /// - `EADDRINUSE`: another listener of this machine has the name, or [competes for the same
+    ///   clients](is_taken). For an unspecified address, the latter counts if one of `ports` has an
     ///   address found only by name ([`Port::is_auto`]); for another address, if none of `ports`
     ///   has it. If a port has the loopback address, a listener of this user on all addresses may
     ///   hold its name: the result is then a [second name](Self::is_second).
@@ -114,9 +114,9 @@ impl ListenerName {
         Ok(Some(taken))
     }
 
-    /// Takes the name of the loopback address for a listener on all addresses of a family, which
-    /// already has its name. Otherwise any user of the machine could take the loopback name and
-    /// receive this address's clients.
+    /// Binds the name of the loopback address for a listener on all addresses of a family. The
+    /// listener already has the name of the unspecified address. Otherwise any user of the machine
+    /// could bind the loopback name and receive the clients of the loopback address.
     ///
     /// Returns `None` if the name belongs to root, to this process's user or to a process with a
     /// device at the loopback address, and clients of this listener need no name, because the
@@ -136,8 +136,8 @@ impl ListenerName {
         if known && (holder.is_trusted() || has_device()?) { Ok(None) } else { Err(Errno::ADDRINUSE) }
     }
 
-    /// Takes a name of the loopback address: the second one if a listener of this user on all
-    /// addresses has the first.
+    /// Binds a name of the loopback address: the second name, if a listener of this user on all
+    /// addresses already has the first.
     fn take_beside(space: u16, ip: IpAddr, port: u16, token: Token, ports: &[Port]) -> Result<Self, Errno> {
         let holder = match Self::take_or_see(&name(space, ip, port), token, ports)? {
             Ok(taken) => return Ok(taken),
@@ -151,14 +151,14 @@ impl ListenerName {
         }
     }
 
-    /// Returns whether this is the second name of the loopback address. Its owner calls
-    /// [`first`](Self::first) from time to time: once the listener on all addresses has ended,
-    /// another user could take the first name.
+    /// Returns whether this is the second name of the loopback address. The owner should call
+    /// [`first`](Self::first) periodically: once the listener on all addresses has closed, another
+    /// user could bind the first name.
     pub fn is_second(&self) -> bool {
         self.name.ends_with(SECOND)
     }
 
-    /// Takes the first name of the loopback address for the same ports, if it is free.
+    /// Binds the first name of the loopback address for the same ports, if that name is free.
     ///
     /// # Errors
     /// Any errno of `socket(2)`, `bind(2)` and `listen(2)`, notably `EMFILE`; `EADDRINUSE` while
@@ -168,7 +168,7 @@ impl ListenerName {
         Self::take(first.to_owned(), Token::draw()?, ports)
     }
 
-    /// Takes the name of a device. Peers use it to [find the process](super::DeviceOwner).
+    /// Binds the name of a device. Peers use the name to [find the process](super::DeviceOwner).
     ///
     /// # Errors
     /// `EADDRINUSE`: another process has the name; any other errno of `socket(2)`, `bind(2)` and
@@ -179,7 +179,7 @@ impl ListenerName {
         Self::take_with(name, &device, token, core::slice::from_ref(port))
     }
 
-    /// Takes a name, or returns the process holding it.
+    /// Binds a name, or returns the process that already has it.
     ///
     /// # Errors
     /// The errors of [`take`](Self::take); `EADDRINUSE` if another process has the name and its
@@ -199,13 +199,13 @@ impl ListenerName {
         Err(Errno::ADDRINUSE)
     }
 
-    /// Takes a free name.
+    /// Binds a free name.
     fn take(name: String, token: Token, ports: &[Port]) -> Result<Self, Errno> {
         let base = name.clone();
         Self::take_with(name, &base, token, ports)
     }
 
-    /// Takes a free name. The token's name begins with `base`.
+    /// Binds a free name. The token's name begins with `base`.
     fn take_with(name: String, base: &str, token: Token, ports: &[Port]) -> Result<Self, Errno> {
         let address = UnixAddress::from_abstract_name(&name).map_err(errno)?;
         let listener = UnixListener::bind_addr(&address).map_err(errno)?;
@@ -218,7 +218,7 @@ impl ListenerName {
     /// changes too, so earlier clients send a new request.
     ///
     /// # Errors
-    /// Any errno of `socket(2)`, notably `EMFILE`: the reply is unchanged.
+    /// Any errno of `socket(2)`, notably `EMFILE`. After an error, the reply is unchanged.
     pub fn set_ports(&mut self, ports: &[Port]) -> Result<(), Errno> {
         let token = self.reply.last_chunk().map(|token| Token(*token));
         if token.is_some_and(|token| reply_for(ports, token) == self.reply) {
@@ -228,8 +228,8 @@ impl ListenerName {
         Ok(())
     }
 
-    /// Replies to waiting clients, at most 64, without blocking. A process without free descriptors
-    /// temporarily closes the spare one.
+    /// Replies to waiting clients, at most 64 per call, without blocking. If no descriptor is free,
+    /// temporarily closes `spare`.
     ///
     /// # Errors
     /// Any errno of `accept4(2)` except `EAGAIN`. After `EMFILE` the descriptor stays readable:
@@ -263,12 +263,13 @@ pub fn is_taken(space: u16, address: SocketAddr) -> Result<bool, Errno> {
     Ok(exists(name_at(space, address))? || exists(name(space, other_side(ip), address.port()))?)
 }
 
-/// Returns the address whose listener competes with a listener on `ip` for clients.
+/// Returns the address whose listener competes for the clients of a listener on `ip`.
 fn other_side(ip: IpAddr) -> IpAddr {
     if ip.is_unspecified() { loopback_of(ip) } else { unspecified_of(ip) }
 }
 
-/// Returns whether a listener has a name. The listener gets a client that disconnects at once.
+/// Returns whether a listener has bound a name. The check connects to the listener and disconnects
+/// at once.
 fn exists(name: String) -> Result<bool, Errno> {
     match is_reached(&stream()?, &name) {
         // The listener's client queue is full.
@@ -295,17 +296,17 @@ fn is_process(owner: Option<Owner>, of: Owner) -> bool {
     owner.is_some_and(|owner| owner.is_process_of(of))
 }
 
-/// Returns a reply and the socket with its token's name. The reply is valid while the socket
-/// exists.
+/// Returns the socket bound to the token's name, and the reply to clients. The reply is valid while
+/// the socket exists.
 fn promise(name: &str, token: Token, ports: &[Port]) -> Result<(UnixDatagram, Box<[u8]>), Errno> {
     let alive = token.name(name).and_then(|name| UnixDatagram::bind_addr(&name)).map_err(errno)?;
-    // Datagrams to it fail while it is open as well as afterwards: `Watch` distinguishes the
-    // errors.
+    // Sending to this socket fails while it is open, and fails differently once it is closed:
+    // `Watch` distinguishes the errors.
     alive.shutdown(Shutdown::Read).map_err(errno)?;
     Ok((alive, reply_for(ports, token)))
 }
 
-/// Returns the reply with the addresses of ports.
+/// Returns the encoded reply with the addresses of `ports`.
 fn reply_for(ports: &[Port], token: Token) -> Box<[u8]> {
     reply_with(ports.iter().take(MAX_ADDRESSES).map(Port::address), token).into()
 }
@@ -355,7 +356,8 @@ impl Token {
 /// The client's connection to the socket with a token's name.
 ///
 /// Looking up the name again would not be enough: another process may take the name after its
-/// listener has ended. A connected socket stays with the original socket and shows its end.
+/// listener has ended. A connected socket stays connected to the original socket and reveals when
+/// that socket is closed.
 #[derive(Debug)]
 pub(super) struct Watch(UnixDatagram);
 
@@ -373,7 +375,7 @@ impl Watch {
     /// Returns whether the socket still exists.
     pub(super) fn exists(&self) -> bool {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-        // `EPIPE` means that the socket exists but receives nothing.
+        // `EPIPE` means that the token's socket exists but receives nothing.
         let said = send(self.0.as_raw_fd(), &[], flags);
         !matches!(said, Err(nix::errno::Errno::ECONNREFUSED | nix::errno::Errno::ENOTCONN))
     }
@@ -386,7 +388,7 @@ pub(super) fn reply_with(addresses: impl ExactSizeIterator<Item = IpAddr>, token
 
 /// Returns the abstract name of a listener, without its leading zero byte.
 pub(super) fn name(space: u16, ip: IpAddr, port: u16) -> String {
-    // The number 2 is the version of the reply's format.
+    // The 2 is the version of the reply's format.
     format!("verbs-soft/cm/2/{space:x}/{port}/{ip}")
 }
 
@@ -457,7 +459,7 @@ const SECOND: &str = "/device";
 /// The maximum number of addresses in a reply.
 pub(super) const MAX_ADDRESSES: usize = 64;
 
-/// The number of attempts to take a name or to see its owner, with a yield after each.
+/// The number of attempts to bind a name or to find its owner, with a yield after each attempt.
 const TRIES: u32 = 16;
 
 /// The maximum number of clients served in one call.

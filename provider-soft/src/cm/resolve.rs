@@ -1,4 +1,4 @@
-//! [`resolve`]: from the address requested by a program to the port and the peer's address.
+//! [`resolve`]: finds the port and the peer's address for an address requested by a program.
 //!
 //! ```text
 //!   destination of this machine ──► is there a listener of its name? ──► Lookup: its addresses
@@ -55,7 +55,7 @@ impl Route {
 /// The state of a resolution.
 #[derive(Debug)]
 pub enum Resolution {
-    /// The route.
+    /// The resolution is complete and found this route.
     Done(Route),
     /// A request is pending: to the listening process on this machine for the addresses of its
     /// devices, or to the next hop for its Ethernet address.
@@ -92,7 +92,7 @@ struct Listener {
     reply: Vec<u8>,
     source: Option<IpAddr>,
     destination: SocketAddr,
-    /// While this exists, other resolutions share the lookup.
+    /// Other resolutions share the lookup while this value exists.
     shared: Arc<()>,
 }
 
@@ -170,7 +170,7 @@ impl Lookup {
         }
     }
 
-    /// Returns a value that exists while the request to a listener is pending.
+    /// Returns a weak reference that is live while the request to a listener is pending.
     pub(super) fn shared(&self) -> Weak<()> {
         match &self.0 {
             To::Listener(listener) => Arc::downgrade(&listener.shared),
@@ -216,13 +216,13 @@ impl AsFd for Lookup {
     }
 }
 
-/// Returns whether a reply is complete according to its first byte.
+/// Returns whether a reply is complete. Its first byte is the number of addresses.
 fn is_whole(reply: &[u8]) -> bool {
     reply.first().is_some_and(|count| reply.len() >= 1 + 16 * usize::from(*count) + TOKEN)
 }
 
-/// Parses a listener's reply and drops addresses of other machines. Returns `None` for a malformed
-/// reply.
+/// Parses a listener's reply and discards addresses of other machines. Returns `None` for a
+/// malformed reply.
 fn parse(reply: &[u8]) -> Option<ListenerReply> {
     let (count, rest) = reply.split_first()?;
     let (gids, token) = rest.split_last_chunk::<TOKEN>()?;
@@ -266,8 +266,8 @@ pub(super) fn best_route(
     if is_other_family(ports, source, addresses) { Err(Errno::AFNOSUPPORT) } else { reached }
 }
 
-/// Returns whether only the address family keeps the ports selected by a source address from
-/// reaching any of the addresses.
+/// Returns whether the ports selected by `source` cannot reach any of `addresses` only because the
+/// address families differ.
 fn is_other_family(ports: &[Port], source: Option<IpAddr>, addresses: &[IpAddr]) -> bool {
     let stands_for =
         |port: &&Port| source.is_none_or(|source| source == port.address() || source.is_loopback());
