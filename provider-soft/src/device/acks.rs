@@ -1,10 +1,10 @@
-//! [`HeldAcks`]: decides when acknowledgements that are not urgent leave.
+//! [`HeldAcks`]: decides when to send acknowledgements that are not urgent.
 //!
-//! An acknowledgement behind a reply lengthens the round trip: the kernel handles a datagram with
-//! two segments, and both engines handle a second packet. A peer that sends its next request
+//! An acknowledgement sent behind a reply lengthens the round trip: the kernel handles a datagram
+//! with two segments, and both engines handle a second packet. A peer that sends its next request
 //! without having the acknowledgement does not need it yet, and one acknowledgement covers many
-//! requests. Another peer may wait for it. The kind of peer shows only when an acknowledgement is
-//! held:
+//! requests. Another kind of peer waits for it. The kind of peer shows only when an acknowledgement
+//! is held:
 //!
 //! ```text
 //!    joined: replies take acknowledgements along ───── after some replies ─────►┐
@@ -14,7 +14,7 @@
 //!
 //! While they are held, one in [`ACKS_AFTER`] requests is acknowledged together with its reply.
 //! Each failure doubles the number of replies before the next try; [`ACKS_AFTER`] requests without
-//! a failure reset it.
+//! a failure reset that number.
 
 use core::ops::RangeInclusive;
 
@@ -25,23 +25,25 @@ use roce::engine::Time;
 pub(crate) struct HeldAcks {
     /// The number of requests received since acknowledgements were last sent.
     owed: u32,
-    /// The time when acknowledgements must leave, if a reply left without them and nothing has
-    /// arrived since.
+    /// The time when acknowledgements must be sent, if a reply was sent without them and nothing
+    /// has arrived since.
     held_until: Option<Time>,
-    /// The number of replies that take acknowledgements along before the next try.
+    /// The number of replies to send together with acknowledgements before the next try to hold
+    /// them.
     joined: u32,
     /// The value of `joined` after the next failure.
     backoff: u32,
 }
 
-/// The number of requests after which acknowledgements leave even if more keep arriving.
+/// The number of requests after which acknowledgements are sent even if more requests keep
+/// arriving.
 const ACKS_AFTER: u32 = 16;
 
-/// The longest time in nanoseconds that acknowledgements are held behind a reply: a few round trips
-/// between processes on one host.
+/// The longest time, in nanoseconds, that acknowledgements are held after a reply: a few round
+/// trips between processes on one host.
 const HOLD: u64 = 32_000;
 
-/// The range of the number of replies before the next try.
+/// The minimum and maximum number of replies before the next try to hold acknowledgements.
 const BACKOFF: RangeInclusive<u32> = 64..=16_384;
 
 impl HeldAcks {
@@ -64,13 +66,14 @@ impl HeldAcks {
         self.owed > 0
     }
 
-    /// Returns whether acknowledgements leave behind the next packets to any kind of peer.
+    /// Returns whether so many acknowledgements are owed that they are sent with the next packets,
+    /// whatever the kind of peer.
     #[inline]
     pub(crate) const fn are_many(&self) -> bool {
         self.owed >= ACKS_AFTER
     }
 
-    /// Returns whether acknowledgements leave when no more packets arrive.
+    /// Returns whether acknowledgements are sent once no more packets arrive.
     #[inline]
     pub(crate) const fn are_due(&self) -> bool {
         self.owed > 0 && self.held_until.is_none()
@@ -82,7 +85,7 @@ impl HeldAcks {
         self.held_until.is_some_and(|until| until <= now)
     }
 
-    /// Decides whether a reply takes the acknowledgements along. Otherwise they are held.
+    /// Decides whether acknowledgements are sent together with a reply. Otherwise they are held.
     #[inline]
     pub(crate) fn join(&mut self, now: Time) -> bool {
         if self.joined > 0 {
@@ -93,7 +96,7 @@ impl HeldAcks {
         false
     }
 
-    /// Records that all acknowledgements have left.
+    /// Records that all acknowledgements have been sent.
     #[inline]
     pub(crate) fn left(&mut self, now: Time) {
         if self.are_overdue(now) {
@@ -108,7 +111,8 @@ impl HeldAcks {
 mod tests {
     use super::*;
 
-    /// Handles a request and its reply. Returns whether the acknowledgement left behind it.
+    /// Handles a request and its reply. Returns whether the acknowledgement was sent with the
+    /// reply.
     fn reply(acks: &mut HeldAcks, now: Time) -> bool {
         acks.request_arrived();
         assert!(acks.are_due(), "if the program does not reply");

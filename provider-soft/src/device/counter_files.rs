@@ -1,8 +1,8 @@
 //! [`CounterFiles`]: a device's counters as files, in the format of sysfs.
 //!
-//! While packets arrive or leave, the worker writes the files once a second. It writes the
-//! remaining counts when the device ends. An exiting process does so too ([`exit`]), because a
-//! program may take less than a second.
+//! While packets arrive or leave, the worker writes the files once a second. It writes the final
+//! counts when the device is closed. An exiting process does so too ([`exit`]), because a program
+//! may run for less than a second.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
@@ -36,12 +36,12 @@ impl CounterFiles {
                 create(&folder.join(name), 0)?;
             }
         }
-        // The content is in milliseconds.
+        // The file contains milliseconds.
         create(&kind.join("lifespan"), INTERVAL / 1_000_000)?;
         Ok(Self { is_shared: false, ..Self::shared(port, kind) })
     }
 
-    /// Uses the files of a device shared by several processes. Each process adds its counts.
+    /// Uses existing files, which several processes share. Each process adds its counts to them.
     pub(crate) fn shared(port: &Path, kind: &Path) -> Self {
         let named = |folder: &Path, &(name, value): &Named| (folder.join(name), value);
         let files =
@@ -60,14 +60,14 @@ impl CounterFiles {
         if now < due {
             return Some(due);
         }
-        // A process that holds the lock may be stopped, for example in a debugger.
+        // The process that holds the lock may be stopped, for example by a debugger.
         let is_written = self.write(&counters);
         self.at = now;
         (!is_written).then_some(Time(now.0 + INTERVAL))
     }
 
-    /// Writes changed counters for the last time, to files that outlive the process. Returns
-    /// `false` while another process has the lock. Allocates nothing.
+    /// Writes changed counters for the last time, to files that remain after the process exits.
+    /// Returns `false` while another process has the lock. Allocates nothing.
     pub(crate) fn finish(&mut self, counters: &Counters) -> bool {
         !self.is_shared || *counters == self.written || self.write(counters)
     }
@@ -124,7 +124,7 @@ fn lock(first: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Adds to the number in a file.
+/// Adds `more` to the number in a file.
 fn add(path: &Path, more: u64) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let mut text = [0; DIGITS];
@@ -133,15 +133,16 @@ fn add(path: &Path, more: u64) -> io::Result<()> {
     write_at_start(&file, u64::wrapping_add(number.ok_or(ErrorKind::InvalidData)?, more))
 }
 
-/// The length of the longest number including the newline, in bytes.
+/// The length of the longest number, including the newline, in bytes.
 const DIGITS: usize = 21;
 
 type Named = (&'static str, Value);
 
-/// Returns the value for a counter file.
+/// A function that returns the value for a counter file.
 type Value = fn(&Counters) -> u64;
 
-/// The counters of every port, however the packets travel. Lengths are in 4-byte words.
+/// The standard counters of every port, for packets through UDP and through memory. Lengths are in
+/// 4-byte words.
 const PORT: &[Named] = &[
     ("port_xmit_data", |of| (of.sent_bytes + of.shm_sent_bytes) / 4),
     ("port_rcv_data", |of| (of.received_bytes + of.shm_received_bytes) / 4),

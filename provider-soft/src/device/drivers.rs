@@ -6,14 +6,15 @@ use roce::engine::Time;
 use crate::device::device_core::{Sleep, Taker};
 use crate::device::waiters::Waiters;
 
-/// The worker's view of the drivers, which handle packets while they wait.
+/// The worker's record of the drivers: threads that handle packets while they wait.
 #[derive(Debug)]
 pub(crate) struct Drivers {
-    /// The number of ended waits at the last look. `since` is the time of that look.
+    /// The number of driver waits that had ended at the last look. `since` is the time of that
+    /// look.
     ended: u32,
     since: Time,
     tick: u64,
-    /// Whether packets are left to drivers that come and go.
+    /// Whether the worker leaves packets to drivers whose waits keep starting and ending.
     is_ticking: bool,
 }
 
@@ -31,7 +32,7 @@ impl Drivers {
     /// any.
     pub(crate) fn leave_packets(&mut self, sleep: &mut Sleep, waiters: &Waiters, now: Time) {
         if self.is_ticking && now < self.since + self.tick {
-            // Something else has woken the worker.
+            // Something other than the end of the driver's wait has woken the worker.
         } else if waiters.ended != self.ended {
             self.tick = if self.is_ticking { (2 * self.tick).min(TICK) } else { FIRST_TICK };
             (self.ended, self.since, self.is_ticking) = (waiters.ended, now, true);
@@ -58,7 +59,8 @@ const FIRST_TICK: u64 = TICK / 5;
 mod tests {
     use super::*;
 
-    /// Returns the end of the worker's sleep, and whether the worker takes packets.
+    /// Returns the time when the worker's sleep ends, in nanoseconds, and whether a packet wakes
+    /// the worker.
     fn sleep(drivers: &mut Drivers, waiters: &Waiters, now: u64) -> (Option<u64>, bool) {
         let mut sleep = Sleep { until: None, ..Sleep::AWAKE };
         drivers.leave_packets(&mut sleep, waiters, Time(now));

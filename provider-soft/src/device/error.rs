@@ -12,7 +12,7 @@ use crate::sync::ring::NoMemory;
 /// the object belongs to the parent process.
 ///
 /// # Errors
-/// The engine's [error](refusal); notably `EBUSY` while another object uses it.
+/// The engine's [error](refusal); notably `EBUSY` while another object uses this one.
 pub(crate) fn destroyed<T: Default>(
     device: &DeviceState,
     verb: &'static str,
@@ -37,7 +37,7 @@ pub(crate) fn refusal(device: &DeviceState, verb: &'static str, refused: Refused
     device.error(verb, errno).because(cause)
 }
 
-/// Returns the error of a failed allocation of this many bytes.
+/// Returns the error for a failed allocation of `bytes` bytes.
 pub(crate) fn allocation(device: &DeviceState, verb: &'static str, NoMemory { bytes }: NoMemory) -> Error {
     device.error(verb, Errno::NOMEM).because(Cause::Allocation { bytes })
 }

@@ -6,7 +6,7 @@
 //! never blocks and never raises a signal. Records that do not fit are kept in order, and the
 //! worker writes them once there is space. No event is lost while the process has memory. Once the
 //! program has closed its end, records are dropped. When an object is destroyed, its unread records
-//! are removed, as in the kernel: if a program finds its end readable, reading an event does not
+//! are removed, as in the kernel. If a program's end is readable, reading an event still does not
 //! block.
 
 use std::collections::VecDeque;
@@ -63,7 +63,7 @@ impl EventPipe {
         &self.writer
     }
 
-    /// Writes a record after the kept ones.
+    /// Writes a record, after any kept records.
     pub(crate) fn write(&self, bytes: &[u8]) -> Written {
         let mut record = Record { bytes: [0; 16], len: bytes.len() };
         record.bytes[..bytes.len()].copy_from_slice(bytes);
@@ -76,7 +76,7 @@ impl EventPipe {
     }
 
     /// Reads unread records through the reading end, drops those selected by `dropped`, and returns
-    /// the number dropped. A program reading at the same time still gets the other records, but
+    /// the number dropped. A program that reads at the same time still gets the other records, but
     /// perhaps out of order. Even then the number is exact, because the socket gives each record to
     /// only one reader. If memory is short, remaining records may be lost, like any record.
     pub(crate) fn take_back(
@@ -176,7 +176,7 @@ mod tests {
     fn unread_records_are_taken_back_and_the_rest_stay_in_order() {
         let (pipe, theirs) = EventPipe::pair(8).unwrap();
         let mut count = 0_u64;
-        // Some records are in the stream and some are kept.
+        // Some records are now in the stream and others are kept.
         while pipe.write(&(count % 3).to_ne_bytes()) == Written::All {
             count += 1;
         }

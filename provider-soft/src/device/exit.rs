@@ -47,7 +47,7 @@ pub(crate) fn remove(path: &Path) {
 /// The files to remove.
 #[derive(Debug)]
 struct Files {
-    /// The process that created them.
+    /// The ID of the process that created the files.
     process: u32,
     paths: Vec<CString>,
 }
@@ -63,9 +63,9 @@ static FILES: ForkLock<Files> = ForkLock::new(Files::default());
 /// Registers the exit function of the process's connection manager. It runs in `exit(3)` or on
 /// return from `main`, after devices have sent owed packets. Only the first registration counts.
 ///
-/// The function may run in a signal handler, above any call, and in a forked child. So it must not
-/// wait for a lock ([`Gsi::send_at_exit`](crate::cm::Gsi::send_at_exit)), nor use anything owned by
-/// the parent.
+/// The function may run in a signal handler that interrupted any call, and in a forked child. It
+/// must therefore not wait for a lock ([`Gsi::send_at_exit`](crate::cm::Gsi::send_at_exit)), nor
+/// use anything owned by the parent.
 pub fn at_exit(farewell: fn()) {
     let _ = FAREWELL.set(farewell);
 }

@@ -1,5 +1,4 @@
-//! [`GsiEnd`]: passes management datagrams (MADs) on to the holder of the general services
-//! interface.
+//! [`GsiEnd`]: passes management datagrams (MADs) to the holder of the general services interface.
 
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use roce::engine::{MadsFull, ReceivedMad};
 use crate::sync::ring::Producer;
 use crate::sync::signal::Signal;
 
-/// The sending end of the interface, owned by the device's lock.
+/// The device's end of the interface, guarded by the device's lock.
 #[derive(Debug)]
 pub(crate) struct GsiEnd {
     producer: Producer<ReceivedMad>,
@@ -22,7 +21,7 @@ impl GsiEnd {
         Self { producer, signal, has_new: false }
     }
 
-    /// Passes a MAD on. The [signal](Self::take_signal) wakes the receiver.
+    /// Passes a MAD to the interface's holder. The [signal](Self::take_signal) wakes the holder.
     ///
     /// # Errors
     /// [`MadsFull`] if the ring is full.
@@ -36,8 +35,8 @@ impl GsiEnd {
         Ok(())
     }
 
-    /// Returns the signal if MADs were passed on in this turn. The lock holder sets it after
-    /// releasing the lock.
+    /// Returns the signal if MADs were passed on in this turn. The lock holder sets the signal
+    /// after releasing the lock.
     #[inline]
     pub(crate) fn take_signal(&mut self) -> Option<Arc<Signal>> {
         core::mem::take(&mut self.has_new).then(|| Arc::clone(&self.signal))

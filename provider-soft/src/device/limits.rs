@@ -37,24 +37,26 @@ pub(crate) const MAX_MCAST_QP_ATTACH: u32 = 256;
 pub(crate) const MAX_SRQ: u32 = 1 << 14;
 /// The maximum number of receives in one shared receive queue.
 pub(crate) const MAX_SRQ_WR: u32 = 1 << 14;
-/// The maximum number of elements in a shared receive: as many as the engine copies.
+/// The maximum number of elements in a receive of a shared receive queue: as many as the engine
+/// copies.
 pub(crate) const MAX_SRQ_SGE: u32 = 32;
-/// The total size of device memory in bytes, the same as on a ConnectX-5.
+/// The total size of device memory, in bytes; the same as on a ConnectX-5.
 pub(crate) const MAX_DM_SIZE: u64 = 256 << 10;
-/// The binary logarithm of the largest alignment of device memory in bytes.
+/// The binary logarithm of the largest alignment of device memory, in bytes.
 pub(crate) const MAX_DM_LOG_ALIGN: u32 = MAX_DM_SIZE.ilog2();
 /// The number of completion vectors: one thread handles all events.
 pub(crate) const COMP_VECTORS: u32 = 1;
 /// The number of entries in the GID table.
 pub(crate) const GID_TABLE: u32 = 8;
-/// The number of entries that hold the address, at the start of the table. Programs expect it at
-/// index 1, where rxe has its IPv4 address, or at 3, where network cards have RoCE v2 over IPv4.
+/// The number of GID table entries that hold the address, starting at index 0. Programs expect the
+/// address at index 1, where rxe has its IPv4 address, or at 3, where network cards have RoCE v2
+/// over IPv4.
 pub(crate) const GIDS: u32 = 4;
 /// The only partition key: the default partition, full member.
 pub(crate) const PKEY: u16 = 0xffff;
 /// The only port.
 pub(crate) const PORT: u8 = 1;
-/// The maximum length of a message in bytes.
+/// The maximum length of a message, in bytes.
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 /// The maximum number of elements in a work request's list, including the elements that hold inline
 /// data.
@@ -100,7 +102,8 @@ pub(crate) fn exceeded(cap: &QpCap) -> Option<(&'static str, u32, u32)> {
     limits.into_iter().find(|(_, asked, max)| asked > max)
 }
 
-/// Returns the cause for a verb's failure when the device cannot hold another object of this kind.
+/// Returns the cause of the error if a verb fails because the device cannot hold another object of
+/// this kind.
 pub(crate) fn all_in_use(verb: &str) -> Cause {
     let (what, max) = match verb {
         "create_qp" => ("queue pairs", MAX_QP),
@@ -165,7 +168,7 @@ pub(crate) fn device_attr(guid: Guid) -> DeviceAttr {
     }
 }
 
-/// The frequency of the device's clock in kHz. The clock counts nanoseconds.
+/// The frequency of the device's clock, in kHz. The clock counts nanoseconds.
 const CLOCK_KHZ: u64 = 1_000_000;
 
 /// Returns [`device_attr`] with the extended attributes.
@@ -274,10 +277,11 @@ const RC_ODP: OdpTransportCaps = UD_ODP
 const UD_ODP: OdpTransportCaps =
     OdpTransportCaps::SEND.union(OdpTransportCaps::RECV).union(OdpTransportCaps::SRQ_RECV);
 
-/// The code for 4.096 µs × 2¹¹ = 8 ms, the maximum time before the worker looks at the device.
+/// The acknowledgement delay as a 5-bit code: 4.096 µs × 2¹¹ = 8.4 ms. A packet waits at most 8 ms
+/// until the worker looks at the device.
 pub(crate) const ACK_DELAY: u8 = 11;
 
-// Values as encoded by the specification (IBTA volume 1, 14.2.5.6).
+// Port states as encoded by the specification (IBTA volume 1, 14.2.5.6).
 const LINK_UP: u8 = 5;
 const DISABLED: u8 = 3;
 

@@ -13,19 +13,19 @@
 //! |---|---|
 //! | [`error`] | rejections as errors with the kernel's errno |
 //! | [`worker`] | the background thread |
-//! | [`waiters`], [`drivers`] | the threads that wait, as the device and the worker see them |
+//! | [`waiters`], [`drivers`] | the threads that wait for completions or events |
 //! | [`wait`] | a thread that sleeps until a completion, and works for the device meanwhile |
-//! | [`waiting`] | how a thread that polls an empty queue gives its processor away |
+//! | [`waiting`] | how a thread that polls an empty queue gives up its processor |
 //! | [`exit`] | acknowledgements sent while the process exits |
 //! | [`state`] | **start here**: the state of a live device and the threads working on it |
-//! | [`acks`] | when acknowledgements leave that are not urgent |
+//! | [`acks`] | when acknowledgements are sent that are not urgent |
 //! | [`device_core`] | the state under the lock: the engine of [`roce`], packets in and out |
 //! | [`sink`] | the engine's results: completions, retired work requests, events |
 //! | [`gsi_end`] | received management datagrams, for a connection manager |
 //! | [`xrc_domains`] | the XRC domains and the users of their handles |
 //! | [`event_pipe`] | events, through a file that a program can wait on |
 //! | [`settings`] | the choices made when a device is created |
-//! | [`counter_files`] | the counters as files, as sysfs has them |
+//! | [`counter_files`] | the counters as files, in the sysfs format |
 //! | [`slots`] | objects by slot, and slots by number |
 //! | [`limits`] | the device's limits and attributes |
 //! | [`wqe`] | a work request on its way through a ring |
@@ -94,15 +94,15 @@ impl Device {
         place: Option<Place>,
         is_auto: bool,
     ) -> Result<Arc<Self>, Errno> {
-        // Before the device, because all need much of the caller's stack.
+        // Created before the device, because both need much of the caller's stack.
         let link = PortWatch::on(&socket);
         let peers = place.and_then(|place| Peers::listen(place, &socket));
         let shared = DeviceState::new(name, socket, link, peers, guid, settings)?;
         Self::start(name, shared, is_auto)
     }
 
-    /// Starts the worker of a new device. Not inlined: its values would stay on the stack while the
-    /// device is created.
+    /// Starts the worker of a new device. Not inlined: its local values would otherwise occupy the
+    /// stack while the device is created.
     ///
     /// # Errors
     /// `ENOMEM`, `EAGAIN` as for [`new`](Self::new).
@@ -184,5 +184,5 @@ pub fn at_new_port(notice: fn()) {
 
 static NOTICE: OnceLock<fn()> = OnceLock::new();
 
-/// All devices created, including some that may be gone.
+/// All devices created by this process, including some that may be gone.
 static DEVICES: ForkLock<Vec<Weak<Device>>> = ForkLock::new(Vec::new());

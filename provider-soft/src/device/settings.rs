@@ -8,7 +8,7 @@ use crate::memory::checked::CheckedMemory;
 pub(crate) struct Settings {
     /// Whether connected queue pairs accept packets from only one UDP source port of their peer.
     pub(crate) strict_ports: bool,
-    /// The registered memory accessed by the kernel.
+    /// The kind of registered memory that the kernel accesses.
     pub(crate) checked_memory: CheckedMemory,
     /// The faults to inject into sent packets, if requested.
     pub(crate) faults: Option<Box<Faults>>,

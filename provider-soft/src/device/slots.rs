@@ -1,6 +1,6 @@
 //! [`Slots`], [`Numbers`]: objects by slot, and slots by the engine's object number.
 //!
-//! Both grow by doubling, with the largest object count so far. Apart from that, the cost of an
+//! Both grow by doubling, as the peak number of objects grows. Apart from that, the cost of an
 //! access, an addition and a removal does not depend on the number of objects.
 
 use roce::engine::Refused;
@@ -111,7 +111,7 @@ impl Numbers {
         self.slots[number as usize & (self.slots.len() - 1)] = slot as u16;
     }
 
-    /// Returns the slot of a number. If no object has this number, returns any slot.
+    /// Returns the slot of a number. If no object has this number, returns an arbitrary slot.
     #[inline]
     pub(crate) fn slot(&self, number: u32) -> usize {
         self.slots[number as usize & (self.slots.len() - 1)].into()

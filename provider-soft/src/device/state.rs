@@ -75,8 +75,8 @@ pub(crate) struct DeviceState {
     pub(crate) waiting: Waiting,
     mark: ForkMark,
     origin: Instant,
-    /// Readable while a packet waits for a multicast group; empty before the device joins its first
-    /// group.
+    /// A file that is readable while a packet waits for a multicast group. Unset before the device
+    /// joins its first group.
     pub(crate) group_packets: OnceLock<Arc<Epoll>>,
     /// The devices of this machine, if packets to them may travel through memory.
     pub(crate) peers: Option<Box<Peers>>,
@@ -88,7 +88,7 @@ pub(crate) struct DeviceState {
     /// Whether the process is exiting and leaves connection requests to other processes at its
     /// address.
     leaves_requests: AtomicBool,
-    /// The counters as files, if a program looks for them.
+    /// The files with the counters, if they have been published.
     counter_files: Mutex<Option<CounterFiles>>,
     has_counter_files: AtomicBool,
     /// Wakes the worker.
@@ -109,13 +109,14 @@ pub(crate) struct DeviceState {
 /// The interface properties read since the last change to any interface.
 #[derive(Debug, Default)]
 struct KnownInterfaces {
-    /// The name and MTU of the device's interface, if it has one.
+    /// The name and MTU of the device's interface, once queried. The inner `None` means that no
+    /// interface has the address.
     own: Option<Option<(String, u32)>>,
     /// The MTUs of the interfaces that have other addresses of this machine.
     others: BTreeMap<IpAddr, Option<u32>>,
 }
 
-/// The bytes allocated for a new device: its tables and space for packets.
+/// The memory allocated for a new device, in bytes: its tables and space for packets.
 const MEMORY: usize = 4 << 20;
 
 impl DeviceState {
@@ -185,10 +186,10 @@ impl DeviceState {
         Error::new(verb, &self.name, errno)
     }
 
-    /// Returns an error in a forked child of the process that created the device.
+    /// Checks that this process is not a forked child of the process that created the device.
     ///
     /// # Errors
-    /// `ENODEV` with [`Cause::Forked`].
+    /// `ENODEV` with [`Cause::Forked`] in such a child.
     pub(crate) fn check(&self, verb: &'static str) -> Result<()> {
         if self.is_forked() {
             return Err(self.error(verb, Errno::NODEV).because(Cause::Forked));
@@ -269,7 +270,7 @@ impl DeviceState {
         self.waiting.give_way(|| self.now(), || self.nap());
     }
 
-    /// Sleeps for a moment, or until a packet arrives.
+    /// Sleeps until a packet arrives, for [`NAP`] nanoseconds at most.
     #[cold]
     fn nap(&self) {
         let Some(mut guard) = self.core.try_lock() else { return };
@@ -294,7 +295,8 @@ impl DeviceState {
         }
     }
 
-    /// Checks everything for a poller.
+    /// Receives packets and handles all other work for a poller. Most polls that find no packets
+    /// check nothing else.
     #[inline]
     pub(crate) fn look(&self, mut guard: Guard<'_, DeviceCore>, polls: u32) -> Found {
         if guard.has_napped {
@@ -378,7 +380,7 @@ impl DeviceState {
     /// The process may be exiting in a signal handler that interrupted the lock holder.
     ///
     /// # Errors
-    /// `EBUSY` if the lock does not become free; as [`control`](Self::control).
+    /// `EBUSY` if the lock does not become free; the errors of [`control`](Self::control).
     pub(crate) fn control_soon<T>(
         &self,
         verb: &'static str,
@@ -501,7 +503,8 @@ impl DeviceState {
         }
     }
 
-    /// Makes the worker look for the devices of new destinations. Returns whether it must wake.
+    /// Makes the worker look for the devices of new destinations. Returns whether the worker must
+    /// be woken.
     #[cold]
     fn want_peers(&self, guard: &mut Guard<'_, DeviceCore>) -> bool {
         let mut wakes = false;
@@ -518,7 +521,8 @@ impl DeviceState {
         wakes
     }
 
-    /// Returns the name and MTU of the interface with the address ([`Socket::interface`]).
+    /// Returns the name and MTU of the interface that has the device's address
+    /// ([`Socket::interface`]).
     ///
     /// # Errors
     /// The errors of [`Socket::interface`].
@@ -526,7 +530,7 @@ impl DeviceState {
         self.with_interfaces(|known| self.own_interface(known))
     }
 
-    /// Returns the MTU of this interface.
+    /// Returns the MTU of the interface that has the device's address.
     ///
     /// # Errors
     /// The errors of [`Socket::interface`].
@@ -534,7 +538,7 @@ impl DeviceState {
         Ok(self.interface()?.map(|(_, mtu)| mtu))
     }
 
-    /// Returns the smaller MTU of two interfaces: the device's interface and the interface with
+    /// Returns the smaller of two MTUs: of the device's interface, and of the interface with
     /// another address of this machine. Packets between the two addresses travel on the loopback
     /// interface, but each device rejects path MTUs that its interface does not carry. All devices
     /// at one address have the same MTU.
@@ -552,7 +556,7 @@ impl DeviceState {
         })
     }
 
-    /// Returns whether an interface of this host has the address.
+    /// Returns whether an interface of this host has `address`.
     fn is_of_this_host(&self, address: IpAddr) -> bool {
         self.with_interfaces(|known| self.mtu_of_other(known, address)).is_ok_and(|mtu| mtu.is_some())
     }
@@ -608,7 +612,7 @@ impl DeviceState {
         self.link_changed.load(Ordering::Acquire)
     }
 
-    /// Raises the port events for changes since the last events.
+    /// Raises port events for all changes since the last port events.
     pub(crate) fn follow_link(&self) {
         let Some(link) = &self.link else { return };
         self.read_reports(link, &mut self.interfaces.lock().unwrap_or_else(PoisonError::into_inner));
@@ -630,17 +634,18 @@ impl DeviceState {
         }
     }
 
-    /// Makes the worker also wait for multicast packets from its next sleep on, and wakes the
-    /// worker.
+    /// Makes the worker also wait for multicast packets, starting with its next sleep, and wakes
+    /// the worker.
     pub(crate) fn watch_groups(&self, readable: Arc<Epoll>) {
         self.group_packets.get_or_init(|| readable);
         self.wake();
     }
 
-    /// Returns the socket for connection requests. Calls holding the device's lock read it.
+    /// Returns the socket for connection requests. Only the holder of the device's lock reads from
+    /// the socket.
     ///
     /// # Errors
-    /// As [`Socket::of_requests`].
+    /// The errors of [`Socket::of_requests`].
     pub(crate) fn request_socket(&self) -> Result<Option<Arc<Socket>>, Errno> {
         if self.requests.get().is_none()
             && let Some(socket) = self.socket.of_requests()?
@@ -688,7 +693,7 @@ impl DeviceState {
     }
 
     /// Connects to the device of a queue pair's peer, if it belongs to this user and machine, so
-    /// that packets travel through memory from the first one on.
+    /// that even the first packet travels through memory.
     pub(crate) fn meet(&self, gid: Gid, dest_qpn: u32) {
         if self.is_forked() {
             return;
@@ -746,7 +751,7 @@ impl DeviceState {
     /// Manages the connections to other devices.
     ///
     /// A peer rings the doorbell once for each sleep. A thread that reads a doorbell therefore
-    /// wakes the others that sleep until a packet arrives.
+    /// wakes all other threads that sleep until a packet arrives.
     pub(crate) fn attend_peers(&self, attendant: Attendant) {
         let Some(peers) = &self.peers else { return };
         let guard = self.core.lock();
@@ -777,7 +782,7 @@ impl DeviceState {
         }
     }
 
-    /// Wakes the worker if it sleeps until a packet arrives.
+    /// Wakes the worker if it is sleeping until a packet arrives.
     pub(crate) fn wake_sleeping_worker(&self, core: &mut DeviceCore) {
         if core.sleep.is_for_packets() {
             core.sleep = Sleep::AWAKE;
@@ -829,8 +834,8 @@ impl DeviceState {
         files.as_mut()?.update(self.now(), || self.socket.counters())
     }
 
-    /// Writes the final counters to files that outlive the process, unless another thread or
-    /// process holds the files for long. Allocates nothing.
+    /// Writes the final counters to files that remain after the process exits, unless another
+    /// thread or process keeps the files locked. Allocates nothing.
     pub(crate) fn finish_counter_files(&self) {
         if !self.has_counter_files.load(Ordering::Acquire) {
             return;
@@ -848,7 +853,8 @@ impl DeviceState {
         }
     }
 
-    /// Removes the device's name from its folder before the process exits. Allocates nothing.
+    /// Removes the device's socket name from the shared-memory folder before the process exits.
+    /// Allocates nothing.
     pub(crate) fn leave_place(&self) {
         if let Some(peers) = self.peers.as_ref().filter(|_| !self.is_forked()) {
             peers.leave_place();
@@ -871,7 +877,7 @@ impl DeviceState {
 /// coalesced datagram.
 const CAUGHT_UP: u32 = 1024;
 
-/// The number of attempts by an exiting process to get a lock.
+/// The number of attempts by an exiting process to acquire a lock.
 const PATIENCE: u32 = 1000;
 
 /// The maximum number of times that a poller receives packets before it checks its queue.
@@ -880,7 +886,7 @@ const ROUNDS: u32 = 4;
 /// One in this many polls without packets checks everything, including the clock.
 const IDLE_LOOKS: u32 = 8;
 
-/// After this many looks in a row without a result, a poller gives up its processor. A ping-pong
+/// After this many consecutive looks without a result, a poller gives up its processor. A ping-pong
 /// needs fewer.
 const MAX_IDLE_LOOKS: u32 = 256;
 

@@ -13,7 +13,7 @@
 //!
 //! The worker does all timed work, such as retransmitting, raising moderated events and connecting
 //! to peers. It leaves packets to the driver ([`Taker::Waiter`]). A thread may become the driver
-//! anew for each message. The worker does not wake each time:
+//! anew for each message. To avoid waking each time, the worker adapts:
 //!
 //! | since the worker last looked | the worker sleeps |
 //! |---|---|
@@ -48,7 +48,7 @@ use crate::device::state::{DeviceState, Found};
 use crate::device::waiters::{Waiter, Waker};
 use crate::sync::combining_lock::Guard;
 
-/// The time in nanoseconds that a thread looks for packets before it sleeps.
+/// The time, in nanoseconds, for which a thread looks for packets before it sleeps.
 pub(super) const SPIN: u64 = 20_000;
 
 /// The longest sleep of a thread without a descriptor.
@@ -70,7 +70,7 @@ struct Wait {
     is_asleep: bool,
     /// The number of completions at the caller's last [look](Next::Look).
     seen: u32,
-    /// The number of the thread's [`Waiter`], and its file.
+    /// The number of the thread's [`Waiter`], and the file that wakes the thread.
     waiter: Option<(u64, Option<Arc<EventFd>>)>,
 }
 
@@ -87,14 +87,15 @@ impl Wait {
         if !wait.device.is_forked() {
             let mut guard = wait.device.core.lock();
             wait.is_driver = !core::mem::replace(&mut guard.waiters.is_driven, true);
-            // The caller has not looked since then.
+            // Any count that differs from the current one: the caller has not looked yet.
             wait.seen = guard.sink.completed.wrapping_sub(1);
             wait.device.leave(guard, wait.device.now());
         }
         wait
     }
 
-    /// Looks for packets for a moment. Returns whether there may be something new.
+    /// Looks for packets for [`SPIN`] nanoseconds. Returns whether there may be a new completion or
+    /// event.
     fn spins(&mut self) -> bool {
         let shared: &DeviceState = &self.device;
         let start = shared.now();
@@ -117,7 +118,7 @@ impl Wait {
         false
     }
 
-    /// Ends a sleep.
+    /// Records the end of a sleep.
     fn wake_up(&mut self, core: &mut DeviceCore) {
         if core::mem::take(&mut self.is_asleep) {
             core.waiters.is_asleep = false;
@@ -140,7 +141,7 @@ impl Wait {
         core.waiters.others.iter_mut().find(|waiter| waiter.number == *number)
     }
 
-    /// Arranges for other threads to wake this one. Returns how it sleeps until then.
+    /// Arranges for other threads to wake this thread. Returns the kind of sleep.
     fn watch(&mut self, core: &mut DeviceCore) -> SleepMode {
         let file = match self.waiter.as_ref() {
             Some((_, Some(file))) => Some(Arc::clone(file)),
@@ -182,7 +183,7 @@ impl Wait {
     fn drive(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) -> bool {
         let shared: &DeviceState = &self.device;
         let received = guard.receive(&shared.socket);
-        // Acknowledgements leave before the thread sleeps. If it does not, the program's next
+        // Acknowledgements leave before the thread sleeps. If it does not sleep, the program's next
         // message may carry them.
         shared.round(guard, now, received, if received { Acks::Behind } else { Acks::Now });
         received || guard.sleep_from(now).until == Some(Time(0))
@@ -276,7 +277,7 @@ impl Drop for Wait {
         }
         let mut must_wake = false;
         if !waiters.is_driven {
-            // If this thread was to become the driver, another thread must.
+            // If this thread was chosen as the next driver, another thread must take over.
             if let Some(heir) = waiters.others.first_mut() {
                 heir.watches = false;
                 heir.waker.wake(&device.driver_alarm);
@@ -293,5 +294,5 @@ impl Drop for Wait {
     }
 }
 
-/// The number of looks between two readings of the clock.
+/// The number of looks for packets between two readings of the clock.
 const LOOKS_A_CLOCK: u32 = 16;

@@ -13,11 +13,11 @@ pub(crate) struct Waiters {
     pub(super) is_driven: bool,
     /// Whether the driver sleeps.
     pub(super) is_asleep: bool,
-    /// The number of ended driver waits.
+    /// The number of driver waits that have ended.
     pub(super) ended: u32,
     /// The threads that other threads wake.
     pub(super) others: Vec<Waiter>,
-    /// The number of completions when threads waiting for completions were last woken.
+    /// The number of completions at the time when threads waiting for completions were last woken.
     pub(super) told: u32,
     /// The number of waiters created so far.
     pub(super) made: u64,
@@ -38,9 +38,9 @@ pub(crate) struct Waiter {
 pub(super) enum Waker {
     /// The thread sleeps at this file, among others.
     File(Arc<EventFd>),
-    /// The process has no descriptor for the driver, which sleeps at the device's files.
+    /// The process has no free descriptor for the driver, which sleeps at the device's files only.
     Driver,
-    /// The process has no descriptor for the thread, which is parked.
+    /// The process has no free descriptor for the thread, which is parked.
     Thread(Thread),
 }
 

@@ -23,30 +23,30 @@ use roce::engine::Time;
 /// The recent yields of the threads that poll a device.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    /// The time until which the machine is considered busy.
+    /// The time until which the machine is considered busy, in nanoseconds on the device's clock.
     crowded_until: AtomicU64,
-    /// The time when a thread last gave up its processor.
+    /// The time when a thread last gave up its processor, in nanoseconds on the device's clock.
     last: AtomicU64,
 }
 
 /// The length of a yield, in nanoseconds, above which another program must have run.
 const SLICE: u64 = 20_000;
 
-/// The time in nanoseconds after a long yield during which the machine is considered busy.
+/// The time, in nanoseconds, for which the machine is considered busy after a long yield.
 const CROWDED: u64 = 10_000_000;
 
-/// The maximum length of a sleep in nanoseconds. The kernel may add 50 µs.
+/// The maximum length of a sleep, in nanoseconds. The kernel may add 50 µs.
 pub(crate) const NAP: u64 = 10_000;
 
-/// The maximum time in nanoseconds between two calls from a program that only polls.
+/// The maximum time, in nanoseconds, between two polls of a program that does nothing but poll.
 const APART: u64 = 100_000;
 
 /// The device whose poller last gave up its processor, as the address of its [`Waiting`].
 static LAST_DEVICE: AtomicUsize = AtomicUsize::new(0);
 
 impl Waiting {
-    /// Gives up the processor after some polls without a result: sleeps by calling `sleep`, or
-    /// yields. `now` reads the clock.
+    /// Gives up the processor after some polls without a result: calls `sleep`, or yields. `now`
+    /// reads the clock.
     #[cold]
     pub(crate) fn give_way(&self, now: impl Fn() -> Time, sleep: impl FnOnce()) {
         let start = now().0;
@@ -61,8 +61,8 @@ impl Waiting {
         self.last.store(self.yield_from(start, now), Ordering::Relaxed);
     }
 
-    /// Yields for a thread that looks for packets before it sleeps, because their sender may need
-    /// this processor. Returns false without a yield while processors are short.
+    /// Yields for a thread that looks for packets before it sleeps, because the packets' sender may
+    /// need this processor. While the machine is busy, returns false without yielding.
     #[cold]
     pub(crate) fn yields(&self, now: impl Fn() -> Time) -> bool {
         let start = now().0;
@@ -90,8 +90,8 @@ mod tests {
 
     use super::*;
 
-    /// A poller and its clock, which advances by the length of a yield at each call's second
-    /// reading.
+    /// A poller and its simulated clock. The second reading in each call is later by the length of
+    /// the yield.
     struct Poller {
         waiting: Waiting,
         now: Cell<u64>,

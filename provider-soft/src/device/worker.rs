@@ -11,20 +11,20 @@
 //! address and connection requests for a shared address ([`crate::io::share`]).
 //!
 //! The worker checks every 1 to 8 ms whether polling continues, less often the longer it has
-//! lasted. Packets do not wake the worker while a program polls. A program may wait between two
-//! polls for a byte of its memory to change. It stalls if the packet changing the byte arrives
-//! after the poll. After such a stall, the worker works as if no program polled, and then checks
-//! every 30 µs until [`Backoff`] ends this. Handling the packet and resting again would not help:
-//! the stalls would repeat with each message.
+//! lasted. Packets do not wake the worker while a program polls. Between two polls, a program may
+//! wait for a byte of its memory to change. The program stalls if the packet that changes the byte
+//! arrives after the poll. After such a stall, the worker works as if no program polled, and then
+//! checks every 30 µs until [`Backoff`] lengthens the interval again. Handling the packet and
+//! resting again would not help: the stalls would repeat with each message.
 //!
-//! With the lock held, the worker stores in the device core the events that wake it. A thread that
-//! adds another event sees this with the lock held
+//! With the lock held, the worker stores in the device core which events wake it. A thread that
+//! adds another event reads them with the lock held
 //! ([`DeviceCore::must_wake_worker`](crate::device::device_core::DeviceCore::must_wake_worker)) and
 //! sets the alarm, which stays set until the worker reads it. No event is therefore lost between
 //! the decision to sleep and the sleep.
 //!
-//! If a turn ended with work left, the worker sleeps until a time in the past. It lets other
-//! threads acquire the lock and then continues.
+//! If a turn ends with work left, the worker sleeps until a time in the past: it lets other threads
+//! acquire the lock and then continues.
 //!
 //! A program waiting for events also polls a few times for each event. Only more frequent polls
 //! count as polling.
@@ -75,8 +75,8 @@ pub(crate) fn run(shared: &DeviceState) {
         guard.sleep = Sleep::AWAKE;
         shared.take_event_requests(&mut guard, shared.now());
         if pattern.is_polled && !guard.sink.is_armed() && !drivers.take_packets(&guard.waiters) {
-            // Working here instead of in the poller would move the device's data between two
-            // processors.
+            // Working in this thread instead of the poller's would move the device's data between
+            // two processors.
             guard.sleep = Sleep::POLLED;
             shared.leave(guard, shared.now());
             alarmed = wait_while_polled(shared, &mut rests);
@@ -93,7 +93,7 @@ pub(crate) fn run(shared: &DeviceState) {
 /// The program's polling pattern.
 #[derive(Debug)]
 struct PollPattern {
-    /// The number of polls at the last full tick, followed by the time of that tick.
+    /// The number of polls at the last full tick. `since` is the time of that tick.
     polls: u32,
     since: Time,
     /// Whether the program polls often enough to drive the device.
@@ -107,7 +107,8 @@ impl PollPattern {
         Self { polls, since, is_polled: false, has_polled: false }
     }
 
-    /// Counts polls. An interval shorter than a tick only shows whether there were any polls.
+    /// Updates the pattern from the total number of polls. An interval shorter than a tick only
+    /// shows whether there were any polls.
     fn count(&mut self, polls: u32, now: Time) {
         let (count, passed) = (polls.wrapping_sub(self.polls), now.0.saturating_sub(self.since.0));
         self.has_polled = count > 0;
@@ -118,8 +119,8 @@ impl PollPattern {
     }
 }
 
-/// Leaves the device to the polling program until it stops or the alarm is set. Returns whether
-/// the alarm was set.
+/// Leaves the device to the polling program until the program stops polling or the alarm is set.
+/// Returns whether the alarm was set.
 fn wait_while_polled(shared: &DeviceState, rests: &mut Backoff) -> bool {
     let polls = || shared.polls.load(Ordering::Relaxed);
     rests.tick = TICK;
@@ -149,7 +150,7 @@ fn wait_while_polled(shared: &DeviceState, rests: &mut Backoff) -> bool {
     }
 }
 
-/// The rests of the worker while a program polls.
+/// The lengths of the worker's rests while a program polls.
 #[derive(Debug)]
 struct Backoff {
     /// The duration of the next rest, in nanoseconds.
@@ -192,14 +193,14 @@ fn has_packets(shared: &DeviceState) -> bool {
     ppoll(&mut fds, Some(TimeSpec::new(0, 0)), None).is_ok_and(|ready| ready > 0)
 }
 
-/// Sleeps for this time or until the alarm is set, and returns whether it was set.
+/// Sleeps for this time or until the alarm is set. Returns whether the alarm was set.
 fn rest(shared: &DeviceState, nanoseconds: u64) -> bool {
     let sleep = Sleep { until: Some(shared.now() + nanoseconds), ..Sleep::POLLED };
     wait(shared, &sleep, &[])
 }
 
-/// Looks for packets in memory for a moment, because others may follow those just handled. Returns
-/// whether there are any.
+/// Looks for packets in memory for a moment, because more may follow the packets just handled.
+/// Returns whether there are any.
 fn finds_packets(shared: &DeviceState) -> bool {
     if shared.peers.is_none() {
         return false;
@@ -250,8 +251,8 @@ fn look(
     (sleep, clogged, any_received)
 }
 
-/// Sleeps and returns whether the alarm was set. Raises port events if its interface has changed
-/// meanwhile.
+/// Sleeps and returns whether the alarm was set. Raises port events if the device's interface has
+/// changed meanwhile.
 fn wait(shared: &DeviceState, sleep: &Sleep, clogged: &[Arc<EventPipe>]) -> bool {
     let alarm = PollFd::new(shared.alarm.as_fd(), PollFlags::POLLIN);
     let mut few: [_; FEW] = core::array::from_fn(|_| alarm.clone());
@@ -342,33 +343,33 @@ fn timeout(now: Time, until: Time) -> TimeSpec {
 /// The maximum number of files that the worker always waits for.
 const FEW: usize = 8;
 
-/// The smallest number of polls per [`TICK`] of a polling program. A program with fewer polls waits
-/// for events or polls now and then.
+/// The minimum number of polls per [`TICK`] that counts as polling. A program with fewer polls
+/// waits for events or polls only occasionally.
 const POLLING: u64 = 8;
 
 /// The worker's first rest while a program polls, in nanoseconds.
 const TICK: u64 = 1_000_000;
 
-/// The worker's longest rest while a program polls; each is twice as long as the previous one.
-/// Waking may take the poller's processor: with a tick of 1 ms, a ping-pong in an emulated guest
-/// took 1.5 times as long.
+/// The worker's longest rest while a program polls, in nanoseconds. Each rest is twice as long as
+/// the previous one. A waking worker may take the poller's processor: with a tick of 1 ms, a
+/// ping-pong in an emulated guest took 1.5 times as long.
 const LONGEST_TICK: u64 = 8 * TICK;
 
-/// The time in nanoseconds within which a polling program polls at least once, unless one poll
+/// The time, in nanoseconds, within which a polling program polls at least once, unless one poll
 /// takes long.
 const PAUSE: u64 = TICK / 5;
 
-/// The time in nanoseconds within which a program in a polling loop polls again, unless the
-/// scheduler preempted it.
+/// The time, in nanoseconds, within which a program in a polling loop polls again, unless the
+/// scheduler preempts it.
 const GLANCE: u64 = 30_000;
 
-/// The time in nanoseconds that the kernel may add to a rest.
+/// The time, in nanoseconds, that the kernel may add to a rest.
 const SLACK: u64 = 1_000;
 
 /// The number of glances after a stall, because a program that stalled once stalls again.
 const GLANCES: u32 = 64;
 
-/// The number of looks at memory between two yields: some microseconds.
+/// The number of looks at memory between two yields; they take some microseconds.
 const LOOKS: u32 = 16;
 
 /// The number of rounds before the worker releases the lock, unless the turn's share is used up

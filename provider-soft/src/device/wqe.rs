@@ -1,5 +1,5 @@
 //! Work requests on their way from the posting thread to the engine: plain values in a ring, each
-//! with a list.
+//! with a list of scatter/gather elements.
 //!
 //! Inline data is also stored in the list, 16 bytes in each element.
 
@@ -19,9 +19,9 @@ pub(crate) struct SendWqe {
 /// The contents of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
-    /// This many scatter/gather elements.
+    /// Scatter/gather elements, and their number.
     Sges(u32),
-    /// This many inline bytes.
+    /// Inline data, and its length in bytes.
     Inline(u32),
 }
 
@@ -50,7 +50,7 @@ impl SendWqe {
         }
     }
 
-    /// Returns the payload of the send with this list; `bytes` is a buffer for inline data.
+    /// Returns the payload of a send with this list. Inline data is copied to `bytes`.
     #[inline]
     pub(crate) fn payload<'a>(&self, list: &'a [Sge], bytes: &'a mut [u8]) -> Payload<'a> {
         match self.data {

@@ -22,7 +22,7 @@ pub(crate) struct XrcHandle {
     number: u64,
 }
 
-/// The file that identifies a domain.
+/// The open file that identifies a domain.
 #[derive(Debug)]
 pub(crate) struct DomainFile {
     id: FileId,
@@ -66,13 +66,13 @@ struct Domain {
 }
 
 impl Domains {
-    /// Opens a new domain, or the domain of a file. For a new domain, `alloc_pd` allocates the
-    /// protection domain of its targets.
+    /// Opens a new domain, or the domain associated with a file. For a new domain, `alloc_pd`
+    /// allocates the protection domain of its targets.
     ///
     /// # Errors
-    /// The result of `failed` for the kernel's errno: `EINVAL` with `O_EXCL` for a file that has a
-    /// domain, `EAGAIN` without `O_CREAT` for a file without a domain, `ENOMEM`. Any error of
-    /// `alloc_pd`.
+    /// The result of `failed` with the same errno as the kernel's: `EINVAL` with `O_EXCL` for a
+    /// file that already has a domain, `EAGAIN` without `O_CREAT` for a file without a domain,
+    /// `ENOMEM`. Any error of `alloc_pd`.
     pub(crate) fn open(
         &mut self,
         file: Option<DomainFile>,

@@ -11,15 +11,15 @@
 //! handled afterwards. A peer may send as soon as the program has announced a receive to it. When
 //! the peer's message arrives here, the engine must already have this receive.
 //!
-//! Acknowledgements wait until they can leave at little extra cost: behind the next data, when no
+//! Acknowledgements wait until they can be sent at little extra cost: with the next data, when no
 //! more packets arrive, or after some requests ([`HeldAcks`]).
 //!
 //! # Length of a turn
 //! A turn is one hold of the device's lock. It sends at most [`TURN_PACKETS`] or [`TURN_BYTES`],
 //! not counting acknowledgements owed before a control call. After `TURN_PACKETS` received packets
-//! it takes no more from the socket (one receive brings at most 16 datagrams). The remaining work
-//! is left to the next lock holder: a polling thread, or the worker, which does not sleep while
-//! work is left ([`DeviceCore::next_wakeup`]).
+//! it takes no more from the socket (one receive brings at most 16 datagrams). The next lock holder
+//! does the remaining work: a polling thread, or the worker, which does not sleep while work is
+//! left ([`DeviceCore::next_wakeup`]).
 //!
 //! The engine decides which packet leaves first; [`roce::engine`] bounds the packets sent ahead of
 //! a waiting packet. Together these limits give a guarantee. Whatever peers send, a request on a
@@ -78,21 +78,21 @@ pub(crate) struct DeviceCore {
     backlog: Backlog,
     /// Acknowledgements that are not urgent.
     acks: HeldAcks,
-    /// The part of the turn's share used so far.
+    /// The part of the turn's share of packets used so far.
     pub(crate) spent: Spent,
-    /// Whether the last transmit used up the turn's share before all packets were sent.
+    /// Whether the last transmit used up the turn's share of packets before all packets were sent.
     left: bool,
     list: Box<[Sge; limits::MAX_LIST]>,
     bytes: Box<[u8; limits::MAX_INLINE_DATA as usize]>,
     /// The events that wake the worker.
     pub(crate) sleep: Sleep,
-    /// Whether a poller has marked the device as asleep.
+    /// Whether a napping poller has marked the device as asleep, so that peers ring its doorbell.
     pub(crate) has_napped: bool,
-    /// The threads that wait.
+    /// The threads that wait for completions or events.
     pub(crate) waiters: Waiters,
 }
 
-/// The packets and bytes sent in a turn and the packets handled.
+/// The numbers of packets and bytes sent, and of received packets handled, in a turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spent {
     packets: u32,
@@ -101,7 +101,7 @@ pub(crate) struct Spent {
 }
 
 impl Spent {
-    /// Returns whether this turn must send no more.
+    /// Returns whether this turn must send no more packets.
     #[inline]
     pub(crate) fn is_all(&self) -> bool {
         self.packets >= TURN_PACKETS || self.bytes >= TURN_BYTES
@@ -123,25 +123,26 @@ pub(crate) enum AttachError {
     Refused(Refused),
 }
 
-/// The events that wake the worker. A thread causing an earlier deadline or another event wakes it.
+/// The events that wake the worker. A thread that causes an earlier deadline or another event wakes
+/// the worker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sleep {
     /// The time when the worker wakes without an event.
     pub(crate) until: Option<Time>,
     /// The thread that takes packets while the worker sleeps.
     pub(crate) packets: Taker,
-    /// Whether the worker wakes when the socket accepts packets again.
+    /// Whether the worker wakes when the full socket accepts packets again.
     pub(crate) for_room: bool,
-    /// The number of pipes that wake the worker when one of them has room again.
+    /// The number of full event pipes, each of which wakes the worker when it has space again.
     pub(crate) for_pipes: usize,
 }
 
 impl Sleep {
-    /// The worker is awake or being woken. It looks at everything before it sleeps.
+    /// The worker is awake or being woken. It checks everything before it sleeps.
     pub(crate) const AWAKE: Self =
         Self { until: Some(Time(0)), packets: Taker::Worker, for_room: true, for_pipes: usize::MAX };
 
-    /// A program polls.
+    /// The worker sleeps because a program polls.
     pub(crate) const POLLED: Self =
         Self { until: None, packets: Taker::Poller, for_room: false, for_pipes: 0 };
 
@@ -163,14 +164,14 @@ pub(crate) enum Taker {
     Waiter,
 }
 
-/// The time to send acknowledgements that are not urgent.
+/// The moment for sending acknowledgements that are not urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Acks {
-    /// Behind data, if there is any.
+    /// With data, if there is any to send.
     Behind,
-    /// With or without data.
+    /// Now, with or without data.
     Now,
-    /// Without data: they are owed before a call is executed.
+    /// Now, without data, because a control call comes next.
     Alone,
 }
 
@@ -204,7 +205,7 @@ impl DeviceCore {
         }
     }
 
-    /// Removes posted work requests from their rings.
+    /// Passes posted work requests from their rings to the engine.
     pub(crate) fn pump(&mut self, pending: &PendingSet, now: Time) {
         pending.take(|slot| self.pump_one(slot, now));
     }
@@ -231,7 +232,8 @@ impl DeviceCore {
     /// member. Returns a descriptor that is readable while a packet waits for any group.
     ///
     /// # Errors
-    /// The errno of joining, or the engine's rejection.
+    /// [`AttachError::Join`] if the device cannot join the group; [`AttachError::Refused`] if the
+    /// engine rejects the queue pair.
     pub(crate) fn attach_mcast(
         &mut self,
         qpn: Qpn,
@@ -261,17 +263,18 @@ impl DeviceCore {
     /// Moves the multicast groups and their route to the interface that now has the device's
     /// address.
     pub(crate) fn move_groups(&mut self, socket: &Socket) {
-        // Without the interface, packets cannot leave. This code runs again once it returns.
+        // Without the interface, packets cannot leave. This code runs again once the interface
+        // returns.
         let _ = socket.route_groups();
         self.groups.rejoin(socket);
     }
 
-    /// Removes receives from the rings of shared receive queues.
+    /// Passes posted receives from the rings of shared receive queues to the engine.
     pub(crate) fn pump_srqs(&mut self, pending: &PendingSet) {
         pending.take(|slot| self.pump_srq(slot));
     }
 
-    /// Removes receives from the ring of the shared receive queue in a slot.
+    /// Passes posted receives from the ring of the shared receive queue in a slot to the engine.
     pub(crate) fn pump_srq(&mut self, slot: usize) {
         let Self { engine, sink, list, .. } = self;
         while let Some((srq, wqe, len)) = sink.next_srq_recv(slot, &mut list[..]) {
@@ -319,7 +322,7 @@ impl DeviceCore {
         self.requests.as_mut().is_some_and(|requests| requests.receive(socket))
     }
 
-    /// Returns whether there are acknowledgements to send, after a receive that found nothing.
+    /// Returns whether acknowledgements must be sent after a receive that found no packets.
     #[inline]
     pub(crate) fn acks_are_due(&self) -> bool {
         self.acks.are_due()
@@ -331,7 +334,7 @@ impl DeviceCore {
         self.acks.are_overdue(now)
     }
 
-    /// Returns whether the socket or a link very probably holds more packets.
+    /// Returns whether more received packets very probably wait in the socket or in a link.
     #[inline]
     pub(crate) fn more(&self) -> bool {
         self.inbox.more() || self.links.more()
@@ -387,8 +390,8 @@ impl DeviceCore {
         }
     }
 
-    /// Handles the engine's expired deadlines, raises moderated events that are due, and retries
-    /// clogged pipes.
+    /// Handles the engine's expired deadlines, raises moderated events that are due, and writes to
+    /// full event pipes again.
     #[inline]
     pub(crate) fn expire(&mut self, now: Time) {
         if self.engine.deadline().is_some_and(|deadline| deadline <= now) {
@@ -404,7 +407,7 @@ impl DeviceCore {
 
     /// Sends the engine's packets, within the turn's share, and acknowledgements.
     ///
-    /// Read responses wait while the kernel's send queue holds a window: see [`Backlog`].
+    /// Read responses wait while the kernel's send queue holds more than a window: see [`Backlog`].
     pub(crate) fn transmit(&mut self, socket: &Socket, now: Time, acks: Acks) {
         self.transmit_with(socket, now, acks, |outbox, socket| outbox.unsent(socket));
     }
@@ -439,7 +442,7 @@ impl DeviceCore {
         }
         let mut has_sent = false;
         if self.blocked {
-            // A link without room is given up even while the socket is also full.
+            // A link without space is given up even while the socket is also full.
             self.links.is_blocked(now);
         }
         while !self.blocked {
@@ -447,7 +450,7 @@ impl DeviceCore {
                 self.left = true;
                 break;
             }
-            // Acknowledgements owed before a call have reserved space.
+            // Acknowledgements owed before a control call have reserved space.
             if urgency != Urgency::Owed && self.links.is_blocked(now) {
                 break;
             }
@@ -512,7 +515,7 @@ impl DeviceCore {
         socket.counts().turn_bytes_max.raise(self.spent.bytes as u64);
     }
 
-    /// Returns whether acknowledgements leave behind the packets just sent.
+    /// Returns whether acknowledgements are sent with the packets just sent.
     #[inline]
     fn joins_acks(&mut self, now: Time) -> bool {
         // Any thread other than a poller would have to wake once more.
@@ -531,7 +534,7 @@ impl DeviceCore {
             return false;
         }
         if self.backlog.held_until().is_none() {
-            // The kernel reports only packets already passed to it.
+            // The kernel's report covers only packets already passed to the kernel.
             self.blocked = self.outbox.flush(socket) == Flush::Blocked;
             if self.blocked {
                 return true;
@@ -541,7 +544,7 @@ impl DeviceCore {
         self.backlog.held_until().is_some()
     }
 
-    /// Returns the events that must wake the worker while it watches the socket.
+    /// Returns the events that must wake the worker if it waits for packets.
     pub(crate) fn sleep_from(&self, now: Time) -> Sleep {
         Sleep {
             until: self.next_wakeup(now),
@@ -551,13 +554,13 @@ impl DeviceCore {
         }
     }
 
-    /// Returns whether the last transmit used up the turn's share and left packets.
+    /// Returns whether the last transmit used up the turn's share with packets still unsent.
     #[inline]
     pub(crate) fn has_work_left(&self) -> bool {
         self.left
     }
 
-    /// Returns when a thread must look at the device even if no packet arrives.
+    /// Returns the time when a thread must look at the device even if no packet arrives.
     #[inline]
     fn next_wakeup(&self, now: Time) -> Option<Time> {
         // Packets in the inbox or still to be sent do not make the socket readable.
@@ -576,12 +579,13 @@ impl DeviceCore {
             .min()
     }
 
-    /// Returns whether the worker would sleep too long. The caller then wakes it, once.
+    /// Returns whether the worker would sleep too long. The caller must then wake the worker.
+    /// Returns true only once until the worker wakes.
     #[inline]
     pub(crate) fn must_wake_worker(&mut self, now: Time) -> bool {
         let sleep = &self.sleep;
         if sleep.packets == Taker::Poller {
-            // A program polls. The worker soon checks whether it still does.
+            // A program polls. The worker soon checks whether the program still polls.
             return false;
         }
         let too_long =
@@ -595,14 +599,15 @@ impl DeviceCore {
     }
 }
 
-/// The memory for the engine's packets: the ring of the link to their destination, or the outbox.
+/// The memory into which the engine writes packets: the ring of the link to the destination, or the
+/// outbox.
 struct Places<'a> {
     outbox: &'a mut [u8],
     links: &'a mut Links,
     now: Time,
     /// Whether packets leave without changes by an injector.
     is_direct: bool,
-    /// The memory of the last packet.
+    /// The memory into which the last packet was written.
     place: Place,
 }
 
@@ -630,8 +635,8 @@ impl Space for Places<'_> {
     }
 }
 
-/// Sends the packet in the outbox's space: through memory if there is a link to its destination,
-/// and otherwise through the socket. Returns whether it went through memory.
+/// Sends the packet written to the outbox: through memory if there is a link to its destination,
+/// and otherwise through the socket. Returns whether the packet went through memory.
 #[inline]
 fn push(
     outbox: &mut Outbox,
@@ -657,14 +662,14 @@ fn push(
     true
 }
 
-/// Returns whether a packet is a request, which may be acknowledged.
+/// Returns whether a packet is a request and thus may be acknowledged.
 #[inline]
 fn is_request(packet: &[u8]) -> bool {
     packet.first().is_some_and(|opcode| WireOpcode(*opcode).is_request())
 }
 
-/// Completes a work request rejected by the engine. The queues perform all checks of the engine, so
-/// this happens only if the state changed in between.
+/// Completes a work request rejected by the engine. Posting performs all checks of the engine, so
+/// this happens only if the queue pair's state has changed since.
 #[cold]
 fn refuse(sink: &mut EngineSink, qpn: Qpn, wr_id: u64, opcode: Opcode) {
     let Some(end) = sink.qp(qpn) else { return };
@@ -698,15 +703,15 @@ fn refuse(sink: &mut EngineSink, qpn: Qpn, wr_id: u64, opcode: Opcode) {
 /// turn receives no more.
 pub(crate) const TURN_PACKETS: u32 = 128;
 
-/// The number of bytes after which a turn sends no more packets: as large as the largest window, so
-/// as not to split a stream of requests. Sending them takes about 0.2 ms.
+/// The number of bytes after which a turn sends no more packets: the largest window, so that a
+/// stream of requests is not split. Sending that much takes about 0.2 ms.
 pub(crate) const TURN_BYTES: usize = 512 << 10;
 
-/// The time in nanoseconds after which a full connected socket is tried again.
+/// The time, in nanoseconds, after which a full connected socket is tried again.
 const RETRY: u64 = 100_000;
 
-/// The time in nanoseconds after which acknowledgements leave while no program polls. If a program
-/// stops polling, they leave when the worker notices.
+/// The time, in nanoseconds, after which acknowledgements are sent while no program polls. If a
+/// program stops polling, they are sent when the worker notices.
 const ACKS_WITHIN: u64 = 1_000_000;
 
 #[cfg(all(test, not(loom)))]

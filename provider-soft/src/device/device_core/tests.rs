@@ -15,9 +15,9 @@ use crate::memory::region::Region;
 
 /// The number of bytes that the peer reads in one request.
 const READ: usize = 4 << 20;
-/// The credit cost of a packet in addition to its bytes.
+/// The credit charged for a packet in addition to its length, in bytes.
 const PACKET_COST: u64 = 768;
-/// The credit cost of the largest packet.
+/// The credit charged for the largest packet, in bytes.
 const PACKET: u64 = 4096 + 64 + PACKET_COST;
 const NOW: Time = Time(1_000_000_000);
 
@@ -92,7 +92,8 @@ impl Victim {
         self.core.engine.post_send(self.other, &wr, NOW, &mut self.core.sink).unwrap();
     }
 
-    /// Sends in as many turns as needed. Returns the counters since the device was created.
+    /// Sends all packets allowed at this time, in as many turns as needed. Returns the counters
+    /// since the device was created.
     fn transmit(&mut self, now: Time, unsent: impl Fn(&Socket) -> u64) -> Counters {
         for _ in 0..100 {
             self.core.transmit_with(&self.socket, now, Acks::Now, |_, socket| unsent(socket));
@@ -110,12 +111,12 @@ impl Victim {
     }
 }
 
-/// Returns an address that has no device.
+/// Returns an address at which there is no device.
 fn remote(last: u8) -> Gid {
     [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, last]
 }
 
-/// Returns the credit cost of the sent packets.
+/// Returns the credit charged for the sent packets, in bytes.
 fn cost(counters: &Counters) -> u64 {
     counters.sent_bytes + counters.sent * (PACKET_COST - ICRC_LEN as u64)
 }

@@ -24,7 +24,7 @@ use crate::sync::notify::{Armed, Notify};
 use crate::sync::pending::PendingSet;
 use crate::sync::ring::{Consumer, Producer};
 
-/// The queues of a device, as seen by the engine's results.
+/// The queues and channels of a device, which receive the engine's results.
 #[derive(Debug)]
 pub(crate) struct EngineSink {
     cqs: Slots<CqEnd>,
@@ -36,15 +36,16 @@ pub(crate) struct EngineSink {
     srq_numbers: Numbers,
     /// The number of armed completion queues.
     armed: u32,
-    /// The pipe for asynchronous events of each open of the device, used for port events.
+    /// The asynchronous event pipe of each open context, used for port events.
     contexts: Vec<Weak<EventPipe>>,
     /// The receiver of MADs, while a connection manager holds the general services interface.
     pub(crate) gsi: Option<GsiEnd>,
-    /// The completion queues whose events wait for more completions; some may no longer wait.
+    /// The indices of completion queues whose events wait for more completions. May include queues
+    /// that no longer wait.
     moderated: Vec<u32>,
     /// The time when the first moderated event is due, or an earlier time.
     moderated_until: Option<Time>,
-    /// The start of the device's clock.
+    /// The time at which the device's clock is 0.
     origin: Instant,
     /// The pipes that keep events because their sockets are full.
     pub(crate) clogged: Vec<Arc<EventPipe>>,
@@ -52,7 +53,7 @@ pub(crate) struct EngineSink {
     pub(crate) completed: u32,
 }
 
-/// A completion queue, as seen by the engine's results.
+/// The device's end of a completion queue, which receives the engine's completions.
 #[derive(Debug)]
 pub(crate) struct CqEnd {
     pub(crate) producer: Producer<Entry>,
@@ -62,8 +63,8 @@ pub(crate) struct CqEnd {
     pub(crate) notify: Notify,
     /// The pending requests for the queue's events.
     pub(crate) requests: Arc<EventRequests>,
-    /// The count of completions up to the last solicited or failed one, modulo 2³². After 2³² more
-    /// completions, that completion may look new and raise a spurious event.
+    /// The count of completions up to the last solicited or failed completion, modulo 2³². After
+    /// 2³² more completions, that completion may look new and raise a spurious event.
     pub(crate) solicited: u32,
     /// The optional completion fields of the queue.
     pub(crate) wc_flags: CqWcFlags,
@@ -75,7 +76,7 @@ pub(crate) struct CqEnd {
     pub(crate) has_overrun: bool,
     /// The number of events raised by the queue, read or not.
     pub(crate) raised: EventsRead,
-    /// Whether the queue is in the list of queues whose events wait for more completions.
+    /// Whether the queue is in the list `moderated`.
     pub(crate) is_moderated: bool,
 }
 
@@ -83,9 +84,10 @@ pub(crate) struct CqEnd {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) wc: Wc,
-    /// The completion's time in nanoseconds of the device's clock, if the queue has this field.
+    /// The completion's time on the device's clock, in nanoseconds, if the queue reports this
+    /// field.
     pub(crate) ts: Option<NonZeroU64>,
-    /// The completion's time in nanoseconds since 1970, if the queue has this field.
+    /// The completion's time in nanoseconds since 1970, if the queue reports this field.
     pub(crate) wallclock_ns: Option<NonZeroU64>,
 }
 
@@ -98,7 +100,7 @@ pub(crate) struct Channel {
     pub(crate) reader: Arc<OwnedFd>,
 }
 
-/// A queue pair, as seen by the engine's results: the consumer ends of its queues.
+/// The device's end of a queue pair: the consumer ends of its send and receive queues.
 #[derive(Debug)]
 pub(crate) struct QpEnd {
     pub(crate) qpn: Qpn,
@@ -106,7 +108,8 @@ pub(crate) struct QpEnd {
     pub(crate) rq: Consumer<RecvWqe>,
     pub(crate) send_cq: CqId,
     pub(crate) recv_cq: CqId,
-    /// The queue pair's handles: one, or one per context that opened an XRC target.
+    /// The queue pair's handles: a single one, except for an XRC target, which has one for each
+    /// context that opened it.
     pub(crate) sharers: Vec<Sharer>,
 }
 
@@ -115,18 +118,18 @@ pub(crate) struct QpEnd {
 pub(crate) struct Sharer {
     pub(crate) events: Channel,
     pub(crate) user_handle: u64,
-    /// Distinguishes the handles of a queue pair.
+    /// A number that distinguishes the handles of a queue pair.
     pub(crate) number: u32,
     /// The number of events raised for the handle, read or not.
     pub(crate) raised: u32,
 }
 
-/// A shared receive queue, as seen by the engine's results.
+/// The device's end of a shared receive queue: the consumer end of its ring.
 #[derive(Debug)]
 pub(crate) struct SrqEnd {
     pub(crate) srq: SrqId,
     pub(crate) rq: Consumer<RecvWqe>,
-    /// The completion queue for its receives (XRC).
+    /// The completion queue for the receives of an XRC shared receive queue.
     pub(crate) cq: Option<CqId>,
     pub(crate) events: Channel,
     pub(crate) user_handle: u64,
@@ -153,13 +156,13 @@ impl EngineSink {
         }
     }
 
-    /// Adds an open of the device.
+    /// Adds an open context of the device.
     ///
     /// # Errors
     /// [`Refused::NoMemory`].
     pub(crate) fn add_context(&mut self, events: &Arc<EventPipe>) -> Result<(), Refused> {
         if self.contexts.len() == self.contexts.capacity() {
-            // The threshold doubles, so the amortised cost of an open is constant.
+            // The threshold doubles, so the amortised cost of opening a context is constant.
             self.contexts.retain(|context| context.strong_count() > 0);
             let live = self.contexts.len();
             reserve(&mut self.contexts, live + 1)?;
@@ -169,7 +172,7 @@ impl EngineSink {
         Ok(())
     }
 
-    /// Raises an event for the only port, in every open of the device.
+    /// Raises an event for the only port, in every open context of the device.
     pub(crate) fn raise_for_port(&mut self, event_type: AsyncEventType) {
         for at in 0..self.contexts.len() {
             if let Some(pipe) = self.contexts[at].upgrade() {
@@ -179,7 +182,7 @@ impl EngineSink {
     }
 
     /// Reserves memory for all pipes that may keep events once one more is added. Each completion
-    /// queue and each open of the device may have such a pipe.
+    /// queue and each open context may have such a pipe.
     fn reserve_clogged(&mut self) -> Result<(), Refused> {
         let more = (self.cqs.len() + self.contexts.len() + 1).saturating_sub(self.clogged.len());
         reserve(&mut self.clogged, more)
@@ -513,7 +516,7 @@ impl EngineSink {
     }
 }
 
-/// The kind of object that an event belongs to. Objects of different kinds may have equal user
+/// The kind of object to which an event belongs. Objects of different kinds may have equal user
 /// handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
@@ -542,7 +545,7 @@ pub(crate) fn cq_slot(cq: CqId) -> usize {
     cq.0 as usize % PendingSet::MAX
 }
 
-/// The error returned for an object in use.
+/// The error of removing an object that is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InUse;
 
@@ -627,7 +630,8 @@ pub(crate) fn elapsed(origin: Instant) -> u64 {
     origin.elapsed().as_nanos() as u64
 }
 
-/// Adds the times requested when the queue was created. A time of zero counts as one nanosecond.
+/// Adds the timestamps requested when the queue was created. A time of zero counts as one
+/// nanosecond.
 #[cold]
 fn stamp(entry: &mut Entry, wc_flags: CqWcFlags, origin: Instant) {
     if wc_flags.contains(CqWcFlags::COMPLETION_TIMESTAMP) {

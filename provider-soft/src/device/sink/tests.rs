@@ -1,4 +1,5 @@
-//! Events of completion queues and of a queue pair with several handles, and their counts.
+//! Tests of events and their counts: of completion queues, and of a queue pair with several
+//! handles.
 
 use std::os::fd::AsRawFd;
 
@@ -50,7 +51,7 @@ fn each_handle_of_a_shared_queue_pair_has_counts_of_its_own() {
     assert_eq!(sink.remove_qp(qpn), events(0), "there is no such queue pair");
 }
 
-/// A completion queue for 4 completions. Event requests are made without waiting for the device's
+/// A completion queue for 4 completions. Events are requested without waiting for the device's
 /// lock.
 struct Requested {
     sink: EngineSink,
@@ -69,12 +70,12 @@ impl Requested {
         Self { sink, cq, consumer, requests, channel }
     }
 
-    /// Makes a request, which the lock holder has not yet taken.
+    /// Adds an event request, for the lock holder to take later.
     fn request(&self, armed: Armed) {
         self.requests.add(armed, &self.consumer.published());
     }
 
-    /// Takes requests and returns whether the queue is armed now.
+    /// Takes the pending event requests and returns whether the queue is now armed.
     fn take(&mut self) -> bool {
         self.sink.take_requests(cq_slot(self.cq));
         self.sink.is_armed()
@@ -135,7 +136,7 @@ fn a_completion_whose_event_came_before_a_request_raises_no_other_and_the_next_o
     assert!(!queue.take(), "there was no request");
     queue.request(Armed::Next);
     assert!(queue.take() && queue.events() == 0);
-    // perftest requests the next event before it polls the completion of the last one.
+    // perftest requests the next event before it polls the completion of the last event.
     for round in 0..10 {
         queue.complete(round % 2 == 0);
         assert_eq!(queue.events(), 1, "round {round}");
