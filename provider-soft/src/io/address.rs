@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use roce::engine::Gid;
 
-/// Returns the GID of an address. An IPv4 address is mapped into an IPv6 one.
+/// Returns an IP address as a GID. An IPv4 address is mapped to IPv6.
 pub(crate) fn gid_of(address: IpAddr) -> Gid {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().octets(),
@@ -12,14 +12,14 @@ pub(crate) fn gid_of(address: IpAddr) -> Gid {
     }
 }
 
-/// Returns the address of a GID.
+/// Returns the IP address of a GID.
 pub(crate) fn address_of(gid: Gid) -> IpAddr {
     Ipv6Addr::from(gid).to_canonical()
 }
 
-/// Returns the destination GID of packets that `device` sends to `gid`. A device with an IPv4
-/// address maps an IPv6 group to 239.0.0.0/8 by its low 24 bits, as Ethernet maps groups to its
-/// addresses. All other destinations are returned unchanged.
+/// Returns the destination GID for packets from `device` to `gid`. A device with an IPv4 address
+/// maps an IPv6 group to 239.0.0.0/8 by its low 24 bits, as Ethernet maps groups to its addresses.
+/// All other destinations are returned unchanged.
 ///
 /// # References
 /// RFC 2464 section 7 and RFC 1112 section 6.4 (Ethernet), RFC 2365 (239.0.0.0/8)
@@ -30,7 +30,7 @@ pub(crate) fn destination(device: &Gid, gid: Gid) -> Gid {
     gid_of([239, gid[13], gid[14], gid[15]].into())
 }
 
-/// Returns 127.0.0.1 or ::1, whichever has the family of an address.
+/// Returns the loopback address of the same family as `address`: 127.0.0.1 or ::1.
 pub(crate) fn loopback_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -38,7 +38,7 @@ pub(crate) fn loopback_of(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns 0.0.0.0 or ::, whichever has the family of an address.
+/// Returns the unspecified address of the same family as `address`: 0.0.0.0 or ::.
 pub(crate) fn unspecified_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -58,11 +58,11 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// The size of the longer structure, in bytes.
+    /// The size of the longer structure (`sockaddr_in6`), in bytes.
     pub(crate) const MAX: usize = 28;
     const V4: u8 = 16;
 
-    /// Space for the kernel to write into.
+    /// An empty name, for the kernel to write into.
     pub(crate) const EMPTY: Self = Self { bytes: [0; Self::MAX], len: 0 };
 
     /// Returns the socket name for an address and port. For a link-local IPv6 address, `scope` is
@@ -103,7 +103,7 @@ impl Name {
         }
     }
 
-    /// Returns the bytes in use.
+    /// Returns the bytes of the name.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }

@@ -5,14 +5,14 @@
 //! behind it. Read responses therefore wait in the engine while the send queue holds more than a
 //! window; other packets do not.
 //!
-//! The kernel reports the queue's length (`SIOCOUTQ`) at the cost of a system call, but gives no
-//! notice when the queue has drained to some length. The length is therefore measured once per
+//! The kernel reports the queue's length (`SIOCOUTQ`) at the cost of a system call, but does not
+//! report when the queue has drained to a given length. The length is therefore measured once per
 //! window of packets sent while read responses wait, and every [`HOLD`] nanoseconds while they are
 //! held.
 
 use roce::engine::Time;
 
-/// The length of a socket's send queue, as far as it is known without a system call.
+/// The length of a socket's send queue, in bytes, as far as it is known without a system call.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     /// An upper bound on the queue's length: the last measurement plus all packets sent since.
@@ -28,14 +28,14 @@ impl Backlog {
         self.at_most += len as u64 + PACKET_COST;
     }
 
-    /// Returns whether the queue may hold `window` bytes or more. It must then be measured before
-    /// read responses are sent.
+    /// Returns whether the queue may hold `window` bytes or more. The queue must then be measured
+    /// before read responses are sent.
     #[inline]
     pub(crate) fn may_be_full(&self, window: u32) -> bool {
         self.at_most >= window.into()
     }
 
-    /// Records that the queue holds `bytes`.
+    /// Records a measurement: the queue holds `bytes` bytes.
     pub(crate) fn measure(&mut self, bytes: u64, window: u32, now: Time) {
         self.at_most = bytes;
         self.held_until = self.may_be_full(window).then(|| now + HOLD);
@@ -54,9 +54,10 @@ impl Backlog {
     }
 }
 
-/// The cost of a packet in addition to its bytes from BTH to pad, as in the window of requests.
+/// The overhead charged for each packet, in bytes, in addition to its length from BTH to pad. The
+/// request window charges the same overhead.
 const PACKET_COST: u64 = 768;
 
-/// The time between measurements in nanoseconds. Sending a 512 KiB window takes this time at 42
-/// Gbit/s, so a slower link does not become idle.
+/// The time between measurements, in nanoseconds. At 42 Gbit/s, sending a 512 KiB window takes this
+/// time, so a slower link does not become idle.
 pub(crate) const HOLD: u64 = 100_000;

@@ -1,9 +1,9 @@
 //! [`Capture`]: copies of the packets that devices send and receive, in a pcap file.
 //!
-//! Sockets pass only payload, so the IP and UDP headers are written here, from a packet's addresses
-//! and the fields that the kernel reports. Other fields have the values of this host's own packets.
-//! A header of `tcpdump -i any` (`LINKTYPE_LINUX_SLL2`) precedes them; it shows whether the packet
-//! was sent or received.
+//! Sockets pass only the UDP payload, so this module writes the IP and UDP headers, from a packet's
+//! addresses and the fields that the kernel reports. Other fields have the values of this host's
+//! own packets. The link header used by `tcpdump -i any` (`LINKTYPE_LINUX_SLL2`) precedes them and
+//! shows whether the packet was sent or received.
 //!
 //! A packet to send is copied when it is first offered to the kernel, so its copy precedes any
 //! packet received in response. The kernel may still reject it.
@@ -33,11 +33,11 @@ pub(crate) struct Capture {
     file: File,
     /// The buffer for one record.
     record: Mutex<Vec<u8>>,
-    /// Whether a record could not be written. No further records are then written.
+    /// Whether the capture has ended because a record could not be written.
     has_ended: AtomicBool,
 }
 
-/// The headers of a packet.
+/// The fields for a packet's IP and UDP headers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Headers {
     /// The address and UDP port of the sender.
@@ -76,7 +76,7 @@ const USUAL_HOP_LIMIT: u8 = 64;
 
 impl Capture {
     /// Opens a file, or creates it for this user alone, because packets contain program data.
-    /// Packets already in the file stay there.
+    /// Packets already in the file are kept.
     ///
     /// # Errors
     /// `EEXIST` if the file has other contents; `EINVAL` for a pipe or device; any errno of
@@ -89,7 +89,7 @@ impl Capture {
 
     fn open_file(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        // Does not block on a FIFO.
+        // So that opening a FIFO does not block.
         options
             .append(true)
             .read(true)
@@ -121,7 +121,7 @@ impl Capture {
         Ok(Self { file, record: Mutex::default(), has_ended: AtomicBool::new(false) })
     }
 
-    /// Adds a packet, from BTH to ICRC.
+    /// Appends a packet, from BTH to ICRC, to the file.
     #[cold]
     pub(super) fn packet(&self, direction: Direction, headers: &Headers, packet: &[u8]) {
         if self.has_ended.load(Ordering::Relaxed) {
@@ -139,17 +139,17 @@ impl Capture {
         let len = (record.len() - RECORD_HEADER) as u32;
         record[8..12].copy_from_slice(&len.to_ne_bytes());
         record[12..16].copy_from_slice(&len.to_ne_bytes());
-        // After a record cut short by a full file system, readers can read no further records.
+        // If a full file system truncates a record, readers cannot find the records after it.
         let is_written = has_room(&self.file, record.len())
             && (&self.file).write(&record).is_ok_and(|len| len == record.len());
         self.has_ended.store(!is_written, Ordering::Relaxed);
     }
 }
 
-/// The length of a record's header in bytes.
+/// The length of a record's header, in bytes.
 const RECORD_HEADER: usize = 16;
 
-/// The length of a UDP header in bytes.
+/// The length of a UDP header, in bytes.
 const UDP_HEADER: usize = 8;
 
 /// Appends the link, IP and UDP headers of a packet of `len` bytes.
@@ -208,7 +208,7 @@ fn checksum(header: &[u8]) -> u16 {
     !((folded & 0xffff) + (folded >> 16)) as u16
 }
 
-/// Returns whether the process may make the file `len` bytes longer. Otherwise, a write would end
+/// Returns whether the process may make the file `len` bytes longer. Otherwise, a write would kill
 /// the process (`SIGXFSZ`).
 fn has_room(file: &File, len: usize) -> bool {
     let Ok((limit, _)) = getrlimit(Resource::RLIMIT_FSIZE) else { return false };
@@ -223,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    /// The path of a file that does not exist yet. The file is removed afterwards.
+    /// The path of a file for a test to create. Dropping the path removes the file.
     struct Path(std::path::PathBuf);
 
     impl Path {

@@ -3,8 +3,8 @@
 //! The kernel looks up the route of each datagram from an unconnected socket. For a connected
 //! socket it remembers the route, which saves an eighth of a loopback round trip. A connected
 //! socket on port 4791 would also receive all packets of its peer, including packets for other
-//! processes at this address. These sockets therefore have other ports, as the packets of network
-//! cards do. They receive nothing, because peers send to port 4791.
+//! processes at this address. These sockets therefore have other ports, as packets from network
+//! cards do. The connected sockets receive nothing, because peers send to port 4791.
 //!
 //! Three rules follow:
 //! - Packets to other hosts leave from port 4791. The kernel starts the IPv4 identifications of a
@@ -13,9 +13,10 @@
 //!   shares a network namespace with a soft device. The ICRC here assumes an identification of 0.
 //! - A strict peer accepts one source port for each queue pair. The socket for an address is
 //!   therefore chosen before the first UDP packet, when a queue pair connects or a link ends, and
-//!   does not change. It is closed only after the address has moved to another host, which queue
-//!   pairs do not survive.
-//! - A full connected socket does not wake the worker, which retries after a moment.
+//!   does not change. It is closed only after the address has moved to another host, which breaks
+//!   the queue pairs' connections anyway.
+//! - A full connected socket does not wake the worker when it has space again. The worker retries
+//!   after a moment.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -32,28 +33,29 @@ pub(crate) struct Connected {
 #[derive(Debug)]
 struct Entry {
     remote: Gid,
-    /// `None` if packets leave from the device's socket.
+    /// The connected socket, or `None` if packets to this address leave from the device's socket.
     socket: Option<Sender>,
 }
 
-/// A connected socket and its port.
+/// A connected socket and its source port.
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub(super) fd: OwnedFd,
     pub(super) port: u16,
 }
 
-/// The index of a connected socket.
+/// The index of a connected socket in [`Connected`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Index(u8);
 
-/// The maximum number of addresses. Packets to further addresses leave from the device's socket.
+/// The maximum number of addresses with a chosen socket. Packets to further addresses leave from
+/// the device's socket.
 const MAX: usize = 32;
 
 impl Connected {
-    /// Returns whether the socket for an address must still be chosen. Call [`add`](Self::add)
-    /// next. If the address belongs to another host, it gets no socket, and an existing socket is
-    /// removed.
+    /// Returns whether the socket for an address must still be chosen; if so, call
+    /// [`add`](Self::add) next. If the address belongs to another host, it gets no socket, and an
+    /// existing socket is closed.
     pub(crate) fn begin(&mut self, remote: Gid, is_here: bool) -> bool {
         let entry = self.entries.iter_mut().find(|entry| entry.remote == remote);
         match entry {
@@ -64,15 +66,15 @@ impl Connected {
         false
     }
 
-    /// Makes packets to an address leave from a connected socket, or from the device's. Does
-    /// nothing if another thread has already chosen.
+    /// Makes packets to an address leave from a connected socket, or from the device's socket if
+    /// `socket` is `None`. Does nothing if another thread has already chosen.
     pub(crate) fn add(&mut self, remote: Gid, socket: Option<Sender>) {
         if self.begin(remote, true) {
             self.entries.push(Entry { remote, socket });
         }
     }
 
-    /// Returns the socket for packets to an address.
+    /// Returns the connected socket for packets to an address, if there is one.
     #[inline]
     pub(super) fn find(&self, remote: &Gid) -> Option<Index> {
         let index = self.entries.iter().position(|entry| entry.remote == *remote)?;
@@ -91,7 +93,7 @@ impl Connected {
         Some(self.get(index?)?.fd.as_fd())
     }
 
-    /// Returns the number of bytes in the send queues.
+    /// Returns the number of bytes in the send queues of all connected sockets.
     pub(super) fn unsent(&self) -> u64 {
         self.entries
             .iter()

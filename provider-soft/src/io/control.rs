@@ -21,10 +21,10 @@ pub(crate) struct Control {
 const HEADER: usize = size_of::<usize>() + 8;
 
 impl Control {
-    /// The length of four messages, each with one number, in bytes.
+    /// The length of four messages with one number each, in bytes.
     pub(crate) const MAX: usize = 4 * (HEADER + 8);
 
-    /// No messages.
+    /// Ancillary data without messages.
     pub(crate) const EMPTY: Self = Self { bytes: [0; Self::MAX], len: 0 };
 
     /// Appends a message of at most 8 bytes; there is space for four.
@@ -68,7 +68,7 @@ impl Control {
     }
 }
 
-/// Returns the number in a message of 1, 2 or 4 bytes. Its width depends on the message type.
+/// Returns the number in a message, whose data has 1, 2 or 4 bytes, depending on the message type.
 #[inline]
 pub(crate) fn number(data: &[u8]) -> Option<u32> {
     match *data {

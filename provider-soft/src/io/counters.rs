@@ -26,7 +26,7 @@ impl Count {
         }
     }
 
-    /// Stores a count made elsewhere.
+    /// Replaces the count by a count made elsewhere.
     pub(crate) fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
     }
@@ -90,16 +90,16 @@ counters! {
     sent_bytes,
     /// System calls that sent at least one packet.
     sends,
-    /// Packets that shared a datagram with others of their flow (UDP GSO).
+    /// Packets that shared a datagram with other packets of their flow (UDP GSO).
     joined,
     /// Sends postponed because the socket's buffer was full.
     blocked,
     /// Packets not sent: the destination is unreachable (ENETUNREACH, EHOSTUNREACH, ECONNREFUSED)
     /// or has an address of the other family.
     unreachable,
-    /// Packets not sent: longer than the route's MTU (EMSGSIZE).
+    /// Packets not sent: they were longer than the route's MTU (EMSGSIZE).
     too_long,
-    /// Packets not sent: forbidden by a rule of this host (EPERM, EACCES).
+    /// Packets not sent: a rule of this host forbade them (EPERM, EACCES).
     forbidden,
     /// Packets not sent: the kernel had no memory or queue space for them (ENOBUFS, ENOMEM).
     no_buffer,
@@ -118,10 +118,11 @@ counters! {
     shm_sent,
     /// Bytes of the packets in `shm_sent`, from BTH to pad.
     shm_sent_bytes,
-    /// Packets not sent: the process has taken none from its full ring for 20 ms.
+    /// Packets not sent through memory: the ring was full, and the receiving process had taken no
+    /// packet from it for 20 ms.
     shm_dropped,
-    /// Times a sleeping process was woken because packets were sent to it through memory, or
-    /// because its full ring had space again.
+    /// Times this device woke a sleeping process: to receive packets sent through memory, or
+    /// because the ring to which it sends had space again.
     shm_doorbells,
     /// Packets received through memory.
     shm_received,
@@ -131,14 +132,15 @@ counters! {
     other_id,
     /// Packets dropped: the ICRC was wrong.
     bad_icrc,
-    /// Packets dropped: sent by their queue pair's peer from an unexpected UDP port
+    /// Packets dropped: the queue pair's peer sent them from an unexpected UDP port
     /// ([`SoftBuilder::strict_ports`](crate::SoftBuilder::strict_ports)). They also count as
     /// received.
     unexpected_port,
-    /// Packets dropped: meant for another process that shares the address. The kernel had joined
-    /// them with packets for this process; from then on, it joins no more packets.
+    /// Packets dropped: they were for another process that shares the address. The kernel had
+    /// joined them with packets for this process; from then on, it joins no more packets.
     unknown_slot,
-    /// Packets dropped: shorter than BTH and ICRC, truncated, or without an IP source address.
+    /// Packets dropped: they were shorter than BTH and ICRC, truncated, or without an IP source
+    /// address.
     malformed,
     /// Datagrams dropped, for any of the reasons below. They also count as received. A multicast
     /// datagram counts once for each member that drops it.
@@ -148,14 +150,14 @@ counters! {
     /// Datagrams dropped: the receive was too short for the datagram and the 40 bytes before it.
     /// The receive completed with `LOC_LEN_ERR`.
     datagrams_too_short,
-    /// Datagrams dropped: their queue key differed from the queue pair's. Also reported as
-    /// `qkey_viol_cntr` of [`PortAttr`](verbs_core::types::PortAttr).
+    /// Datagrams dropped: their queue key differed from the queue pair's. Also reported in the
+    /// field `qkey_viol_cntr` of [`PortAttr`](verbs_core::types::PortAttr).
     datagrams_wrong_qkey,
     /// Datagrams dropped: no queue pair had the destination number.
     datagrams_unknown_qpn,
     /// Datagrams dropped: no queue pair had joined the destination group.
     datagrams_not_member,
-    /// Datagrams dropped: management datagrams that arrived too fast for the connection manager
+    /// Management datagrams dropped: they arrived too fast for the connection manager
     /// ([`cm::Gsi`](crate::cm::Gsi)).
     datagrams_mads_full,
     /// Datagrams dropped for another reason: a queue pair of another type or state, another
@@ -173,7 +175,7 @@ counters! {
     /// Transmissions that left read responses unsent because the socket's send queue held more than
     /// a window ([`roce::engine::Config::window_bytes`]).
     responses_held,
-    /// Packets not sent: lost by [`Faults`](crate::Faults).
+    /// Packets not sent: [`Faults`](crate::Faults) dropped them.
     injected_losses,
     /// Packets sent twice by [`Faults`](crate::Faults).
     injected_duplicates,

@@ -7,7 +7,7 @@
 //!                                    packets
 //! ```
 //!
-//! Each destination has a [`Cable`] from the simulated fabric, which decides the fate of each
+//! Each destination has a [`Cable`] of the simulated fabric. The cable decides the fate of each
 //! packet in turn. Its random numbers depend on the seed, the device's name, and how many
 //! destinations have already had a packet. The same packets thus have the same fates in each run,
 //! independent of the addresses.
@@ -23,7 +23,7 @@ use super::counters::Counts;
 
 /// Repeatable faults in the packets sent by a device, similar to `tc netem`.
 ///
-/// As text: elements separated by commas, each at most once.
+/// The text form is a list of elements separated by commas, each at most once.
 ///
 /// | element | effect on a packet |
 /// |---|---|
@@ -32,7 +32,7 @@ use super::counters::Counts;
 /// | `reorder=1%` | it leaves up to `hold` later; other packets overtake it |
 /// | `corrupt=1%` | one of its bits flips; the receiver drops it |
 /// | `delay=1ms` | it leaves this much later |
-/// | `jitter=100us` | it leaves later by up to this much more, in order |
+/// | `jitter=100us` | it leaves up to this much later still; the order is kept |
 /// | `rate=10gbit` | it waits until earlier packets to the same address have left at this rate |
 /// | `hold=20us` | the maximum time for `duplicate` and `reorder`; the default is 20 µs |
 /// | `seed=7` | a different number gives different faults; the default is 0 |
@@ -57,16 +57,16 @@ pub struct Faults {
     duplicate: Chance,
     reorder: Chance,
     corrupt: Chance,
-    /// The delay in nanoseconds, like `jitter` and `hold`.
+    /// The delay, in nanoseconds; `jitter` and `hold` have the same unit.
     delay: u64,
     jitter: u64,
     hold: u64,
-    /// The rate in bits per second; 0 means unlimited.
+    /// The rate, in bits per second; 0 means unlimited.
     rate: u64,
     seed: u64,
 }
 
-/// The error for text that is not valid as [`Faults`].
+/// The error returned for text that is not valid [`Faults`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InvalidFaults {
@@ -150,7 +150,7 @@ impl Faults {
     }
 }
 
-/// The maximum delay in nanoseconds: a minute.
+/// The maximum delay, in nanoseconds: one minute.
 const LONGEST: u64 = 60_000_000_000;
 
 fn chance(text: &str) -> Option<Chance> {
@@ -172,7 +172,7 @@ fn bits_per_second(text: &str) -> Option<u64> {
     decimal(number, places).filter(|rate| (1..=LARGEST_RATE).contains(rate))
 }
 
-/// The maximum rate in bits per second: 100 Tbit/s.
+/// The maximum rate, in bits per second: 100 Tbit/s.
 const LARGEST_RATE: u64 = 100_000_000_000_000;
 
 /// Parses a decimal number with at most `places` decimal places, and returns it multiplied by
@@ -193,21 +193,22 @@ pub(crate) struct Injector {
     /// The seed, combined with the device's name.
     seed: u64,
     cables: BTreeMap<Gid, Cable>,
-    /// Packets that leave later, ordered by their time and then by the order of sending.
+    /// Packets that leave later, ordered by departure time, and by the order of sending if that is
+    /// equal.
     delayed: BTreeMap<(Time, u64), Delayed>,
     /// The number of packets delayed so far.
     count: u64,
-    /// The total length of all delayed packets in bytes.
+    /// The total length of all delayed packets, in bytes.
     bytes: usize,
 }
 
-/// A packet that is sent later.
+/// A delayed packet.
 #[derive(Debug)]
 struct Delayed {
     path: Path,
-    /// The packet's bytes from BTH to pad.
+    /// The packet's bytes, from the BTH through the pad.
     packet: Box<[u8]>,
-    /// The bit that flips.
+    /// The index of the bit to flip, if any.
     flip: Option<usize>,
 }
 
@@ -234,8 +235,8 @@ impl Injector {
         })
     }
 
-    /// Returns whether a packet is sent now, and if so, the bit to flip. Other packets are lost or
-    /// leave later ([`release`](Self::release)).
+    /// Decides the fate of a packet. Returns `Some` with the bit to flip, if any, for a packet to
+    /// be sent now. Other packets are lost or leave later ([`release`](Self::release)).
     pub(crate) fn judge(
         &mut self,
         now: Time,
@@ -286,7 +287,8 @@ impl Injector {
         self.delayed.insert((at, self.count), Delayed { path: *path, packet: packet.into(), flip });
     }
 
-    /// Calls `send` with the delayed packets whose time has come, as long as it accepts them.
+    /// Calls `send` with the delayed packets whose departure time has come, until `send` returns
+    /// false.
     pub(crate) fn release(&mut self, now: Time, mut send: impl FnMut(&[u8], &Path, Option<usize>) -> bool) {
         while let Some(next) = self.delayed.first_entry().filter(|next| next.key().0 <= now) {
             let Delayed { path, packet, flip } = next.get();
@@ -298,7 +300,7 @@ impl Injector {
         }
     }
 
-    /// Returns the departure time of the next delayed packet.
+    /// Returns the departure time of the next delayed packet, if any.
     pub(crate) fn next_departure(&self) -> Option<Time> {
         self.delayed.first_key_value().map(|((at, _), _)| *at)
     }
@@ -360,8 +362,8 @@ mod tests {
         assert_eq!(&*"loss=1%,loss=2%".parse::<Faults>().unwrap_err().element, "loss=2%");
     }
 
-    /// Sends packets with these faults, a microsecond apart. Returns the time in microseconds and
-    /// the number of each packet that left, with a mark for damaged packets.
+    /// Sends packets with these faults, a microsecond apart. Returns the departure time, in
+    /// microseconds, and the number of each packet that left, with a mark for damaged packets.
     fn run(faults: &str, device: &str, remotes: &[Gid], packets: u16) -> (Vec<String>, Counts) {
         let mut injector = Injector::new(&faults.parse().unwrap(), device);
         let counts = Counts::default();

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use roce::wire::ICRC_LEN;
 use roce::wire::icrc::{Flow, Icrc, compute};
 
-/// A direct-mapped cache, because preparing a state costs more than the CRC of a short packet.
+/// A direct-mapped cache of the ICRC states of flows. Preparing a state costs more than the CRC of
+/// a short packet.
 #[derive(Debug)]
 pub(crate) struct Flows {
     entries: Box<[Option<(Flow, Icrc)>; Flows::LEN]>,
@@ -18,7 +19,7 @@ impl Flows {
         Self { entries: Box::new([None; Self::LEN]) }
     }
 
-    /// Returns the state of a flow.
+    /// Returns the ICRC state of a flow.
     #[inline]
     pub(crate) fn icrc(&mut self, flow: Flow) -> Icrc {
         let entry = &mut self.entries[Self::index(&flow)];
@@ -28,8 +29,8 @@ impl Flows {
         }
     }
 
-    /// Returns an index that differs between neighbours in an address range, and between the ports
-    /// of one peer.
+    /// Returns the cache index of a flow. Consecutive addresses, and the ports of one peer, have
+    /// different indices.
     fn index(flow: &Flow) -> usize {
         let fold = |address: IpAddr| match address {
             IpAddr::V4(v4) => v4.to_bits(),

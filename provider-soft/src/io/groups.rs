@@ -4,15 +4,15 @@
 //! has a separate socket, bound to the group's address and port 4791. The socket joins the group on
 //! the interface of the device's address. The kernel announces the membership by IGMP or MLD and
 //! maps the group to a MAC address. These sockets only receive: datagrams to a group leave through
-//! the device's socket. The kernel loops one copy of them back to this host's members, including
-//! this device.
+//! the device's socket. The kernel loops one copy of each datagram back to this host's members,
+//! including this device.
 //!
 //! The membership and the route of datagrams to groups end with the interface. When the address
 //! moves to another interface, or to a new interface of the same name, the device sets up both
 //! again.
 //!
-//! An interface without a route for `ff00::/8` carries no IPv6 multicast. The kernel adds one to
-//! each interface except loopback. Devices on loopback reject such groups
+//! An interface without a route for `ff00::/8` carries no IPv6 multicast. The kernel adds this
+//! route to each interface except loopback. Devices on loopback reject such groups
 //! ([`Socket::group_obstacle`]) until the administrator adds a route of the type `local`.
 //!
 //! # References
@@ -28,7 +28,7 @@ use super::address::address_of;
 use super::inbox::{Inbox, Received};
 use super::socket::Socket;
 
-/// The groups of a device.
+/// The multicast groups joined by a device.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     list: Vec<Group>,
@@ -46,7 +46,7 @@ struct Group {
 /// The maximum number of datagrams in one receive from a group.
 const SLOTS: usize = 8;
 
-/// The size of a slot in bytes: longer than the longest packet. Datagrams to groups are not
+/// The size of a slot, in bytes: more than the longest packet. Datagrams to groups are not
 /// coalesced.
 const SLOT: usize = 8 << 10;
 
@@ -54,26 +54,26 @@ const SLOT: usize = 8 << 10;
 const MULTICAST_QPN: &[u8] = &[0xff; 3];
 
 impl Groups {
-    /// Returns whether the device is in no group.
+    /// Returns whether the device has joined no group.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Returns whether a group is in the list.
+    /// Returns whether the device has joined a group.
     pub(crate) fn contains(&self, gid: &Gid) -> bool {
         self.list.iter().any(|group| group.gid == *gid)
     }
 
-    /// Adds a group to the list, for the device with this socket. Returns the descriptor that is
-    /// readable while a packet waits in any group; it never changes.
+    /// Joins a group, for the device with this socket. Returns the descriptor that is readable
+    /// while a packet waits in any group. The descriptor is the same for all groups.
     ///
     /// # Errors
     /// - `ENETUNREACH`: the group has an address of the other family.
     /// - `EADDRNOTAVAIL`: the interface with the device's address is gone.
     /// - `ENOMEM`
     /// - any other errno of `socket(2)`, `setsockopt(2)`, `bind(2)` and `epoll_ctl(2)`, notably
-    ///   `EMFILE`, and `EADDRINUSE` if another program has the port without sharing it.
+    ///   `EMFILE`, and `EADDRINUSE` if another program uses the port without sharing it.
     pub(crate) fn add(&mut self, gid: Gid, device: &Socket) -> Result<Arc<Epoll>, Errno> {
         let readable = match &self.readable {
             Some(readable) => Arc::clone(readable),
@@ -105,22 +105,22 @@ impl Groups {
         }
     }
 
-    /// Removes the groups that `stays` rejects and ends the device's membership in them.
+    /// Leaves the groups for which `stays` returns false.
     pub(crate) fn retain(&mut self, stays: impl Fn(&Gid) -> bool) {
         let Self { list, readable } = self;
         list.retain(|group| {
             let stays = stays(&group.gid);
             if !stays && let Some(readable) = readable {
-                // Closing alone would leave the socket in the epoll set while a forked child also
-                // has it.
+                // While a forked child also has the socket, closing it alone would leave it in the
+                // epoll set.
                 let _ = readable.delete(&group.socket);
             }
             stays
         });
     }
 
-    /// Receives packets from the sockets of all groups, without waiting, and returns whether there
-    /// are any.
+    /// Receives packets from the sockets of all groups, without waiting, and returns whether any
+    /// have arrived.
     pub(crate) fn receive(&mut self, device: &Socket) -> bool {
         let Some(readable) = &self.readable else { return false };
         if readable.wait(&mut [EpollEvent::empty()], EpollTimeout::ZERO) == Ok(0) {

@@ -1,13 +1,13 @@
-//! Receiving: datagrams arrive in batches and are split into packets with a correct ICRC.
+//! [`Inbox`]: receives datagrams in batches and splits them into packets with a correct ICRC.
 //!
-//! The kernel may deliver many packets from one sender as one datagram (UDP GRO). It reports their
-//! length; the last packet may be shorter. A packet's position in its datagram is the IPv4
-//! identification that the packet most likely had (see [the module](super)).
+//! The kernel may deliver many packets from one sender as one datagram (UDP GRO). The kernel
+//! reports their common length; the last packet may be shorter. A packet's position in its datagram
+//! is the IPv4 identification that the packet most likely had (see [the module](super)).
 //!
-//! A receive first takes one datagram, with the cheapest call, which suits a ping-pong. After
-//! several receives in a row with short datagrams, the next calls take as many datagrams as there
-//! are buffers. After short datagrams with pauses in between, receives omit even the ancillary data
-//! ([`PlainReceives`]).
+//! At first, a receive call takes one datagram at the lowest cost, which suits a ping-pong. After
+//! several consecutive calls that received short datagrams, the next calls take as many datagrams
+//! as there are buffers. After short datagrams with pauses in between, calls omit even the
+//! ancillary data ([`PlainReceives`]).
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -31,7 +31,7 @@ use super::sys::{self, Slot};
 pub(crate) struct Received<'a> {
     /// The packet's source, destination and header fields.
     pub(crate) arrival: Arrival,
-    /// The bytes from BTH to ICRC, which is correct.
+    /// The bytes from BTH to ICRC. The ICRC is correct.
     pub(crate) bytes: &'a [u8],
 }
 
@@ -41,12 +41,13 @@ pub(crate) struct Inbox {
     slots: Box<[Slot]>,
     /// The number of datagrams in the slots.
     filled: usize,
-    /// The slot of the datagram being split.
+    /// The index of the slot with the datagram being split.
     current: usize,
     datagram: Datagram,
-    /// The number of slots offered by the next receive.
+    /// The number of slots offered to the kernel by the next receive.
     offer: usize,
-    /// The number of single datagrams in a row, without an empty receive in between.
+    /// The number of consecutive receives that each returned a datagram into the single slot
+    /// offered.
     in_a_row: u32,
     /// Whether the last receive offered more than one slot and filled all of them.
     more: bool,
@@ -65,22 +66,23 @@ struct Datagram {
     arrival: Arrival,
     icrc: Option<Icrc>,
     segment: usize,
-    /// Whether the datagram arrived without ancillary data, so the segment is unknown.
+    /// Whether the datagram was received without ancillary data, so that the packet length is
+    /// unknown.
     is_plain: bool,
     offset: usize,
     position: u16,
 }
 
 const SLOTS: usize = 16;
-/// The minimum length, in bytes, of datagrams that are received one at a time. The call is a small
-/// part of their cost, and the first slot stays cached.
+/// The average length, in bytes, above which datagrams are received one at a time. The system call
+/// is then a small part of the cost, and the first slot stays cached.
 const BULKY: usize = 8 << 10;
-/// The size of a slot: longer than any UDP datagram.
+/// The size of a slot, in bytes: more than any UDP datagram.
 const SLOT: usize = 64 << 10;
 const SHORTEST: usize = bth::LEN + ICRC_LEN;
 
 impl Inbox {
-    /// Returns an empty 1 MiB inbox for this socket.
+    /// Returns an empty inbox of 1 MiB for a socket.
     pub(crate) fn new(socket: &Socket) -> Self {
         Self { plain: PlainReceives::new(true), ..Self::with_size(socket, SLOTS, SLOT) }
     }
@@ -103,20 +105,21 @@ impl Inbox {
         }
     }
 
-    /// Takes datagrams from the socket without waiting, and returns the number in the inbox.
+    /// Receives datagrams from the socket without waiting. Returns the number of datagrams in the
+    /// inbox.
     ///
     /// Packets not yet taken out of the inbox stay there. No more packets are received until the
     /// inbox is empty, so a batch left by an earlier caller is never overwritten.
     ///
     /// # Errors
-    /// Any errno of `recvmsg(2)` except `EAGAIN`, `EINTR` and errors from earlier sends. These make
-    /// the call return 0.
+    /// Any errno of `recvmsg(2)` except `EAGAIN`, `EINTR` and errors from earlier sends, after
+    /// which this function returns 0.
     #[inline]
     pub(crate) fn receive(&mut self, socket: &Socket) -> Result<usize, Errno> {
         self.receive_from(socket, socket.counts())
     }
 
-    /// Like [`receive`](Self::receive), but uses the counters of another socket.
+    /// Like [`receive`](Self::receive), but counts in `counts`, the counters of another socket.
     ///
     /// # Errors
     /// The errors of [`receive`](Self::receive).
@@ -159,19 +162,19 @@ impl Inbox {
         }
     }
 
-    /// Returns whether all received packets have been taken out.
+    /// Returns whether the inbox holds no more packets.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.current == self.filled
     }
 
-    /// Returns whether the socket may hold packets beyond the last receive.
+    /// Returns whether the socket may hold more packets than the last receive returned.
     #[inline]
     pub(crate) fn more(&self) -> bool {
         self.more
     }
 
-    /// Returns the next valid packet; invalid ones are counted and dropped.
+    /// Returns the next valid packet. Invalid packets are counted and dropped.
     #[inline]
     pub(crate) fn next(&mut self, socket: &Socket) -> Option<Received<'_>> {
         let counts = socket.counts();
@@ -194,7 +197,7 @@ impl Inbox {
             };
             self.plain.judge(verdict, slot.len);
             if is_plain && verdict == Verdict::Bad {
-                // The datagram has several packets, or a damaged one.
+                // The datagram contains several packets, or a damaged packet.
                 (self.datagram.is_plain, self.datagram.offset, self.datagram.position) = (false, 0, 0);
                 match first_packet(&icrc, packet, self.plain.found) {
                     Some(len) => {
@@ -282,18 +285,19 @@ impl Inbox {
     }
 }
 
-/// Decides which receives omit ancillary data, which contains the length of joined packets.
+/// Decides which receives omit the ancillary data, which would contain the length of joined
+/// packets.
 ///
 /// Such a receive costs less ([`sys::receive_plain`]). In a ping-pong of short messages most
 /// datagrams are single packets. For other datagrams, [`first_packet`] finds the length, because
 /// the ICRC of the first packet shows where it ends.
 #[derive(Clone, Copy, Debug)]
 struct PlainReceives {
-    /// The number of short datagrams in a row with exact ICRCs.
+    /// The number of consecutive short datagrams with exact ICRCs.
     short: u32,
-    /// Receives are plain once `short` reaches this value.
+    /// The value of `short` from which receives are plain.
     after: u32,
-    /// The length found by the last search for a first packet.
+    /// The length, in bytes, found by the last search for the first packet of a datagram.
     found: usize,
 }
 
@@ -302,13 +306,13 @@ impl PlainReceives {
         Self { short: 0, after: if are_allowed { PLAIN_AFTER } else { u32::MAX }, found: 0 }
     }
 
-    /// Returns whether the next receive is plain.
+    /// Returns whether the next receive is plain: without ancillary data.
     #[inline]
     const fn is_next(&self) -> bool {
         self.short >= self.after
     }
 
-    /// Records a packet in a datagram of `len` bytes.
+    /// Records the ICRC verdict on the packet in a datagram of `len` bytes.
     #[inline]
     fn judge(&mut self, verdict: Verdict, len: usize) {
         // By chance, one packet in 32,768 that ends elsewhere has a correct ICRC with another
@@ -318,7 +322,8 @@ impl PlainReceives {
         self.short = if is_short { self.short.saturating_add(1).min(u32::MAX - 1) } else { 0 };
     }
 
-    /// Records a search in a datagram of `len` bytes that found the length of the first packet.
+    /// Records a successful search in a datagram of `len` bytes: its first packet has `first`
+    /// bytes.
     fn found(&mut self, first: usize, len: usize) {
         self.found = first;
         if len <= SHORT {
@@ -326,20 +331,21 @@ impl PlainReceives {
         }
     }
 
-    /// Records a search without a result. A hostile peer may cause such searches, which take long.
+    /// Records a search that found no first packet. A hostile peer may cause such searches, which
+    /// take long.
     fn failed(&mut self) {
         self.after = self.after.saturating_mul(2);
     }
 }
 
-/// The number of short datagrams in a row after which receives are plain.
+/// The number of consecutive short datagrams after which receives are plain.
 const PLAIN_AFTER: u32 = 16;
 
 /// The maximum length of a short datagram, in bytes.
 const SHORT: usize = 256;
 
-/// Returns the length of the first packet in a datagram with several packets. A packet of this
-/// length ends with an exact ICRC. Tries `likely` first.
+/// Returns the length of the first packet in a datagram with several packets. The length is
+/// recognised by the exact ICRC at the packet's end. Tries `likely` first.
 fn first_packet(icrc: &Icrc, datagram: &[u8], likely: usize) -> Option<usize> {
     let longest = datagram.len().saturating_sub(SHORTEST).min(MAX_PACKET_LEN);
     // Packets are padded to 4 bytes.

@@ -29,8 +29,8 @@ pub(crate) struct LinkWatch {
 }
 
 impl LinkWatch {
-    /// Opens the socket. Returns `None` if the kernel refuses, as in sandboxes. The device then
-    /// raises no port events.
+    /// Opens the socket. Returns `None` if the kernel does not permit it, as in sandboxes. The
+    /// device then raises no port events.
     pub(crate) fn open() -> Option<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let protocol = SockProtocol::NetlinkRoute;
@@ -42,7 +42,7 @@ impl LinkWatch {
     /// Reads all reports and returns whether there were any.
     pub(crate) fn has_changed(&self) -> bool {
         let mut any = false;
-        // Their content is not used, so it may be truncated.
+        // The reports' content is not used, so it may be truncated.
         let mut report = [0; 16];
         loop {
             match recv(self.fd.as_raw_fd(), &mut report, MsgFlags::empty()) {
@@ -67,16 +67,16 @@ pub(crate) struct Interface {
     pub(crate) name: String,
     /// The interface's index in the network namespace; 0 if it has just been deleted.
     pub(crate) index: u32,
-    /// Whether the interface is up and has a carrier.
+    /// Whether the interface is enabled and has a carrier.
     pub(crate) is_up: bool,
-    /// Whether the interface is up.
+    /// Whether the interface is administratively enabled (`IFF_UP`).
     pub(crate) is_enabled: bool,
     /// Whether this is the loopback interface.
     pub(crate) is_loopback: bool,
 }
 
 impl Interface {
-    /// Returns the interface with an address, or `None` if there is none.
+    /// Returns the interface that has an address, or `None` if no interface has it.
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`.
@@ -84,8 +84,8 @@ impl Interface {
         Self::on(address, 0)
     }
 
-    /// Returns the interface with an address and an index; index 0 means any. Several interfaces
-    /// may have the same link-local address.
+    /// Returns the interface that has `address`. If `scope` is not 0, only the interface with index
+    /// `scope` is considered, because several interfaces may have the same link-local address.
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`.
@@ -95,7 +95,8 @@ impl Interface {
         Ok(Self::find(entries, address, scope))
     }
 
-    /// Finds the interface with an address and an index in the kernel's list.
+    /// Finds the interface that has `address`, and the index `scope` unless that is 0, in the
+    /// kernel's list.
     #[inline(never)]
     fn find(mut entries: InterfaceAddressIterator, address: IpAddr, scope: u32) -> Option<Self> {
         let wanted = listed(address);
@@ -172,17 +173,17 @@ fn is_same_subnet(one: IpAddr, other: IpAddr, mask: IpAddr) -> bool {
 /// The state of a device's port as reported by events, and its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PortLink {
-    /// Whether the GID's address belongs to an interface.
+    /// Whether an interface has the GID's address.
     pub(crate) has_gid: bool,
-    /// Whether the interface is up.
+    /// Whether the port is active: its interface is up.
     pub(crate) is_active: bool,
     /// The index of the interface, or 0 if there is none.
     pub(crate) index: u32,
 }
 
 impl PortLink {
-    /// Returns the state of a socket's port, on the interface returned by [`Socket::link`]. If the
-    /// kernel cannot list addresses, the GID is assumed to remain.
+    /// Returns the state of a socket's port and of the interface returned by [`Socket::link`]. If
+    /// the kernel cannot list addresses, the GID's address is assumed to be still assigned.
     pub(crate) fn on(socket: &Socket) -> Self {
         Self::from_interface(socket.link())
     }
@@ -203,12 +204,12 @@ impl PortLink {
             _ => None,
         };
         let gid = (self.has_gid != now.has_gid).then_some(AsyncEventType::GID_CHANGE);
-        // A port without its address is inactive, so an active port has its address.
+        // A port whose address is gone is inactive, so an active port has its address.
         [gid, port].into_iter().flatten()
     }
 
-    /// Returns whether the address has moved to another interface, or has returned to an interface,
-    /// in the state `now`.
+    /// Returns whether, in the state `now`, the address is on another interface, or is again on an
+    /// interface.
     pub(crate) const fn has_moved(self, now: Self) -> bool {
         now.index != 0 && now.index != self.index
     }
@@ -217,14 +218,14 @@ impl PortLink {
 /// The state of a new device's port, and the socket that receives the kernel's change reports.
 #[derive(Debug)]
 pub(crate) struct PortWatch {
-    /// `None` for the reasons given at [`LinkWatch::open`].
+    /// The socket, or `None` for the reasons given at [`LinkWatch::open`].
     pub(crate) link: Option<LinkWatch>,
     pub(crate) port: PortLink,
 }
 
 impl PortWatch {
-    /// Starts to watch the port of a device on a socket. The state is read after the watch has
-    /// begun, so no change is lost in between.
+    /// Starts to watch the port of the device with this socket. The state is read after the watch
+    /// has begun, so no change is lost in between.
     pub(crate) fn on(socket: &Socket) -> Self {
         let link = LinkWatch::open();
         Self { link, port: PortLink::on(socket) }

@@ -11,12 +11,12 @@
 //! |---|---|
 //! | [`socket`] | the socket: its address, and the kernel's features on it |
 //! | [`share`] | an address shared by processes |
-//! | [`turn`] | the right to join these processes |
+//! | [`turn`] | the lock held while joining these processes |
 //! | [`connected`] | sockets that each send to one address of this host |
 //! | [`outbox`] | **sending**: packets of one flow joined to one datagram (UDP GSO) |
 //! | [`inbox`] | **receiving**: datagrams split into packets (UDP GRO), ICRC checked |
 //! | [`backlog`] | whether the kernel's send queue has space for read responses |
-//! | [`names`] | clients of abstract names: processes find each other |
+//! | [`names`] | connects to abstract names, by which processes find each other |
 //! | [`owner`] | the process at the other end of a Unix socket |
 //! | [`requests`] | connection requests for an address shared by processes |
 //! | [`groups`] | multicast: a socket for each group |
@@ -43,13 +43,13 @@
 //! | a datagram | 0 | set |
 //! | segments of one send (UDP GSO) to a device | 0, 1, 2, ... in order from 0 | set |
 //! | segments of one send to this host (loopback) | not split before the receiver | set |
-//! | a datagram from a connected socket | counted from a random number on ([`connected`]) | set |
+//! | a datagram from a connected socket | counted up from a random number ([`connected`]) | set |
 //!
 //! On loopback the receiver gets all segments at once (GRO) or one by one, depending on its socket.
 //!
-//! The ICRC covers the identification, so the ICRC of a send's first packet is computed for 0, of
-//! the second packet for 1. The receiver infers the identification from a packet's position in its
-//! datagram.
+//! The ICRC covers the identification, so the ICRC of a send's first packet is computed for
+//! identification 0, and the ICRC of its second packet for 1. The receiver infers the
+//! identification from a packet's position in its datagram.
 
 pub(crate) mod address;
 mod backlog;

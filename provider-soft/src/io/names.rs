@@ -13,7 +13,7 @@ use verbs_core::Errno;
 
 use super::owner::Owner;
 
-/// Returns a client's socket.
+/// Creates a client's socket, not yet connected.
 ///
 /// # Errors
 /// Any errno of `socket(2)`, notably `EMFILE`.
@@ -22,8 +22,8 @@ pub(crate) fn stream() -> Result<OwnedFd, Errno> {
     Ok(socket(AddressFamily::Unix, SockType::Stream, flags, None)?)
 }
 
-/// Connects a client to a name. Returns whether a process listens under the name. If not, the
-/// socket is unchanged.
+/// Connects a client's socket to a name. Returns whether a process listens under the name. If not,
+/// the socket is unchanged.
 ///
 /// # Errors
 /// `EAGAIN`: thousands of clients wait to be accepted; any other errno of `connect(2)`.
@@ -31,8 +31,8 @@ pub(crate) fn is_reached(client: &OwnedFd, name: &str) -> Result<bool, Errno> {
     is_connected(client, &UnixAddr::new_abstract(name.as_bytes())?)
 }
 
-/// Connects a client to an address. Returns whether a process listens there. If not, the socket is
-/// unchanged.
+/// Connects a client's socket to an address. Returns whether a process listens there. If not, the
+/// socket is unchanged.
 ///
 /// # Errors
 /// The errors of [`is_reached`].
@@ -44,7 +44,7 @@ pub(crate) fn is_connected(client: &OwnedFd, address: &UnixAddr) -> Result<bool,
     }
 }
 
-/// Connects to a name. Returns `None` if no process listens under it.
+/// Connects to a name, waiting until `deadline`. Returns `None` if no process listens under it.
 ///
 /// # Errors
 /// `ETIMEDOUT` if the queue of clients stays full; any other errno of `socket(2)` and `connect(2)`.
@@ -59,7 +59,7 @@ pub(super) fn reach(name: &str, deadline: Instant) -> Result<Option<UnixStream>,
     }
 }
 
-/// Lets another process run.
+/// Sleeps for 1 ms, to let another process run.
 ///
 /// # Errors
 /// `ETIMEDOUT` after the deadline.
@@ -71,7 +71,7 @@ pub(crate) fn pause(deadline: Instant) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Waits until a stream is readable or has ended.
+/// Waits until a stream is readable or its other end is closed, but at most until `deadline`.
 pub(super) fn wait(stream: &UnixStream, deadline: Instant) -> Result<(), Errno> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now()).as_millis();

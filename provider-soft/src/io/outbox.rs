@@ -1,4 +1,4 @@
-//! Sending: packets are written into one buffer, one after the other, and sent in as few system
+//! [`Outbox`]: collects packets in one buffer, one after the other, and sends them in as few system
 //! calls as possible.
 //!
 //! ```text
@@ -7,13 +7,13 @@
 //!                         to a                           to b
 //! ```
 //!
-//! A group is one datagram to the kernel, which splits it again (UDP GSO). It contains packets to
-//! one destination with the same traffic class and hop limit. On this host the kernel gives the
-//! whole datagram to one process. Processes may share the destination ([`share`](super::share)), so
-//! the queue pairs in a group have the same slot. A management datagram has a group for itself. All
-//! packets in a group have the same length, except the last, which may be shorter. A packet's
-//! position in its group is its IPv4 identification (see [the module](super)). The ICRC covers it,
-//! so the ICRC is computed when the packet joins.
+//! A group is passed to the kernel as one datagram, which the kernel splits again (UDP GSO). It
+//! contains packets to one destination with the same traffic class and hop limit. On this host the
+//! kernel gives the whole datagram to one process. Processes may share the destination
+//! ([`share`](super::share)), so the queue pairs in a group have the same slot. A management
+//! datagram has a group for itself. All packets in a group have the same length, except the last,
+//! which may be shorter. A packet's position in its group is its IPv4 identification (see [the
+//! module](super)). The ICRC covers it, so the ICRC is computed when the packet joins.
 //!
 //! Lifecycle of a group: open (packets join) → closed (a packet did not fit) → sent whole; or, if
 //! the device rejects the datagram → split (all identifications 0, new ICRCs) → sent packet by
@@ -49,7 +49,7 @@ pub(crate) enum Flush {
     Blocked,
 }
 
-/// Packets on their way to the socket.
+/// The packets that wait to be sent through the socket.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     arena: Box<[u8]>,
@@ -57,15 +57,15 @@ pub(crate) struct Outbox {
     /// extended headers and packets have lengths that are multiples of 16, so later packets are
     /// aligned too.
     first: usize,
-    /// The offset after the last packet.
+    /// The offset of the first byte after the last packet.
     used: usize,
     groups: Box<[Group]>,
-    /// The groups not yet sent.
+    /// The indices of the groups not yet sent.
     pending: Range<usize>,
     flows: Flows,
     /// The sockets for packets to devices on this host.
     pub(crate) connected: Connected,
-    /// Whether the socket that was full is a connected one.
+    /// Whether the socket that was full is a connected socket.
     waits_for_connected: bool,
     local: IpAddr,
     port: u16,
@@ -75,7 +75,7 @@ pub(crate) struct Outbox {
     /// The last destinations whose device or route rejected GSO; the oldest is overwritten first.
     without_gso: [Gid; 8],
     refusals: usize,
-    /// Packets for the other address family that have not been counted yet.
+    /// The number of packets for the other address family that have not been counted yet.
     wrong_family: u64,
 }
 
@@ -84,13 +84,13 @@ pub(crate) struct Outbox {
 struct Group {
     start: usize,
     end: usize,
-    /// The length of each packet including its ICRC; the last packet may be shorter.
+    /// The length of each packet, including its ICRC, in bytes. The last packet may be shorter.
     segment: usize,
     /// The number of packets in the group.
     packets: usize,
     /// Whether the group accepts no more packets.
     closed: bool,
-    /// Whether the group is sent packet by packet, and `start` advances.
+    /// Whether the group is sent packet by packet. `start` then advances.
     split: bool,
     /// Whether the group's packets were copied to the capture file.
     captured: bool,
@@ -109,7 +109,7 @@ struct Group {
 /// The queue pair number of the general services interface, as bytes 5 to 7 of the BTH.
 pub(crate) const GSI: [u8; 3] = [0, 0, 1];
 
-/// The capacity of the outbox in bytes; the next constant is in datagrams.
+/// The capacity of the outbox, in bytes. The next constant is a number of datagrams.
 const ARENA: usize = 256 << 10;
 const GROUPS: usize = 64;
 
@@ -121,7 +121,7 @@ const SEGMENTS: usize = 64;
 const DATAGRAM: usize = 65_507;
 
 impl Outbox {
-    /// Returns an empty outbox for this socket.
+    /// Returns an empty outbox for a socket.
     pub(crate) fn new(socket: &Socket) -> Self {
         Self::with_size(socket, ARENA, GROUPS)
     }
@@ -189,8 +189,8 @@ impl Outbox {
         socket.unsent() + self.connected.unsent()
     }
 
-    /// Returns the space for the next packet, from BTH to pad, enough for the longest packet.
-    /// Returns `None` if the outbox is full and must be flushed.
+    /// Returns the space for the next packet, from BTH to pad. It is long enough for the longest
+    /// packet. Returns `None` if the outbox is full and must be flushed.
     #[inline]
     pub(crate) fn space(&mut self) -> Option<&mut [u8]> {
         if self.pending.end == self.groups.len() {
@@ -239,7 +239,7 @@ impl Outbox {
             end: self.used + whole,
             segment: whole,
             packets: 1,
-            // The kernel would split a group's datagram again for each member.
+            // The kernel would split a datagram for a multicast group again for each member.
             closed: is_mad || !self.gso || self.without_gso.contains(&path.remote) || remote.is_multicast(),
             split: false,
             captured: false,
@@ -256,13 +256,13 @@ impl Outbox {
         self.used += whole;
     }
 
-    /// Returns the first `len` bytes of [`space`](Self::space), which hold a packet.
+    /// Returns the packet written in the first `len` bytes of [`space`](Self::space).
     #[inline]
     pub(crate) fn written(&self, len: usize) -> &[u8] {
         &self.arena[self.used..self.used + len]
     }
 
-    /// Adds a packet as [`push`](Self::push) does, but flips one of its bits.
+    /// Adds a packet as [`push`](Self::push) does, then flips the bit `flip`, if any.
     #[inline]
     pub(crate) fn push_damaged(&mut self, len: usize, path: &Path, flip: Option<usize>) {
         let start = self.used;
@@ -327,7 +327,8 @@ impl Outbox {
         Flush::Done
     }
 
-    /// Replaces the bytes of the last packet in the last group, which has several packets.
+    /// Replaces the bytes of the last packet in the last group. The group must have several
+    /// packets.
     #[cfg(test)]
     pub(super) fn replace_last(&mut self, bytes: &[u8]) {
         let group = self.groups[self.pending.clone()].last().expect("a group");
@@ -336,7 +337,7 @@ impl Outbox {
         seal(&mut self.arena[at..group.end], group.icrc, index);
     }
 
-    /// Puts the outbox into the state after a flush to a full socket.
+    /// Puts the outbox into the state that a flush to a full socket leaves.
     #[cfg(test)]
     pub(super) fn be_refused_for_now(&mut self) {
         self.groups[self.pending.clone()].iter_mut().for_each(Group::announce_segments);
@@ -358,7 +359,7 @@ impl Outbox {
         }
     }
 
-    /// Counts the first `sent` groups, or one packet of a split group, as sent.
+    /// Counts the first `sent` groups, or one packet of a split group, as sent, and removes them.
     fn sent(&mut self, sent: usize, counts: &Counts) {
         counts.sends.add(1);
         for _ in 0..sent {
@@ -449,7 +450,7 @@ impl Group {
             && self.hop_limit == hop_limit
     }
 
-    /// Adds the segment length, so that the kernel splits the datagram.
+    /// Adds the segment length to the ancillary data, so that the kernel splits the datagram.
     fn announce_segments(&mut self) {
         if !self.is_single() && !self.announced() {
             self.control.push(libc::SOL_UDP, libc::UDP_SEGMENT, &(self.segment as u16).to_ne_bytes());
@@ -457,7 +458,7 @@ impl Group {
         self.closed = true;
     }
 
-    /// Returns whether the group was offered to the kernel before.
+    /// Returns whether the segment length was already added.
     fn announced(&self) -> bool {
         let mut found = false;
         self.control.for_each(|level, kind, _| found |= (level, kind) == (libc::SOL_UDP, libc::UDP_SEGMENT));

@@ -1,4 +1,4 @@
-//! [`Owner`]: the process behind a name, as reported by the kernel.
+//! [`Owner`]: the process that listens under a name, as reported by the kernel.
 
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
@@ -31,13 +31,13 @@ impl Owner {
         self.uid
     }
 
-    /// Returns whether the owner is root or this process's user. Either could also kill this
+    /// Returns whether the owner's user is root or this process's user. Either could also kill this
     /// process.
     pub(crate) fn is_trusted(self) -> bool {
         self.uid == 0 || self.is_own_user()
     }
 
-    /// Returns whether the owner is this process's user.
+    /// Returns whether the owner's user is this process's user.
     pub(crate) fn is_own_user(self) -> bool {
         let own = effective_user();
         self.uid == own && own != overflow_uid()

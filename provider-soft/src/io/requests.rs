@@ -18,7 +18,7 @@ pub(crate) struct Requests {
 /// The maximum number of datagrams in one receive.
 const SLOTS: usize = 8;
 
-/// The size of a slot in bytes: longer than the longest packet. The socket does not coalesce
+/// The size of a slot, in bytes: more than the longest packet. The socket does not coalesce
 /// datagrams.
 const SLOT: usize = 8 << 10;
 
@@ -28,7 +28,7 @@ impl Requests {
         Self { socket, inbox }
     }
 
-    /// Receives packets from the socket, without waiting, and returns whether there are any.
+    /// Receives packets from the socket, without waiting, and returns whether any have arrived.
     pub(crate) fn receive(&mut self, device: &Socket) -> bool {
         self.inbox.receive_from(&self.socket, device.counts()).is_ok_and(|count| count > 0)
     }

@@ -13,9 +13,9 @@
 //! ```
 //!
 //! The slot is the index of the socket, combined (XOR) with a *mask* that the first process draws.
-//! A stranger therefore has to guess all 24 bits of a queue pair number.
+//! An attacker therefore has to guess all 24 bits of a queue pair number.
 //!
-//! Socket 0 receives connection requests, because only the service id determines their process, and
+//! Socket 0 receives connection requests, whose process is determined only by the service id, and
 //! messages without the receiver's id. Each process with a connection manager reads and forwards
 //! both.
 //!
@@ -62,7 +62,7 @@ use super::spare::SpareFd;
 use super::sys;
 use super::turn::Turn;
 
-/// A process's share of an address. Dropping it frees the slot.
+/// A process's membership in the group that shares an address. Dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct Membership {
     slot: u8,
@@ -70,11 +70,11 @@ pub(crate) struct Membership {
     store: Store,
     /// The socket for connection requests.
     requests: OwnedFd,
-    /// The socket that holds the name of the index.
+    /// The Unix socket bound to the name of the slot's index.
     claim: UnixDatagram,
     /// A spare descriptor, for replying when all others are in use.
     spare: Mutex<SpareFd>,
-    /// The common prefix of the names for the address.
+    /// The common prefix of the Unix socket names for the address.
     base: Box<str>,
     /// Whether the kernel has joined packets for several processes.
     pub(super) has_joined: AtomicBool,
@@ -83,28 +83,28 @@ pub(crate) struct Membership {
 /// The highest socket index.
 const LAST: u8 = 254;
 
-/// The time limit for another process to join or to reply. A stopped process (for example, in a
-/// debugger) does not reply.
+/// The maximum time to wait for another process to join or to reply. A stopped process (for
+/// example, in a debugger) does not reply.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The time within which an ending process has closed all its sockets.
+/// The time allowed for an exiting process to close all its sockets.
 const ENDING: Duration = Duration::from_millis(500);
 
-/// The maximum number of processes admitted in a row. The next constant limits packets dropped in a
-/// row.
+/// The maximum number of processes admitted by one call. The next constant is the maximum number of
+/// packets dropped when a process joins.
 const ADMITTED: usize = 64;
 const DISCARDED: usize = 1 << 16;
 
 impl Membership {
     /// Joins the processes that share an address, or starts sharing it. `base` is the common prefix
     /// of the [names](base_name); `open` opens a socket at the address, bound with `SO_REUSEPORT`,
-    /// for packets from `reach`. Also returns the socket of the slot.
+    /// for packets from `reach`. Also returns the UDP socket of the slot.
     ///
     /// # Errors
     /// - `ETIMEDOUT`: the processes sharing the address do not reply.
     /// - `EUSERS`: all slots are in use.
     /// - `EADDRINUSE`: another user has a name or the port, or processes of this user share the
-    ///   address for packets from elsewhere.
+    ///   address with another `reach`.
     /// - any other errno of `open`, `socket(2)`, `bind(2)`, `connect(2)` and `sendmsg(2)`, notably
     ///   `EMFILE`.
     pub(super) fn join(
@@ -129,7 +129,7 @@ impl Membership {
                 None => store.push(mask, open(true)?.as_fd())?,
             }
         };
-        // Drops packets for the process that had the slot before.
+        // Discards packets for the process that had the slot before.
         let _ = (0..DISCARDED).find(|_| sys::discard(socket.as_fd()).is_err());
         let spare = Mutex::new(SpareFd::new());
         let (base, has_joined) = (base.into(), AtomicBool::new(false));
@@ -187,7 +187,7 @@ impl Membership {
     }
 }
 
-/// Readable while processes are waiting for [`admit`](Membership::admit).
+/// Readable while processes wait to be [admitted](Membership::admit).
 impl AsFd for Membership {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.group.as_fd()
@@ -207,7 +207,7 @@ pub(crate) fn group_names(uid: u32, address: IpAddr, port: u16, scope: u32) -> [
 }
 
 fn base_of(uid: u32, address: IpAddr, port: u16, scope: u32) -> String {
-    // The number 1 is the version of names, store and filter.
+    // The 1 is the version of names, store and filter.
     format!("verbs-soft/share/1/{uid}/{address}%{scope}/{port}")
 }
 
@@ -221,7 +221,7 @@ fn names_of(base: &str, reach: Reach) -> String {
 
 const GROUP: &str = "/group";
 
-/// The sockets of an address by index, as messages in a stream, which are never removed.
+/// The sockets of an address, by index. They are messages in a stream and never removed.
 #[derive(Debug)]
 struct Store {
     /// The receiving end, then the sending end.
@@ -236,14 +236,15 @@ impl Store {
         Ok(Self { ends })
     }
 
-    /// Adds a socket after the others, together with the mask. Only the process that holds the
-    /// [`Turn`] may call this.
+    /// Appends a socket, together with the mask. Only the process that holds the [`Turn`] may call
+    /// this.
     fn push(&self, mask: u8, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         sys::send_files(self.ends[0].as_fd(), &[mask], &[socket])
     }
 
     /// Returns the mask and a descriptor of the socket with an index, if it exists. Only the
-    /// process that holds the [`Turn`] may call this, because the offset belongs to the stream.
+    /// process that holds the [`Turn`] may call this, because all processes share the stream's read
+    /// offset.
     fn get(&self, index: u8) -> Result<Option<(u8, OwnedFd)>, Errno> {
         let end = self.ends[1].as_fd();
         sys::set_option(end, libc::SOL_SOCKET, libc::SO_PEEK_OFF, index.into())?;
@@ -257,12 +258,13 @@ impl Store {
     }
 }
 
-/// Returns whether any processes share the address.
+/// Returns whether any process listens under the group name with this prefix.
 fn is_group(names: &str, deadline: Instant) -> Result<bool, Errno> {
     Ok(reach(&format!("{names}{GROUP}"), deadline)?.is_some())
 }
 
-/// Finds the processes that share an address. Returns `None` if there are none.
+/// Finds the processes that share an address. Returns their listener and store, or `None` if there
+/// are no such processes.
 fn find(names: &str, deadline: Instant) -> Result<Option<(UnixListener, Store)>, Errno> {
     let name = format!("{names}{GROUP}");
     loop {
@@ -273,24 +275,25 @@ fn find(names: &str, deadline: Instant) -> Result<Option<(UnixListener, Store)>,
         wait(&stream, deadline)?;
         let files = match sys::receive_files(stream.as_fd(), &mut [0], 0) {
             Ok(Some((_, files))) => files,
-            // The process was the last one and ended before it replied.
+            // The process was the last one sharing the address and ended before it replied.
             Ok(None) | Err(Errno::CONNRESET) => continue,
             Err(errno) => return Err(errno),
         };
-        // Descriptors are missing if this process has no free ones.
+        // Descriptors are missing from the message if this process has too few free ones.
         let [group, push, get] = <[OwnedFd; 3]>::try_from(files).map_err(|_| Errno::MFILE)?;
         return Ok(Some((group.into(), Store { ends: [push, get] })));
     }
 }
 
-/// Starts sharing an address.
+/// Starts sharing an address, as its first process.
 fn begin(
     names: &str,
     open: &impl Fn(bool) -> Result<OwnedFd, Errno>,
 ) -> Result<(UnixListener, Store), Errno> {
     // An ending process may close its sockets after its names. The kernel would number new sockets
     // after these, and later move them. While such a socket exists, no other socket can have the
-    // port alone. The ending process allows sharing its port; any other owner of the port does not.
+    // port alone. The sockets of the ending process allow sharing the port; any other owner's
+    // socket does not.
     let deadline = Instant::now() + ENDING;
     let requests = loop {
         match open(false) {
@@ -307,7 +310,7 @@ fn begin(
     let second = open(true)?;
     let mask = verbs_core::random::draw()? as u8;
     sys::set_filter(requests.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, &filter(mask))?;
-    // Requests must arrive one by one, even if a peer has joined them.
+    // Requests must arrive one by one, even if a peer has joined them into one datagram.
     let _ = sys::set_option(requests.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 0);
     let store = Store::new()?;
     for socket in [&requests, &second] {
@@ -318,7 +321,7 @@ fn begin(
     Ok((group.map_err(|error| Errno::from_io(&error))?, store))
 }
 
-/// Takes a free index other than the mask.
+/// Claims a free index other than the mask, by binding its name.
 fn claim(names: &str, mask: u8) -> Result<(u8, UnixDatagram), Errno> {
     for index in (1..=LAST).filter(|index| *index != mask) {
         match UnixDatagram::bind_addr(&abstract_name(&format!("{names}/{index}"))?) {
@@ -334,10 +337,10 @@ fn abstract_name(name: &str) -> Result<UnixAddress, Errno> {
     UnixAddress::from_abstract_name(name).map_err(|error| Errno::from_io(&error))
 }
 
-/// Returns the program that computes the index of the socket for a packet. It uses the slot in the
-/// queue pair number, or in the communication id of a message for the general services interface,
-/// and otherwise returns 0. The kernel runs it on the UDP payload. A load beyond the payload's end
-/// returns 0.
+/// Returns the BPF program that computes the index of the socket for a packet. The program uses the
+/// slot in the queue pair number, or in the communication id of a message for the general services
+/// interface, and otherwise returns 0. The kernel runs it on the UDP payload. If a load is beyond
+/// the payload's end, the program returns 0.
 fn filter(mask: u8) -> [sock_filter; 15] {
     use libc::{BPF_ABS, BPF_ALU, BPF_B, BPF_H, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_XOR};
     const ACCUMULATOR: u32 = 0x10;
@@ -358,7 +361,7 @@ fn filter(mask: u8) -> [sock_filter; 15] {
         // A SIDR_REP begins with the id of its request.
         load(BPF_B, 44),
         is(0, 4, 1),
-        // The other messages have the receiver's id after the sender's id.
+        // All other messages have the receiver's id after the sender's id.
         load(BPF_B, 48),
         is(0, 2, 0),
         step(BPF_ALU | BPF_XOR | BPF_K, 0, 0, mask.into()),
@@ -417,7 +420,7 @@ mod tests {
             })
         }
 
-        /// Returns the first byte of each packet that has arrived.
+        /// Returns the first byte of each packet that this process has received.
         fn received(&self) -> Vec<u8> {
             received(&self.socket)
         }

@@ -1,4 +1,4 @@
-//! One UDP socket bound to an address.
+//! [`Socket`]: a UDP socket bound to an address.
 //!
 //! The socket never blocks. Its port is also its peers' port: 4791 is the destination of every
 //! packet, and the source except within this host ([`connected`](super::connected)).
@@ -35,7 +35,7 @@ pub(crate) struct Socket {
     rcvbuf: usize,
     default_hop_limit: u8,
     gso: bool,
-    /// This process's share of the address, if processes share it.
+    /// This process's membership in the group that shares the address, if any.
     membership: Option<Membership>,
     /// Whether the kernel reports the traffic class and hop limit.
     tells_headers: AtomicBool,
@@ -44,12 +44,12 @@ pub(crate) struct Socket {
     capture: Option<Box<Capture>>,
 }
 
-/// The senders whose packets a socket accepts.
+/// The hosts from which a socket accepts packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// All hosts whose packets arrive.
+    /// All hosts, this one included.
     Network,
-    /// Programs on this host, in the same network namespace. The kernel delivers their packets
+    /// Only this host: programs in the same network namespace. The kernel delivers their packets
     /// through the loopback interface, whatever their destination address.
     Host,
 }
@@ -83,19 +83,19 @@ const CANNOT_SHARE: &[c_int] = &[
 /// The index of the loopback interface in every network namespace (`LOOPBACK_IFINDEX`).
 const LOOPBACK: u32 = 1;
 
-/// The number of a user's loopback addresses tried by [`Socket::auto`].
+/// The number of user-specific loopback addresses that [`Socket::auto`] tries.
 const USER_ATTEMPTS: usize = 8;
 
 /// The number of addresses tried by [`Socket::auto_alone`].
 const ATTEMPTS: usize = 4096;
 
 impl Socket {
-    /// Takes a share of UDP port 4791 at a local address, which processes of one user share.
-    /// Several interfaces may have the same link-local address: `scope` is the index of one of
-    /// them; 0 means the first.
+    /// Binds UDP port 4791 at a local address, which the processes of one user share. Several
+    /// interfaces may have the same link-local address: `scope` is the index of one of them; 0
+    /// means the first.
     ///
-    /// Takes the whole port if processes cannot find each other, because a sandbox forbids abstract
-    /// Unix sockets or the kernel has no filters for socket groups.
+    /// The port is not shared if processes cannot find each other, because a sandbox forbids
+    /// abstract Unix sockets or the kernel has no filters for socket groups.
     ///
     /// # Errors
     /// - `EADDRINUSE`: the port is taken by another user, by the kernel's rxe (`rdma_rxe`), or by a
@@ -108,10 +108,10 @@ impl Socket {
         Place::new(address, UDP_PORT, scope)?.bind_shared()
     }
 
-    /// Takes a share of UDP port 4791 at an address that all processes of this user choose: the
-    /// host's [preferred address](host_address), accepting packets only from this host. If the host
-    /// has no such address, or another user or program has the port there, it is the first free
-    /// address in a user-specific sequence in 127.0.0.0/8.
+    /// Binds UDP port 4791 at an address that all processes of this user choose: the host's
+    /// [preferred address](host_address), accepting packets only from this host. If the host has no
+    /// such address, or another user or program has the port there, binds the first free address of
+    /// a user-specific sequence in 127.0.0.0/8.
     ///
     /// `own` are the addresses of the process's devices. If they include one of the addresses
     /// above, the new address is chosen as in [`auto_alone`](Self::auto_alone). On a host with only
@@ -143,13 +143,13 @@ impl Socket {
         Self::auto_alone()
     }
 
-    /// Takes UDP port 4791 at a free address in 127.0.0.0/8.
+    /// Binds UDP port 4791 at a free address in 127.0.0.0/8.
     ///
     /// # Errors
     /// `EADDRINUSE` if thousands of addresses were taken; the other errors of [`bind`](Self::bind).
     pub(crate) fn auto_alone() -> Result<Self, Errno> {
-        // Starts after the last candidate taken, because this process's devices may have the
-        // earlier ones.
+        // Starts after the last address bound, because this process's devices may have the earlier
+        // addresses.
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let first = NEXT.load(Ordering::Relaxed);
         for attempt in (first..first + ATTEMPTS).map(|attempt| attempt % ATTEMPTS) {
@@ -165,13 +165,13 @@ impl Socket {
         Err(Errno::ADDRINUSE)
     }
 
-    /// Takes a share of a UDP port at a local address like [`bind`](Self::bind).
+    /// Binds a UDP port at a local address, shared as in [`bind`](Self::bind).
     #[cfg(test)]
     pub(super) fn bind_shared(address: IpAddr, port: u16, reach: Reach) -> Result<Self, Errno> {
         Place { reach, ..Place::new(address, port, 0)? }.bind_shared()
     }
 
-    /// Takes a whole UDP port at a local address. Port 0 means any free port.
+    /// Binds a UDP port at a local address without sharing it. Port 0 means any free port.
     pub(super) fn bind_alone(address: IpAddr, port: u16, scope: u32) -> Result<Self, Errno> {
         let place = Place::new(address, port, scope)?;
         place.socket(place.open(false)?, None)
@@ -182,7 +182,7 @@ impl Socket {
         self.membership.as_ref().map_or(0, Membership::slot)
     }
 
-    /// Returns this process's share of the address, if processes share it.
+    /// Returns this process's membership in the group that shares the address, if any.
     pub(crate) fn membership(&self) -> Option<&Membership> {
         self.membership.as_ref()
     }
@@ -220,7 +220,7 @@ impl Socket {
     /// Any errno of `setsockopt(2)`.
     pub(crate) fn route_groups(&self) -> Result<(), Errno> {
         let Some(interface) = self.carrier() else {
-            // Without the interface no packet leaves, multicast or not.
+            // Without the interface, no packet leaves anyway.
             return Ok(());
         };
         let (fd, hops) = (self.fd.as_fd(), self.default_hop_limit.into());
@@ -238,9 +238,10 @@ impl Socket {
         }
     }
 
-    /// Returns why packets to a group cannot reach the socket's address, with a remedy, in two
-    /// cases: the group belongs to the other address family, or the loopback interface has no route
-    /// for it. In the second case, the kernel lets a socket join the group but loses its datagrams.
+    /// Returns the reason why packets to a group cannot reach the socket's address, with a remedy.
+    /// There are two cases: the group belongs to the other address family, or the loopback
+    /// interface has no route for the group. In the second case, the kernel lets a socket join the
+    /// group but loses its datagrams.
     pub(crate) fn group_obstacle(&self, group: IpAddr) -> Option<String> {
         let (v6, local) = match (group, self.address) {
             (IpAddr::V6(group), IpAddr::V6(local)) => (group, local),
@@ -365,15 +366,15 @@ impl Socket {
         self.scope
     }
 
-    /// Returns whether the socket accepts packets from other hosts. If not, packets from other
-    /// hosts never arrive, whatever source they claim.
+    /// Returns whether the socket accepts packets from other hosts. If not, these packets never
+    /// arrive, whatever source address they claim.
     pub(crate) fn reaches_network(&self) -> bool {
         self.reach == Reach::Network
     }
 
-    /// Returns the size of the receive buffer in bytes as charged by the kernel. Measured charges
-    /// on loopback (Linux 6.18): 832 for up to 44 bytes, 1280 for 300, 2304 for 1040, 8448 for
-    /// 4140, and 63,500 for 62,100 bytes joined by a sender on this host.
+    /// Returns the size of the receive buffer, in bytes as charged by the kernel. Charges per
+    /// datagram measured on loopback (Linux 6.18): 832 bytes for up to 44 bytes, 1280 for 300, 2304
+    /// for 1040, 8448 for 4140, and 63,500 for 62,100 bytes joined by a sender on this host.
     pub(crate) fn rcvbuf(&self) -> usize {
         self.rcvbuf
     }
@@ -394,10 +395,10 @@ impl Socket {
         self.gso
     }
 
-    /// Returns the name of the interface that has the address, or `None` if it is gone. Also
-    /// returns the MTU of the interface that carries packets: the same interface, or loopback if
-    /// only programs on this host are reached. 127.0.0.0/8 belongs to the loopback interface. The
-    /// MTU includes the IP, UDP and RoCE headers and the ICRC.
+    /// Returns the name of the interface that has the socket's address, or `None` if there is no
+    /// such interface. Also returns the MTU of the interface that carries packets: the same
+    /// interface, or loopback if only programs on this host are reached. 127.0.0.0/8 belongs to the
+    /// loopback interface. The MTU includes the IP, UDP and RoCE headers and the ICRC.
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`, notably `EMFILE` in a process without free descriptors.
@@ -411,8 +412,8 @@ impl Socket {
         }
     }
 
-    /// Returns the state of the interface that has the address, or `None` if it is gone. Packets
-    /// within this host do not need the interface's carrier.
+    /// Returns the state of the interface that has the socket's address, or `None` if there is no
+    /// such interface. Packets within this host do not need the interface's carrier.
     ///
     /// # Errors
     /// Any errno of `getifaddrs(3)`.
@@ -424,7 +425,8 @@ impl Socket {
         }))
     }
 
-    /// Returns the index of the interface that carries packets, if one has the address.
+    /// Returns the index of the interface that carries packets: loopback, or the interface that has
+    /// the socket's address, if any.
     fn carrier(&self) -> Option<u32> {
         match self.reach {
             Reach::Network => interface_of(self.address, self.scope),
@@ -432,12 +434,13 @@ impl Socket {
         }
     }
 
-    /// Returns the name and MTU of the interface that has another address of this machine.
+    /// Returns the name and MTU of the interface that has `address`, another address of this
+    /// machine.
     ///
     /// # Errors
     /// The errors of [`interface`](Self::interface).
     pub(crate) fn interface_of(&self, address: IpAddr) -> Result<Option<(String, u32)>, Errno> {
-        // A link-local address is on the same link as this port.
+        // Another link-local address is on the same link as this socket's.
         let is_of_link = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         self.interface_on(address, if is_of_link { self.scope } else { 0 })
     }
@@ -513,7 +516,7 @@ impl Socket {
     }
 }
 
-/// An address and port, and the senders whose packets are accepted.
+/// An address and port to bind, and the hosts from which packets are accepted.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     address: IpAddr,
@@ -525,8 +528,8 @@ struct Place {
 impl Place {
     fn new(address: IpAddr, port: u16, scope: u32) -> Result<Self, Errno> {
         let address = address.to_canonical();
-        // The ICRC covers a packet's destination address, which cannot be known from a wildcard or
-        // group address.
+        // The ICRC covers a packet's destination address, which a wildcard or group address does
+        // not determine.
         let stands_for_many = match address {
             IpAddr::V4(v4) => v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast(),
             IpAddr::V6(v6) => v6.is_unspecified() || v6.is_multicast(),
@@ -543,7 +546,7 @@ impl Place {
         Ok(Self { address, port, scope, reach: Reach::Network })
     }
 
-    /// Takes a share of the port, or the whole port if processes cannot find each other.
+    /// Binds the port for sharing, or without sharing if processes cannot find each other.
     fn bind_shared(self) -> Result<Socket, Errno> {
         let base = share::base_name(self.address, self.port, self.scope);
         match Membership::join(&base, self.reach, |is_shared| self.open(is_shared)) {
@@ -560,7 +563,7 @@ impl Place {
         let fd = socket.as_fd();
         if address.is_ipv6() {
             // RoCE v2 packets carry no UDP checksum (as with rxe), because they have an ICRC. Over
-            // IPv6 the kernel drops such packets unless the socket accepts them.
+            // IPv6 the kernel drops packets without a checksum unless the socket accepts them.
             sys::set_option(fd, libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
         }
         enlarge(fd, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF)?;
@@ -577,7 +580,7 @@ impl Place {
     /// Opens a socket that only sends, on a port chosen by the kernel.
     fn open_sender(self) -> Result<OwnedFd, Errno> {
         let socket = self.sender()?;
-        // No thread reads from it.
+        // No thread reads from this socket.
         let _ = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, 0);
         sys::bind(socket.as_fd(), &Name::new(self.address, 0, self.scope))?;
         Ok(socket)
@@ -598,7 +601,7 @@ impl Place {
         Ok(socket)
     }
 
-    /// Returns the socket object for an open socket, with its properties.
+    /// Wraps an open socket and reads its properties.
     fn socket(self, fd: OwnedFd, membership: Option<Membership>) -> Result<Socket, Errno> {
         let Self { address, port, scope, reach } = self;
         let socket = fd.as_fd();
@@ -665,7 +668,8 @@ impl AsFd for Socket {
     }
 }
 
-/// Raises a buffer size, beyond the system's limit if allowed. Returns the new size.
+/// Enlarges a socket buffer, beyond the system's limit if the process may do so. Returns the new
+/// size, in bytes.
 fn enlarge(fd: BorrowedFd<'_>, force: c_int, usual: c_int) -> Result<usize, Errno> {
     if sys::set_option(fd, libc::SOL_SOCKET, force, BUFFER).is_err() {
         sys::set_option(fd, libc::SOL_SOCKET, usual, BUFFER)?;
@@ -683,7 +687,8 @@ fn membership_v4(group: Ipv4Addr, local: Ipv4Addr, interface: u32) -> [u8; 12] {
     bytes
 }
 
-/// Returns the index of the interface with an address, and with index `scope` unless `scope` is 0.
+/// Returns the index of the interface that has `address`. If `scope` is not 0, only the interface
+/// with index `scope` is considered.
 fn interface_of(address: IpAddr, scope: u32) -> Option<u32> {
     let interface = Interface::on(address, scope).ok()??;
     (interface.index != 0).then_some(interface.index)
@@ -708,9 +713,9 @@ fn has_route(group: Ipv6Addr, interface: u32) -> Result<bool, Errno> {
     Ok(!connected.is_err_and(|error| error.kind() == ErrorKind::NetworkUnreachable))
 }
 
-/// Returns the address in 127.0.0.0/8 for an attempt. The order of addresses depends on `number`,
-/// the id of a process or a user. Skips 127.0.0.x, which people use by hand, and addresses ending
-/// in 0 or 255.
+/// Returns the address in 127.0.0.0/8 for the given attempt. The order of addresses depends on
+/// `number`, the ID of a process or a user. Skips 127.0.0.x, which people use by hand, and
+/// addresses ending in 0 or 255.
 fn loopback_candidate(number: u32, attempt: usize) -> Ipv4Addr {
     const NETS: u32 = 255 * 256;
     const HOSTS: u32 = 254;

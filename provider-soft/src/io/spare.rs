@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use verbs_core::Errno;
 
-/// A descriptor in reserve. Closing it temporarily lets a listener respond while all other
-/// descriptors are in use.
+/// A descriptor in reserve. While all other descriptors are in use, a listener can close it
+/// temporarily and use its number to respond.
 #[derive(Debug, Default)]
 pub struct SpareFd(Option<OwnedFd>);
 
@@ -16,21 +16,22 @@ impl SpareFd {
         Self(EventFd::from_flags(EfdFlags::EFD_CLOEXEC).ok().map(OwnedFd::from))
     }
 
-    /// Returns whether the descriptor is closed because the last function used its number.
+    /// Returns whether the spare descriptor is closed, because the last function called by
+    /// [`lend`](Self::lend) needed its number.
     pub(crate) fn is_lent(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Reopens the descriptor if it is closed and a descriptor is free.
+    /// Reopens the spare descriptor if it is closed and a descriptor number is free.
     pub(crate) fn restore(&mut self) {
         if self.is_lent() {
             *self = Self::new();
         }
     }
 
-    /// Calls a function that opens a descriptor. If none is free, closes the spare one and calls
-    /// the function again. A later call reopens the spare descriptor, once the caller has closed
-    /// the other one.
+    /// Calls a function that opens a descriptor. If no descriptor is free, closes the spare
+    /// descriptor and calls the function again. A later call reopens the spare descriptor, once the
+    /// caller has closed the opened one.
     ///
     /// # Errors
     /// The errors of the function.

@@ -2,15 +2,14 @@
 //!
 //! # Safety
 //! The kernel reads and writes only through the addresses passed to a call, for the matching
-//! lengths, and only until the call returns. Every address here comes from a Rust reference that
-//! outlives the call, with the length of its referent. Memory written by the kernel comes from a
-//! `&mut` and consists of bytes, where every value is valid. Header structs are created and dropped
-//! within each function.
+//! lengths, and only until the call returns. Every address here comes from a Rust reference that is
+//! valid until the call returns, with the length of its referent. Memory written by the kernel
+//! comes from a `&mut` and consists of bytes, where every value is valid. Header structs are
+//! created and dropped within each function.
 //!
 //! Data path calls are made by number. In a program with threads, the C library's functions of
 //! these names are cancellation points, which makes checking an empty socket 10 % more expensive.
-//! The crate rustix has neither `recvmmsg(2)` nor the ancillary data that is sent and received
-//! here.
+//! The rustix crate supports neither `recvmmsg(2)` nor the ancillary data sent and received here.
 #![allow(unsafe_code)]
 
 use std::mem::{offset_of, size_of_val, zeroed};
@@ -55,14 +54,14 @@ impl Slot {
     }
 }
 
-/// `geteuid(2)`: the effective user of this process.
+/// `geteuid(2)`: returns the effective user ID of this process.
 pub(crate) fn effective_user() -> libc::uid_t {
     // SAFETY: the call takes no argument and always succeeds.
     unsafe { libc::geteuid() }
 }
 
-/// `pidfd_open(2)`: a descriptor of a process. It is readable once the process has ended, and does
-/// not survive `exec`.
+/// `pidfd_open(2)`: returns a descriptor of a process. It is readable once the process has ended,
+/// and is closed by `exec`.
 pub(crate) fn process(pid: libc::pid_t) -> Result<OwnedFd, Errno> {
     // SAFETY: no addresses.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -71,7 +70,7 @@ pub(crate) fn process(pid: libc::pid_t) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// `socket(2)`: a datagram socket that does not block and does not survive `exec`.
+/// `socket(2)`: returns a datagram socket, non-blocking and closed by `exec`.
 pub(super) fn datagram_socket(family: c_int) -> Result<OwnedFd, Errno> {
     // SAFETY: no addresses; a returned descriptor has no other owner.
     unsafe {
@@ -80,21 +79,21 @@ pub(super) fn datagram_socket(family: c_int) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// `bind(2)`.
+/// `bind(2)` to a name.
 pub(super) fn bind(fd: BorrowedFd<'_>, name: &Name) -> Result<(), Errno> {
     let bytes = name.as_bytes();
     // SAFETY: the kernel reads `bytes.len()` bytes of `bytes`.
     check(unsafe { libc::bind(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len() as socklen_t) })
 }
 
-/// `connect(2)`.
+/// `connect(2)` to a name.
 pub(super) fn connect(fd: BorrowedFd<'_>, name: &Name) -> Result<(), Errno> {
     let bytes = name.as_bytes();
     // SAFETY: the kernel reads `bytes.len()` bytes of `bytes`.
     check(unsafe { libc::connect(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len() as socklen_t) })
 }
 
-/// `accept4(2)`: a connection that does not block and does not survive `exec`.
+/// `accept4(2)`: returns a connection, non-blocking and closed by `exec`.
 pub(crate) fn accept(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let (name, len) = (std::ptr::null_mut(), std::ptr::null_mut());
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -105,7 +104,7 @@ pub(crate) fn accept(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// `getsockname(2)`.
+/// `getsockname(2)`: returns the socket's local name.
 pub(super) fn local_name(fd: BorrowedFd<'_>) -> Result<Name, Errno> {
     let mut name = Name::EMPTY;
     let mut len = Name::MAX as socklen_t;
@@ -137,8 +136,9 @@ pub(super) fn option(fd: BorrowedFd<'_>, level: c_int, option: c_int) -> Result<
     Ok(value)
 }
 
-/// `ioctl(2)` with `SIOCOUTQ`: the number of bytes in the socket's send queue, as counted by the
-/// kernel, that the interface has not yet taken. Returns 0 if the kernel does not report it.
+/// `ioctl(2)` with `SIOCOUTQ`: returns the number of bytes in the socket's send queue that the
+/// interface has not yet taken, as counted by the kernel. Returns 0 if the kernel does not report
+/// it.
 pub(super) fn unsent(fd: BorrowedFd<'_>) -> u64 {
     let mut bytes: c_int = 0;
     // The C library defines this number only under the terminal name `TIOCOUTQ`.
@@ -147,8 +147,8 @@ pub(super) fn unsent(fd: BorrowedFd<'_>) -> u64 {
     check(result).ok().and_then(|_| u64::try_from(bytes).ok()).unwrap_or(0)
 }
 
-/// `ioctl(2)` with `SIOCGIFMTU`: the MTU of an interface in the socket's network namespace. A label
-/// after the interface name is ignored.
+/// `ioctl(2)` with `SIOCGIFMTU`: returns the MTU of an interface in the socket's network namespace.
+/// A label after the interface name is ignored.
 pub(super) fn mtu(fd: BorrowedFd<'_>, name: &str) -> Result<c_int, Errno> {
     // SAFETY: zeros are a valid value of every field.
     let mut request: libc::ifreq = unsafe { zeroed() };
@@ -235,7 +235,7 @@ pub(super) fn receive(fd: BorrowedFd<'_>, slot: &mut Slot) -> Result<(), Errno> 
 }
 
 /// `recvfrom(2)` into one slot, without ancillary data. Cheaper than [`receive`]. The slot must be
-/// longer than any datagram, because the call does not report that a datagram was truncated.
+/// longer than any datagram, because the call does not report truncation.
 #[inline]
 pub(super) fn receive_plain(fd: BorrowedFd<'_>, slot: &mut Slot) -> Result<(), Errno> {
     let (from, payload) = (slot.from.as_mut_bytes(), &mut slot.payload);
@@ -294,7 +294,7 @@ pub(super) fn receive_many(fd: BorrowedFd<'_>, slots: &mut [Slot]) -> Result<usi
     Ok(got as usize)
 }
 
-/// `recvfrom(2)` with an empty buffer, without waiting: drops a datagram.
+/// `recvfrom(2)` with an empty buffer, without waiting: discards a datagram.
 pub(super) fn discard(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     // SAFETY: the kernel writes nothing, because there are 0 bytes for it.
     let got = unsafe {
@@ -414,7 +414,7 @@ pub(super) fn set_filter(
     check(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, option, address, len) })
 }
 
-/// `socketpair(2)`: two connected Unix streams that do not survive `exec`.
+/// `socketpair(2)`: returns two connected Unix streams, closed by `exec`.
 pub(super) fn stream_pair() -> Result<[OwnedFd; 2], Errno> {
     let mut fds: [c_int; 2] = [-1; 2];
     // SAFETY: the kernel writes two numbers to `fds`.
@@ -430,7 +430,7 @@ impl Slot {
         self.len = len.min(self.payload.len());
         self.cut_off = header.msg_flags & libc::MSG_TRUNC != 0;
         self.from.set_len(header.msg_namelen as usize);
-        // The type is `usize` in one C library and `socklen_t` in another.
+        // The field's type is `usize` in one C library and `socklen_t` in another.
         #[allow(clippy::unnecessary_cast)]
         self.control.set_len(header.msg_controllen as usize);
     }

@@ -1,4 +1,4 @@
-//! Packets from outbox to inbox, over loopback.
+//! Tests that send packets from an outbox to an inbox, over loopback.
 
 use std::net::IpAddr;
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use super::socket::Reach;
 use super::sys::{self, Message, Slot};
 use super::{Flush, Inbox, Outbox, Socket};
 
-/// Returns sockets at two addresses with the same port.
+/// Returns two sockets at different addresses with the same port.
 fn pair(net: u8) -> (Socket, Socket) {
     let here = Socket::bind_alone([127, 9, net, 1].into(), 0, 0).expect("a free port");
     let there = Socket::bind_alone([127, 9, net, 2].into(), here.port(), 0).expect("the same port beside it");
@@ -27,7 +27,7 @@ fn path(from: &Socket, to: &Socket) -> Path {
     Path { local: from.gid(), remote: to.gid(), ..Path::default() }
 }
 
-/// Returns a packet of `len` bytes unlike any other.
+/// Returns a packet of `len` bytes that differs from packets with other marks.
 fn packet(len: usize, mark: usize) -> Vec<u8> {
     packet_to(SLOT, len, mark)
 }
@@ -133,7 +133,7 @@ fn packets_for_another_slot_are_dropped_and_the_kernel_joins_no_more() {
     let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
     let path = path(&here, &there);
     let own = there.slot();
-    // Joined as by a network card, whose driver does not know slots.
+    // Joined as by a network card's driver, which does not know slots.
     let foreign = packet_to(own ^ 0xff, 280, 1);
     for bytes in [packet_to(own, 280, 0), packet_to(own, 280, 1)] {
         put(&mut outbox, &bytes, &path);
@@ -150,7 +150,7 @@ fn packets_for_another_slot_are_dropped_and_the_kernel_joins_no_more() {
 fn a_receive_never_overwrites_packets_that_were_not_taken_out() {
     let (here, there) = pair(23);
     let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
-    // One datagram of two packets, if the kernel supports it, and another.
+    // One datagram of two packets, if the kernel supports it, and a second datagram.
     for lengths in [&[24, 20][..], &[28]] {
         put_all(&mut outbox, lengths, &path(&here, &there));
         assert_eq!(outbox.flush(&here), Flush::Done);
@@ -328,7 +328,7 @@ fn what_cannot_be_sent_is_lost_and_the_rest_is_not() {
     let (mut outbox, mut inbox) = (Outbox::new(&here), Inbox::new(&there));
     let good = path(&here, &there);
     let v6 = Path { remote: gid_of("2001:db8::1".parse().expect("an address")), ..good };
-    // A loopback address does not leave the host.
+    // Packets from a loopback address cannot leave the host.
     let outside = Path { remote: gid_of(IpAddr::from([192, 0, 2, 1])), ..good };
     put(&mut outbox, &packet(20, 1), &good);
     put(&mut outbox, &packet(20, 2), &v6);
@@ -446,7 +446,7 @@ fn make_plain(outbox: &mut Outbox, inbox: &mut Inbox, (here, there): (&Socket, &
     }
 }
 
-/// Returns sockets at two addresses with the same port, which do not report headers.
+/// Returns two sockets at different addresses with the same port, which do not report headers.
 fn plain_pair(net: u8) -> (Socket, Socket) {
     let here = Socket::bind_alone([127, 9, net, 1].into(), 0, 0).expect("a free port");
     let there = Socket::bind_alone([127, 9, net, 2].into(), here.port(), 0).expect("the same port beside it");

@@ -2,8 +2,8 @@
 //! address.
 //!
 //! The lock is a listener with an abstract name. Other processes connect to it and wait until it is
-//! closed. A child forked while a thread of its parent holds the lock inherits the listener, which
-//! would keep the name until the child ends. [`HELD`] therefore lists the listeners. The child
+//! closed. A child forked while a thread of its parent holds the lock inherits the listener. The
+//! name would stay in use until the child ends. [`HELD`] therefore lists the listeners. The child
 //! closes its copies before it acquires the lock.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -21,7 +21,7 @@ use super::names::{is_own_user, pause, reach, wait};
 /// The held lock. Dropping it releases the lock.
 #[derive(Debug)]
 pub(super) struct Turn {
-    // Dropped first, so that the list names no closed descriptor.
+    // Dropped first, so that [`HELD`] never contains a closed descriptor.
     _held: Held,
     _listener: OwnedFd,
 }
@@ -30,8 +30,8 @@ impl Turn {
     /// Acquires the lock, waiting if necessary.
     ///
     /// # Errors
-    /// `ETIMEDOUT` after the deadline; `EADDRINUSE` if another user has the name; any errno of
-    /// `socket(2)`, `bind(2)` and `connect(2)`.
+    /// `ETIMEDOUT` after the deadline; `EADDRINUSE` if another user has bound the name; any errno
+    /// of `socket(2)`, `bind(2)` and `connect(2)`.
     pub(super) fn take(base: &str, deadline: Instant) -> Result<Self, Errno> {
         close_inherited();
         let name = format!("{base}{NAME}");
@@ -63,8 +63,8 @@ impl Turn {
 /// The name suffix of the listener.
 const NAME: &str = "/join";
 
-/// The listeners of held locks: the process generation and the descriptor of each, or 0 in a free
-/// slot.
+/// The listeners of held locks: each slot contains a process generation and a descriptor, or 0 if
+/// it is free.
 static HELD: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 
 /// A slot in [`HELD`], or `None` if all slots are in use.
