@@ -13,25 +13,26 @@ use crate::memory::paged;
 /// on checked memory are atomic only among the accesses of one device. Atomic writes to it are
 /// rejected.
 ///
-/// Memory is classified by `/proc/thread-self/maps` at registration. Without `/proc`, file-backed
-/// memory is not recognised. A seccomp filter may forbid `process_vm_readv` and `process_vm_writev`
-/// ([`is_supported`](Self::is_supported)). They are called only for memory to be checked, for
-/// on-demand paged regions, and by a query of the extended device attributes.
+/// Memory is classified at registration, from `/proc/thread-self/maps`. Without `/proc`,
+/// file-backed memory is not recognised. A seccomp filter may forbid `process_vm_readv` and
+/// `process_vm_writev` ([`is_supported`](Self::is_supported)). They are called only for memory to
+/// be checked, for on-demand paged regions, and by a query of the extended device attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CheckedMemory {
-    /// No memory. For programs whose mapped files are never truncated.
+    /// No memory is checked. For programs whose mapped files are never truncated.
     None,
-    /// File-backed memory. Any process with write access to the file can truncate it. If the kernel
-    /// does not access memory for the process, such memory is accessed like any other. Otherwise a
-    /// program could not even register its static data, which is file-backed.
+    /// File-backed memory is checked. Any process with write access to the file can truncate it. If
+    /// the kernel does not access memory for the process, such memory is accessed like any other.
+    /// Otherwise a program could not even register its static data, which is file-backed.
     ///
     /// A file mapping that the kernel cannot access, such as a device's memory (a PCI BAR), cannot
     /// be registered (`EFAULT`).
     #[default]
     Files,
-    /// All registered memory: the program may unmap or protect it while it is registered. If the
-    /// kernel does not access memory for the process, registration fails (`EOPNOTSUPP`).
+    /// All registered memory is checked: the program may unmap or protect it while it is
+    /// registered. If the kernel does not access memory for the process, registration fails
+    /// (`EOPNOTSUPP`).
     All,
 }
 
@@ -42,8 +43,8 @@ impl CheckedMemory {
         paged::is_supported()
     }
 
-    /// Returns the atomicity that holds for all registered memory. On checked memory, atomics are
-    /// atomic only among the accesses of one device.
+    /// Returns the atomicity that the device guarantees on all registered memory. On checked
+    /// memory, atomics are atomic only among the accesses of one device.
     pub(crate) fn atomic_cap(self) -> AtomicCap {
         if self == Self::None { AtomicCap::GLOB } else { AtomicCap::HCA }
     }

@@ -1,11 +1,11 @@
-//! [`DeviceMemory`]: the bytes of device memory, and the [`Budget`] they come from.
+//! [`DeviceMemory`]: an allocation of device memory, and the [`Budget`] from which it is taken.
 //!
 //! Every access by a region or a copy goes through the one [`ExposedBytes`] of the whole
 //! allocation. All accesses to a byte thus have the same size, so none of them race.
 //!
 //! # Safety
 //! The allocation belongs to [`DeviceMemory`] alone and is freed with its last owner. Regions are
-//! owners, so no key outlives the bytes.
+//! owners, so the bytes live as long as any key.
 //!
 //! # References
 //! `ibv_alloc_dm(3)`
@@ -18,10 +18,10 @@ use std::sync::Arc;
 use verbs_core::Cause;
 use verbs_core::exposed::ExposedBytes;
 
-/// The bytes of device memory.
+/// An allocation of device memory.
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
-    /// The accessor for all bytes, with `length` rounded up to words.
+    /// The accessor for all bytes of the allocation, whose length is rounded up to whole words.
     pub(crate) bytes: ExposedBytes,
     start: *mut u8,
     layout: Layout,
@@ -36,8 +36,8 @@ unsafe impl Send for DeviceMemory {}
 unsafe impl Sync for DeviceMemory {}
 
 impl DeviceMemory {
-    /// Allocates zeroed memory. Returns `None` if the budget or the process has too little memory
-    /// left.
+    /// Allocates `length` bytes of zeroed memory. Returns `None` if the budget or the process has
+    /// too little memory left.
     pub(crate) fn new(length: u64, align: usize, budget: &Arc<Budget>) -> Option<Self> {
         let size = usize::try_from(length).ok()?.checked_next_multiple_of(WORD)?;
         let layout = Layout::from_size_align(size, align.max(WORD)).ok().filter(|_| length > 0)?;
@@ -54,7 +54,7 @@ impl DeviceMemory {
         Some(Self { bytes, start, layout, length, budget: Arc::clone(budget) })
     }
 
-    /// Returns the requested length in bytes.
+    /// Returns the requested length, in bytes.
     pub(crate) fn length(&self) -> u64 {
         self.length
     }
@@ -68,8 +68,8 @@ impl Drop for DeviceMemory {
     }
 }
 
-/// A device's budget of unallocated memory and the number of its next allocation. A region that is
-/// never deregistered keeps its share allocated, but does not keep the device alive.
+/// A device's budget of unallocated device memory, and the number of the next allocation. A region
+/// that is never deregistered keeps its memory allocated, but does not keep the device alive.
 #[derive(Debug)]
 pub(crate) struct Budget {
     total: u64,
@@ -82,7 +82,7 @@ impl Budget {
         Arc::new(Self { total, free: AtomicU64::new(total), handles: AtomicU32::new(1) })
     }
 
-    /// Returns the number of the next allocation.
+    /// Returns a new number for an allocation.
     pub(crate) fn next_handle(&self) -> u32 {
         self.handles.fetch_add(1, Ordering::Relaxed)
     }
@@ -96,12 +96,12 @@ impl Budget {
         self.free.fetch_add(length, Ordering::Relaxed);
     }
 
-    /// Returns the cause of a failed allocation.
+    /// Returns the cause to report for a failed allocation.
     pub(crate) fn shortage(&self) -> Cause {
         let (free, total) = (self.free.load(Ordering::Relaxed), self.total);
         Cause::Other { reason: format!("{free} of the device's {total} bytes are free").into() }
     }
 }
 
-/// The size of an atomic access in bytes.
+/// The size of an atomic access, in bytes.
 const WORD: usize = 8;

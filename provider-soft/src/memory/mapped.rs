@@ -2,8 +2,8 @@
 //! memory, which may become inaccessible at any time.
 //!
 //! A kernel driver pins the pages of a region and fails with `EFAULT` if a page is not mapped or
-//! lacks a right. Nothing is pinned here: an access to such a page would end the process with
-//! SIGSEGV once a packet needs it. Registration therefore compares the range with the process's
+//! lacks an access right. Nothing is pinned here: once a packet needs such a page, an access would
+//! kill the process with SIGSEGV. Registration therefore compares the range with the process's
 //! mappings:
 //!
 //! | mapping | access | result |
@@ -20,9 +20,9 @@
 //! ([`crate::memory::paged`]). Shared mappings without a descriptor cannot be truncated:
 //! `MAP_SHARED` with `MAP_ANONYMOUS`, huge pages without a file, and System V segments.
 //!
-//! The kernel refuses to access a device's memory (a PCI BAR, `VM_PFNMAP`), just as drivers cannot
-//! pin it. If such memory were registered and checked, every request would fail. [`check`]
-//! therefore probes the first byte of each readable mapping.
+//! The kernel does not access a device's memory (a PCI BAR, `VM_PFNMAP`) for a process, just as
+//! drivers cannot pin it. If such memory were registered and checked, every request would fail.
+//! [`check`] therefore probes the first byte of each readable mapping.
 //!
 //! Processors can read any writable memory, so `PROT_WRITE` alone is enough for a region with write
 //! rights.
@@ -65,20 +65,21 @@ pub(crate) struct Inaccessible {
     pub(crate) lacks: &'static str,
 }
 
-/// The owner of the pages of registered memory.
+/// The owner of the pages that back registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backing {
-    /// The process: pages stay until it unmaps them.
+    /// The process: pages stay until the process unmaps them.
     Process,
     /// A file: at least one page belongs to it and disappears if the file is truncated.
     File,
 }
 
-/// Checks that `length` bytes at `start` can be read, and also written if `writable`. `probe` gets
-/// an address in a mapped page and the page's owner, and returns whether the byte is accessible.
+/// Checks that `length` bytes at `start` can be read, and also written if `writable`. `probe`
+/// receives an address in a mapped page and the page's owner. It returns whether the kernel can
+/// access the byte there.
 ///
 /// # Errors
-/// The first inaccessible addresses.
+/// The first range of inaccessible addresses.
 pub(crate) fn check(
     start: u64,
     length: u64,
@@ -197,7 +198,8 @@ fn is_internal(device: &[u8]) -> bool {
     internal.iter().any(|name| name.as_bytes() == device)
 }
 
-/// Returns the device number of memory files of a kind, as written in the list of mappings.
+/// Returns the device number of the file system of `memfd_create(2)` files of a kind, as written in
+/// the list of mappings.
 fn device_of_memory(kind: MFdFlags) -> nix::Result<String> {
     let device = fstat(memfd_create("verbs-soft", kind | MFdFlags::MFD_CLOEXEC)?)?.st_dev;
     Ok(format!("{:02x}:{:02x}", major(device), minor(device)))
@@ -219,8 +221,8 @@ fn is_beyond_file(address: u64) -> bool {
 const MAPPED: &str = "mapped";
 const PINNABLE: &str = "accessible to the kernel: memory of devices and secret memory cannot be registered";
 
-/// Name prefixes of shared memory that has an inode but no descriptor, in one of the [kernel's
-/// internal](is_internal) file systems. No process can truncate such memory.
+/// Name prefixes of shared memory mappings that have an inode but no descriptor, in one of the
+/// [kernel's internal](is_internal) file systems. No process can truncate such memory.
 const UNCUT: [&[u8]; 3] = [b"/dev/zero (deleted)", b"/anon_hugepage (deleted)", b"/SYSV"];
 
 #[cfg(all(test, not(loom)))]

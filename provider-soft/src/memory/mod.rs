@@ -3,8 +3,8 @@
 //! | module | content |
 //! |---|---|
 //! | [`region`] | payload: atomic copies in memory of this process |
-//! | [`device_memory`] | the bytes of device memory, and how many are left |
-//! | [`checked`] | the choice of memory that the kernel accesses for the device |
+//! | [`device_memory`] | allocations of device memory, and the amount left |
+//! | [`checked`] | selects the memory that the kernel accesses for the device |
 //! | [`paged`] | payload in on-demand paged memory: the kernel copies |
 //! | [`mapped`] | rejects memory that cannot be registered |
 

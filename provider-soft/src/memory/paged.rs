@@ -1,12 +1,12 @@
 //! Access to on-demand paged memory, whose pages may be missing.
 //!
 //! The program may unmap, protect and remap the memory of an on-demand paged region at any time,
-//! even between a check and the following access. An instruction accessing a missing page ends the
-//! process with SIGSEGV or SIGBUS. So the kernel makes all accesses, through `process_vm_readv(2)`
-//! and `process_vm_writev(2)` with the ID of the calling thread. The process ID would name the main
-//! thread, which may have ended. These calls fault pages in like the program's accesses, and fail
-//! with `EFAULT` instead of raising a signal. A failed write may have changed the pages before the
-//! missing page, as a device's write may.
+//! even between a check and the following access. An instruction that accesses a missing page kills
+//! the process with SIGSEGV or SIGBUS. Therefore the kernel makes all accesses, through
+//! `process_vm_readv(2)` and `process_vm_writev(2)` with the ID of the calling thread. The process
+//! ID would name the main thread, which may have ended. These calls fault pages in like the
+//! program's accesses, but fail with `EFAULT` instead of raising a signal. A failed write may have
+//! changed the pages before the missing page, as a device's write may.
 //!
 //! | alternative | reason against it |
 //! |---|---|
@@ -26,8 +26,8 @@
 //! by the caller.
 //!
 //! # References
-//! `process_vm_readv(2)` (allowed on this process whatever its credentials, but refused by some
-//! seccomp filters: [`is_supported`]), `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14)
+//! `process_vm_readv(2)` (always permitted on the calling process, but rejected by some seccomp
+//! filters: [`is_supported`]), `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14)
 #![allow(unsafe_code)]
 
 use roce::engine::Fault;
@@ -53,7 +53,7 @@ pub(crate) fn can_read(address: u64) -> bool {
     read(address, &mut [0]).is_ok()
 }
 
-/// Copies bytes out of memory at an address.
+/// Copies bytes at an address of paged memory into a buffer.
 ///
 /// # Errors
 /// [`Fault`] if a page cannot be read.
@@ -67,7 +67,7 @@ pub(crate) fn read(from: u64, into: &mut [u8]) -> Result<(), Fault> {
     is_whole(copied, into.len())
 }
 
-/// Copies bytes into memory at an address.
+/// Copies bytes from a buffer to an address of paged memory.
 ///
 /// # Errors
 /// [`Fault`] if a page cannot be written.
@@ -121,7 +121,7 @@ pub(crate) fn prefetch(start: u64, length: u64, writable: bool) -> Result<(), Er
     }
 }
 
-/// Describes `length` bytes at `address`.
+/// Returns the `iovec` for `length` bytes at `address`.
 fn at(address: u64, length: usize) -> Result<libc::iovec, Fault> {
     let address = usize::try_from(address).map_err(|_| Fault)?;
     Ok(libc::iovec { iov_base: core::ptr::with_exposed_provenance_mut(address), iov_len: length })

@@ -4,7 +4,7 @@
 //! holding the device's lock. To the program this is like a device's DMA, with the same rules: it
 //! holds no reference to memory that a peer may write. Unlike a device, the engine runs in threads
 //! subject to the compiler's rules: two threads may access the same bytes at once only with atomics
-//! of the same size. So:
+//! of the same size. Therefore:
 //!
 //! | a region | is accessed by |
 //! |---|---|
@@ -22,7 +22,7 @@
 //! completion returns them.
 //!
 //! # Safety
-//! A [`Region`] comes from `reg_mr`, whose caller promised two things while the region is
+//! A [`Region`] comes from `reg_mr`. Its caller guarantees two things while the region is
 //! registered: the bytes stay mapped, and all other accesses to them tolerate a device's accesses.
 //! The engine calls with offsets inside the registered range, and only while it is registered.
 //! Deregistering takes the device's lock, so when it returns, no call is in progress and none
@@ -40,7 +40,7 @@ use verbs_core::words::{load_words, store_words};
 use crate::memory::device_memory::DeviceMemory;
 use crate::memory::paged;
 
-/// A registered piece of this process's memory, or a null region.
+/// A registered range of this process's memory, or a null region.
 #[derive(Debug)]
 pub(crate) struct Region {
     start: *mut u8,
@@ -51,7 +51,7 @@ pub(crate) struct Region {
 /// The way to access a region's bytes.
 #[derive(Debug)]
 enum AccessedBy {
-    /// By relaxed atomic words: only work requests of this process name the bytes.
+    /// By relaxed atomic words, because only work requests of this process access the bytes.
     Own,
     /// As exposed bytes, because peers may access them.
     Peers(ExposedBytes),
@@ -60,9 +60,9 @@ enum AccessedBy {
         /// Whether the program registered the bytes for on-demand paging.
         on_demand: bool,
     },
-    /// As device memory, starting at this offset.
+    /// Through this device memory, starting at this offset.
     Device(Arc<DeviceMemory>, usize),
-    /// As a region without memory: reads return zeros; writes are discarded.
+    /// Not at all, because the region has no memory: reads return zeros; writes are discarded.
     Nothing,
 }
 
@@ -75,8 +75,8 @@ impl Region {
     /// the bytes.
     ///
     /// # Safety
-    /// While the region is registered with an engine, the bytes are mapped, and all other accesses
-    /// to them tolerate a device's.
+    /// While the region is registered with an engine, the bytes must be mapped, and all other
+    /// accesses to them must tolerate a device's accesses.
     pub(crate) unsafe fn new(start: *mut u8, length: usize, is_exposed: bool) -> Self {
         // SAFETY: the value is used only while the region is registered; other accesses tolerate a
         // device's, or follow the same pattern.
@@ -145,7 +145,7 @@ impl Region {
     /// Returns the 8 bytes at `offset` as an atomic.
     ///
     /// # Errors
-    /// [`Fault`] if they are not aligned, not inside the region, or not accessible to peers.
+    /// [`Fault`] if the bytes are not aligned, not inside the region, or not accessible to peers.
     fn word(&self, offset: u64) -> Result<&AtomicU64, Fault> {
         match &self.access {
             AccessedBy::Peers(exposed) => exposed.word(offset as usize).ok_or(Fault),
@@ -242,7 +242,8 @@ impl Memory for ProcessMemory {
             .unwrap_or_else(|found| found))
     }
 
-    /// Fails on memory accessed by the kernel, which does not promise to copy 8 bytes at once.
+    /// Fails on memory accessed by the kernel, because the kernel does not guarantee to copy 8
+    /// bytes at once.
     fn atomic_write(&mut self, region: &Region, offset: u64, data: [u8; 8]) -> Result<(), Fault> {
         if matches!(region.access, AccessedBy::Nothing) {
             // Discarded, like other writes to a null region.
@@ -273,7 +274,7 @@ impl Memory for ProcessMemory {
 /// Copies bytes out of registered memory: by aligned words, with single bytes at the edges.
 ///
 /// # Safety
-/// `from` is mapped for `dst.len()` bytes.
+/// `from` must be mapped for `dst.len()` bytes.
 unsafe fn copy_out(from: *mut u8, dst: &mut [u8]) {
     let (edge, rest) = dst.split_at_mut(from.align_offset(8).min(dst.len()));
     let (words, last) = rest.as_chunks_mut::<8>();
@@ -290,7 +291,7 @@ unsafe fn copy_out(from: *mut u8, dst: &mut [u8]) {
 /// single bytes at the edges.
 ///
 /// # Safety
-/// `to` is mapped for `src.len()` bytes.
+/// `to` must be mapped for `src.len()` bytes.
 unsafe fn copy_in(to: *mut u8, src: &[u8]) {
     let (edge, rest) = src.split_at(to.align_offset(8).min(src.len()));
     let (words, last) = rest.as_chunks::<8>();
@@ -305,10 +306,10 @@ unsafe fn copy_in(to: *mut u8, src: &[u8]) {
 /// Loads single bytes and returns the address after them.
 ///
 /// # Safety
-/// `from` is mapped for `bytes.len()` bytes.
+/// `from` must be mapped for `bytes.len()` bytes.
 unsafe fn load_bytes(mut from: *mut u8, bytes: &mut [u8]) -> *mut u8 {
     for byte in bytes {
-        // SAFETY: inside the range promised by the caller.
+        // SAFETY: inside the range guaranteed by the caller.
         unsafe {
             *byte = AtomicU8::from_ptr(from).load(Ordering::Relaxed);
             from = from.add(1);
@@ -320,10 +321,10 @@ unsafe fn load_bytes(mut from: *mut u8, bytes: &mut [u8]) -> *mut u8 {
 /// Stores single bytes and returns the address after them.
 ///
 /// # Safety
-/// `to` is mapped for `bytes.len()` bytes.
+/// `to` must be mapped for `bytes.len()` bytes.
 unsafe fn store_bytes(mut to: *mut u8, bytes: &[u8]) -> *mut u8 {
     for byte in bytes {
-        // SAFETY: inside the range promised by the caller.
+        // SAFETY: inside the range guaranteed by the caller.
         unsafe {
             AtomicU8::from_ptr(to).store(*byte, Ordering::Relaxed);
             to = to.add(1);
