@@ -1,4 +1,5 @@
-//! [`Links`]: the peers whose packets travel through memory, used with the device's lock held.
+//! [`Links`]: the connections to peers whose packets travel through memory. Used with the device's
+//! lock held.
 //!
 //! ```text
 //!   engine ──► push ──► the own ring ──► doorbell, if the peer sleeps
@@ -30,9 +31,8 @@
 //! look visits all links. While the device is awake, its threads keep looking and reach every ring.
 //!
 //! # A full ring
-//! A peer that does not take its packets delays packets to others, as a full socket does, but only
-//! for [`HOLD`] nanoseconds. Then packets to this peer are dropped until it takes some, as with a
-//! full socket.
+//! A peer that does not take its packets delays packets to other peers, as a full socket does, but
+//! only for [`HOLD`] nanoseconds. Then packets to this peer are dropped until the peer takes some.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -52,35 +52,35 @@ use super::sleep::PeerSleep;
 use crate::io::counters::Counts;
 use crate::io::{Direction, Socket, send_files};
 
-/// A connection to a peer and the rings of both directions.
+/// A connection to a peer, and the rings for both directions.
 #[derive(Debug)]
 pub(crate) struct Link {
     id: PeerId,
     /// The connection number.
     number: u64,
-    /// `None` if the device is its own peer.
+    /// The means to wake the peer, or `None` if the device is its own peer.
     connection: Option<Connection>,
     producer: Producer,
     consumer: Consumer,
-    /// The number of the peer's sleep at the last doorbell.
+    /// The number of the peer's sleep for which the last doorbell was sent.
     rung: u32,
-    /// Whether a doorbell is due because packets were sent or taken.
+    /// Whether packets were sent since the last check whether the peer needs a doorbell.
     has_sent: bool,
     /// Whether no packet has been taken from the link yet.
     is_new: bool,
-    /// The number of packets that may be taken.
+    /// The number of packets in the peer's ring that may be taken.
     ready: u32,
-    /// The time when the ring became full.
+    /// The time when the own ring became full, if it is full.
     full_since: Option<Time>,
     /// Whether packets are dropped because the peer takes none.
     is_stalled: bool,
-    /// Whether the link is one of those used last.
+    /// Whether the link is one of the [`RECENT`] links used last.
     is_recent: bool,
     /// The value of [`Links::scans`] when the link was last used.
     used: u32,
 }
 
-/// The way to wake a peer.
+/// The socket and the page for waking a peer.
 #[derive(Debug)]
 struct Connection {
     socket: Arc<OwnedFd>,
@@ -93,21 +93,21 @@ pub(crate) struct Links {
     links: Vec<Link>,
     /// The index of the device's link to itself, if it has one.
     own: Option<usize>,
-    /// The latest link of each peer.
+    /// The index of each peer's latest link.
     by_id: BTreeMap<PeerId, u16>,
-    /// The links with packets that may be taken.
+    /// The indices of links with packets that may be taken.
     found: Vec<u16>,
-    /// The links with doorbells that may be due.
+    /// The indices of links whose peers may need a doorbell.
     sent: Vec<u16>,
-    /// The links used last, at most [`RECENT`].
+    /// The indices of the links used last, at most [`RECENT`].
     recent: Vec<u16>,
     /// The index of the next link to visit in turn.
     turn: usize,
     /// Whether the next look visits all links.
     visits_all: bool,
-    /// The time when all links had last been visited.
+    /// The time by which all links had last been visited.
     visited: Instant,
-    /// The number of scans.
+    /// The number of scans of the links, modulo 2³².
     scans: u32,
     /// The routes to recent destinations, in a direct-mapped cache.
     routes: Box<[Route]>,
@@ -119,11 +119,11 @@ pub(crate) struct Links {
     is_hot: bool,
     /// The number of looks since the last look at the socket.
     looks: u32,
-    /// The number of socket looks that a new link has waited for.
+    /// The number of looks at the socket for which a new link has waited.
     drained: u32,
     /// Whether packets were left in a ring after the last scan.
     more: bool,
-    /// Whether a link without room blocks sending.
+    /// Whether a link without space blocks sending.
     is_blocked: bool,
     /// The number of links whose own ring has grown to full size.
     large: usize,
@@ -135,7 +135,7 @@ pub(crate) struct Links {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Route {
     id: PeerId,
-    /// The index of the destination's link, or `None` for the socket.
+    /// The index of the destination's link, or `None` if packets use the socket.
     link: Option<u16>,
     /// The time when a destination without a link is looked up again.
     until: Time,
@@ -151,7 +151,7 @@ pub(crate) enum Scan {
     NeedsSocket,
 }
 
-/// The error returned when a link has a packet that must wait until the socket is empty.
+/// The error returned if a link has a packet that must wait until the socket is empty.
 #[derive(Clone, Copy, Debug)]
 struct NeedsSocket;
 
@@ -163,14 +163,15 @@ const OWN: u64 = u64::MAX;
 /// packets dropped after this time.
 const HOLD: u64 = 20_000_000;
 
-/// The time in nanoseconds after which a destination without a link is looked up again.
+/// The time, in nanoseconds, after which a destination without a link is looked up again.
 const LOOKUP: u64 = 1_000_000_000;
 
-/// The time in nanoseconds between look-ups. A program may send to thousands of hosts.
+/// The minimum time between look-ups, in nanoseconds, because a program may send to thousands of
+/// hosts.
 const LOOKUP_PAUSE: u64 = 1_000_000;
 
-/// The number of socket looks after which the socket holds no packet from before a link began, even
-/// if more keep arriving: it cannot hold more.
+/// The number of looks at the socket after which it holds no packet from before a link began, even
+/// if more packets keep arriving. Its buffer cannot hold more.
 const DRAINED: u32 = 1024;
 
 /// The maximum number of packets of a link that become ready at once.
@@ -185,13 +186,13 @@ const RECENT: usize = 16;
 /// The number of other links visited by each look.
 const IN_TURN: usize = 8;
 
-/// Up to this number of links, each look visits all of them.
+/// The maximum number of links for which each look visits all.
 const FEW: usize = RECENT + IN_TURN;
 
-/// The time after which a look visits all links, because looks are rare.
+/// The time since the last visit to all links after which one look visits all of them.
 const TURN: Duration = Duration::from_micros(50);
 
-/// The maximum number of links whose own ring grows: segment memory cannot be returned.
+/// The maximum number of links whose own ring grows, because a ring never returns memory.
 const LARGE: usize = 16;
 
 /// One in this many looks reads the clock, for [`TURN`].
@@ -211,7 +212,7 @@ impl Link {
         Self::with(id, number, Some(Connection { socket, sleep }), producer, consumer)
     }
 
-    /// Returns the link of a device to itself.
+    /// Creates the link of a device to itself.
     ///
     /// # Errors
     /// The errors of [`OwnSegment::new`].
@@ -268,11 +269,11 @@ impl Link {
     fn doorbell(&self, counts: &Counts) {
         let Some(Connection { socket, .. }) = &self.connection else { return };
         counts.shm_doorbells.add(1);
-        // A full socket has enough doorbells. A closed one ends the link soon.
+        // A full socket already holds doorbells. If the socket is closed, the link ends soon.
         let _ = send_files(socket.as_fd(), &[0], &[]);
     }
 
-    /// Returns whether the peer of a link without room has taken packets.
+    /// Returns whether there is space again, because the peer has taken packets.
     #[cold]
     fn recovers(&mut self) -> bool {
         let recovers = self.producer.has_room() == Ok(true);
@@ -282,7 +283,8 @@ impl Link {
         recovers
     }
 
-    /// Ends the connection because the peer breaks the rules; the worker detects that it has ended.
+    /// Closes the connection because the peer breaks the rules. The worker then detects that the
+    /// connection has ended.
     #[cold]
     fn close(&mut self) {
         self.ready = 0;
@@ -323,7 +325,7 @@ impl Default for Links {
 impl Links {
     const ROUTES: usize = 256;
 
-    /// Returns whether all packets use the socket.
+    /// Returns whether there are no links, so that all packets use the socket.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.links.is_empty()
@@ -345,7 +347,8 @@ impl Links {
         self.drained = 0;
     }
 
-    /// Returns whether packets from the device to itself wait. No doorbell announces them.
+    /// Returns whether packets from the device to itself wait in a ring. No doorbell announces such
+    /// packets.
     #[inline]
     pub(crate) fn has_own_packets(&self) -> bool {
         self.own.is_some_and(|own| !self.links[own].consumer.is_empty())
@@ -364,7 +367,7 @@ impl Links {
         Some(id)
     }
 
-    /// Rebuilds the lists of link indices, which have changed.
+    /// Rebuilds the lists of link indices after the indices have changed.
     fn list(&mut self) {
         let Self { links, found, sent, recent, .. } = self;
         let all = || (0_u16..).zip(links.iter());
@@ -376,7 +379,7 @@ impl Links {
         recent.extend(all().filter(|(_, link)| link.is_recent).map(|(at, _)| at));
     }
 
-    /// Makes a link one of those used last.
+    /// Adds a link to the links used last.
     #[inline]
     fn use_link(&mut self, at: u16) {
         if self.links.len() <= FEW {
@@ -402,7 +405,7 @@ impl Links {
         }
     }
 
-    /// Returns a destination to look up.
+    /// Removes and returns a destination to look up.
     pub(crate) fn next_wanted(&mut self) -> Option<PeerId> {
         self.wanted.pop()
     }
@@ -418,7 +421,7 @@ impl Links {
         !self.wanted.is_empty()
     }
 
-    /// Returns the link to a destination, or `None` for the socket.
+    /// Returns the index of the link to a destination, or `None` if packets use the socket.
     #[inline]
     pub(crate) fn route(&mut self, gid: &Gid, slot: u8, now: Time) -> Option<usize> {
         let id = PeerId { gid: *gid, slot };
@@ -445,18 +448,19 @@ impl Links {
         link.map(usize::from)
     }
 
-    /// Returns whether packets to a destination have a link.
+    /// Returns whether there is a link to a destination.
     pub(crate) fn leads_to(&self, gid: Gid, slot: u8) -> bool {
         self.link_of(PeerId { gid, slot }).is_some()
     }
 
-    /// Returns the link to a destination, without using the cache: the latest link, if the peer has
-    /// restarted. All queue pairs of an unshared address belong to one device.
+    /// Returns the index of the link to a destination, without using the cache. If the peer has
+    /// restarted, this is the latest link. All queue pairs of an unshared address belong to one
+    /// device.
     fn link_of(&self, id: PeerId) -> Option<u16> {
         [id, PeerId { slot: 0, ..id }].iter().filter_map(|id| self.by_id.get(id)).max().copied()
     }
 
-    /// Looks for packets.
+    /// Looks for packets in the links.
     #[inline]
     pub(crate) fn scan(&mut self) -> Scan {
         if self.links.is_empty() {
@@ -478,7 +482,7 @@ impl Links {
         }
     }
 
-    /// Returns whether a look must visit all links although there are many.
+    /// Returns whether this look must visit all links, although there are more than [`FEW`].
     #[inline]
     fn visits_all(&mut self) -> bool {
         if self.scans.is_multiple_of(CLOCK_LOOKS) {
@@ -536,7 +540,7 @@ impl Links {
         Ok(())
     }
 
-    /// Ends a link's connection because the peer breaks the rules.
+    /// Closes a link's connection because the peer breaks the rules.
     #[cold]
     fn close(&mut self, at: u16) {
         self.links[usize::from(at)].close();
@@ -574,21 +578,21 @@ impl Links {
         self.is_hot = false;
     }
 
-    /// Returns whether packets were left in a ring.
+    /// Returns whether packets were left in a ring after the last scan.
     #[inline]
     pub(crate) fn more(&self) -> bool {
         self.more
     }
 
-    /// Returns whether packets wait in any ring, before a sleep. The next look finds these packets,
-    /// or the packets that end the sleep.
+    /// Returns whether packets wait in any ring. Called before a sleep. The next look visits all
+    /// links, so it finds these packets, or the packets that end the sleep.
     pub(crate) fn has_packets(&mut self) -> bool {
         self.visits_all = true;
         self.links.iter().any(|link| link.ready > 0 || !link.consumer.is_empty())
     }
 
-    /// Calls `each` with the packets that were ready at the last scan, from BTH to the ICRC's
-    /// space, with the peer and [`Record`] of each.
+    /// Calls `each` with the packets that were ready at the last scan: the peer's GID, the
+    /// [`Record`], and the bytes from the BTH through the space for the ICRC.
     #[inline]
     pub(crate) fn take(&mut self, socket: &Socket, mut each: impl FnMut(&Gid, Record, &[u8])) {
         let counts = socket.counts();
@@ -619,22 +623,23 @@ impl Links {
                 }
                 each(&link.id.gid, record, &packet[..record.len + ICRC_LEN]);
                 if link.consumer.advance() {
-                    // The peer waits for room.
+                    // The peer waits for space in its ring.
                     link.doorbell(counts);
                 }
             }
         }
     }
 
-    /// Returns the space for a packet in the ring of a link, if there is room.
+    /// Returns the memory for the next packet in the ring of a link, if the ring has space.
     #[inline]
     pub(crate) fn space(&mut self, link: usize) -> Option<&mut [u8]> {
         let link = self.links.get_mut(link)?;
         (link.full_since.is_none() || link.recovers()).then(|| link.producer.space())
     }
 
-    /// Sends a packet, from BTH to pad, through a link. Drops the packet if the link has no room.
-    /// This happens to packets that do not wait: acknowledgements and packets for a stalled link.
+    /// Sends a packet, from BTH to pad, through a link. Drops the packet if the ring has no space.
+    /// This happens only to acknowledgements and to packets for a stalled link, which do not wait
+    /// for space.
     pub(crate) fn push(&mut self, link: usize, packet: &[u8], path: &Path, now: Time, socket: &Socket) {
         let producer = &mut self.links[link].producer;
         if producer.has_room_for(packet.len()) == Ok(true) {
@@ -648,7 +653,7 @@ impl Links {
     /// Sends the packet, from BTH to pad, in the [space](Self::space) of a link.
     ///
     /// # Panics
-    /// Panics if the link has no room for the packet.
+    /// Panics if the ring has no space for the packet.
     #[inline]
     pub(crate) fn push_written(&mut self, link: usize, len: usize, path: &Path, now: Time, socket: &Socket) {
         let counts = socket.counts();
@@ -685,7 +690,7 @@ impl Links {
         }
     }
 
-    /// Returns whether no packet may be sent because a link without room blocks sending.
+    /// Returns whether a link without space currently blocks the sending of all packets.
     #[inline]
     pub(crate) fn is_blocked(&mut self, now: Time) -> bool {
         self.is_blocked && self.is_still_blocked(now)
@@ -709,7 +714,7 @@ impl Links {
         self.is_blocked
     }
 
-    /// Returns when a link without room is given up, if there is one.
+    /// Returns the time when the first link without space stops blocking, if any link blocks.
     pub(crate) fn blocked_until(&self) -> Option<Time> {
         if !self.is_blocked {
             return None;
@@ -718,7 +723,7 @@ impl Links {
         waiting.filter_map(|link| link.full_since).map(|since| since + HOLD).min()
     }
 
-    /// Wakes the peers that packets were sent to, if they sleep.
+    /// Wakes the sleeping peers among those to which packets were sent.
     #[inline]
     pub(crate) fn ring(&mut self, counts: &Counts) {
         for at in self.sent.drain(..) {
@@ -743,7 +748,8 @@ impl Route {
 mod tests {
     use super::*;
 
-    /// Links whose peers are this process: a packet put into a link arrives in the same link.
+    /// Returns `count` links whose peers are this process: a packet put into a link arrives in the
+    /// same link.
     fn links(count: u8) -> Links {
         let mut links = Links::default();
         for slot in 1..=count {
@@ -755,7 +761,7 @@ mod tests {
         links
     }
 
-    /// Puts a packet into a link, as a peer does.
+    /// Puts a packet into a link, as the link's peer would.
     fn arrive(links: &mut Links, at: usize) {
         links.links[at].producer.copy_in(&[at as u8; 64], 0, 64);
     }

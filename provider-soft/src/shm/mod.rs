@@ -4,13 +4,13 @@
 //! |---|---|
 //! | [`links`] | the peers of a device, used with its lock held |
 //! | [`peers`] | the rendezvous: finds devices of this machine and exchanges descriptors |
-//! | [`place`] | the names of listening devices: abstract, or in a folder |
+//! | [`place`] | the names of listening devices: abstract names, or files in a folder |
 //! | [`ring`] | **start here**: both ends of a ring, which carry packets |
-//! | [`sleep`] | whether the threads of a device sleep |
+//! | [`sleep`] | a page that shows whether the threads of a device sleep |
 //! | [`segment`] | memory files and their mappings: the only unsafe code here |
 //!
 //! Each process of a link creates one [`OwnSegment`], sends its descriptor to the other process
-//! over a Unix socket (`SCM_RIGHTS`), and maps the received one as a [`PeerSegment`]. A packet
+//! over a Unix socket (`SCM_RIGHTS`), and maps the received segment as a [`PeerSegment`]. A packet
 //! travels in the sender's segment. The receiver's progress travels back in the receiver's segment.
 //!
 //! [`OwnSegment`]: segment::OwnSegment
@@ -28,7 +28,7 @@
 //! ```
 //!
 //! # Layout of a segment
-//! A segment is 2 MiB long. Its first 64 KiB always have memory. Integers are in the processor's
+//! A segment is 2 MiB long. Its first 64 KiB always have pages. Integers are in the processor's
 //! byte order.
 //!
 //! | offset | bytes | content |
@@ -59,29 +59,29 @@
 //!
 //! # Memory
 //! A ring grows to its whole length once, when its packets become a stream, and never shrinks. At
-//! most 16 rings of a device grow, which costs up to 32 MiB. The owner allocates the memory with
-//! one system call. If this fails because memory is short, the ring keeps its window. Before a
-//! consumer reads behind the window, it checks with another system call that all pages exist.
-//! Otherwise a read would add pages, or raise SIGBUS. The consumer keeps the descriptor of the
+//! most 16 rings of a device grow, to 32 MiB in total. The owner allocates the memory with one
+//! system call. If this fails because memory is short, the ring keeps its window. Before a consumer
+//! reads behind the window, it checks with another system call that all pages are allocated. A read
+//! of a missing page would allocate it, or raise SIGBUS. The consumer keeps the descriptor of the
 //! peer's segment until this check.
 //!
 //! # Protocol
 //! A header of 0 is an unpublished record. The producer writes a packet, then 0 to the header of
 //! the *following* record, and finally the header of this record. The consumer therefore polls one
-//! word, in the same cache line as a short packet. The ends share no tail index.
+//! word, in the same cache line as a short packet. The two ends share no tail index.
 //!
 //! The producer needs free memory for a longest record and 2048 bytes behind it. The 2048 bytes are
 //! for acknowledgements that a process owes before it ends, and for the header behind a record. The
 //! producer reads `consumed` only if the last value read shows too little, and at the end of each
 //! window. The consumer stores `consumed` each time it has consumed another quarter of the window.
-//! This suffices: when the ring is empty, less than a quarter is consumed and not yet stored. The
-//! other three quarters are more than the producer needs.
+//! This suffices: when the ring is empty, the part consumed but not yet stored is less than a
+//! quarter. The other three quarters are more than the producer needs.
 //!
-//! A producer without room may poll [`has_room`](ring::Producer::has_room), or set `waits` with
+//! A producer without space may poll [`has_room`](ring::Producer::has_room), or set `waits` with
 //! [`request_room`](ring::Producer::request_room) and sleep. Then
 //! [`advance`](ring::Consumer::advance) reports to the consumer that a doorbell is wanted. At this
 //! time, more than a quarter of the window is still unconsumed. The consumer therefore stores
-//! `consumed` at least once more, and the doorbell comes.
+//! `consumed` at least once more and then sends the doorbell.
 //!
 //! # Memory order
 //! | end | steps in this order |
@@ -116,17 +116,17 @@
 //! therefore cannot change a packet that this process writes, and cannot cause a SIGBUS.
 //!
 //! The peer may change its own segment at any time, to any value. Hence it is read only as relaxed
-//! atomic words, copied once and then checked. An invalid header, a record outside the ring or its
-//! memory, or an invalid `consumed` returns [`Broken`](ring::Broken); the caller then closes the
-//! link. No value makes a call loop, wait or panic. Packet bytes may change until they are copied,
-//! so a caller copies headers first and parses the copy. If a peer stores a wrong `consumed` that
-//! is in range, packets to this peer are lost.
+//! atomic words, copied once and then checked. After an invalid header, a record outside the ring
+//! or its memory, or an invalid `consumed`, a call returns [`Broken`](ring::Broken); the caller
+//! then closes the link. No value makes a call loop, wait or panic. Packet bytes may change until
+//! they are copied, so a caller copies headers first and parses the copy. If a peer stores a wrong
+//! `consumed` that is in range, packets to this peer are lost.
 //!
 //! # Fork
 //! A child inherits the mappings. It could write the parent's segment, but its device is marked as
-//! forked and makes no calls (`device/fork.rs`). Both mappings stay included in forks: a segment
-//! dropped in the child then unmaps the child's own copy. With `MADV_DONTFORK`, the child could
-//! have a later mapping at this address, which the drop would unmap.
+//! forked and makes no calls (`device/fork.rs`). Forks copy both mappings: a segment dropped in the
+//! child then unmaps the child's own copy. With `MADV_DONTFORK`, the child could have a later
+//! mapping at this address, which the drop would unmap.
 //!
 //! # References
 //! `memfd_create(2)`, `fcntl(2)` (file sealing), `unix(7)` (`SCM_RIGHTS`)

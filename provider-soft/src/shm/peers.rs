@@ -3,10 +3,10 @@
 //! Each device listens under an abstract name, which contains the user, the address and the
 //! device's slot at the address ([`crate::io::share`]), or 0 if processes do not share the address.
 //! With a folder, it listens at a socket in this folder instead ([`place`](super::place)). A device
-//! that is about to send packets to another one connects to the other's name. Each side sends one
-//! message with two files: a ring and the page that shows whether the device sleeps. The connection
-//! stays open. It carries doorbells, single bytes that wake the other side, and its end shows that
-//! the peer has ended.
+//! that is about to send packets to another device connects to that device's name. Each side sends
+//! one message with two files: a ring, and the page that shows whether the device sleeps. The
+//! connection stays open. It carries doorbells, single bytes that wake the other side. When it
+//! closes, the peer has ended.
 //!
 //! ```text
 //!   meet ──► Connecting ── reply ──► Up ──► the peer has ended
@@ -18,20 +18,20 @@
 //! ([`Links`](super::links::Links)).
 //!
 //! Two devices may connect to each other at the same time. The connection made by the device with
-//! the smaller identity stays: this device replies with [`PRECEDENCE`] to the other connection, and
-//! the other device accepts the connection of the first although it has made its own. If no
-//! connection arrives soon, because the first device has ended, the other one connects again. A
-//! device that cannot accept more connections closes it without a reply, and packets use UDP at
-//! once.
+//! the smaller identity is kept: this first device replies with [`PRECEDENCE`] to the other
+//! connection, and the second device accepts the first device's connection although it has made one
+//! itself. If no connection arrives soon, because the first device has ended, the second device
+//! connects again. A device that cannot accept more connections closes a new connection without a
+//! reply, so that packets use UDP at once.
 //!
 //! # Trust
 //! Both sides check the other's user (`SO_PEERCRED`), so memory is exchanged only with processes of
 //! this user. They are also in the same network namespace, because abstract names are per
 //! namespace, or use the same folder. The message of a connecting process is not proof of its
 //! address. Any process of this user could take the address itself. The number of connections
-//! without a message is limited: a new one replaces the oldest.
+//! without a message is limited: a new connection replaces the oldest.
 //!
-//! The worker, or a poller that is woken first, accepts connections, receives messages and installs
+//! The worker, or a poller woken before it, accepts connections, receives messages and installs
 //! links. It never waits for a peer. A stopped peer delays callers of [`Peers::meet`] until
 //! [`PATIENCE`] has passed since its connection was made. Later callers and other threads do not
 //! wait.
@@ -60,8 +60,8 @@ use crate::io::owner::Owner;
 use crate::io::spare::SpareFd;
 use crate::io::{Socket, accept, effective_user, receive_files, send_files};
 
-/// A device of this machine: its address, and its slot at the address, or 0 if the address is not
-/// shared.
+/// The identity of a device of this machine: its address, and its slot at the address, or slot 0 if
+/// the address is not shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PeerId {
     pub(crate) gid: Gid,
@@ -73,11 +73,11 @@ pub(crate) struct PeerId {
 pub(crate) struct Peers {
     own: PeerId,
     place: Place,
-    /// The interface index of link-local addresses.
+    /// The interface index of a link-local address.
     scope: u32,
     port: u16,
     listener: OwnedFd,
-    /// Readable when a connection is to be made.
+    /// Readable when a connection or a message has arrived.
     news: Epoll,
     /// Readable when a peer has rung the doorbell, or has ended.
     doorbells: Epoll,
@@ -96,21 +96,21 @@ pub(crate) struct Peers {
 struct Table {
     connections: BTreeMap<u64, Connection>,
     status: BTreeMap<PeerId, Status>,
-    /// The number of connections so far.
+    /// The number of connections made so far, which is also the number of the last connection.
     made: u64,
     /// A spare descriptor, for accepting and closing a connection while all others are in use.
     spare: SpareFd,
     /// The devices to connect to.
     wanted: Vec<PeerId>,
-    /// Whether the listener is unwatched, because no descriptor was free for a connection.
+    /// Whether the listener is not watched, because no descriptor was free for a connection.
     is_deaf: bool,
 }
 
 #[derive(Debug)]
 enum Connection {
-    /// The peer has connected; its message is expected.
+    /// The peer has connected, but its message has not arrived yet.
     Accepted(OwnedFd),
-    /// This device has connected; the reply is expected.
+    /// This device has connected, but the reply has not arrived yet.
     Connecting(OwnedFd, PeerId, OwnSegment),
     Up(Arc<OwnedFd>, PeerId),
 }
@@ -119,10 +119,10 @@ enum Connection {
 enum Status {
     /// This device has connected, and callers wait until this time.
     Connecting(Instant),
-    /// The peer has made a connection with precedence, which should arrive before the first time.
-    /// Callers wait until the second time.
+    /// The peer has made a connection with precedence, which should arrive before the first
+    /// instant. Callers wait until the second instant.
     Expected(Instant, Instant),
-    /// Packets travel through the memory of this connection.
+    /// Packets travel through the memory of the connection with this number.
     Up(u64),
 }
 
@@ -134,7 +134,7 @@ pub(crate) enum Change {
     Ended(u64),
 }
 
-/// The longest wait for a peer's reply.
+/// The maximum time that callers wait for a peer's reply.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The time within which a connection with precedence must arrive.
@@ -149,7 +149,7 @@ const MAX_SILENT: usize = 64;
 /// The listener's number in the table of connections.
 const LISTENER: u64 = 0;
 
-/// The connections handled in one turn of the worker.
+/// The maximum number of connections handled at once, and of reads to drain the doorbells of one.
 const BATCH: usize = 16;
 
 impl Peers {
@@ -187,9 +187,9 @@ impl Peers {
         })
     }
 
-    /// Connects to the device whose queue pairs have this address and upper 8 number bits, if it
-    /// belongs to this user and machine. Waits until packets to it can travel through memory, or
-    /// until it is certain that they cannot.
+    /// Connects to the device with address `gid` whose queue pair numbers have the upper 8 bits
+    /// `slot`, if it belongs to this user and machine. Waits until packets to the device can travel
+    /// through memory, or until it is certain that they cannot.
     pub(crate) fn meet(&self, gid: Gid, slot: u8) {
         let mut table = self.table();
         let Some(id) = self.find(&mut table, gid, slot) else { return };
@@ -202,13 +202,14 @@ impl Peers {
         }
     }
 
-    /// Returns the identity of this device, if it owns the queue pairs with this address and these
-    /// upper 8 number bits.
+    /// Returns the identity of this device, if it has address `gid` and owns the queue pair numbers
+    /// with the upper 8 bits `slot`.
     pub(crate) fn own_id(&self, gid: Gid, slot: u8) -> Option<PeerId> {
         Some(self.own).filter(|own| gid == own.gid && (slot == own.slot || own.slot == 0))
     }
 
-    /// Returns the device if this device is connected to it or is connecting.
+    /// Returns the identity of a device, if this device is connected to it. Connects to it if
+    /// necessary.
     fn find(&self, table: &mut Table, gid: Gid, slot: u8) -> Option<PeerId> {
         if self.own_id(gid, slot).is_some() {
             return None;
@@ -236,7 +237,7 @@ impl Peers {
         ids.iter().copied().find(|id| self.connect(table, *id).is_ok())
     }
 
-    /// Makes the worker connect to a device. The caller wakes it.
+    /// Requests that the worker connect to a device. The caller must wake the worker.
     pub(crate) fn want(&self, id: PeerId) {
         let mut table = self.table();
         if table.wanted.len() < MAX_PEERS {
@@ -244,9 +245,9 @@ impl Peers {
         }
     }
 
-    /// Manages connections: makes wanted connections, accepts others, and passes started and ended
-    /// links to `change`. Reads doorbells, unless they are left to a sleeping thread. Returns
-    /// `false` and does nothing if another thread is managing connections.
+    /// Manages connections: makes wanted connections, accepts other devices' connections, and
+    /// passes started and ended links to `change`. Reads doorbells, unless they are left to a
+    /// sleeping thread. Returns `false` and does nothing if another thread is managing connections.
     pub(crate) fn attend(&self, reads_doorbells: bool, mut change: impl FnMut(Change)) -> bool {
         let Ok(_attending) = self.attending.try_lock() else { return false };
         if self.table().is_deaf {
@@ -303,7 +304,8 @@ impl Peers {
         let accepted = table.spare.lend(|| accept(self.listener.as_fd()));
         let is_deaf = !matches!(accepted, Ok(_) | Err(Errno::AGAIN | Errno::INTR));
         if table.is_deaf != is_deaf {
-            // The listener stays readable. It is checked again when something else happens.
+            // The listener stays readable. It is checked again after the next event of another
+            // kind.
             let interest = if is_deaf { EpollFlags::empty() } else { EpollFlags::EPOLLIN };
             let is_changed = self.news.modify(&self.listener, &mut EpollEvent::new(interest, LISTENER));
             table.is_deaf = is_deaf && is_changed.is_ok();
@@ -319,7 +321,7 @@ impl Peers {
             return;
         }
         if table.count(Connection::is_silent) >= MAX_SILENT {
-            // Numbers grow, so the first one is the oldest.
+            // Numbers grow, so the first connection found is the oldest.
             let oldest = table.connections.iter().find(|(_, connection)| connection.is_silent());
             let oldest = oldest.map(|(number, _)| *number);
             oldest.and_then(|number| table.connections.remove(&number));
@@ -329,7 +331,7 @@ impl Peers {
         }
     }
 
-    /// Reads from a connection.
+    /// Reads the message, the reply or the doorbells that have arrived on a connection.
     fn read(&self, number: u64, change: &mut impl FnMut(Change)) {
         let mut table = self.table();
         let Some(connection) = table.connections.get(&number) else { return };
@@ -395,12 +397,12 @@ impl Peers {
         self.own < id && made.any(Connection::is_alive)
     }
 
-    /// Returns whether the maximum is reached, so further peers use UDP.
+    /// Returns whether the maximum number of connections is reached, so that further peers use UDP.
     fn is_full(&self, table: &Table) -> bool {
         table.count(|connection| !connection.is_silent()) >= self.most
     }
 
-    /// Starts to use a connection.
+    /// Starts to use a connection after the peer's message has arrived.
     fn begin(
         &self,
         mut table: MutexGuard<'_, Table>,
@@ -419,7 +421,7 @@ impl Peers {
         }
         let (producer, consumer) = super::ring::ends(segment, its);
         let socket = Arc::new(socket);
-        // This device's own attempt has lost.
+        // The other connection has precedence, so this device's own attempt is dropped.
         table
             .connections
             .retain(|_, connection| !matches!(connection, Connection::Connecting(_, its, _) if *its == id));
@@ -438,7 +440,7 @@ impl Peers {
         Ok(table.made)
     }
 
-    /// Sends this device's message.
+    /// Sends this device's message, with the segment and the sleep page.
     fn send_message(&self, socket: BorrowedFd<'_>, segment: &OwnSegment) -> Result<(), Errno> {
         let mut bytes = [0; MESSAGE];
         bytes[..4].copy_from_slice(&VERSION);
@@ -452,7 +454,7 @@ impl Peers {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes this device's name from the folder before the process ends. Allocates nothing.
+    /// Removes this device's name from the folder before the process exits. Allocates nothing.
     pub(crate) fn leave_place(&self) {
         self.place.leave();
     }
@@ -471,13 +473,13 @@ impl Peers {
 }
 
 impl Table {
-    /// Returns the number of connections of a kind.
+    /// Returns the number of connections for which `is_counted` returns true.
     fn count(&self, is_counted: impl Fn(&Connection) -> bool) -> usize {
         self.connections.values().filter(|connection| is_counted(connection)).count()
     }
 }
 
-/// Readable while [`attend`](Peers::attend) has a connection to make.
+/// Readable while [`attend`](Peers::attend) has connections or messages to handle.
 impl AsFd for Peers {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.news.0.as_fd()
@@ -501,7 +503,7 @@ impl Connection {
     fn is_alive(&self) -> bool {
         use nix::errno::Errno::{EAGAIN, EINTR};
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-        // A peer that ends with unread doorbells resets the connection.
+        // If a peer ends with unread doorbells, the connection is reset.
         matches!(recv(self.socket().as_raw_fd(), &mut [0], flags), Ok(1..) | Err(EAGAIN | EINTR))
     }
 }
@@ -520,7 +522,7 @@ fn drain(socket: &OwnedFd) -> bool {
     true
 }
 
-/// The reply to a connection.
+/// The peer's reply on a connection.
 #[derive(Debug)]
 enum Reply {
     Message(Message),
@@ -528,7 +530,7 @@ enum Reply {
     Precedence,
 }
 
-/// The message that both sides send.
+/// The message that each side sends.
 #[derive(Debug)]
 struct Message {
     id: PeerId,
@@ -539,7 +541,7 @@ struct Message {
 /// The version of names, messages and memory.
 const VERSION: [u8; 4] = *b"VSM3";
 
-/// The length of a message: version, slot, 3 zeros, GID.
+/// The length of a message, in bytes: version, slot, 3 zeros, GID.
 const MESSAGE: usize = 24;
 
 /// The reply of a device that has made a connection with precedence.
@@ -548,7 +550,8 @@ const PRECEDENCE: u8 = b'P';
 /// Reads a peer's message or reply.
 ///
 /// # Errors
-/// `EAGAIN` if it has not arrived; `EPROTO` if it is malformed; the errors of mapping its files.
+/// `EAGAIN` if the message has not arrived; `EPROTO` if it is malformed; the errors of mapping its
+/// files.
 fn read_message(socket: BorrowedFd<'_>) -> Result<Reply, Errno> {
     // One byte more, because the kernel truncates a longer message.
     let mut bytes = [0; MESSAGE + 1];
@@ -578,7 +581,7 @@ pub(super) fn name(id: PeerId, scope: u32, port: u16) -> String {
     format!("verbs-soft/link/3/{}/{address}%{scope}/{port}/{}", effective_user(), id.slot)
 }
 
-/// Returns a Unix socket for connections.
+/// Creates a Unix socket for connections.
 pub(super) fn stream() -> Result<OwnedFd, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
@@ -588,14 +591,14 @@ pub(super) fn stream() -> Result<OwnedFd, Errno> {
 mod tests {
     use super::*;
 
-    /// Listens at one of this process's addresses 127.250.x.y.
+    /// Starts to listen at an address of this test process, 127.250.x.y.
     fn listen_at(slot: u8, most: usize) -> Peers {
         let [.., high, low] = std::process::id().to_be_bytes();
         let own = PeerId { gid: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 250, high, low], slot };
         Peers { most, ..Peers::try_listen(Place::Namespace, own, 0, 4791).unwrap() }
     }
 
-    /// Lets the first device meet the second one. Returns the links started by each of them.
+    /// Connects the first device to the second device. Returns the links started by each device.
     fn meet(one: &Peers, other: &Peers) -> [Vec<Link>; 2] {
         let mut begun = [Vec::new(), Vec::new()];
         std::thread::scope(|scope| {
@@ -625,9 +628,9 @@ mod tests {
         assert_eq!([counts(&first), counts(&second)], [[1, 1]; 2]);
         let (third, fourth) = (meet(&crowded, &others[2]), meet(&others[3], &crowded));
         assert_eq!([counts(&third), counts(&fourth)], [[0, 0]; 2]);
-        // It does not wait for a connection that never comes.
+        // This device does not wait for a connection that never comes.
         assert!(others[3].table().status.is_empty());
-        // When a peer ends, another one can connect.
+        // When a peer ends, another peer can connect.
         drop((first, others));
         crowded.attend(true, |_| {});
         let another = listen_at(7, MAX_PEERS);

@@ -1,5 +1,5 @@
-//! [`Place`]: where devices find each other: the abstract names of a network namespace, or sockets
-//! in a [`Folder`].
+//! [`Place`]: the names by which devices find each other, either abstract names in a network
+//! namespace or sockets in a [`Folder`].
 //!
 //! Containers have separate network namespaces, so they share no abstract names. They can share a
 //! folder. File names contain address, port and slot:
@@ -8,7 +8,7 @@
 //!   FOLDER/verbs-soft-3-10.0.0.2-4791-17
 //! ```
 //!
-//! Names omit the user ID, because containers may map user IDs differently. They also omit the
+//! File names omit the user ID, because containers may map user IDs differently. They also omit the
 //! interface of a link-local address, because interface indices are per network namespace.
 //!
 //! # Equal addresses
@@ -27,7 +27,8 @@
 //! not match its name. The folder must nevertheless belong to this user or root, and without the
 //! sticky bit no other user may write to it.
 //!
-//! A forked child drops no [`Folder`] of a device (`device/mod.rs`), so the parent's name stays.
+//! A forked child does not drop its copy of a device's [`Folder`] (`device/mod.rs`), so the
+//! parent's name stays.
 //!
 //! # References
 //! `unix(7)` (pathname sockets), `rename(2)`
@@ -48,7 +49,7 @@ use crate::io::address::address_of;
 use crate::io::effective_user;
 use crate::io::names::{is_connected, pause};
 
-/// The way devices find each other.
+/// The kind of names by which devices find each other.
 #[derive(Debug)]
 pub(crate) enum Place {
     /// The abstract names of the network namespace.
@@ -56,7 +57,7 @@ pub(crate) enum Place {
     Folder(Box<Folder>),
 }
 
-/// A folder with the sockets of devices.
+/// A folder with the Unix sockets of devices.
 #[derive(Debug)]
 pub(crate) struct Folder {
     directory: OwnedFd,
@@ -68,7 +69,7 @@ pub(crate) struct Folder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileId(libc::dev_t, libc::ino_t);
 
-/// The time within which an ending process closes its files.
+/// The time allowed for an exiting process to close its files.
 const ENDING: Duration = Duration::from_millis(500);
 
 impl Place {
@@ -113,7 +114,7 @@ impl Place {
         })
     }
 
-    /// Removes this device's name from the folder before the process ends. Allocates nothing.
+    /// Removes this device's name from the folder before the process exits. Allocates nothing.
     pub(super) fn leave(&self) {
         if let Self::Folder(folder) = self {
             folder.leave();
@@ -125,11 +126,11 @@ impl Folder {
     /// Opens a folder.
     ///
     /// # Errors
-    /// - `EPERM`: it belongs neither to this user nor to root, or others can write to it and it has
-    ///   no sticky bit.
-    /// - `EACCES`, `EROFS`: this process cannot create files in it.
+    /// - `EPERM`: the folder belongs neither to this user nor to root, or other users can write to
+    ///   it and it has no sticky bit.
+    /// - `EACCES`, `EROFS`: this process cannot create files in the folder.
     /// - any other errno of `open(2)`, notably `ENOENT` and `ENOTDIR`.
-    // Inlined, it would cost callers without a folder 1 KiB of stack for a path.
+    // Not inlined: callers without a folder would need 1 KiB of stack for a path.
     #[inline(never)]
     pub(crate) fn open(path: &Path) -> Result<Self, Errno> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
@@ -168,13 +169,13 @@ impl Folder {
         }
     }
 
-    /// Returns the address of a name, relative to the folder's descriptor, because a whole path may
-    /// be too long for an address.
+    /// Returns the socket address for a file name, relative to the folder's descriptor, because a
+    /// whole path may be too long for an address.
     fn address(&self, name: &str) -> nix::Result<UnixAddr> {
         UnixAddr::new(format!("/proc/self/fd/{}/{name}", self.directory.as_raw_fd()).as_str())
     }
 
-    /// Returns the identity of the socket file with a name, if it exists.
+    /// Returns the identity of the socket file with this name, if it exists.
     fn file<P: ?Sized + nix::NixPath>(&self, name: &P) -> nix::Result<Option<FileId>> {
         match fstatat(&self.directory, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(stat) if SFlag::from_bits_truncate(stat.st_mode).contains(SFlag::S_IFSOCK) => {
@@ -201,7 +202,7 @@ impl Drop for Folder {
     }
 }
 
-/// Returns the name of a device in a folder.
+/// Returns the file name for a device's socket in a folder.
 fn file_name(id: PeerId, port: u16) -> String {
     format!("verbs-soft-3-{}-{port}-{}", address_of(id.gid), id.slot)
 }
@@ -214,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder that is removed with its contents.
+    /// A temporary folder that is removed with its contents.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -275,7 +276,7 @@ mod tests {
         assert!(is_reached(&second, 2), "the interface does not matter");
         assert_eq!(second.listen(ID, 2, 4791).map(|_| ()), Err(Errno::ADDRINUSE));
         assert_eq!(scratch.files(), 1, "nothing of the attempt is left");
-        // Killed: the name stays.
+        // As if the process were killed: the name stays.
         drop(listener);
         assert!(scratch.files() == 1 && !is_reached(&second, 2));
         let _listener = second.listen(ID, 2, 4791).unwrap();

@@ -14,13 +14,13 @@
 //! # Safety
 //! A [`Mapping`] is a new shared mapping of a memory file, at an address of the kernel's choice. It
 //! is unmapped when its last user is dropped, so the addresses in [`Own`], [`OutRing`] and [`Peer`]
-//! stay valid. All its bytes exist and are initialised: the file has at least the length of the
-//! mapping and cannot shrink (`F_SEAL_SHRINK`).
+//! stay valid. All its bytes are in the file and initialised: the file has at least the length of
+//! the mapping and cannot shrink (`F_SEAL_SHRINK`).
 //!
 //! No access raises SIGBUS, which the kernel sends if it has no memory for a missing page. Accesses
-//! are limited to pages that exist: [`OutRing`] and [`Peer`] have the length of this part, and
-//! check offsets against it. No process can remove a page (`F_SEAL_FUTURE_WRITE`). The kernel
-//! itself adds pages for the owner, and returns an error if memory is short
+//! are limited to allocated pages: [`OutRing`] and [`Peer`] store the length of the part that has
+//! pages, and check offsets against it. No process can remove a page (`F_SEAL_FUTURE_WRITE`). The
+//! kernel itself adds pages for the owner, and returns an error if memory is short
 //! (`MADV_POPULATE_WRITE`).
 //!
 //! Own memory is written by this process alone, because every other process can map it for reading
@@ -75,8 +75,8 @@ impl OwnSegment {
         Ok(Self { file, memory })
     }
 
-    /// Returns the descriptor for the peer. It is closed with the segment, or once
-    /// [`ends`](crate::shm::ring::ends) takes the segment.
+    /// Returns the descriptor to send to the peer. It is closed when the segment is dropped or
+    /// passed to [`ends`](crate::shm::ring::ends).
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -88,19 +88,19 @@ impl OwnSegment {
     }
 }
 
-/// The ring of this process's segment, and its producer's other words.
+/// The producer's part of this process's segment: the ring and the word `waits`.
 #[derive(Debug)]
 pub(crate) struct OutRing {
     memory: Own,
-    /// The length of the ring's part that has pages.
+    /// The length of the part of the ring that has pages, in bytes.
     len: usize,
 }
 
 impl OutRing {
-    /// Returns the space for the packet in the record at offset `at`.
+    /// Returns the memory for the packet in the record at offset `at`.
     ///
     /// # Panics
-    /// Panics if the longest record does not fit there: a defect of the caller.
+    /// Panics if the longest record does not fit there, which is a bug in the caller.
     #[inline]
     pub(super) fn space(&mut self, at: usize) -> &mut [u8] {
         assert!(at <= self.len - PACKET - LONGEST_PACKET);
@@ -136,7 +136,7 @@ impl Outgoing for OutRing {
     }
 }
 
-/// The word of this process's segment with its consumer's progress.
+/// The word of this process's segment that shows its consumer's progress.
 #[derive(Debug)]
 pub(crate) struct ConsumedWord {
     memory: Own,
@@ -153,7 +153,8 @@ impl Progress for ConsumedWord {
 #[derive(Debug)]
 pub(crate) struct PeerSegment {
     memory: Peer,
-    /// The descriptor, until all pages are known to exist. The producer's copy has none.
+    /// The descriptor, kept until all pages are known to be allocated. `None` in the producer's
+    /// copy.
     file: Option<OwnedFd>,
 }
 
@@ -161,13 +162,13 @@ impl PeerSegment {
     /// Maps the segment of a received descriptor.
     ///
     /// # Errors
-    /// `EINVAL` if it is not a sealed segment of this layout; `ENOMEM` if memory is short.
+    /// `EINVAL` if the file is not a sealed segment of this layout; `ENOMEM` if memory is short.
     pub(crate) fn map(file: OwnedFd) -> Result<Self, Errno> {
         let memory = Peer::map(file.as_fd(), SEGMENT_LEN, SMALL_LEN, SEGMENT_MAGIC)?;
         Ok(Self { memory, file: Some(file) })
     }
 
-    /// Returns the same memory for a producer, which reads only the header.
+    /// Returns the same memory for the producer, which reads only the header.
     pub(super) fn header_only(&self) -> Self {
         Self { memory: self.memory.clone(), file: None }
     }
@@ -205,8 +206,8 @@ impl Incoming for PeerSegment {
     }
 }
 
-/// The offset of a word in a header: a constant of this folder. Processors fetch cache lines in
-/// pairs, so each word has two lines.
+/// The offset of a word in a header, in bytes; always one of this folder's constants. Processors
+/// fetch cache lines in pairs, so each word has two lines to itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Word(usize);
 
@@ -226,7 +227,7 @@ impl Own {
     /// Creates a sealed file of zeros with a magic number, and allocates pages for its first bytes.
     /// Returns its descriptor.
     pub(super) fn create(len: usize, with_pages: usize, magic: u64) -> Result<(OwnedFd, Self), Errno> {
-        // Beyond the limit, the kernel sends a signal (`SIGXFSZ`).
+        // Beyond the limit, the kernel would send a signal (`SIGXFSZ`).
         if getrlimit(Resource::RLIMIT_FSIZE).is_ok_and(|(limit, _)| limit < len as u64) {
             return Err(Errno::from_raw(libc::EFBIG));
         }
@@ -306,7 +307,7 @@ impl Peer {
         if peer.load(MAGIC.0) == magic { Ok(peer) } else { Err(Errno::INVAL) }
     }
 
-    /// Gives access to the whole file, all of whose pages exist.
+    /// Gives access to the whole file. All its pages must be allocated.
     fn extend(&mut self) {
         self.bytes = self.mapping.exposed(self.mapping.len);
     }
@@ -348,8 +349,8 @@ impl Mapping {
         Ok(Self { base, len })
     }
 
-    /// Adds the missing pages of a range. Returns `false` if memory is short, or if the kernel
-    /// cannot report this without a signal (before Linux 5.14).
+    /// Allocates the missing pages of a range. Returns `false` if memory is short, or if the kernel
+    /// could report that only by a signal (before Linux 5.14).
     fn populate(&self, start: usize, end: usize) -> bool {
         assert!(start <= end && end <= self.len);
         let (base, len) = (self.base.as_ptr().wrapping_add(start).cast(), end - start);
@@ -357,7 +358,8 @@ impl Mapping {
         unsafe { libc::madvise(base, len, libc::MADV_POPULATE_WRITE) == 0 }
     }
 
-    /// Returns the first bytes of a peer's memory, which is dropped before this mapping.
+    /// Returns the first `len` bytes of a peer's memory. The caller must drop them before this
+    /// mapping.
     fn exposed(&self, len: usize) -> ExposedBytes {
         assert!(len <= self.len && len.is_multiple_of(8));
         // SAFETY: the bytes are mapped and initialised as long as the mapping lives, which the
@@ -375,7 +377,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Returns whether all pages of a file's first `len` bytes exist.
+/// Returns whether all pages in a file's first `len` bytes are allocated.
 fn has_pages(file: BorrowedFd<'_>, len: usize) -> bool {
     lseek(file, 0, Whence::SeekHole).is_ok_and(|hole| hole >= len as libc::off_t)
 }
@@ -384,38 +386,40 @@ fn errno(error: nix::Error) -> Errno {
     Errno::from_raw(error as i32)
 }
 
-/// The seals that a peer relies on.
+/// The file seals on which a peer relies.
 const SEALS: SealFlag =
     SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_FUTURE_WRITE);
 
-/// The name of the files in `/proc/PID/maps`.
+/// The name that the memory files have in `/proc/PID/maps`.
 const NAME: &str = "verbs-soft";
 
 /// `MFD_NOEXEC_SEAL`: the file cannot be executed.
 const NOEXEC_SEAL: MFdFlags = MFdFlags::from_bits_retain(8);
 
-/// The smallest size of a page.
+/// The smallest page size, in bytes.
 const PAGE: usize = 4096;
 
-/// The length of a segment.
+/// The length of a segment, in bytes.
 const SEGMENT_LEN: usize = 2 << 20;
 
-/// The length of the part that always has pages. It is a multiple of every page size up to 64 KiB.
+/// The length of the part of a segment that always has pages, in bytes. It is a multiple of every
+/// page size up to 64 KiB.
 const SMALL_LEN: usize = 64 << 10;
 
 const HEADER_LEN: usize = 4096;
 const RING_LEN: usize = SEGMENT_LEN - HEADER_LEN;
 
-/// The length of the part of a ring that is used unless packets are a stream.
+/// The length of a ring's window, in bytes: the part used unless packets are a stream.
 const WINDOW_LEN: usize = SMALL_LEN - HEADER_LEN;
 
 /// The sizes of the rings of links.
 const SHAPE: Shape = Shape::new(WINDOW_LEN, RING_LEN, LONGEST_PACKET, RESERVE);
 
-/// The length of the longest packet in a ring.
+/// The length of the longest packet in a ring, in bytes.
 const LONGEST_PACKET: usize = MAX_LINK_PACKET_LEN;
 
-/// The bytes kept free for up to 31 acknowledgements behind the data of a process that ends.
+/// The number of bytes kept free so that an exiting process can send up to 31 acknowledgements
+/// behind its data.
 const RESERVE: usize = 32 * 64;
 
 /// The magic number of a segment. The last byte is the layout version.
@@ -436,12 +440,13 @@ pub(super) struct HostileOwner(Own);
 
 #[cfg(any(fuzzing, all(test, not(loom))))]
 impl HostileOwner {
-    /// Stores a word of the header.
+    /// Stores `value` in the word `consumed` of the header.
     pub(super) fn store_consumed(&self, value: u64) {
         self.0.word(CONSUMED).store(value, Ordering::Relaxed);
     }
 
-    /// Stores a word of the segment. The offset is reduced to one within bounds.
+    /// Stores a word at an offset of the segment. The offset is reduced modulo the segment's length
+    /// and aligned.
     pub(super) fn store(&self, offset: usize, value: u64) {
         let offset = (offset % SEGMENT_LEN) & !7;
         // SAFETY: an aligned word of the mapping. Other code of this process has no way to it,
@@ -455,7 +460,7 @@ impl HostileOwner {
         self.store(HEADER_LEN + at, header);
     }
 
-    /// Adds the segment's missing pages.
+    /// Allocates the segment's missing pages.
     pub(super) fn grow(&self) {
         assert!(self.0.mapping.populate(SMALL_LEN, SEGMENT_LEN));
     }
@@ -488,7 +493,7 @@ mod tests {
             let mapped = unsafe { mmap(None, len, protection, MapFlags::MAP_SHARED, &fd, 0) };
             assert_eq!(mapped.is_ok(), allowed, "{protection:?}");
             if let Ok(base) = mapped {
-                // SAFETY: the mapping is ours, and the call fails.
+                // SAFETY: the mapping belongs to this test, and the call fails.
                 let changed = unsafe { mprotect(base, SEGMENT_LEN, ProtFlags::PROT_WRITE) };
                 assert_eq!(changed, Err(nix::Error::EACCES));
             }

@@ -9,15 +9,15 @@
 //!   sender     push ─► fence ─► odd? ─► rings the doorbell, once for each odd value
 //! ```
 //!
-//! One of the two fences comes first. If the receiver's fence does, the sender sees the odd
+//! One of the two fences comes first. If it is the receiver's fence, the sender sees the odd
 //! counter. Otherwise the receiver sees the packet. The doorbell is a byte on a Unix socket that
 //! stays readable until the receiver reads it, so it may arrive before the receiver waits.
 //!
 //! Several threads of a device may sleep at the same time: the worker, a thread in a
 //! [wait](crate::device::wait), and briefly a poller. Each sleep has a new number, because the
 //! doorbell for the previous sleep may have been read. The end of a sleep changes the number only
-//! if no other thread sleeps until a packet arrives; the device's lock guards this. A thread that
-//! reads a doorbell also wakes the others, because all of them may have been asleep.
+//! if no other thread sleeps until a packet arrives. The device's lock guards this decision. A
+//! thread that reads a doorbell also wakes the others, because all of them may have been asleep.
 
 use core::sync::atomic::AtomicU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -44,13 +44,13 @@ impl OwnSleep {
         Ok(Self { file, memory })
     }
 
-    /// Returns the descriptor for peers.
+    /// Returns the descriptor to send to peers.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Marks the device as asleep, under a new number. The caller then looks at all rings once
-    /// more, and sleeps only if all are empty.
+    /// Marks the device as asleep, under a new number. The caller must then look at all rings once
+    /// more, and sleep only if all are empty.
     pub(crate) fn begin(&self) {
         begin(self.memory.word(SLEEPS));
     }
@@ -71,14 +71,14 @@ impl PeerSleep {
     /// Maps the page behind a received descriptor.
     ///
     /// # Errors
-    /// `EINVAL` if it is not a sealed page of this layout; `ENOMEM` if memory is short.
+    /// `EINVAL` if the file is not a sealed page of this layout; `ENOMEM` if memory is short.
     pub(crate) fn map(file: OwnedFd) -> Result<Self, Errno> {
         Ok(Self { memory: Peer::map(file.as_fd(), PAGE_LEN, PAGE_LEN, PAGE_MAGIC)? })
     }
 
     /// Returns a number for the peer's current sleep, or `None` if the peer is awake. One doorbell
-    /// is enough for each number. Call it once after pushing any number of packets; the call
-    /// includes the fence.
+    /// is enough for each number. Call this function once after pushing any number of packets. The
+    /// call includes the fence.
     #[inline]
     pub(crate) fn epoch_if_asleep(&self) -> Option<u32> {
         epoch_if_asleep(|| self.memory.word(SLEEPS))
@@ -118,8 +118,8 @@ fn is_odd(epoch: u64) -> bool {
     epoch & 1 != 0
 }
 
-/// A counter in this process's memory: an atomic of the processor or of the model checker. Fences
-/// order its accesses.
+/// A counter in this process's memory: a standard atomic, or the model checker's replacement.
+/// Fences order its accesses.
 trait Counter {
     fn load(&self) -> u64;
 
@@ -250,8 +250,8 @@ mod models {
         });
     }
 
-    /// Returns whether some order of steps loses a wake-up. `falls_asleep` returns whether the
-    /// device is about to wait.
+    /// Returns whether the model checker finds an interleaving that loses a wake-up. `falls_asleep`
+    /// returns whether the device is about to wait.
     fn loses_a_wake_up(falls_asleep: impl Fn(&Device) -> bool + Send + Sync + 'static) -> bool {
         use std::sync::atomic::AtomicBool;
         let lost = std::sync::Arc::new(AtomicBool::new(false));

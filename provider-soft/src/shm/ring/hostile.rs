@@ -1,12 +1,12 @@
-//! [`run`]: a script of calls to both ends, with arbitrary writes by the peer in between.
+//! [`run`]: executes a script of calls to both ends, with arbitrary writes by the peer in between.
 //!
 //! Tests run random scripts, and the fuzz target `ring` in `provider-soft/fuzz` runs arbitrary
 //! bytes.
 
 use super::*;
 
-/// Runs a script: steps with their operands, until the bytes end. Each call must return, and both
-/// ends must stay within the ring.
+/// Runs a script, which consists of steps with their operands. Each call must return, and both ends
+/// must stay within the ring.
 ///
 /// # Panics
 /// Panics if an end violates one of these rules.
@@ -48,7 +48,7 @@ pub fn run(script: &[u8]) {
     }
 }
 
-/// Looks at the current record twice, and copies a part of the packet.
+/// Peeks at the current record twice, and copies a part of its packet.
 fn look(consumer: &mut Consumer, from: usize, len: usize) {
     let record = consumer.peek();
     if let Ok(Some(Record { len, .. })) = record {
@@ -74,7 +74,8 @@ fn send(producer: &mut Producer, number: usize, now: Time) {
 }
 
 const SHAPE: Shape = OutRing::SHAPE;
-/// A length above the longest packet.
+/// The exclusive upper bound for lengths and offsets in a script, in bytes; above the longest
+/// packet.
 const TOO_LONG: usize = SHAPE.longest_packet + 300;
 
 /// The first byte of each kind of step. Each comment lists the operands that follow; numbers have 8
@@ -94,7 +95,7 @@ pub(super) mod step {
     /// The number of bytes that the peer has not consumed.
     pub(crate) const PROGRESS: u8 = 6;
     pub(crate) const GROW: u8 = 7;
-    /// A number that selects the length of packets, and the time.
+    /// A number that selects the length of the packets to send, and the time.
     #[cfg(test)]
     pub(crate) const SEND: u8 = 8;
 }
@@ -108,7 +109,7 @@ impl Script<'_> {
         Some(*first)
     }
 
-    /// Returns the next 8 bytes as a number, with zeros beyond the end.
+    /// Returns the next 8 bytes as a number. Bytes beyond the script's end are 0.
     fn number(&mut self) -> u64 {
         u64::from_le_bytes(core::array::from_fn(|_| self.byte().unwrap_or_default()))
     }

@@ -1,7 +1,7 @@
 //! [`Producer`], [`Consumer`]: the two ends of a ring of packets in shared memory.
 //!
-//! The [folder](crate::shm) has the layout and the protocol. Each end counts positions in bytes of
-//! records since the start:
+//! The [folder](crate::shm) has the layout and the protocol. Each end counts positions as the
+//! number of record bytes since the start:
 //!
 //! ```text
 //!        consumed             reading              position
@@ -30,9 +30,10 @@
 //! ```
 //!
 //! A lap is as long as the window of 60 KiB while packets are few, so its lines stay cached on both
-//! processors. In a stream this is a disadvantage: the producer overwrites lines that the other
-//! processor has just read, and waits for each of them. In a stream, a lap therefore continues
-//! behind the window. After every 60 KiB, the producer compares the time taken with [`FAST`].
+//! processors. In a stream such short laps are a disadvantage: the producer overwrites lines that
+//! the other processor has just read, and waits for each of them. In a stream, a lap therefore
+//! continues behind the window. After every 60 KiB, the producer compares the time taken with
+//! [`FAST`].
 //!
 //! Both ends are generic over the memory, so the model checker can run the same code over plain
 //! words.
@@ -46,13 +47,13 @@ use crate::shm::segment::{ConsumedWord, OutRing, OwnSegment, PeerSegment};
 use crate::sync::primitives::atomic::{Ordering, fence};
 
 /// Returns both ends of a link: the producer of this process's ring, and the consumer of the
-/// peer's. The descriptor of `own` is closed.
+/// peer's. Closes the descriptor of `own`.
 pub(crate) fn ends(own: OwnSegment, peer: PeerSegment) -> (Producer, Consumer) {
     let (ring, consumed) = own.split();
     (Producer::new(ring, peer.header_only()), Consumer::new(peer, consumed))
 }
 
-/// The sending end of a ring, which puts packets in.
+/// The sending end of a ring, which writes packets.
 #[derive(Debug)]
 pub(crate) struct Producer<O = OutRing, P = PeerSegment> {
     ring: O,
@@ -61,16 +62,16 @@ pub(crate) struct Producer<O = OutRing, P = PeerSegment> {
     at: usize,
     /// The offset where the last lap ended.
     last_end: usize,
-    /// The offset where this lap ends, unless it is a part of a stream. A longest record at `at`
-    /// ends before it.
+    /// The offset where this lap ends, unless it is part of a stream. A record of maximum length at
+    /// `at` fits before this offset.
     stop: usize,
-    /// The length of the part of the ring that may be used.
+    /// The length of the part of the ring that may be used, in bytes.
     end: usize,
-    /// Whether allocating memory for the other part failed.
+    /// Whether allocating memory for the part behind the window failed.
     is_refused: bool,
     /// The time when the current window started.
     began: Time,
-    /// The number of windows in a row that were filled fast.
+    /// The number of consecutive windows that were filled at the rate [`FAST`] or faster.
     fast: u8,
     /// The position of the next record.
     position: u64,
@@ -108,13 +109,13 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
     /// Returns whether the longest packet fits.
     ///
     /// # Errors
-    /// [`Broken`] if the peer's progress is impossible.
+    /// [`Broken`] if the peer's value of `consumed` is invalid.
     #[inline]
     pub(crate) fn has_room(&mut self) -> Result<bool, Broken> {
         if self.fits() { Ok(true) } else { self.look() }
     }
 
-    /// Returns whether a packet of this length fits into all free memory, including the reserve for
+    /// Returns whether a packet of this length fits into the free memory, including the reserve for
     /// short packets.
     ///
     /// # Errors
@@ -126,8 +127,8 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         Ok(self.fits_closely(len))
     }
 
-    /// Returns whether the longest packet fits, as [`has_room`](Self::has_room) does. After `false`
-    /// the consumer rings the doorbell when it has consumed more.
+    /// Returns whether the longest packet fits, as [`has_room`](Self::has_room) does. If it does
+    /// not fit, asks the consumer for a doorbell after its next progress.
     ///
     /// # Errors
     /// The errors of [`has_room`](Self::has_room).
@@ -145,12 +146,12 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         self.look()
     }
 
-    /// Publishes the packet written into the space of the next record. In a stream the ring may
-    /// grow to full size if `may_grow`.
+    /// Publishes the packet written into [`space`](Self::space). In a stream, the ring may grow to
+    /// full size if `may_grow`.
     ///
     /// # Panics
-    /// Panics if the ring has no room ([`has_room_for`](Self::has_room_for)), or for a length below
-    /// a BTH or above the longest packet: a defect of the caller.
+    /// Panics if the ring has no space ([`has_room_for`](Self::has_room_for)), or if the length is
+    /// below a BTH or above the longest packet. Each is a bug in the caller.
     #[inline]
     pub(crate) fn push(&mut self, record: Record, now: Time, may_grow: bool) {
         let Record { len, .. } = record;
@@ -167,8 +168,8 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         self.position = self.position.wrapping_add(record_len(len) as u64);
     }
 
-    /// Returns whether the lap ends with the record ending at `end`, which fills a window.
-    /// Otherwise the lap gets another window.
+    /// Returns whether the lap ends with the record that ends at `end` and fills a window.
+    /// Otherwise the lap continues with another window.
     #[cold]
     fn ends_lap(&mut self, end: usize, now: Time, may_grow: bool) -> bool {
         let is_fast = now < self.began + O::SHAPE.window as u64 * FAST / 1024;
@@ -178,7 +179,7 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
             self.is_refused = !self.ring.grow();
             self.end = if self.is_refused { O::SHAPE.window } else { O::SHAPE.area };
         }
-        // The next caller that needs room reports invalid progress.
+        // The next caller that needs space reports invalid progress.
         let _ = self.look();
         let may_go_on = end + O::SHAPE.longest_record() <= self.end;
         let may_end = matches!(self.tail(), Tail::InThisLap(tail) if tail >= O::SHAPE.reserve);
@@ -202,8 +203,8 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         self.is_free(len, LINE)
     }
 
-    /// Returns whether there is space for a packet's record, and `behind` more bytes for later
-    /// records. A longest record behind each of these must be within the ring.
+    /// Returns whether there is space for a packet's record, and for `behind` more bytes of later
+    /// records. After each of these, a record of maximum length must still be within the ring.
     #[inline]
     fn is_free(&self, len: usize, behind: usize) -> bool {
         let end = self.at + record_len(len);
@@ -225,7 +226,7 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         }
     }
 
-    /// Reads the peer's progress, and returns whether there is room now.
+    /// Reads the peer's progress, and returns whether the longest packet fits now.
     #[cold]
     fn look(&mut self) -> Result<bool, Broken> {
         let consumed = self.peer.consumed();
@@ -250,9 +251,9 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
 }
 
 impl<P: Incoming> Producer<OutRing, P> {
-    /// Returns the space for the next packet, as long as the longest packet. Its content is
-    /// arbitrary. Writing it before there is [room](Self::has_room) damages packets that the peer
-    /// has not read.
+    /// Returns the memory for the next packet, as long as the longest packet. Its content is
+    /// arbitrary. Writing to it before the ring [has space](Self::has_room) damages packets that
+    /// the peer has not read.
     #[inline]
     pub(crate) fn space(&mut self) -> &mut [u8] {
         self.ring.space(self.at)
@@ -261,7 +262,7 @@ impl<P: Incoming> Producer<OutRing, P> {
     /// Copies a packet into the ring and publishes it. The ring does not grow.
     ///
     /// # Panics
-    /// As [`push`](Self::push).
+    /// The panics of [`push`](Self::push).
     #[cfg(all(test, not(loom)))]
     pub(crate) fn copy_in(&mut self, packet: &[u8], traffic_class: u8, hop_limit: u8) {
         self.write_in(packet);
@@ -269,7 +270,7 @@ impl<P: Incoming> Producer<OutRing, P> {
         self.push(record, Time(0), false);
     }
 
-    /// Copies a packet in, as [`copy_in`](Self::copy_in) does, with a ring that may grow.
+    /// Copies a packet into the ring as [`copy_in`](Self::copy_in) does, but lets the ring grow.
     #[cfg(any(fuzzing, all(test, not(loom))))]
     pub(crate) fn copy_in_at(&mut self, now: Time, packet: &[u8]) {
         self.write_in(packet);
@@ -284,14 +285,14 @@ impl<P: Incoming> Producer<OutRing, P> {
     }
 }
 
-/// The offset of the first byte not yet read by the consumer, and its lap.
+/// The lap and the offset of the first byte not yet read by the consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tail {
     InThisLap(usize),
     InLastLap(usize),
 }
 
-/// The receiving end of a ring, which takes packets out.
+/// The receiving end of a ring, which reads packets.
 #[derive(Debug)]
 pub(crate) struct Consumer<P = PeerSegment, C = ConsumedWord> {
     peer: P,
@@ -302,9 +303,9 @@ pub(crate) struct Consumer<P = PeerSegment, C = ConsumedWord> {
     position: u64,
     /// The last position stored in `consumed`.
     published: u64,
-    /// The length of the part of the ring that may be read.
+    /// The length of the part of the ring that may be read, in bytes.
     end: usize,
-    /// The current record, once seen, and the offset of the next record.
+    /// The current record, once read, and the offset of the next record.
     current: Option<(Record, usize)>,
 }
 
@@ -313,16 +314,17 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
         Self { peer, progress, at: 0, position: 0, published: 0, end: P::SHAPE.window, current: None }
     }
 
-    /// Returns whether the next record is unpublished, with one load.
+    /// Returns whether the next record is unpublished. Takes only one load.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.peer.header(self.at) == UNPUBLISHED
     }
 
-    /// Returns the current record, or `None` if the peer has not published any.
+    /// Returns the current record, or `None` if the peer has not published it yet.
     ///
     /// # Errors
-    /// [`Broken`] if its header is invalid, or if the next record would not be within the ring.
+    /// [`Broken`] if the record's header is invalid, or if the next record would not be within the
+    /// ring.
     #[inline]
     pub(crate) fn peek(&mut self) -> Result<Option<Record>, Broken> {
         if self.current.is_none() {
@@ -337,7 +339,7 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
         Ok(self.current.map(|(record, _)| record))
     }
 
-    /// Returns the number of published records, at most `limit`. The current one counts.
+    /// Returns the number of published records, including the current one, up to `limit`.
     ///
     /// # Errors
     /// The errors of [`peek`](Self::peek).
@@ -357,7 +359,8 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
         Ok(count)
     }
 
-    /// Returns the record at an offset, and the offset of the next record.
+    /// Parses the header of the record at an offset. Returns the record and the offset of the next
+    /// record.
     #[inline]
     fn parse(&mut self, at: usize, header: u64) -> Result<(Record, usize), Broken> {
         let (record, ends_lap) = Record::parse(header, P::SHAPE)?;
@@ -373,7 +376,8 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
         }
     }
 
-    /// Returns whether the peer's ring has grown to full size, so all of it may be read.
+    /// Makes the whole ring readable if the peer's ring has grown to full size. Returns whether
+    /// more of the ring is readable than before.
     #[cold]
     fn extend(&mut self) -> bool {
         let is_whole = self.end < P::SHAPE.area && self.peer.extend();
@@ -395,7 +399,7 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
     }
 
     /// Moves on to the next record. Returns whether the peer wants a doorbell, because it waits for
-    /// room. Does nothing unless [`peek`](Self::peek) has returned a record.
+    /// space. Does nothing unless [`peek`](Self::peek) has returned a record.
     #[inline]
     #[must_use]
     pub(crate) fn advance(&mut self) -> bool {
@@ -405,7 +409,7 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
         self.position.wrapping_sub(self.published) >= P::SHAPE.unpublished() && self.publish()
     }
 
-    /// Makes the progress visible to the peer. Returns whether the peer waits for room.
+    /// Makes the consumer's progress visible to the peer. Returns whether the peer waits for space.
     #[cold]
     fn publish(&mut self) -> bool {
         self.progress.store_consumed(self.position);
@@ -424,7 +428,7 @@ pub(crate) struct Record {
     pub(crate) len: usize,
     pub(crate) traffic_class: u8,
     pub(crate) hop_limit: u8,
-    /// Whether the packets of its queue pair are as long as a link permits ([`Path::on_link`]).
+    /// Whether the queue pair's packets are as long as a link permits ([`Path::on_link`]).
     ///
     /// [`Path::on_link`]: roce::engine::Path::on_link
     pub(crate) on_link: bool,
@@ -440,7 +444,7 @@ impl Record {
             | if ends_lap { ENDS_LAP } else { 0 }
     }
 
-    /// Returns a record, and whether it is the last one of its lap.
+    /// Parses a record's header. Returns the record, and whether it is the last record of its lap.
     #[inline]
     fn parse(header: u64, shape: Shape) -> Result<(Self, bool), Broken> {
         let [.., flags, hop_limit, traffic_class, _, _, _, _] = header.to_be_bytes();
@@ -472,7 +476,7 @@ pub(crate) trait Outgoing {
     /// Stores whether the producer wants a doorbell.
     fn store_waits(&mut self, waits: bool);
 
-    /// Adds the memory behind the window. Returns `false` if memory is short.
+    /// Allocates the memory behind the window. Returns `false` if memory is short.
     fn grow(&mut self) -> bool;
 }
 
@@ -505,7 +509,7 @@ pub(crate) trait Incoming {
 /// The sizes of a ring and its longest packet, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// The size of the part used unless packets are a stream.
+    /// The size of the window: the part used unless packets are a stream.
     window: usize,
     /// The size of the whole ring.
     area: usize,
@@ -536,7 +540,7 @@ impl Shape {
         len >= bth::LEN && len <= self.longest_packet
     }
 
-    /// Returns whether an empty ring has room for the next record at any offset, even if the
+    /// Returns whether an empty ring has space for the next record at any offset, even if the
     /// consumer has not published its last progress. In both cases of [`Tail`], the unusable part
     /// of the window is shorter than two records of maximum length: the next record, and a gap too
     /// short for another one.
@@ -556,16 +560,17 @@ const fn record_len(packet_len: usize) -> usize {
     (PACKET + packet_len).next_multiple_of(LINE)
 }
 
-/// The maximum time in nanoseconds for a stream to fill 1 KiB: a rate of at least 1 GB/s.
+/// The maximum time, in nanoseconds, in which a stream fills 1 KiB: a rate of at least 1 GB/s.
 const FAST: u64 = 1000;
 
-/// The number of windows in a row that a stream fills at the rate [`FAST`] before the ring grows.
+/// The number of consecutive windows that a stream fills at the rate [`FAST`] before the ring
+/// grows.
 const STREAM: u8 = 4;
 
 /// The unit of record lengths, in bytes.
 const LINE: usize = 64;
 
-/// The offset of the packet in its record. The payload behind a BTH is at 32.
+/// The offset of the packet in its record, in bytes. The payload behind a BTH is then at offset 32.
 pub(crate) const PACKET: usize = 20;
 
 const _: () = assert!(PACKET + bth::LEN == 32);

@@ -1,4 +1,4 @@
-//! Tests of both ends over real segments.
+//! Tests of a ring's producer and consumer in real segments.
 
 mod seeds;
 
@@ -11,7 +11,7 @@ use crate::shm::segment::HostileOwner;
 const SHAPE: Shape = OutRing::SHAPE;
 const LONGEST: usize = SHAPE.longest_packet;
 
-/// Returns both ends of a link in two processes.
+/// Returns the two ends that each of a link's two processes has.
 fn link() -> [(Producer, Consumer); 2] {
     let (a, b) = (OwnSegment::new().unwrap(), OwnSegment::new().unwrap());
     let [of_a, of_b] = [&a, &b].map(map);
@@ -22,7 +22,7 @@ fn map(segment: &OwnSegment) -> PeerSegment {
     PeerSegment::map(segment.fd().try_clone_to_owned().unwrap()).unwrap()
 }
 
-/// Returns numbers below a bound.
+/// Returns a function that draws pseudorandom numbers below its argument.
 fn random(mut seed: u64) -> impl FnMut(usize) -> usize {
     move |below| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -30,12 +30,12 @@ fn random(mut seed: u64) -> impl FnMut(usize) -> usize {
     }
 }
 
-/// Returns a packet that differs from the ones before and after it.
+/// Returns a packet that differs from the packets with neighbouring numbers.
 fn packet(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + number) as u8).collect()
 }
 
-/// Takes out the current packet.
+/// Reads and removes the current packet.
 fn take(consumer: &mut Consumer) -> Option<Vec<u8>> {
     let record = consumer.peek().unwrap()?;
     let mut packet = vec![0; record.len];
@@ -90,8 +90,8 @@ fn an_empty_ring_has_room_for_the_longest_packet_at_every_offset() {
     assert_eq!(offsets.len(), (SHAPE.window - record_len(LONGEST)) / LINE + 1, "each possible offset");
 }
 
-/// Exchanges longest packets until the producer begins another lap. Returns the end of the last
-/// lap.
+/// Exchanges packets of maximum length until the producer begins another lap. Returns the offset
+/// where the last lap ended.
 fn finish_lap(producer: &mut Producer, consumer: &mut Consumer, clock: &mut Time, step: u64) -> usize {
     loop {
         *clock = *clock + step;
@@ -103,7 +103,8 @@ fn finish_lap(producer: &mut Producer, consumer: &mut Consumer, clock: &mut Time
     }
 }
 
-/// The time between longest packets in a stream; the next constant is for a slow sender.
+/// The time between packets of maximum length in a stream, in nanoseconds. The next constant is for
+/// a slow sender.
 const AT_ONCE: u64 = 1000;
 const SLOWLY: u64 = 30_000;
 
@@ -205,7 +206,7 @@ fn a_ring_without_room_for_long_packets_takes_the_acknowledgements_of_a_process_
     }
 }
 
-/// Fills a ring with some short packets, then with longest packets, then with short ones.
+/// Fills a ring with `before` short packets, then packets of maximum length, then short packets.
 fn fill_with_acknowledgements(
     (mut producer, mut consumer): (Producer, Consumer),
     (mut clock, pace): (Time, u64),
@@ -320,7 +321,7 @@ fn an_impossible_header_breaks_the_link() {
 }
 
 /// Stores headers for packets of 4000 bytes, starting at offset 0. Returns their number and the
-/// end.
+/// offset where they end.
 fn store_records(peer: &HostileOwner, until: usize) -> (u32, usize) {
     let step = record_len(4000);
     let count = until.div_ceil(step);

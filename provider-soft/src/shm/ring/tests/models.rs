@@ -10,7 +10,7 @@ use crate::sync::primitives::atomic::AtomicU64;
 use crate::sync::primitives::{Arc, UnsafeCell, thread};
 
 /// The memory written by one process: a ring of `AREA` lines with a window of `LINES`, for packets
-/// of at most `LONGEST` bytes. Only one word in each line of a packet matters.
+/// of at most `LONGEST` bytes. Only one word in each line of a packet is written and checked.
 struct Memory<const LINES: usize, const AREA: usize, const LONGEST: usize> {
     headers: Box<[AtomicU64]>,
     packets: Box<[UnsafeCell<u64>]>,
@@ -18,7 +18,7 @@ struct Memory<const LINES: usize, const AREA: usize, const LONGEST: usize> {
     waits: AtomicU64,
 }
 
-// SAFETY: the cells blocked the auto impl. The model checker watches their accesses.
+// SAFETY: the cells blocked the auto impl. The model checker checks all accesses to them.
 unsafe impl<const LINES: usize, const AREA: usize, const LONGEST: usize> Sync
     for Memory<LINES, AREA, LONGEST>
 {
@@ -29,7 +29,7 @@ type Shared<const LINES: usize, const AREA: usize, const LONGEST: usize> = Arc<M
 
 impl<const LINES: usize, const AREA: usize, const LONGEST: usize> Memory<LINES, AREA, LONGEST> {
     /// Returns a ring with an unpublished record at its start. The other lines look like records,
-    /// as remains of old packets may.
+    /// as leftover bytes of old packets may.
     fn new() -> Arc<Self> {
         let old = Record { len: bth::LEN, traffic_class: 0xff, hop_limit: 0xff, on_link: true }.header(false);
         let headers = (0..AREA).map(|line| if line == 0 { UNPUBLISHED } else { old });
@@ -93,7 +93,7 @@ type Out<const LINES: usize, const AREA: usize, const LONGEST: usize> =
 type In<const LINES: usize, const AREA: usize, const LONGEST: usize> =
     Consumer<Shared<LINES, AREA, LONGEST>, Shared<LINES, AREA, LONGEST>>;
 
-/// Returns both ends of a ring from one process to another.
+/// Returns the producer and the consumer of a ring, which are in different processes.
 fn link<const LINES: usize, const AREA: usize, const LONGEST: usize>()
 -> (Out<LINES, AREA, LONGEST>, In<LINES, AREA, LONGEST>) {
     let (sender, receiver) = (Memory::new(), Memory::new());
@@ -114,7 +114,7 @@ fn put<const LINES: usize, const AREA: usize, const LONGEST: usize>(
     out.push(record, Time(0), true);
 }
 
-/// Removes a packet, if there is one. Returns its value, and whether the producer wants a
+/// Removes a packet, if there is one. Returns the packet's value, and whether the producer wants a
 /// doorbell.
 fn take<const LINES: usize, const AREA: usize, const LONGEST: usize>(
     end: &mut In<LINES, AREA, LONGEST>,
@@ -154,7 +154,7 @@ fn a_consumer_sees_whole_packets_in_order_and_no_old_bytes_as_records() {
 
 /// Runs a producer that has filled the ring, waits for space and then pushes some more packets. The
 /// consumer removes only the packets of the full ring, and rings the doorbell when required. `fast`
-/// is the number of windows that the producer has already filled fast.
+/// is the number of consecutive windows that the producer has already filled fast.
 fn wait_for_room<const LINES: usize, const AREA: usize, const LONGEST: usize>(
     lens: &'static [usize],
     fast: u8,

@@ -13,12 +13,12 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/ring")
 }
 
-/// Returns the bytes of a step with its numbers.
+/// Returns the bytes of a script step with its numeric operands.
 fn with(step: u8, numbers: &[u64]) -> Vec<u8> {
     [vec![step], numbers.iter().flat_map(|number| number.to_le_bytes()).collect()].concat()
 }
 
-/// Returns the steps of a record that the peer writes and this process reads.
+/// Returns the script steps for a record that the peer writes and this process reads.
 fn record(len: u64, ends_lap: bool) -> Vec<u8> {
     let hop_limit = if ends_lap { 64 } else { 63 };
     [with(step::RECORD, &[len]), vec![hop_limit], with(step::LOOK, &[0, len]), vec![step::ADVANCE]].concat()
@@ -26,7 +26,7 @@ fn record(len: u64, ends_lap: bool) -> Vec<u8> {
 
 fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     const LONG: u64 = 16_000;
-    // An even number that selects long packets.
+    // `LONG` is an even number, which selects long packets.
     let send = |time| with(step::SEND, &[LONG, time]);
     let all_consumed = with(step::PROGRESS, &[0]);
     let stream: Vec<_> =
