@@ -16,7 +16,8 @@
 //! - Free: the announcing thread now holds the lock and does the work itself.
 //! - Held: the announcing thread returns at once. The holder cannot miss the work. It
 //!   [releases](Guard::try_release) the lock by a compare-and-exchange from HELD to 0, which fails
-//!   while PENDING is set. It then clears PENDING, looks at the rings again, and retries.
+//!   while PENDING is set. After a failure, the holder clears PENDING, looks at the rings again,
+//!   and retries.
 //!
 //! Therefore, after every announcement, some thread clears PENDING and looks at the rings
 //! afterwards. This thread sees the work. The poster wrote it before its operation on the word
@@ -47,7 +48,7 @@ use core::ops::{Deref, DerefMut};
 use crate::sync::primitives::atomic::{AtomicU32, Ordering};
 use crate::sync::primitives::{UnsafeCell, thread};
 
-/// A value that one thread at a time can access.
+/// A lock that gives access to a value to one thread at a time.
 #[derive(Debug)]
 pub(crate) struct CombiningLock<T> {
     word: AtomicU32,
@@ -65,7 +66,8 @@ impl<T> CombiningLock<T> {
         Self { word: AtomicU32::new(0), waiting: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Announces work and acquires the lock if it is free. On `None`, the holder does the work.
+    /// Announces work and acquires the lock if it is free. If this returns `None`, the current
+    /// holder does the work.
     #[inline]
     pub(crate) fn announce(&self) -> Option<Guard<'_, T>> {
         let before = self.word.fetch_or(HELD | PENDING, Ordering::AcqRel);
@@ -111,7 +113,7 @@ impl<T> CombiningLock<T> {
         guard
     }
 
-    /// Tries to set HELD in the word, keeping PENDING.
+    /// Tries to set HELD in the word, leaving PENDING unchanged.
     #[inline]
     fn acquire(&self) -> Option<Guard<'_, T>> {
         let seen = self.word.load(Ordering::Relaxed);
@@ -123,14 +125,15 @@ impl<T> CombiningLock<T> {
     }
 }
 
-/// The right to work on the value. A guard dropped by a panic releases the lock and leaves
-/// announced work to the next holder.
+/// The right to access the value, held until the guard is dropped. A guard dropped by a panic
+/// releases the lock and leaves announced work to the next holder.
 pub(crate) struct Guard<'l, T> {
     lock: &'l CombiningLock<T>,
 }
 
 impl<T> Guard<'_, T> {
-    /// Returns whether work was announced since the last call. If so, look at the rings afterwards.
+    /// Returns whether work was announced since the last call. If so, the holder must look at the
+    /// rings afterwards.
     #[inline]
     pub(crate) fn take_pending(&mut self) -> bool {
         // The load avoids a write in the common case.
@@ -141,8 +144,8 @@ impl<T> Guard<'_, T> {
     /// Releases the lock, unless work was announced.
     ///
     /// # Errors
-    /// The guard, if work was announced; its [`take_pending`](Self::take_pending) then returns
-    /// true.
+    /// Returns the guard if work was announced. Its [`take_pending`](Self::take_pending) then
+    /// returns true.
     #[inline]
     pub(crate) fn try_release(self) -> Result<(), Self> {
         let word = &self.lock.word;
@@ -157,8 +160,8 @@ impl<T> Guard<'_, T> {
 }
 
 impl<T> Guard<'_, T> {
-    /// Releases the lock even if work was announced, and returns whether work was announced. The
-    /// next holder finds the work; the caller must ensure that there is a next holder.
+    /// Releases the lock even if work was announced. Returns whether work was announced. The next
+    /// holder finds the work; the caller must ensure that there is a next holder.
     #[inline]
     pub(crate) fn release(self) -> bool {
         let before = self.lock.word.fetch_and(!HELD, Ordering::AcqRel);
@@ -195,7 +198,7 @@ impl<T> DerefMut for Guard<'_, T> {
 const HELD: u32 = 1;
 /// Bit set while there is work that the holder may not have seen.
 const PENDING: u32 = 2;
-/// The number of attempts before a waiting thread yields the processor.
+/// The number of attempts to acquire the lock before a waiting thread yields the processor.
 const SPINS: u32 = 100;
 
 #[cfg(all(test, not(loom)))]
@@ -254,7 +257,7 @@ mod models {
     use crate::sync::pending::PendingSet;
     use crate::sync::primitives::Arc;
 
-    /// Work left by two posters for a holder to find, and the amount found.
+    /// Work left by two posters for the lock holder to find, and the amount found.
     struct Shared {
         found: CombiningLock<u32>,
         pending: PendingSet,
@@ -324,7 +327,7 @@ mod models {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || shared.post(0))
             };
-            // A holder releases the lock with its share used up, with or without pending work.
+            // A holder whose share is used up releases the lock, with or without pending work.
             if let Some(guard) = shared.found.try_lock() {
                 guard.release();
             }

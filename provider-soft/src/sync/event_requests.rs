@@ -10,8 +10,8 @@
 //!   an event before the request. All other completions count, whether or not they have been polled
 //!   since.
 //! - the number of events raised by the queue before the request. If the queue has raised another
-//!   event since, the request is settled: it was made while an earlier request was pending, so both
-//!   share the event.
+//!   event since, the request is already satisfied: it was made while an earlier request was
+//!   pending, so both share the event.
 //!
 //! ```text
 //!   raised   count       the holder takes the request, and
@@ -26,8 +26,8 @@
 //! completion raises the event. Here the completion that raised the last event does not raise
 //! another: most programs request the next event before they poll that completion.
 //!
-//! There is one word for each kind of request. Of two requests of a kind, the older one stays: each
-//! completion that counts for the later request also counts for the older one. The event comes
+//! There is one word for each kind of request. Of two requests of a kind, the older request stays:
+//! each completion that counts for the later request also counts for the older one. The event comes
 //! after both requests. libmlx5 also shares an event between requests: it gives them the same
 //! sequence number until the program has read the event.
 //!
@@ -44,16 +44,16 @@ use crate::sync::ring::Published;
 /// Requests for a completion queue's events that the lock holder has not yet taken.
 #[derive(Debug)]
 pub(crate) struct EventRequests {
-    /// The request for solicited completions: 0, or a [`Request`].
+    /// The pending request for an event on solicited completions: 0 if none, or a [`Request`].
     solicited: AtomicU64,
-    /// The request for all completions: 0, or a [`Request`].
+    /// The pending request for an event on any completion: 0 if none, or a [`Request`].
     next: AtomicU64,
     /// The number of events raised by the queue (upper half), and the number of completions
     /// published before the last event (lower half). Only the lock holder changes this word.
     raised: AtomicU64,
 }
 
-/// A request.
+/// A request for a completion queue's next event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     /// The number of events raised before the request, modulo 2³¹.
@@ -68,7 +68,7 @@ impl EventRequests {
     }
 
     /// Requests an event for completions published from now on, and for completions neither freed
-    /// nor announced by an event. The caller announces the request.
+    /// nor announced by an event. The caller must announce the request to the lock holder.
     pub(crate) fn add(&self, armed: Armed, published: &Published) {
         let (raised, announced) = events(self.raised.load(Ordering::Acquire));
         let freed = published.freed();
@@ -89,15 +89,15 @@ impl EventRequests {
         }
     }
 
-    /// Removes the request of this kind and returns it unless it is settled. The caller holds the
-    /// device's lock.
+    /// Removes the request of this kind. Returns the request unless a later event has already
+    /// satisfied it. The caller must hold the device's lock.
     pub(crate) fn take(&self, armed: Armed) -> Option<Request> {
         let request = Request::from_word(self.word(armed)?.swap(0, Ordering::Acquire))?;
         (request.raised == events(self.raised.load(Ordering::Relaxed)).0).then_some(request)
     }
 
-    /// Counts an event, which settles all requests so far and announces the first `count`
-    /// completions. The caller holds the device's lock and has published these completions.
+    /// Counts an event, which satisfies all requests made before and announces the first `count`
+    /// completions. The caller must hold the device's lock and have published these completions.
     pub(crate) fn count_event(&self, count: u32) {
         let raised = events(self.raised.load(Ordering::Relaxed)).0.wrapping_add(1);
         self.raised.store(u64::from(raised) << 32 | u64::from(count), Ordering::Release);
@@ -113,13 +113,13 @@ impl EventRequests {
 }
 
 impl Request {
-    /// Returns how many of `count` completions count for the request.
+    /// Returns the number of completions, out of the first `count`, that count for the request.
     pub(crate) fn later(self, count: u32) -> u32 {
         count.wrapping_sub(self.count)
     }
 
-    /// Returns whether this request replaces another of its kind, because the other request is
-    /// settled or later.
+    /// Returns whether this request replaces `other`, a request of the same kind, because `other`
+    /// is already satisfied or is later.
     fn replaces(self, other: Self) -> bool {
         match difference(self.raised << 1, other.raised << 1).cmp(&0) {
             Less => false,
@@ -137,7 +137,7 @@ impl Request {
     }
 }
 
-/// Splits the word of raised events into their number, modulo 2³¹, and the number of announced
+/// Splits the word `raised` into the number of events, modulo 2³¹, and the number of announced
 /// completions.
 fn events(word: u64) -> (u32, u32) {
     ((word >> 32) as u32 & RAISED, word as u32)
@@ -150,7 +150,7 @@ fn difference(one: u32, other: u32) -> i32 {
 
 /// Bit set in a word that holds a request.
 const PRESENT: u64 = 1 << 63;
-/// The mask of the number of events in a request.
+/// The mask for the number of events in a request.
 const RAISED: u32 = u32::MAX >> 1;
 
 #[cfg(all(test, not(loom)))]
@@ -257,7 +257,7 @@ mod models {
         is_armed: bool,
     }
 
-    /// A completion queue and several threads working on its device.
+    /// A completion queue shared by several threads that work on its device.
     struct Queue {
         lock: CombiningLock<End>,
         published: Published,
@@ -265,7 +265,7 @@ mod models {
         pending: PendingSet,
         /// The number of packets received. Each packet completes a work request.
         arrived: AtomicU32,
-        /// The number of events; then the channel, which keeps an event until it is read.
+        /// The number of raised events. `channel` keeps an event until it is read.
         events: AtomicU32,
         channel: loom::sync::Notify,
     }
@@ -402,7 +402,7 @@ mod models {
             let threads = [0, 1].map(|_| Queue::beside(&queue, Queue::arrive));
             let mut polled = 0;
             loop {
-                // As UCX does: it does not poll between the request and the wait.
+                // As in UCX, which does not poll between the request and the wait.
                 polled += drain(&mut consumer);
                 if polled == 2 {
                     break;
@@ -441,8 +441,8 @@ mod models {
             while queue.events() == 0 {
                 queue.channel.wait();
             }
-            // As perftest does: it requests the next event before polling the completion of the
-            // last one.
+            // As in perftest, which requests the next event before polling the completion of the
+            // last event.
             queue.request();
             assert_eq!(drain(&mut consumer), 1);
             arriving.join().unwrap();

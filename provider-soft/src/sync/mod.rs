@@ -1,11 +1,11 @@
-//! State shared between threads. The model checker tries the interleavings of each part.
+//! State shared between threads. The model checker tries the interleavings of each module.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`combining_lock`] | lends the device to one thread at a time; others leave work for it |
+//! | [`combining_lock`] | gives the device to one thread at a time; others leave work for it |
 //! | [`pending`] | the queue pairs whose rings hold new work requests |
 //! | [`event_requests`] | requests for completion queue events |
-//! | [`notify`] | when a completion raises an event |
+//! | [`notify`] | decides when a completion raises an event |
 //! | [`signal`] | a descriptor that is readable while a ring holds management datagrams |
 //! | [`ring`] | the queue between two threads, used for all queues here |
 //! | [`primitives`] | atomics, or the model checker's replacements |

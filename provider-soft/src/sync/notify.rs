@@ -18,17 +18,17 @@ use verbs_core::types::CqModeration;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Notify {
     armed: Armed,
-    /// The number of completions that together raise one event; at least 1.
+    /// The number of completions after which the event is raised; at least 1.
     count: u16,
-    /// The maximum time from the first of these completions to the event, in nanoseconds.
+    /// The maximum time from the first counted completion to the event, in nanoseconds.
     period: u64,
     /// The number of completions counted since the queue was armed.
     pending: u16,
-    /// The time when the counted completions raise the event.
+    /// The time when the event is raised even if no more completions arrive.
     until: Option<Time>,
 }
 
-/// The completions that count, from none to all of them.
+/// The completions that count towards the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Armed {
     /// No completions.
@@ -54,7 +54,7 @@ impl Notify {
         self.armed >= armed
     }
 
-    /// Returns the time of the event if no more completions arrive.
+    /// Returns the time when the event is raised if no more completions arrive.
     pub(crate) fn until(&self) -> Option<Time> {
         self.until
     }
@@ -78,7 +78,7 @@ impl Notify {
     }
 
     /// Counts a completion and returns whether it raises the event, which disarms the queue. `now`
-    /// is called only for the first of several completions that raise one event.
+    /// is called only for the first of several completions that together raise one event.
     #[inline]
     pub(crate) fn completed(&mut self, solicited: bool, now: impl FnOnce() -> Time) -> bool {
         let counts = match self.armed {
@@ -206,7 +206,7 @@ mod models {
     }
 
     /// A completion queue and its channel, shared by the device's threads and the program. A mutex
-    /// from the model checker replaces the device's lock, which has separate models.
+    /// of the model checker replaces the device's lock, which has separate models.
     #[derive(Clone)]
     struct Queue {
         end: Arc<loom::sync::Mutex<End>>,
@@ -221,8 +221,7 @@ mod models {
             (Self { end, channel: Arc::new(loom::sync::Notify::new()) }, consumer)
         }
 
-        /// Completes a request as `EngineSink::complete` does and returns whether it raised the
-        /// event.
+        /// Adds a completion as `EngineSink::complete` does. Returns whether it raised the event.
         fn complete(&self, value: u32) -> bool {
             let mut end = self.end.lock().unwrap();
             assert!(end.producer.has_room());
@@ -296,8 +295,8 @@ mod models {
         });
     }
 
-    /// Returns whether some order of steps loses a wake-up: a completion is in the ring while the
-    /// program is about to wait, without an event to wake it.
+    /// Returns whether the model checker finds an interleaving that loses a wake-up: a completion
+    /// is in the ring and the program is about to wait, but no event will wake it.
     fn loses_a_wake_up(step: impl Fn(&Queue, &mut Consumer<u32>) + Send + Sync + 'static) -> bool {
         use std::sync::atomic::{AtomicBool, Ordering};
         let lost = std::sync::Arc::new(AtomicBool::new(false));

@@ -38,8 +38,8 @@ impl PendingSet {
         self.upper.fetch_or(1 << (slot / (64 * GROUP)), Ordering::Release);
     }
 
-    /// Returns whether no slot was inserted, as far as this thread can see. It sees slots inserted
-    /// before any announcement it has taken.
+    /// Returns whether the set is empty, as far as this thread can see. A thread that has taken an
+    /// announcement sees the slots inserted before it.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.upper.load(Ordering::Acquire) == 0

@@ -1,4 +1,4 @@
-//! The building blocks of shared state, from the standard library or from the model checker, which
+//! The primitives for shared state, from the standard library or from the model checker, which
 //! tries every interleaving.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --package provider-soft --lib` runs the models.
@@ -9,7 +9,7 @@ pub(crate) use loom::{cell::UnsafeCell, sync::Arc, sync::atomic, thread};
 #[cfg(not(all(test, loom)))]
 pub(crate) use {core::sync::atomic, std::sync::Arc, std::thread};
 
-/// A cell with the interface of the model checker's cell.
+/// A cell with the interface of the model checker's `UnsafeCell`.
 #[cfg(not(all(test, loom)))]
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
@@ -20,13 +20,13 @@ impl<T> UnsafeCell<T> {
         Self(core::cell::UnsafeCell::new(value))
     }
 
-    /// Reads the value through a pointer.
+    /// Calls `look` with a pointer for reading the value.
     #[inline(always)]
     pub(crate) fn with<R>(&self, look: impl FnOnce(*const T) -> R) -> R {
         look(self.0.get())
     }
 
-    /// Changes the value through a pointer.
+    /// Calls `change` with a pointer for writing the value.
     #[inline(always)]
     pub(crate) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
         change(self.0.get())

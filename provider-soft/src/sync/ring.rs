@@ -2,8 +2,8 @@
 //! of scatter/gather elements.
 //!
 //! All three kinds of queues of a device are such rings. The indices are cursors of
-//! [`verbs_core::ring`], as in rings shared with the kernel. They count values; a value's slot is
-//! its count modulo the ring's size:
+//! [`verbs_core::ring`], as in rings shared with the kernel. An index counts values; a value's slot
+//! is its index modulo the ring's size:
 //!
 //! ```text
 //!        head              consumer          tail           producer
@@ -16,10 +16,10 @@
 //! | | producer | consumer | `head` moves when |
 //! |---|---|---|---|
 //! | send, receive queue | the posting thread | the lock holder | the work request was retired |
-//! | completion queue | the lock holder | the polling thread | the completion's loan has ended |
+//! | completion queue | the lock holder | the polling thread | the program no longer uses the completion |
 //!
-//! [`Published`] lets other threads read `tail` and `head`. It stays valid when the ring of a
-//! completion queue is [replaced](replace).
+//! [`Published`] lets other threads read `tail` and `head`. A `Published` stays valid when the ring
+//! of a completion queue is [replaced](replace).
 //!
 //! # Safety
 //! The producer alone stores `tail`, the consumer alone `head`. Each stores with release after its
@@ -41,10 +41,10 @@ use verbs_core::{ring as cursor, room};
 use crate::sync::primitives::atomic::{AtomicU32, Ordering};
 use crate::sync::primitives::{Arc, UnsafeCell};
 
-/// The slots.
+/// The slots and lists of a ring.
 struct Ring<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
-    /// The lists: `stride` elements for each slot.
+    /// The scatter/gather lists: `stride` elements for each slot.
     lists: Box<[UnsafeCell<Sge>]>,
     stride: usize,
     mask: u32,
@@ -86,14 +86,14 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    /// Returns the number of published values as seen by this thread, which then sees the values
-    /// as well.
+    /// Returns the number of published values, as seen by this thread. The thread then also sees
+    /// these values.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         self.tail.load_acquire()
     }
 
-    /// Returns the number of freed values as seen by this thread.
+    /// Returns the number of freed values, as seen by this thread.
     #[inline]
     pub(crate) fn freed(&self) -> u32 {
         self.head.load_acquire()
@@ -110,7 +110,7 @@ unsafe impl<T: Send> Send for Ring<T> {}
 /// ends.
 ///
 /// # Errors
-/// [`NoMemory`] if memory is short. Callers choose both sizes.
+/// [`NoMemory`] if the process has too little memory for these sizes.
 pub(crate) fn ring<T: Copy>(capacity: u32, stride: usize) -> Result<(Producer<T>, Consumer<T>), NoMemory> {
     ring_in_use(capacity, stride, 0)
 }
@@ -149,7 +149,7 @@ fn ends<T>(
     )
 }
 
-/// The slots of a new ring that has no ends yet, for [`replace`].
+/// The slots of a new ring without a producer and consumer, for [`replace`].
 pub(crate) struct Spare<T> {
     ring: Arc<Ring<T>>,
     capacity: u32,
@@ -170,7 +170,7 @@ impl<T> Spare<T> {
 ///
 /// # Panics
 /// Panics if the ends belong to different rings or to a ring with lists, if some written values are
-/// unpublished, or if there are more values than slots: a defect of the caller.
+/// unpublished, or if there are more values than slots. Each is a bug in the caller.
 pub(crate) fn replace<T: Copy>(producer: &mut Producer<T>, consumer: &mut Consumer<T>, spare: Spare<T>) {
     let Spare { ring, capacity } = spare;
     assert!(Arc::ptr_eq(&producer.ring, &consumer.ring) && consumer.ring.stride == 0);
@@ -203,11 +203,11 @@ impl<T> Ring<T> {
 /// The error for a failed allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoMemory {
-    /// The size of the allocation.
+    /// The size of the failed allocation, in bytes.
     pub(crate) bytes: u64,
 }
 
-/// Allocates `len` values.
+/// Allocates a slice of `len` values.
 fn filled<T>(len: usize, value: impl FnMut() -> T) -> Result<Box<[T]>, NoMemory> {
     let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
     room::filled(len, value).map(Vec::into_boxed_slice).map_err(|_| NoMemory { bytes })
@@ -259,13 +259,13 @@ impl<T: Copy> Producer<T> {
         self.cursor.index()
     }
 
-    /// Drops the last `count` written values, except published ones, and returns the number
-    /// dropped.
+    /// Drops the last `count` written values, except published values. Returns the number of
+    /// dropped values.
     pub(crate) fn rollback(&mut self, count: u32) -> u32 {
         self.cursor.rollback(count)
     }
 
-    /// Drops the unpublished values. After [`Consumer::clear`], this leaves the ring empty.
+    /// Drops all unpublished values. After [`Consumer::clear`], the ring is then empty.
     pub(crate) fn resync(&mut self) {
         self.cursor.resync();
     }
@@ -274,7 +274,8 @@ impl<T: Copy> Producer<T> {
 /// The end that removes values.
 pub(crate) struct Consumer<T> {
     ring: Arc<Ring<T>>,
-    /// The cursor's index is after the last value read; `head` is after the last value freed.
+    /// The index of the cursor is one past the last value read; `head` is one past the last value
+    /// freed.
     cursor: cursor::Consumer<SharedCount>,
     published: Published,
     head: u32,
@@ -286,7 +287,7 @@ impl<T: Copy> Consumer<T> {
         self.published.clone()
     }
 
-    /// Returns whether there is currently nothing to read.
+    /// Returns whether there is currently no value to read.
     #[inline]
     pub(crate) fn is_empty(&mut self) -> bool {
         self.cursor.next_slot().is_none()
@@ -298,7 +299,7 @@ impl<T: Copy> Consumer<T> {
         end.wrapping_sub(first)
     }
 
-    /// Returns the next value, if there is one. Its slot stays in use until it is
+    /// Returns the next value, if there is one. The value's slot stays in use until it is
     /// [freed](Self::free).
     #[inline]
     pub(crate) fn next(&mut self) -> Option<&T> {
@@ -310,8 +311,8 @@ impl<T: Copy> Consumer<T> {
     }
 
     /// Reads a value as [`next`](Self::next) does, with the first `len(value)` elements of its
-    /// list. Elements beyond those written with the value are left over from earlier lists, or
-    /// default elements.
+    /// list. Elements beyond the value's list are left over from earlier lists, or are default
+    /// elements.
     #[inline]
     pub(crate) fn next_with(
         &mut self,
@@ -331,7 +332,7 @@ impl<T: Copy> Consumer<T> {
         Some((value, len))
     }
 
-    /// Gives the oldest `count` read slots back to the producer.
+    /// Frees the slots of the oldest `count` values read, for the producer to use again.
     #[inline]
     pub(crate) fn free(&mut self, count: u32) {
         let in_use = self.cursor.index().wrapping_sub(self.head);
@@ -339,7 +340,7 @@ impl<T: Copy> Consumer<T> {
         self.cursor.publish_to(self.head);
     }
 
-    /// Gives all read slots back to the producer.
+    /// Frees the slots of all values read, for the producer to use again.
     #[inline]
     pub(crate) fn free_all(&mut self) {
         if self.head != self.cursor.index() {
@@ -371,7 +372,7 @@ impl<T: Copy> Consumer<T> {
         self.free_all();
     }
 
-    /// Drops all published values and gives their slots back.
+    /// Drops all published values and frees their slots.
     pub(crate) fn clear(&mut self) {
         let (_, tail, _) = self.cursor.next_slots(usize::MAX);
         self.cursor.advance_to(tail);
@@ -482,7 +483,7 @@ mod tests {
         assert_eq!(consumer.next(), Some(&3));
     }
 
-    /// Returns an empty ring whose ends are both at an index.
+    /// Returns the ends of an empty ring, both at the given index.
     fn ring_from(index: u32, capacity: u32, stride: usize) -> (Producer<u32>, Consumer<u32>) {
         let [tail, head] = [(); 2].map(|()| SharedCount::new(index));
         ends(Ring::new(capacity, stride).unwrap(), capacity, &tail, &head)
@@ -490,7 +491,7 @@ mod tests {
 
     #[test]
     fn what_was_rolled_back_is_never_read_and_its_slots_are_written_again() {
-        // Around the slots and across the wrap-around of the indices.
+        // Starts at each slot, and at indices around the wrap-around.
         for start in (0..5).chain(u32::MAX - 4..=u32::MAX) {
             for kept in 0..=4 {
                 for aborted in 0..=4 - kept {

@@ -41,14 +41,14 @@ impl<F: Flag> Signal<F> {
         }
     }
 
-    /// Returns the next MAD found by `next`. If there is none, makes the descriptor unreadable.
+    /// Returns the next MAD found by `next`. If there is no MAD, makes the descriptor unreadable.
     pub(crate) fn take<T>(&self, mut next: impl FnMut() -> Option<T>) -> Option<T> {
         next().or_else(|| {
             self.readable.lower();
             self.is_set.swap(false, Ordering::AcqRel);
             let late = next();
             if late.is_some() {
-                // There may be more MADs, until this returns `None`.
+                // There may be more MADs until this function returns `None`.
                 self.set();
             }
             late
@@ -56,7 +56,7 @@ impl<F: Flag> Signal<F> {
     }
 }
 
-/// A descriptor that is either readable or not.
+/// A flag that a receiver can wait for, such as a descriptor that is readable or not.
 pub(crate) trait Flag {
     fn raise(&self);
     fn lower(&self);
@@ -97,8 +97,8 @@ mod models {
         })
     }
 
-    /// Runs a receiver concurrently with a sender of MADs. Each number in `turns` is a batch of
-    /// MADs with one signal.
+    /// Runs a receiver concurrently with a sender of MADs. Each number in `turns` is the size of a
+    /// batch of MADs with one signal.
     fn check(turns: &'static [u32]) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
