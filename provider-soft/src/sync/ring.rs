@@ -16,7 +16,7 @@
 //! | | producer | consumer | `head` moves when |
 //! |---|---|---|---|
 //! | send, receive queue | the posting thread | the lock holder | the work request was retired |
-//! | completion queue | the lock holder | the polling thread | the program no longer uses the completion |
+//! | completion queue | the lock holder | the polling thread | the completion is no longer in use |
 //!
 //! [`Published`] lets other threads read `tail` and `head`. A `Published` stays valid when the ring
 //! of a completion queue is [replaced](replace).
