@@ -1,7 +1,7 @@
 //! `VERBS_SOFT=auto`: the address of the device, the processes that share it, and the packets that
 //! reach it.
 //!
-//! This test has no harness, because it starts itself again in network namespaces and as other
+//! This test has no harness, because it runs its own executable in network namespaces and as other
 //! users. It is skipped if the host does not allow this, or lacks `unshare`, `ip` or interfaces of
 //! the type `veth`.
 #![allow(missing_docs)]
@@ -24,7 +24,7 @@ use provider_soft::{Soft, SoftDevice};
 use verbs::state::Reset;
 use verbs::{Context, Errno, GidEntry, Guid, Mtu, NamedProvider, PortState, SendOp};
 
-/// Whether packets between the devices of [`common::open`] travel through memory.
+/// Whether packets between devices opened by [`common::open`] travel through memory.
 const SHARED_MEMORY: bool = true;
 
 const PORT: u16 = 4791;
@@ -40,8 +40,8 @@ const LINKS: &str = r#"
     exec "$0" "$@"
 "#;
 
-/// The tests. Each test gets its own namespace. The second element indicates whether the test needs
-/// root.
+/// The tests: a name, whether the test needs root, and the function. Each test runs in a separate
+/// namespace.
 const TESTS: [(&str, bool, fn()); 11] = [
     ("processes_have_the_device_of_the_default_route_and_find_it_again", false, default_route),
     ("without_a_default_route_it_has_the_first_interfaces_address", false, first_interface),
@@ -107,8 +107,8 @@ fn main() -> ExitCode {
     ExitCode::from(failed)
 }
 
-/// Describes the devices requested by `VERBS_SOFT`, or prints why there are none. Then waits for
-/// the end of its input.
+/// Prints a description of the devices requested by `VERBS_SOFT`, or the reason why there are none.
+/// Then waits until its standard input is closed.
 fn member() -> ExitCode {
     let devices = verbs::devices().expect("a list");
     if devices.is_empty() {
@@ -195,7 +195,7 @@ fn read_line(from: &mut BufReader<ChildStdout>) -> String {
     line.trim().to_owned()
 }
 
-/// Runs `ip` with these arguments.
+/// Runs `ip(8)` with the arguments in `words`.
 #[track_caller]
 fn run(words: &str) {
     let status = Command::new("ip").args(words.split(' ')).status();
@@ -259,7 +259,7 @@ fn only_loopback() {
     assert_eq!(first.device(), second.device());
 }
 
-/// Sends a message in both directions.
+/// Sends one message in each direction between two devices.
 #[track_caller]
 fn exchange(a: &Context<Soft>, b: &Context<Soft>) {
     let shape = Shape { path_mtu: Mtu::MTU_4096, ..Shape::default() };
@@ -294,7 +294,7 @@ fn in_one_process() {
     }
 }
 
-/// A process in another network namespace, at the other end of `a0`.
+/// A process in another network namespace, whose interface `a1` is the peer of `a0`.
 struct OtherHost {
     _process: Process,
     stdin: ChildStdin,
@@ -316,14 +316,15 @@ impl OtherHost {
         host
     }
 
-    /// Sends a line for the process to execute, and waits until it is done.
+    /// Sends a line for the process to execute, and waits until the process has executed it.
     fn ask(&mut self, line: &str) {
         writeln!(self.stdin, "{line}").expect("it reads");
         assert_eq!(read_line(&mut self.stdout), "done");
     }
 }
 
-/// Executes lines: `begin`, or `FROM TO PORT SLOT` for a packet, whose source may be forged.
+/// Executes the lines of its standard input: `begin` sets up the interface, and `FROM TO PORT SLOT`
+/// sends a packet, whose source may be forged.
 fn outside() -> ExitCode {
     println!("in its namespace");
     for line in std::io::stdin().lines().map_while(Result::ok) {
@@ -340,15 +341,15 @@ fn outside() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Returns an invalid packet for a queue pair of the process with `slot`. With slot 0, it arrives
-/// at the socket for connection requests.
+/// Returns an invalid packet for a queue pair of the process with `slot`. With slot 0, the packet
+/// arrives at the socket for connection requests.
 fn payload(slot: u8) -> [u8; 64] {
     let mut bytes = [0; 64];
     bytes[5] = slot;
     bytes
 }
 
-/// Sends an invalid packet with forged addresses.
+/// Sends an invalid packet with forged addresses through a raw socket.
 fn forge(from: IpAddr, to: IpAddr, port: u16, slot: u8) {
     const LEN: u16 = 8 + 64;
     let udp = [PORT.to_be_bytes(), port.to_be_bytes(), LEN.to_be_bytes(), [0, 0]].concat();
@@ -382,7 +383,7 @@ fn forge(from: IpAddr, to: IpAddr, port: u16, slot: u8) {
 /// Returns the checksum of a datagram over IPv6 whose checksum field is 0.
 fn checksum(packet: &[u8]) -> u16 {
     let (header, udp) = packet.split_at(40);
-    // The pseudo-header: addresses, length and protocol. Then the datagram.
+    // The pseudo-header (addresses, length and protocol), followed by the datagram.
     let pseudo = [&header[8..], &header[4..6], &[0, 17]].concat();
     let words =
         pseudo.chunks(2).chain(udp.chunks(2)).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
@@ -471,7 +472,7 @@ fn taken_port() {
     let one = UdpSocket::bind(("10.77.0.1", PORT)).unwrap();
     assert!(Member::start("auto").address().is_loopback());
     drop(one);
-    // As the kernel's rdma_rxe does.
+    // Binds the port on all addresses, as the kernel's rdma_rxe does.
     let _all = UdpSocket::bind(("0.0.0.0", PORT)).unwrap();
     let refused = Member::start("auto").line;
     assert!(refused.contains("rdma_rxe"), "{refused}");
@@ -494,7 +495,8 @@ fn changes() {
     run("addr add 10.77.0.9/24 dev a0");
     run("addr del 10.77.0.1/24 dev a0");
     assert_eq!((state(), context.gid_table().unwrap().len()), (PortState::DOWN, 0));
-    // A new process gets the current address, and the old one gets its own address again.
+    // A new process gets the interface's current address. The old device works again once its
+    // address is back.
     let address = Member::start("auto").address();
     assert!(address == ip("10.77.0.9") || address.is_loopback(), "{address}");
     run("addr flush dev a0");

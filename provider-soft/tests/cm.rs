@@ -1,5 +1,5 @@
-//! Connection managers: management datagrams between devices, and the search for devices by
-//! address.
+//! Tests of the interface for connection managers: management datagrams between devices, and the
+//! search for devices by address.
 
 mod common;
 
@@ -24,15 +24,15 @@ use roce::wire::{Headers, ICRC_LEN, Opcode, Psn, UDP_PORT, bth, deth};
 use verbs::provider::ContextOps as _;
 use verbs::{Cause, Context, Errno, NamedProvider as _, QpType};
 
-/// Whether packets between the devices of [`common::open`] travel through memory.
+/// Whether packets between devices opened by [`common::open`] travel through memory.
 const SHARED_MEMORY: bool = true;
 
 /// The port space of TCP in `rdma_cm.h`.
 const TCP: u16 = 0x106;
 const GSI_QKEY: u32 = 0x8001_0000;
 
-/// Returns the port of a device with an unshared address. A process's first such device would share
-/// its address.
+/// Returns the port of a new device with an unshared address. The first automatic device of a
+/// process would share its address with other processes.
 fn new_port() -> Port {
     static CREATING: Mutex<()> = Mutex::new(());
     let _creating = CREATING.lock();
@@ -51,7 +51,7 @@ fn known_port() -> Port {
     port
 }
 
-/// Returns two ports and their interfaces.
+/// Returns the ports of two new devices, each with its general services interface.
 fn two() -> [(Port, Gsi); 2] {
     [(); 2].map(|()| {
         let port = new_port();
@@ -75,7 +75,7 @@ fn await_readable(file: impl AsFd) {
     assert!(is_readable(file, PATIENCE.as_millis() as u16), "not within {PATIENCE:?}");
 }
 
-/// Waits for the next management datagram.
+/// Waits for the next management datagram and returns it.
 fn next(gsi: &Gsi) -> ReceivedMad {
     let mut next = None;
     eventually("a MAD arrives", || {
@@ -170,7 +170,7 @@ fn a_flood_fills_a_bounded_queue_and_is_counted_beyond() {
     });
 }
 
-/// A peer that writes its packets by hand.
+/// A peer without a device. The test builds its packets by hand.
 struct Stranger {
     socket: UdpSocket,
     icrc: Icrc,
@@ -345,7 +345,7 @@ fn a_listener_on_one_address_comes_before_one_on_all() {
     let (one, all) = (new_port(), known_port());
     let number = free_number();
     let on_one = ListenerName::bind(TCP, (Ipv4Addr::LOCALHOST, number).into(), from_ref(&one)).unwrap();
-    // On separate devices, as on another machine.
+    // The listeners use separate devices, as two machines would.
     let on_all = ListenerName::bind(TCP, (Ipv4Addr::UNSPECIFIED, number).into(), from_ref(&all)).unwrap();
     for (destination, expected) in [([127, 0, 0, 1], &one), ([127, 0, 0, 2], &all)] {
         let mut lookup = pending(resolve(TCP, None, (destination, number).into()).unwrap());
@@ -419,7 +419,7 @@ fn a_listener_that_ends_without_a_reply_leaves_the_address_itself() {
     assert_eq!(lookup.poll().unwrap().expect("it ended").destination, to.ip());
 }
 
-/// Returns the name of a listener on all addresses.
+/// Returns the socket name of a listener on all IPv4 addresses.
 fn name_on_all(number: u16) -> UnixAddress {
     UnixAddress::from_abstract_name(format!("verbs-soft/cm/2/{TCP:x}/{number}/0.0.0.0")).unwrap()
 }
@@ -435,7 +435,7 @@ fn a_reply_with_the_token_of_another_name_is_not_kept_for_its_own() {
     listening.reply(&mut SpareFd::new()).unwrap();
     stream.read_to_end(&mut reply).unwrap();
 
-    // A process sends, under its own name, the reply of another name that still exists.
+    // A process sends, under its own name, a copied reply of another listener, which still exists.
     let repeats = UnixListener::bind_addr(&name_on_all(number)).unwrap();
     let mut replies = ListenerCache::default();
     let to: SocketAddr = (Ipv4Addr::LOCALHOST, number).into();

@@ -1,7 +1,7 @@
-//! Two processes whose devices have different addresses find each other by a port on localhost. One
-//! detects the end of the other.
+//! Two processes whose devices have different addresses find each other through a port on
+//! localhost. One process detects when the other has ended.
 //!
-//! This test has no harness, because it starts itself again as both processes.
+//! This test has no harness, because it runs its own executable as both processes.
 #![allow(missing_docs)]
 
 mod common;
@@ -19,7 +19,7 @@ use provider_soft::cm::{
 };
 use verbs::Errno;
 
-/// Whether packets between the devices of [`common::open`] travel through memory.
+/// Whether packets between devices opened by [`common::open`] travel through memory.
 const SHARED_MEMORY: bool = true;
 
 /// The port space of TCP in `rdma_cm.h`.
@@ -56,14 +56,15 @@ fn supervise() -> ExitCode {
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Returns the port of a device with an address that no other process has or knows. A process's
-/// first such device would share its address.
+/// Returns the port of a new device with an address that no other process has or knows. The first
+/// automatic device of a process would share its address with other processes.
 fn own_port() -> Port {
     let _shared = SoftDevice::auto().unwrap();
     Port::from_device(&SoftDevice::auto().unwrap()).unwrap()
 }
 
-/// Replies to clients and returns each MAD to its sender until a MAD ends with 0.
+/// Runs the listening process. Replies to clients, and returns each MAD to its sender until a MAD
+/// ends with 0.
 fn listen(port: u16) {
     let ports = [own_port()];
     let [own] = &ports;
@@ -117,7 +118,7 @@ fn connect(port: u16) {
         };
         assert_eq!((received.mad, received.from.gid), ([last; MAD_LEN], route.destination.into()));
     }
-    // The listener's function has returned.
+    // Readable once the listening process has ended.
     wait(&[peer.as_fd()]);
     assert!(!replies.has_device(&peer));
 }

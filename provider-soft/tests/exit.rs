@@ -1,8 +1,8 @@
-//! A process that receives its last message and exits at once acknowledges it. Its worker sleeps
-//! while connection requests wait for other processes. A child of `fork(2)` creates its own
-//! devices.
+//! Tests of exiting and forked processes. A process that exits right after receiving its last
+//! message acknowledges it. The worker of an exiting process sleeps while connection requests wait
+//! for other processes. A child of `fork(2)` creates its own devices.
 //!
-//! This test has no harness, because it starts itself again as the exiting process.
+//! This test has no harness, because it runs its own executable as the exiting process.
 //!
 //! # Safety
 //! As argued in `common`; `fork(2)` runs in a process whose only other thread sleeps. The function
@@ -30,10 +30,10 @@ use provider_soft::cm::Port;
 use roce::wire::UDP_PORT;
 use verbs::{Gid, RtsAttr, SendOp, WcStatus};
 
-/// Whether packets between the devices of [`common::open`] travel through memory.
+/// Whether packets between devices opened by [`common::open`] travel through memory.
 const SHARED_MEMORY: bool = true;
 
-/// The number of exiting processes.
+/// The number of rounds, each with one exiting process.
 const ROUNDS: u64 = 20;
 
 fn main() -> ExitCode {
@@ -97,7 +97,8 @@ fn main() -> ExitCode {
 }
 
 /// Lists the devices requested by `VERBS_SOFT` and forks. The child opens its own device under the
-/// same name. Parent and child share an address, or each has its own.
+/// same name. The two devices must have different addresses, or share an address in different
+/// slots.
 fn list_and_fork() -> ExitCode {
     let open = || verbs::devices().and_then(|devices| devices.find("soft0")?.open());
     let place = |context: &verbs::Context| {
@@ -127,10 +128,10 @@ fn list_and_fork() -> ExitCode {
     }
 }
 
-/// An address that processes share.
+/// The address that the processes share.
 const SHARED: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 77, 1, 2));
 
-/// Exits while holding a connection manager's interface, and waits in the last exit function.
+/// Exits while holding a general services interface, and waits in the last exit function.
 fn exit_beside_a_request() -> ! {
     // Registered before the device registers its own function, which therefore runs first.
     // SAFETY: the function is part of this program, so it stays loaded.
@@ -141,8 +142,8 @@ fn exit_beside_a_request() -> ! {
     std::process::exit(0)
 }
 
-/// Sends a request to the address of this process, which exits, and waits until the worker sleeps.
-/// A panic aborts the process.
+/// Sends a connection request to the address of this exiting process, and waits until the worker
+/// sleeps. A panic aborts the process.
 extern "C" fn worker_sleeps() {
     let port = Port::with_address(SHARED).expect("the device");
     let mut packet = [0; 280];
@@ -157,7 +158,7 @@ extern "C" fn worker_sleeps() {
     });
 }
 
-/// Returns the run time of a thread in nanoseconds, as text (`proc_pid_schedstat(5)`).
+/// Returns the processor time used by a thread, in nanoseconds, as text (`proc_pid_schedstat(5)`).
 fn run_time(thread: &str) -> String {
     let mut tasks = fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let is_it =
@@ -194,7 +195,7 @@ fn take_one_and_exit() -> ! {
     std::process::exit(0);
 }
 
-/// Waits for a message. Sends may complete meanwhile.
+/// Waits until a message has arrived. Sends may complete meanwhile.
 fn received(end: &mut End) {
     while !wait(&mut end.cq, 1)[0].opcode.is_recv() {}
 }

@@ -1,8 +1,9 @@
-//! Devices follow the interface of their address, including its other addresses and its MTU.
+//! Tests that devices follow the interface of their address, including its other addresses and its
+//! MTU.
 //!
-//! This test has no harness, because it starts itself again in a network namespace whose interface
-//! has three addresses. It is skipped if the host does not allow this, or lacks `unshare`, `ip` or
-//! interfaces of the type `veth`.
+//! This test has no harness, because it runs its own executable in a network namespace whose
+//! interface has three addresses. It is skipped if the host does not allow this, or lacks
+//! `unshare`, `ip` or interfaces of the type `veth`.
 #![allow(missing_docs)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -24,7 +25,7 @@ const LINK: &str = r#"
     exec "$0" "$@"
 "#;
 
-/// The tests. Each test gets its own namespace.
+/// The names and functions of the tests. Each test runs in a separate namespace.
 const TESTS: [(&str, fn()); 3] = [
     ("the_kernels_source_leads_to_a_device_of_the_same_interface", by_interface),
     ("a_device_of_the_same_subnet_comes_first", by_subnet),
@@ -78,7 +79,7 @@ fn route(source: Option<&str>, to: &str) -> Result<Route, Errno> {
     }
 }
 
-/// Tests the choice by interface. The kernel would send from 10.7.0.1.
+/// Tests that a port is chosen by its interface, although the kernel would send from 10.7.0.1.
 fn by_interface() {
     let device = port("10.7.0.2");
     let found = route(None, "10.7.0.9").unwrap();

@@ -1,5 +1,5 @@
-//! Devices that are shared, outlived or forked; completion channels; the worker while no thread
-//! polls.
+//! Tests of device lifetimes: devices that are shared, dropped or forked; also completion channels,
+//! and the worker while no thread polls.
 
 mod common;
 
@@ -24,7 +24,7 @@ use verbs::{
     SendWr, WcOpcode, WcStatus,
 };
 
-/// Whether packets between the devices of [`common::open`] travel through memory.
+/// Whether packets between devices opened by [`common::open`] travel through memory.
 const SHARED_MEMORY: bool = true;
 
 fn is_readable(channel: &CompChannel, limit: Duration) -> bool {
@@ -63,7 +63,8 @@ fn signals_are_left_to_the_programs_threads() {
         .filter_map(|status| Some(status.lines().find(|line| line.starts_with("SigBlk:"))?.to_owned()))
         .collect();
     assert!(!masks.is_empty());
-    // All signals except two that cannot be blocked, 9 and 19, and two of the C library, 32 and 33.
+    // All signals except two that cannot be blocked, 9 and 19, and two reserved by the C library,
+    // 32 and 33.
     let of_all = "SigBlk:\tfffffffe7ffbfeff";
     assert!(masks.iter().all(|mask| mask == of_all), "{masks:?}");
 }
@@ -86,7 +87,7 @@ fn opens_of_one_device_share_its_address_and_the_last_to_go_frees_it() {
     wait_ok(&mut right.cq, 1);
     assert_eq!(SoftDevice::bind(address).unwrap_err().errno, Errno::ADDRINUSE, "its children hold it");
     drop((left, right, arena, into));
-    // The child of a forking test also holds the socket while it lives.
+    // The child of a test that forks also holds the socket until it exits.
     eventually("the address is free", || SoftDevice::bind(address).is_ok());
 }
 
@@ -365,7 +366,8 @@ fn a_channel_takes_one_descriptor_and_gives_it_back() {
     const CHANNELS: usize = 1000;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard.min(soft.max(4096)), hard).unwrap();
-    // Other tests run in this process, so the differences must be far larger than the other tests'.
+    // Other tests run in this process, so the counts must change by far more than these tests could
+    // change them.
     let count = || fs::read_dir("/proc/self/fd").unwrap().count();
     let context = open();
     let before = count();

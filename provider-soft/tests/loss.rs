@@ -1,4 +1,4 @@
-//! The device itself loses no packet: it handles every packet that the kernel delivers.
+//! Tests that a device handles every packet that the kernel delivers.
 
 mod common;
 
@@ -8,7 +8,7 @@ use common::{Arena, End, PATIENCE, Shape, gid, open, pair_on};
 use provider_soft::Soft;
 use verbs::{Context, Cq, Mtu, QpCap, RtsAttr, SendFlags, SendOp, SendWr, WcStatus};
 
-/// Whether packets between the devices of [`common::open`] travel through memory.
+/// Whether packets between devices opened by [`common::open`] travel through memory.
 const SHARED_MEMORY: bool = false;
 
 const PAIRS: usize = 100;
@@ -38,7 +38,8 @@ fn poll(cq: &mut Cq<Soft>) -> usize {
 
 #[test]
 fn every_packet_that_the_kernel_delivered_is_handled() {
-    // Without a timeout nothing is sent again: if a packet is lost, its queue pair waits forever.
+    // Without a timeout nothing is retransmitted: if a packet is lost, its queue pair waits
+    // forever.
     let rts = RtsAttr { timeout: 0, ..Shape::default().rts };
     let cap = QpCap { max_send_wr: WRITES as u32, ..Shape::default().cap };
     let shape = Shape { cap, rts, path_mtu: Mtu::MTU_1024, ..Shape::default() };

@@ -1,9 +1,9 @@
-//! Memory that cannot be registered, memory that disappears, and shortage of memory.
+//! Tests with memory that cannot be registered, memory that disappears, and too little memory.
 //!
 //! # Safety
 //! The tests register their own mappings, which are never unmapped. Pages may disappear only from
 //! mappings that the kernel accesses for the device ([`CheckedMemory`]). Work requests name only
-//! these.
+//! these mappings.
 #![allow(missing_docs, unsafe_code)]
 
 mod common;
@@ -26,13 +26,13 @@ use verbs::{
     RecvWr, SendOp, SrqInit, WcStatus,
 };
 
-/// Whether packets between the devices of [`common::open`] travel through memory.
+/// Whether packets between devices opened by [`common::open`] travel through memory.
 const SHARED_MEMORY: bool = true;
 
 const LENGTH: usize = 1 << 16;
 const LOCAL_WRITE: AccessFlags = AccessFlags::LOCAL_WRITE;
 
-/// Maps memory that is never unmapped.
+/// Maps anonymous memory. The mapping is never unmapped.
 fn map(rights: ProtFlags) -> *mut u8 {
     let length = NonZeroUsize::new(LENGTH).unwrap();
     // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
@@ -51,7 +51,8 @@ fn register(pd: &Pd<Soft>, start: *mut u8, length: usize, access: AccessFlags) -
     unsafe { pd.reg_mr(start, length, access) }
 }
 
-/// Asserts that registration fails with a cause naming the range at `start`.
+/// Asserts that registration failed with a cause that names the range at `start` and the property
+/// `lacks`.
 fn assert_refused(result: Result<Mr<Soft>, Error>, start: *mut u8, length: usize, lacks: &'static str) {
     let error = result.unwrap_err();
     let start = start.addr() as u64;
@@ -96,7 +97,7 @@ fn memory_that_can_be_accessed_is_registered() {
     register(&pd, core::ptr::dangling_mut(), 0, LOCAL_WRITE).unwrap();
 }
 
-/// A request that accesses one piece of memory, from the peer or from this process.
+/// A request that accesses the tested memory, posted by the peer or by this process.
 #[derive(Clone, Copy, Debug)]
 enum Use {
     PeerReads,
@@ -109,8 +110,8 @@ enum Use {
 
 use Use::{PeerAdds, PeerReads, PeerWrites, ReadsInto, ReceivesInto, SendsFrom};
 
-/// Registers memory, calls `change`, runs a request between two new queue pairs, and returns the
-/// statuses of the request and of the matching receive.
+/// Registers memory, calls `change`, and runs a request between two new queue pairs. Returns the
+/// statuses of the request and of the matching receive, if any.
 fn run(
     context: &Context<Soft>,
     start: *mut u8,
@@ -153,7 +154,7 @@ fn run(
 const READS: [Use; 2] = [PeerReads, SendsFrom];
 const WRITES: [Use; 4] = [PeerWrites, PeerAdds, ReadsInto, ReceivesInto];
 
-/// Asserts that a request fails because its memory is gone.
+/// Asserts that a request failed because its memory was gone.
 fn assert_gone(of: Use, ended: (WcStatus, Option<WcStatus>)) {
     let expected = match of {
         SendsFrom | ReadsInto => (WcStatus::LOC_PROT_ERR, None),
@@ -196,7 +197,7 @@ fn checked_memory_that_the_program_protects_fails_requests_and_does_not_end_the_
     }
 }
 
-/// The environment variable set in a process without `process_vm_readv`.
+/// The environment variable set in a process that may not call `process_vm_readv(2)`.
 const REFUSED: &str = "SOFT_TEST_IS_REFUSED_ACCESSES";
 
 #[test]
@@ -239,7 +240,7 @@ fn memory_that_is_not_checked_is_registered_without_process_vm_readv() {
     if std::env::var_os(REFUSED).is_none() {
         return in_a_process(NAME, REFUSED);
     }
-    // A single such call ends the process.
+    // A single such call kills the process.
     filter(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev], libc::SECCOMP_RET_KILL_PROCESS);
     let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     let file = File::from(memfd_create("unchecked", MFdFlags::MFD_CLOEXEC).unwrap());
@@ -355,7 +356,7 @@ fn registering_a_gibibyte_reads_none_of_it() {
     assert!(resident.iter().all(|page| page & 1 == 0), "pages were touched");
 }
 
-/// The environment variable set in a process that is short of memory.
+/// The environment variable set in a process with limited memory.
 const SHORT: &str = "SOFT_TEST_IS_SHORT_OF_MEMORY";
 
 #[test]
@@ -367,11 +368,11 @@ fn the_largest_queues_are_enomem_where_memory_is_short() {
     in_a_process(NAME, SHORT);
 }
 
-/// Runs a test again in a separate process with `variable` set, so its changes affect no other
-/// test.
+/// Runs a test again in a separate process with `variable` set, so that the test's process-wide
+/// changes affect no other test.
 fn in_a_process(name: &str, variable: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    // A single thread, because the test harness would allocate in another one.
+    // A single thread, because the test harness would allocate in another thread.
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
     let output = command.env(variable, "1").output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -415,7 +416,8 @@ fn run_short_of_memory() {
     pd.create_qp(&init).unwrap();
 }
 
-/// Creates objects in a process with only `spare` bytes left, until one is rejected.
+/// Creates objects in a process with only `spare` bytes of memory left, until creating one fails.
+/// Returns the error.
 fn create_until_refused<T>(spare: usize, mut create: impl FnMut() -> Result<T, Error>) -> Error {
     let mut objects = Vec::with_capacity(MOST);
     let mut taken = Vec::<Vec<u8>>::with_capacity(MOST);
@@ -425,7 +427,8 @@ fn create_until_refused<T>(spare: usize, mut create: impl FnMut() -> Result<T, E
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
     let page = sysconf(SysconfVar::PAGE_SIZE).unwrap().unwrap() as u64;
     setrlimit(Resource::RLIMIT_AS, pages * page, hard).unwrap();
-    // The allocator keeps the memory of earlier objects. Small pieces remain for errors.
+    // Uses up the memory that the allocator has kept from earlier objects, except small pieces for
+    // errors.
     let mut size = 1 << 22;
     while size >= 64 && taken.len() < taken.capacity() {
         let mut piece = Vec::new();
@@ -449,7 +452,7 @@ fn create_until_refused<T>(spare: usize, mut create: impl FnMut() -> Result<T, E
     refused
 }
 
-/// More objects than fit into memory.
+/// A number of objects that do not fit into memory.
 const MOST: usize = 100_000;
 
 #[test]
@@ -470,7 +473,7 @@ fn create_of_each_kind() {
         let cq = context.create_cq(&CqInit::new(16)).unwrap();
         let srq = pd.create_srq(&SrqInit::new(16)).unwrap();
         let mut number = 0;
-        // Depths from a page to several hundred pages.
+        // Queue depths that need from one page to several hundred pages.
         let mut depth = || {
             number += 1;
             [16, 200, 1000, 4000][number % 4]
@@ -535,7 +538,8 @@ fn a_queue_leaves_memory_for_the_rest_of_the_call() {
     }
 }
 
-/// Like [`create_until_refused`], but checks that the error states the missing amount.
+/// Creates objects like [`create_until_refused`], and checks that the error states the size of the
+/// failed allocation.
 fn refused_for_want_of_memory<T>(spare: usize, create: impl FnMut() -> Result<T, Error>) {
     let error = create_until_refused(spare, create);
     assert_eq!(error.errno, Errno::NOMEM, "{error}");

@@ -1,5 +1,5 @@
-//! A queue pair's three objects, used through the contract alone: rolled-back requests are never
-//! sent. The three can be dropped in any order.
+//! Tests of a queue pair's three objects, through the provider contract alone: rolled-back requests
+//! are never sent, and the objects can be dropped in any order.
 //!
 //! # Safety
 //! Work requests are posted raw. None names memory: messages are identified by their immediate
@@ -24,7 +24,7 @@ use verbs_core::{Errno, transition};
 /// The time limit of a step, far longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PORT: u8 = 1;
-/// The number of receives posted to every queue pair.
+/// The number of receives posted to each queue pair.
 const RECEIVES: u32 = 8;
 
 /// A device and a completion queue shared by all its queue pairs.
@@ -81,8 +81,8 @@ impl<'a, P: Provider> Fixture<'a, P> {
         [a, b]
     }
 
-    /// Polls until `count` messages have been sent and `count` received. Returns the sends'
-    /// `wr_id`s and the receives' immediate data.
+    /// Polls until `count` messages have been sent and `count` messages received. Returns the
+    /// `wr_id`s of the sends and the immediate data of the receives.
     fn pass(&mut self, count: usize) -> [Vec<u64>; 2] {
         let (mut sent, mut received) = (Vec::new(), Vec::new());
         let mut wcs = [Wc::default(); 16];
@@ -103,7 +103,7 @@ impl<'a, P: Provider> Fixture<'a, P> {
     }
 }
 
-/// Returns a message that carries its own number.
+/// Returns a message whose immediate data is its number.
 fn message(n: u32) -> SendWr<'static> {
     let op = SendOp::SendWithImm { imm_data: n };
     SendWr { wr_id: n.into(), op, sge: &[], flags: SendFlags::SIGNALED }
@@ -124,7 +124,7 @@ fn receive(rq: &mut impl RecvQueue) {
     unsafe { rq.post_recv(&[RecvWr { wr_id: 0, sge: &[] }]) }.unwrap();
 }
 
-/// Defines each test twice: on the provider's own objects and erased.
+/// Defines each test twice: with the provider's own types and with erased types.
 macro_rules! each_form {
     ($($name:ident)*) => {
         mod own {
@@ -156,7 +156,7 @@ fn open() -> provider_soft::Context {
 fn what_was_rolled_back_is_never_sent<P: Provider>(context: &P::Context) {
     let mut fixture = Fixture::<P>::new(context);
     let [mut a, mut b] = fixture.connected();
-    // Goes around the ring, which has 8 slots.
+    // Wraps around the ring, which has 8 slots.
     for round in 0..10 {
         let n = round * 10;
         post(&mut a.sq, n);
@@ -177,7 +177,7 @@ fn what_was_rolled_back_is_never_sent<P: Provider>(context: &P::Context) {
 fn what_was_put_in_before_the_last_requests_is_sent_after_their_rollback<P: Provider>(context: &P::Context) {
     let mut fixture = Fixture::<P>::new(context);
     let [mut a, mut b] = fixture.connected();
-    // Goes around the ring, which has 8 slots.
+    // Wraps around the ring, which has 8 slots.
     for round in 0..10 {
         let n = round * 10;
         put(&mut a.sq, n);

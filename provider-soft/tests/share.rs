@@ -1,6 +1,7 @@
-//! Processes that share an address: each has a slot, even after other processes end or stop.
+//! Tests with processes that share an address: each process has a slot, even after other processes
+//! have ended or are stopped.
 //!
-//! This test has no harness, because it starts itself again as these processes.
+//! This test has no harness, because it runs its own executable as these processes.
 #![allow(missing_docs)]
 
 mod common;
@@ -20,7 +21,7 @@ use provider_soft::cm::{Forwarder, MAD_LEN, MadAddress, Mailbox, Port, ReceivedM
 use provider_soft::{Soft, SoftDevice};
 use verbs::{Context, NamedProvider};
 
-/// Whether packets between the devices of [`common::open`] travel through memory.
+/// Whether packets between devices opened by [`common::open`] travel through memory.
 const SHARED_MEMORY: bool = true;
 
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 77, 1, 1));
@@ -62,7 +63,7 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Opens the device, prints the slot or the error, and waits to be killed.
+/// Opens the device, prints its slot or the error, and waits to be killed.
 fn member() -> ExitCode {
     let device = match SoftDevice::bind(ADDRESS) {
         Ok(device) => device,
@@ -86,7 +87,7 @@ fn member() -> ExitCode {
 /// The service id of the forwarded requests.
 const SERVICE: u64 = 0x0106_1c06;
 
-/// Forwards requests while all descriptors are in use, and receives them afterwards.
+/// Forwards requests while all descriptors are in use, and receives these requests afterwards.
 fn forward() -> ExitCode {
     let port = Port::from_device(&SoftDevice::bind(ADDRESS).unwrap()).unwrap();
     let mut mailbox = Mailbox::bind(&port, SERVICE).unwrap().expect("processes share the address");
@@ -104,11 +105,12 @@ fn forward() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The number of requests forwarded one by one, and the number forwarded all at once.
+/// The number of requests forwarded one by one. The next constant is the number forwarded all at
+/// once.
 const SINGLE: u8 = 6;
 const AT_ONCE: u8 = 64;
 
-/// Receives requests while all descriptors are in use, and prints the first byte of each.
+/// Receives requests while all descriptors are in use, and prints the first byte of each request.
 fn receive() -> ExitCode {
     let port = Port::from_device(&SoftDevice::bind(ADDRESS).unwrap()).unwrap();
     let mut mailbox = Mailbox::bind(&port, SERVICE).unwrap().expect("processes share the address");
@@ -297,7 +299,7 @@ fn slots() {
     let mut members: Vec<_> = (0..4).map(|_| Member::start()).collect();
     let before = slots_of(&members);
     assert!(before.iter().collect::<BTreeSet<_>>().len() == 4 && !before.contains(&0), "{before:?}");
-    // The first process, and a process between others.
+    // Ends the first process, and a process between others.
     drop(members.remove(2));
     drop(members.remove(0));
     members.extend((0..3).map(|_| Member::start()));
@@ -340,7 +342,7 @@ fn services_that_end() {
     succeeds("services");
 }
 
-/// Runs a part of this program in a separate process and asserts that it succeeds.
+/// Runs one of this program's roles in a separate process and asserts that it succeeds.
 fn succeeds(part: &str) {
     let status = Command::new("/proc/self/exe").arg(part).env_remove("VERBS_SOFT").status();
     assert!(status.expect("this program starts again").success());

@@ -1,8 +1,9 @@
-//! A peer that requests more than the link can carry does not fill the kernel's send queue.
+//! Tests that a peer requesting more data than the link can carry does not fill the kernel's send
+//! queue.
 //!
-//! This test has no harness, because it starts itself again in a network namespace whose loopback
-//! interface carries 1 Gbit/s. It is skipped if the host does not allow this, or lacks `unshare`,
-//! `ip` or `tc` with the queueing discipline `tbf`.
+//! This test has no harness, because it runs its own executable in a network namespace whose
+//! loopback interface carries 1 Gbit/s. It is skipped if the host does not allow this, or lacks
+//! `unshare`, `ip` or `tc` with the queueing discipline `tbf`.
 #![allow(missing_docs)]
 
 mod common;
@@ -12,11 +13,11 @@ use std::process::{Command, ExitCode};
 
 use common::attack::{Attack, PACKET, WINDOW, attack};
 
-/// Whether packets between the devices of [`common::open`] travel through memory.
+/// Whether packets between devices opened by [`common::open`] travel through memory.
 const SHARED_MEMORY: bool = false;
 
 const NAME: &str = "slow_link.responses_do_not_fill_the_send_queue_of_a_slow_link";
-/// The rate of a 1 Gbit/s link in bytes per microsecond.
+/// The rate of a 1 Gbit/s link, in bytes per microsecond.
 const LINK_RATE: u64 = 125;
 /// The number of bytes that the link carries in one burst.
 const BURST: u64 = 1 << 20;

@@ -1,5 +1,5 @@
-//! A peer that requests as much as it can does not keep others from using a device. Neither does a
-//! program that posts as much as it can.
+//! Tests that a peer that requests as much data as it can does not keep other peers from using a
+//! device, and neither does a program that posts as much as it can.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::attack::{Attack, PACKET, ROUND_TRIPS, TURN, TURN_PACKETS, WINDOW, at
 use common::{Arena, Shape, eventually, open, pair_on, send};
 use verbs::{Mtu, QpType, SendOp};
 
-/// Whether packets between the devices of [`common::open`] travel through memory.
+/// Whether packets between devices opened by [`common::open`] travel through memory.
 const SHARED_MEMORY: bool = false;
 
 /// The rate of read responses to one peer beyond a window, in bytes per microsecond.
@@ -16,8 +16,8 @@ const RESPONSE_RATE: u64 = 8000;
 #[test]
 fn a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again() {
     let Attack { waits, mut seen, victim, innocent, .. } = attack();
-    // Elapsed time limits the responses to one peer, whichever thread runs. A turn may have taken
-    // its credit before the round trip but sent during it.
+    // Elapsed time limits the responses to one peer, whichever thread runs. A turn may have used
+    // credit before the round trip but sent packets during it.
     for (sent, wait) in &waits {
         let credit = WINDOW + TURN + RESPONSE_RATE * (wait.as_micros() as u64 + 1);
         assert!(*sent <= credit, "{sent} bytes within {wait:?}: credit is {credit}");
@@ -27,7 +27,7 @@ fn a_round_trip_takes_a_few_turns_while_a_peer_reads_256_mib_again_and_again() {
     let median = seen[ROUND_TRIPS / 2];
     println!("median {median}; longest {longest:?}; {victim:?}");
     // The worker may use up its time slice between two polls and be descheduled while it holds the
-    // lock. Most round trips are therefore bounded, but not all.
+    // lock. The bound therefore holds for most round trips, but not for all.
     assert!(median < 16 * TURN, "in half of the round trips {median} bytes of responses left or more");
     assert!(victim.turn_packets_max <= TURN_PACKETS, "{victim:?}");
     assert!(victim.turn_bytes_max <= TURN, "{victim:?}");

@@ -1,4 +1,4 @@
-//! Faults injected into the packets that a device sends, and copies of packets in a file.
+//! Tests of faults injected into the packets that a device sends, and of packet capture files.
 #![allow(missing_docs)]
 
 mod common;
@@ -13,7 +13,7 @@ use verbs::{
     Cause, Context, Errno, NamedProvider, QpCap, QpType, RtsAttr, SendOp, SkipReason, UdAddr, WcStatus,
 };
 
-/// Whether packets between the devices of [`common::open`] travel through memory.
+/// Whether packets between devices opened by [`common::open`] travel through memory.
 const SHARED_MEMORY: bool = false;
 
 fn open_with(set: impl FnOnce(SoftBuilder) -> SoftBuilder) -> Context<Soft> {
@@ -33,7 +33,7 @@ fn a_reliable_connection_survives_every_kind_of_fault() {
     const LEN: usize = 3000;
     let faults = "loss=5%,duplicate=5%,reorder=5%,corrupt=5%,jitter=10us,rate=10gbit,seed=7";
     let (left, right) = (open_with_faults(faults), open_with_faults(faults));
-    // Code 8 stands for about a millisecond.
+    // Timeout code 8 stands for about one millisecond.
     let rts = RtsAttr { timeout: 8, ..Shape::default().rts };
     let cap = QpCap { max_send_wr: MESSAGES as u32, ..Shape::default().cap };
     let (mut a, b) = pair_on(&left, &right, &Shape { rts, cap, cqe: 256, ..Shape::default() });
@@ -102,10 +102,11 @@ fn a_delayed_message_wakes_a_program_that_sleeps() {
     assert_eq!(left.raw().counters().injected_delays, left.raw().counters().sent);
 }
 
-/// A packet in a capture: whether it was sent, its addresses, and its bytes from BTH to ICRC.
+/// A captured packet: whether it was sent, its source and destination addresses, and its bytes from
+/// BTH to ICRC.
 type Packet = (bool, [[u8; 4]; 2], Vec<u8>);
 
-/// Parses the IPv4 packets of a capture.
+/// Parses the IPv4 packets in the bytes of a capture file.
 fn parse(bytes: &[u8]) -> Vec<Packet> {
     let mut packets = Vec::new();
     let mut rest = &bytes[24..];

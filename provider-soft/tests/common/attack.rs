@@ -1,4 +1,4 @@
-//! A peer that requests as much as it can.
+//! An attack on a device by a peer that requests as much data as it can.
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use super::{Arena, PATIENCE, Remote, Shape, connect, gid, open, pair_on, recv, s
 const HOSTILE_QPS: usize = 64;
 const READ: u32 = 256 << 20;
 pub const ROUND_TRIPS: usize = 100;
-/// The maximum number of bytes sent by a device in one turn: 512 KiB and a packet.
+/// The maximum number of bytes sent by a device in one turn: 512 KiB plus one packet.
 pub const TURN: u64 = (512 << 10) + PACKET;
 /// The maximum number of packets sent by a device in one turn.
 pub const TURN_PACKETS: u64 = 128;
-/// The maximum length of a packet in bytes.
+/// The maximum length of a packet, in bytes.
 pub const PACKET: u64 = 4096 + 64;
-/// The maximum window of a peer and of the kernel's send queue, in bytes.
+/// The maximum window for a peer, and for the kernel's send queue, in bytes.
 pub const WINDOW: u64 = 512 << 10;
 
 /// A peer without an engine: it sends requests and never reads the responses.
@@ -46,7 +46,7 @@ impl Hostile {
         Gid(own.to_ipv6_mapped().octets())
     }
 
-    /// Requests 256 MiB, for the `nth` time.
+    /// Sends the read request number `nth`, each for 256 MiB.
     fn read(&self, qpn: u32, nth: u32) {
         let psn = Psn::new(0) + (nth * (READ / 4096)) % (1 << 24);
         let bth = bth::Repr { pkey: 0xffff, ..bth::Repr::new(Opcode::RC_RDMA_READ_REQUEST, qpn, psn) };
@@ -66,8 +66,8 @@ impl Hostile {
 pub struct Attack {
     /// For each round trip, the number of bytes sent by the victim, and the duration.
     pub waits: Vec<(u64, Duration)>,
-    /// The bytes sent by the victim during each round trip, counting at most a turn between two
-    /// polls, because the program may have been descheduled between them.
+    /// For each round trip, the number of bytes sent by the victim. At most one turn is counted
+    /// between two polls, because the program may have been descheduled between them.
     pub seen: Vec<u64>,
     /// The duration of the attack.
     pub lasted: Duration,
@@ -75,7 +75,7 @@ pub struct Attack {
     pub innocent: Counters,
 }
 
-/// Attacks a device and makes [`ROUND_TRIPS`] round trips with it.
+/// Attacks a device and makes [`ROUND_TRIPS`] round trips with the device meanwhile.
 pub fn attack() -> Attack {
     let shape = Shape { path_mtu: Mtu::MTU_4096, ..Shape::default() };
     let (victim, innocent) = (open(), open());

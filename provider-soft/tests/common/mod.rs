@@ -1,4 +1,4 @@
-//! Devices on loopback, connected queue pairs, memory, and waiting with a deadline.
+//! Test helpers: devices on loopback, connected queue pairs, memory, and waiting with a deadline.
 //!
 //! # Safety
 //! The tests post raw requests, because the safe interface does not allow many of the tested cases.
@@ -30,7 +30,7 @@ use verbs::{
     SendWr, Sge, Wc, WcStatus,
 };
 
-/// A time limit far beyond the duration of any step on a busy machine.
+/// A time limit for one step, far longer than any step takes on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 pub const PORT: u8 = 1;
@@ -38,13 +38,15 @@ pub const QKEY: u32 = 0x1234;
 pub const REMOTE: AccessFlags =
     AccessFlags::REMOTE_WRITE.union(AccessFlags::REMOTE_READ).union(AccessFlags::REMOTE_ATOMIC);
 
-/// Opens a new device. Its packets travel through memory if the program's `SHARED_MEMORY` is true.
+/// Opens a new device. Its packets travel through memory if the test program's `SHARED_MEMORY` is
+/// true.
 pub fn open() -> Context<Soft> {
     let device = SoftDevice::builder().shared_memory(crate::SHARED_MEMORY).auto().unwrap();
     Context::from_raw(Soft::open(&device).unwrap())
 }
 
-/// Returns a loopback address that no other process uses, for one test of this process.
+/// Returns a loopback address that no other process uses. Each test of this process has its own
+/// `number`.
 pub fn own_address(number: u8) -> IpAddr {
     let [.., high, low] = std::process::id().to_be_bytes();
     [127, 100 + number, high, low].into()
@@ -95,7 +97,7 @@ impl Shape {
     }
 }
 
-/// One end of a connection and the objects it depends on.
+/// One end of a connection, and the objects on which it depends.
 #[derive(Debug)]
 pub struct End<S: verbs::state::State = Rts> {
     pub qp: Qp<S, Soft>,
@@ -121,14 +123,14 @@ impl End<Reset> {
     }
 }
 
-/// The other end of a connection: its queue pair number and first packet sequence number.
+/// The queue pair number and the first packet sequence number of a connection's other end.
 #[derive(Clone, Copy, Debug)]
 pub struct Remote {
     pub qp_num: u32,
     pub psn: u32,
 }
 
-/// The peer given for datagram queue pairs, which are not connected.
+/// A placeholder for the peer of datagram queue pairs, which are not connected.
 pub const NO_PEER: Remote = Remote { qp_num: 0, psn: 0 };
 
 impl Remote {
@@ -153,7 +155,7 @@ pub fn path(dgid: Gid) -> AhAttr {
     AhAttr { grh: Some(grh), port_num: PORT, ..AhAttr::default() }
 }
 
-/// Creates two connected ends, on one device if the contexts are the same.
+/// Creates two connected ends, on one device if `a` and `b` are the same context.
 pub fn pair_on(a: &Context<Soft>, b: &Context<Soft>, shape: &Shape) -> (End, End) {
     let (left, right) = (End::new(a, shape), End::new(b, shape));
     let (to_left, to_right) = (Remote::from_qp(&left.qp), Remote::from_qp(&right.qp));
@@ -241,7 +243,7 @@ pub fn recv(qp: &mut Qp<Rts, Soft>, wr_id: u64, sge: &[Sge]) {
     post_recv(qp, &[RecvWr { wr_id, sge }]).unwrap();
 }
 
-/// Polls until there are `count` completions.
+/// Polls until there are `count` completions, and returns them.
 pub fn wait(cq: &mut Cq<Soft>, count: usize) -> Vec<Wc> {
     let deadline = Instant::now() + PATIENCE;
     let mut wcs = Vec::new();
@@ -277,7 +279,7 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for a child of `fork(2)` to end and kills it after the deadline.
+/// Waits for a child of `fork(2)` to end. Kills the child after the deadline.
 pub fn wait_for_child(child: Pid) -> WaitStatus {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -295,7 +297,7 @@ pub fn wait_for_child(child: Pid) -> WaitStatus {
     }
 }
 
-/// A process that is killed if a test fails.
+/// A child process that is killed on drop, so that it also ends when a test fails.
 #[derive(Debug)]
 pub struct Process(pub Child);
 

@@ -1,4 +1,4 @@
-//! Values rejected by a soft device, each with the same cause as on a kernel device.
+//! Values that a soft device rejects with the same cause as a kernel device.
 //!
 //! # Safety
 //! See [`common`].

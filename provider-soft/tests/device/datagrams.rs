@@ -12,7 +12,7 @@ fn datagram_pair() -> (End, End) {
     (connect(&a), connect(&b))
 }
 
-/// Returns only the counters of dropped datagrams.
+/// Returns the counters of dropped datagrams, without the other counters.
 fn dropped(counters: Counters) -> [u64; 7] {
     [
         counters.datagrams_dropped,

@@ -1,8 +1,8 @@
 //! Device memory: allocation, copies, registration and release.
 //!
 //! # Safety
-//! See [`common`]. Besides arenas, elements name regions of device memory, which live as long as
-//! the queue pairs.
+//! See [`common`]. Apart from arenas, scatter/gather elements name only regions of device memory,
+//! which live as long as the queue pairs.
 #![allow(unsafe_code)]
 
 use crate::common::{Arena, REMOTE, Shape, open, pair, pattern, recv, send, wait_ok, wait_status};

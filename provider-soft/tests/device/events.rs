@@ -1,4 +1,4 @@
-//! Events that the worker alone delivers to a program that does not poll.
+//! Events delivered by the worker alone, to a program that does not poll.
 
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ fn is_readable(channel: &CompChannel, limit: Duration) -> bool {
 
 #[test]
 fn an_armed_channel_reports_a_dead_peer_although_no_thread_polls() {
-    // Makes the device give up after a few milliseconds.
+    // These attributes make the device give up after a few milliseconds.
     let rts = RtsAttr { sq_psn: None, timeout: 8, retry_cnt: 2, rnr_retry: 1, max_rd_atomic: 1 };
     let shape = Shape { rts, events: true, ..Shape::default() };
     let context = open();
-    // The address was free a moment ago.
+    // The address of a device that is already dropped.
     let nobody = gid(&open());
     for round in 0..3 {
         let mut end = End::new(&context, &shape).connect(&shape, nobody, Remote { qp_num: 77, psn: 0 });
@@ -70,8 +70,8 @@ fn the_acknowledgement_of_a_message_leaves_before_the_reply_of_a_program_that_wa
         b.cq.req_notify(false).unwrap();
         send(&mut a.qp, round, SendOp::Send, &[from.sge(0..8)]);
         assert!(channel.wait(Some(PATIENCE)).unwrap().is_some(), "round {round}");
-        // As perftest does: it requests the next event before it polls the completion of the last
-        // one.
+        // As in perftest, which requests the next event before it polls the completion of the last
+        // event.
         b.cq.req_notify(false).unwrap();
         send(&mut b.qp, round, SendOp::Send, &[into.sge(0..8)]);
         let opcodes: Vec<_> = wait(&mut a.cq, 2).iter().map(|wc| wc.opcode).collect();

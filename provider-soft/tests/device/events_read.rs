@@ -1,5 +1,5 @@
 //! Destroying an object returns the number of its events that the program has read. Every event
-//! that was read counts, and no other.
+//! that was read counts, and no unread event does.
 //!
 //! # Safety
 //! Work requests are posted raw and name no memory.
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PORT: u8 = 1;
 /// The length of an event in a completion channel, in bytes.
 const COMP_EVENT: usize = 8;
-/// The length of an asynchronous event in bytes.
+/// The length of an asynchronous event, in bytes.
 const ASYNC_EVENT: usize = 16;
 
 // User handles, which name the objects in events. Objects of different kinds may share a handle.
@@ -72,7 +72,7 @@ impl<P: Provider> Objects<P> {
         Self { pd, cq, srq, sender, receiver }
     }
 
-    /// Sends a message, which consumes a receive.
+    /// Sends a message, which consumes a receive of the shared receive queue.
     fn send(&mut self) {
         // SAFETY: the requests name no memory.
         unsafe {
@@ -106,7 +106,7 @@ impl<P: Provider> Objects<P> {
         self.poll(2);
     }
 
-    /// Destroys everything and returns the counts.
+    /// Destroys all objects and returns the number of events read for each of them.
     fn destroy(self) -> Counts {
         let Self { pd, cq, srq, sender, receiver } = self;
         let counts = Counts {
@@ -120,7 +120,7 @@ impl<P: Provider> Objects<P> {
     }
 }
 
-/// The number of events of each object.
+/// The number of events read for each object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     sender: EventsRead,
@@ -161,7 +161,7 @@ fn raise_drained<P: Provider>(parts: &mut QpParts<P>) {
     move_to::<P>(parts, &QpAttr { qp_state: QpState::RTS, ..QpAttr::default() }, QpAttrMask::empty());
 }
 
-/// Waits until `count` records can be read.
+/// Waits until `count` records of `len` bytes can be read.
 fn wait_for(fd: BorrowedFd<'_>, count: usize, len: usize) {
     let start = Instant::now();
     let mut bytes = [0; 1024];
@@ -176,7 +176,7 @@ fn wait_for(fd: BorrowedFd<'_>, count: usize, len: usize) {
     }
 }
 
-/// Reads a record, if there is one.
+/// Reads an event record, if there is one.
 fn read<const LEN: usize>(fd: BorrowedFd<'_>) -> Option<[u8; LEN]> {
     let mut record = [0; LEN];
     let len = recv(fd.as_raw_fd(), &mut record, MsgFlags::MSG_DONTWAIT).ok()?;
@@ -184,7 +184,7 @@ fn read<const LEN: usize>(fd: BorrowedFd<'_>) -> Option<[u8; LEN]> {
     Some(record)
 }
 
-/// Reads an asynchronous event and counts it.
+/// Reads an asynchronous event and counts it for its object.
 fn read_async(fd: BorrowedFd<'_>, counts: &mut Counts) {
     let record = read::<ASYNC_EVENT>(fd).expect("an event is there");
     let element = u64::from_ne_bytes(record[..8].try_into().unwrap());
@@ -199,7 +199,7 @@ fn read_async(fd: BorrowedFd<'_>, counts: &mut Counts) {
     object.asynchronous += 1;
 }
 
-/// Defines each test twice: on the provider's own objects and erased.
+/// Defines each test twice: with the provider's own types and with erased types.
 macro_rules! each_form {
     ($($name:ident)*) => {
         mod own {
@@ -307,7 +307,7 @@ fn a_thread_that_reads_meanwhile_gets_as_many_events_as_are_counted<P: Provider>
             let reader = scope.spawn(|| {
                 let mut count = 0;
                 loop {
-                    // Checked first, so events read after the end are still counted.
+                    // Checked before reading, so events that arrive before the end are all counted.
                     let ends = is_gone.load(Ordering::Acquire);
                     while read::<COMP_EVENT>(channel).is_some() {
                         count += 1;

@@ -1,4 +1,4 @@
-//! Failures and their reports.
+//! Failures of work requests and queues, and the completions and events that report them.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn an_address_without_a_device_is_a_retry_error_and_flushes_the_rest() {
     let shape = Shape { rts: QUICK, ..Shape::default() };
     let context = open();
     let unused = {
-        // The address was free a moment ago.
+        // The address of a device that is dropped at the end of this block.
         let gone = open();
         gid(&gone)
     };
@@ -107,7 +107,8 @@ fn a_message_that_does_not_fit_fails_on_both_sides() {
 #[test]
 fn a_peer_that_is_destroyed_with_traffic_in_flight_is_a_retry_error() {
     const UNMATCHED: u64 = 4;
-    // With 7, the requester retries a request without a receive until the peer is gone.
+    // With `rnr_retry` 7, the requester retries a request for which there is no receive until the
+    // peer is gone.
     let rts = RtsAttr { max_rd_atomic: 4, rnr_retry: 7, ..QUICK };
     let (mut a, b) = pair(&Shape { rts, ..Shape::default() });
     let (local, remote) = (Arena::new(&a.pd, 1 << 16), Arena::new(&b.pd, 1 << 16));
@@ -130,9 +131,9 @@ fn a_peer_that_is_destroyed_with_traffic_in_flight_is_a_retry_error() {
 
 #[test]
 fn a_peer_that_is_destroyed_right_after_its_last_receive_has_acknowledged_it() {
-    // Much longer than either thread is descheduled on a busy machine, because a sender that gives
-    // up before its peer has run would prove nothing. Without the acknowledgement, the sender still
-    // gives up.
+    // The timeout is much longer than either thread is descheduled on a busy machine, because a
+    // sender that gives up before its peer has run would prove nothing. Without the
+    // acknowledgement, the sender still gives up.
     let rts = RtsAttr { timeout: 16, retry_cnt: 2, ..RtsAttr::default() };
     let shape = Shape { rts, ..Shape::default() };
     let (a_context, b_context) = (open(), open());
@@ -165,7 +166,7 @@ fn a_queue_pair_is_destroyed_or_reset_with_traffic_in_flight_and_is_forgotten() 
     }
     let qp = a.qp.to_reset().unwrap();
     b.qp.close().unwrap();
-    // Earlier completions may still be in the queue; no completion is added.
+    // Earlier completions may still be in the queue, but no more are added.
     let before = a.cq.poll_into(&mut [verbs::Wc::default(); 64]);
     assert!(before <= 8);
     assert_eq!(a.cq.poll_into(&mut [verbs::Wc::default(); 64]), 0);
@@ -276,7 +277,7 @@ fn a_completion_queue_that_overflows_raises_an_event_and_breaks_its_queue_pair()
     }
     for n in 0..5 {
         send(&mut a.qp, n, SendOp::Send, &[from.sge(0..8)]);
-        // The fifth send may end either way. The overflowing queue belongs to `b`, which no thread
+        // The fifth send may succeed or fail. The overflowing queue belongs to `b`, which no thread
         // polls.
         wait(&mut a.cq, 1);
     }

@@ -1,8 +1,10 @@
-//! Soft devices through the contract and through the API: one module per subject, in one program,
-//! because linking one program per subject would take longer than all tests.
+//! Tests of soft devices through the provider contract and through the API, with one module per
+//! subject. They form one program, because linking one program per subject would take longer than
+//! all tests.
 //!
-//! Tests that count in their process (`lifetime`, `loss`), limit it (`memory`), fork it (`exit`,
-//! `parts`) or measure waiting times in it (`stalls`, `slow_link`) are separate programs.
+//! Tests that count resources of their process (`lifetime`, `loss`), limit them (`memory`), fork
+//! the process (`exit`, `parts`) or measure waiting times in it (`stalls`, `slow_link`) are
+//! separate programs.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -20,5 +22,5 @@ mod strangers;
 mod traffic;
 mod xrcd;
 
-/// Whether packets between the devices of [`common::open`] travel through memory.
+/// Whether packets between devices opened by [`common::open`] travel through memory.
 const SHARED_MEMORY: bool = false;

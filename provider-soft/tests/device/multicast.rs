@@ -3,7 +3,8 @@
 use crate::common::*;
 use verbs::{Cause, Errno, Gid, Qp, QpType, SendOp, UdAddr, state};
 
-/// Returns a group that no other test of this process uses, and probably no other process either.
+/// Returns a multicast group that no other test of this process uses, and probably no other process
+/// either.
 fn group(test: u8) -> Gid {
     let [.., high, low] = std::process::id().to_be_bytes();
     std::net::Ipv4Addr::new(239, test, high, low).into()
@@ -44,7 +45,7 @@ fn each_member_receives_a_datagram_once_those_of_the_sender_included() {
             assert_eq!((wc.imm_data, wc.byte_len, wc.src_qp), (imm, 48, number), "neither lost nor twice");
         }
     }
-    // The header has the group as its destination.
+    // The group is the destination address in the IP header.
     let grh = verbs::Grh::parse(&arenas[1].read(0..40)).unwrap();
     assert_eq!((grh.sgid, grh.dgid), (gid(&a.context), group));
 }

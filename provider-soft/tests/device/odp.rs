@@ -1,8 +1,9 @@
 //! On-demand paged regions, whose memory is missing, appears, disappears and reappears.
 //!
 //! # Safety
-//! See [`common`]. Besides arenas, elements and peers name mappings that the tests create and
-//! unmap. No reference to them exists; the tests access them only while no request names them.
+//! See [`common`]. Apart from arenas, scatter/gather elements and peers name only mappings that the
+//! tests create and unmap. No reference to them exists; the tests access them only while no request
+//! names them.
 #![allow(unsafe_code)]
 
 use core::num::NonZeroUsize;
@@ -23,7 +24,7 @@ const PAGE: usize = 4096;
 const LEN: usize = 4 * PAGE;
 const RW: ProtFlags = ProtFlags::PROT_READ.union(ProtFlags::PROT_WRITE);
 
-/// Four pages of address space, whose memory appears and disappears.
+/// Four pages of address space, whose memory the tests map and unmap.
 struct Pages(NonNull<u8>);
 
 impl Pages {
@@ -42,8 +43,8 @@ impl Pages {
         unsafe { pd.reg_mr(self.0.as_ptr(), LEN, access) }.unwrap()
     }
 
-    /// Removes the pages from `page` on. Their addresses stay reserved, so other mappings cannot
-    /// get them.
+    /// Unmaps the pages starting with index `page`. Their addresses stay reserved, so other
+    /// mappings cannot use them.
     fn unmap(&self, page: usize) {
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED | MapFlags::MAP_NORESERVE;
         let (addr, len) = (NonZeroUsize::new(self.addr() + page * PAGE), LEN - page * PAGE);

@@ -1,4 +1,4 @@
-//! Many objects of one device.
+//! Tests with many objects on one device.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! Packets from strangers that a device accepts, and numbers that strangers could predict.
+//! Forged packets that a device accepts or drops, and numbers that an attacker must not be able to
+//! predict.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr, UdpSocket};
@@ -105,14 +106,15 @@ fn numbers_of_a_device_do_not_follow_from_each_other() {
     let psns: Vec<u32> = ends.iter().map(|end| end.qp.psn()).collect();
     let variants: Vec<u32> = keys.iter().map(|key| key & 0xff).collect();
     let follows = variants.windows(2).filter(|two| two[1].wrapping_sub(two[0]) & 0xff == 1).count();
-    // On average, 0.25 of the 63 steps of 8-bit values are 1; 57 of the 64 values differ.
+    // For random 8-bit values, on average 0.25 of the 63 steps are 1, and 57 of the 64 values are
+    // distinct.
     assert!(follows < 10 && variants.iter().collect::<BTreeSet<_>>().len() > 40, "{variants:x?}");
     // The upper 8 bits of a queue pair number belong to the process (decision 0042).
     let places = keys.iter().map(|key| key >> 8).collect();
     for (numbers, drawn) in [(qpns, 0xffff), (psns, 0xff_ffff), (places, 0xff_ffff)] {
         let steps: BTreeSet<u32> =
             numbers.windows(2).map(|two| two[1].wrapping_sub(two[0]) & 0xff_ffff).collect();
-        // Two of 63 steps of 24-bit values are equal with a probability of 1 in 8,600.
+        // For random 24-bit values, two of the 63 steps are equal with a probability of 1 in 8,600.
         assert!(steps.len() >= MADE - 3, "{numbers:x?}");
         let (or, and) = numbers.iter().fold((0, u32::MAX), |(or, and), n| (or | n, and & n));
         assert_eq!((or & drawn, and & drawn), (drawn, 0), "a bit that never changes");

@@ -103,8 +103,8 @@ fn inline_data_arrives_as_it_was_when_it_was_posted() {
         let (listed, mut lent) = (pattern(1, 39), pattern(2, 39));
         let sent = [listed.clone(), lent.clone()];
         from.write(0, &listed);
-        // Nothing is sent while the queue is drained, so a device that does not copy would send the
-        // later bytes.
+        // Nothing is sent while the queue is drained, so a device that does not copy inline data
+        // would send the bytes written later.
         let mut qp = qp.modify_to::<Sqd>(&QpAttr::default(), QpAttrMask::empty()).unwrap();
         let flags = SendFlags::SIGNALED | SendFlags::INLINE;
         let sge = [from.sge(0..20), from.sge(20..39)];
@@ -171,10 +171,10 @@ fn datagrams_carry_their_sender_and_a_grh() {
     assert_eq!((wc.byte_len, wc.src_qp, wc.imm_data), (1040, a.qp.qp_num(), 7));
     assert_eq!(wc.wc_flags, WcFlags::GRH | WcFlags::WITH_IMM);
     assert!(into.read(40..1040) == pattern(5, 1000));
-    // RoCE v2 over IPv4: the IP header occupies the last bytes of the GRH.
+    // With RoCE v2 over IPv4, the IP header occupies the last 20 bytes of the GRH.
     assert_eq!(into.read(32..36), gid(&contexts[0]).0[12..]);
 
-    // A datagram with a wrong key is dropped without an error.
+    // A datagram with a wrong queue key is dropped without an error.
     let wrong = UdAddr { remote_qkey: QKEY + 1, ..to };
     recv(&mut b.qp, 3, &[into.sge(0..2000)]);
     send(&mut a.qp, 3, SendOp::UdSend { to: wrong }, &[from.sge(0..8)]);

@@ -1,5 +1,5 @@
-//! The file of an XRC domain after the program has closed and deleted it, and several handles to
-//! one domain.
+//! Tests of XRC domains: with a file that the program has closed and deleted, and with several
+//! handles to one domain.
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use verbs::{Errno, XrcdInit};
 use verbs_core::provider::{ContextOps as _, Destroy as _, NamedProvider as _, SrqParents};
 use verbs_core::types::{CqInitAttr, SrqInitAttr, SrqType, TmCap};
 
-/// Returns whether a descriptor of this process refers to the inode.
+/// Returns whether a descriptor of this process refers to `inode`, a device and inode number.
 fn is_open(inode: (u64, u64)) -> bool {
     let descriptors = fs::read_dir("/proc/self/fd").unwrap();
     descriptors
@@ -46,7 +46,7 @@ fn a_new_file_does_not_share_the_domain_of_a_deleted_one() {
     assert!(!is_open(inode), "the closed domain keeps its file");
 }
 
-/// The kernel counts the queues of each handle (`uverbs_free_xrcd`).
+/// As in the kernel, which counts the queues of each handle (`uverbs_free_xrcd`).
 #[test]
 fn a_queue_keeps_the_handle_that_it_was_made_with() {
     let context = Soft::open(&SoftDevice::auto().unwrap()).unwrap();

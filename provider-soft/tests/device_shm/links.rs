@@ -1,4 +1,4 @@
-//! Which packets travel through memory, and which events end that.
+//! Tests of which packets travel through memory, and of the events after which they use UDP.
 
 use provider_soft::{CheckedMemory, Counters, Soft, SoftDevice};
 use verbs::{AccessFlags, Context, Dm, DmAttr, Mr, Mtu, NamedProvider, QpType, RtsAttr, SendOp, UdAddr};
@@ -38,8 +38,8 @@ fn packets_of_connected_queue_pairs_travel_through_memory_from_the_first_on() {
         for context in [&a.context, &b.context] {
             let counters = counters(context);
             assert_eq!((counters.sent, counters.received), (0, 0), "{qp_type:?} {counters:?}");
-            // A message is one packet although the path MTU is 1024 bytes. The other packets
-            // acknowledge.
+            // A message is one packet although the path MTU is 1024 bytes. The other packets are
+            // acknowledgements.
             let most = if qp_type == QpType::RC { 100 } else { 50 };
             assert!((50..=most).contains(&counters.shm_sent), "{counters:?}");
             assert!((50..=most).contains(&counters.shm_received), "{counters:?}");
@@ -55,7 +55,7 @@ fn packets_of_connected_queue_pairs_travel_through_memory_from_the_first_on() {
 fn long_messages_are_packets_of_16_kib_whatever_the_path_mtu() {
     const LONG: usize = 16 << 10;
     for path_mtu in [Mtu::MTU_256, Mtu::MTU_4096] {
-        // No timeout: a packet that is sent again would be counted twice.
+        // No timeout, because a retransmitted packet would be counted twice.
         let rts = RtsAttr { timeout: 0, ..Shape::default().rts };
         let (mut a, mut b) = pair(&Shape { path_mtu, rts, ..Shape::default() });
         let (from, into) = (Arena::new(&a.pd, 4 * LONG), Arena::new(&b.pd, 4 * LONG));
@@ -92,10 +92,10 @@ fn long_messages_are_packets_of_16_kib_whatever_the_path_mtu() {
     }
 }
 
-/// Registers memory of one kind.
+/// A function that registers a receive buffer in one kind of memory.
 type Make<'a> = &'a dyn Fn(&End) -> Target;
 
-/// Memory of one kind that receives messages.
+/// A receive buffer, by kind of memory.
 enum Target {
     Arena(Arena),
     Device(Dm<Soft>, Mr<Soft>),

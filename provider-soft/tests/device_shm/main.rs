@@ -1,5 +1,5 @@
-//! The tests of `device` with packets through memory instead of UDP, except tests that inject or
-//! count socket packets.
+//! The tests of `device`, with packets through memory instead of UDP. Tests that inject or count
+//! socket packets are left out.
 #![allow(missing_docs)]
 
 #[path = "../common/mod.rs"]
@@ -27,5 +27,5 @@ mod traffic;
 #[path = "../device/xrcd.rs"]
 mod xrcd;
 
-/// Whether packets between the devices of [`common::open`] travel through memory.
+/// Whether packets between devices opened by [`common::open`] travel through memory.
 const SHARED_MEMORY: bool = true;

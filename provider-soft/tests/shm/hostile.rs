@@ -1,4 +1,5 @@
-//! A process of the same user that performs the rendezvous of `shm::peers` by hand, incorrectly.
+//! [`Hostile`]: a process of the same user that performs the rendezvous of `shm::peers` by hand,
+//! incorrectly.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -21,7 +22,7 @@ use nix::unistd::geteuid;
 use crate::common::PATIENCE;
 use crate::peer::Peer;
 
-/// Invalid messages: the device closes the connection as soon as it has read one.
+/// Kinds of invalid messages. The device closes the connection as soon as it has read one.
 pub(crate) const MALFORMED: [&str; 13] = [
     "empty message",
     "short message",
@@ -38,7 +39,7 @@ pub(crate) const MALFORMED: [&str; 13] = [
     "swapped files",
 ];
 
-/// Invalid rings: the device closes the connection as soon as it has looked at one.
+/// Kinds of invalid rings. The device closes the connection as soon as it has looked at one.
 pub(crate) const INVALID_RINGS: [&str; 6] = [
     "invalid header",
     "short record",
@@ -48,7 +49,7 @@ pub(crate) const INVALID_RINGS: [&str; 6] = [
     "records beyond the end",
 ];
 
-/// A process that makes such connections.
+/// A process that makes connections with invalid messages or rings.
 #[derive(Debug)]
 pub(crate) struct Hostile(Peer);
 
@@ -96,7 +97,7 @@ fn stream() -> OwnedFd {
     socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).unwrap()
 }
 
-/// Connects and sends a message.
+/// Connects to a device and sends a message with the kind of defect named by `what`.
 fn attack(what: &str, name: &str, number: u32) -> OwnedFd {
     let socket = stream();
     connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap()).unwrap();
@@ -151,14 +152,14 @@ fn null() -> OwnedFd {
     File::open("/dev/null").unwrap().into()
 }
 
-/// Returns a valid ring whose record headers are 64 bytes apart.
+/// Returns a valid ring file with these record headers, 64 bytes apart.
 fn ring(headers: &[u64]) -> OwnedFd {
     let words: Vec<_> = headers.iter().enumerate().map(|(n, header)| (4096 + n * 64, *header)).collect();
     let pages = if headers.len() * 64 < WINDOW { WINDOW } else { RING };
     file(RING, pages, RING_MAGIC, &words, SEALS)
 }
 
-/// Returns a valid page of a sleeping device.
+/// Returns a valid sleep page, which shows that the device sleeps.
 fn page() -> OwnedFd {
     file(PAGE, PAGE, PAGE_MAGIC, &[(128, 1)], SEALS)
 }
@@ -185,8 +186,8 @@ const PAGE_MAGIC: [u8; 8] = *b"vrbslep\x01";
 const SEALS: SealFlag =
     SealFlag::F_SEAL_SHRINK.union(SealFlag::F_SEAL_GROW).union(SealFlag::F_SEAL_FUTURE_WRITE);
 
-/// Accepts one connection at an unshared address, and closes it, as a device does that has made the
-/// other connection itself.
+/// Accepts one connection at an unshared address, replies as a device does that has made a
+/// connection with precedence, and closes the connection.
 pub(crate) fn reject_one(address: IpAddr) -> JoinHandle<()> {
     let listener = stream();
     let name = format!("verbs-soft/link/3/{}/{address}%0/4791/0", geteuid());

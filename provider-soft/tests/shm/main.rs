@@ -1,12 +1,12 @@
-//! Packets through memory between processes: with a peer that ends, stops, sleeps, forks or
-//! attacks.
+//! Tests of packets through memory between processes, with a peer that ends, stops, sleeps, forks
+//! or attacks.
 //!
 //! | module | content |
 //! |---|---|
 //! | `peer` | a process with a device, which executes commands, and its handle |
 //! | `hostile` | a process that performs the rendezvous by hand |
 //!
-//! This test has no harness, because it starts itself again as these processes.
+//! This test has no harness, because it runs its own executable as these processes.
 //!
 //! # Safety
 //! As argued in `common`; a child of `fork(2)` exits or calls `execv(2)` soon, or drops its objects
@@ -31,7 +31,7 @@ use nix::unistd::geteuid;
 use peer::{Files, How, Node, Peer, Place, Queue, cpu_time, files, sleeps};
 use verbs::{QpType, WcStatus};
 
-/// Whether packets between the devices of [`common::open`] travel through memory.
+/// Whether packets between devices opened by [`common::open`] travel through memory.
 const SHARED_MEMORY: bool = true;
 
 fn main() -> ExitCode {
@@ -92,8 +92,8 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The addresses of this process and of two others. The order of addresses decides which of two
-/// connections stays.
+/// Returns this process's address. The next two functions return addresses below and above it,
+/// because the order of addresses decides which of two connections is kept.
 fn own() -> IpAddr {
     own_address(51)
 }
@@ -106,10 +106,10 @@ fn above() -> IpAddr {
     own_address(52)
 }
 
-/// A short timeout code: 4 ms, with three retries.
+/// A short timeout, as the code for 4 ms. There are three retries.
 const SOON: u8 = 10;
 
-/// No timer: a lost packet stays lost.
+/// No timeout: a lost packet is never retransmitted.
 const NEVER: u8 = 0;
 
 #[track_caller]
@@ -170,8 +170,8 @@ fn killed() {
     }
 }
 
-/// A process with precedence rejects this device's connection, then ends before it makes the
-/// connection that was to replace it.
+/// A process with precedence rejects this device's connection, but ends before it makes its own
+/// connection.
 fn killed_meeting() {
     let node = Node::bind(own());
     let mut queue = node.queue(QpType::RC, SOON, true);
@@ -191,7 +191,7 @@ fn killed_meeting() {
 fn stopped() {
     let node = Node::bind(own());
     let (mut halting, mut living) = (Peer::start(below()), Peer::start(above()));
-    // With a timer, because packets to a full ring are dropped.
+    // With a timeout, because packets to a full ring are dropped.
     let mut to_halting = node.meet(&mut halting, SOON + 4);
     let mut to_living = node.meet(&mut living, NEVER);
     let mut datagrams = node.queue(QpType::UD, NEVER, true);
@@ -277,7 +277,7 @@ fn threads_asleep() {
     assert_memory_alone(&node, &mut other);
 }
 
-/// Two threads wait for completions, and the process has no descriptor for either.
+/// Two threads wait for completions, and the process has no free descriptor for either thread.
 fn without_descriptors() {
     let node = Node::bind(own());
     let [mut one, mut other] = [below(), above()].map(Peer::start);
@@ -301,7 +301,7 @@ fn without_descriptors() {
     assert_memory_alone(&node, &mut other);
 }
 
-/// Checks that neither the waiting thread nor the worker wakes without a reason.
+/// Checks that neither a waiting thread nor the worker wakes up while nothing happens.
 fn sleeps_through() {
     let node = Node::bind(own());
     let mut datagrams = node.queue(QpType::UD, NEVER, true);
@@ -324,7 +324,7 @@ fn assert_sleeps(queue: &mut Queue) {
     assert!(woken < 30, "a completion channel: woken {woken} times");
 }
 
-/// Exchanges messages on a queue pair without timers. If `beside`, another thread in each process
+/// Exchanges messages on a queue pair without timeouts. If `beside`, another thread in each process
 /// polls another queue of the device in bursts.
 fn asleep(count: u64, own: How, its: How, beside: bool) {
     let node = Node::bind(self::own());
@@ -362,7 +362,7 @@ fn stays_on_udp(node: &Node, change: impl Fn(&mut Command)) {
     assert!(own.sent > 0 && its.sent > 0);
 }
 
-/// A folder where devices meet. It is removed on drop.
+/// A folder through which devices find each other. It is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -393,7 +393,8 @@ fn has_namespaces() -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Processes with the same address follow each other. Killed processes leave their sockets.
+/// Tests a sequence of processes with the same address. Killed processes leave their sockets in the
+/// folder.
 fn namespaces() {
     let folder = Folder::new(0o700);
     let node = Node::in_folder(own(), &folder.0);
@@ -459,7 +460,7 @@ fn invalid_rings() {
     for what in hostile::INVALID_RINGS {
         let hostile = hostile::Hostile::start(what, &peer::name(own(), &end.place()), 5);
         end.ping_pong(&mut peer, 10, How::Sleep, How::Sleep);
-        // The device closes the connection although the process lives.
+        // The device closes the connection although the hostile process is still running.
         hostile.finish();
         end.ping_pong(&mut peer, 10, How::Poll, How::Poll);
         eventually("nothing is left behind", || files() == before);
@@ -503,7 +504,7 @@ fn flood() {
     eventually("the connections are closed", || files().mappings == before.mappings);
 }
 
-/// Fails if the process uses its processor while nothing happens.
+/// Asserts that the process uses no processor time while nothing happens.
 #[track_caller]
 fn assert_idle(queue: &mut Queue) {
     let used = time_used(queue);
@@ -512,8 +513,7 @@ fn assert_idle(queue: &mut Queue) {
 
 /// Returns the processor time that the process uses in 200 ms without an event.
 fn time_used(queue: &mut Queue) -> Duration {
-    // The first events may belong to completions that a poll has already found, or to late
-    // completions.
+    // The first events may belong to completions that were already polled, or to late completions.
     for _ in 0..10 {
         let before = cpu_time();
         if !queue.wait_for_event(Duration::from_millis(200)) {
@@ -524,7 +524,7 @@ fn time_used(queue: &mut Queue) -> Duration {
     panic!("events without an end");
 }
 
-/// The most processor time in 200 ms that counts as none.
+/// The maximum processor time, in 200 ms, of a process that counts as idle.
 const IDLE: Duration = Duration::from_millis(50);
 
 fn fork(what: &str) {
@@ -575,7 +575,7 @@ fn changes_to_memory() {
     });
     let mut end = node.queue(QpType::RC, SOON, true);
     let place = peer.queue(QpType::RC, SOON, true);
-    // Without a descriptor for the link, both start on UDP.
+    // Without a descriptor for the link, both ends start on UDP.
     peer.execute("fill");
     peer.connect(&end.place());
     end.connect(&place);
@@ -607,8 +607,8 @@ fn crossing(is_shared: bool) {
             assert_eq!((counters.sent, counters.received), (0, 0), "round {round}: {counters:?}");
         }
         for (peer, before) in [&mut left, &mut right].into_iter().zip(before) {
-            // Descriptors: the connection and the peer's segment. Mappings: both segments and the
-            // peer's page.
+            // The descriptors of the connection and the peer's segment; the mappings of both
+            // segments and the peer's sleep page.
             let one = Files { descriptors: before.descriptors + 2, mappings: before.mappings + 3 };
             let mut now = peer.files();
             eventually("one link is left", || {

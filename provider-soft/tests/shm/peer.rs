@@ -1,5 +1,5 @@
-//! [`Node`] and [`Queue`], used on both sides; [`Peer`]: a process with both, which executes
-//! commands.
+//! [`Node`] and [`Queue`]: a device and a queue pair, used on both sides. [`Peer`]: a process with
+//! a `Node` and `Queue`s, which executes commands.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -28,7 +28,7 @@ use crate::common::{
     wait_for_child,
 };
 
-/// The way a process waits for completions.
+/// The way in which a process waits for completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     Poll,
@@ -52,7 +52,7 @@ impl How {
     }
 }
 
-/// The other end of a connection, as a line of text.
+/// The address of a queue pair and its memory, exchanged as a line of text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) gid: Gid,
@@ -84,7 +84,7 @@ pub(crate) struct Files {
     pub(crate) mappings: usize,
 }
 
-/// Returns the numbers for this process.
+/// Returns the numbers of this process's descriptors and link mappings.
 pub(crate) fn files() -> Files {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let mappings = maps.lines().filter(|line| line.contains("memfd:verbs-soft")).count();
@@ -113,12 +113,12 @@ pub(crate) fn sleeps() -> i64 {
     getrusage(UsageWho::RUSAGE_SELF).unwrap().voluntary_context_switches()
 }
 
-/// Returns the abstract name of a queue pair's device.
+/// Returns the abstract socket name under which a queue pair's device listens.
 pub(crate) fn name(address: IpAddr, place: &Place) -> String {
     format!("verbs-soft/link/3/{}/{address}%0/4791/{}", geteuid(), place.remote.qp_num >> 16)
 }
 
-/// An open device and its objects.
+/// An open device and the objects created on it.
 #[derive(Debug)]
 pub(crate) struct Node {
     context: Context<Soft>,
@@ -135,7 +135,7 @@ impl Node {
         Self { context }
     }
 
-    /// Opens a device that meets others in a folder.
+    /// Opens a device that finds other devices through a folder.
     pub(crate) fn in_folder(address: IpAddr, folder: &Path) -> Self {
         let device = SoftDevice::builder().shared_memory_folder(folder).bind(address).unwrap();
         Self { context: Context::from_raw(Soft::open(&device).unwrap()) }
@@ -155,7 +155,7 @@ impl Node {
         Queue { reset, rts, arena, shape, gid, ah: None, wcs: VecDeque::new(), armed: false, sends: 0 }
     }
 
-    /// Connects a new queue pair to a new queue pair in a process.
+    /// Connects a new queue pair to a new queue pair in the process `peer`.
     pub(crate) fn meet(&self, peer: &mut Peer, timeout: u8) -> Queue {
         let mut queue = self.queue(QpType::RC, timeout, true);
         let place = peer.queue(QpType::RC, timeout, true);
@@ -180,7 +180,7 @@ impl Node {
     }
 }
 
-/// A thread that polls until this is dropped.
+/// A thread that polls until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Poller {
     stop: Option<Sender<()>>,
@@ -194,7 +194,7 @@ impl Drop for Poller {
     }
 }
 
-/// A queue pair with its completion queue and memory.
+/// A queue pair, either reset or connected, with its completion queue and memory.
 #[derive(Debug)]
 pub(crate) struct Queue {
     reset: Option<End<Reset>>,
@@ -202,9 +202,9 @@ pub(crate) struct Queue {
     arena: Arena,
     shape: Shape,
     gid: Gid,
-    /// The destination of datagrams.
+    /// The address handle and queue pair number to which datagrams are sent.
     ah: Option<(Ah<Soft>, u32)>,
-    /// Completions not returned yet.
+    /// Completions polled but not yet returned by [`next`](Self::next).
     wcs: VecDeque<Wc>,
     armed: bool,
     /// The number of sends that have not completed.
@@ -243,7 +243,7 @@ impl Queue {
         self.rts.as_mut().expect("it is connected")
     }
 
-    /// Waits for the next completion.
+    /// Waits for the next completion and returns it.
     pub(crate) fn next(&mut self, how: How) -> Wc {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -280,13 +280,14 @@ impl Queue {
         }
     }
 
-    /// Waits for a completion that must not arrive.
+    /// Waits for `timeout` and asserts that no completion arrives.
     pub(crate) fn wait_in_vain(&mut self, timeout: Duration) {
         let error = self.end().cq.poll_within(timeout).map(|_| ()).expect_err("there is none");
         assert_eq!(error.errno, verbs::Errno::TIMEDOUT);
     }
 
-    /// Waits for an event of the queue, and returns whether there was one.
+    /// Waits for an event of the completion queue, at most `timeout`. Returns whether there was
+    /// one.
     pub(crate) fn wait_for_event(&mut self, timeout: Duration) -> bool {
         if !self.armed {
             self.end().cq.req_notify(false).unwrap();
@@ -305,7 +306,7 @@ impl Queue {
         send(&mut self.end().qp, wr_id, op, &sge);
     }
 
-    /// Sends a datagram and waits until it has left.
+    /// Sends a datagram and waits for its completion.
     pub(crate) fn datagram(&mut self) {
         let (ah, remote_qpn) = self.ah.as_ref().expect("it has a destination");
         let to = UdAddr { av: ah.av(), remote_qpn: *remote_qpn, remote_qkey: QKEY };
@@ -314,7 +315,7 @@ impl Queue {
         assert_eq!(self.next(How::Poll).status, WcStatus::SUCCESS);
     }
 
-    /// Sends a message with a number at both ends.
+    /// Sends a message whose first and last bytes contain a number.
     fn send_number(&mut self, number: u64, how: How) {
         while self.sends >= 16 {
             let wc = self.next(how);
@@ -384,7 +385,7 @@ impl Queue {
     }
 }
 
-/// The length of a message: two packets.
+/// The length of a message, in bytes; two packets.
 const LEN: usize = 1500;
 const ARENA: usize = 64 << 10;
 const RECVS: u64 = 4;
@@ -424,7 +425,8 @@ impl Peer {
         Self::start_command(Command::new("/proc/self/exe"), args, change)
     }
 
-    /// Starts a process in a new network namespace, with a device that meets others in a folder.
+    /// Starts a process in a new network namespace, with a device that finds other devices through
+    /// a folder.
     pub(crate) fn start_in_namespace(address: IpAddr, folder: &Path) -> Self {
         let mut command = unshare();
         command.args(["sh", "-c", "ip link set lo up && exec \"$0\" \"$@\""]);
@@ -454,7 +456,7 @@ impl Peer {
         self.lines.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("no line of the process: {error}"))
     }
 
-    /// Returns the reply to a command.
+    /// Sends a command to the process and returns its reply.
     #[track_caller]
     pub(crate) fn ask(&mut self, command: &str) -> String {
         self.tell(command);
@@ -475,7 +477,7 @@ impl Peer {
         self.execute(&format!("connect {place}"));
     }
 
-    /// Returns a new datagram queue pair.
+    /// Creates a datagram queue pair in the process, ready to receive. Returns its address.
     pub(crate) fn datagrams(&mut self) -> Place {
         let place = self.queue(QpType::UD, 0, true);
         self.connect(&place);
@@ -495,7 +497,7 @@ impl Peer {
         Files { descriptors: descriptors.parse().unwrap(), mappings: mappings.parse().unwrap() }
     }
 
-    /// Returns the processor time used by the process while it is idle.
+    /// Returns the processor time that the process uses in 200 ms while it is idle.
     pub(crate) fn idle(&mut self) -> Duration {
         Duration::from_micros(self.ask("idle").parse().expect("microseconds"))
     }
@@ -511,7 +513,7 @@ impl Peer {
         kill(Pid::from_raw(self.process.0.id().cast_signed()), signal).expect("the process exists");
     }
 
-    /// Stops all threads.
+    /// Stops all threads of the process.
     pub(crate) fn stop(&self) {
         self.signal(Signal::SIGSTOP);
         let tasks = format!("/proc/{}/task", self.process.0.id());
@@ -523,8 +525,8 @@ impl Peer {
     }
 }
 
-/// Returns a command for a new network namespace. A user namespace makes an unprivileged process
-/// root there.
+/// Returns a command that runs its arguments in a new network namespace. A user namespace makes an
+/// unprivileged process root there.
 pub(crate) fn unshare() -> Command {
     let mut command = Command::new("unshare");
     command.arg(if geteuid().is_root() { "-n" } else { "-rn" });
