@@ -1,7 +1,7 @@
 //! The cost of each control call, with few and with many live objects of its kind.
 //!
 //! # Safety
-//! Regions are registered again with their own memory, which is leaked.
+//! Regions are re-registered with the same memory, which is leaked.
 
 #![allow(unsafe_code)]
 
@@ -16,27 +16,28 @@ use verbs::{
 use crate::ends::{PORT, Side, connect, register};
 use crate::{Result, Table};
 
-/// The number of live objects of the measured kind.
+/// The number of live objects of the measured kind. The next constant is a large number, with the
+/// limit for the ratio of costs.
 const FEW: usize = 16;
 const MANY: (usize, f64) = (10_000, LIMIT);
 
-/// The limit for the ratio of costs. A cost that grows with the number of objects is many times
-/// higher with 10,000 objects.
+/// The limit for the ratio of costs with many and with few objects. A cost that grows with the
+/// number of objects is many times higher with 10,000 objects.
 const LIMIT: f64 = 2.0;
 
-/// The limit for channels. For each channel, the kernel compares its name with 1/256 of all other
-/// names.
+/// The limit for the ratio of costs of channels. For each channel, the kernel compares the
+/// channel's name with 1/256 of all other names.
 const CHANNEL_LIMIT: f64 = 4.0;
 
-/// The number of calls measured in a row.
+/// The number of calls in one timed batch.
 const BATCH: usize = 64;
 
-/// The duration of one measurement.
+/// The duration of one measurement, which consists of several batches.
 const BUDGET: Duration = Duration::from_millis(100);
 
 /// Measures a call with few and with many live objects.
 ///
-/// `make` adds an object. `call` makes the call on one object.
+/// `make` creates an object. `call` makes the measured call on the object with the given index.
 fn slope<T>(
     table: &mut Table,
     name: &str,
@@ -75,7 +76,7 @@ fn slope<T>(
     Ok(())
 }
 
-/// Measures creating an object together with destroying an older one.
+/// Measures creating an object together with destroying an older object.
 fn create<T>(table: &mut Table, name: &str, most: (usize, f64), make: impl Fn() -> Result<T>) -> Result<()> {
     slope(table, &format!("create and destroy {name}"), most, &make, |objects, at| {
         objects[at] = make()?;
@@ -116,7 +117,7 @@ pub(crate) fn measure(table: &mut Table) -> Result<()> {
     groups(table, &side)
 }
 
-/// Measures opening devices. Each device has a thread; each open has some descriptors.
+/// Measures opening devices. Each device needs a thread, and each open context some descriptors.
 fn opens(table: &mut Table) -> Result<()> {
     let device = verbs::soft::builder().shared_memory(false).auto()?;
     create(table, "open of a device", (1000, LIMIT), || Ok(device.open_as::<Soft>()?))?;
@@ -171,7 +172,7 @@ fn changes(table: &mut Table, side: &Side) -> Result<()> {
     })
 }
 
-/// Measures multicast group memberships, with as many queue pairs as a group can have.
+/// Measures leaving and joining a multicast group, with as many queue pairs as a group can have.
 fn groups(table: &mut Table, side: &Side) -> Result<()> {
     let group = Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 192, 1, 1]);
     let init = QpInit::new(QpType::UD, &side.cq);

@@ -42,7 +42,7 @@ impl Side {
         Ok(self.pd.create_qp(&QpInit { cap, ..QpInit::new(QpType::RC, &self.cq) })?)
     }
 
-    /// Posts an 8-byte send.
+    /// Posts an 8-byte send to a queue pair.
     #[inline]
     pub(crate) fn send(&self, qp: &mut Qp<Rts, Soft>) -> Result<()> {
         let sge = [self.mr.sge(0..8)];
@@ -52,7 +52,7 @@ impl Side {
         Ok(())
     }
 
-    /// Posts an 8-byte receive.
+    /// Posts an 8-byte receive to a queue pair.
     #[inline]
     pub(crate) fn recv(&self, qp: &mut Qp<Rts, Soft>) -> Result<()> {
         let sge = [self.mr.sge(0..8)];
@@ -61,7 +61,7 @@ impl Side {
         Ok(())
     }
 
-    /// Polls once and returns the `wr_id` of the completed request.
+    /// Polls once and returns the `wr_id` of a completed request, if any.
     #[inline]
     pub(crate) fn poll(&mut self) -> Result<Option<u64>> {
         let mut wcs = [Wc::default(); 1];

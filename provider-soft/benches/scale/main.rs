@@ -7,12 +7,13 @@
 //! | part | content |
 //! |---|---|
 //! | `messages` | a message on each of 1 to 10,000 connections in turn, over UDP |
-//! | `peers` | a round trip beside 1 to 1,000 devices of another process; the cost of an idle one |
+//! | `peers` | a round trip beside 1 to 1,000 devices of another process; idle cost per device |
 //! | `setup` | creating and connecting 1,000 pairs of queue pairs |
 //! | `control` | each control call with 16 and with 10,000 live objects of its kind |
 //!
-//! The compared costs are measured alternately. With `--check` a missed limit is a failure. Without
-//! `--bench` (as started by `cargo test`) the run has few objects and only shows that it works.
+//! The compared costs are measured alternately. With `--check`, a missed limit makes the run fail.
+//! Without `--bench` (as started by `cargo test`), the run has few objects and only shows that the
+//! benchmark works.
 #![deny(unsafe_code)]
 
 mod control;
@@ -60,9 +61,9 @@ fn raise_descriptors() -> Result<()> {
     Ok(setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?)
 }
 
-/// A table of printed rows.
+/// The table of results, whose rows are printed as they are measured.
 struct Table {
-    /// Words in the names of wanted rows. If the list is empty, all rows are wanted.
+    /// Words that select rows by name. If there are none, all rows are selected.
     wanted: Vec<String>,
     is_full: bool,
     is_met: bool,
@@ -73,8 +74,8 @@ impl Table {
         self.wanted.is_empty() || self.wanted.iter().any(|word| name.contains(word.as_str()))
     }
 
-    /// Prints a row: the nanoseconds with few and with many objects, their ratio, and the limit of
-    /// the ratio.
+    /// Prints a row: the cost with few and with many objects, in nanoseconds, the ratio of the
+    /// costs, and the limit for the ratio.
     fn row(&mut self, name: &str, few: f64, many: f64, ratio: f64, limit: Option<f64>) {
         let limit = limit.filter(|_| self.is_full);
         let is_met = limit.is_none_or(|limit| ratio <= limit);
@@ -85,7 +86,7 @@ impl Table {
     }
 }
 
-/// Returns the median of the values.
+/// Returns the median of `values`.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]

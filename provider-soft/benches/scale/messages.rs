@@ -9,11 +9,11 @@ use verbs::state::Rts;
 use crate::ends::{PATIENCE, Side, connect};
 use crate::{Result, Table, median};
 
-/// The numbers of connections, and for each the limit of the cost relative to one connection. The
-/// target for 1,000 connections is 1.15.
+/// The numbers of connections, each with the limit for the cost of a message relative to one
+/// connection. For 1,000 connections, the limit is above the target of 1.15.
 const COUNTS: [(usize, f64); 4] = [(10, 1.15), (100, 1.15), (1000, 1.2), (10_000, 1.5)];
 
-/// The number of messages measured in a row.
+/// The number of messages in one timed block.
 const BLOCK: usize = 1000;
 
 /// Connections between two devices of this process. Their messages travel over UDP.
@@ -45,7 +45,7 @@ impl World {
         one.send(sender)?;
         let (mut is_sent, mut is_received) = (false, false);
         for _ in 0..PATIENCE {
-            // The acknowledgement is sent when another poll finds nothing.
+            // The acknowledgement is sent when a later poll finds nothing.
             is_received |= other.poll()?.is_some();
             is_sent |= one.poll()?.is_some();
             if is_sent && is_received {
@@ -57,7 +57,7 @@ impl World {
         Err("nothing happened".into())
     }
 
-    /// Returns the time per message in nanoseconds.
+    /// Sends a block of messages and returns the time per message, in nanoseconds.
     fn block(&mut self) -> Result<f64> {
         let start = Instant::now();
         for _ in 0..BLOCK {

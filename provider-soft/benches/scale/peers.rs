@@ -1,5 +1,5 @@
-//! A round trip with one peer beside idle ones, and the cost of an idle peer. Each peer is a device
-//! of another process, with a connection.
+//! The cost of a round trip with one peer beside idle peers, and of an idle peer. Each peer is a
+//! connected device of another process.
 
 use std::fs;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::{Result, Table, median};
 
 const COUNTS: [usize; 4] = [1, 10, 100, 1000];
 
-/// The number of round trips measured in a row.
+/// The number of round trips in one timed block.
 const BLOCK: usize = 2000;
 
 /// A device with a connection to each device of another process.
@@ -22,7 +22,7 @@ struct World {
     side: Side,
     qps: Vec<Qp<Rts, Soft>>,
     process: Peer,
-    /// The descriptors, and the bytes of private memory, per peer.
+    /// The number of descriptors, and of bytes of private memory, per idle peer.
     idle: [f64; 2],
 }
 
@@ -45,7 +45,8 @@ impl World {
         Ok(Self { side, qps, process, idle })
     }
 
-    /// Returns the time of a round trip with the first peer in nanoseconds.
+    /// Makes a block of round trips with the first peer. Returns the time per round trip, in
+    /// nanoseconds.
     fn block(&mut self) -> Result<f64> {
         self.process.exchange("go")?;
         let qp = &mut self.qps[0];
@@ -80,8 +81,8 @@ pub(crate) fn measure(table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Runs the other process, with one device per peer. The first device returns messages, a block at
-/// a time.
+/// Runs the other process, with one device per peer. The first device returns messages, one block
+/// at a time.
 pub(crate) fn serve(count: usize, is_shared: bool) -> Result<()> {
     let mut sides = (0..count).map(|_| Side::new(4, is_shared)).collect::<Result<Vec<_>>>()?;
     let qps = sides.iter().map(Side::create_qp).collect::<Result<Vec<_>>>()?;
@@ -103,7 +104,7 @@ pub(crate) fn serve(count: usize, is_shared: bool) -> Result<()> {
     }
 }
 
-/// Formats the addresses of queue pairs as one line.
+/// Formats the endpoints of queue pairs as one line.
 fn addresses<'a>(qps: impl Iterator<Item = (&'a Side, &'a Qp<Reset, Soft>)>) -> String {
     let hex = |(side, qp): (&Side, &Qp<Reset, Soft>)| -> String {
         qp.endpoint(&side.port).to_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
@@ -121,7 +122,7 @@ fn parse(line: &str) -> Result<Vec<Endpoint>> {
     line.split_whitespace().map(endpoint).collect()
 }
 
-/// Returns this process's open descriptors and bytes of private memory.
+/// Returns the number of this process's open descriptors, and its private memory in bytes.
 fn usage() -> Result<[f64; 2]> {
     let status = fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).ok_or("no RssAnon")?;

@@ -9,21 +9,22 @@
 //! |---|---|---|
 //! | latency | 8 bytes back and forth; both ends poll as fast as they can | median round trip |
 //! | throughput | acknowledged messages one way; both ends poll and yield | payload per second |
-//! | events | the same; both wait for an event of their armed queue | median round trip |
-//! | poll(2) | the same, by `poll(2)` at the channel's descriptor | median round trip |
+//! | events | as latency; both ends wait for an event of their armed queue | median round trip |
+//! | poll(2) | as events, but by `poll(2)` on the channel's descriptor | median round trip |
 //! | pipes, eventfds | a byte or an event between processes that sleep | median round trip |
 //! | ring | 8 bytes through a bare ring in shared memory; both ends poll | median round trip |
 //! | loops | as `ibv_rc_pingpong`, beside programs that only compute | median, 99 % |
 //! | idle | one process waits for a completion, the other does nothing | processor time |
-//! | bare UDP | the same; sockets that poll or wait; datagrams of 15 x 4096 bytes (GSO, GRO) | |
+//! | bare UDP | latency, polled or blocking; throughput of 15 x 4096 bytes (GSO, GRO) | |
 //! | TCP | messages of 1 MiB through one connection | payload per second |
 //!
-//! All lines run in sequence, `--runs` times. A ratio is the median of the ratios of all runs, each
-//! between lines of the same run. "Again" lines repeat a line, so their ratio shows the precision
-//! of the other ratios. With `--check` a missed target is a failure. `--part N` does an `N`th of
-//! everything. `--device NAME` selects a device found by both processes under this name, such as
-//! rxe0 (soft0 with `VERBS_SOFT=auto`): four lines, without a comparison. Without `--bench` (as
-//! started by `cargo test`) it only shows that it works.
+//! All lines run in sequence, `--runs` times. A ratio is the median over all runs of the ratio
+//! between two lines of the same run. "Again" lines repeat a line, so their ratio shows the
+//! precision of the other ratios. With `--check`, a missed target makes the run fail. `--part N`
+//! makes only an `N`th of all repetitions. `--device NAME` selects a device found by both processes
+//! under this name, such as rxe0 (soft0 with `VERBS_SOFT=auto`), for four lines without a
+//! comparison. Without `--bench` (as started by `cargo test`), the run only shows that the
+//! benchmark works.
 #![deny(unsafe_code)]
 
 mod plain;
@@ -105,12 +106,12 @@ fn take_value(arguments: &mut Vec<String>, name: &str) -> Result<Option<String>>
     Ok(Some(value.ok_or_else(|| format!("{name} takes a value"))?))
 }
 
-/// The number of repetitions of each step in a run.
+/// The number of repetitions of each measurement in a run.
 struct Size {
     rounds: u64,
     datagrams: u64,
     messages: u64,
-    /// Milliseconds without work.
+    /// The duration of a measurement without work, in milliseconds.
     idle: u64,
 }
 
@@ -136,7 +137,7 @@ struct Row {
     measure: Box<dyn Fn() -> Result<f64>>,
     /// The line to compare with, and the target for the ratio.
     beside: Option<(String, Target)>,
-    /// The highest permitted value of a line whose target is not a ratio.
+    /// The maximum value of a line whose target is not a ratio.
     limit: Option<f64>,
     values: Vec<f64>,
 }
@@ -190,7 +191,7 @@ fn rows_on(name: &str, size: &Size) -> Vec<Row> {
 fn rows(size: &Size) -> Vec<Row> {
     let Size { rounds, datagrams, messages, idle } = *size;
     let trip = |name: &str, what, form: Form| {
-        // The shared address has a longer route and a filter.
+        // Packets to a shared address take a longer route and pass a filter.
         let most = if form == Form::Addresses { 1.25 } else { 1.4 };
         let row = Row::new(name, "µs", move || rdma::measure(what, &form, rounds));
         row.beside(UDP, Target::AtMost(most))
@@ -200,7 +201,7 @@ fn rows(size: &Size) -> Vec<Row> {
     };
     let bare = |name: &str, layout| Row::new(name, "GB/s", move || plain::gso_throughput(datagrams, layout));
     let udp = |name: &str, trip| Row::new(name, "µs", move || plain::round_trip(rounds as usize, trip));
-    // The target of 0.8 is missed: the page of benchmarks says why.
+    // The target of 0.8 is missed: the benchmark page says why.
     let at_least = Target::AtLeast(0.5);
     let through_memory = |name: &str, what| {
         let row = Row::new(name, "µs", move || rdma::measure(what, &Form::Memory, rounds));

@@ -1,5 +1,5 @@
-//! The cost of UDP and TCP without RDMA: the reference, measured on the same machine within the
-//! same minute.
+//! The cost of UDP and TCP without RDMA: the reference for the results with RDMA, measured on the
+//! same machine within the same minute.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -17,12 +17,13 @@ use crate::process::{EventPeer, Peer};
 use crate::rdma::{LONGEST, PATIENCE, microseconds};
 use crate::{MESSAGE, Result};
 
-/// The payload bytes per packet, and the packets per datagram: 16 would exceed the 65,507 bytes
-/// allowed by UDP.
+/// The number of payload bytes per packet. The next constant is the number of packets per datagram:
+/// 16 packets would exceed the 65,507 bytes allowed by UDP.
 const SEGMENT: usize = 4096;
 const SEGMENTS: usize = 15;
 const DATAGRAM: usize = SEGMENT * SEGMENTS;
-/// The number of datagrams per acknowledgement. With a larger number, the sender would wait.
+/// The number of datagrams per acknowledgement. With a larger number, the sender would have to
+/// wait.
 const ACK_EVERY: u64 = 2;
 /// The number of datagrams in flight. A larger number would not be faster, and would exceed the
 /// usual receive buffer of 425,984 bytes.
@@ -33,7 +34,7 @@ const TRUE_SIZE: u64 = 80 << 10;
 /// The layout of datagrams sent as fast as possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// The longest datagrams.
+    /// The longest datagrams of whole packets.
     Full,
     /// The datagrams of a 64 KiB message on RoCE v2. The FIRST packet is longer than the packets
     /// after it, and only the last segment of a datagram may be shorter than the others, so FIRST
@@ -44,7 +45,7 @@ pub(crate) enum Layout {
     RoceIcrc,
 }
 
-/// The bytes of BTH and ICRC in a packet.
+/// The length of BTH and ICRC in a packet, in bytes.
 const AROUND: usize = 12 + 4;
 const RETH: usize = 16;
 /// `(bytes, segment)` of each datagram of [`Layout::Roce`].
@@ -64,12 +65,12 @@ impl Layout {
         [Self::Full, Self::Roce, Self::RoceIcrc].into_iter().find(|layout| layout.name() == name)
     }
 
-    /// Returns the datagrams of a message.
+    /// Returns `(bytes, segment)` of each datagram of a message.
     fn datagrams(self) -> &'static [(usize, usize)] {
         if self == Self::Full { &[(DATAGRAM, SEGMENT)] } else { &ROCE }
     }
 
-    /// Returns the number of bytes that a message has on the wire.
+    /// Returns the number of UDP payload bytes of a message, including RDMA headers.
     fn bytes(self) -> u64 {
         self.datagrams().iter().map(|(bytes, _)| *bytes as u64).sum()
     }
@@ -92,7 +93,7 @@ fn some_icrc() -> Icrc {
     Icrc::new(Flow { src, dst, src_port: 4791, dst_port: 4791 })
 }
 
-/// The way both ends of a round trip use their sockets.
+/// The way in which both ends of a round trip use their sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trip {
     /// Both ends poll until a datagram arrives.
@@ -137,8 +138,8 @@ fn poll<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     poll_or(std::hint::spin_loop, call)
 }
 
-/// Repeats a call as [`poll`] does but sometimes yields, because the other end may be waiting for
-/// this processor.
+/// Repeats a call as [`poll`] does, but sometimes yields, because the other end may need this
+/// processor.
 fn poll_politely<T>(call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     poll_or(std::thread::yield_now, call)
 }
@@ -159,13 +160,13 @@ fn poll_or<T>(mut between: impl FnMut(), mut call: impl FnMut() -> io::Result<T>
     }
 }
 
-/// Returns the median round trip of 8 bytes in microseconds.
+/// Returns the median round trip time of 8 bytes, in microseconds.
 pub(crate) fn round_trip(rounds: usize, trip: Trip) -> Result<f64> {
     let times = round_trips(rounds, trip)?;
     Ok(times[times.len() / 2])
 }
 
-/// Returns the round trips of 8 bytes in microseconds, the shortest first.
+/// Returns the round trip times of 8 bytes, in microseconds and ascending order.
 pub(crate) fn round_trips(rounds: usize, trip: Trip) -> Result<Vec<f64>> {
     let socket = trip.socket()?;
     let connected = trip == Trip::Connected;
@@ -201,13 +202,13 @@ pub(crate) fn round_trips(rounds: usize, trip: Trip) -> Result<Vec<f64>> {
     Ok(microseconds(times))
 }
 
-/// Returns the median round trip of a byte over pipes, in microseconds. Both ends sleep.
+/// Returns the median round trip time of one byte over pipes, in microseconds. Both ends sleep.
 pub(crate) fn pipes(rounds: usize) -> Result<f64> {
     let mut peer = Peer::start(&["pipes"])?;
     exchanges(rounds, || peer.exchange_byte())
 }
 
-/// Returns the median round trip of an event over eventfds, in microseconds. Both ends sleep.
+/// Returns the median round trip time of one event over eventfds, in microseconds. Both ends sleep.
 pub(crate) fn eventfds(rounds: usize) -> Result<f64> {
     let peer = EventPeer::start()?;
     exchanges(rounds, || peer.exchange())
@@ -245,7 +246,7 @@ pub(crate) fn echo(there: SocketAddr, trip: Trip) -> Result<()> {
     }
 }
 
-/// Returns the throughput in gigabytes per second, with datagrams split by the kernel.
+/// Returns the throughput of UDP datagrams split by the kernel, in gigabytes per second.
 pub(crate) fn gso_throughput(messages: u64, layout: Layout) -> Result<f64> {
     let socket = udp()?;
     let _peer = Peer::start(&[layout.name(), &socket.local_addr()?.to_string()])?;
@@ -328,7 +329,7 @@ pub(crate) fn gso_receiver(there: SocketAddr, layout: Layout) -> Result<()> {
     }
 }
 
-/// Returns the throughput of a TCP connection in gigabytes per second.
+/// Returns the throughput of a TCP connection, in gigabytes per second.
 pub(crate) fn tcp_throughput(messages: usize) -> Result<f64> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let _peer = Peer::start(&["tcp", &listener.local_addr()?.to_string()])?;

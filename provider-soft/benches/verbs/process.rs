@@ -1,4 +1,4 @@
-//! The other process and the exchange of lines with it.
+//! [`Peer`], [`EventPeer`]: the other process, and the exchange of lines, bytes or events with it.
 
 use std::env;
 use std::io::{Read, Write};
@@ -10,11 +10,11 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::Result;
 
-/// The other process. It ends when killed, or if it makes no progress.
+/// The other process. It ends when it is killed, or if it makes no progress.
 pub(crate) struct Peer(Child);
 
 impl Peer {
-    /// Starts this program again, as `peer ARGUMENTS`.
+    /// Starts this program again with the arguments `peer ARGUMENTS`.
     pub(crate) fn start(arguments: &[&str]) -> Result<Self> {
         Self::start_with(arguments, Stdio::piped(), Stdio::piped())
     }
@@ -44,7 +44,7 @@ impl Peer {
     }
 }
 
-/// A process that waits on an eventfd, and this process's end.
+/// A process that waits on an eventfd, and the eventfds for exchanging events with it.
 pub(crate) struct EventPeer {
     to: EventFd,
     from: EventFd,
@@ -78,7 +78,7 @@ pub(crate) fn return_events() -> Result<()> {
     }
 }
 
-/// Keeps a processor busy, until the parent kills this process or ends.
+/// Keeps a processor busy, until the parent kills this process or the parent ends.
 pub(crate) fn spin() {
     let parent = parent_id();
     while parent_id() == parent {
@@ -90,7 +90,7 @@ pub(crate) fn spin() {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

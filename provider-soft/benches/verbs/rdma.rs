@@ -1,5 +1,4 @@
-//! The same measurements with verbs: reliable connections between two processes, through the public
-//! contract.
+//! The measurements with verbs: reliable connections between two processes, through the public API.
 //!
 //! # Safety
 //! Work requests are posted raw and name only the [`Arena`], which is never freed, has no
@@ -40,7 +39,7 @@ pub(crate) enum What {
     PingPong,
     /// Like `Send`, but both ends wait for an event of their armed queue.
     Event,
-    /// One message is sent. Then this process waits for a completion, and the other one does
+    /// One message is sent. Then this process waits for a completion, and the other process does
     /// nothing.
     Idle,
     /// Like `Event`, but both ends sleep in `poll(2)` on the channel's descriptor.
@@ -86,16 +85,16 @@ impl What {
     }
 }
 
-/// The devices used: a soft device per process, or one device found by both under its name.
+/// The devices used: a soft device per process, or one named device opened by both processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Over UDP, at the address that programs of one user share.
+    /// Over UDP, at the address that programs of one user share, with static types.
     Static,
-    /// Like `Static`, with the erased provider.
+    /// Like `Static`, but with the erased provider.
     Erased,
-    /// Over UDP, between two loopback addresses, static.
+    /// Over UDP, between two loopback addresses, with static types.
     Addresses,
-    /// Through shared memory, static.
+    /// Through shared memory, with static types.
     Memory,
     Named(String),
 }
@@ -123,16 +122,16 @@ impl Form {
     }
 }
 
-/// Runs one side here and the other in another process. Returns the median round trip in
-/// microseconds, or gigabytes per second.
+/// Runs one side in this process and the other side in another process. Returns the median round
+/// trip time in microseconds, or the throughput in gigabytes per second.
 pub(crate) fn measure(what: What, form: &Form, count: u64) -> Result<f64> {
     let values = measure_all(what, form, count)?;
     Ok(values[values.len() / 2])
 }
 
-/// Measures as [`measure`] does and returns all round trips, the shortest first, or gigabytes per
-/// second. For [`What::Idle`], returns the processor time in microseconds that this process and the
-/// other one used in `count` milliseconds.
+/// Measures as [`measure`] does. Returns all round trip times, in microseconds and ascending order,
+/// or the throughput in gigabytes per second. For [`What::Idle`], returns the processor time, in
+/// microseconds, that this process and the other process used in `count` milliseconds.
 pub(crate) fn measure_all(what: What, form: &Form, count: u64) -> Result<Vec<f64>> {
     let mut peer = Peer::start(&["verbs", &form.name(), &what.name()])?;
     match form {
@@ -146,7 +145,7 @@ pub(crate) fn measure_all(what: What, form: &Form, count: u64) -> Result<Vec<f64
     }
 }
 
-/// Runs the other process.
+/// Runs the other process's side of a measurement.
 pub(crate) fn peer(form: &str, what: &str) -> Result<()> {
     let what = What::parse(what)?;
     match Form::parse(form)? {
@@ -162,7 +161,7 @@ fn soft(shared_memory: bool) -> Result<Device> {
     Ok(verbs::soft::builder().shared_memory(shared_memory).auto()?)
 }
 
-/// Returns a device on a loopback address chosen by the leading process's ID.
+/// Creates a device on a loopback address derived from the leading process's ID.
 fn at_address(leader: u32, end: u8) -> Result<Device> {
     let [.., middle, low] = leader.to_be_bytes();
     let address = [127, 128 | middle, low, end].into();
@@ -225,7 +224,7 @@ fn lead<P: Provider>(context: Context<P>, what: What, count: u64, peer: &mut Pee
     }
 }
 
-/// Returns the times in microseconds, the shortest first.
+/// Converts the times to microseconds, in ascending order.
 pub(crate) fn microseconds(mut times: Vec<Duration>) -> Vec<f64> {
     times.sort();
     times.iter().map(|time| time.as_secs_f64() * 1e6).collect()
@@ -280,7 +279,7 @@ struct End<P: Provider, S: verbs::state::State = Rts> {
     what: What,
     remote_addr: u64,
     rkey: u32,
-    /// The number of sends posted and completed.
+    /// The number of sends posted. The next field is the number of sends completed.
     posted: u64,
     ended: u64,
     /// The number of messages received so far.
@@ -289,7 +288,7 @@ struct End<P: Provider, S: verbs::state::State = Rts> {
 }
 
 impl<P: Provider> End<P, Reset> {
-    /// Creates an end and returns it with the description needed by the other end.
+    /// Creates an end. Also returns the description that the other end needs.
     fn new(context: Context<P>, what: What) -> Result<(Self, String)> {
         let pd = context.alloc_pd()?;
         let channel = context.create_comp_channel()?;
@@ -380,7 +379,7 @@ impl<P: Provider> End<P> {
         self.post(SendOp::RdmaWrite { remote_addr: self.remote_addr, rkey: self.rkey }, 8, 8)
     }
 
-    /// Polls the memory and the queue until the peer has written `number`.
+    /// Polls the memory and the completion queue until the peer has written `number`.
     #[inline]
     fn await_number(&mut self, number: u64) -> Result<()> {
         let mut patience = Patience::new();
@@ -431,7 +430,7 @@ impl<P: Provider> End<P> {
         Ok(())
     }
 
-    /// Waits for an event, and returns whether it came in time.
+    /// Waits for an event. Returns whether one arrived within [`PATIENCE`].
     fn await_event(&self) -> Result<bool> {
         if self.what == What::Event {
             return Ok(self.channel.wait(Some(PATIENCE))?.is_some());
@@ -544,7 +543,7 @@ struct Arena<P: Provider> {
 
 impl<P: Provider> Arena<P> {
     fn new(pd: &Pd<P>, len: usize) -> Result<Self> {
-        // Page-aligned, as for any transfer where speed matters.
+        // Page-aligned, as in any program where speed matters.
         let words = vec![0_u64; len.div_ceil(8) + 512].leak();
         let page = words.as_ptr().align_offset(4096);
         let base = NonNull::from(&mut words[page..]).cast();
@@ -567,7 +566,8 @@ impl<P: Provider> Arena<P> {
     }
 }
 
-/// Maps the first words of a memory file, shared with other processes. They are never unmapped.
+/// Maps the first `count` words of a memory file, shared with other processes. They are never
+/// unmapped.
 pub(crate) fn shared_words(file: &File, count: usize) -> Result<&'static [AtomicU64]> {
     let len = NonZeroUsize::new(count * size_of::<AtomicU64>()).ok_or("no words")?;
     if file.metadata()?.len() < len.get() as u64 {
@@ -583,7 +583,7 @@ pub(crate) fn shared_words(file: &File, count: usize) -> Result<&'static [Atomic
 
 const PORT: u8 = 1;
 
-/// The maximum time without progress.
+/// The maximum time without progress before an end gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The maximum duration of a round-trip measurement.
@@ -591,5 +591,5 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(6);
 const SEND: u64 = 1;
 const RECV: u64 = 2;
 
-/// The number of work requests in a queue.
+/// The capacity of a queue, in work requests.
 const DEPTH: usize = 64;

@@ -2,8 +2,8 @@
 //! reference for packets through memory.
 //!
 //! Each 8-byte message has its own cache line, with the message number after the payload. The
-//! consumer polls the number, so a message moves one line. The consumer returns lines a quarter of
-//! a ring at a time.
+//! consumer polls the number, so a message transfers only one cache line. The consumer frees a
+//! quarter of the ring at a time.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -20,7 +20,8 @@ use crate::rdma::{Patience, What, microseconds, shared_words};
 const LINE: usize = 8;
 /// The number of messages in a ring.
 const SLOTS: usize = 64;
-/// The number of words in a ring: its messages, and a line with the number of consumed messages.
+/// The number of words in a ring: one line per message, and a line with the number of consumed
+/// messages.
 const RING: usize = (SLOTS + 1) * LINE;
 
 /// One end of two rings, one for each direction.
@@ -28,7 +29,7 @@ struct End {
     out: &'static [AtomicU64],
     inward: &'static [AtomicU64],
     sent: u64,
-    /// The number of consumed messages, as last read.
+    /// The number of messages consumed by the peer, as last read.
     consumed: u64,
     received: u64,
 }
@@ -72,7 +73,7 @@ impl End {
     }
 }
 
-/// Returns the median round trip of 8 bytes in microseconds.
+/// Returns the median round trip time of 8 bytes, in microseconds.
 pub(crate) fn round_trip(rounds: usize) -> Result<f64> {
     let file = File::from(memfd_create(c"ring", MFdFlags::MFD_CLOEXEC)?);
     file.set_len((2 * RING * size_of::<u64>()) as u64)?;
@@ -98,7 +99,7 @@ pub(crate) fn round_trip(rounds: usize) -> Result<f64> {
     Ok(times[times.len() / 2])
 }
 
-/// Returns each message, until this process is killed.
+/// Runs the other process: sends back each message, until this process is killed.
 pub(crate) fn echo(path: &str) -> Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let mut end = End::new(&file, false)?;
