@@ -28,7 +28,7 @@ use crate::objects::context::Context;
 use crate::objects::soft::{DRIVER_ID, Soft};
 use crate::shm::place::{Folder, Place};
 
-/// A device in userspace: one IP address, UDP port 4791.
+/// A device in userspace, with one IP address and UDP port 4791.
 ///
 /// Devices requested by `VERBS_SOFT` join every device list. A device created here is opened with
 /// [`Soft::open`](NamedProvider::open); `verbs::soft::{bind, auto}` create and open a device in one

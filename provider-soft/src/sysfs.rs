@@ -57,7 +57,7 @@ pub struct Tree {
     lock: Option<File>,
 }
 
-/// The paths of a device's files.
+/// The paths of a device's files for libibverbs.
 #[derive(Clone, Debug)]
 pub struct DevicePaths {
     /// The name of the character device, such as `uverbs0`. The device file exists where devices
@@ -73,9 +73,9 @@ impl Tree {
     /// Creates the folder of this process, and removes the folders of processes that have ended.
     ///
     /// # Errors
-    /// The errno of creating a folder or file. `ENOENT` if neither possible place is safe: owned by
-    /// this user, or owned by root with the sticky bit. `EFBIG` if the process may not write 4 KiB
-    /// files.
+    /// The errno of creating a folder or file. `ENOENT` if neither possible place is safe. A safe
+    /// place is owned by this user, or owned by root with the sticky bit set. `EFBIG` if the
+    /// process may not write 4 KiB files.
     pub fn create() -> Result<Self, Errno> {
         let places = [
             Some(PathBuf::from(SYS).join(DEVICES)),

@@ -282,7 +282,7 @@ struct End<P: Provider, S: verbs::state::State = Rts> {
     /// The number of sends posted. The next field is the number of sends completed.
     posted: u64,
     ended: u64,
-    /// The number of messages received so far.
+    /// The number of messages received.
     came: u64,
     _pd: Pd<P>,
 }

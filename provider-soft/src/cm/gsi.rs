@@ -32,7 +32,7 @@ use crate::io::Requests;
 use crate::sync::ring::{Consumer, ring};
 use crate::sync::signal::Signal;
 
-/// The length of a management datagram in bytes.
+/// The length of a management datagram, in bytes.
 pub const MAD_LEN: usize = engine::MAD_LEN;
 
 /// The general services interface of a device: sends and receives management datagrams (MADs).
@@ -51,12 +51,12 @@ pub struct Gsi {
     signal: Arc<Signal>,
 }
 
-/// The other end of a MAD: the destination of a sent MAD, the source of a received one.
+/// The other end of a MAD: the destination of a sent MAD, or the source of a received MAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MadAddress {
-    /// The IP address.
+    /// The IP address, as a GID.
     pub gid: Gid,
-    /// The queue pair number: 1, unless a received MAD names another.
+    /// The queue pair number: 1, unless a received MAD came from another queue pair.
     pub qpn: u32,
     /// The traffic class (TOS). In a received MAD it is 0 unless the device has a datagram queue
     /// pair.
@@ -192,7 +192,7 @@ impl Gsi {
     }
 }
 
-/// Readable while MADs may be waiting.
+/// The descriptor is readable while MADs may be waiting.
 impl AsFd for Gsi {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.signal.readable.as_fd()

@@ -56,7 +56,7 @@ use crate::io::owner::Owner;
 /// A cache of listeners' replies. A connection manager uses one cache for all resolutions.
 #[derive(Debug, Default)]
 pub struct ListenerCache {
-    /// Replies by listener name.
+    /// Cached replies, by listener name.
     known: BTreeMap<String, Known>,
     /// The socket for checking the names of tokens.
     probe: Option<UnixDatagram>,
@@ -75,7 +75,7 @@ pub struct ListenerCache {
 pub enum Found {
     /// The device chosen by the resolution belongs to the listener.
     Same,
-    /// The listener has another device.
+    /// The listener has a different device, which this route reaches.
     Moved(Route),
     /// A new listener; a request for its devices is pending.
     Pending(Lookup),
@@ -84,7 +84,7 @@ pub enum Found {
     /// A program listens, but no device of this process can reach the program's devices. Contains
     /// the errno of [`resolve`](super::resolve()).
     Unreached(Errno),
-    /// Nothing listens.
+    /// No process listens at the destination.
     NoListener,
 }
 
@@ -100,7 +100,7 @@ enum Seen {
     NoListener,
 }
 
-/// A reply, kept while its listener exists.
+/// A listener's reply, kept while the listener exists.
 #[derive(Debug)]
 struct Known {
     reply: ListenerReply,
@@ -113,7 +113,7 @@ struct Known {
 /// A listener's reply.
 #[derive(Clone, Debug)]
 pub(super) struct ListenerReply {
-    /// The addresses of the listener's devices, without addresses of other machines.
+    /// The addresses of the listener's devices, except addresses of other machines.
     pub(super) addresses: Vec<IpAddr>,
     pub(super) token: Token,
 }
@@ -392,7 +392,7 @@ impl ListenerCache {
         Ok(ip.is_loopback() && !holds_both)
     }
 
-    /// Returns the owner of a name, if a process has it and the process's client queue has space.
+    /// Returns the owner of a name, if a process has bound the name and its client queue has space.
     ///
     /// # Errors
     /// The errors of [`find`](Self::find), except `EAGAIN`.
@@ -403,7 +403,7 @@ impl ListenerCache {
         }
     }
 
-    /// Returns the owner of a name, if a process has it.
+    /// Returns the owner of a name, if a process has bound the name.
     ///
     /// # Errors
     /// The errors of [`find`](Self::find).
@@ -443,7 +443,7 @@ impl ListenerCache {
         exists
     }
 
-    /// Connects to a name. Returns `None` if no listener has it.
+    /// Connects to a name. Returns `None` if no listener has bound the name.
     ///
     /// # Errors
     /// The errors of [`resolve`](super::resolve()).
@@ -472,11 +472,12 @@ fn named(destination: SocketAddr) -> SocketAddr {
 /// The kind of a listener's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameKind {
-    /// A device at the loopback address, beside a listener of the same user on all addresses.
+    /// The second name of the loopback address: a device has this address, beside a listener of the
+    /// same user on all addresses.
     Second,
-    /// The address itself.
+    /// The name of the listener's address itself.
     Address,
-    /// All addresses of a family.
+    /// The name of all addresses of the family.
     All,
 }
 

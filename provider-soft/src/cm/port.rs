@@ -135,14 +135,14 @@ impl Port {
         Ok(limits::port_attr(self.device.mtu_to_local(address)?, true).active_mtu)
     }
 
-    /// Returns why packets of a multicast group cannot reach the port, with a remedy, in two cases:
-    /// the group belongs to the other address family, or the loopback interface has no route for
-    /// it.
+    /// Returns the reason why packets of a multicast group cannot reach the port, with a remedy.
+    /// There are two cases: the group belongs to the other address family, or the loopback
+    /// interface has no route for the group.
     pub fn group_obstacle(&self, group: IpAddr) -> Option<String> {
         self.device.socket.group_obstacle(group.to_canonical())
     }
 
-    /// Returns whether any part of this process uses the general services interface of the device.
+    /// Returns whether this process currently uses the device's general services interface.
     pub fn has_gsi(&self) -> bool {
         self.device.control("has_gsi", |core, _| Ok(core.sink.gsi.is_some())).unwrap_or(false)
     }

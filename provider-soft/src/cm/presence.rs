@@ -24,7 +24,7 @@ impl AddressWatch {
     }
 }
 
-/// Readable after a change.
+/// The descriptor is readable after a change.
 impl AsFd for AddressWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -111,7 +111,7 @@ impl DeviceOwner {
     }
 }
 
-/// Readable once the process has ended.
+/// The descriptor is readable once the process has ended.
 impl AsFd for PeerProcess {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

@@ -311,7 +311,7 @@ fn reply_for(ports: &[Port], token: Token) -> Box<[u8]> {
     reply_with(ports.iter().take(MAX_ADDRESSES).map(Port::address), token).into()
 }
 
-/// Readable while clients are waiting.
+/// The descriptor is readable while clients are waiting.
 impl AsFd for ListenerName {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
@@ -336,12 +336,13 @@ impl Token {
         Ok(Self((u64::from(high) << 32 | u64::from(low)).to_ne_bytes()))
     }
 
-    /// Returns the token of a device's name, which identifies the process of the device.
+    /// Returns the token used with a device's name. It identifies the process that owns the device.
     pub(super) fn of_process(process: u32) -> Self {
         Self(u64::from(process).to_ne_bytes())
     }
 
-    /// Returns whether the token's name exists, by connecting the socket `by` to it.
+    /// Returns whether a socket has the token's name. The check connects the socket `by` to that
+    /// name.
     pub(super) fn is_seen(self, listener: &str, by: &UnixDatagram) -> bool {
         self.name(listener).is_ok_and(|name| by.connect_addr(&name).is_ok())
     }
@@ -372,7 +373,7 @@ impl Watch {
         Ok(token.is_seen(listener, &socket).then_some(Self(socket)))
     }
 
-    /// Returns whether the socket still exists.
+    /// Returns whether the token's socket still exists.
     pub(super) fn exists(&self) -> bool {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         // `EPIPE` means that the token's socket exists but receives nothing.
@@ -381,7 +382,7 @@ impl Watch {
     }
 }
 
-/// Encodes a reply with these addresses.
+/// Encodes a reply with these addresses and this token.
 pub(super) fn reply_with(addresses: impl ExactSizeIterator<Item = IpAddr>, token: Token) -> Vec<u8> {
     core::iter::once(addresses.len() as u8).chain(addresses.flat_map(gid_of)).chain(token.0).collect()
 }

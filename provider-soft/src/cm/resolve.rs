@@ -96,8 +96,8 @@ struct Listener {
     shared: Arc<()>,
 }
 
-/// Resolves the destination of a connection in a port space (0x106: TCP), from a given address of
-/// this machine or from any.
+/// Resolves the destination of a connection in a port space (0x106: TCP), from the address `source`
+/// of this machine, or from any address.
 ///
 /// An unspecified destination means this machine. A destination on this machine without a listening
 /// process resolves to itself, and so does a destination on the network, whether or not a host
@@ -148,7 +148,7 @@ impl Lookup {
         }
     }
 
-    /// Returns the listener's name, reply and owner, or `None` without a valid reply.
+    /// Returns the listener's name, reply and owner, or `None` if there is no valid reply.
     pub(super) fn into_reply(self) -> Option<(String, ListenerReply, Owner)> {
         let To::Listener(listener) = self.0 else { return None };
         Some((listener.name, parse(&listener.reply)?, listener.owner))
@@ -206,7 +206,7 @@ impl Listener {
     }
 }
 
-/// Readable when a reply may have arrived, or the listener has ended.
+/// The descriptor is readable when a reply may have arrived, or the listener has ended.
 impl AsFd for Lookup {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.0 {
@@ -387,10 +387,10 @@ pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The maximum length of a reply in bytes, whatever its first byte.
+/// The maximum length of a reply, in bytes: the length of a reply with 255 addresses.
 const MAX_REPLY_LEN: usize = 1 + 16 * 255 + TOKEN;
 
-/// The length of a token in bytes.
+/// The length of a token, in bytes.
 const TOKEN: usize = 8;
 
 #[cfg(all(test, not(loom)))]

@@ -12,9 +12,9 @@
 //!      └── nothing arrived within HOLD: they leave ◄── held: replies leave without them
 //! ```
 //!
-//! While they are held, one in [`ACKS_AFTER`] requests is acknowledged together with its reply.
-//! Each failure doubles the number of replies before the next try; [`ACKS_AFTER`] requests without
-//! a failure reset that number.
+//! While they are held, one in [`ACKS_AFTER`] requests is acknowledged together with its reply. A
+//! try fails if nothing arrives within [`HOLD`]. Each failure doubles the number of replies before
+//! the next try; [`ACKS_AFTER`] requests without a failure reset that number.
 
 use core::ops::RangeInclusive;
 

@@ -6,8 +6,8 @@
 //! never blocks and never raises a signal. Records that do not fit are kept in order, and the
 //! worker writes them once there is space. No event is lost while the process has memory. Once the
 //! program has closed its end, records are dropped. When an object is destroyed, its unread records
-//! are removed, as in the kernel. If a program's end is readable, reading an event still does not
-//! block.
+//! are removed, as in the kernel, so that the program's end is readable only if it contains an
+//! event.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,12 +18,12 @@ use nix::errno::Errno as NixErrno;
 use nix::sys::socket::{MsgFlags, recv, send};
 use verbs_core::Errno;
 
-/// The writing end of a pipe.
+/// The writing end of a pipe for events.
 #[derive(Debug)]
 pub(crate) struct EventPipe {
     writer: Arc<OwnedFd>,
     kept: Mutex<VecDeque<Record>>,
-    /// The length of a record in bytes.
+    /// The length of a record, in bytes.
     record_len: usize,
 }
 
@@ -53,7 +53,7 @@ impl EventPipe {
         Ok((Self::looped(stream.into(), record_len), theirs.into()))
     }
 
-    /// Returns a writing end over a socket connected to itself.
+    /// Returns a writing end for a socket connected to itself.
     pub(crate) fn looped(socket: OwnedFd, record_len: usize) -> Self {
         Self { writer: Arc::new(socket), kept: Mutex::default(), record_len }
     }
@@ -75,10 +75,11 @@ impl EventPipe {
         self.write_kept(&mut kept)
     }
 
-    /// Reads unread records through the reading end, drops those selected by `dropped`, and returns
-    /// the number dropped. A program that reads at the same time still gets the other records, but
-    /// perhaps out of order. Even then the number is exact, because the socket gives each record to
-    /// only one reader. If memory is short, remaining records may be lost, like any record.
+    /// Reads unread records through the reading end, drops the records selected by `dropped`, and
+    /// returns the number of dropped records. A program that reads at the same time still gets the
+    /// other records, but perhaps out of order. Even then the number is exact, because the socket
+    /// gives each record to only one reader. If memory is short, remaining records may be lost,
+    /// like any record.
     pub(crate) fn take_back(
         &self,
         reader: BorrowedFd<'_>,
@@ -104,7 +105,7 @@ impl EventPipe {
         let all = kept.len();
         kept.retain(|record| !dropped(&record.bytes[..record.len]));
         count += (all - kept.len()) as u32;
-        // Records from the socket are older than the kept ones.
+        // Records from the socket are older than the kept records.
         if kept.try_reserve(unread.len()).is_ok() {
             unread.into_iter().rev().for_each(|record| kept.push_front(record));
         }
@@ -131,7 +132,7 @@ impl EventPipe {
     }
 }
 
-/// Writable when there is space for kept records.
+/// The descriptor is writable when there is space for kept records.
 impl AsFd for EventPipe {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.writer.as_fd()

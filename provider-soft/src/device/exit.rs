@@ -44,7 +44,7 @@ pub(crate) fn remove(path: &Path) {
     files.paths.push(path);
 }
 
-/// The files to remove.
+/// The files to remove when the process exits.
 #[derive(Debug)]
 struct Files {
     /// The ID of the process that created the files.

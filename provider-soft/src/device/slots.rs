@@ -10,7 +10,7 @@ use verbs_core::room;
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
     values: Vec<Option<T>>,
-    /// The free slots. The last one is used next.
+    /// The free slots. The last of them is used next.
     free: Vec<u32>,
 }
 

@@ -66,11 +66,12 @@ pub(crate) struct DeviceState {
     pending_cqs: PendingSet,
     /// The registered memory accessed by the kernel.
     pub(crate) checked_memory: CheckedMemory,
-    /// The unallocated device memory.
+    /// The budget of unallocated device memory.
     pub(crate) dm: Arc<Budget>,
     /// Counts polls of empty queues. Increments may race; a lost increment does no harm.
     pub(crate) polls: AtomicU32,
-    /// The number of consecutive poll looks without a result. Its increments may race as well.
+    /// The number of consecutive looks by pollers without a result. Its increments may race as
+    /// well.
     idle_looks: AtomicU32,
     pub(crate) waiting: Waiting,
     mark: ForkMark,
@@ -91,12 +92,12 @@ pub(crate) struct DeviceState {
     /// The files with the counters, if they have been published.
     counter_files: Mutex<Option<CounterFiles>>,
     has_counter_files: AtomicBool,
-    /// Wakes the worker.
+    /// The eventfd that wakes the worker.
     pub(crate) alarm: EventFd,
-    /// Wakes the driver.
+    /// The eventfd that wakes the driver.
     pub(crate) driver_alarm: EventFd,
     pub(crate) stop: AtomicBool,
-    /// Reports interface changes. `None` if the kernel does not permit it.
+    /// The socket that reports interface changes. `None` if the kernel does not permit it.
     pub(crate) link: Option<LinkWatch>,
     /// Interface properties, valid until the next change.
     interfaces: Mutex<KnownInterfaces>,
@@ -176,7 +177,7 @@ impl DeviceState {
         self.mark.is_gone()
     }
 
-    /// Returns the nanoseconds since the device was created.
+    /// Returns the time on the device's clock: the nanoseconds since the device was created.
     #[inline]
     pub(crate) fn now(&self) -> Time {
         Time(elapsed(self.origin))
@@ -596,8 +597,8 @@ impl DeviceState {
         ask(&mut known)
     }
 
-    /// Reads the reports of changes and returns whether there were any. The caller holds the lock
-    /// of `known`, so no thread uses stale properties after the report.
+    /// Reads the reports of changes and returns whether there were any. The caller must hold the
+    /// lock of `known`, so that no thread uses stale properties after the report.
     fn read_reports(&self, link: &LinkWatch, known: &mut KnownInterfaces) -> bool {
         let any = link.has_changed();
         if any {
@@ -741,7 +742,7 @@ impl DeviceState {
         }
     }
 
-    /// Releases the lock and returns whether packets wait in memory.
+    /// Releases the lock and returns whether packets wait in shared memory.
     pub(crate) fn leave_with_packets(&self, mut guard: Guard<'_, DeviceCore>) -> bool {
         let has_packets = guard.links.has_packets();
         self.leave(guard, self.now());

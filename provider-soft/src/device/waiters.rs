@@ -15,15 +15,15 @@ pub(crate) struct Waiters {
     pub(super) is_asleep: bool,
     /// The number of driver waits that have ended.
     pub(super) ended: u32,
-    /// The threads that other threads wake.
+    /// The waiting threads that other threads must wake.
     pub(super) others: Vec<Waiter>,
     /// The number of completions at the time when threads waiting for completions were last woken.
     pub(super) told: u32,
-    /// The number of waiters created so far.
+    /// The number of waiters created.
     pub(super) made: u64,
 }
 
-/// A thread that other threads wake.
+/// A waiting thread that other threads must wake.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(super) number: u64,
@@ -66,7 +66,7 @@ impl Waiters {
         self.is_asleep
     }
 
-    /// Wakes the threads that wait for completions if there are new ones.
+    /// Wakes the threads that wait for completions if there are new completions.
     #[inline]
     pub(crate) fn tell(&mut self, completed: u32, driver_alarm: &EventFd) {
         if !self.others.is_empty() && self.told != completed {

@@ -73,7 +73,7 @@ impl Waiting {
         !is_crowded
     }
 
-    /// Yields and returns the time afterwards.
+    /// Yields the processor and returns the time afterwards, in nanoseconds.
     fn yield_from(&self, start: u64, now: impl Fn() -> Time) -> u64 {
         std::thread::yield_now();
         let end = now().0;

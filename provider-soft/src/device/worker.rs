@@ -3,9 +3,9 @@
 //! | the program | the worker sleeps until |
 //! |---|---|
 //! | does nothing | the alarm |
-//! | has work in flight, or waits for events | the alarm, a packet, a deadline, room to write |
+//! | has work in flight, or waits for events | the alarm, a packet, a deadline, space to write |
 //! | polls | the alarm, or the end of polling |
-//! | waits, and works for the device ([`wait`]) | the alarm, a deadline, room to write |
+//! | waits, and works for the device ([`wait`]) | the alarm, a deadline, space to write |
 //!
 //! Interface changes always wake it ([`crate::io::link`]), as do processes that start to share the
 //! address and connection requests for a shared address ([`crate::io::share`]).

@@ -27,7 +27,7 @@ use std::time::SystemTime;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use verbs_core::Errno;
 
-/// A pcap file.
+/// A pcap file that receives copies of packets.
 #[derive(Debug)]
 pub(crate) struct Capture {
     file: File,

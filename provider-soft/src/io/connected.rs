@@ -67,7 +67,7 @@ impl Connected {
     }
 
     /// Makes packets to an address leave from a connected socket, or from the device's socket if
-    /// `socket` is `None`. Does nothing if another thread has already chosen.
+    /// `socket` is `None`. Does nothing if another thread has already chosen the socket.
     pub(crate) fn add(&mut self, remote: Gid, socket: Option<Sender>) {
         if self.begin(remote, true) {
             self.entries.push(Entry { remote, socket });

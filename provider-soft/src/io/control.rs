@@ -27,7 +27,7 @@ impl Control {
     /// Ancillary data without messages.
     pub(crate) const EMPTY: Self = Self { bytes: [0; Self::MAX], len: 0 };
 
-    /// Appends a message of at most 8 bytes; there is space for four.
+    /// Appends a message of at most 8 bytes. There is space for four messages.
     pub(crate) fn push(&mut self, level: i32, kind: i32, data: &[u8]) {
         let Some(room) = self.bytes.get_mut(self.len..self.len + HEADER + 8) else { return };
         let word = size_of::<usize>();
@@ -52,7 +52,7 @@ impl Control {
         }
     }
 
-    /// Returns the pushed messages.
+    /// Returns the bytes of all messages.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }

@@ -12,7 +12,7 @@ use roce::engine::DroppedDatagrams;
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    /// Adds `n`.
+    /// Adds `n` to the counter.
     #[inline(always)]
     pub(crate) fn add(&self, n: u64) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
@@ -46,7 +46,7 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        /// The live counters.
+        /// The counters of a live device.
         #[derive(Debug, Default)]
         pub(crate) struct Counts {
             $(pub(crate) $name: Count,)*

@@ -196,7 +196,7 @@ pub(crate) struct Injector {
     /// Packets that leave later, ordered by departure time, and by the order of sending if that is
     /// equal.
     delayed: BTreeMap<(Time, u64), Delayed>,
-    /// The number of packets delayed so far.
+    /// The number of packets delayed since the device was created.
     count: u64,
     /// The total length of all delayed packets, in bytes.
     bytes: usize,

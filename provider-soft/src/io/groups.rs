@@ -32,7 +32,8 @@ use super::socket::Socket;
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     list: Vec<Group>,
-    /// Readable while a packet waits in any group's socket. Created with the first group.
+    /// An epoll instance that is readable while a packet waits in any group's socket. Created with
+    /// the first group.
     readable: Option<Arc<Epoll>>,
 }
 
@@ -60,7 +61,7 @@ impl Groups {
         self.list.is_empty()
     }
 
-    /// Returns whether the device has joined a group.
+    /// Returns whether the device has joined the group `gid`.
     pub(crate) fn contains(&self, gid: &Gid) -> bool {
         self.list.iter().any(|group| group.gid == *gid)
     }

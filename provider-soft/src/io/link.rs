@@ -208,8 +208,8 @@ impl PortLink {
         [gid, port].into_iter().flatten()
     }
 
-    /// Returns whether, in the state `now`, the address is on another interface, or is again on an
-    /// interface.
+    /// Returns whether the address has moved to another interface, or has come back to an
+    /// interface, between this state and `now`.
     pub(crate) const fn has_moved(self, now: Self) -> bool {
         now.index != 0 && now.index != self.index
     }

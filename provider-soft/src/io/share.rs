@@ -72,7 +72,7 @@ pub(crate) struct Membership {
     requests: OwnedFd,
     /// The Unix socket bound to the name of the slot's index.
     claim: UnixDatagram,
-    /// A spare descriptor, for replying when all others are in use.
+    /// A spare descriptor, for replying when all other descriptors are in use.
     spare: Mutex<SpareFd>,
     /// The common prefix of the Unix socket names for the address.
     base: Box<str>,
@@ -187,7 +187,7 @@ impl Membership {
     }
 }
 
-/// Readable while processes wait to be [admitted](Membership::admit).
+/// The descriptor is readable while processes wait to be [admitted](Membership::admit).
 impl AsFd for Membership {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.group.as_fd()
@@ -224,7 +224,7 @@ const GROUP: &str = "/group";
 /// The sockets of an address, by index. They are messages in a stream and never removed.
 #[derive(Debug)]
 struct Store {
-    /// The receiving end, then the sending end.
+    /// The receiving end of the stream, followed by the sending end.
     ends: [OwnedFd; 2],
 }
 
@@ -389,7 +389,7 @@ mod tests {
 
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 9, 3, 1));
 
-    /// A process that shares a port.
+    /// The membership and the socket of a process that shares a port.
     struct Process {
         membership: Membership,
         socket: UdpSocket,
@@ -409,7 +409,7 @@ mod tests {
             Ok(Self { membership, socket: socket.into() })
         }
 
-        /// Starts a process that joins while these processes admit others.
+        /// Joins as another process, while the processes `others` admit it.
         fn join_beside(port: u16, others: &[Self]) -> Self {
             let done = AtomicBool::new(false);
             thread::scope(|scope| {

@@ -63,8 +63,8 @@ impl Reach {
     }
 }
 
-/// The requested size of each buffer, in bytes of payload. The kernel doubles it to allow for
-/// overhead.
+/// The requested size of each socket buffer, in bytes of payload. The kernel doubles it to allow
+/// for overhead.
 const BUFFER: c_int = 8 << 20;
 
 /// The errors returned if a process cannot find other processes, because a sandbox forbids abstract

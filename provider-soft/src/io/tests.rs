@@ -32,7 +32,7 @@ fn packet(len: usize, mark: usize) -> Vec<u8> {
     packet_to(SLOT, len, mark)
 }
 
-/// Returns a unique packet for a queue pair whose upper 8 number bits are `slot`.
+/// Returns a unique packet for a queue pair whose number has the upper 8 bits `slot`.
 fn packet_to(slot: u8, len: usize, mark: usize) -> Vec<u8> {
     let byte = |at: usize| (at.wrapping_mul(31) + mark.wrapping_mul(7919) + len) as u8;
     (0..len).map(|at| if at == 5 { slot } else { byte(at) }).collect()

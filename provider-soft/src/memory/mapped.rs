@@ -61,7 +61,7 @@ use verbs_core::ring::page_size;
 pub(crate) struct Inaccessible {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// The missing property: the addresses are not `lacks`.
+    /// The property that the addresses lack, such as `readable`.
     pub(crate) lacks: &'static str,
 }
 
@@ -165,7 +165,8 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// Parses `start-end rwxp offset device inode path`; returns `None` for any other form.
+    /// Parses a line of the form `start-end rwxp offset device inode path`. Returns `None` for any
+    /// other line.
     fn parse(line: &[u8]) -> Option<Self> {
         let mut fields = line.split(u8::is_ascii_whitespace);
         let mut addresses = fields.next()?.splitn(2, |byte| *byte == b'-');

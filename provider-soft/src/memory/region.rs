@@ -92,8 +92,8 @@ impl Region {
         Self { start, length: length as u64, access: AccessedBy::Kernel { on_demand } }
     }
 
-    /// Returns the region of `length` bytes of device memory at `offset`. The caller has checked
-    /// the range.
+    /// Returns the region of `length` bytes of device memory at `offset`. The caller must have
+    /// checked the range.
     pub(crate) fn device(memory: Arc<DeviceMemory>, offset: u64, length: u64) -> Self {
         let access = AccessedBy::Device(memory, offset as usize);
         Self { start: core::ptr::null_mut(), length, access }
@@ -157,7 +157,8 @@ impl Region {
         }
     }
 
-    /// Reads from any region except ordinary memory. Separate, to keep the common case small.
+    /// Reads from any kind of region except ordinary memory. Separate, to keep the common case
+    /// small.
     ///
     /// # Errors
     /// The errors of [`Memory::read`].
@@ -177,7 +178,7 @@ impl Region {
         }
     }
 
-    /// Writes to any region except ordinary memory.
+    /// Writes to any kind of region except ordinary memory.
     ///
     /// # Errors
     /// The errors of [`Memory::write`].

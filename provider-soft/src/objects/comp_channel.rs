@@ -30,7 +30,7 @@ use crate::device::event_pipe::EventPipe;
 pub(crate) struct CompChannels {
     /// The prefix of the channels' socket names, which distinguishes channels from other files.
     key: String,
-    /// The number of channels created so far.
+    /// The number of channels created in this open device.
     created: AtomicU64,
     used: Mutex<Used>,
 }

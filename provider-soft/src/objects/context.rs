@@ -38,7 +38,7 @@ use crate::objects::srq::Srq;
 use crate::objects::td::Td;
 use crate::objects::xrcd::Xrcd;
 
-/// An open device. Each open has its own events and completion channels.
+/// An open device. Each context has separate events and completion channels.
 #[derive(Debug)]
 pub struct Context {
     device: Arc<Device>,

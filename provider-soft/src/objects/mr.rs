@@ -145,7 +145,7 @@ impl Memory {
         engine_access(self.access)
     }
 
-    /// Returns the memory in the engine's form.
+    /// Returns the memory as a region of the engine.
     ///
     /// # Safety
     /// Same as [`Region::new`].
@@ -451,10 +451,10 @@ const REMOTE: AccessFlags = AccessFlags::REMOTE_WRITE
     .union(AccessFlags::MW_BIND)
     .union(AccessFlags::FLUSH_GLOBAL);
 
-/// The access right of on-demand paged regions, which the engine does not use.
+/// The access right that requests on-demand paging. The engine does not use this right.
 const PAGED: AccessFlags = AccessFlags::ON_DEMAND;
 
-/// The rights that allow writing memory.
+/// The access rights that allow writing to a region.
 const WRITES: AccessFlags =
     AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE).union(AccessFlags::REMOTE_ATOMIC);
 

@@ -72,7 +72,7 @@ pub(crate) struct Link {
     ready: u32,
     /// The time when the own ring became full, if it is full.
     full_since: Option<Time>,
-    /// Whether packets are dropped because the peer takes none.
+    /// Whether packets to the peer are dropped because it takes none.
     is_stalled: bool,
     /// Whether the link is one of the [`RECENT`] links used last.
     is_recent: bool,
@@ -195,7 +195,7 @@ const TURN: Duration = Duration::from_micros(50);
 /// The maximum number of links whose own ring grows, because a ring never returns memory.
 const LARGE: usize = 16;
 
-/// One in this many looks reads the clock, for [`TURN`].
+/// One in this many looks reads the clock, to check [`TURN`].
 const CLOCK_LOOKS: u32 = 8;
 
 const _: () = assert!(IN_TURN * SOCKET_LOOKS as usize >= MAX_PEERS);
@@ -354,7 +354,7 @@ impl Links {
         self.own.is_some_and(|own| !self.links[own].consumer.is_empty())
     }
 
-    /// Removes a link and returns its peer. The caller has already taken the link's packets.
+    /// Removes a link and returns its peer. The caller must already have taken the link's packets.
     pub(crate) fn remove(&mut self, number: u64) -> Option<PeerId> {
         let at = self.links.iter().position(|link| link.number == number)?;
         let id = self.links.remove(at).id;

@@ -77,9 +77,9 @@ pub(crate) struct Peers {
     scope: u32,
     port: u16,
     listener: OwnedFd,
-    /// Readable when a connection or a message has arrived.
+    /// An epoll instance that is readable when a connection or a message has arrived.
     news: Epoll,
-    /// Readable when a peer has rung the doorbell, or has ended.
+    /// An epoll instance that is readable when a peer has rung the doorbell, or has ended.
     doorbells: Epoll,
     pub(crate) sleep: OwnSleep,
     /// The maximum number of connections: [`MAX_PEERS`].
@@ -96,9 +96,10 @@ pub(crate) struct Peers {
 struct Table {
     connections: BTreeMap<u64, Connection>,
     status: BTreeMap<PeerId, Status>,
-    /// The number of connections made so far, which is also the number of the last connection.
+    /// The number of the last connection made. Connections are numbered from 1.
     made: u64,
-    /// A spare descriptor, for accepting and closing a connection while all others are in use.
+    /// A spare descriptor, for accepting and closing a connection while all other descriptors are
+    /// in use.
     spare: SpareFd,
     /// The devices to connect to.
     wanted: Vec<PeerId>,
@@ -479,7 +480,8 @@ impl Table {
     }
 }
 
-/// Readable while [`attend`](Peers::attend) has connections or messages to handle.
+/// The descriptor is readable while [`attend`](Peers::attend) has connections or messages to
+/// handle.
 impl AsFd for Peers {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.news.0.as_fd()

@@ -143,7 +143,7 @@ fn events(word: u64) -> (u32, u32) {
     ((word >> 32) as u32 & RAISED, word as u32)
 }
 
-/// Returns the signed distance between two wrapping numbers.
+/// Returns the signed difference of two wrapping numbers.
 fn difference(one: u32, other: u32) -> i32 {
     one.wrapping_sub(other).cast_signed()
 }

@@ -14,11 +14,11 @@
 use roce::engine::Time;
 use verbs_core::types::CqModeration;
 
-/// The state of a completion queue's events.
+/// Whether a completion queue is armed, and the completions counted towards its event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Notify {
     armed: Armed,
-    /// The number of completions after which the event is raised; at least 1.
+    /// The number of completions after which an event is raised; at least 1.
     count: u16,
     /// The maximum time from the first counted completion to the event, in nanoseconds.
     period: u64,

@@ -78,7 +78,7 @@ impl Index for SharedCount {
 #[repr(align(128))]
 struct CachePadded<T>(T);
 
-/// The numbers of all values published and freed so far, modulo 2³².
+/// The total numbers of values published and freed, modulo 2³².
 #[derive(Clone, Debug)]
 pub(crate) struct Published {
     tail: SharedCount,
@@ -253,7 +253,7 @@ impl<T: Copy> Producer<T> {
         self.cursor.publish();
     }
 
-    /// Returns the total number of values written so far, modulo 2³².
+    /// Returns the total number of values written, modulo 2³².
     #[inline]
     pub(crate) fn count(&self) -> u32 {
         self.cursor.index()

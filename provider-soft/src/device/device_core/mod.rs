@@ -66,7 +66,7 @@ pub(crate) struct DeviceCore {
     pub(crate) outbox: Box<Outbox>,
     /// The peers whose packets travel through memory.
     pub(crate) links: Links,
-    /// Loses, doubles, damages and delays packets, if requested.
+    /// Drops, duplicates, damages and delays packets, if requested.
     injector: Option<Box<Injector>>,
     /// The multicast groups with attached queue pairs.
     pub(crate) groups: Groups,
@@ -158,7 +158,7 @@ impl Sleep {
 pub(crate) enum Taker {
     /// The worker, which wakes for each packet.
     Worker,
-    /// A thread that polls. It makes all other progress as well.
+    /// A polling thread, which also does all other work of the worker.
     Poller,
     /// A thread in a [wait](crate::device::wait).
     Waiter,
@@ -286,8 +286,8 @@ impl DeviceCore {
         }
     }
 
-    /// Takes packets from the socket and returns whether there were any. The caller then calls
-    /// [`handle`](Self::handle).
+    /// Receives packets from the links and the socket, and returns whether there were any. The
+    /// caller must then call [`handle`](Self::handle).
     #[inline]
     pub(crate) fn receive(&mut self, socket: &Socket) -> bool {
         if self.links.is_empty() {
@@ -308,7 +308,7 @@ impl DeviceCore {
         received || scan == Scan::Packets
     }
 
-    /// Takes packets from the socket.
+    /// Receives packets from the device's socket and the groups' sockets.
     #[inline]
     fn receive_from(&mut self, socket: &Socket) -> bool {
         // Other errors concern packets sent earlier, such as a missing route.
@@ -317,7 +317,7 @@ impl DeviceCore {
     }
 
     /// Receives connection requests from their socket and returns whether there were any. The
-    /// caller [handles](Self::handle) them next.
+    /// caller must then [handle](Self::handle) them.
     pub(crate) fn receive_requests(&mut self, socket: &Socket) -> bool {
         self.requests.as_mut().is_some_and(|requests| requests.receive(socket))
     }

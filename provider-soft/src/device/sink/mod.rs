@@ -49,7 +49,7 @@ pub(crate) struct EngineSink {
     origin: Instant,
     /// The pipes that keep events because their sockets are full.
     pub(crate) clogged: Vec<Arc<EventPipe>>,
-    /// The number of completions so far, modulo 2³².
+    /// The number of completions since the device was created, modulo 2³².
     pub(crate) completed: u32,
 }
 
@@ -229,12 +229,13 @@ impl EngineSink {
         Ok(read)
     }
 
-    /// Takes the event requests of the completion queues in this [slot](cq_slot).
+    /// Takes the pending event requests of the completion queues in this [slot](cq_slot), and arms
+    /// the queues.
     #[cold]
     pub(crate) fn take_requests(&mut self, slot: usize) {
         for index in (slot..self.cqs.len()).step_by(PendingSet::MAX) {
             // Solicited requests first: a queue armed for all completions would skip earlier
-            // requests for solicited ones.
+            // requests for solicited completions.
             for armed in [Armed::Solicited, Armed::Next] {
                 self.take_request(index, armed);
             }
@@ -328,7 +329,7 @@ impl EngineSink {
         }
     }
 
-    /// Returns whether a completion queue is armed.
+    /// Returns whether any completion queue is armed.
     pub(crate) fn is_armed(&self) -> bool {
         self.armed > 0
     }
@@ -441,7 +442,7 @@ impl EngineSink {
         Some((end.srq, wqe, len))
     }
 
-    /// Removes unread events and returns their number.
+    /// Removes the unread events selected by `dropped`, and returns their number.
     fn take_back(&mut self, channel: &Channel, dropped: impl Fn(&[u8]) -> bool) -> u32 {
         let (count, written) = channel.pipe.take_back(channel.reader.as_fd(), dropped);
         if written == Written::Kept {

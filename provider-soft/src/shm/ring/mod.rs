@@ -11,7 +11,7 @@
 //!   free     │ read               │ published          │ header 0, free
 //!   ─────────┴────────────────────┴────────────────────┴─────────────────
 //!            └── less than a      └── records          └── a longest record fits here
-//!                quarter                                   if there is room
+//!                quarter                                   if there is space
 //! ```
 //!
 //! # Laps
@@ -46,8 +46,8 @@ use roce::wire::bth;
 use crate::shm::segment::{ConsumedWord, OutRing, OwnSegment, PeerSegment};
 use crate::sync::primitives::atomic::{Ordering, fence};
 
-/// Returns both ends of a link: the producer of this process's ring, and the consumer of the
-/// peer's. Closes the descriptor of `own`.
+/// Returns both ends of a link: the producer of this process's ring, and the consumer of the peer's
+/// ring. Closes the descriptor of `own`.
 pub(crate) fn ends(own: OwnSegment, peer: PeerSegment) -> (Producer, Consumer) {
     let (ring, consumed) = own.split();
     (Producer::new(ring, peer.header_only()), Consumer::new(peer, consumed))
@@ -424,7 +424,7 @@ impl<P: Incoming, C: Progress> Consumer<P, C> {
 /// A packet in the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// The length of the packet in bytes, at least [`bth::LEN`].
+    /// The length of the packet, in bytes; at least [`bth::LEN`].
     pub(crate) len: usize,
     pub(crate) traffic_class: u8,
     pub(crate) hop_limit: u8,
@@ -466,7 +466,7 @@ impl fmt::Display for Broken {
     }
 }
 
-/// The producer's part of the memory that this process writes.
+/// The part of this process's segment that its producer writes.
 pub(crate) trait Outgoing {
     const SHAPE: Shape;
 
@@ -480,13 +480,13 @@ pub(crate) trait Outgoing {
     fn grow(&mut self) -> bool;
 }
 
-/// The consumer's part of the memory that this process writes.
+/// The part of this process's segment that its consumer writes.
 pub(crate) trait Progress {
     /// Stores the consumer's position with release.
     fn store_consumed(&mut self, position: u64);
 }
 
-/// The memory that the peer writes. All loads are relaxed.
+/// The peer's segment, which this process only reads. All loads are relaxed.
 pub(crate) trait Incoming {
     const SHAPE: Shape;
 
@@ -523,7 +523,7 @@ impl Shape {
         Self { window, area, longest_packet, reserve }
     }
 
-    /// Returns the length of the longest record.
+    /// Returns the length of the longest record, in bytes.
     #[inline]
     const fn longest_record(self) -> usize {
         record_len(self.longest_packet)
@@ -554,7 +554,7 @@ impl Shape {
     }
 }
 
-/// Returns the length of the record for a packet.
+/// Returns the length of the record for a packet, in bytes.
 #[inline]
 const fn record_len(packet_len: usize) -> usize {
     (PACKET + packet_len).next_multiple_of(LINE)

@@ -11,7 +11,7 @@ use crate::shm::segment::HostileOwner;
 const SHAPE: Shape = OutRing::SHAPE;
 const LONGEST: usize = SHAPE.longest_packet;
 
-/// Returns the two ends that each of a link's two processes has.
+/// Returns both ends of a link for each of its two processes.
 fn link() -> [(Producer, Consumer); 2] {
     let (a, b) = (OwnSegment::new().unwrap(), OwnSegment::new().unwrap());
     let [of_a, of_b] = [&a, &b].map(map);
