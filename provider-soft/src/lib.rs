@@ -7,8 +7,8 @@
 //! is RoCEv2, compatible with the kernel's rxe and with network cards. With
 //! `VERBS_SOFT_STRICT_PORTS=1`, or [`SoftBuilder::strict_ports`], queue pairs accept packets from
 //! only one UDP source port of their peer. `VERBS_SOFT_CHECKED_MEMORY` selects the registered
-//! memory to treat as memory whose pages may disappear ([`CheckedMemory`]). `VERBS_SOFT_SHM=0`
-//! keeps packets within a machine on UDP ([`SoftBuilder::shared_memory`]), and
+//! memory that the kernel accesses because its pages may disappear ([`CheckedMemory`]).
+//! `VERBS_SOFT_SHM=0` keeps packets within a machine on UDP ([`SoftBuilder::shared_memory`]), and
 //! `VERBS_SOFT_SHM=/folder` lets containers exchange packets through a folder
 //! ([`SoftBuilder::shared_memory_folder`]). `VERBS_SOFT_FAULTS` injects [`Faults`] into sent
 //! packets, and `VERBS_SOFT_PCAP` names a capture file for all packets ([`SoftBuilder::capture`]).
@@ -22,7 +22,7 @@
 //! | `registration` | [`SoftDevice`], which creates devices; the provider's registration |
 //! | `objects` | the objects of the provider contract, one file each |
 //! | `device` | a live device: **start at** `device/state.rs`, its state and its threads |
-//! | `shm` | packets through memory to processes of this machine |
+//! | `shm` | packets to processes of this machine, through shared memory |
 //! | `io` | the UDP socket, packets in batches, the invariant CRC, the interface |
 //! | `memory` | payload: classifies registered memory and accesses it for the engine |
 //! | `sync` | lock, rings and signals between threads |

@@ -17,8 +17,8 @@
 //! presented device ([`presented`]), and otherwise create a folder in `/sys/devices/soft`.
 //!
 //! The process removes its folder when it exits. If it is killed, the next process with a soft
-//! device removes the folder, because its lock is free. While a forked child still has the lock's
-//! descriptor, its parent's folder is not removed.
+//! device removes the folder, because the folder's lock is free. While a forked child still has the
+//! lock's descriptor, its parent's folder is not removed.
 //!
 //! While packets arrive or leave, counter files are rewritten after a second. In presented files,
 //! each process adds its own counts.

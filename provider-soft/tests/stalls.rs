@@ -1,5 +1,5 @@
-//! Tests that a peer that requests as much data as it can does not keep other peers from using a
-//! device, and neither does a program that posts as much as it can.
+//! Tests that other peers can use a device while one peer requests as much data as it can, or while
+//! the program posts as much as it can.
 
 mod common;
 

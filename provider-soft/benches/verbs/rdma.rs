@@ -535,7 +535,7 @@ impl Patience {
     }
 }
 
-/// Registered memory that is never freed and has no references.
+/// Registered memory that is never freed. No Rust reference to it exists.
 struct Arena<P: Provider> {
     base: NonNull<u8>,
     mr: Mr<P>,

@@ -17,10 +17,10 @@
 //! at once, and their next attempts would come only after seconds.
 //!
 //! # Without free descriptors
-//! A process without a free descriptor closes its spare one ([`SpareFd`]) to accept a connection.
-//! The connection keeps that descriptor until another connection needs it. The mailbox then shuts
-//! down its oldest connection, returns the requests that have arrived on it, and closes it. The
-//! forwarding process opens a new connection for its next request.
+//! A process without a free descriptor closes its spare descriptor ([`SpareFd`]) to accept a
+//! connection. The connection keeps that descriptor's number until another connection needs it. The
+//! mailbox then shuts down its oldest connection, returns the requests that have arrived on it, and
+//! closes it. The forwarding process opens a new connection for its next request.
 //!
 //! # References
 //! `unix(7)` (`SOCK_SEQPACKET`)

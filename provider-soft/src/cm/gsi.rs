@@ -9,8 +9,8 @@
 //!
 //! The descriptor becomes readable when the lock is released, once for all MADs of a turn. The
 //! woken thread runs at once on another processor. If woken earlier, it would have to wait for the
-//! lock to send, while the holder still looks for packets. [`signal`](crate::sync::signal) proves
-//! that no MAD is lost.
+//! lock before sending, while the holder still looks for packets. [`signal`](crate::sync::signal)
+//! proves that no MAD is lost.
 //!
 //! The ring is bounded, because any host can fill it. MADs beyond its capacity are dropped and
 //! counted ([`Counters::datagrams_mads_full`](crate::Counters::datagrams_mads_full)).

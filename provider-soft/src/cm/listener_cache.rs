@@ -35,7 +35,7 @@
 //! under a second name that clients try first (`ListenerCache::is_beside`).
 //!
 //! The user of a listener on all addresses cannot be seen while its queue of clients is full. That
-//! user is then taken to be the holder of the loopback name, if any, and otherwise a third user.
+//! user is then assumed to be the holder of the loopback name, if any, and otherwise a third user.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

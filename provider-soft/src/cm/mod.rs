@@ -3,26 +3,26 @@
 //!
 //! | item | content |
 //! |---|---|
-//! | [`Port`] | a device of this process by its address; GID, GUID, MTU, partition |
+//! | [`Port`] | a device of this process: its address, GID, GUID, MTU and partition |
 //! | [`Gsi`] | queue pair 1 of a device: management datagrams (MADs) in and out |
 //! | [`resolve`] | the [`Route`] to an address that a program connects to: port and peer |
 //! | [`ListenerCache`] | the same, for a connection manager that sends each listener one request |
 //! | [`ports_of`] | the ports for an address that a program listens on |
 //! | [`ListenerName`] | a name that leads other processes of this machine to a listener |
 //! | [`Mailbox`], [`Forwarder`] | requests between processes that share an address |
-//! | [`DeviceOwner`] | the process of a device of this machine, to detect its end |
+//! | [`DeviceOwner`] | the process that owns a device of this machine, to detect when it ends |
 //! | [`is_taken`] | whether a listener of this machine has an address and port |
 //! | [`AddressWatch`], [`at_new_port`] | addresses that disappear and devices that appear |
 //! | [`at_exit`] | a function that runs at process exit, to disconnect from peers |
 //! | [`ForkMark`] | whether this process is a forked child, without a system call |
 //!
 //! # Threads
-//! Nothing here calls back. A received MAD goes into a bounded queue and makes the [`Gsi`]'s
-//! descriptor readable. One connection manager thread per process is therefore enough. The thread
-//! waits for the descriptors of all devices and of its [`ListenerName`] and [`Lookup`] values, at
-//! most until its next deadline. The device's worker holds the lock of the data path;
-//! acknowledgements wait for it. A connection's state machine must not run in the worker, nor in a
-//! thread that polls a completion queue and happens to receive the packet.
+//! MADs are not delivered by callbacks. A received MAD goes into a bounded queue and makes the
+//! [`Gsi`]'s descriptor readable. One connection manager thread per process is therefore enough.
+//! The thread waits for the descriptors of all devices and of its [`ListenerName`] and [`Lookup`]
+//! values, at most until its next deadline. The device's worker holds the lock of the data path,
+//! for which acknowledgements wait. A connection's state machine must not run in the worker, nor in
+//! a thread that polls a completion queue and happens to receive the packet.
 //!
 //! # Addresses
 //! The address of a device is reachable like any IP address. Processes of the same user may share
@@ -37,11 +37,11 @@
 //!
 //! [`ports_of`] handles the first two rows. For the third, programs connect to `localhost` or the
 //! host name, but the `VERBS_SOFT=auto` devices of different users may have different addresses. A
-//! listener therefore takes a *name* for its port ([`ListenerName`]) and sends the addresses of its
+//! listener therefore binds a *name* for its port ([`ListenerName`]) and sends the addresses of its
 //! devices to clients that connect to this name. [`resolve`] connects to such names for
 //! destinations on this machine.
 //!
-//! A connection manager should take a name for each address of its listeners, including devices'
+//! A connection manager should bind a name for each address of its listeners, including devices'
 //! addresses. Peers then detect that no program listens any more, or that another program does
 //! ([`ListenerCache::find`]). A device alone does not show this, because its program may have no
 //! connection manager.

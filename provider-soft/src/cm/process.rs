@@ -1,7 +1,7 @@
 //! [`DeviceOwner`]: the process that owns a device of this machine, used to detect when it ends.
 //!
 //! A killed process does not disconnect from its peers: its devices end with it, and no kernel acts
-//! for them. A connection manager therefore takes a name for each of its devices
+//! for them. A connection manager therefore binds a name for each of its devices
 //! ([`ListenerName::of_device`](super::ListenerName::of_device)). Peers on this machine find the
 //! process through this name:
 //!
@@ -15,8 +15,8 @@
 //!
 //! At an address shared by processes, the first name ends with the slot of the process.
 //!
-//! A name proves less than a process does, because a forked child with the owner's descriptors
-//! keeps the name.
+//! The name alone does not prove that the owner is running, because a forked child with the owner's
+//! descriptors keeps the name.
 //!
 //! # References
 //! `unix(7)` (`SO_PEERCRED`), `pidfd_open(2)`

@@ -23,10 +23,10 @@
 //! The token's name contains the listener's name. Clients can obtain the token of a listener with
 //! another name, but it proves nothing about this listener.
 //!
-//! Any process in the namespace can take a name, like a TCP port. Taking a token's name after its
-//! listener has ended is useless, because the sockets of clients stay with the listener's socket.
-//! From a reply, clients use only addresses of this machine, and connect with the checks of the
-//! protocol.
+//! Any process in the namespace can bind a name, like a TCP port. Binding a token's name after its
+//! listener has ended is useless, because the clients' sockets stay connected to the listener's
+//! socket. From a reply, clients use only addresses of this machine. Connecting to such an address
+//! includes the usual checks of the protocol.
 //!
 //! # Two listeners at the loopback address
 //! A listener on all addresses holds the name of the loopback address against other users. A

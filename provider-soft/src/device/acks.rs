@@ -12,9 +12,9 @@
 //!      └── nothing arrived within HOLD: they leave ◄── held: replies leave without them
 //! ```
 //!
-//! While they are held, one in [`ACKS_AFTER`] requests is acknowledged together with its reply. A
-//! try fails if nothing arrives within [`HOLD`]. Each failure doubles the number of replies before
-//! the next try; [`ACKS_AFTER`] requests without a failure reset that number.
+//! While acknowledgements are held, one in [`ACKS_AFTER`] requests is acknowledged together with
+//! its reply. A try fails if nothing arrives within [`HOLD`]. Each failure doubles the number of
+//! replies before the next try; [`ACKS_AFTER`] requests without a failure reset that number.
 
 use core::ops::RangeInclusive;
 
@@ -31,7 +31,7 @@ pub(crate) struct HeldAcks {
     /// The number of replies to send together with acknowledgements before the next try to hold
     /// them.
     joined: u32,
-    /// The value of `joined` after the next failure.
+    /// The value that `joined` gets after the next failed try.
     backoff: u32,
 }
 

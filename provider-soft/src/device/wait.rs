@@ -2,8 +2,8 @@
 //! meanwhile.
 //!
 //! One of the waiting threads of a device is its *driver*. It sleeps at the socket and the
-//! doorbells, so a packet wakes it directly, and it handles the packet. The others are woken by the
-//! thread that adds their completion or event.
+//! doorbells, so a packet wakes it directly, and it handles the packet. The other threads are woken
+//! by the thread that adds their completion or event.
 //!
 //! ```text
 //!                 packet            event, if it belongs to another thread

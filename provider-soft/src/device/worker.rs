@@ -7,8 +7,8 @@
 //! | polls | the alarm, or the end of polling |
 //! | waits, and works for the device ([`wait`]) | the alarm, a deadline, space to write |
 //!
-//! Interface changes always wake it ([`crate::io::link`]), as do processes that start to share the
-//! address and connection requests for a shared address ([`crate::io::share`]).
+//! Interface changes always wake the worker ([`crate::io::link`]), as do processes that start to
+//! share the address and connection requests for a shared address ([`crate::io::share`]).
 //!
 //! The worker checks every 1 to 8 ms whether polling continues, less often the longer it has
 //! lasted. Packets do not wake the worker while a program polls. Between two polls, a program may
@@ -193,7 +193,7 @@ fn has_packets(shared: &DeviceState) -> bool {
     ppoll(&mut fds, Some(TimeSpec::new(0, 0)), None).is_ok_and(|ready| ready > 0)
 }
 
-/// Sleeps for this time or until the alarm is set. Returns whether the alarm was set.
+/// Sleeps for `nanoseconds`, or until the alarm is set. Returns whether the alarm was set.
 fn rest(shared: &DeviceState, nanoseconds: u64) -> bool {
     let sleep = Sleep { until: Some(shared.now() + nanoseconds), ..Sleep::POLLED };
     wait(shared, &sleep, &[])

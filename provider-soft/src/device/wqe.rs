@@ -16,7 +16,7 @@ pub(crate) struct SendWqe {
     pub(crate) data: Data,
 }
 
-/// The contents of the list.
+/// The contents of a send's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
     /// Scatter/gather elements, and their number.

@@ -11,9 +11,10 @@
 //! contains packets to one destination with the same traffic class and hop limit. On this host the
 //! kernel gives the whole datagram to one process. Processes may share the destination
 //! ([`share`](super::share)), so the queue pairs in a group have the same slot. A management
-//! datagram has a group for itself. All packets in a group have the same length, except the last,
+//! datagram has a group to itself. All packets in a group have the same length, except the last,
 //! which may be shorter. A packet's position in its group is its IPv4 identification (see [the
-//! module](super)). The ICRC covers it, so the ICRC is computed when the packet joins.
+//! module](super)). The ICRC covers the identification, so it is computed when the packet joins the
+//! group.
 //!
 //! Lifecycle of a group: open (packets join) → closed (a packet did not fit) → sent whole; or, if
 //! the device rejects the datagram → split (all identifications 0, new ICRCs) → sent packet by

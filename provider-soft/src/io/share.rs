@@ -21,15 +21,15 @@
 //!
 //! # When processes end
 //! The kernel numbers the sockets of a group in the order of `bind(2)`. When a socket is closed,
-//! the kernel moves the last socket to its index. Therefore no socket of a group is closed while
-//! any process uses the address: a *store* shared by all processes keeps each socket open. The next
-//! process takes the slot of a process that has ended.
+//! the kernel moves the last socket to the closed socket's index. Therefore no socket of a group is
+//! closed while any process uses the address: a *store* shared by all processes keeps each socket
+//! open. The next process takes the slot of a process that has ended.
 //!
 //! | abstract name of a Unix socket | held by | for |
 //! |---|---|---|
 //! | `BASE/join` | the process that joins | joining one process at a time |
 //! | `BASE/group` | all processes | getting the store: any of them replies |
-//! | `BASE/INDEX` | the process with the slot | freeing the slot when it ends, however it ends |
+//! | `BASE/INDEX` | the process with the slot | freeing the slot when the process ends in any way |
 //!
 //! `BASE` contains the user, because only processes of one user may share a UDP port. Like the
 //! address, the names belong to the network namespace.
@@ -42,7 +42,7 @@
 //!
 //! # References
 //! `socket(7)` (`SO_REUSEPORT`, `SO_ATTACH_REUSEPORT_CBPF`, `SO_PEEK_OFF`), `unix(7)`
-//! (`SCM_RIGHTS`); IBTA volume 1, 9.2 (BTH), 12.6 (messages of communication management)
+//! (`SCM_RIGHTS`); IBTA volume 1, 9.2 (BTH), 12.6 (communication management messages)
 
 use std::io;
 use std::net::IpAddr;

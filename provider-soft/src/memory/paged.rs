@@ -10,8 +10,8 @@
 //!
 //! | alternative | reason against it |
 //! |---|---|
-//! | `mincore`, `madvise` or `/proc/self/maps` first | the page may be gone at the access |
-//! | a handler of SIGSEGV | it belongs to the program |
+//! | `mincore`, `madvise` or `/proc/self/maps` first | the page may be gone before the access |
+//! | a SIGSEGV handler | signal handlers belong to the program |
 //! | a second mapping | only shared memory can be mapped twice, not anonymous private memory |
 //!
 //! An access costs a system call per packet, instead of a copy; [`update`] costs two. Accesses are

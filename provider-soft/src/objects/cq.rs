@@ -7,9 +7,9 @@
 //! therefore misses no completion. Nor does "poll until empty, request an event, wait", as on a
 //! ConnectX; UCX relies on it.
 //!
-//! The queue is resized with the lock held, so no completion arrives while unpolled ones move from
-//! the old ring to the new one. The completion counter continues, because event requests refer to
-//! it.
+//! The queue is resized with the lock held, so no completion arrives while unpolled completions
+//! move from the old ring to the new ring. The completion counter continues, because event requests
+//! refer to it.
 
 use core::num::NonZeroU64;
 use std::sync::Arc;

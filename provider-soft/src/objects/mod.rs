@@ -1,4 +1,4 @@
-//! The objects of the contract, one file each.
+//! The objects of the provider contract, one file each.
 //!
 //! | module | content |
 //! |---|---|

@@ -1,6 +1,6 @@
 //! [`Qp`]: a queue pair of the engine. Its two queues are rings read by the engine.
 //!
-//! | moved to | send queue | receive queue |
+//! | state | send queue | receive queue |
 //! |---|---|---|
 //! | RESET | closed, empty | closed, empty |
 //! | INIT, RTR | closed | open |

@@ -1,8 +1,8 @@
 //! [`Rq`]: the receive queue of a queue pair.
 //!
 //! # Safety
-//! The caller that posts a request guarantees that its memory is valid. Nothing here accesses this
-//! memory.
+//! The caller that posts a request guarantees that the request's memory is valid. Nothing here
+//! accesses this memory.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;

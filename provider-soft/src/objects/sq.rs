@@ -5,9 +5,9 @@
 //! longer be returned.
 //!
 //! # Safety
-//! The caller that posts a request guarantees that its memory is valid. Nothing here accesses this
-//! memory, except to copy inline data. The caller guarantees that the source of inline data is
-//! readable.
+//! The caller that posts a request guarantees that the request's memory is valid. Nothing here
+//! accesses this memory, except to copy inline data. The caller guarantees that the source of
+//! inline data is readable.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;

@@ -4,8 +4,8 @@
 //! the ring and the engine's queue together never exceed the queue's size.
 //!
 //! # Safety
-//! The caller that posts a request guarantees that its memory is valid. Nothing here accesses this
-//! memory.
+//! The caller that posts a request guarantees that the request's memory is valid. Nothing here
+//! accesses this memory.
 //!
 //! # References
 //! `ibv_create_srq(3)`, `ibv_modify_srq(3)`; IBTA volume 1, section 10.2.9

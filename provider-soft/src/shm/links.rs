@@ -17,7 +17,7 @@
 //!
 //! | links | are visited |
 //! |---|---|
-//! | the [`RECENT`] ones used last, in either direction | by each look |
+//! | the [`RECENT`] links used last, in either direction | by each look |
 //! | all others, [`IN_TURN`] at a time | within about [`SOCKET_LOOKS`] looks, as the socket is |
 //! | all | before a sleep ([`Links::has_packets`]), and by the first look after it |
 //!
@@ -26,9 +26,9 @@
 //! looks visits all.
 //!
 //! No wake-up is lost. The protocol of [`sleep`](super::sleep) covers all rings together. After a
-//! receiver has marked itself as asleep, it must look at all of them. `has_packets` does this. If
-//! it finds a packet, the sleep ends at once; otherwise a doorbell ends it. Either way, the next
-//! look visits all links. While the device is awake, its threads keep looking and reach every ring.
+//! receiver has marked itself as asleep, it must look at all rings. `has_packets` does this. If it
+//! finds a packet, the sleep ends at once; otherwise a doorbell ends it. Either way, the next look
+//! visits all links. While the device is awake, its threads keep looking and reach every ring.
 //!
 //! # A full ring
 //! A peer that does not take its packets delays packets to other peers, as a full socket does, but

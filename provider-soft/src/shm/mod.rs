@@ -52,10 +52,10 @@
 //!    bit 49: the record ends its lap; bits 50 to 63: 0
 //! ```
 //!
-//! The first record is at offset 0 of the ring. The next one follows, or is at offset 0 again if
-//! the record ends its lap. The longest record fits at each of these offsets, so no record wraps.
-//! Positions count the bytes of records since the start. The producer alone decides where a lap
-//! ends ([`ring`]): in the window, or in a stream behind it, up to the end of the ring.
+//! The first record is at offset 0 of the ring. The next record follows, or is at offset 0 again if
+//! the previous record ends its lap. The longest record fits at each of these offsets, so no record
+//! wraps. Positions count the bytes of records since the start. The producer alone decides where a
+//! lap ends ([`ring`]): in the window, or in a stream behind it, up to the end of the ring.
 //!
 //! # Memory
 //! A ring grows to its whole length once, when its packets become a stream, and never shrinks. At

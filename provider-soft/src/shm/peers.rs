@@ -2,11 +2,11 @@
 //!
 //! Each device listens under an abstract name, which contains the user, the address and the
 //! device's slot at the address ([`crate::io::share`]), or 0 if processes do not share the address.
-//! With a folder, it listens at a socket in this folder instead ([`place`](super::place)). A device
-//! that is about to send packets to another device connects to that device's name. Each side sends
-//! one message with two files: a ring, and the page that shows whether the device sleeps. The
-//! connection stays open. It carries doorbells, single bytes that wake the other side. When it
-//! closes, the peer has ended.
+//! With a folder, the device listens at a socket in this folder instead ([`place`](super::place)).
+//! A device that is about to send packets to another device connects to that device's name. Each
+//! side sends one message with two files: a ring, and the page that shows whether the device
+//! sleeps. The connection stays open. It carries doorbells, single bytes that wake the other side.
+//! When it closes, the peer has ended.
 //!
 //! ```text
 //!   meet ──► Connecting ── reply ──► Up ──► the peer has ended
@@ -26,15 +26,15 @@
 //!
 //! # Trust
 //! Both sides check the other's user (`SO_PEERCRED`), so memory is exchanged only with processes of
-//! this user. They are also in the same network namespace, because abstract names are per
-//! namespace, or use the same folder. The message of a connecting process is not proof of its
-//! address. Any process of this user could take the address itself. The number of connections
+//! this user. These processes also use the same folder, or are in the same network namespace,
+//! because abstract names are per namespace. The message of a connecting process is not proof of
+//! its address. Any process of this user could take the address itself. The number of connections
 //! without a message is limited: a new connection replaces the oldest.
 //!
 //! The worker, or a poller woken before it, accepts connections, receives messages and installs
-//! links. It never waits for a peer. A stopped peer delays callers of [`Peers::meet`] until
-//! [`PATIENCE`] has passed since its connection was made. Later callers and other threads do not
-//! wait.
+//! links. This thread never waits for a peer. A stopped peer delays callers of [`Peers::meet`]
+//! until [`PATIENCE`] has passed since its connection was made. Later callers and other threads do
+//! not wait.
 //!
 //! # References
 //! `unix(7)` (`SCM_RIGHTS`, `SO_PEERCRED`, abstract names), `memfd_create(2)`

@@ -17,7 +17,8 @@
 //! [wait](crate::device::wait), and briefly a poller. Each sleep has a new number, because the
 //! doorbell for the previous sleep may have been read. The end of a sleep changes the number only
 //! if no other thread sleeps until a packet arrives. The device's lock guards this decision. A
-//! thread that reads a doorbell also wakes the others, because all of them may have been asleep.
+//! thread that reads a doorbell also wakes the other threads, because all of them may have been
+//! asleep.
 
 use core::sync::atomic::AtomicU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -27,7 +28,7 @@ use verbs_core::Errno;
 use crate::shm::segment::{Own, Peer, SLEEPS};
 use crate::sync::primitives::atomic::{Ordering, fence};
 
-/// The page of this process's device.
+/// The sleep page of this process's device.
 #[derive(Debug)]
 pub(crate) struct OwnSleep {
     file: OwnedFd,
@@ -35,7 +36,7 @@ pub(crate) struct OwnSleep {
 }
 
 impl OwnSleep {
-    /// Creates the page of a device that is awake.
+    /// Creates the sleep page of a device that is awake.
     ///
     /// # Errors
     /// The errors of [`OwnSegment::new`](crate::shm::segment::OwnSegment::new).
@@ -61,14 +62,14 @@ impl OwnSleep {
     }
 }
 
-/// The page of a peer's device.
+/// The sleep page of a peer's device.
 #[derive(Debug)]
 pub(crate) struct PeerSleep {
     memory: Peer,
 }
 
 impl PeerSleep {
-    /// Maps the page behind a received descriptor.
+    /// Maps the sleep page of a received descriptor.
     ///
     /// # Errors
     /// `EINVAL` if the file is not a sealed page of this layout; `ENOMEM` if memory is short.
@@ -141,7 +142,7 @@ impl Counter for AtomicU64 {
 
 const PAGE_LEN: usize = 4096;
 
-/// The magic number of a page. The last byte is the layout version.
+/// The magic number of a sleep page. The last byte is the layout version.
 const PAGE_MAGIC: u64 = u64::from_be_bytes(*b"vrbslep\x01");
 
 #[cfg(all(test, not(loom)))]

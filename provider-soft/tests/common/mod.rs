@@ -167,7 +167,7 @@ pub fn pair(shape: &Shape) -> (End, End) {
     pair_on(&open(), &open(), shape)
 }
 
-/// Registered memory that is never freed and has no references.
+/// Registered memory that is never freed. No Rust reference to it exists.
 #[derive(Debug)]
 pub struct Arena {
     base: NonNull<u8>,

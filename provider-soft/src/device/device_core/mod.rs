@@ -17,9 +17,9 @@
 //! # Length of a turn
 //! A turn is one hold of the device's lock. It sends at most [`TURN_PACKETS`] or [`TURN_BYTES`],
 //! not counting acknowledgements owed before a control call. After `TURN_PACKETS` received packets
-//! it takes no more from the socket (one receive brings at most 16 datagrams). The next lock holder
-//! does the remaining work: a polling thread, or the worker, which does not sleep while work is
-//! left ([`DeviceCore::next_wakeup`]).
+//! it takes no more packets from the socket (one receive brings at most 16 datagrams). The next
+//! lock holder does the remaining work: a polling thread, or the worker, which does not sleep while
+//! work is left ([`DeviceCore::next_wakeup`]).
 //!
 //! The engine decides which packet leaves first; [`roce::engine`] bounds the packets sent ahead of
 //! a waiting packet. Together these limits give a guarantee. Whatever peers send, a request on a

@@ -1,7 +1,7 @@
 //! [`Producer`], [`Consumer`]: the two ends of a ring of packets in shared memory.
 //!
-//! The [folder](crate::shm) has the layout and the protocol. Each end counts positions as the
-//! number of record bytes since the start:
+//! The [parent module](crate::shm) describes the layout and the protocol. Each end counts positions
+//! as the number of record bytes since the start:
 //!
 //! ```text
 //!        consumed             reading              position
@@ -15,9 +15,9 @@
 //! ```
 //!
 //! # Laps
-//! A lap begins at offset 0 of the ring and ends wherever the producer chooses. A complete lap
-//! blocks the end of the next one until the consumer has read it. The producer therefore needs only
-//! the end of the last lap:
+//! A lap begins at offset 0 of the ring and ends wherever the producer chooses. The next lap cannot
+//! end until the consumer has read the last complete lap. The producer therefore needs only the end
+//! of the last lap:
 //!
 //! ```text
 //!   the consumer is in the same lap               the consumer is in the last lap
