@@ -115,7 +115,7 @@ impl Tree {
     /// exist there.
     ///
     /// # Errors
-    /// The errno of writing the `abi_version` file of uverbs, if it is missing.
+    /// The errno of writing the `abi_version` file of uverbs, which is created if it is missing.
     pub fn present(sys: &Path) -> Result<Self, Errno> {
         let version = sys.join(UVERBS_CLASS).join("abi_version");
         if !version.exists() {

@@ -42,7 +42,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// Returns the largest path MTU supported by both ends, as far as this end knows: a device of
+    /// Returns the largest path MTU that both ends support, as far as this end knows. A peer on
     /// this machine uses the interface of its address.
     ///
     /// # Errors
@@ -266,8 +266,8 @@ pub(super) fn best_route(
     if is_other_family(ports, source, addresses) { Err(Errno::AFNOSUPPORT) } else { reached }
 }
 
-/// Returns whether the ports selected by `source` cannot reach any of `addresses` only because the
-/// address families differ.
+/// Returns whether the address family is the only reason why the ports selected by `source` cannot
+/// reach any of `addresses`.
 fn is_other_family(ports: &[Port], source: Option<IpAddr>, addresses: &[IpAddr]) -> bool {
     let stands_for =
         |port: &&Port| source.is_none_or(|source| source == port.address() || source.is_loopback());

@@ -226,7 +226,7 @@ impl DeviceState {
         }
     }
 
-    /// Takes announced event requests.
+    /// Takes announced event requests and arms their completion queues.
     #[inline]
     pub(crate) fn take_event_requests(&self, guard: &mut Guard<'_, DeviceCore>, now: Time) {
         if !self.pending_cqs.is_empty() {

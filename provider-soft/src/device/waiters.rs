@@ -36,7 +36,7 @@ pub(crate) struct Waiter {
 /// The way to wake a thread.
 #[derive(Clone, Debug)]
 pub(super) enum Waker {
-    /// The thread sleeps at this file, among others.
+    /// The thread sleeps at this file, among other files.
     File(Arc<EventFd>),
     /// The process has no free descriptor for the driver, which sleeps at the device's files only.
     Driver,

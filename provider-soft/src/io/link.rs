@@ -196,7 +196,8 @@ impl PortLink {
         }
     }
 
-    /// Returns the events for a change to `now`, in the kernel's order.
+    /// Returns the port events to raise for a change from this state to `now`, in the kernel's
+    /// order.
     pub(crate) fn events(self, now: Self) -> impl Iterator<Item = AsyncEventType> {
         let port = match (self.is_active, now.is_active) {
             (false, true) => Some(AsyncEventType::PORT_ACTIVE),

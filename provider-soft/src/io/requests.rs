@@ -33,7 +33,7 @@ impl Requests {
         self.inbox.receive_from(&self.socket, device.counts()).is_ok_and(|count| count > 0)
     }
 
-    /// Calls `each` with the received packets.
+    /// Calls `each` with the packets received last.
     pub(crate) fn take(&mut self, device: &Socket, mut each: impl FnMut(Received<'_>)) {
         while let Some(received) = self.inbox.next(device) {
             each(received);

@@ -1,4 +1,4 @@
-//! [`Pd`]: a protection domain, or a parent domain over one.
+//! [`Pd`]: a protection domain, or a parent domain created from a protection domain.
 
 use std::sync::Arc;
 

@@ -174,7 +174,7 @@ const LOOKUP_PAUSE: u64 = 1_000_000;
 /// if more packets keep arriving. Its buffer cannot hold more.
 const DRAINED: u32 = 1024;
 
-/// The maximum number of packets of a link that become ready at once.
+/// The maximum number of packets that become ready in a link at once.
 const READY: u32 = 32;
 
 /// While packets come through memory, one in this many looks includes the socket.
