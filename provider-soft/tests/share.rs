@@ -150,7 +150,7 @@ fn full_receiver() {
     assert_eq!(received, tags.map(|tag| tag.to_string()).collect());
 }
 
-/// Forwards more requests than the buffer of a connection holds before the listener reads any.
+/// Forwards more requests than a connection's buffer holds, before the listener reads any of them.
 fn behind() -> ExitCode {
     let port = Port::from_device(&SoftDevice::bind(ADDRESS).unwrap()).unwrap();
     let mut mailbox = Mailbox::bind(&port, SERVICE).unwrap().expect("processes share the address");
@@ -189,7 +189,8 @@ fn behind() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The number of requests for a listener that does not read: several buffers of a connection.
+/// The number of requests for a listener that does not read yet: several times as many as a
+/// connection's buffer holds.
 const BEHIND: u32 = 3000;
 
 /// Forwards a request to each of many services. Only one service exists at a time.

@@ -59,7 +59,7 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
-    /// Takes the name of a service at a port's address. Returns `None` if the address is not
+    /// Binds the name of a service at a port's address. Returns `None` if the address is not
     /// shared.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Mailbox {
         Self::with_name(port, &service_name(port, service))
     }
 
-    /// Takes the name of this process at a port's address. Returns `None` if the address is not
+    /// Binds the name of this process at a port's address. Returns `None` if the address is not
     /// shared.
     ///
     /// # Errors
@@ -114,9 +114,9 @@ impl Mailbox {
         None
     }
 
-    /// Accepts a connection from another process. Closes it if the list is full, so that the
-    /// descriptor does not stay readable. Without a free descriptor, shuts down the oldest
-    /// connection instead; a later call accepts the new one.
+    /// Accepts a connection from another process. If the list of connections is full, closes the
+    /// new connection, so that the mailbox does not stay readable. If no descriptor is free, shuts
+    /// down the oldest connection instead; a later call accepts the new connection.
     fn admit(&mut self) -> Option<()> {
         let accept = || self.listener.accept().map_err(|error| Errno::from_io(&error));
         let stream = match self.spare.lend(accept) {
@@ -139,7 +139,7 @@ impl Mailbox {
         Some(())
     }
 
-    /// Drops a connection. Later connections move up, so the first is always the oldest.
+    /// Drops a connection. Later connections move up, so the first connection is always the oldest.
     fn forget(&mut self, index: usize) {
         let _ = self.epoll.delete(&self.streams[index]);
         drop(self.streams.remove(index));
@@ -151,7 +151,7 @@ impl Mailbox {
     }
 }
 
-/// Readable while requests may be waiting.
+/// The descriptor is readable while requests may be waiting.
 impl AsFd for Mailbox {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.0.as_fd()
@@ -161,13 +161,14 @@ impl AsFd for Mailbox {
 /// Forwards requests to the processes that listen for their services.
 #[derive(Debug)]
 pub struct Forwarder {
-    /// Connections by service.
+    /// Connections to listening processes, by service id.
     streams: BTreeMap<u64, Stream>,
-    /// The number of waiting requests in all connections.
+    /// The total number of requests that wait for space in any connection.
     waiting: usize,
-    /// Readable while a connection with waiting requests has space. Created for the first of them.
+    /// An epoll instance that is readable while a connection with waiting requests has space.
+    /// Created when a request first has to wait.
     writable: Option<Epoll>,
-    /// A spare descriptor, for forwarding requests when all others are in use.
+    /// A spare descriptor, for forwarding requests when all other descriptors are in use.
     spare: SpareFd,
 }
 
@@ -187,8 +188,8 @@ impl Default for Forwarder {
 
 impl Forwarder {
     /// Forwards a request to the process listening for its service at a port's address. Returns
-    /// whether such a process exists. If it has no space for the request yet, [`flush`](Self::flush)
-    /// sends the request later.
+    /// whether such a process exists. If the process has no space for the request yet,
+    /// [`flush`](Self::flush) sends the request later.
     pub fn forward(&mut self, port: &Port, service: u64, request: &ReceivedMad) -> bool {
         if port.slot() == 0 {
             return false;
@@ -207,7 +208,8 @@ impl Forwarder {
                 Delivery::Ended => self.close(service),
             }
         }
-        // Without a descriptor the request is lost, as on a network, because its process may exist.
+        // Without a descriptor the request is lost, as on a network. The listening process may
+        // exist.
         let Ok(socket) = self.spare.lend(packets) else { return true };
         let is_sent = is_forwarded(&socket, &service_name(port, service), &bytes);
         if self.spare.is_lent() {
@@ -255,13 +257,13 @@ impl Forwarder {
     }
 
     /// Returns a file that is readable while [`flush`](Self::flush) can send a waiting request.
-    /// Returns `None` if no request has had to wait so far.
+    /// Returns `None` if no request has had to wait.
     pub fn writable(&self) -> Option<BorrowedFd<'_>> {
         self.writable.as_ref().map(|epoll| epoll.0.as_fd())
     }
 
-    /// Keeps a request until there is space for it. It is lost, as on a network, if too many wait
-    /// or memory or descriptors are short.
+    /// Keeps a request until the connection has space for it. The request is lost, as on a network,
+    /// if too many requests wait, or if memory or descriptors are short.
     fn hold(&mut self, service: u64, bytes: [u8; LEN]) {
         let Some(stream) = self.streams.get_mut(&service) else { return };
         if self.waiting >= WAITING || stream.waiting.try_reserve(1).is_err() {
@@ -316,9 +318,9 @@ impl Forwarder {
     }
 }
 
-/// Sends a message over a new connection to the process of this user that has a name. Returns
-/// whether the message was sent, or `None` if no process of this user has the name. Sending fails
-/// if the process cannot queue the connection, or has shut it down to accept another.
+/// Connects `stream` to the process of this user that has bound `name`, and sends a message.
+/// Returns whether the message was sent, or `None` if no process of this user has bound the name.
+/// Sending fails if the process cannot queue the connection, or has shut it down to accept another.
 fn is_forwarded(stream: &OwnedFd, name: &str, bytes: &[u8; LEN]) -> Option<bool> {
     match is_reached(stream, name) {
         Ok(true) if Owner::from_stream(stream).is_ok_and(Owner::is_own_user) => {
@@ -330,7 +332,7 @@ fn is_forwarded(stream: &OwnedFd, name: &str, bytes: &[u8; LEN]) -> Option<bool>
     }
 }
 
-/// Creates a packet socket.
+/// Creates a sequenced-packet socket.
 fn packets() -> Result<OwnedFd, Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     Ok(socket(AddressFamily::Unix, SockType::SeqPacket, flags, None)?)
@@ -340,7 +342,7 @@ fn packets() -> Result<OwnedFd, Errno> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Delivery {
     Sent,
-    /// The receive buffer has no space for it.
+    /// The receive buffer has no space for the request.
     Full,
     /// The listener has ended.
     Ended,
@@ -354,7 +356,7 @@ fn send_to(socket: &OwnedFd, bytes: &[u8; LEN]) -> Delivery {
     }
 }
 
-/// The length of a forwarded request in bytes: source GID, source queue pair, partition key,
+/// The length of a forwarded request, in bytes: source GID, source queue pair, partition key,
 /// traffic class, hop limit, MAD.
 const LEN: usize = 16 + 4 + 2 + 1 + 1 + MAD_LEN;
 
@@ -378,10 +380,10 @@ fn parse(bytes: &[u8; LEN + 1]) -> ReceivedMad {
     ReceivedMad { from, pkey: u16::from_ne_bytes([bytes[20], bytes[21]]), mad }
 }
 
-/// The maximum number of connections in each direction.
+/// The maximum number of connections to other processes, and from other processes.
 const CONNECTIONS: usize = 256;
 
-/// The maximum number of waiting requests: 1.2 MB.
+/// The maximum number of waiting requests. Together they have 1.1 MiB.
 const WAITING: usize = 4096;
 
 #[cfg(all(test, not(loom)))]
