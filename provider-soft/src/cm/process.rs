@@ -1,7 +1,7 @@
 //! [`DeviceOwner`]: the process that owns a device of this machine, used to detect when it ends.
 //!
-//! A killed process does not disconnect from its peers: its devices end with it, and no kernel acts
-//! for them. A connection manager therefore binds a name for each of its devices
+//! A killed process does not disconnect from its peers: its devices end with it, and the kernel
+//! does not disconnect them. A connection manager therefore binds a name for each of its devices
 //! ([`ListenerName::of_device`](super::ListenerName::of_device)). Peers on this machine find the
 //! process through this name:
 //!

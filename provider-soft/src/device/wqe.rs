@@ -21,7 +21,7 @@ pub(crate) struct SendWqe {
 pub(crate) enum Data {
     /// Scatter/gather elements, and their number.
     Sges(u32),
-    /// Inline data, and its length in bytes.
+    /// Inline data, and the data's length in bytes.
     Inline(u32),
 }
 

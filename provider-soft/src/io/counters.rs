@@ -165,7 +165,7 @@ counters! {
     datagrams_other,
     /// The largest number of packets sent in one turn, including acknowledgements sent before a
     /// control call. A turn is the time during which one thread works on the device's engine
-    /// without a break.
+    /// without interruption.
     turn_packets_max,
     /// The largest number of bytes, from BTH to pad, sent in one turn.
     turn_bytes_max,

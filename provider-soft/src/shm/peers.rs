@@ -144,7 +144,8 @@ const ARRIVAL: Duration = Duration::from_millis(500);
 /// The maximum number of connections. Further peers use UDP.
 pub(super) const MAX_PEERS: usize = 1024;
 
-/// The maximum number of connections without a message. Devices send their messages at once.
+/// The maximum number of connections without a message. Devices send their messages as soon as they
+/// have connected.
 const MAX_SILENT: usize = 64;
 
 /// The listener's number in the table of connections.

@@ -46,7 +46,8 @@ fn a_new_file_does_not_share_the_domain_of_a_deleted_one() {
     assert!(!is_open(inode), "the closed domain keeps its file");
 }
 
-/// As in the kernel, which counts the queues of each handle (`uverbs_free_xrcd`).
+/// Tests that a handle cannot be closed before its queues. The kernel also counts the queues of
+/// each handle (`uverbs_free_xrcd`).
 #[test]
 fn a_queue_keeps_the_handle_that_it_was_made_with() {
     let context = Soft::open(&SoftDevice::auto().unwrap()).unwrap();
