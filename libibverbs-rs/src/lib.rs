@@ -47,9 +47,9 @@
 //! # }
 //! ```
 //!
-//! The program takes the steps of every RDMA program:
+//! This program takes the same steps as every RDMA program:
 //!
-//! 1. Open a device: [`devices`] lists them, [`Device::open`] returns a [`Context`].
+//! 1. Open a device: [`devices`] lists the devices, [`Device::open`] returns a [`Context`].
 //! 2. Allocate a protection domain, a [`Pd`], and register memory in it: a [`Buf`].
 //! 3. Create a completion queue, a [`Cq`], and on it a queue pair, a [`Qp`]: a send queue and a
 //!    receive queue.
@@ -61,12 +61,12 @@
 //!
 //! 1. [Memory](guide::memory), [queue pairs](guide::queue_pairs) and
 //!    [completions](guide::completions): what every program uses.
-//! 2. [Events](guide::events) and [errors](guide::errors): what can happen to it.
+//! 2. [Events](guide::events) and [errors](guide::errors): what can happen to a program.
 //! 3. [Threads](guide::threads), [fork](guide::fork) and [unplug](guide::unplug): the process and
-//!    the machine around it.
+//!    the machine that surround it.
 //! 4. [Testing](guide::testing), without hardware.
 //! 5. From [C](guide::from_c), from [`ibverbs`](guide::from_ibverbs), from
-//!    [`sideway`](guide::from_sideway): the calls of each, and ours.
+//!    [`sideway`](guide::from_sideway): the calls of each library, and ours.
 //!
 //! The repository's examples are programs to start from: `kv` (RDMA reads and writes), `ud_chat`
 //! (datagrams), `event_loop` (epoll), `tokio_channel`, `accept_threads`, `zero_copy` and
@@ -97,26 +97,26 @@
 //!
 //! # Ownership
 //! Handles of devices and protection domains are cheap to clone. Each object keeps its parents
-//! alive, so a program may drop handles in any order. Dropping a handle destroys its object if the
-//! kernel permits it and otherwise leaks the object ([`on_leak`]); `close` instead returns the
-//! reason and the handle ([`HandleError`]).
+//! alive, so a program may drop handles in any order. Dropping a handle destroys its object, or
+//! leaks the object if the kernel refuses to destroy it ([`on_leak`]). In that case, `close`
+//! returns the reason and the handle ([`HandleError`]).
 //!
 //! Polling and posting take `&mut self`: exclusive access replaces the locks of libibverbs.
 //!
 //! # Safety in layers
 //! 1. [`Qp::post_send`] and [`Qp::post_recv`] are unsafe: they take addresses and keys, for any
-//!    scheme of ownership.
+//!    ownership scheme.
 //! 2. [`Qp::post_send_buf`] and [`Qp::post_recv_buf`] are safe: the queue owns the memory until its
-//!    work request has ended, then polling returns it. The poller needs neither the queue pair nor
-//!    a lock for that.
+//!    work request has ended. Polling then returns the memory. The poller needs neither the queue
+//!    pair nor a lock for that.
 //! 3. [`Pd::scope`] is safe, too: it registers borrowed slices as [`ScopedBuf`]s and returns when
 //!    no request in flight uses them.
 //!
 //! [`WrBatch`] builds requests with the `ibv_wr_start` family of calls, at the first layer;
 //! [`SendBatch`] batches sends at the second.
 //!
-//! Peers can access only [exposed](Pd::expose) memory, which has no `&[u8]`. A posted request
-//! revokes the access of a [`Window`] without deregistering the memory.
+//! Peers can access only [exposed](Pd::expose) memory, to which no `&[u8]` exists. A posted request
+//! revokes access through a [`Window`] without deregistering the memory.
 //!
 //! # Errors
 //! Control verbs return [`Error`]: the verb, the device, the errno and the cause, as a sentence.
@@ -144,7 +144,7 @@
 //! [`guide::fork`].
 //!
 //! # Inside
-//! The folders from top to bottom: none imports one above it.
+//! The folders, from top to bottom. No folder imports from a folder above it.
 //!
 //! | folder | content |
 //! |---|---|
@@ -245,7 +245,7 @@ pub mod mlx5;
 /// The Soft-RoCE provider.
 #[cfg(feature = "rxe")]
 pub mod rxe {
-    // Re-exported by name, because the provider's queues on paper are for its own tests.
+    // Re-exported by name to leave out `paper`, the simulated queues for the provider's own tests.
     pub use provider_rxe::{Ah, Completion, Context, Cq, CqHandle, Mr, Qp, Rq, Rxe, Sq, Srq, SrqQueue};
     pub use verbs_core::kernel::{KernelMw as Mw, KernelPd as Pd};
 }
@@ -257,8 +257,8 @@ pub mod provider;
 #[cfg(feature = "soft")]
 pub mod soft;
 
-/// The provider's queues on paper are not re-exported, because a program could share them between
-/// threads.
+/// The provider's simulated queues (`paper`) are not re-exported, because a program could share
+/// them between threads.
 ///
 /// ```compile_fail
 /// use verbs::rxe::paper::PaperQueue;

@@ -1,7 +1,7 @@
 //! The ConnectX provider and its features beyond verbs.
 //!
 //! Programs that name the provider ([`Device::open_as`](crate::Device::open_as),
-//! [`Context::downcast`](crate::Context::downcast)) reach them through methods on the usual
+//! [`Context::downcast`](crate::Context::downcast)) use these features through methods on the usual
 //! handles:
 //!
 //! - [`Context::create_cq_with`](crate::Context::create_cq_with): completion queues with 128-byte
@@ -14,7 +14,7 @@
 //!
 //! The page [`connectx`](crate::guide::connectx) of the guide shows them in use.
 
-// Re-exported by name, because the provider's queues on paper are for its own tests.
+// Re-exported by name to leave out `paper`, the simulated queues for the provider's own tests.
 pub use provider_mlx5::{
     Ah, Completion, Context, Counters, Cq, CqHandle, CqeCompression, Dm, Flow, Mlx5, Mr, Pd, Qp, Rq,
     ScatterToCqe, Sq, Srq, SrqQueue, Td, Wq, Xrcd, direct, vendor_err_text,
@@ -38,8 +38,8 @@ use direct::{ContextDirect, CqDirect, DmDirect, PdDirect, QpDirect, SrqDirect, W
 #[doc(alias = "mlx5dv_cq_init_attr")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CqOptions {
-    /// The size of an entry in bytes, 64 or 128; `None` selects the environment variable
-    /// `MLX5_CQE_SIZE`, or 64.
+    /// The size of an entry in bytes, 64 or 128; `None` selects the size in the environment
+    /// variable `MLX5_CQE_SIZE`, or 64 if it is not set.
     #[doc(alias = "MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE")]
     pub cqe_size: Option<u32>,
     /// The form of compressed completions, which save bus bandwidth; polling expands them.
@@ -108,8 +108,8 @@ impl pd::Pd<Mlx5> {
     /// Describes the protection domain for [direct access](direct).
     ///
     /// # Errors
-    /// For an imported domain, any errno the kernel returns for the query of the domain's number;
-    /// other domains never fail.
+    /// For an imported domain, any errno the kernel returns for a query of the domain's number.
+    /// Other domains cause no error.
     ///
     /// # References
     /// `mlx5dv_init_obj(3)`

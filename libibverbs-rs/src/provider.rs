@@ -7,7 +7,7 @@
 //! # Stability
 //! Semantic versioning does not cover this module yet. Any release may add required methods to
 //! these traits, or change signatures. The crate root re-exports the names used in signatures of
-//! handles; those names are stable, but the items of the traits among them are not.
+//! handles. These names are stable; the items of re-exported traits are not.
 
 #[doc(inline)]
 pub use verbs_core::provider::{

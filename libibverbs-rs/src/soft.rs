@@ -41,7 +41,7 @@ use verbs_core::discovery::DeviceInfo;
 use crate::device::Device;
 use verbs_core::Result;
 
-/// Makes a device on an IP address of this machine and UDP port 4791.
+/// Creates a device on an IP address of this machine and UDP port 4791.
 ///
 /// Processes of one user may each have a device on the same address. The address stays in use until
 /// the device and all objects opened from it are dropped. Opening the device or a clone of it
@@ -60,12 +60,12 @@ pub fn bind(address: IpAddr) -> Result<Device> {
     builder().bind(address)
 }
 
-/// Makes a device that only programs on this machine, in the same network namespace, can reach. The
-/// devices of all these programs reach each other without configuration.
+/// Creates a device that only programs on this machine, in the same network namespace, can reach.
+/// The devices of all these programs reach each other without configuration.
 ///
-/// A process's first such device has the address of the interface with the default route, which one
-/// user's processes share. On a machine without such an address, or for a second user, it has an
-/// address in 127.0.0.0/8, as does each further device of a process.
+/// The first such device of a process has the address of the interface with the default route; all
+/// processes of one user share this address. On a machine without such an address, or for a second
+/// user, it has an address in 127.0.0.0/8, as does each further device of a process.
 ///
 /// # Errors
 /// Same as [`bind`]; `EADDRINUSE` if the port is taken on every address in 127.0.0.0/8, for example
@@ -90,7 +90,7 @@ pub fn builder() -> Builder {
     Builder(SoftDevice::builder())
 }
 
-/// The settings of a new device.
+/// The settings of a new soft device.
 #[derive(Clone, Debug)]
 pub struct Builder(SoftBuilder);
 
@@ -102,8 +102,8 @@ impl Builder {
         Self(self.0.strict_ports(strict))
     }
 
-    /// Sets which registered memory may lose its pages and is therefore accessed by the kernel. The
-    /// default is file-backed memory. See [`CheckedMemory`].
+    /// Sets which kinds of registered memory may lose their pages. The kernel accesses such memory
+    /// for the device. The default is file-backed memory. See [`CheckedMemory`].
     pub fn checked_memory(self, checked: CheckedMemory) -> Self {
         Self(self.0.checked_memory(checked))
     }
@@ -114,8 +114,9 @@ impl Builder {
         Self(self.0.shared_memory(enabled))
     }
 
-    /// Sets a folder where devices find each other for shared memory, in place of their network
-    /// namespace. Containers can share the folder. See [`SoftBuilder::shared_memory_folder`].
+    /// Sets a folder in which devices find each other to exchange packets through shared memory,
+    /// instead of in their network namespace. Containers can share the folder. See
+    /// [`SoftBuilder::shared_memory_folder`].
     pub fn shared_memory_folder(self, folder: impl Into<PathBuf>) -> Self {
         Self(self.0.shared_memory_folder(folder))
     }
@@ -144,7 +145,7 @@ impl Builder {
         Self(self.0.scope_id(index))
     }
 
-    /// Makes the device as [`bind`] does.
+    /// Creates the device as [`bind`] does.
     ///
     /// # Errors
     /// Same as [`bind`].
@@ -152,7 +153,7 @@ impl Builder {
         self.0.bind(address).map(Device::brought::<Soft>)
     }
 
-    /// Makes the device as [`auto`] does.
+    /// Creates the device as [`auto`] does.
     ///
     /// # Errors
     /// Same as [`auto`].

@@ -10,10 +10,10 @@ use crate::handle::error::HandleError;
 use crate::handle::kernel_handle::KernelHandle;
 use crate::handle::registry::Child;
 
-/// An address handle: the resolved path to a peer. A work request copies the parts it needs.
+/// An address handle: the resolved path to a peer. A work request copies the fields that it needs.
 ///
-/// Keep it until the datagrams sent with it have completed: some devices use it until then, and the
-/// send fails if the handle is destroyed.
+/// Keep the handle until the datagrams sent with it have completed: some devices read the handle
+/// until then, and a send fails if its handle is destroyed.
 ///
 /// On Ethernet, the kernel or the provider resolves the MAC address of the next hop when it creates
 /// the address handle. Some providers in C build address vectors in user memory and need
@@ -53,8 +53,8 @@ impl<P: Provider> Ah<P> {
     /// destroy.
     ///
     /// # Errors
-    /// The handle and any errno the kernel returns; notably `EBUSY` while the device still sends
-    /// datagrams with it.
+    /// Returns the handle and any errno the kernel returns; notably `EBUSY` while the device still
+    /// sends datagrams with it.
     ///
     /// # References
     /// `ibv_destroy_ah(3)`
@@ -67,16 +67,16 @@ impl<P: Provider> Ah<P> {
 impl<P: Provider> Context<P> {
     /// Returns the path back to the sender of a datagram received at `port_num`.
     ///
-    /// `wc` is the completion of its receive. `received` is the receive's memory, which starts with
-    /// the GRH. On InfiniBand a datagram may have no GRH: `received` is ignored if the completion
-    /// lacks [`WcFlags::GRH`].
+    /// `wc` is the completion of the datagram's receive. `received` is the memory of that receive,
+    /// which starts with the GRH. On InfiniBand, a datagram may have no GRH: `received` is ignored
+    /// if the completion lacks [`WcFlags::GRH`].
     ///
     /// # Errors
-    /// - `EINVAL` with [`Cause::Parse`](crate::Cause::Parse) for fewer than
+    /// - `EINVAL` with [`Cause::Parse`](crate::Cause::Parse) if `received` has fewer than
     ///   [`Grh::LEN`](crate::Grh::LEN) bytes or an invalid header.
     /// - `ENODATA` with [`Cause::NoSuchGid`](crate::Cause::NoSuchGid) if the datagram's destination
-    ///   is not a GID of the port, such as a multicast group.
-    /// - Same as [`gid_table`](Self::gid_table).
+    ///   is not a GID of the port but, for example, a multicast group.
+    /// - The errors of [`gid_table`](Self::gid_table).
     ///
     /// # References
     /// `ibv_init_ah_from_wc(3)`
@@ -120,7 +120,7 @@ impl<P: Provider> Pd<P> {
     /// [`Context::init_ah_from_wc`], then [`create_ah`](Self::create_ah).
     ///
     /// # Errors
-    /// The errors of either call.
+    /// The errors of both calls.
     ///
     /// # References
     /// `ibv_create_ah_from_wc(3)`
@@ -134,7 +134,7 @@ impl Ah<Erased> {
     /// Returns the same address handle with its provider named.
     ///
     /// # Errors
-    /// The handle, if it belongs to another provider.
+    /// Returns the handle if it belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Ah<P>, HandleError<Self>> {
         match self.handle.try_map(|raw| raw.downcast::<P::Ah>()) {
             Ok(handle) => Ok(Ah { handle }),

@@ -1,5 +1,5 @@
-//! [`Context`]: an open device and its queries. The methods that create its objects are in the
-//! files of those objects.
+//! [`Context`]: an open device and its queries. The methods that create a device's objects are in
+//! the files of these objects.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use crate::device::gid;
 use crate::handle::error::HandleError;
 use crate::handle::registry::{Child, Parent, Registry, Tally};
 
-/// An open device. Cheap to clone; everything made from it keeps it open.
+/// An open device. Cheap to clone. All objects created from a context keep the device open.
 ///
 /// ```text
 /// Context ─┬─ Pd ─┬─ Mr, Buf, Exposed
@@ -38,7 +38,7 @@ struct Inner<P: Provider> {
 enum Raw<P: Provider> {
     Own(Box<P::Context>),
     /// An erased context and the cast to its provider, made by `downcast`. Clones and children of
-    /// the erased handle live on.
+    /// the erased handle stay valid.
     Within(Arc<Inner<Erased>>, AsProvider<P>),
 }
 
@@ -101,8 +101,8 @@ impl<P: Provider> Context<P> {
         self.raw().vendor_err_text(vendor_err)
     }
 
-    /// Returns the number of completion vectors to select from with
-    /// [`CqInit::comp_vector`](crate::CqInit::comp_vector).
+    /// Returns the number of completion vectors, one of which
+    /// [`CqInit::comp_vector`](crate::CqInit::comp_vector) selects.
     pub fn num_comp_vectors(&self) -> u32 {
         self.raw().device().num_comp_vectors()
     }
@@ -132,11 +132,11 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_device_ex()
     }
 
-    /// Queries the state and the attributes of a port, counted from 1.
+    /// Queries the state and attributes of a port. Port numbers start at 1.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Limit`] for a port that does not exist, with the valid range;
-    /// otherwise as [`query_device`](Self::query_device).
+    /// `EINVAL` with [`Cause::Limit`], which states the valid range, for a port that does not
+    /// exist; otherwise as [`query_device`](Self::query_device).
     ///
     /// # References
     /// `ibv_query_port(3)`
@@ -145,7 +145,7 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_port(port_num)
     }
 
-    /// Returns the time on the device's clock, which also stamps
+    /// Returns the time on the device's clock, the source of
     /// [`Completion::completion_ts`](crate::Completion::completion_ts). The clock ticks at
     /// [`hca_core_clock`](DeviceAttrEx::hca_core_clock) kHz.
     ///
@@ -173,7 +173,7 @@ impl<P: Provider> Context<P> {
         self.raw().device().query_port_speed(port_num)
     }
 
-    /// Returns an entry of a port's GID table; [`Gid::ZERO`] for an empty entry, as in C.
+    /// Returns a GID from a port's GID table; [`Gid::ZERO`] for an empty entry, as in C.
     ///
     /// # Errors
     /// Same as [`query_gid_entry`](Self::query_gid_entry).
@@ -218,7 +218,7 @@ impl<P: Provider> Context<P> {
     ///
     /// RoCE v2 comes before InfiniBand and RoCE v1; within a protocol, a routable IPv4 address
     /// comes before a global IPv6 address, and link-local addresses and loopback come last. Among
-    /// equals the lower index wins.
+    /// equal entries, the lowest index wins.
     ///
     /// # Errors
     /// `ENODATA` with [`Cause::Gid`] if the port has no GID; as [`query_port`](Self::query_port) if
@@ -234,7 +234,7 @@ impl<P: Provider> Context<P> {
         Err(self.error("find_gid", Errno::NODATA).because(cause))
     }
 
-    /// Returns an entry of a port's partition key table, in host order.
+    /// Returns an entry of a port's partition key table, in host byte order.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`] for a port that does not exist or an index outside the table;
@@ -282,15 +282,16 @@ impl<P: Provider> Context<P> {
     #[doc(alias = "ibv_import_device")]
     #[allow(unsafe_code)]
     pub unsafe fn export_device(&self) -> Result<OwnedFd> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.raw().export_device() }
     }
 
-    /// Closes the device if this is its last handle and no object made from it is left. Otherwise
-    /// the device closes once its last handle and object are gone.
+    /// Closes the device if this is its last handle and no object created from it remains.
+    /// Otherwise the device closes once its last handle and object are gone.
     ///
     /// # Errors
-    /// The handle, and `EBUSY` with [`Cause::InUse`], which names the kind of objects that remain.
+    /// Returns the handle and `EBUSY` with [`Cause::InUse`], which names the kind of the remaining
+    /// objects.
     ///
     /// # References
     /// `ibv_close_device(3)`
@@ -317,7 +318,7 @@ impl<P: Provider> Context<P> {
     }
 
     /// Returns the provider's own context for a call that creates an object, after checking that
-    /// memory is available for its small allocations.
+    /// memory is available for the call's small allocations.
     ///
     /// # Errors
     /// Same as [`Registry::room`].
@@ -351,7 +352,7 @@ impl Context<Erased> {
     /// Returns the same open device with its provider named. Its objects need no indirect calls.
     ///
     /// # Errors
-    /// The handle, if the device belongs to another provider.
+    /// Returns the handle if the device belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Context<P>, HandleError<Self>> {
         if self.raw().downcast_ref::<P>().is_none() {
             return Err(HandleError::of_another_provider(self));

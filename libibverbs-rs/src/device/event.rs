@@ -38,13 +38,13 @@ pub struct AsyncEvents {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AsyncEvent {
-    /// The object of the event.
+    /// The object that the event concerns.
     pub element: Element,
     /// The kind of event.
     pub event_type: AsyncEventType,
 }
 
-/// The object of an asynchronous event.
+/// The object that an asynchronous event concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Element {
@@ -56,17 +56,17 @@ pub enum Element {
     Srq(SrqId),
     /// The work queue with this [`id`](crate::Wq::id).
     Wq(WqId),
-    /// The port with this number, from 1.
+    /// The port with this number. Port numbers start at 1.
     Port(u8),
     /// The device as a whole.
     Device,
-    /// The kernel's identifier of the object, for an event type unknown to this library.
+    /// The kernel's identifier for the object, for an event type unknown to this library.
     Unknown(u64),
 }
 
 impl<P: Provider> Context<P> {
     /// Opens a stream of the device's asynchronous events. If a program has several streams, each
-    /// event goes to one of them.
+    /// event is delivered to one of them.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EMFILE` if the process has no descriptor left.
@@ -95,7 +95,7 @@ impl AsyncEvents {
     /// Events of destroyed objects are skipped.
     ///
     /// # Errors
-    /// `EIO` once the device is gone, or with [`Cause::BadReply`](crate::Cause::BadReply) for an
+    /// `EIO` once the device is gone; `EIO` with [`Cause::BadReply`](crate::Cause::BadReply) for an
     /// event of the wrong length.
     ///
     /// # References
@@ -113,17 +113,16 @@ impl AsyncEvents {
         Ok(None)
     }
 
-    /// Waits for the next event, without limit if `timeout` is `None`. Returns `None` after the
-    /// timeout.
+    /// Waits for the next event, indefinitely if `timeout` is `None`. Returns `None` on timeout.
     ///
     /// # Errors
-    /// Same as [`next_event`](Self::next_event); any errno of `ppoll(2)`.
+    /// Same as [`next_event`](Self::next_event); any errno from `ppoll(2)`.
     #[doc(alias = "ibv_get_async_event")]
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Option<AsyncEvent>> {
         wait(&self.file, None, timeout, VERB, &self.registry, || self.next_event())
     }
 
-    /// Returns an iterator that waits for each event without limit. The iterator ends only after
+    /// Returns an iterator that waits for each event indefinitely. The iterator ends only after
     /// returning an error.
     ///
     /// ```no_run
@@ -138,12 +137,13 @@ impl AsyncEvents {
         self.until_error(|events| events.wait(None))
     }
 
-    /// Returns an iterator over the pending events, which never waits.
+    /// Returns an iterator over the pending events. The iterator never waits.
     pub fn try_iter(&self) -> impl Iterator<Item = Result<AsyncEvent>> + '_ {
         self.until_error(Self::next_event)
     }
 
-    /// Calls `next` until no event is left or a call fails.
+    /// Returns an iterator over the events from `next`. The iterator ends when no event is left, or
+    /// after an error.
     fn until_error<'a>(
         &'a self,
         next: impl Fn(&'a Self) -> Result<Option<AsyncEvent>> + 'a,

@@ -1,6 +1,6 @@
 //! Event files: reading records and waiting for them.
 //!
-//! A thread that waits on a soft device also does the device's work meanwhile ([`WaitOps`]).
+//! While a thread waits on a soft device, it also does the device's work ([`WaitOps`]).
 
 use std::fs::File;
 use std::io::Read;
@@ -39,8 +39,8 @@ pub(crate) fn read_record(
     }
 }
 
-/// Calls `next` until it returns an event and waits in between until the file is readable. `waits`
-/// is the device that raises the events, if the waiting thread can do that device's work.
+/// Calls `next` until it returns an event. Between calls, waits until the file is readable. `waits`
+/// is the device that raises the events, if a waiting thread can do that device's work.
 pub(crate) fn wait<T>(
     file: &File,
     waits: Option<&Arc<dyn WaitOps>>,
@@ -72,7 +72,7 @@ pub(crate) fn wait<T>(
             Some(PollFlags::POLLERR) => {
                 // The file belongs to a removed device. Reading it returns `EIO` since Linux 6.4
                 // but `EAGAIN` on older kernels, where this loop would spin. An event may have
-                // arrived between the last look and the removal.
+                // arrived between the last read and the removal.
                 let event = next()?;
                 return event.map(Some).ok_or_else(|| registry.error(verb, Errno::IO));
             }
@@ -82,8 +82,8 @@ pub(crate) fn wait<T>(
     }
 }
 
-/// Sleeps until `file` is readable, the wait has work for this thread, or the time is up. Returns
-/// the events that `ppoll` reports for `file`; `None` if there are none.
+/// Sleeps until `file` or a file of `wait` is readable, or until the time `left` has passed.
+/// Returns the events that `ppoll` reports for `file`; `None` if there are none.
 ///
 /// # Errors
 /// Any errno from `ppoll(2)` except `EINTR`.
@@ -94,7 +94,7 @@ pub(crate) fn sleep(
 ) -> Result<Option<PollFlags>, Errno> {
     let files = wait.map_or([None; WAIT_FILES], |wait| wait.files());
     let mut files = file.into_iter().chain(files.into_iter().flatten());
-    // A wait in a forked child has no files.
+    // In a forked child, a wait has no files.
     let Some(first) = files.next().map(|file| PollFd::new(file, PollFlags::POLLIN)) else {
         std::thread::sleep(left.unwrap_or(Duration::MAX));
         return Ok(None);
@@ -113,7 +113,7 @@ pub(crate) fn sleep(
     Ok(of_file.filter(|ready| !ready.is_empty()))
 }
 
-/// Makes reads of an empty file return at once.
+/// Sets `O_NONBLOCK`, so that reading an event file without events returns at once.
 pub(crate) fn set_nonblocking(file: &File, verb: &'static str, registry: &Registry) -> Result<()> {
     let error = |errno: nix::errno::Errno| registry.error(verb, errno.into());
     let flags = OFlag::from_bits_retain(fcntl(file, FcntlArg::F_GETFL).map_err(error)?);

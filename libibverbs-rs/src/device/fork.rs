@@ -1,21 +1,21 @@
-//! [`fork_init`] and [`is_fork_initialized`]: registered memory and `fork(2)`, as
-//! [`verbs_core::fork`] protects it.
+//! [`fork_init`] and [`is_fork_initialized`]: protection of registered memory from `fork(2)`, which
+//! [`verbs_core::fork`] implements.
 
 use verbs_core::fork;
 use verbs_core::types::ForkStatus;
 use verbs_core::{Cause, Errno, Error, Result};
 
-/// Protects registered memory from forks, where the kernel does not.
+/// Protects registered memory from forks, unless the kernel already does.
 ///
 /// Call it before the first region is registered. The environment variables `RDMAV_FORK_SAFE` and
 /// `IBV_FORK_SAFE` do the same; `RDMAV_HUGEPAGES_SAFE` also protects memory in huge pages, whose
 /// size is read from `/proc/self/smaps` for each region.
 ///
-/// Whole pages are excluded, and the child receives SIGSEGV if it touches one, so it may only call
-/// `exec(3)` or `_exit(2)`. Until then it may need other data in these pages: memory [registered in
-/// place](crate::Pd::register) or [in a scope](crate::Pd::scope) must therefore not be, for
-/// example, a slice on the stack. [`alloc_buf`](crate::Pd::alloc_buf) allocates whole pages. Memory
-/// of soft devices and on-demand paged regions need no protection.
+/// Whole pages are excluded from the child, which receives SIGSEGV if it touches one. The child may
+/// therefore only call `exec(3)` or `_exit(2)`, and until then it must not need other data in these
+/// pages. So do not register a slice on the stack [in place](crate::Pd::register) or [in a
+/// scope](crate::Pd::scope). [`alloc_buf`](crate::Pd::alloc_buf) allocates whole pages. Memory of
+/// soft devices and on-demand paged regions need no protection.
 ///
 /// # Errors
 /// `EINVAL` after memory was registered without protection; `ENOSYS` if the kernel cannot exclude

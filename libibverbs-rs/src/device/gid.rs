@@ -9,12 +9,12 @@ use std::ops::ControlFlow;
 
 use verbs_core::types::{Gid, GidEntry, GidType};
 
-/// The best GID table entry of a port so far. Entries are offered in index order.
+/// The best of the GID table entries offered for a port. Entries are offered in index order.
 #[derive(Default)]
 pub(crate) struct Best(Option<GidEntry>);
 
 impl Best {
-    /// Keeps the entry if it is better than the best so far. Breaks if no later entry can be
+    /// Keeps the entry if it is better than the current best. Breaks once no later entry can be
     /// better.
     pub(crate) fn offer(&mut self, entry: GidEntry) -> ControlFlow<()> {
         if !entry.gid.is_zero() && self.0.is_none_or(|best| rank(&entry) < rank(&best)) {
@@ -32,7 +32,7 @@ impl Best {
     }
 }
 
-/// Returns the rank of an entry; the lowest is the best.
+/// Returns the rank of an entry; the lowest rank is the best.
 fn rank(entry: &GidEntry) -> (u8, u8) {
     (protocol(entry.gid_type), reach(&entry.gid))
 }
@@ -48,7 +48,7 @@ fn protocol(gid_type: GidType) -> u8 {
     }
 }
 
-/// Returns the rank of an address by its reach; 0 reaches farthest.
+/// Returns the rank of an address by its scope; 0 is the best.
 fn reach(gid: &Gid) -> u8 {
     match gid.to_ipv4() {
         Some(v4) if v4.is_loopback() => 4,

@@ -1,5 +1,5 @@
 //! [`DeviceList`] and [`Device`]: the usable devices, their drivers, and the skipped devices with
-//! the reasons.
+//! the reason for each.
 //!
 //! | file | content |
 //! |---|---|
@@ -42,7 +42,8 @@ use crate::device::context::Context;
 ///
 /// # Errors
 /// - [`Cause::File`] with the errno from reading sysfs, if netlink could not list the devices.
-/// - `ENOSYS` for an unknown uverbs ABI, with both versions.
+/// - `ENOSYS` for an unknown uverbs ABI; the error states the kernel's version and the supported
+///   one.
 ///
 /// # References
 /// `ibv_get_device_list(3)`
@@ -51,17 +52,17 @@ pub fn devices() -> Result<DeviceList> {
     DeviceList::with_drivers(&[])
 }
 
-/// Shares the context of a device file opened and sent by another process or library
-/// ([`Context::export_device`]). The other owner's objects are imported by their handles
+/// Returns a context that shares a device file opened and sent by another process or library
+/// ([`Context::export_device`]). Import the other owner's objects by their handles
 /// ([`Context::import_pd`]).
 ///
-/// Takes ownership of the descriptor. The file is identified by its device number, so any other
-/// file is rejected.
+/// Takes ownership of the descriptor. The file is identified by its device number, so files of
+/// other kinds are rejected.
 ///
 /// # Errors
 /// - `EOPNOTSUPP` if the provider or the kernel driver does not support sharing; rxe does not.
 /// - `ENODEV` with [`Cause::Other`] for a file that belongs to no listed device.
-/// - Same as [`devices`]; any other errno the kernel returns.
+/// - The errors of [`devices`]; any other errno the kernel returns.
 ///
 /// # References
 /// `ibv_import_device(3)`
@@ -89,18 +90,18 @@ pub fn import_device(file: OwnedFd) -> Result<Context> {
     }
 }
 
-/// Adds a provider to all device lists that this process makes from now on.
+/// Adds a provider to all device lists that this process creates from now on.
 ///
-/// Providers named in the call ([`DeviceList::with_drivers`]) come first, then those registered
-/// here in their order, then the built-in ones.
+/// Providers passed to [`DeviceList::with_drivers`] come first, then registered providers in the
+/// order of registration, then built-in providers.
 pub fn register(driver: Driver) {
-    // A child whose parent was registering a provider at the fork registers none.
+    // A forked child registers no provider if its parent was registering one at the fork.
     if let Ok(mut registered) = REGISTERED.write() {
         registered.push(driver);
     }
 }
 
-/// The usable devices and the skipped ones.
+/// The usable devices and the skipped devices.
 #[doc(alias = "ibv_get_device_list")]
 #[doc(alias = "ibv_free_device_list")]
 #[derive(Clone, Debug)]
@@ -112,7 +113,7 @@ pub struct DeviceList {
 }
 
 impl DeviceList {
-    /// Lists devices as [`devices`] does, with providers tried before all others.
+    /// Lists devices as [`devices`] does, but tries the providers in `drivers` before all others.
     ///
     /// # Errors
     /// Same as [`devices`].
@@ -120,8 +121,8 @@ impl DeviceList {
         discovery::discover().map(|found| Self::from_found(found, drivers))
     }
 
-    /// Makes the list from devices that the caller has discovered. The providers' own devices
-    /// ([`Driver::devices`]) follow.
+    /// Returns a list of the devices that the caller has discovered, followed by the providers' own
+    /// devices ([`Driver::devices`]).
     pub fn from_found(found: Found, drivers: &[Driver]) -> Self {
         let mut all = drivers.to_vec();
         if let Ok(registered) = REGISTERED.read() {
@@ -148,8 +149,8 @@ impl DeviceList {
         list
     }
 
-    /// Adds a device unless the list has it already: a driver that is both named in the call and
-    /// built in supplies its devices twice.
+    /// Adds a device unless the list already contains it: a driver that is both passed by the
+    /// caller and built in supplies its devices twice.
     fn add_brought(&mut self, driver: Driver, brought: Result<DeviceInfo, Skipped>) {
         match brought {
             Ok(info) if self.devices.iter().any(|device| device.info == info) => {}
@@ -159,8 +160,8 @@ impl DeviceList {
         }
     }
 
-    /// Appends a device, such as one that a provider made for this program, unless the list has it
-    /// already.
+    /// Appends a device, such as one that a provider made for this program, unless the list already
+    /// contains it.
     pub fn push(&mut self, device: Device) {
         self.add_brought(device.driver, Ok(device.info));
     }
@@ -168,8 +169,8 @@ impl DeviceList {
     /// Returns the device with this name.
     ///
     /// # Errors
-    /// `ENODEV` with [`Cause::NoDevice`], which lists the usable devices, and the skipped ones with
-    /// the reasons.
+    /// `ENODEV` with [`Cause::NoDevice`], which lists the usable devices, and the skipped devices
+    /// with the reasons.
     pub fn find(&self, name: &str) -> Result<Device> {
         self.iter().find(|device| device.name() == name).cloned().ok_or_else(|| self.no_device(name))
     }
@@ -183,7 +184,7 @@ impl DeviceList {
         self.devices.first().cloned().ok_or_else(|| self.no_device(""))
     }
 
-    /// Returns the devices found but skipped, with the reasons.
+    /// Returns the devices that were found but skipped, with the reasons.
     pub fn skipped(&self) -> &[Skipped] {
         &self.skipped
     }
@@ -198,12 +199,12 @@ impl DeviceList {
         self.netlink_error.as_ref()
     }
 
-    /// Returns the number of usable devices.
+    /// Returns the number of usable devices in the list.
     pub fn len(&self) -> usize {
         self.devices.len()
     }
 
-    /// Returns whether no device can be opened.
+    /// Returns whether the list has no usable device.
     pub fn is_empty(&self) -> bool {
         self.devices.is_empty()
     }
@@ -265,7 +266,7 @@ impl Device {
         self.info.name()
     }
 
-    /// Returns the GUID of the device's node.
+    /// Returns the device's node GUID.
     #[doc(alias = "ibv_get_device_guid")]
     pub fn guid(&self) -> Guid {
         self.info.node_guid()
@@ -277,17 +278,17 @@ impl Device {
         self.info.index()
     }
 
-    /// Returns the kind of node.
+    /// Returns the device's node type.
     pub fn node_type(&self) -> NodeType {
         self.info.node_type()
     }
 
-    /// Returns the transport protocol.
+    /// Returns the device's transport protocol.
     pub fn transport_type(&self) -> TransportType {
         self.info.transport_type()
     }
 
-    /// Returns all information from discovery.
+    /// Returns everything that discovery found out about the device.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -302,8 +303,8 @@ impl Device {
     /// # Errors
     /// - [`Cause::File`] if its file cannot be opened: `EACCES` without permission, `ENOENT` or
     ///   `ENXIO` if the file is missing or the device was removed since the list was made.
-    /// - `ENODEV` with [`Cause::Forked`] for a `soft` device of the parent process, in a forked
-    ///   child.
+    /// - `ENODEV` with [`Cause::Forked`] in a forked child, for a soft device of the parent
+    ///   process.
     /// - Any errno the kernel returns for the first commands, notably `ENOMEM` and `EMFILE`.
     ///
     /// # References
@@ -362,7 +363,7 @@ impl fmt::Debug for Device {
 /// Returns the first driver that matches the device and supports its ABI.
 ///
 /// # Errors
-/// The reason why no driver matches.
+/// Returns the reason why no driver matches.
 fn choose(info: &DeviceInfo, drivers: &[Driver]) -> Result<Driver, SkipReason> {
     let mut reason = SkipReason::NoProvider { driver_id: info.driver_id() };
     for driver in drivers {
@@ -384,8 +385,8 @@ fn choose(info: &DeviceInfo, drivers: &[Driver]) -> Result<Driver, SkipReason> {
     Err(reason)
 }
 
-/// Only [`register`] writes this list, so a forked child keeps it unless its parent was in that
-/// call at the fork.
+/// The registered providers. Only [`register`] writes the list, so a forked child can use it unless
+/// its parent was in that call at the fork.
 static REGISTERED: ForkRwLock<Vec<Driver>> = ForkRwLock::new(Vec::new());
 
 const BUILT_IN: &[Driver] = &[

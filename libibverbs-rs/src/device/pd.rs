@@ -1,5 +1,5 @@
-//! [`Pd`]: a protection domain. The methods that create its objects are in the files of those
-//! objects.
+//! [`Pd`]: a protection domain. The methods that create a domain's objects are in the files of
+//! these objects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ struct Inner<P: Provider> {
     users: Users,
 }
 
-/// Counts of the objects keeping a domain alive.
+/// The counts of the objects that keep a domain alive.
 #[derive(Default)]
 struct Users {
     ahs: Tally,
@@ -50,8 +50,8 @@ struct Parents {
 
 enum Raw<P: Provider> {
     Own(KernelHandle<P::Pd, Parents>),
-    /// An erased domain whose provider `downcast` has named. Clones and children of
-    /// the erased handle live on.
+    /// An erased domain whose provider `downcast` has named. Clones and children of the erased
+    /// handle stay valid.
     Within(Arc<Inner<Erased>>),
 }
 
@@ -69,7 +69,7 @@ impl<P: Provider> Context<P> {
     }
 
     /// Returns the protection domain with this handle, allocated by another owner of the same
-    /// context. Dropping it deallocates nothing.
+    /// context. Dropping the result deallocates nothing.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the provider cannot import protection domains. An invalid handle is reported
@@ -109,7 +109,7 @@ impl<P: Provider> Pd<P> {
         }
     }
 
-    /// Returns the handle of a parent domain made from this domain.
+    /// Wraps `raw`, a parent domain made from this domain, in a handle.
     pub(super) fn parent_domain(&self, raw: P::Pd, td: Option<Child>) -> Self {
         let above = self.child(&self.inner.users.parent_domains);
         Self::new(self.context(), raw, Parents { _above: above, _td: td }, self.id())
@@ -139,12 +139,12 @@ impl<P: Provider> Pd<P> {
         self.raw().handle()
     }
 
-    /// Deallocates the domain if this is its last handle and no object made in it is left.
-    /// Otherwise it is deallocated once its last handle and object are gone.
+    /// Deallocates the domain if this is its last handle and no object created in it remains.
+    /// Otherwise the domain is deallocated once its last handle and object are gone.
     ///
     /// # Errors
-    /// The handle: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse), which names the kind of
-    /// objects that remain; any other errno the kernel returns.
+    /// Returns the handle with the error: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse), which
+    /// names the kind of the remaining objects; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_dealloc_pd(3)`
@@ -210,7 +210,7 @@ impl<P: Provider> Pd<P> {
 }
 
 impl Users {
-    /// Returns a plural noun for the objects that keep the domain alive besides one handle.
+    /// Returns a plural noun for the objects that keep the domain alive in addition to one handle.
     fn name(&self) -> &'static str {
         let tallies = [
             (&self.qps, "queue pairs"),
@@ -230,7 +230,7 @@ impl Pd<Erased> {
     /// Returns the same protection domain with its provider named.
     ///
     /// # Errors
-    /// The handle, if the device belongs to another provider.
+    /// Returns the handle if the device belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Pd<P>, HandleError<Self>> {
         let Ok(context) = self.inner.context.clone().downcast::<P>() else {
             return Err(HandleError::of_another_provider(self));

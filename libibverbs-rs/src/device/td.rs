@@ -10,8 +10,8 @@ use crate::device::pd::Pd;
 use crate::handle::error::HandleError;
 use crate::handle::shared_object::SharedObject;
 
-/// The parts of a parent domain besides its protection domain, none by default: `ParentDomainInit {
-/// td: Some(&td), ..ParentDomainInit::default() }`.
+/// The parts of a parent domain in addition to its protection domain. The default has none:
+/// `ParentDomainInit { td: Some(&td), ..ParentDomainInit::default() }`.
 ///
 /// # References
 /// `ibv_alloc_parent_domain(3)`
@@ -19,15 +19,15 @@ use crate::handle::shared_object::SharedObject;
 #[doc(alias = "ibv_parent_domain_init_attr_mask")]
 #[derive(Debug)]
 pub struct ParentDomainInit<'a, P: Provider = Erased> {
-    /// The thread domain for its objects.
+    /// The thread domain for objects created in the parent domain.
     pub td: Option<&'a Td<P>>,
-    /// The allocator for the queue memory of its objects. Neither rxe nor soft devices use an
-    /// allocator.
+    /// The allocator for the queue memory of objects created in the parent domain. Neither rxe nor
+    /// soft devices use an allocator.
     #[doc(alias = "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS")]
     pub allocator: Option<&'a Arc<dyn QueueAllocator>>,
-    /// Set to allow memory shared by a confidential guest with its host, on devices that need it
-    /// ([`CC_DMA_BOUNCE`](crate::DeviceCapFlags::CC_DMA_BOUNCE)). Other devices, such as soft ones,
-    /// use ordinary memory.
+    /// Set to allow memory that a confidential guest shares with its host, on devices that need it
+    /// ([`CC_DMA_BOUNCE`](crate::DeviceCapFlags::CC_DMA_BOUNCE)). Other devices, such as soft
+    /// devices, use ordinary memory.
     #[doc(alias = "IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC")]
     pub allow_cc_unprotected_alloc: bool,
 }
@@ -46,10 +46,10 @@ impl<P: Provider> Clone for ParentDomainInit<'_, P> {
 
 impl<P: Provider> Copy for ParentDomainInit<'_, P> {}
 
-/// A thread domain: the promise to use the objects of its parent domains in one thread at a time.
+/// A thread domain. It declares that one thread at a time uses the objects of its parent domains.
 ///
-/// Posting and polling take `&mut` and no lock, so this crate needs no such promise. A provider may
-/// give the objects separate device resources, such as doorbell pages on mlx5.
+/// In this crate, posting and polling take `&mut` and no lock, so the declaration saves no locking.
+/// But a provider may give the objects separate device resources, such as doorbell pages on mlx5.
 ///
 /// # References
 /// `ibv_alloc_td(3)`
@@ -60,7 +60,7 @@ pub struct Td<P: Provider = Erased> {
 }
 
 impl<P: Provider> Td<P> {
-    /// Returns the provider's own object, for features beyond verbs.
+    /// Returns the provider's own thread domain, for features beyond verbs.
     pub fn raw(&self) -> &P::Td {
         self.shared.get()
     }
@@ -68,8 +68,8 @@ impl<P: Provider> Td<P> {
     /// Deallocates the thread domain. Dropping does the same.
     ///
     /// # Errors
-    /// The thread domain: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a parent domain
-    /// uses it.
+    /// Returns the thread domain with the error: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse)
+    /// while a parent domain uses it.
     ///
     /// # References
     /// `ibv_dealloc_td(3)`
@@ -83,8 +83,8 @@ impl Td<Erased> {
     /// Returns the same thread domain with its provider named.
     ///
     /// # Errors
-    /// The thread domain, if it belongs to another provider, or with `EBUSY` while a parent domain
-    /// uses it.
+    /// Returns the thread domain if it belongs to another provider, or with `EBUSY` while a parent
+    /// domain uses it.
     pub fn downcast<P: NamedProvider>(self) -> Result<Td<P>, HandleError<Self>> {
         match self.shared.try_map("downcast", PARENTS, |raw| raw.downcast::<P::Td>()) {
             Ok(shared) => Ok(Td { shared }),
@@ -113,8 +113,8 @@ const PARENTS: &str = "parent domains";
 
 impl<P: Provider> Pd<P> {
     /// Allocates a parent domain: the same protection domain, with a thread domain and a queue
-    /// allocator for the objects made in it. Queue pairs of both domains can use memory registered
-    /// in either. Completion queues join it through
+    /// allocator for objects created in the parent domain. Queue pairs of both domains can use
+    /// memory registered in either. Completion queues join a parent domain through
     /// [`CqInit::parent_domain`](crate::CqInit::parent_domain).
     ///
     /// ```

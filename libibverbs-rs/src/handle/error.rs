@@ -1,4 +1,4 @@
-//! [`HandleError`]: the error of a call that consumes a handle; it returns the handle.
+//! [`HandleError`]: the error of a call that consumes a handle. The error contains the handle.
 
 use core::fmt;
 
@@ -19,7 +19,7 @@ use verbs_core::{Cause, Errno, Error};
 pub struct HandleError<T> {
     /// The handle, as it was before the call.
     pub handle: T,
-    /// The reason.
+    /// The reason why the call failed.
     pub error: Error,
 }
 
@@ -35,7 +35,7 @@ impl<T> HandleError<T> {
         Self::refused(handle, "downcast", "the handle belongs to another provider")
     }
 
-    /// Returns the same error with another handle.
+    /// Returns the same error with the handle converted by `map`.
     pub(crate) fn map<U>(self, map: impl FnOnce(T) -> U) -> HandleError<U> {
         HandleError { handle: map(self.handle), error: self.error }
     }
@@ -47,7 +47,7 @@ impl<T> fmt::Display for HandleError<T> {
     }
 }
 
-/// Writes the sentence of `Display`, because a `main` that returns an error prints `Debug`.
+/// Formats like `Display`, because a `main` that returns an error prints it with `Debug`.
 impl<T> fmt::Debug for HandleError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.error, f)

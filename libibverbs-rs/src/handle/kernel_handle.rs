@@ -1,6 +1,6 @@
 //! [`KernelHandle`]: a kernel object and the dependencies that must outlive it.
 //!
-//! Every handle of this crate contains one, so this file alone decides the order of release:
+//! Every handle of this crate contains one, so this file alone determines the order of release:
 //!
 //! | event | the object | its dependencies |
 //! |---|---|---|
@@ -22,7 +22,7 @@ use verbs_core::provider::Destroy;
 
 use crate::handle::error::HandleError;
 
-/// A kernel object and its dependencies. Empty only while a method takes it apart.
+/// A kernel object and its dependencies. Empty only while a method moves its contents out.
 #[derive(Debug)]
 pub(crate) struct KernelHandle<T: Destroy, D>(Option<(T, D)>);
 
@@ -60,7 +60,8 @@ impl<T: Destroy, D> KernelHandle<T, D> {
     /// Destroys the object and returns its dependencies.
     ///
     /// # Errors
-    /// The unchanged handle and the errno of [`Destroy::destroy`]: the object may still exist.
+    /// Returns the unchanged handle and the errno from [`Destroy::destroy`]; the object may still
+    /// exist.
     #[allow(clippy::result_large_err)]
     pub(crate) fn close(mut self) -> Result<D, HandleError<Self>> {
         let Some((object, dependencies)) = self.0.take() else { gone() };
@@ -76,7 +77,7 @@ impl<T: Destroy, D> KernelHandle<T, D> {
     /// Converts the object into another type.
     ///
     /// # Errors
-    /// The unchanged handle, if `map` returns the object.
+    /// Returns the unchanged handle if `map` gives the object back.
     #[allow(clippy::result_large_err)]
     pub(crate) fn try_map<U: Destroy>(
         mut self,
@@ -92,12 +93,12 @@ impl<T: Destroy, D> KernelHandle<T, D> {
         }
     }
 
-    /// Moves everything out, leaving an empty handle whose drop does nothing.
+    /// Moves the contents out and leaves an empty handle, whose drop does nothing.
     pub(crate) const fn detach(&mut self) -> Self {
         Self(self.0.take())
     }
 
-    /// Returns whether everything was moved out.
+    /// Returns whether the handle is empty.
     pub(crate) const fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -125,8 +126,8 @@ impl<T: Destroy, D> Drop for KernelHandle<T, D> {
     }
 }
 
-/// Sets a hook for dropped objects that cannot be destroyed. Such an object is leaked with its
-/// dependencies.
+/// Sets a hook, called for each dropped object that the kernel refuses to destroy. Such an object
+/// is leaked with its dependencies.
 ///
 /// Dropping never panics and never prints. To observe leaks, set the hook once; to handle them,
 /// call `close` on the handles. A new hook replaces the previous one.
@@ -135,7 +136,7 @@ impl<T: Destroy, D> Drop for KernelHandle<T, D> {
 /// verbs::on_leak(|error| eprintln!("leaked: {error}"));
 /// ```
 pub fn on_leak(hook: fn(&Error)) {
-    // A child whose parent was setting a hook at the fork has no hook.
+    // A forked child has no hook if its parent was setting one at the fork.
     if let Ok(mut place) = HOOK.write() {
         *place = Some(hook);
     }

@@ -28,40 +28,40 @@ pub struct WqId(pub(crate) SlotId);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SrqId(pub(crate) SlotId);
 
-/// The slot and the generation of the id: `#3.1`. No other live completion queue of the device has
-/// the same id.
+/// Writes the slot and the generation of the id, such as `#3.1`. No other live completion queue of
+/// the device has the same id.
 impl fmt::Display for CqId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-/// The slot and the generation of the id: `#3.1`. No other live queue pair of the device has the
-/// same id.
+/// Writes the slot and the generation of the id, such as `#3.1`. No other live queue pair of the
+/// device has the same id.
 impl fmt::Display for QpId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-/// The slot and the generation of the id: `#3.1`. No other live shared receive queue of the device
-/// has the same id.
+/// Writes the slot and the generation of the id, such as `#3.1`. No other live shared receive queue
+/// of the device has the same id.
 impl fmt::Display for SrqId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-/// The slot and the generation of the id: `#3.1`. No other live work queue of the device has the
-/// same id.
+/// Writes the slot and the generation of the id, such as `#3.1`. No other live work queue of the
+/// device has the same id.
 impl fmt::Display for WqId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-/// Returns a name that outlives the device, so completion errors carry it at no cost. A process
-/// keeps one copy of each distinct device name it has opened.
+/// Returns a `'static` copy of a device name, so that completion errors can name the device at no
+/// cost. A process keeps one copy of each distinct name.
 fn interned(name: &str) -> &'static str {
     static NAMES: ForkLock<BTreeSet<&'static str>> = ForkLock::new(BTreeSet::new());
     let mut names = NAMES.lock_or(BTreeSet::new);
@@ -80,7 +80,7 @@ fn interned(name: &str) -> &'static str {
 pub struct PdId(u64);
 
 impl PdId {
-    /// Returns a new unique id.
+    /// Returns a new id, unique in this process.
     pub(crate) fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))
@@ -90,7 +90,7 @@ impl PdId {
 /// A share of a parent object of any type.
 pub(crate) type Parent = Arc<dyn Any + Send + Sync>;
 
-/// A counter of read events, present for some completion queues
+/// A counter of events that were read, present for some completion queues
 /// ([`CqOps::event_counter`](verbs_core::provider::CqOps::event_counter)).
 type Counter = Option<Arc<AtomicU32>>;
 
@@ -148,8 +148,8 @@ impl Registry {
         self.device
     }
 
-    /// Returns the state shared by the device's queues. The first call creates it; all calls must
-    /// name the same type.
+    /// Returns the state shared by the device's queues. The first call creates the state; all calls
+    /// must use the same type `T`.
     pub(crate) fn shared_by_queues<T: Any + Send + Sync>(&self, make: fn() -> T) -> Arc<T> {
         let state = self.queues.get_or_init(|| Arc::new(make()));
         Arc::clone(state).downcast().unwrap_or_else(|_| unreachable!("the queues share one type of state"))
@@ -168,7 +168,7 @@ impl Registry {
         room::check(room::CALL).map_err(|errno| self.short(verb, errno, room::CALL))
     }
 
-    /// Returns the error for a failed allocation of this many bytes.
+    /// Returns the error for a failed allocation of `bytes` bytes.
     pub(crate) fn short(&self, verb: &'static str, errno: Errno, bytes: usize) -> Error {
         let error = self.error(verb, errno);
         if errno == Errno::NOMEM { error.because(Cause::Allocation { bytes: bytes as u64 }) } else { error }
@@ -182,7 +182,7 @@ impl Registry {
         self.error(verb, Errno::INVAL).because(Cause::Foreign { what })
     }
 
-    /// Returns a plural noun for the objects that keep the device open besides one handle.
+    /// Returns a plural noun for the objects that keep the device open in addition to one handle.
     pub(crate) fn users(&self) -> &'static str {
         let tallies = [
             (&self.pd_tally, "protection domains"),
@@ -202,10 +202,10 @@ impl Registry {
         tallies.into_iter().find(|(tally, _)| tally.any()).map_or("clones of the handle", |(_, what)| what)
     }
 
-    /// Returns an id that stays live until the entry is dropped.
+    /// Returns an entry with a new id, which stays live until the entry is dropped.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// `ENOMEM` if the table of ids cannot grow.
     pub(crate) fn enter(self: &Arc<Self>, kind: Kind, verb: &'static str) -> Result<Entry> {
         let id = self.table(kind).try_insert(None).map_err(|errno| self.error(verb, errno))?;
         Ok(Entry { id, kind, registry: Arc::clone(self) })
@@ -216,7 +216,8 @@ impl Registry {
         self.table(Kind::Cq).get(id).map(|_| CqId(id))
     }
 
-    /// Counts a read event and returns its completion queue.
+    /// Counts an event as read and returns the id of its completion queue; `None` for an unknown
+    /// id.
     pub(crate) fn cq_event(&self, raw: u64) -> Option<CqId> {
         let id = SlotId(raw);
         if let Some(counter) = self.table(Kind::Cq).get(id)? {
@@ -260,7 +261,7 @@ pub(crate) enum Kind {
     Srq,
 }
 
-/// An id that is live until this value is dropped.
+/// The owner of an id. The id is live until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) id: SlotId,
@@ -303,11 +304,11 @@ impl Child {
 pub(crate) struct Tally(Arc<()>);
 
 impl Tally {
-    /// Returns whether there is a child.
+    /// Returns whether any child exists.
     pub(crate) fn any(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 }
 
-/// The name for flow rules in `EBUSY` errors about the objects they use.
+/// The name of flow rules in `EBUSY` errors about objects that flow rules use.
 pub(crate) const RULES: &str = "flow rules";

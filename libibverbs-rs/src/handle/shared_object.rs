@@ -9,8 +9,8 @@ use crate::handle::error::HandleError;
 use crate::handle::kernel_handle::KernelHandle;
 use crate::handle::registry::{Child, Registry, Tally};
 
-/// A kernel object that lives as long as its handle and its users. `D` are its dependencies, by
-/// default its share of the open device.
+/// A kernel object that lives until its handle and all its users are gone. `D` is the type of its
+/// dependencies; the default is a share of the open device.
 #[derive(Debug)]
 pub(crate) struct SharedObject<T: Destroy, D = Child>(Arc<Inner<T, D>>);
 
@@ -42,17 +42,17 @@ impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> SharedObject<
         self.0.handle.dependencies()
     }
 
-    /// Returns the state of the object's open device.
+    /// Returns the shared state of the object's open device.
     pub(crate) fn registry(&self) -> &Arc<Registry> {
         &self.0.registry
     }
 
-    /// Returns a share for an object that uses this one.
+    /// Returns a share for an object that uses this object.
     pub(crate) fn user(&self) -> Child {
         Child::new(Arc::<Inner<T, D>>::clone(&self.0), &self.0.users)
     }
 
-    /// Returns a share for a user that belongs to an open device.
+    /// Returns a share for a user on the open device of `registry`.
     ///
     /// # Errors
     /// `EINVAL` if this object belongs to another open device.
@@ -76,7 +76,8 @@ impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> SharedObject<
     /// Destroys the object.
     ///
     /// # Errors
-    /// The object, and `EBUSY` while it has users, or the errno of [`Destroy::destroy`].
+    /// Returns the object with the errno: `EBUSY` while the object has users, or any errno from
+    /// [`Destroy::destroy`].
     pub(crate) fn close(self, verb: &'static str, by: &'static str) -> Result<(), HandleError<Self>> {
         let Inner { handle, users, registry } = self.alone(verb, by)?;
         handle
@@ -88,7 +89,7 @@ impl<T: Destroy + Send + Sync + 'static, D: Send + Sync + 'static> SharedObject<
     /// Converts the object into another type.
     ///
     /// # Errors
-    /// The object, if it has users or `map` returns it.
+    /// Returns the unchanged object if it has users or `map` gives it back.
     pub(crate) fn try_map<U: Destroy>(
         self,
         verb: &'static str,

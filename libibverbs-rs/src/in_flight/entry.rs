@@ -16,7 +16,7 @@ pub(super) struct Entry {
     pub(super) before: Option<u64>,
 }
 
-/// The remaining pieces of a request.
+/// An iterator over the pieces of a request's memory.
 #[derive(Debug)]
 pub(super) enum Pieces {
     One(Option<Memory>),
@@ -35,7 +35,7 @@ impl Iterator for Pieces {
 }
 
 impl Held {
-    /// Returns the pieces in their order.
+    /// Returns an iterator over the pieces, in the order of the request's list.
     pub(super) fn into_iter(self) -> impl Iterator<Item = Memory> + use<> {
         Pieces::from(self)
     }

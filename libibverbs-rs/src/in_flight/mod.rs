@@ -92,8 +92,8 @@ use table::{Posts, Table};
 
 /// A queue's share of its tables, held while its queue pair or shared receive queue lives.
 ///
-/// Dropped once the queue is destroyed, which releases the remaining memory and removes the tables
-/// from the directory.
+/// Dropped once the queue is destroyed. The drop releases the remaining memory and removes the
+/// tables from the directory.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     tables: Arc<Tables>,
@@ -104,8 +104,8 @@ pub(crate) struct InFlight {
 type Tables = Mutex<Vec<Arc<Table<Entry>>>>;
 
 impl InFlight {
-    /// Returns the table, and its poster, of a queue for `max_wr` requests that reports to
-    /// `directory`'s completion queue.
+    /// Returns the table of a queue for `max_wr` requests, with its poster. The queue reports to
+    /// the completion queue of `directory`.
     ///
     /// # Errors
     /// [`NoPlace`] if the completion queue's directory is full.
@@ -129,8 +129,9 @@ impl InFlight {
     }
 
     /// Returns the tables of a shared receive queue for `max_wr` receives on the device of
-    /// `directory`, as [`new`](Self::new) does. Its poster adds a table once all slots are taken:
-    /// receives taken by queue pairs and unpolled completions hold slots beyond `max_wr`.
+    /// `directory`, as [`new`](Self::new) does. The queue's poster adds a table once all slots are
+    /// taken, because receives taken by queue pairs and unpolled completions can hold more than
+    /// `max_wr` slots.
     pub(crate) fn of_srq(
         pd: PdId,
         directory: Arc<Directory>,
@@ -141,8 +142,8 @@ impl InFlight {
         Ok((in_flight, poster))
     }
 
-    /// Removes and returns all memory. The caller has confirmed that the queue's requests have
-    /// ended.
+    /// Removes and returns all memory. The caller must have confirmed that the queue's requests
+    /// have ended.
     pub(crate) fn drain(&self) -> impl Iterator<Item = Memory> {
         let entries: Vec<Entry> = lock(&self.tables).iter().flat_map(|table| table.drain()).collect();
         entries.into_iter().flat_map(|entry| entry.held.into_iter())
@@ -160,20 +161,21 @@ fn lock(tables: &Tables) -> std::sync::MutexGuard<'_, Vec<Arc<Table<Entry>>>> {
     tables.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The poster's side of a table.
+/// The poster's side of a table, which assigns `wr_id`s and inserts memory.
 #[derive(Debug)]
 pub(crate) struct Poster {
     table: Arc<Table<Entry>>,
     directory: Arc<Directory>,
     posts: Posts,
-    /// All tables of the queue, if it adds a table once one is full.
+    /// All tables of a queue that adds a table once its current table is full; `None` for other
+    /// queues.
     grows: Option<Arc<Tables>>,
-    /// The next `wr_id` and the end of the reserved `wr_id`s.
+    /// The next `wr_id`, followed by the end of the reserved `wr_id`s.
     next: u64,
     end: u64,
-    /// The end of the `wr_id`s with the current directory index.
+    /// The end of the range of `wr_id`s with the current directory index.
     place_end: u64,
-    /// The last request since the last signalled one.
+    /// The `wr_id` of the last unsignalled request, if no signalled request was posted after it.
     unsignaled: Option<u64>,
     pd: PdId,
     scratch: Vec<Sge>,
@@ -188,7 +190,7 @@ impl Poster {
     /// Inserts memory into the table under a new `wr_id` and posts a range of the memory.
     ///
     /// # Errors
-    /// The memory, unless only the doorbell failed, and the reason.
+    /// Returns the reason and, unless only the doorbell failed, the memory.
     #[inline]
     pub(crate) fn post<M: PostMemory>(
         &mut self,
@@ -212,7 +214,7 @@ impl Poster {
     /// Posts any number of pieces of memory under one `wr_id`, as [`post`](Self::post) does.
     ///
     /// # Errors
-    /// Same as [`post`](Self::post), with all pieces.
+    /// The errors of [`post`](Self::post), with all pieces.
     pub(crate) fn post_all<M: PostMemory>(
         &mut self,
         pieces: Vec<M>,
@@ -239,7 +241,7 @@ impl Poster {
     /// Inserts a window into the table under a new `wr_id` and posts its signalled request.
     ///
     /// # Errors
-    /// The window, unless only the doorbell failed, and the reason.
+    /// Returns the reason and, unless only the doorbell failed, the window.
     pub(crate) fn post_window(
         &mut self,
         window: Window,
@@ -251,13 +253,13 @@ impl Poster {
         })
     }
 
-    /// Returns the protection domain of the queue pair.
+    /// Returns the id of the queue's protection domain.
     pub(crate) const fn pd(&self) -> PdId {
         self.pd
     }
 
     /// Removes the requests that [`post`](Self::post) inserted since `unsignaled` was the [last
-    /// unsignalled request](Self::last_unsignaled). The caller has rolled the queue back.
+    /// unsignalled request](Self::last_unsignaled). The caller must have rolled the queue back.
     pub(crate) fn roll_back(&mut self, numbers: &[u64], unsignaled: Option<u64>) -> Vec<Memory> {
         self.unsignaled = unsignaled;
         numbers
@@ -267,7 +269,8 @@ impl Poster {
             .collect()
     }
 
-    /// Returns the last request since the last signalled one.
+    /// Returns the `wr_id` of the last unsignalled request; `None` if a signalled request was
+    /// posted after it.
     pub(crate) const fn last_unsignaled(&self) -> Option<u64> {
         self.unsignaled
     }
@@ -324,8 +327,8 @@ impl Poster {
     /// slots; no slot is taken if requests complete and are reclaimed in posting order.
     ///
     /// # Errors
-    /// The entry, and [`PostReason::NoMemory`] if an allocation fails, or
-    /// [`PostBufReason::Unclaimed`] if all slots are taken and the table does not grow, or all
+    /// Returns the entry with the reason: [`PostReason::NoMemory`] if an allocation fails;
+    /// [`PostBufReason::Unclaimed`] if all slots are taken and the table cannot grow, or if all
     /// `wr_id`s are used up.
     #[inline]
     fn put(&mut self, entry: Entry) -> Result<u64, (Entry, PostBufReason)> {
@@ -400,12 +403,12 @@ impl Poster {
     }
 }
 
-/// Returns the reason for a failed allocation of this size.
+/// Returns the reason for a failed allocation of `bytes` bytes.
 const fn no_memory(bytes: usize) -> PostBufReason {
     PostBufReason::Post(PostReason::NoMemory { bytes: bytes as u64 })
 }
 
-/// Returns the reason why a table got no directory index.
+/// Returns the reason for a post that failed because its table got no directory index.
 fn no_place(reason: NoPlace) -> PostBufReason {
     match reason {
         NoPlace::Full => PostBufReason::Unclaimed,
@@ -413,10 +416,10 @@ fn no_place(reason: NoPlace) -> PostBufReason {
     }
 }
 
-/// A request's use of its memory, and how the memory returns.
+/// The way a request uses its memory and returns it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Use {
-    /// Whether the device writes the memory.
+    /// Whether the device writes the request's memory.
     pub(crate) writes: bool,
     /// Whether the request is signalled, so that its memory returns with its own completion.
     pub(crate) is_signaled: bool,
@@ -425,10 +428,10 @@ pub(crate) struct Use {
 }
 
 impl Use {
-    /// The use of a receive.
+    /// A receive's use of its memory.
     pub(crate) const RECV: Self = Self { writes: true, is_signaled: true, is_inline: false };
 
-    /// Returns the use of a send.
+    /// Returns a send's use of its memory.
     #[inline]
     pub(crate) const fn send(op: &SendOp<'_>, flags: SendFlags) -> Self {
         Self {

@@ -21,7 +21,7 @@ use crate::memory::window::Window;
 #[derive(Debug)]
 pub struct Returned {
     pieces: Pieces,
-    /// The table and the `wr_id` of the next unsignalled request.
+    /// The table and the `wr_id` of the unsignalled request whose memory follows.
     before: Option<(Arc<Table<Entry>>, u64)>,
 }
 
@@ -41,7 +41,7 @@ impl Returned {
         })
     }
 
-    /// Returns all buffers, in their order.
+    /// Returns all buffers, in the order of iteration.
     pub fn into_bufs(self) -> Vec<Buf> {
         self.filter_map(|memory| match memory {
             Memory::Buf(buf) => Some(buf),
@@ -63,7 +63,7 @@ impl Returned {
         self.find_map(Memory::into_window)
     }
 
-    /// Returns the first exposed memory; `None` if the request had none.
+    /// Returns the first piece of exposed memory; `None` if the request had none.
     pub fn into_exposed(mut self) -> Option<Exposed> {
         self.find_map(|memory| match memory {
             Memory::Exposed(exposed) => Some(exposed),
@@ -98,8 +98,8 @@ impl Drop for Returned {
 }
 
 impl Routes {
-    /// Removes and returns the memory of a request whose completion is lent. `status` is the status
-    /// of that completion.
+    /// Removes and returns the memory of a request whose completion is being read. `status` is the
+    /// status of that completion.
     #[inline]
     pub(crate) fn reclaim(&mut self, wr_id: u64, status: WcStatus) -> Option<Returned> {
         let mut returned = self.take(wr_id, Table::take)?;

@@ -39,7 +39,7 @@ pub(crate) struct Directory {
     /// [`SHARED`] for the directory of an open device, otherwise 0.
     kind: u64,
     places: Mutex<Places>,
-    /// The number of changes to the entries.
+    /// The version: the number of changes to the entries.
     version: AtomicU64,
     /// The number of windows that the poller removed from the tables.
     ticks: Arc<Ticks>,
@@ -72,7 +72,7 @@ pub(crate) enum NoPlace {
 }
 
 impl NoPlace {
-    /// Returns the error for a verb that creates one of these queues.
+    /// Returns the error of a verb that creates `queues`.
     pub(crate) fn error(self, registry: &Registry, verb: &'static str, queues: &'static str) -> Error {
         let max = u64::from(INDEXES) - 1;
         match self {
@@ -88,12 +88,12 @@ impl NoPlace {
 }
 
 impl Directory {
-    /// Returns the directory of the shared receive queues of an open device.
+    /// Returns an open device's directory of shared receive queues.
     pub(crate) fn for_srqs(registry: &Registry) -> Arc<Self> {
         registry.shared_by_queues(Self::of_device)
     }
 
-    /// Returns an empty directory for the shared receive queues of an open device.
+    /// Returns an empty directory for an open device's shared receive queues.
     pub(super) fn of_device() -> Self {
         Self { kind: SHARED, ..Self::default() }
     }
@@ -101,7 +101,7 @@ impl Directory {
     /// Assigns a free entry to a table. Returns the first `wr_id` that the table may use there.
     ///
     /// # Errors
-    /// [`NoPlace`].
+    /// [`NoPlace`] if all entries are taken or an allocation fails.
     pub(super) fn enter(&self, table: &SharedTable) -> Result<u64, NoPlace> {
         let mut places = self.lock();
         let index = match places.free.pop() {
@@ -144,7 +144,7 @@ impl Directory {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Returns the counter of windows that the poller removed.
+    /// Returns the counter of windows that the poller removed from the tables.
     pub(crate) const fn ticks(&self) -> &Arc<Ticks> {
         &self.ticks
     }
@@ -159,7 +159,7 @@ impl Directory {
 pub(crate) struct Routes {
     own: Copied,
     shared: Copied,
-    /// The name of the device.
+    /// The name of the device, for completion errors.
     device: &'static str,
 }
 
@@ -170,11 +170,11 @@ struct Copied {
     routes: Vec<Route>,
 }
 
-/// The copy of one directory entry.
+/// The poller's copy of one directory entry.
 #[derive(Debug, Default)]
 struct Route {
     table: Option<SharedTable>,
-    /// The version of the copied directory.
+    /// The version of the directory at the time of the copy.
     version: u64,
 }
 
@@ -224,8 +224,8 @@ impl Copied {
         find(self.refresh(index)?)
     }
 
-    /// Copies one directory entry if the directory has changed since the last copy. Returns its
-    /// table; `None` if nothing has changed, or the entry is empty.
+    /// Copies one directory entry if the directory has changed since the last copy. Returns the
+    /// entry's table; `None` if nothing has changed or the entry is empty.
     #[cold]
     fn refresh(&mut self, index: usize) -> Option<&SharedTable> {
         let version = self.directory.version.load(Ordering::Acquire);
@@ -248,7 +248,7 @@ impl Copied {
     }
 }
 
-/// Returns the end of the `wr_id`s that share this `wr_id`'s directory index.
+/// Returns the end of the range of `wr_id`s with the same directory index as this `wr_id`.
 pub(super) const fn place_end(number: u64) -> u64 {
     (number & !(SEQUENCES - 1)) + SEQUENCES
 }

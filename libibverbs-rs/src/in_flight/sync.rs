@@ -1,5 +1,5 @@
-//! The primitives shared by two threads: the real ones, or the model checker's, which runs every
-//! interleaving.
+//! Synchronisation primitives: those of `core`, or those of the model checker, which runs every
+//! interleaving of threads.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --package libibverbs-rs --lib` runs the models.
 
@@ -20,7 +20,7 @@ impl<T> UnsafeCell<T> {
         Self(core::cell::UnsafeCell::new(value))
     }
 
-    /// Calls a function with a pointer for writing.
+    /// Calls `change` with a mutable pointer to the value.
     #[inline(always)]
     pub(super) fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
         change(self.0.get())

@@ -39,11 +39,11 @@ use super::sync::atomic::{AtomicU64, Ordering};
 
 /// The table of one queue. `T` is the content of a slot.
 pub(super) struct Table<T> {
-    /// The slots: a power of two, or none before the first request. The lowest bits of a `wr_id`
-    /// select its slot.
+    /// The slots, whose number is a power of two; none before the first request. The lowest bits of
+    /// a `wr_id` select its slot.
     slots: OnceLock<Box<[Slot<T>]>>,
     capacity: usize,
-    /// The end of the `wr_id`s reserved for the table.
+    /// The end of the range of `wr_id`s reserved for the table.
     reserved: AtomicU64,
     /// The directory indexes whose `wr_id`s lead to this table; the last index is in use.
     pub(super) indexes: Mutex<Vec<u32>>,
@@ -60,7 +60,7 @@ unsafe impl<T: Send> Sync for Table<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Send for Table<T> {}
 
-/// The right to insert. Each table has exactly one.
+/// The right to insert into a table. Each table has exactly one.
 #[derive(Debug)]
 pub(super) struct Posts(());
 
@@ -77,7 +77,7 @@ impl<T> Table<T> {
         (table, Posts(()))
     }
 
-    /// Returns the number of slots.
+    /// Returns the table's number of slots.
     pub(super) const fn capacity(&self) -> usize {
         self.capacity
     }
@@ -98,7 +98,8 @@ impl<T> Table<T> {
     /// Inserts an entry under a `wr_id`.
     ///
     /// # Errors
-    /// The entry, if the `wr_id`'s slot is taken, or the slots are not [allocated](Self::allocate).
+    /// Returns the entry if the `wr_id`'s slot is taken or the slots are not
+    /// [allocated](Self::allocate).
     #[inline]
     pub(super) fn insert(&self, _posts: &mut Posts, number: u64, entry: T) -> Result<(), T> {
         debug_assert!(number > EMPTYING && number & POLLED == 0);
@@ -134,8 +135,8 @@ impl<T> Table<T> {
         slot.state.compare_exchange(number, number | POLLED, Ordering::Release, Ordering::Relaxed).is_ok()
     }
 
-    /// Removes and returns all entries. The caller has confirmed that the queue's requests have
-    /// ended.
+    /// Removes and returns all entries. The caller must have confirmed that the queue's requests
+    /// have ended.
     pub(super) fn drain(&self) -> impl Iterator<Item = T> + '_ {
         let slots = self.slots.get().map_or(&[][..], |slots| slots);
         slots.iter().filter_map(|slot| match slot.state.load(Ordering::Acquire) {
@@ -193,12 +194,12 @@ impl<T> core::fmt::Debug for Table<T> {
     }
 }
 
-/// The state of a slot that the poster may fill.
+/// The state of a free slot, which the poster may fill.
 const FREE: u64 = 0;
 /// The state of a slot whose entry is being moved out.
 const EMPTYING: u64 = 1;
-/// The bit set in a slot's state from the copying of the completion until the entry is reclaimed.
-/// No `wr_id` has it set.
+/// The bit set in a slot's state after its completion was copied out, until its entry is reclaimed.
+/// No `wr_id` has this bit set.
 pub(super) const POLLED: u64 = 1 << 62;
 
 /// Runs all interleavings of threads sharing a table. The model checker fails if two of them access

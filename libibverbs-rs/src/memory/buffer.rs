@@ -44,7 +44,7 @@ use crate::memory::stable::StableMemory;
 /// The device may read and write it while it is in flight; peers cannot access it. Made by
 /// [`Pd::alloc_buf`], or by [`Pd::register`] from the program's memory.
 ///
-/// A queue owns posted memory, so no other code reads or writes it meanwhile:
+/// A queue owns posted memory, so no other code reads or writes the memory until it is returned:
 ///
 /// ```compile_fail,E0382
 /// # fn f(mut qp: verbs::Qp<verbs::state::Rts>, mut buf: verbs::Buf) {
@@ -59,7 +59,7 @@ pub struct Buf {
     len: usize,
 }
 
-/// An allocation and its registration.
+/// An allocation and its registration, shared by all pieces.
 struct Region {
     base: NonNull<u8>,
     lkey: u32,
@@ -84,14 +84,14 @@ trait Registration: Send {
     #[allow(clippy::type_complexity)]
     fn deregister(self: Box<Self>) -> Result<Box<dyn Any + Send>, (Box<dyn Registration>, Error)>;
 
-    /// Returns the type of the memory.
+    /// Returns the type of the registered memory.
     fn memory_type(&self) -> TypeId;
 
-    /// Returns the name of that type.
+    /// Returns the type name of the registered memory.
     fn memory_name(&self) -> &'static str;
 }
 
-/// Memory and a share of its protection domain.
+/// Registered memory with a share of its protection domain.
 struct Registered<M> {
     // Released first, while the memory is mapped.
     _excluded: Excluded,
@@ -123,9 +123,9 @@ impl<P: Provider> Pd<P> {
     /// confidential guests ([`CC_DMA_BOUNCE`](crate::DeviceCapFlags::CC_DMA_BOUNCE)).
     ///
     /// # Errors
-    /// `ENOMEM`: with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is too small,
-    /// otherwise if the system is out of memory or the device has no region left; any other errno
-    /// the kernel returns.
+    /// `ENOMEM` with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is too small, or
+    /// without the cause if the system is out of memory or the device has no region left; any other
+    /// errno the kernel returns.
     ///
     /// # References
     /// `ibv_reg_mr(3)`, `ibv_alloc_buf(3)`
@@ -154,9 +154,9 @@ impl<P: Provider> Pd<P> {
     /// ```
     ///
     /// # Errors
-    /// The memory: `ENOMEM` with [`Cause::Memlock`](crate::Cause::Memlock) if `RLIMIT_MEMLOCK` is
-    /// too small, or without the cause if the device has no region left; any other errno the kernel
-    /// returns.
+    /// Returns the memory with the error: `ENOMEM` with [`Cause::Memlock`](crate::Cause::Memlock)
+    /// if `RLIMIT_MEMLOCK` is too small, or without the cause if the device has no region left; any
+    /// other errno the kernel returns.
     ///
     /// # References
     /// `ibv_reg_mr(3)`
@@ -192,7 +192,7 @@ impl Buf {
         let mut memory = Box::new(memory);
         let (base, len) = (memory.stable_mut_ptr(), memory.stable_len());
         // SAFETY: `StableMemory` says that the bytes are mapped and accessed through `base` only
-        // until the value is used, which is when it is deregistered.
+        // until the value is used, and it is used only once the region is deregistered.
         unsafe { Self::register_at(pd, memory, base, len, AccessFlags::LOCAL_WRITE) }
     }
 
@@ -242,7 +242,7 @@ impl Buf {
         Ok(Self { region: Arc::new(region), offset: 0, len })
     }
 
-    /// Returns the length in bytes.
+    /// Returns the buffer's length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -252,7 +252,7 @@ impl Buf {
         self.len == 0
     }
 
-    /// Returns the address for work requests.
+    /// Returns the address of the first byte, for work requests.
     pub fn addr(&self) -> u64 {
         self.start().as_ptr().expose_provenance() as u64
     }
@@ -262,10 +262,10 @@ impl Buf {
         self.region.lkey
     }
 
-    /// Splits the piece in two: this one keeps the bytes before `at`, the returned one starts at
-    /// `at`.
+    /// Splits the buffer in two: this buffer keeps the bytes before `at`, the returned buffer
+    /// starts at `at`.
     ///
-    /// Both share a registration and can be in different queues at the same time.
+    /// The two buffers share a registration and can be in different queues at the same time.
     ///
     /// # Panics
     /// If `at` lies beyond the end.
@@ -277,10 +277,11 @@ impl Buf {
         tail
     }
 
-    /// Appends the piece that follows this one, undoing [`split_off`](Self::split_off).
+    /// Appends the buffer that starts at the end of this buffer, undoing
+    /// [`split_off`](Self::split_off).
     ///
     /// # Errors
-    /// The other piece, if it does not follow this one in the same allocation.
+    /// Returns `tail` if it does not start at the end of this buffer, in the same allocation.
     pub fn unsplit(&mut self, tail: Self) -> Result<(), HandleError<Self>> {
         if !Arc::ptr_eq(&self.region, &tail.region) || self.offset + self.len != tail.offset {
             let reason = "the piece does not follow this one in the same allocation";
@@ -294,20 +295,20 @@ impl Buf {
     /// memory the kernel refuses to deregister.
     ///
     /// # Errors
-    /// The buffer: `EBUSY` with [`Cause::InUse`] while other pieces of the allocation live; any
-    /// other errno the kernel returns.
+    /// Returns the buffer with the error: `EBUSY` with [`Cause::InUse`] while other pieces of the
+    /// allocation live; any other errno the kernel returns.
     #[doc(alias = "ibv_dereg_mr")]
     #[doc(alias = "ibv_free_buf")]
     pub fn close(self) -> Result<(), HandleError<Self>> {
         self.deregister().map(drop)
     }
 
-    /// Deregisters memory [registered](Pd::register) in place and returns it.
+    /// Deregisters memory [registered](Pd::register) in place and returns the memory.
     ///
     /// # Errors
-    /// The buffer: `EBUSY` with [`Cause::InUse`] while other pieces of the allocation live;
-    /// `EINVAL` with [`Cause::Other`] if the memory does not have the type `M`; any other errno the
-    /// kernel returns.
+    /// Returns the buffer with the error: `EBUSY` with [`Cause::InUse`] while other pieces of the
+    /// allocation live; `EINVAL` with [`Cause::Other`] if the memory does not have the type `M`;
+    /// any other errno the kernel returns.
     #[doc(alias = "ibv_dereg_mr")]
     // The panic below is unreachable.
     #[allow(clippy::missing_panics_doc)]

@@ -42,7 +42,7 @@ pub struct Dm<P: Provider = Erased> {
 }
 
 impl<P: Provider> Dm<P> {
-    /// Returns the length in bytes.
+    /// Returns the length of the device memory in bytes.
     pub fn length(&self) -> u64 {
         self.raw().length()
     }
@@ -58,7 +58,7 @@ impl<P: Provider> Dm<P> {
     /// only multiples of 4 bytes.
     ///
     /// # Errors
-    /// `EINVAL`: with [`Cause::Range`](crate::Cause::Range) for bytes outside the memory, or an
+    /// `EINVAL` with [`Cause::Range`](crate::Cause::Range) for bytes outside the memory, or an
     /// offset or length the device cannot copy; `ENODEV` in a forked child for memory its parent
     /// allocated on a soft device.
     ///
@@ -95,7 +95,7 @@ impl<P: Provider> Dm<P> {
         self.raw().export_dmabuf_fd()
     }
 
-    /// Returns the provider's own object, for features beyond verbs.
+    /// Returns the provider's own device memory, for features beyond verbs.
     pub fn raw(&self) -> &P::Dm {
         self.shared.get()
     }
@@ -104,8 +104,8 @@ impl<P: Provider> Dm<P> {
     /// Imported memory is not freed.
     ///
     /// # Errors
-    /// The memory: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a region covers it; any
-    /// other errno the kernel returns.
+    /// Returns the memory with the error: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while
+    /// a region covers it; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_free_dm(3)`
@@ -120,7 +120,8 @@ impl Dm<Erased> {
     /// Returns the same memory with its provider named.
     ///
     /// # Errors
-    /// The memory, if it belongs to another provider, or with `EBUSY` while a region covers it.
+    /// Returns the memory if it belongs to another provider, or with `EBUSY` while a region covers
+    /// it.
     pub fn downcast<P: NamedProvider>(self) -> Result<Dm<P>, HandleError<Self>> {
         match self.shared.try_map("downcast", REGIONS, |raw| raw.downcast::<P::Dm>()) {
             Ok(shared) => Ok(Dm { shared }),
@@ -129,7 +130,7 @@ impl Dm<Erased> {
     }
 }
 
-/// A DMA handle: hints for the device's accesses to a region registered with it
+/// A DMA handle: hints for the device's accesses to a region registered with the handle
 /// ([`MrInit::dmah`](crate::MrInit::dmah)).
 ///
 /// # References
@@ -146,7 +147,7 @@ impl<P: Provider> Dmah<P> {
         self.raw().handle()
     }
 
-    /// Returns the provider's own object, for features beyond verbs.
+    /// Returns the provider's own DMA handle, for features beyond verbs.
     pub fn raw(&self) -> &P::Dmah {
         self.shared.get()
     }
@@ -154,8 +155,8 @@ impl<P: Provider> Dmah<P> {
     /// Frees the handle. Dropping does the same and leaks a handle the kernel refuses to free.
     ///
     /// # Errors
-    /// The handle: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a region uses it; any
-    /// other errno the kernel returns.
+    /// Returns the handle with the error: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while
+    /// a region uses it; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_dealloc_dmah(3)`
@@ -169,7 +170,8 @@ impl Dmah<Erased> {
     /// Returns the same DMA handle with its provider named.
     ///
     /// # Errors
-    /// The handle, if it belongs to another provider, or with `EBUSY` while a region uses it.
+    /// Returns the handle if it belongs to another provider, or with `EBUSY` while a region uses
+    /// it.
     pub fn downcast<P: NamedProvider>(self) -> Result<Dmah<P>, HandleError<Self>> {
         match self.shared.try_map("downcast", REGIONS, |raw| raw.downcast::<P::Dmah>()) {
             Ok(shared) => Ok(Dmah { shared }),
@@ -179,12 +181,12 @@ impl Dmah<Erased> {
 }
 
 impl<P: Provider> Context<P> {
-    /// Allocates device memory. Soft devices zero it.
+    /// Allocates device memory. Soft devices zero the memory.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the device has no such memory (such as rxe); `EINVAL` and `ENOMEM` for more
-    /// than [`max_dm_size`](crate::DeviceAttrEx::max_dm_size), or an unsupported alignment; any
-    /// other errno the kernel returns.
+    /// `EOPNOTSUPP` if the device has no such memory (such as rxe); `EINVAL` or `ENOMEM` for a
+    /// length above [`max_dm_size`](crate::DeviceAttrEx::max_dm_size) or an unsupported alignment;
+    /// any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_alloc_dm(3)`

@@ -39,19 +39,19 @@ bitflags! {
     /// [`Context::remote_access`](crate::Context::remote_access) returns the rights of one device.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct RemoteAccess: u32 {
-        /// RDMA reads.
+        /// The right to execute RDMA reads.
         #[doc(alias = "IBV_ACCESS_REMOTE_READ")]
         const READ = AccessFlags::REMOTE_READ.bits();
-        /// RDMA writes.
+        /// The right to execute RDMA writes.
         #[doc(alias = "IBV_ACCESS_REMOTE_WRITE")]
         const WRITE = AccessFlags::REMOTE_WRITE.bits();
-        /// Atomic operations.
+        /// The right to execute atomic operations.
         #[doc(alias = "IBV_ACCESS_REMOTE_ATOMIC")]
         const ATOMIC = AccessFlags::REMOTE_ATOMIC.bits();
-        /// Flushes to global visibility.
+        /// The right to execute flushes to global visibility.
         #[doc(alias = "IBV_ACCESS_FLUSH_GLOBAL")]
         const FLUSH_GLOBAL = AccessFlags::FLUSH_GLOBAL.bits();
-        /// Flushes to persistence, for persistent memory.
+        /// The right to execute flushes to persistence, for persistent memory.
         #[doc(alias = "IBV_ACCESS_FLUSH_PERSISTENT")]
         const FLUSH_PERSISTENT = AccessFlags::FLUSH_PERSISTENT.bits();
     }
@@ -65,10 +65,10 @@ impl From<RemoteAccess> for AccessFlags {
     }
 }
 
-/// Memory that peers may access with the rights given when it was exposed, while any share of it
-/// lives. Made by [`Pd::expose`](crate::Pd::expose), or by
-/// [`Pd::expose_to_windows`](crate::Pd::expose_to_windows) for access granted and revoked by
-/// requests. Cheap to clone.
+/// Memory that peers may access, with the rights given when it was exposed, until its last share is
+/// dropped. Made by [`Pd::expose`](crate::Pd::expose), or by
+/// [`Pd::expose_to_windows`](crate::Pd::expose_to_windows) if requests grant and revoke access.
+/// Cheap to clone.
 ///
 /// Only the bytes of the [`Buf`] are exposed, under their own key; neighbouring bytes are not. The
 /// queue pair must allow the access too: [`ConnectAttr::access`](crate::ConnectAttr::access), or
@@ -76,7 +76,7 @@ impl From<RemoteAccess> for AccessFlags {
 ///
 /// Exposed memory can be posted as well, for sends, receives and RDMA reads.
 ///
-/// A peer may write it at any time, so it cannot be borrowed as bytes:
+/// A peer may write the memory at any time, so it cannot be borrowed as bytes:
 ///
 /// ```compile_fail,E0308
 /// # fn f(exposed: &verbs::Exposed) {
@@ -98,7 +98,7 @@ struct Inner {
     devices: Arc<Registry>,
     /// Whether peers have access only through bound windows.
     is_for_windows: bool,
-    /// Whether the device may still write for an ended binding.
+    /// Whether the device may still write through a window binding that has ended.
     is_lingering: AtomicBool,
     registration: Mutex<Box<dyn Registration>>,
 }
@@ -117,7 +117,7 @@ impl<T: MrOps + Destroy> Registration for KernelHandle<T, Buf> {
 }
 
 impl<P: Provider> Context<P> {
-    /// Returns the peer accesses supported by this device. Use it for
+    /// Returns the peer accesses supported by this device. Use them for
     /// [`ConnectAttr::access`](crate::ConnectAttr::access) and [`Pd::expose`](crate::Pd::expose) to
     /// permit everything the device supports for ordinary memory; [`RemoteAccess::all`] includes
     /// rights refused by most devices. [`RemoteAccess::FLUSH_PERSISTENT`] is not included, because
@@ -152,21 +152,22 @@ impl<P: Provider> Context<P> {
 }
 
 impl<P: Provider> Pd<P> {
-    /// Lets peers access a piece of memory. Peers have the rights in both `access` and the queue
+    /// Lets peers access a buffer. Peers have the rights that are in both `access` and the queue
     /// pair's access flags.
     ///
     /// # Errors
-    /// The piece: `EINVAL` for an empty `access`; otherwise as [`register`](Self::register).
+    /// Returns the buffer with the error: `EINVAL` for an empty `access`; otherwise as
+    /// [`register`](Self::register).
     #[doc(alias = "ibv_reg_mr")]
     pub fn expose(&self, buf: Buf, access: RemoteAccess) -> Result<Exposed, HandleError<Buf>> {
         Exposed::new(self, buf, access)
     }
 
-    /// Exposes a piece of memory to peers only through bound [`Window`](crate::Window)s. The memory
-    /// is registered once for all bindings.
+    /// Exposes a buffer to peers, but only through bound [`Window`](crate::Window)s. The memory is
+    /// registered once for all bindings.
     ///
     /// # Errors
-    /// The piece and the errors of [`register`](Self::register).
+    /// Returns the buffer with an error as from [`register`](Self::register).
     #[doc(alias = "IBV_ACCESS_MW_BIND")]
     pub fn expose_to_windows(&self, buf: Buf) -> Result<Exposed, HandleError<Buf>> {
         Exposed::to_windows(self, buf)
@@ -233,18 +234,18 @@ impl Exposed {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Returns the address, length and key that peers use to access it. The key of memory that is
-    /// [exposed to windows](Pd::expose_to_windows) gives no access.
+    /// Returns the address, length and key that peers use to access the memory. The key of memory
+    /// that is [exposed to windows](Pd::expose_to_windows) gives no access.
     pub fn remote(&self) -> RemoteMr {
         RemoteMr { addr: self.addr(), length: self.len() as u64, rkey: self.rkey() }
     }
 
-    /// Returns the address for peers and work requests.
+    /// Returns the address of the first byte, for peers and work requests.
     pub fn addr(&self) -> u64 {
         self.inner.addr
     }
 
-    /// Returns the length in bytes.
+    /// Returns the length of the memory in bytes.
     pub fn len(&self) -> usize {
         self.inner.len
     }
@@ -254,29 +255,29 @@ impl Exposed {
         self.len() == 0
     }
 
-    /// Returns the key for peers.
+    /// Returns the remote key, for peers.
     pub fn rkey(&self) -> u32 {
         self.inner.rkey
     }
 
-    /// Returns the key for work requests of this process.
+    /// Returns the local key, for work requests of this process.
     pub fn lkey(&self) -> u32 {
         self.inner.lkey
     }
 
-    /// Copies bytes out, starting at `offset`. The copy can be torn.
+    /// Copies bytes from the memory, starting at `offset`. The copy can be torn.
     ///
     /// # Panics
-    /// If the bytes extend beyond the end.
+    /// If the bytes extend beyond the end of the memory.
     pub fn read_at(&self, offset: usize, into: &mut [u8]) {
         let wanted = into.len();
         assert!(self.inner.bytes.read(offset, into), "{wanted} bytes at {offset} of {}", self.len());
     }
 
-    /// Copies bytes in, starting at `offset`.
+    /// Copies bytes to the memory, starting at `offset`.
     ///
     /// # Panics
-    /// If the bytes extend beyond the end.
+    /// If the bytes extend beyond the end of the memory.
     pub fn write_at(&self, offset: usize, from: &[u8]) {
         let written = self.inner.bytes.write(offset, from);
         assert!(written, "{} bytes at {offset} of {}", from.len(), self.len());
@@ -322,19 +323,19 @@ impl Exposed {
         }
     }
 
-    /// Returns the bytes as plain memory while they are borrowed. Peers have no access to them: the
-    /// memory was [exposed to windows](Pd::expose_to_windows) and no window is bound to it.
+    /// Returns the bytes as plain memory. Only for memory that was [exposed to
+    /// windows](Pd::expose_to_windows) and has no bound window, so peers have no access.
     ///
-    /// Unlike [`unexpose`](Self::unexpose), it needs no system call, and windows can be bound to
-    /// the memory again.
+    /// Unlike [`unexpose`](Self::unexpose), this needs no system call. Afterwards, windows can be
+    /// bound to the memory again.
     ///
     /// # Errors
     /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while other shares live, held by bound
     ///   windows, requests in flight or the program.
-    /// - `EINVAL` with [`Cause::Other`](crate::Cause::Other) for memory that peers can access with
-    ///   its own key.
-    /// - `EBUSY` with [`Cause::Other`](crate::Cause::Other) if the device may still write for an
-    ///   ended binding, as rxe may after a local revocation: `unexpose` stops these writes. A
+    /// - `EINVAL` with [`Cause::Other`](crate::Cause::Other) for memory that peers can access
+    ///   through its own key.
+    /// - `EBUSY` with [`Cause::Other`](crate::Cause::Other) if the device may still write through
+    ///   an ended binding, as rxe may after a local revocation: `unexpose` stops these writes. A
     ///   peer's invalidation has no such effect.
     ///
     /// ```compile_fail,E0502
@@ -379,7 +380,7 @@ impl Exposed {
         self.inner.is_for_windows
     }
 
-    /// Records that the device may still write for an ended binding.
+    /// Records that the device may still write through a window binding that has ended.
     pub(crate) fn mark_lingering(&self) {
         self.inner.is_lingering.store(true, Ordering::Relaxed);
     }
@@ -388,7 +389,7 @@ impl Exposed {
     /// the memory.
     ///
     /// # Errors
-    /// The memory, which peers may still be able to access:
+    /// Returns the memory with the error. Peers may still be able to access the memory.
     ///
     /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while other shares live, including
     ///   those in flight or held by bound windows.

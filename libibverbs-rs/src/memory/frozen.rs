@@ -39,8 +39,8 @@ pub struct FrozenBuf {
 }
 
 impl<P: Provider> Pd<P> {
-    /// Registers read-only memory of the program, in place: a mapped file, shared or static bytes.
-    /// [`FrozenBuf::into_memory`] returns it.
+    /// Registers read-only memory of the program, in place: a mapped file, shared bytes or static
+    /// bytes. [`FrozenBuf::into_memory`] returns the memory.
     ///
     /// # Errors
     /// Same as [`register`](Self::register).
@@ -74,17 +74,17 @@ impl FrozenBuf {
         Self { buf: Arc::new(buf), offset: 0, len }
     }
 
-    /// Returns the address for work requests.
+    /// Returns the address of the first byte, for work requests.
     pub fn addr(&self) -> u64 {
         self.buf.addr() + self.offset as u64
     }
 
-    /// Returns the key for work requests of this process.
+    /// Returns the local key, for work requests of this process.
     pub fn lkey(&self) -> u32 {
         self.buf.lkey()
     }
 
-    /// Returns a share of a part of the memory.
+    /// Returns a share of a range of the memory.
     ///
     /// # Panics
     /// If the range lies outside the memory.
@@ -99,7 +99,7 @@ impl FrozenBuf {
     /// Returns the original buffer if this is its last share.
     ///
     /// # Errors
-    /// This share, while other shares live, including shares in flight, or if the memory was
+    /// Returns this share while other shares live, including shares in flight, or if the memory was
     /// registered read-only.
     pub fn thaw(self) -> Result<Buf, HandleError<Self>> {
         if !self.buf.is_writable() {
@@ -115,7 +115,7 @@ impl FrozenBuf {
     /// Deregisters memory [registered](crate::Pd::register_bytes) in place and returns it.
     ///
     /// # Errors
-    /// This share:
+    /// Returns this share with the error:
     ///
     /// - `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while other shares live, including
     ///   shares in flight.

@@ -38,11 +38,12 @@ use crate::memory::scoped::ScopedMemory;
 use crate::memory::window::Window;
 pub(crate) use sealed::Registered;
 
-/// The memory of a request, returned by its completion or when its queue pair ends.
+/// The memory of a request, returned by its completion or when its queue pair is reset or
+/// destroyed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Memory {
-    /// A buffer.
+    /// A buffer, of which no other share exists.
     Buf(Buf),
     /// A share of a read-only buffer.
     Frozen(FrozenBuf),
@@ -51,7 +52,8 @@ pub enum Memory {
     /// A window whose bind or revocation was in flight. It holds a share of its memory but cannot
     /// be posted as memory.
     Window(Window),
-    /// Memory borrowed for a scope, which [`Scope::reclaim`](crate::Scope::reclaim) makes usable.
+    /// Memory borrowed for a scope. [`Scope::reclaim`](crate::Scope::reclaim) makes it usable
+    /// again.
     Scoped(ScopedMemory),
 }
 
@@ -61,7 +63,7 @@ impl Memory {
         Buf::from_memory(self)
     }
 
-    /// Returns the window; `None` for memory.
+    /// Returns the window; `None` for any kind of memory.
     pub fn into_window(self) -> Option<Window> {
         match self {
             Self::Window(window) => Some(window),
@@ -212,11 +214,11 @@ mod sealed {
         /// Returns whether the device may write the memory, as receives, RDMA reads and atomics do.
         fn is_writable(&self) -> bool;
 
-        /// Returns whether peers and other threads may access it, so no code may read it as plain
-        /// bytes.
+        /// Returns whether peers and other threads may access the memory, so that no code may read
+        /// it as plain bytes.
         fn is_exposed(&self) -> bool;
 
-        /// Returns the protection domain of its registration.
+        /// Returns the id of the protection domain in which the memory is registered.
         fn pd(&self) -> PdId;
 
         /// Returns a part of the memory as a scatter/gather element.

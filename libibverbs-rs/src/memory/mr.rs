@@ -1,8 +1,9 @@
-//! [`Mr`]: caller-owned memory registered with the device; [`MrInit`] and [`MrChange`] create and
-//! change one.
+//! [`Mr`]: caller-owned memory registered with the device; [`MrInit`] and [`MrChange`]: the
+//! attributes for registering a region and for changing it.
 //!
 //! # Safety
-//! The unsafe code here registers memory or changes a region and relies on the caller's promise.
+//! The unsafe code here registers memory or changes a region. Its callers meet the requirements of
+//! each function.
 
 #![allow(unsafe_code)]
 
@@ -35,7 +36,7 @@ pub struct Mr<P: Provider = Erased> {
     extent: Extent<P>,
 }
 
-/// The range of a region and the device that can change it.
+/// The range of a region, and the device that can change the region.
 struct Extent<P: Provider> {
     context: Context<P>,
     /// The address of the first byte in work requests, unless the region is zero-based.
@@ -93,7 +94,7 @@ impl<P: Provider> Pd<P> {
     /// `ibv_reg_mr(3)`
     #[doc(alias = "ibv_reg_mr")]
     pub unsafe fn reg_mr(&self, addr: *mut u8, length: usize, access: AccessFlags) -> Result<Mr<P>> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.reg_mr_iova(addr, length, addr.expose_provenance() as u64, access) }
     }
 
@@ -118,7 +119,7 @@ impl<P: Provider> Pd<P> {
     ) -> Result<Mr<P>> {
         let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova };
         let excluded = self.exclude("reg_mr", addr, length, access)?;
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         let raw = unsafe { self.register_raw(addr, length, iova, access) }?;
         let parents = Parents::new(self.child_mr(), excluded, None);
         Ok(Mr::new(self, raw, parents, iova, length, access))
@@ -146,7 +147,7 @@ impl<P: Provider> Pd<P> {
         };
         let iova = if access.contains(AccessFlags::ZERO_BASED) { 0 } else { iova.unwrap_or(default) };
         let attr = MrInitAttr { memory, length, iova, access, dmah: dmah.map(Dmah::raw) };
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         let raw = unsafe { self.context().creating("reg_mr")?.reg_mr_ex(self.raw(), &attr) }?;
         let dmah = dmah.map(|dmah| dmah.shared.user());
         let parents = Parents::new(self.child_mr(), excluded, dmah);
@@ -176,7 +177,7 @@ impl<P: Provider> Pd<P> {
         access: AccessFlags,
     ) -> Result<Mr<P>> {
         let context = self.context().raw();
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         let raw = unsafe { context.reg_dmabuf_mr(self.raw(), fd, offset, length, iova, access) }?;
         let parents = Parents::new(self.child_mr(), Excluded::NONE, None);
         Ok(Mr::new(self, raw, parents, iova, length, access))
@@ -225,7 +226,7 @@ impl<P: Provider> Pd<P> {
     }
 
     /// Returns the memory region with this handle, registered by another owner of the same context.
-    /// Dropping it deregisters nothing.
+    /// Dropping the result deregisters nothing.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the provider or the kernel (before 5.9) cannot import regions; `ENOENT` for
@@ -272,7 +273,7 @@ impl<P: Provider> Pd<P> {
         iova: u64,
         access: AccessFlags,
     ) -> Result<P::Mr> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.context().creating("reg_mr")?.reg_mr(self.raw(), addr, length, iova, access) }
     }
 
@@ -300,23 +301,23 @@ impl<P: Provider> Mr<P> {
         Self { handle: KernelHandle::new(raw, parents), extent }
     }
 
-    /// Returns the key for work requests of this process.
+    /// Returns the local key, for work requests of this process.
     pub fn lkey(&self) -> u32 {
         self.handle.get().lkey()
     }
 
-    /// Returns the key for peers, which grants the region's remote rights, if any.
+    /// Returns the remote key, for peers. It grants the region's remote rights, if any.
     pub fn rkey(&self) -> u32 {
         self.handle.get().rkey()
     }
 
-    /// Returns the first address for work requests and peers: 0 with
+    /// Returns the address of the first byte, for work requests and peers: 0 with
     /// [`ZERO_BASED`](AccessFlags::ZERO_BASED).
     pub fn addr(&self) -> u64 {
         if self.extent.access.contains(AccessFlags::ZERO_BASED) { 0 } else { self.extent.iova }
     }
 
-    /// Returns the length in bytes.
+    /// Returns the region's length in bytes.
     pub fn length(&self) -> usize {
         self.extent.length
     }
@@ -368,11 +369,11 @@ impl<P: Provider> Mr<P> {
     ///
     /// # Safety
     /// Same as [`Pd::reg_mr`], for the new memory, and for the old memory with the new rights. If
-    /// an error leaves the region [unusable](RegionState::Unusable), the promise holds for both old
-    /// and new memory until the region is deregistered.
+    /// an error leaves the region [unusable](RegionState::Unusable), the requirements apply to both
+    /// old and new memory until the region is deregistered.
     ///
     /// # Errors
-    /// The reason and the [state](RegionState) of the region:
+    /// Returns the error and the [state](RegionState) of the region:
     ///
     /// - `EOPNOTSUPP` if the device cannot change regions, or not in this way: rxe changes only the
     ///   domain and the rights, on kernels later than Linux 6.4.
@@ -399,10 +400,11 @@ impl<P: Provider> Mr<P> {
         let pd = change.pd.map(Pd::child_mr);
         let raw = provider::MrChange { memory, pd: change.pd.map(Pd::raw), access: change.access };
         let (mr, parents) = self.handle.parts_mut();
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         if let Err(failed) = unsafe { self.extent.context.raw().rereg_mr(mr, &raw) } {
             if failed.region == RegionState::Unusable {
-                // It may be in either domain, and cover either memory, until it is deregistered.
+                // The region may be in either domain, and cover either memory, until it is
+                // deregistered.
                 parents.others.extend(pd);
                 parents.excluded.push(excluded);
             }
@@ -427,9 +429,9 @@ impl<P: Provider> Mr<P> {
     /// deregister. An imported region is not deregistered.
     ///
     /// # Errors
-    /// The region and any errno the kernel returns; notably `EBUSY` while memory windows are bound
-    /// to it, `EIO` if the device fails to destroy it, and on rxe `ETIMEDOUT` if the kernel gave up
-    /// waiting for its own references to be released.
+    /// Returns the region and any errno the kernel returns; notably `EBUSY` while memory windows
+    /// are bound to it, `EIO` if the device fails to destroy it, and on rxe `ETIMEDOUT` if the
+    /// kernel gave up waiting for its own references to be released.
     ///
     /// # References
     /// `ibv_dereg_mr(3)`
@@ -445,7 +447,7 @@ impl Mr<Erased> {
     /// Returns the same region with its provider named.
     ///
     /// # Errors
-    /// The region, if it belongs to another provider.
+    /// Returns the region if it belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Mr<P>, HandleError<Self>> {
         let Self { handle, extent } = self;
         let Ok(context) = extent.context.clone().downcast::<P>() else {
@@ -472,7 +474,7 @@ impl<P: Provider> fmt::Debug for Mr<P> {
     }
 }
 
-/// A new memory region in the extended form, for [`Pd::reg_mr_ex`].
+/// The attributes of a new memory region in the extended form, for [`Pd::reg_mr_ex`].
 ///
 /// # References
 /// `ibv_reg_mr_ex(3)`
@@ -509,7 +511,7 @@ impl<'a, P: Provider> MrInit<'a, P> {
         Self { iova: Some(iova), ..self }
     }
 
-    /// Sets hints for the device's accesses.
+    /// Sets the DMA handle, with hints for the device's accesses.
     #[doc(alias = "IBV_REG_MR_MASK_DMAH")]
     pub fn dmah(self, dmah: &'a Dmah<P>) -> Self {
         Self { dmah: Some(dmah), ..self }
@@ -548,13 +550,13 @@ impl<'a, P: Provider> MrChange<'a, P> {
         Self { iova: Some(iova), ..self }
     }
 
-    /// Changes the protection domain.
+    /// Moves the region to another protection domain.
     #[doc(alias = "IBV_REREG_MR_CHANGE_PD")]
     pub fn pd(self, pd: &'a Pd<P>) -> Self {
         Self { pd: Some(pd), ..self }
     }
 
-    /// Changes the rights.
+    /// Changes the region's access rights.
     #[doc(alias = "IBV_REREG_MR_CHANGE_ACCESS")]
     pub fn access(self, access: AccessFlags) -> Self {
         Self { access: Some(access), ..self }
@@ -575,7 +577,7 @@ fn is_pinned<P: Provider>(context: &Context<P>, access: AccessFlags) -> bool {
 /// Returns the offset and length of a range inside `len`.
 ///
 /// # Errors
-/// The start and end of the range, if it extends beyond `len`.
+/// Returns the start and end of the range if it extends beyond `len`.
 pub(crate) fn within(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize), (usize, usize)> {
     let start = match range.start_bound() {
         Bound::Included(start) => *start,

@@ -71,8 +71,8 @@ impl<P: Provider> Mw<P> {
     /// refuses to deallocate.
     ///
     /// # Errors
-    /// The window and any errno the kernel returns; notably `EIO` if the device fails to destroy
-    /// it.
+    /// Returns the window and any errno the kernel returns; notably `EIO` if the device fails to
+    /// destroy it.
     ///
     /// # References
     /// `ibv_dealloc_mw(3)`
@@ -90,7 +90,7 @@ impl Mw<Erased> {
     /// Returns the same window with its provider named.
     ///
     /// # Errors
-    /// The window, if it belongs to another provider.
+    /// Returns the window if it belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Mw<P>, HandleError<Self>> {
         match self.handle.try_map(|raw| raw.downcast::<P::Mw>()) {
             Ok(handle) => Ok(Mw { handle }),

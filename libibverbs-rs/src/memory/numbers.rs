@@ -1,4 +1,4 @@
-//! Buffers as slices of numbers.
+//! Access to buffers as slices of numbers.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

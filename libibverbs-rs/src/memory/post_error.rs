@@ -1,11 +1,11 @@
-//! [`PostBufError`]: the error of posting memory; it returns the memory.
+//! [`PostBufError`]: the error of a failed post. The error returns the memory.
 
 use core::fmt;
 
 use verbs_core::types::PostReason;
 use verbs_core::{Cause, Errno, Error};
 
-/// The error of posting memory: the reason and the memory.
+/// The error of a failed post: the reason and the memory.
 ///
 /// Converts into [`Error`] and [`std::io::Error`], so `?` works in functions that return these. The
 /// conversion releases the memory.
@@ -13,7 +13,7 @@ pub struct PostBufError<M> {
     /// The memory. `None` after [`PostReason::Doorbell`], because the request is in the queue
     /// nevertheless and its completion returns the memory.
     pub returned: Option<M>,
-    /// The reason.
+    /// The reason why the post failed.
     pub reason: PostBufReason,
 }
 
@@ -25,9 +25,9 @@ pub enum PostBufReason {
     Post(PostReason),
     /// The range lies outside the memory.
     OutOfRange {
-        /// The start of the range.
+        /// The start of the range, as an offset in bytes.
         start: usize,
-        /// The end of the range.
+        /// The end of the range, as an offset in bytes.
         end: usize,
         /// The length of the memory in bytes.
         len: usize,
@@ -44,7 +44,8 @@ pub enum PostBufReason {
     /// The memory is exposed, so its bytes may change while they are copied inline: post it without
     /// `INLINE`, or copy it with [`Exposed::read_at`](crate::Exposed::read_at).
     InlineExposed,
-    /// A window was posted instead of memory: [`Qp::post_bind`](crate::Qp::post_bind) binds it.
+    /// A window was posted instead of memory: bind the window with
+    /// [`Qp::post_bind`](crate::Qp::post_bind).
     NotMemory,
     /// The memory was not exposed to windows: call
     /// [`Pd::expose_to_windows`](crate::Pd::expose_to_windows).
@@ -121,7 +122,7 @@ impl fmt::Display for PostBufReason {
     }
 }
 
-/// Writes the sentence of `Display`, because a `main` that returns an error prints `Debug`.
+/// Formats like `Display`, because a `main` that returns an error prints it with `Debug`.
 impl fmt::Debug for PostBufReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -158,7 +159,7 @@ impl<M> fmt::Display for PostBufError<M> {
     }
 }
 
-/// Writes the sentence of `Display`, because a `main` that returns an error prints `Debug`.
+/// Formats like `Display`, because a `main` that returns an error prints it with `Debug`.
 impl<M> fmt::Debug for PostBufError<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.reason, f)

@@ -29,17 +29,17 @@ use verbs_core::{Cause, Errno, Error};
 pub struct RemoteMr {
     /// The address of the first byte, in the peer's address space.
     pub addr: u64,
-    /// The length, in bytes.
+    /// The length of the memory, in bytes.
     pub length: u64,
-    /// The remote key.
+    /// The remote key for the memory.
     pub rkey: u32,
 }
 
 impl RemoteMr {
-    /// The length of [`to_bytes`](Self::to_bytes) in bytes.
+    /// The length of the encoding from [`to_bytes`](Self::to_bytes), in bytes.
     pub const LEN: usize = 20;
 
-    /// Returns part of the memory, given by byte offsets.
+    /// Returns the part of the memory in a range of byte offsets.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Range`] if the range ends beyond the memory or before its own start.
@@ -102,8 +102,8 @@ impl RemoteMr {
         SendOp::AtomicWrite { remote_addr: self.addr, rkey: self.rkey, data }
     }
 
-    /// Returns a flush of these bytes. The flush makes earlier writes from this queue pair visible
-    /// or persistent at the peer. The operation takes no local memory: see
+    /// Returns a flush operation for these bytes. The flush makes earlier writes from this queue
+    /// pair visible or persistent at the peer. The operation takes no local memory: see
     /// [`Qp::post_send_op`](crate::Qp::post_send_op).
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl RemoteMr {
         Ok(SendOp::Flush { remote_addr, rkey, length, placement, selectivity })
     }
 
-    /// Returns a flush of the whole region that contains these bytes.
+    /// Returns a flush operation for the whole region that contains these bytes.
     #[doc(alias = "IBV_WR_FLUSH")]
     pub const fn flush_region(&self, placement: FlushPlacement) -> SendOp<'static> {
         let (remote_addr, rkey, selectivity) = (self.addr, self.rkey, FlushSelectivity::MR);
@@ -171,7 +171,7 @@ impl FromStr for RemoteMr {
     }
 }
 
-/// Returns the digits of a hexadecimal number, without its `0x`.
+/// Returns the digits of a hexadecimal number, without its prefix `0x`.
 fn digits(text: &str) -> Option<&str> {
     let digits = text.strip_prefix("0x")?;
     digits.bytes().all(|c| c.is_ascii_hexdigit()).then_some(digits)

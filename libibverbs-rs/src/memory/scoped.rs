@@ -31,18 +31,20 @@ pub struct ScopedBytes<'scope> {
 }
 
 /// The borrowed memory of a request, returned by a completion or a rejected post.
-/// [`Scope::reclaim`](crate::Scope::reclaim) makes it usable again. It has no lifetime, so `?` can
-/// return an error that contains it from a scope, but it is useless outside the scope.
+/// [`Scope::reclaim`](crate::Scope::reclaim) makes the memory usable again. The type has no
+/// lifetime, so `?` can return an error with such memory from a scope. Outside the scope, the
+/// memory is of no use.
 pub struct ScopedMemory {
     addr: usize,
     len: usize,
     pub(crate) name: Name,
     pub(crate) is_writable: bool,
-    /// The token's share of its queue pair's count; `None` after a rejected post.
+    /// The token's share in its queue pair's count of requests in flight; `None` after a rejected
+    /// post.
     _in_flight: Option<Flight>,
 }
 
-/// The registration of borrowed memory.
+/// The registration that a handle or a token belongs to.
 #[derive(Clone)]
 pub(crate) struct Name {
     pub(crate) lkey: u32,
@@ -50,8 +52,8 @@ pub(crate) struct Name {
     pub(crate) scope: Arc<()>,
 }
 
-/// Converts the error of posting a token into the program's error. The request was not queued, so
-/// the token no longer counts as in flight.
+/// Converts the error from posting a token into the error for the program. The request was not
+/// queued, so the token no longer counts as in flight.
 pub(crate) fn given_back(error: PostBufError<Token>) -> PostBufError<ScopedMemory> {
     let returned = error.returned.map(|token| ScopedMemory { _in_flight: None, ..token.0 });
     PostBufError { returned, reason: error.reason }

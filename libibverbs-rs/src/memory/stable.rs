@@ -20,7 +20,7 @@ pub unsafe trait StableMemory: Send + 'static {
     /// bytes.
     fn stable_mut_ptr(&mut self) -> *mut u8;
 
-    /// Returns the number of bytes.
+    /// Returns the length of the memory in bytes.
     fn stable_len(&self) -> usize;
 }
 
@@ -34,7 +34,7 @@ pub unsafe trait StableBytes: Send + Sync + 'static {
     /// Returns the address of the first byte. The pointer is valid for reads of all bytes.
     fn stable_ptr(&self) -> *const u8;
 
-    /// Returns the number of bytes.
+    /// Returns the length of the memory in bytes.
     fn stable_len(&self) -> usize;
 }
 

@@ -121,10 +121,10 @@ struct Inner {
     pd: PdId,
     /// Whether the end of a binding also ends accesses through it [23].
     ends_access: bool,
-    /// The current key.
+    /// The window's current key.
     rkey: u32,
     state: State,
-    /// The list of the queue pair it was last added to.
+    /// The queue pair's list that the window was last added to.
     enlisted: Weak<List>,
 }
 
@@ -142,7 +142,7 @@ enum State {
         old: Binding,
         new_rkey: u32,
     },
-    /// A peer's invalidation is indistinguishable from an earlier one.
+    /// A peer invalidated this binding's key, or the same key of an earlier binding.
     Doubtful(Binding),
 }
 
@@ -152,13 +152,13 @@ struct Binding {
     memory: Exposed,
     remote: RemoteMr,
     qp_num: u32,
-    /// The completion queue that reported the bind's completion, and its count of windows at that
+    /// The window counter of the completion queue that reported the bind, and its value at that
     /// time.
     completed: Option<(Arc<Ticks>, u64)>,
 }
 
-/// Evidence of a peer's invalidation of a key by a message, made only by polling the receive's
-/// completion. Returned by [`Completion::invalidated`](crate::Completion::invalidated) and
+/// Proof that a peer's message invalidated a key, made only by polling the completion of the
+/// message. Returned by [`Completion::invalidated`](crate::Completion::invalidated) and
 /// [`Completed::invalidated`](crate::Completed::invalidated).
 #[derive(Clone)]
 pub struct Invalidated {
@@ -174,12 +174,12 @@ pub struct Invalidated {
 pub(crate) struct Ticks(AtomicU64);
 
 impl Ticks {
-    /// Counts one more window and returns the new count.
+    /// Counts the removal of a window and returns the new count.
     fn add(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Returns the number of windows removed.
+    /// Returns the number of windows that the poller has removed.
     fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -190,7 +190,7 @@ impl Invalidated {
         Self { rkey, qp_num, ticks: Arc::clone(ticks), tick: ticks.count() }
     }
 
-    /// Returns the key.
+    /// Returns the invalidated key.
     pub fn rkey(&self) -> u32 {
         self.rkey
     }
@@ -290,8 +290,8 @@ impl Window {
         }
     }
 
-    /// Ends the binding after a peer invalidated its key by a message. Returns whether the message
-    /// concerned this binding; if so, the window can be bound again.
+    /// Ends the binding after a message from a peer invalidated its key. Returns whether the
+    /// message concerned this binding; if so, the window can be bound again.
     ///
     /// The queue pair must report its sends and receives to the same completion queue, and the
     /// bind's completion must have been polled before the message's. Otherwise the message may
@@ -342,8 +342,8 @@ impl Window {
     /// This revokes access on every queue pair and in every state.
     ///
     /// # Errors
-    /// The window and any errno the kernel returns; notably `EIO` if the device fails to destroy
-    /// it.
+    /// Returns the window and any errno the kernel returns; notably `EIO` if the device fails to
+    /// destroy it.
     ///
     /// # References
     /// `ibv_dealloc_mw(3)`
@@ -359,11 +359,11 @@ impl Window {
         self.0.pd
     }
 
-    /// Records a bind before it is posted and returns its operands and the address, length and key
-    /// for peers.
+    /// Records a bind before it is posted. Returns the bind's operands, and the address, length and
+    /// key for peers.
     ///
     /// # Errors
-    /// [`PostBufReason`]; nothing has changed.
+    /// The [`PostBufReason`] why the request cannot be posted; the window is unchanged.
     pub(crate) fn prepare_bind(
         &mut self,
         memory: &Exposed,
@@ -415,7 +415,7 @@ impl Window {
     /// Records a revocation before it is posted and returns its operands.
     ///
     /// # Errors
-    /// [`PostBufReason`]; nothing has changed.
+    /// The [`PostBufReason`] why the request cannot be posted; the window is unchanged.
     pub(crate) fn prepare_revoke(
         &mut self,
         qp: &(impl QpWindows + ?Sized),
@@ -447,7 +447,7 @@ impl Window {
         Ok(Request { mw_type: inner.mw_type, rkey: inner.rkey, new_rkey, info })
     }
 
-    /// Undoes the last `prepare`: the request was never queued.
+    /// Undoes the last `prepare_bind` or `prepare_revoke`, whose request was not queued.
     pub(crate) fn roll_back(&mut self) {
         let inner = &mut *self.0;
         inner.state = match core::mem::replace(&mut inner.state, State::Free) {
@@ -460,8 +460,8 @@ impl Window {
         };
     }
 
-    /// Records the end of the request in flight. The poller that owns `ticks` has read its
-    /// completion.
+    /// Records that the request in flight has ended. The caller is the poller that owns `ticks` and
+    /// has read the completion.
     pub(crate) fn settle(&mut self, has_succeeded: bool, ticks: &Arc<Ticks>) {
         let tick = ticks.add();
         if !has_succeeded {
@@ -489,7 +489,7 @@ impl Window {
 }
 
 impl Binding {
-    /// Releases the memory after the binding has ended.
+    /// Releases the memory of a binding that has ended.
     fn release(self, ends_access: bool) {
         if !ends_access {
             self.memory.mark_lingering();
@@ -498,7 +498,7 @@ impl Binding {
 }
 
 impl State {
-    /// Returns the possible bindings.
+    /// Returns the bindings that may be in effect.
     fn into_bindings(self) -> [Option<Binding>; 2] {
         match self {
             Self::Free => [None, None],
@@ -545,7 +545,7 @@ struct Object {
 
 enum Stage {
     Live(Box<dyn Deallocate>),
-    /// The provider's code runs or has panicked: the window may still exist.
+    /// The provider's code is running or has panicked: the window may still exist.
     Ending,
     Deallocated,
 }
@@ -565,8 +565,8 @@ impl Cell {
         Self::deallocate_locked(self.lock())
     }
 
-    /// Same as [`deallocate`](Self::deallocate), for a window that is or may be bound for the queue
-    /// pair with this list.
+    /// Deallocates the window as [`deallocate`](Self::deallocate) does, if it is or may be bound
+    /// for the queue pair with this list.
     fn deallocate_for(&self, list: &Arc<List>) -> Result<()> {
         let object = self.lock();
         if core::ptr::eq(object.bound_for.as_ptr(), Arc::as_ptr(list)) {
@@ -613,7 +613,7 @@ impl Cell {
         self.lock().bound_for = Arc::downgrade(list);
     }
 
-    /// Records the end of a binding.
+    /// Records that the window is not bound for any queue pair.
     fn unbound(&self) {
         self.lock().bound_for = Weak::new();
     }
@@ -660,7 +660,7 @@ impl<Q> WithWindows<Q> {
     /// Converts the queue pair into another type.
     ///
     /// # Errors
-    /// The unchanged queue pair, if `map` returns it.
+    /// Returns the unchanged queue pair if `map` gives it back.
     pub(crate) fn try_map<R>(self, map: impl FnOnce(Q) -> Result<R, Q>) -> Result<WithWindows<R>, Self> {
         let Self { qp, windows } = self;
         match map(qp) {
@@ -670,9 +670,9 @@ impl<Q> WithWindows<Q> {
     }
 }
 
-/// The part of a queue pair needed by binds.
+/// The part of a queue pair that binds need.
 pub(crate) trait QpWindows {
-    /// Returns the queue pair's number.
+    /// Returns the number of the queue pair.
     fn number(&self) -> u32;
 
     /// Adds a window to the list of windows that are deallocated before the queue pair is

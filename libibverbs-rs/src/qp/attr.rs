@@ -11,7 +11,7 @@ use crate::queue::wq::Rss;
 /// The attributes of a new queue pair:
 /// `QpInit { sq_sig_all: true, ..QpInit::new(QpType::RC, &cq) }`.
 ///
-/// The completion queues belong to the queue pair's provider:
+/// The completion queues must belong to the queue pair's provider:
 ///
 /// ```compile_fail,E0277
 /// # fn f<P: verbs::Provider>(pd: verbs::Pd<P>, cq: verbs::Cq) {
@@ -22,7 +22,7 @@ use crate::queue::wq::Rss;
 #[doc(alias = "ibv_qp_init_attr_mask")]
 #[derive(Clone, Debug)]
 pub struct QpInit<P: Provider = Erased> {
-    /// The transport service.
+    /// The transport service of the queue pair.
     pub qp_type: QpType,
     /// The completion queue for sends.
     pub send_cq: CqHandle<P>,
@@ -46,8 +46,8 @@ pub struct QpInit<P: Provider = Erased> {
 
 impl<P: Provider> QpInit<P> {
     /// Returns the attributes of a queue pair with one completion queue, given as a `&Cq` or a
-    /// [`CqHandle`], for 16 sends and 16 receives of one piece of memory each, without inline data
-    /// ([`QpCap::USUAL`]):
+    /// [`CqHandle`]. The capacity is 16 sends and 16 receives of one piece of memory each, without
+    /// inline data ([`QpCap::USUAL`]):
     ///
     /// ```no_run
     /// # fn f(pd: verbs::Pd, cq: verbs::Cq) -> Result<(), verbs::Error> {
@@ -76,11 +76,11 @@ impl<P: Provider> QpInit<P> {
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InitAttr {
-    /// The local port, from 1.
+    /// The number of the local port, from 1.
     pub port_num: u8,
     /// The index of the partition key.
     pub pkey_index: u16,
-    /// The peer's accesses to exposed memory; none by default (RC, UC).
+    /// The peer's rights to access exposed memory; none by default (RC, UC).
     pub access: AccessFlags,
     /// The Q_Key that senders must know (UD).
     pub qkey: u32,
@@ -115,12 +115,12 @@ pub struct RtrAttr {
     /// The first packet sequence number expected, 24 bits: the peer's [`psn`](crate::Qp::psn) (RC,
     /// UC).
     pub rq_psn: u32,
-    /// The largest payload of a packet (RC, UC).
+    /// The maximum payload of a packet (RC, UC).
     pub path_mtu: Mtu,
-    /// The number of the peer's RDMA reads and atomics executed at a time (RC).
+    /// The maximum number of the peer's RDMA reads and atomics executed at a time (RC).
     pub max_dest_rd_atomic: u8,
-    /// The time that the peer waits when no receive is posted, as a 5-bit code from IBTA table 45
-    /// (RC).
+    /// The time that the peer waits before it retries when no receive is posted, as a 5-bit code
+    /// from IBTA table 45 (RC).
     pub min_rnr_timer: u8,
 }
 
@@ -151,8 +151,8 @@ impl RtrAttr {
 #[doc(alias = "ibv_qp_attr")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtsAttr {
-    /// The first packet sequence number sent, 24 bits, the peer's `rq_psn`. `None` stands for the
-    /// queue pair's own [`psn`](crate::Qp::psn).
+    /// The first packet sequence number sent, 24 bits; must equal the peer's `rq_psn`. `None`
+    /// selects the queue pair's own [`psn`](crate::Qp::psn).
     pub sq_psn: Option<u32>,
     /// The acknowledgement time-out: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ; 0 waits forever (RC). Devices wait up to
     /// four times as long before each retry (IBTA 9.7.6.1.3). Soft devices wait one time-out before

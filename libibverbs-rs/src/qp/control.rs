@@ -2,7 +2,7 @@
 //!
 //! A program may drop a queue pair before its rules, but the kernel refuses to destroy it before
 //! them. So destruction is deferred, as for a completion queue: the dropped core leaves the
-//! provider's object in the state it shares with the rules. The last rule destroys it.
+//! provider's object in the state it shares with the rules. The last rule destroys this object.
 //!
 //! ```text
 //! Qp, or both halves ── Core ── handle ─► the provider's object   Core dropped: the object moves
@@ -24,9 +24,9 @@ use crate::memory::Memory;
 use crate::memory::window::WithWindows;
 use crate::queue::cq::CqUse;
 
-/// The control object of a queue pair.
+/// The control object of a queue pair, without the queues for posting.
 pub(super) struct Core<P: Provider> {
-    /// Empty only while a method takes the core apart.
+    /// Empty only while a method moves the handle out of the core.
     handle: KernelHandle<WithWindows<P::Qp>, Dependencies>,
     rules: Arc<Deferred>,
 }
@@ -102,7 +102,8 @@ impl<P: Provider> Core<P> {
     /// Destroys the queue pair and returns its dependencies.
     ///
     /// # Errors
-    /// The unchanged core: `EBUSY` while it has flow rules, or the errno from the provider.
+    /// Returns the unchanged core with the error: `EBUSY` while the queue pair has flow rules, or
+    /// the errno from the provider.
     #[allow(clippy::result_large_err)]
     pub(super) fn close(mut self) -> Result<Dependencies, HandleError<Self>> {
         if self.has_rules() {
@@ -113,10 +114,10 @@ impl<P: Provider> Core<P> {
         self.handle.detach().close().map_err(|failed| failed.map(|handle| Self { handle, rules }))
     }
 
-    /// Converts the provider's object into another provider's.
+    /// Converts the provider's object into an object of another provider.
     ///
     /// # Errors
-    /// The unchanged core, if `map` returns the object.
+    /// Returns the unchanged core if `map` gives the object back.
     #[allow(clippy::result_large_err)]
     pub(super) fn try_map<U: Provider>(
         mut self,

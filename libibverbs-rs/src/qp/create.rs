@@ -63,8 +63,8 @@ impl<P: Provider> Xrcd<P> {
     }
 
     /// Opens the XRC target with this number, possibly created through another context that shares
-    /// the domain. The target ends with the last queue pair created or opened for it. `S` is the
-    /// target's state.
+    /// the domain. The target is destroyed with the last queue pair created or opened for it. `S`
+    /// is the target's state.
     ///
     /// # Errors
     /// `EINVAL` for an unknown number or a target in another state; any other errno the kernel
@@ -102,7 +102,7 @@ impl<P: Provider> Qp<Reset, P> {
         })
     }
 
-    /// Creates the queue pair with the given provider call.
+    /// Creates the queue pair by calling `create`.
     pub(crate) fn create_by(
         pd: &Pd<P>,
         init: &QpInit<P>,
@@ -205,7 +205,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         Ok(qp)
     }
 
-    /// Returns the handle of a provider's queue pair.
+    /// Wraps a provider's queue pair in a handle.
     ///
     /// # Errors
     /// `ENOMEM` if a completion queue's directory is full.

@@ -18,7 +18,7 @@ use crate::device::context::Context;
 use crate::handle::error::HandleError;
 use crate::memory::exposed::RemoteAccess;
 
-/// A local port with the addresses and limits for queue pairs. Made by [`Context::port`].
+/// A local port, with the addresses and limits that its queue pairs use. Made by [`Context::port`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Port {
@@ -26,7 +26,7 @@ pub struct Port {
     pub port_num: u8,
     /// The GID table entry used for sent packets; the best entry unless the program sets another.
     pub gid: GidEntry,
-    /// The local id (InfiniBand).
+    /// The port's local id (InfiniBand).
     pub lid: u16,
     /// The link layer. Paths on Ethernet and between subnets need a global route.
     pub link_layer: LinkLayer,
@@ -39,8 +39,8 @@ pub struct Port {
 }
 
 impl<P: Provider> Context<P> {
-    /// Queries a port, counted from 1, and selects its best GID ([`find_gid`](Self::find_gid)), for
-    /// [`Qp::endpoint`] and [`Qp::connect`].
+    /// Queries a port and selects its best GID ([`find_gid`](Self::find_gid)), for [`Qp::endpoint`]
+    /// and [`Qp::connect`]. Port numbers start at 1.
     ///
     /// # Errors
     /// - `EINVAL` with [`Cause::Limit`] for a port that does not exist.
@@ -98,7 +98,7 @@ pub struct Endpoint {
 /// `ConnectAttr { access: RemoteAccess::WRITE, ..ConnectAttr::default() }`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectAttr {
-    /// The peer's accesses to exposed memory.
+    /// The peer's rights to access exposed memory.
     pub access: RemoteAccess,
     /// The maximum packet payload, unless either side's port allows less.
     pub max_mtu: Mtu,
@@ -112,12 +112,12 @@ pub struct ConnectAttr {
     pub retry_cnt: u8,
     /// The number of retries while the peer has no receive posted, 0 to 6; 7 retries forever (RC).
     pub rnr_retry: u8,
-    /// The time that the peer waits when no receive is posted, as a 5-bit code from IBTA table 45
-    /// (RC).
+    /// The time that the peer waits before it retries when no receive is posted, as a 5-bit code
+    /// from IBTA table 45 (RC).
     pub min_rnr_timer: u8,
     /// The index of the partition key.
     pub pkey_index: u16,
-    /// The service level.
+    /// The service level of sent packets.
     pub sl: u8,
     /// The traffic class of packets with a global route.
     pub traffic_class: u8,
@@ -188,8 +188,8 @@ impl<P: Provider> Qp<Reset, P> {
     /// [`to_rts`](Qp::to_rts).
     ///
     /// # Errors
-    /// The queue pair, back in RESET. After a failed step to RTR or RTS it has a new
-    /// [`psn`](Self::psn) to send to the peer.
+    /// Returns the queue pair, in RESET again, with the error. After a failed step to RTR or RTS,
+    /// the queue pair has a new [`psn`](Self::psn) to send to the peer.
     ///
     /// - `EINVAL` with [`Cause::Other`] for types other than RC and UC.
     /// - `EINVAL` with [`Cause::Mtu`] for an invalid MTU.
@@ -381,7 +381,7 @@ impl Endpoint {
     /// Checks the fields, because any program may have sent them.
     ///
     /// # Errors
-    /// An invalid MTU, or numbers beyond 24 bits.
+    /// [`ParseError`] for an invalid MTU, or for numbers beyond 24 bits.
     fn checked(self) -> Result<Self, ParseError> {
         let is_valid = self.mtu.bytes().is_some() && self.qp_num <= BITS_24 && self.psn <= BITS_24;
         if is_valid { Ok(self) } else { Err(RANGE) }
@@ -438,7 +438,7 @@ fn number(text: &str) -> Result<u32, ParseError> {
 #[cfg(feature = "serde")]
 crate::memory::remote::serde_as_text!(Endpoint);
 
-/// The version of the byte layout.
+/// The version of the layout of [`Endpoint::to_bytes`].
 const VERSION: u8 = 1;
 const BITS_24: u32 = 0xff_ffff;
 /// The default hop limit of most hosts.

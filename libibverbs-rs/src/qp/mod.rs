@@ -42,9 +42,9 @@ pub(crate) use control::QpUse;
 use post::Sender;
 use state::{Errored, Init, Reset, Rtr, Rts, State};
 
-/// A queue pair. `S` is its [state](state) as set by the program, which determines what may be
-/// posted. The poster owns it: `&mut` is the lock. [`into_split`](Self::into_split) splits it for
-/// two posters.
+/// A queue pair. `S` is the [state](state) set by the program; it determines what may be posted.
+/// Posting takes `&mut self`, so it needs no lock. [`into_split`](Self::into_split) splits the
+/// queue pair for two posters.
 ///
 /// # References
 /// `ibv_create_qp(3)`, `ibv_modify_qp(3)`, `ibv_post_send(3)`
@@ -60,8 +60,8 @@ impl<P: Provider> Qp<Reset, P> {
     /// Moves the queue pair from RESET to INIT, where receives may be posted.
     ///
     /// # Errors
-    /// The queue pair: `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for an invalid port or
-    /// partition key index; any other errno the kernel returns.
+    /// Returns the queue pair with the error: `EINVAL` with [`Cause::Limit`](crate::Cause::Limit)
+    /// for an invalid port or partition key index; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -70,7 +70,8 @@ impl<P: Provider> Qp<Reset, P> {
         self.step(attr)
     }
 
-    /// Returns the memory in flight when the queue pair was reset. Its requests no longer complete.
+    /// Returns the memory that was in flight when the queue pair was reset. The requests that used
+    /// it will not complete.
     ///
     /// Returns no memory if the device may continue to write after a RESET
     /// ([`reset_ends_requests`](Self::reset_ends_requests)). The memory then stays with the queue
@@ -87,10 +88,10 @@ impl<P: Provider> Qp<Reset, P> {
 }
 
 impl<P: Provider> Qp<Init, P> {
-    /// Moves the queue pair from INIT to RTR, where messages arrive.
+    /// Moves the queue pair from INIT to RTR, where the queue pair receives messages.
     ///
     /// # Errors
-    /// The queue pair:
+    /// Returns the queue pair with the error:
     ///
     /// - `EINVAL` with [`Cause::Gid`](crate::Cause::Gid) for a source GID index outside the table,
     ///   with [`Cause::NoGrh`](crate::Cause::NoGrh) for a path without a GRH on RoCE, with
@@ -112,8 +113,8 @@ impl<P: Provider> Qp<Rtr, P> {
     /// Moves the queue pair from RTR to RTS, where sends may be posted.
     ///
     /// # Errors
-    /// The queue pair: `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a value out of
-    /// range; any other errno the kernel returns.
+    /// Returns the queue pair with the error: `EINVAL` with [`Cause::Limit`](crate::Cause::Limit)
+    /// for a value out of range; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -140,7 +141,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.dependencies().psn
     }
 
-    /// Returns the transport service.
+    /// Returns the queue pair's transport service.
     pub fn qp_type(&self) -> QpType {
         self.core.get().qp_type()
     }
@@ -179,9 +180,8 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// Changes attributes without changing the type of the handle, for changes beyond the steps
     /// from RESET to RTS.
     ///
-    /// A mask with [`STATE`](QpAttrMask::STATE) moves the queue pair nevertheless;
-    /// [`modify_to`](Self::modify_to) changes the type too. A move to RESET draws a new
-    /// [`psn`](Self::psn).
+    /// A mask with [`STATE`](QpAttrMask::STATE) changes the queue pair's state but not the type;
+    /// [`modify_to`](Self::modify_to) changes both. A move to RESET draws a new [`psn`](Self::psn).
     ///
     /// # Errors
     /// - `EINVAL` with [`Cause::IllegalTransition`](crate::Cause::IllegalTransition) for an invalid
@@ -215,7 +215,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// [`STATE`](QpAttrMask::STATE) itself.
     ///
     /// # Errors
-    /// The queue pair and an error as from [`modify`](Self::modify).
+    /// Returns the queue pair with an error as from [`modify`](Self::modify).
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -237,7 +237,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// [`psn`](Self::psn).
     ///
     /// # Errors
-    /// The queue pair, with all memory in flight: `EBUSY` with
+    /// Returns the queue pair, with all its memory in flight, and the error: `EBUSY` with
     /// [`Cause::InUse`](crate::Cause::InUse) if an rxe queue pair does not stay in RESET; any other
     /// errno from the kernel or the system's random source.
     ///
@@ -251,7 +251,8 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// Moves the queue pair to the error state, where its requests complete as flushed.
     ///
     /// # Errors
-    /// The queue pair and any errno the kernel returns; notably `EIO` once the device is gone.
+    /// Returns the queue pair and any errno the kernel returns; notably `EIO` once the device is
+    /// gone.
     ///
     /// # References
     /// `ibv_modify_qp(3)`
@@ -267,9 +268,10 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get().reset_ends_requests()
     }
 
-    /// Attaches the queue pair to a multicast group. The queue pair receives the group's datagrams
-    /// from INIT on. `lid` is the group's local id on InfiniBand; Ethernet ports ignore it.
-    /// Attaching twice succeeds and changes nothing; destroying the queue pair detaches it.
+    /// Attaches the queue pair to a multicast group. Starting with the state INIT, the queue pair
+    /// receives the group's datagrams. `lid` is the group's local id on InfiniBand; Ethernet ports
+    /// ignore it. Attaching twice succeeds and changes nothing; destroying the queue pair detaches
+    /// it.
     ///
     /// A datagram to the group has a path to the group's address ([`AhAttr::new`]) and the
     /// destination [`UdAddr::MULTICAST_QPN`]. Each attached queue pair with the right Q_Key
@@ -344,8 +346,9 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// or closed.
     ///
     /// # Errors
-    /// The queue pair: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while it has flow rules;
-    /// any other errno the kernel returns, notably `EIO` once the device is gone.
+    /// Returns the queue pair with the error: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse)
+    /// while it has flow rules; any other errno the kernel returns, notably `EIO` once the device
+    /// is gone.
     ///
     /// # References
     /// `ibv_destroy_qp(3)`
@@ -384,7 +387,7 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.dependencies().counters.lock().unwrap_or_else(PoisonError::into_inner).push(counter);
     }
 
-    /// Returns the state of the queue pair's open device.
+    /// Returns the shared state of the queue pair's open device.
     pub(crate) fn registry(&self) -> &Arc<Registry> {
         &self.core.dependencies().registry
     }
@@ -408,7 +411,7 @@ impl<S: State> Qp<S, Erased> {
     /// Returns the same queue pair with its provider named. Posting then needs no indirect calls.
     ///
     /// # Errors
-    /// The queue pair, if it belongs to another provider.
+    /// Returns the queue pair if it belongs to another provider.
     // The panics below are unreachable.
     #[allow(clippy::missing_panics_doc)]
     pub fn downcast<P: NamedProvider>(self) -> Result<Qp<S, P>, HandleError<Self>> {

@@ -1,5 +1,5 @@
 //! Changes to a queue pair beyond the steps to RTS: draining and resuming its send queue, pacing,
-//! and connection options.
+//! and ECE options.
 //!
 //! ```text
 //!          to_sqd(notify)                     a failed send (UC, UD)
@@ -20,8 +20,8 @@ use super::state::{Init, Reset, Rts, Sqd, State};
 use crate::handle::error::HandleError;
 
 impl<P: Provider> Qp<Rts, P> {
-    /// Moves the queue pair from RTS to SQD. Sends that have started complete, other sends wait,
-    /// and messages still arrive. With `notify`, the device raises
+    /// Moves the queue pair from RTS to SQD. Started sends complete, other sends wait, and messages
+    /// still arrive. With `notify`, the device raises
     /// [`SQ_DRAINED`](crate::AsyncEventType::SQ_DRAINED) once the last started send has ended;
     /// [`is_drained`](Qp::is_drained) polls for that.
     ///
@@ -42,8 +42,8 @@ impl<P: Provider> Qp<Rts, P> {
     /// ```
     ///
     /// # Errors
-    /// The queue pair and any errno the kernel returns; notably `EINVAL` if the device has moved it
-    /// to the error state.
+    /// Returns the queue pair and any errno the kernel returns; notably `EINVAL` if the device has
+    /// moved it to the error state.
     ///
     /// # References
     /// `ibv_modify_qp(3)`; IBTA volume 1, section 10.3.1.5
@@ -114,8 +114,8 @@ impl<P: Provider> Qp<Sqd, P> {
     /// Returns the queue pair to RTS, where it executes the waiting sends.
     ///
     /// # Errors
-    /// The queue pair and any errno the kernel returns; notably `EINVAL` from rxe while the queue
-    /// is not [drained](Self::is_drained).
+    /// Returns the queue pair and any errno the kernel returns; notably `EINVAL` from rxe while the
+    /// queue is not [drained](Self::is_drained).
     ///
     /// # References
     /// `ibv_modify_qp(3)`; IBTA volume 1, section 10.3.1.5
@@ -126,10 +126,10 @@ impl<P: Provider> Qp<Sqd, P> {
 }
 
 impl<P: Provider> Qp<Reset, P> {
-    /// Sets the connection options negotiated with the peer, for use in the steps to INIT and RTR.
+    /// Sets the ECE options negotiated with the peer, for use in the steps to INIT and RTR.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider has no such options (rxe and soft); `EINVAL` for options of
+    /// `EOPNOTSUPP` if the provider has no ECE options (rxe and soft); `EINVAL` for options of
     /// another vendor.
     ///
     /// # References
@@ -142,10 +142,10 @@ impl<P: Provider> Qp<Reset, P> {
 }
 
 impl<P: Provider> Qp<Init, P> {
-    /// Sets the connection options negotiated with the peer, for use in the step to RTR.
+    /// Sets the ECE options negotiated with the peer, for use in the step to RTR.
     ///
     /// # Errors
-    /// As in RESET: `EOPNOTSUPP` if the provider has no such options (rxe and soft); `EINVAL` for
+    /// As in RESET: `EOPNOTSUPP` if the provider has no ECE options (rxe and soft); `EINVAL` for
     /// options of another vendor.
     ///
     /// # References
@@ -158,11 +158,11 @@ impl<P: Provider> Qp<Init, P> {
 }
 
 impl<S: State, P: Provider> Qp<S, P> {
-    /// Returns the connection options: in RESET those offered by the device, from RTR on those in
-    /// use, and none between [`set_ece`](Qp::set_ece) and the next step.
+    /// Returns the ECE options: in RESET, the options offered by the device; from RTR on, the
+    /// options in use. Between [`set_ece`](Qp::set_ece) and the next step, returns no options.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` if the provider has no such options (rxe and soft).
+    /// `EOPNOTSUPP` if the provider has no ECE options (rxe and soft).
     ///
     /// # References
     /// `ibv_query_ece(3)`
@@ -171,9 +171,9 @@ impl<S: State, P: Provider> Qp<S, P> {
         self.core.get().query_ece().map_err(|error| self.of_device(error))
     }
 
-    /// Returns how the data of a message moved by `op` becomes visible to the program's threads: in
-    /// which order it appears in memory. Empty if nothing is promised: on rxe and soft devices, and
-    /// on processors other than x86-64, which may reorder a thread's loads.
+    /// Returns the order in which the data of a message transferred by `op` becomes visible to the
+    /// program's threads. Empty if no order is guaranteed: on rxe and soft devices, and on
+    /// processors other than x86-64, which may reorder a thread's loads.
     ///
     /// # References
     /// `ibv_query_qp_data_in_order(3)`
@@ -182,8 +182,9 @@ impl<S: State, P: Provider> Qp<S, P> {
         if cfg!(target_arch = "x86_64") { self.device_data_in_order(op) } else { DataInOrder::empty() }
     }
 
-    /// Returns the device's write order for the data of a message moved by `op`, on any processor.
-    /// To read the data before the completion, a thread needs loads in this order: acquire fences.
+    /// Returns the order in which the device writes the data of a message transferred by `op`, on
+    /// any processor. A thread that reads the data before the completion must load it in this
+    /// order, with acquire fences.
     ///
     /// # References
     /// `ibv_query_qp_data_in_order(3)`

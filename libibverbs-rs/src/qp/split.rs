@@ -87,7 +87,7 @@ impl<S: State, P: Provider> Qp<S, P> {
     /// Joins two halves made by [`into_split`](Self::into_split).
     ///
     /// # Errors
-    /// The halves, if they belong to different queue pairs.
+    /// Returns the halves if they belong to different queue pairs.
     // The panic below is unreachable.
     #[allow(clippy::missing_panics_doc, clippy::type_complexity)]
     pub fn from_halves(

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The type is the state set by the program. The device may move the queue pair to the error state
-//! at any time, which shows as data ([`Qp::state`](crate::Qp::state), events, flushed completions).
-//! Posting in that state is harmless.
+//! at any time. [`Qp::state`](crate::Qp::state), events and flushed completions report that.
+//! Posting in the error state is harmless.
 //!
 //! Only the device moves a queue pair to SQE, after a send of a UC or UD queue pair has failed. SQE
 //! therefore has no type: [`Qp::state`](crate::Qp::state) returns
@@ -58,9 +58,9 @@
 
 use verbs_core::types::QpState;
 
-/// A state of a queue pair that a program can set.
+/// A queue pair state that a program can set.
 pub trait State: sealed::Sealed + 'static {
-    /// The value of the state.
+    /// The state as a value.
     const STATE: QpState;
 }
 
@@ -88,15 +88,15 @@ macro_rules! states {
 }
 
 states! {
-    /// New, or reset: nothing may be posted.
+    /// New, or reset: no request may be posted.
     #[doc(alias = "IBV_QPS_RESET")] Reset = RESET: ;
-    /// Initialised: receives may be posted, but no message arrives yet.
+    /// Initialised: receives may be posted, but incoming messages are not processed yet.
     #[doc(alias = "IBV_QPS_INIT")] Init = INIT: CanPostRecv;
-    /// Ready to receive.
+    /// Ready to receive (RTR): messages are received, but sends may not be posted.
     #[doc(alias = "IBV_QPS_RTR")] Rtr = RTR: CanPostRecv;
-    /// Ready to receive and to send.
+    /// Ready to send (RTS): sends may be posted as well.
     #[doc(alias = "IBV_QPS_RTS")] Rts = RTS: CanPostRecv CanPostSend;
-    /// The send queue drains; sends posted now wait.
+    /// The send queue is draining; sends posted in this state wait.
     #[doc(alias = "IBV_QPS_SQD")] Sqd = SQD: CanPostRecv CanPostSend;
     /// In error: earlier requests complete as flushed. Requests posted in this state should too,
     /// but rxe ignores receives; [`dismantle`](crate::Qp::dismantle) returns their memory.

@@ -83,7 +83,7 @@ pub struct CompChannel {
 #[derive(Debug)]
 pub(crate) struct Inner {
     file: File,
-    /// The device, if a waiting thread can do the device's work.
+    /// The device, if a thread that waits can do the device's work.
     waits: Option<Arc<dyn WaitOps>>,
     registry: Arc<Registry>,
     _context: Child,
@@ -93,12 +93,12 @@ pub(crate) struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CqEvent {
-    /// The [`id`](crate::Cq::id) of the queue.
+    /// The [`id`](crate::Cq::id) of the completion queue.
     pub cq: CqId,
 }
 
 impl<P: Provider> Context<P> {
-    /// Creates a completion channel: a file that signals new completions of its queues.
+    /// Creates a completion channel: a file that signals new completions in the queues that use it.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EMFILE` if the process has no descriptor left.
@@ -128,8 +128,8 @@ impl CompChannel {
     /// event goes to one of them.
     ///
     /// # Errors
-    /// `EIO` once the device is gone, or with [`Cause::BadReply`](crate::Cause::BadReply) for an
-    /// event of the wrong length.
+    /// `EIO` once the device is gone, or with [`Cause::BadReply`](crate::Cause::BadReply) if an
+    /// event has the wrong length.
     ///
     /// # References
     /// `ibv_get_cq_event(3)`
@@ -145,8 +145,7 @@ impl CompChannel {
         Ok(None)
     }
 
-    /// Waits for the next event, without limit if `timeout` is `None`. Returns `None` after the
-    /// timeout.
+    /// Waits for the next event, indefinitely if `timeout` is `None`. Returns `None` on timeout.
     ///
     /// # Errors
     /// Same as [`next_event`](Self::next_event); any errno from `ppoll(2)`.
@@ -160,8 +159,8 @@ impl CompChannel {
     /// queue is destroyed.
     ///
     /// # Errors
-    /// The channel and `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while completion queues
-    /// use it.
+    /// Returns the channel and `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while completion
+    /// queues use it.
     ///
     /// # References
     /// `ibv_destroy_comp_channel(3)`

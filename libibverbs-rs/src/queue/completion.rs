@@ -1,4 +1,4 @@
-//! [`Completions`]: a poll in progress, which lends each [`Completion`]; [`Completed`]: a
+//! [`Completions`]: a poll in progress, which yields each [`Completion`]; [`Completed`]: a
 //! completion with the memory of its request.
 
 use verbs_core::provider::{Completion as _, CqOps, Erased, Provider};
@@ -11,7 +11,7 @@ use verbs_core::{Cause, Errno, Error, Result, for_each_completion_field, for_eac
 use crate::in_flight::{Returned, Routes};
 use crate::memory::buffer::Buf;
 use crate::memory::window::{Invalidated, Window};
-/// A poll in progress. Dropping it returns the slots of the lent completions to the device.
+/// A poll in progress. Dropping it returns the slots of the completions read to the device.
 #[doc(alias = "ibv_end_poll")]
 #[derive(Debug)]
 pub struct Completions<'q, P: Provider = Erased> {
@@ -21,7 +21,7 @@ pub struct Completions<'q, P: Provider = Erased> {
 }
 
 impl<P: Provider> Completions<'_, P> {
-    /// Lends the next completion; `None` if there is none now.
+    /// Returns a view of the next completion; `None` if none is available.
     #[doc(alias = "ibv_next_poll")]
     #[allow(clippy::should_implement_trait)]
     #[inline(always)]
@@ -41,8 +41,8 @@ impl<P: Provider> Drop for Completions<'_, P> {
     }
 }
 
-/// A completion, read from the queue on demand. Only polling makes one, so it proves that its work
-/// request has ended: see promises 5 to 7 of [`Provider`]'s contract.
+/// A completion, read from the queue on demand. Only polling creates a completion, so it proves
+/// that its work request has ended: see promises 5 to 7 of [`Provider`]'s contract.
 ///
 /// If [`status`](Self::status) is not success, only `wr_id`, `status`, `qp_num`, `vendor_err` and
 /// the timestamps are valid.
@@ -88,14 +88,14 @@ impl<P: Provider> Completion<'_, P> {
         self.routes.reclaim(self.raw.wr_id(), self.raw.status())
     }
 
-    /// Returns the key invalidated by the peer's message; `None` for any other completion. Pass it
-    /// to [`Window::invalidated`](crate::Window::invalidated).
+    /// Returns the key invalidated by the peer's message; `None` for any other completion. Pass the
+    /// result to [`Window::invalidated`](crate::Window::invalidated).
     pub fn invalidated(&self) -> Option<Invalidated> {
         invalidated(&self.copied(), self.routes)
     }
 
-    /// Copies all fields. [`Cq::reclaim`](crate::Cq::reclaim) returns the request's memory for the
-    /// copy.
+    /// Returns a copy of all fields. With the copy, [`Cq::reclaim`](crate::Cq::reclaim) returns the
+    /// request's memory.
     #[inline(always)]
     pub fn to_wc(&mut self) -> Wc {
         self.routes.mark(self.wr_id());
@@ -131,15 +131,16 @@ impl<P: Provider> core::fmt::Debug for Completion<'_, P> {
     }
 }
 
-/// A completion by value, with the memory of its request. It can be sent to any thread.
+/// A completion copied out of its queue, with the memory of its request. It can be sent to any
+/// thread.
 #[doc(alias = "ibv_wc")]
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Completed {
-    /// The completion.
+    /// A copy of the completion.
     pub wc: Wc,
-    /// The memory of its request; `None` for a raw request, or if the queue pair was closed or
-    /// reset before the poll.
+    /// The memory of the completion's request; `None` for a raw request, or if the queue pair was
+    /// closed or reset before the poll.
     pub returned: Option<Returned>,
     pub(super) invalidated: Option<Invalidated>,
     pub(super) device: &'static str,
@@ -167,8 +168,8 @@ impl Completed {
         self.returned.and_then(Returned::into_window).ok_or_else(|| not_returned(device, wr_id, "window"))
     }
 
-    /// Returns the key invalidated by the peer's message; `None` for any other completion. Pass it
-    /// to [`Window::invalidated`](crate::Window::invalidated).
+    /// Returns the key invalidated by the peer's message; `None` for any other completion. Pass the
+    /// result to [`Window::invalidated`](crate::Window::invalidated).
     pub const fn invalidated(&self) -> Option<&Invalidated> {
         self.invalidated.as_ref()
     }
@@ -204,8 +205,8 @@ impl core::ops::Deref for Completed {
     }
 }
 
-/// Returns the key that a completion reports as invalidated. The completion is lent, or is a copy
-/// that no other code could change.
+/// Returns the key that a completion reports as invalidated. The completion must still be in its
+/// queue, or be a copy that no other code could change.
 #[inline]
 pub(super) fn invalidated(wc: &Wc, routes: &Routes) -> Option<Invalidated> {
     let is_invalidation = wc.wc_flags.contains(WcFlags::WITH_INV) && wc.status == WcStatus::SUCCESS;

@@ -1,9 +1,9 @@
-//! [`Cq`]: the queue of completions of work requests; [`CqHandle`]: a weak reference for creating
-//! queue pairs.
+//! [`Cq`]: a queue of work request completions; [`CqHandle`]: a weak reference for creating queue
+//! pairs.
 //!
 //! A program may drop a completion queue before its queue pairs, but the kernel refuses to destroy
 //! the queue before them. So destruction is deferred: the dropped `Cq` leaves the provider's queue
-//! in the state it shares with the queue pairs. The last of them destroys it.
+//! in the state it shares with the queue pairs. The last queue pair destroys the provider's queue.
 //!
 //! ```text
 //! Cq ── handle ─► the provider's queue       Cq dropped: the queue moves to `deferred`
@@ -46,25 +46,26 @@ pub struct CqInit<'a, P: Provider = Erased> {
     pub cqe: u32,
     /// The channel that signals new completions.
     pub channel: Option<&'a CompChannel>,
-    /// The completion vector (interrupt) of its events, below [`Context::num_comp_vectors`].
+    /// The completion vector (interrupt) for the queue's events, below
+    /// [`Context::num_comp_vectors`].
     pub comp_vector: u32,
     /// The properties of the queue. An overrun is an error unless
     /// [`IGNORE_OVERRUN`](CqFlags::IGNORE_OVERRUN) is set; see [`Cq`].
     #[doc(alias = "IBV_CQ_INIT_ATTR_MASK_FLAGS")]
     pub flags: CqFlags,
-    /// The optional fields in its completions, such as
+    /// The optional fields in the queue's completions, such as
     /// [`COMPLETION_TIMESTAMP`](CqWcFlags::COMPLETION_TIMESTAMP). [`Completion`](crate::Completion)
     /// reads them.
     pub wc_flags: CqWcFlags,
     /// The parent domain ([`Pd::alloc_parent_domain`]) whose allocator allocates the memory of the
-    /// queue. The queue keeps it alive. The single thread that a thread domain promises is
-    /// guaranteed for every queue anyway: see [`SINGLE_THREADED`](CqFlags::SINGLE_THREADED).
+    /// queue. The queue keeps the domain alive. A queue needs no thread domain, because only one
+    /// thread at a time can use it: see [`SINGLE_THREADED`](CqFlags::SINGLE_THREADED).
     #[doc(alias = "IBV_CQ_INIT_ATTR_MASK_PD")]
     pub parent_domain: Option<&'a Pd<P>>,
 }
 
 impl<P: Provider> CqInit<'_, P> {
-    /// Returns the attributes of a queue for `cqe` completions without a channel.
+    /// Returns the attributes of a queue for `cqe` completions, without a completion channel.
     pub const fn new(cqe: u32) -> Self {
         Self {
             cqe,
@@ -85,16 +86,16 @@ impl<P: Provider> Clone for CqInit<'_, P> {
 
 impl<P: Provider> Copy for CqInit<'_, P> {}
 
-/// A completion queue, which holds the completions of finished work requests. The poller owns it:
-/// `&mut` is the lock.
+/// A completion queue, which holds the completions of finished work requests. Polling takes `&mut
+/// self`, so it needs no lock.
 ///
-/// There are three ways to poll. [`poll`](Self::poll) lends completions and reads only the fields
-/// the program uses; [`poll_one`](Self::poll_one) returns one completion by value, with its memory;
+/// There are three ways to poll. [`poll`](Self::poll) returns views, which read only the fields the
+/// program uses; [`poll_one`](Self::poll_one) returns one completion by value, with its memory;
 /// [`poll_into`](Self::poll_into) copies many. Each returns the memory of safe requests and needs
 /// no queue pair for that.
 ///
 /// # Overrun
-/// A queue that is full loses the next completion. The device raises
+/// A full queue loses the next completion. The device raises
 /// [`CQ_ERR`](crate::AsyncEventType::CQ_ERR) ([`Context::async_events`]). On soft devices, the
 /// event is raised once per queue. The queue pair of the lost completion moves to the error state;
 /// others continue. rxe raises the event for each lost completion and moves the queue pair to the
@@ -113,7 +114,7 @@ pub struct Cq<P: Provider = Erased> {
     routes: Routes,
     name: P::CqHandle,
     shared: Arc<CqState>,
-    /// The device, if a waiting thread can do the device's work.
+    /// The device, if a thread that waits can do the device's work.
     waits: Option<Arc<dyn WaitOps>>,
 }
 
@@ -214,7 +215,7 @@ impl<P: Provider> Cq<P> {
         Self::create_by(context, init, |parent_domain, attr| context.raw().create_cq(parent_domain, attr))
     }
 
-    /// Creates the queue with the given provider call.
+    /// Creates the queue by calling `create`.
     pub(crate) fn create_by(
         context: &Context<P>,
         init: &CqInit<'_, P>,
@@ -270,13 +271,13 @@ impl<P: Provider> Cq<P> {
         self.shared.id
     }
 
-    /// Returns the number of completions the queue holds.
+    /// Returns the number of completions that the queue can hold.
     pub fn cqe(&self) -> u32 {
         self.handle.get().cqe()
     }
 
-    /// Returns the fields of its completions: the [`STANDARD`](CqWcFlags::STANDARD) fields, and the
-    /// fields requested when it was created.
+    /// Returns the fields of the queue's completions: the [`STANDARD`](CqWcFlags::STANDARD) fields,
+    /// and the fields requested when it was created.
     pub fn wc_flags(&self) -> CqWcFlags {
         self.handle.get().wc_flags()
     }
@@ -284,7 +285,7 @@ impl<P: Provider> Cq<P> {
     /// Returns whether a live queue pair with this number reports to this queue.
     ///
     /// One thread may create queue pairs on a queue polled by another. The poller may then see a
-    /// completion of a queue pair it has not received yet, or of a closed queue pair; this call
+    /// completion of a queue pair that it does not know yet, or of a closed queue pair; this call
     /// distinguishes the two cases. A queue pair is alive from before its first completion until
     /// its [`Qp`](crate::Qp) or both its halves are closed or dropped. After that, the device may
     /// reuse its number, so a poller drops its record of a queue pair before the queue pair is
@@ -314,7 +315,8 @@ impl<P: Provider> Cq<P> {
         CqHandle { name: self.name.clone(), shared: Arc::clone(&self.shared) }
     }
 
-    /// Polls, lending one completion after the other until there is none.
+    /// Polls the queue. The result yields a view of one completion after the other until none is
+    /// left.
     ///
     /// ```no_run
     /// # fn f(mut cq: verbs::Cq) {
@@ -326,7 +328,8 @@ impl<P: Provider> Cq<P> {
     /// # }
     /// ```
     ///
-    /// A completion is read from the queue on demand, so it cannot outlive its turn in the loop:
+    /// A completion is read from the queue on demand, so it cannot outlive its iteration of the
+    /// loop:
     ///
     /// ```compile_fail,E0499
     /// # fn f(mut cq: verbs::Cq) {
@@ -356,8 +359,8 @@ impl<P: Provider> Cq<P> {
         Completions { raw: self.handle.get_mut(), routes: &mut self.routes, lent: false }
     }
 
-    /// Returns the next completion by value with the memory of its request; `None` if there is none
-    /// now.
+    /// Returns the next completion by value with the memory of its request; `None` if none is
+    /// available.
     ///
     /// The result borrows nothing, so a method with `&mut self` can both poll and process:
     ///
@@ -389,13 +392,13 @@ impl<P: Provider> Cq<P> {
         Some(Completed { wc, returned, invalidated, device: self.routes.device() })
     }
 
-    /// Waits for at most `timeout` and returns the next completion by value with the memory of its
+    /// Waits at most `timeout` and returns the next completion by value with the memory of its
     /// request. [`Completed::ok`] returns the error of a failed request.
     ///
     /// The thread polls for some microseconds and then sleeps. On a soft device the completion ends
-    /// the sleep. On a kernel device, each sleep lasts up to a sixteenth of the time waited so far,
-    /// and at most 10 ms. If that delay is too long, arm the queue ([`arm`](Self::arm)) and wait on
-    /// the [`CompChannel`].
+    /// the sleep. On a kernel device, each sleep lasts up to a sixteenth of the time already
+    /// waited, and at most 10 ms. If that delay is too long, arm the queue ([`arm`](Self::arm)) and
+    /// wait on the [`CompChannel`].
     ///
     /// # Errors
     /// `ETIMEDOUT` with [`Cause::NoCompletion`] after the timeout; any errno from `ppoll(2)`.
@@ -447,9 +450,9 @@ impl<P: Provider> Cq<P> {
     }
 
     /// Requests one event on the completion channel when the next completion arrives; with
-    /// `solicited_only`, when the next solicited or failed completion arrives. With it, rxe raises
-    /// no event for failed completions. ConnectX and soft devices raise the event at once if a
-    /// completion has arrived since the last poll.
+    /// `solicited_only`, when the next solicited or failed completion arrives. With
+    /// `solicited_only`, rxe raises no event for failed completions. ConnectX and soft devices
+    /// raise the event at once if a completion has arrived since the last poll.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EIO` once the device is gone.
@@ -459,7 +462,7 @@ impl<P: Provider> Cq<P> {
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn req_notify(&mut self, solicited_only: bool) -> Result<()> {
         let queue = self.handle.get_mut();
-        // Ends the loan even if a view of completions was leaked.
+        // Ends the previous poll even if its `Completions` was leaked.
         queue.end_poll();
         queue.req_notify(solicited_only)
     }
@@ -467,9 +470,10 @@ impl<P: Provider> Cq<P> {
     /// Requests an event like [`req_notify`](Self::req_notify) and polls. An event loop built from
     /// this call misses no completion.
     ///
-    /// The result lends every completion that arrived before the request; a later completion raises
-    /// the event. So the program may wait once the result has lent `None`. In the opposite order, a
-    /// completion between the last poll and the request would wake no thread on rxe.
+    /// The result yields every completion that arrived before the request; a later completion
+    /// raises the event. The program may therefore wait once the result has returned `None`. In the
+    /// opposite order, a completion between the last poll and the request would wake no thread on
+    /// rxe.
     ///
     /// ```no_run
     /// # fn f(channel: verbs::CompChannel, mut cq: verbs::Cq) -> Result<(), verbs::Error> {
@@ -515,13 +519,14 @@ impl<P: Provider> Cq<P> {
         self.handle.get_mut().resize(cqe).map_err(|error| self.named(error))
     }
 
-    /// Changes the moderation of the queue's events: fewer events for many completions.
+    /// Changes the moderation of the queue's events, so that one event stands for several
+    /// completions.
     ///
     /// An armed queue keeps its old moderation until the next request for an event.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device cannot moderate events (rxe); `EINVAL` with [`Cause::Limit`] for
-    /// numbers beyond [`cq_mod_caps`](crate::DeviceAttrEx::cq_mod_caps); any other errno the kernel
+    /// values beyond [`cq_mod_caps`](crate::DeviceAttrEx::cq_mod_caps); any other errno the kernel
     /// returns.
     ///
     /// # References
@@ -548,8 +553,8 @@ impl<P: Provider> Cq<P> {
     /// queue pair.
     ///
     /// # Errors
-    /// The queue: `EBUSY` with [`Cause::InUse`] while queue pairs use it; any other errno the
-    /// kernel returns.
+    /// Returns the queue with the error: `EBUSY` with [`Cause::InUse`] while queue pairs use it;
+    /// any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_cq(3)`
@@ -580,8 +585,8 @@ impl Cq<Erased> {
     /// Returns the same queue with its provider named.
     ///
     /// # Errors
-    /// The queue, if it belongs to another provider or holds fetched but unpolled completions: poll
-    /// it empty first.
+    /// Returns the queue if it belongs to another provider or holds fetched but unpolled
+    /// completions: poll it empty first.
     pub fn downcast<P: NamedProvider>(mut self) -> Result<Cq<P>, HandleError<Self>> {
         let Some(name) = self.name.downcast_ref::<P::CqHandle>().cloned() else {
             return Err(HandleError::of_another_provider(self));
@@ -637,7 +642,7 @@ impl<P: Provider> CqHandle<P> {
     /// of `registry`.
     ///
     /// # Errors
-    /// `EINVAL`: with [`Cause::Foreign`] for a queue of another open device, with [`Cause::Closed`]
+    /// `EINVAL` with [`Cause::Foreign`] for a queue of another open device, with [`Cause::Closed`]
     /// for a closed or dropped queue.
     pub(crate) fn share(&self, registry: &Arc<Registry>, verb: &'static str) -> Result<CqUse> {
         if !Arc::ptr_eq(&self.shared.registry, registry) {
@@ -659,7 +664,7 @@ impl CqHandle<Erased> {
     /// Returns the same handle with its provider named.
     ///
     /// # Errors
-    /// The handle, if the queue belongs to another provider.
+    /// Returns the handle if the queue belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<CqHandle<P>, HandleError<Self>> {
         let named: Option<&P::CqHandle> = ErasedCqHandle::downcast_ref(&self.name);
         match named.cloned() {

@@ -1,13 +1,13 @@
-//! Queues that exist apart from a queue pair, and their events.
+//! Queues separate from queue pairs, and their events.
 //!
 //! | file | content |
 //! |---|---|
 //! | [`srq`] | shared receive queues |
 //! | [`xrcd`] | XRC domains |
-//! | [`wq`] | work queues and RSS tables of them |
+//! | [`wq`] | work queues and their RSS tables |
 //! | [`receiver`] | a receive queue and its table of memory in flight |
 //! | [`cq`] | completion queues: polling, waiting |
-//! | [`completion`] | a poll in progress and completions lent or by value |
+//! | [`completion`] | a poll in progress; completions as views or copies |
 //! | [`patience`] | how a thread waits for a completion |
 //! | [`comp_channel`] | files that signal events of completion queues |
 

@@ -1,4 +1,4 @@
-//! [`Patience`]: how a thread waits for a completion: it spins while that pays, then sleeps.
+//! [`Patience`]: a thread's wait for a completion. The thread spins for a short time, then sleeps.
 //!
 //! | device | after [`SPIN`] |
 //! |---|---|
@@ -6,8 +6,8 @@
 //! | kernel | repeatedly sleeps for [a fraction](PART) of the time waited so far |
 //!
 //! A kernel completion queue wakes a thread only through an event, which other users of its channel
-//! would then miss. So the thread sleeps instead and finds a completion late, by at most a
-//! sixteenth of the time it took and at most 10 ms.
+//! would then miss. So the thread sleeps for fixed times instead. It finds a completion late by at
+//! most a sixteenth of the time waited, and by at most 10 ms.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,10 +34,10 @@ const POLLS_A_LOOK: u32 = 64;
 /// The time after which a thread starts to sleep if no completion can wake it.
 const LONG_SPIN: Duration = Duration::from_millis(1);
 
-/// The time waited so far divided by this is the length of the next sleep.
+/// The divisor of the time already waited; the quotient is the length of the next sleep.
 const PART: u32 = 16;
 
-/// The longest sleep that a completion does not end.
+/// The maximum length of a sleep that a completion does not end.
 const LONGEST: Duration = Duration::from_millis(10);
 
 impl Patience {
@@ -47,7 +47,7 @@ impl Patience {
 
     /// Returns the number of polls between two [rests](Self::rest).
     pub(crate) fn polls(&self) -> u32 {
-        // With a wait, a sleep ends because something has happened.
+        // With a wait, a sleep ends only when there may be a completion.
         if self.wait.is_some() { 1 } else { POLLS_A_LOOK }
     }
 

@@ -11,7 +11,7 @@
 //! Dropping the last share of the core, the queue's own or a queue pair's, destroys the object.
 //!
 //! # Safety
-//! The unsafe code here is raw posting, which relies on the caller's promise.
+//! The unsafe code here is raw posting, whose requirements the caller meets.
 
 #![allow(unsafe_code)]
 
@@ -48,8 +48,8 @@ pub struct SrqInit {
     /// The minimum number of pieces of memory per receive.
     pub max_sge: u32,
     /// The limit. When fewer receives are left,
-    /// [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED) is raised once; 0 for no
-    /// limit. [`Srq::arm`] sets it again.
+    /// [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED) is raised once. 0 sets no
+    /// limit. [`Srq::arm`] sets a limit again.
     pub srq_limit: u32,
 }
 
@@ -62,7 +62,7 @@ impl SrqInit {
 }
 
 /// A shared receive queue. Queue pairs created with it take their receives from it in posting
-/// order. The poster owns it: `&mut` is the lock.
+/// order. Posting takes `&mut self`, so it needs no lock.
 ///
 /// A receive completes in the completion queue of the queue pair that takes it; polling there
 /// returns its memory. The program posts new receives after polling some, or when the queue runs
@@ -125,8 +125,8 @@ pub(crate) struct Core<P: Provider> {
 
 enum Raw<P: Provider> {
     Own(KernelHandle<P::Srq, Dependencies>),
-    /// An erased queue whose provider `downcast` has named. Handles and queue pairs of
-    /// the erased queue live on.
+    /// An erased queue whose provider `downcast` has named. Handles and queue pairs of the erased
+    /// queue stay valid.
     Within(Arc<Core<Erased>>),
 }
 
@@ -156,8 +156,8 @@ struct Dependencies {
 impl<P: Provider> Pd<P> {
     /// Creates a shared receive queue, for queue pairs in any protection domain.
     ///
-    /// The memory of its receives belongs to this domain. On rxe, its queue pairs must belong to it
-    /// as well.
+    /// The memory of its receives must be registered in this domain. On rxe, its queue pairs must
+    /// belong to this domain as well.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](crate::Cause::Limit) for a size beyond the device's limits;
@@ -174,8 +174,8 @@ impl<P: Provider> Pd<P> {
     }
 
     /// Creates a shared receive queue with tag matching: a message whose tag is in the queue's tag
-    /// list arrives in the memory of that tag ([`Srq::post_srq_ops`]), any other message in a
-    /// posted receive. The operations on the list complete in `cq`, given as a `&Cq` or a
+    /// list arrives in the memory of that tag ([`Srq::post_srq_ops`]); any other message arrives in
+    /// a posted receive. The operations on the list complete in `cq`, given as a `&Cq` or a
     /// [`CqHandle`].
     ///
     /// # Errors
@@ -198,7 +198,7 @@ impl<P: Provider> Pd<P> {
 }
 
 impl<P: Provider> Xrcd<P> {
-    /// Creates a shared receive queue. Requests sent to the domain's targets name it by its
+    /// Creates a shared receive queue. Requests sent to the domain's targets name the queue by its
     /// [`srq_num`](Srq::srq_num). Its receives complete in `cq`, given as a `&Cq` or a
     /// [`CqHandle`]. The requests access memory in `pd`.
     ///
@@ -310,7 +310,7 @@ impl<P: Provider> Srq<P> {
         self.core.get().attr().max_sge
     }
 
-    /// Posts receives, raw, for any ownership scheme. One doorbell announces all of them.
+    /// Posts raw receives, for any ownership scheme. One doorbell announces all of them.
     ///
     /// # Safety
     /// From this call until a request's completion was polled, or the shared receive queue was
@@ -319,22 +319,21 @@ impl<P: Provider> Srq<P> {
     /// request.
     ///
     /// # Errors
-    /// The number of accepted requests and the [`PostReason`](crate::PostReason) why the next one
-    /// was rejected. The device owns the memory of the accepted requests.
+    /// Returns the number of accepted requests and the [`PostReason`](crate::PostReason) why the
+    /// next one was rejected. The device owns the memory of the accepted requests.
     ///
     /// # References
     /// `ibv_post_srq_recv(3)`
     #[doc(alias = "ibv_post_srq_recv")]
     #[inline(always)]
     pub unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.recv.queue.post_recv(wrs) }
     }
 
-    /// Posts operations on the tag list of a queue with tag matching
-    /// ([`Pd::create_tm_srq`](crate::Pd::create_tm_srq)), raw. The operations complete in the
-    /// queue's completion queue. Sets the `handle` of each accepted
-    /// [`TmOp::Add`](crate::TmOp::Add).
+    /// Posts raw operations on the tag list of a queue with tag matching
+    /// ([`Pd::create_tm_srq`](crate::Pd::create_tm_srq)). The operations complete in the queue's
+    /// completion queue. Sets the `handle` of each accepted [`TmOp::Add`](crate::TmOp::Add).
     ///
     /// # Safety
     /// Same as [`post_recv`](Self::post_recv), for the memory of each
@@ -343,15 +342,15 @@ impl<P: Provider> Srq<P> {
     /// Each `wr_id` and `recv_wr_id` must have its top bit clear.
     ///
     /// # Errors
-    /// The number of accepted operations and the [`PostReason`](crate::PostReason) why the next one
-    /// was rejected: [`NoTagMatching`](crate::PostReason::NoTagMatching) (`EOPNOTSUPP`) from a
-    /// queue without tag matching.
+    /// Returns the number of accepted operations and the [`PostReason`](crate::PostReason) why the
+    /// next one was rejected, such as [`NoTagMatching`](crate::PostReason::NoTagMatching)
+    /// (`EOPNOTSUPP`) from a queue without tag matching.
     ///
     /// # References
     /// `ibv_post_srq_ops(3)`
     #[doc(alias = "ibv_post_srq_ops")]
     pub unsafe fn post_srq_ops(&mut self, ops: &mut [OpsWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.recv.queue.post_srq_ops(ops) }
     }
 
@@ -364,9 +363,9 @@ impl<P: Provider> Srq<P> {
     /// table. Later calls allocate a larger table once taken or unreclaimed receives fill it.
     ///
     /// # Errors
-    /// The memory and the reason; [`PostBufReason`](crate::PostBufReason) lists all of them.
-    /// Notably [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the
-    /// queue is taken, and [`PostBufReason::ReadOnly`](crate::PostBufReason::ReadOnly) for a
+    /// Returns the memory and the reason; [`PostBufReason`](crate::PostBufReason) lists all
+    /// reasons. Notably [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of
+    /// the queue is taken, and [`PostBufReason::ReadOnly`](crate::PostBufReason::ReadOnly) for a
     /// [`FrozenBuf`](crate::FrozenBuf).
     ///
     /// # References
@@ -385,7 +384,7 @@ impl<P: Provider> Srq<P> {
     /// [`post_recv_buf`](Self::post_recv_buf).
     ///
     /// # Errors
-    /// Same as [`post_recv_buf`](Self::post_recv_buf), and all pieces;
+    /// The errors of [`post_recv_buf`](Self::post_recv_buf), with all pieces;
     /// [`PostReason::TooManySge`](crate::PostReason::TooManySge) for more pieces than
     /// [`max_sge`](Self::max_sge).
     ///
@@ -411,7 +410,7 @@ impl<P: Provider> Srq<P> {
         self.recv.post_all(Vec::<Buf>::new()).map_err(|error| error.reason)
     }
 
-    /// Arms [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED), to be raised once,
+    /// Arms [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED), which is raised once
     /// when fewer than `limit` receives are left. 0 disarms the event.
     ///
     /// # Errors
@@ -435,7 +434,8 @@ impl<P: Provider> Srq<P> {
         self.core.get().modify(&mut self.recv.queue, attr, mask)
     }
 
-    /// Queries the size and the limit; a limit of 0 was never armed or has been reached.
+    /// Queries the size and the limit. A limit of 0 means that no limit was armed, or that it has
+    /// been reached.
     ///
     /// # Errors
     /// Any errno the kernel returns; notably `EIO` once the device is gone.
@@ -447,7 +447,7 @@ impl<P: Provider> Srq<P> {
         self.core.get().query()
     }
 
-    /// Returns the provider's object and its queue.
+    /// Returns the provider's shared receive queue and the queue for posting.
     #[cfg(feature = "mlx5")]
     pub(crate) fn parts_mut(&mut self) -> (&P::Srq, &mut P::SrqQueue) {
         (self.core.get(), &mut self.recv.queue)
@@ -462,8 +462,8 @@ impl<P: Provider> Srq<P> {
     /// queue is destroyed after its last queue pair.
     ///
     /// # Errors
-    /// The queue: `EBUSY` with [`Cause::InUse`] while queue pairs use it; any other errno the
-    /// kernel returns.
+    /// Returns the queue with the error: `EBUSY` with [`Cause::InUse`] while queue pairs use it;
+    /// any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_srq(3)`
@@ -491,7 +491,7 @@ impl Srq<Erased> {
     /// Returns the same queue with its provider named. Posting then needs no indirect calls.
     ///
     /// # Errors
-    /// The queue, if it belongs to another provider.
+    /// Returns the queue if it belongs to another provider.
     // The panic below is unreachable.
     #[allow(clippy::missing_panics_doc)]
     pub fn downcast<P: NamedProvider>(self) -> Result<Srq<P>, HandleError<Self>> {
@@ -512,10 +512,10 @@ impl<P: Provider> SrqHandle<P> {
         self.id
     }
 
-    /// Returns the queue's core, on the device of `registry`.
+    /// Returns the core of a queue on the device of `registry`.
     ///
     /// # Errors
-    /// `EINVAL`: with [`Cause::Foreign`] for a queue of another open device, with [`Cause::Closed`]
+    /// `EINVAL` with [`Cause::Foreign`] for a queue of another open device, with [`Cause::Closed`]
     /// for a closed or dropped queue.
     pub(crate) fn core(&self, registry: &Arc<Registry>) -> Result<Arc<Core<P>>> {
         const WHAT: &str = "shared receive queue";
@@ -537,7 +537,7 @@ impl SrqHandle<Erased> {
     /// Returns the same handle with its provider named.
     ///
     /// # Errors
-    /// The handle, if the queue was closed or belongs to another provider.
+    /// Returns the handle if the queue was closed or belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<SrqHandle<P>, HandleError<Self>> {
         if let Link::Own(weak) = &self.core
             && weak.upgrade().is_some_and(|core| core.get().downcast_ref::<P::Srq>().is_some())
@@ -568,8 +568,8 @@ impl<P: Provider> Core<P> {
     /// Destroys the object if this is its last share.
     ///
     /// # Errors
-    /// The share: `EBUSY` with [`Cause::InUse`] while other shares live; any errno from destroying
-    /// the object.
+    /// Returns the share with the error: `EBUSY` with [`Cause::InUse`] while other shares live; any
+    /// errno from destroying the object.
     fn close(self: Arc<Self>) -> Result<Dependencies, HandleError<Arc<Self>>> {
         let Self { raw, id, registry, qps } = match Arc::try_unwrap(self) {
             Ok(core) => core,

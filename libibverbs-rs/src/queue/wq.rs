@@ -1,10 +1,10 @@
-//! [`Wq`]: a queue of receives apart from queue pairs; [`RwqIndTable`]: a table of such queues,
+//! [`Wq`]: a queue of receives, separate from queue pairs; [`RwqIndTable`]: a table of such queues,
 //! used by a queue pair to spread received packets (RSS).
 //!
-//! A table keeps its work queues: a [`Wq`] dropped before its table is destroyed with the table.
+//! A table keeps its work queues alive: a [`Wq`] that is dropped first is destroyed with the table.
 //!
 //! # Safety
-//! The unsafe code here is raw posting, which relies on the caller's promise.
+//! The unsafe code here is raw posting, whose requirements the caller meets.
 
 #![allow(unsafe_code)]
 
@@ -31,7 +31,7 @@ use crate::queue::cq::CqUse;
 pub struct WqInit<P: Provider = Erased> {
     /// The kind of work queue.
     pub wq_type: WqType,
-    /// The completion queue for its receives.
+    /// The completion queue for the work queue's receives.
     pub cq: CqHandle<P>,
     /// The minimum number of outstanding receives; the device may round up.
     pub max_wr: u32,
@@ -49,8 +49,8 @@ impl<P: Provider> WqInit<P> {
     }
 }
 
-/// A work queue: a queue of receives, shared by queue pairs through a [`RwqIndTable`]. The poster
-/// owns it: `&mut` is the lock.
+/// A work queue: a queue of receives, shared by queue pairs through a [`RwqIndTable`]. Posting
+/// takes `&mut self`, so it needs no lock.
 ///
 /// Neither rxe nor soft devices have work queues.
 ///
@@ -144,23 +144,23 @@ impl<P: Provider> Wq<P> {
         self.shared.get().modify(&mut self.queue, attr)
     }
 
-    /// Posts receives.
+    /// Posts raw receives.
     ///
     /// # Safety
     /// From this call until a request's completion was polled, or the queue was destroyed, the
     /// device may write the memory of every SGE: no code may free or access it. Only `Ok` from
-    /// [`close`](Self::close) proves the destruction, because a table keeps a dropped queue. No
-    /// `wr_id` may have its top bit set.
+    /// [`close`](Self::close) proves the destruction, because a table keeps a dropped queue alive.
+    /// No `wr_id` may have its top bit set.
     ///
     /// # Errors
-    /// The number of accepted requests and the reason why the next was rejected. The device owns
-    /// the memory of the accepted requests.
+    /// Returns the number of accepted requests and the reason why the next was rejected. The device
+    /// owns the memory of the accepted requests.
     ///
     /// # References
     /// `ibv_post_wq_recv(3)`
     #[doc(alias = "ibv_post_wq_recv")]
     pub unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.queue.post_recv(wrs) }
     }
 
@@ -172,8 +172,8 @@ impl<P: Provider> Wq<P> {
     /// Destroys the queue. A dropped queue is destroyed once no table contains it.
     ///
     /// # Errors
-    /// The queue: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a table contains it; any
-    /// other errno the kernel returns.
+    /// Returns the queue with the error: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a
+    /// table contains it; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_wq(3)`
@@ -188,8 +188,8 @@ impl Wq<Erased> {
     /// Returns the same work queue with its provider named.
     ///
     /// # Errors
-    /// The work queue, if it belongs to another provider, or with `EBUSY` while a table contains
-    /// it.
+    /// Returns the work queue if it belongs to another provider, or with `EBUSY` while a table
+    /// contains it.
     // The panic below is unreachable.
     #[allow(clippy::missing_panics_doc)]
     pub fn downcast<P: NamedProvider>(self) -> Result<Wq<P>, HandleError<Self>> {
@@ -204,14 +204,14 @@ impl Wq<Erased> {
     }
 }
 
-/// The name for RSS tables in errors about a work queue.
+/// The name of RSS tables in error messages about a work queue.
 const TABLES: &str = "tables of work queues";
 
 /// A table of work queues. The hash of a received packet selects an entry, whose queue receives the
 /// packet.
 ///
-/// A queue pair created with [`QpInit::rss`](crate::QpInit::rss) receives through it and keeps it
-/// alive: a dropped table is destroyed after its last queue pair.
+/// A queue pair created with [`QpInit::rss`](crate::QpInit::rss) receives through the table and
+/// keeps the table alive: a dropped table is destroyed after its last queue pair.
 ///
 /// # References
 /// `ibv_create_rwq_ind_table(3)`
@@ -273,7 +273,7 @@ impl<P: Provider> Rss<P> {
     }
 }
 
-/// A table and a new queue pair's share of it.
+/// A table, with a new queue pair's share of the table.
 pub(crate) struct OpenTable<P: Provider> {
     table: SharedObject<P::RwqIndTable, Kept>,
     pub(crate) child: Child,
@@ -326,8 +326,8 @@ impl<P: Provider> RwqIndTable<P> {
     /// the kernel refuses.
     ///
     /// # Errors
-    /// The table: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while queue pairs use it; any
-    /// other errno the kernel returns.
+    /// Returns the table with the error: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while
+    /// queue pairs use it; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_rwq_ind_table(3)`
@@ -343,7 +343,8 @@ impl RwqIndTable<Erased> {
     /// Returns the same table with its provider named.
     ///
     /// # Errors
-    /// The table, if it belongs to another provider, or with `EBUSY` while queue pairs use it.
+    /// Returns the table if it belongs to another provider, or with `EBUSY` while queue pairs use
+    /// it.
     pub fn downcast<P: NamedProvider>(self) -> Result<RwqIndTable<P>, HandleError<Self>> {
         match self.shared.try_map("downcast", QUEUE_PAIRS, |raw| raw.downcast::<P::RwqIndTable>()) {
             Ok(shared) => Ok(RwqIndTable { shared }),
@@ -352,10 +353,10 @@ impl RwqIndTable<Erased> {
     }
 }
 
-/// The name for queue pairs in errors about a table.
+/// The name of queue pairs in error messages about a table.
 const QUEUE_PAIRS: &str = "queue pairs";
 
-/// The name for a table in errors.
+/// The name of a table in error messages.
 const TABLE: &str = "table of work queues";
 
 impl<P: Provider> Clone for Rss<P> {

@@ -26,8 +26,8 @@ use crate::handle::registry::{Child, Tally};
 #[doc(alias = "ibv_xrcd_init_attr_mask")]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct XrcdInit<'a> {
-    /// A file: processes that open a domain on the device with the same file share the domain. A
-    /// soft device belongs to one process, so its domains do too.
+    /// The file that identifies a shared domain: processes that open a domain on the device with
+    /// the same file share the domain. A soft device belongs to one process, so its domains do too.
     #[doc(alias = "IBV_XRCD_INIT_ATTR_FD")]
     pub file: Option<BorrowedFd<'a>>,
     /// Set to create a domain for the file if it has none (`O_CREAT`).
@@ -57,7 +57,7 @@ struct Inner<P: Provider> {
 enum Raw<P: Provider> {
     Own(KernelHandle<P::Xrcd, Child>),
     /// An erased domain whose provider `downcast` has named. Clones and children of the erased
-    /// handle live on.
+    /// handle stay valid.
     Within(Arc<Inner<Erased>>),
 }
 
@@ -65,9 +65,9 @@ impl<P: Provider> Context<P> {
     /// Opens an XRC domain: a private one, or one identified by a file.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a device without XRC; `EAGAIN` for a file without a domain and without
-    /// [`create`](XrcdInit::create), `EINVAL` for a file with a domain and with
-    /// [`exclusive`](XrcdInit::exclusive); any other errno the kernel returns.
+    /// `EOPNOTSUPP` for a device without XRC; `EAGAIN` if the file has no domain and
+    /// [`create`](XrcdInit::create) is not set; `EINVAL` if the file has a domain and
+    /// [`exclusive`](XrcdInit::exclusive) is set; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_open_xrcd(3)`
@@ -110,12 +110,12 @@ impl<P: Provider> Xrcd<P> {
         }
     }
 
-    /// Closes the domain if this is its last handle and no object in it is left. Otherwise the
+    /// Closes the domain if this is its last handle and no object in it remains. Otherwise the
     /// domain closes once its last handle and object are gone.
     ///
     /// # Errors
-    /// The handle: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse), which names the kind of
-    /// objects that remain; any other errno the kernel returns.
+    /// Returns the handle with the error: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse), which
+    /// names the kind of the remaining objects; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_close_xrcd(3)`
@@ -152,7 +152,7 @@ impl<P: Provider> Xrcd<P> {
 }
 
 impl<P: Provider> Inner<P> {
-    /// Returns a plural noun for the objects that keep the domain open besides one handle.
+    /// Returns a plural noun for the objects that keep the domain open in addition to one handle.
     fn users(&self) -> &'static str {
         let tallies = [(&self.srqs, "shared receive queues"), (&self.qps, "queue pairs")];
         tallies.into_iter().find(|(tally, _)| tally.any()).map_or("clones of the handle", |(_, what)| what)
@@ -163,7 +163,7 @@ impl Xrcd<Erased> {
     /// Returns the same domain with its provider named.
     ///
     /// # Errors
-    /// The handle, if the device belongs to another provider.
+    /// Returns the handle if the device belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Xrcd<P>, HandleError<Self>> {
         let Ok(context) = self.inner.context.clone().downcast::<P>() else {
             return Err(HandleError::of_another_provider(self));

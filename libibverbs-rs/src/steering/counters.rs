@@ -78,7 +78,7 @@ impl<P: Provider> Context<P> {
 
 impl<P: Provider> Counters<P> {
     /// Adds a counter to the set, for rules that will use the set or, with `flow`, for an existing
-    /// rule. [`read`](Self::read) returns its value at `attr.index`.
+    /// rule. [`read`](Self::read) returns the counter's value at `attr.index`.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if the device does not count the quantity, or cannot count it for an existing
@@ -125,8 +125,8 @@ impl<P: Provider> Counters<P> {
     /// Destroys the set. A dropped set is destroyed once no rule uses it.
     ///
     /// # Errors
-    /// The set: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while rules use it; any other
-    /// errno the kernel returns.
+    /// Returns the set with the error: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while
+    /// rules use it; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_counters(3)`
@@ -140,7 +140,7 @@ impl Counters<Erased> {
     /// Returns the same set with its provider named.
     ///
     /// # Errors
-    /// The set, if it belongs to another provider, or with `EBUSY` while rules use it.
+    /// Returns the set if it belongs to another provider, or with `EBUSY` while rules use it.
     pub fn downcast<P: NamedProvider>(self) -> Result<Counters<P>, HandleError<Self>> {
         match self.shared.try_map("downcast", RULES, |raw| raw.downcast::<P::Counters>()) {
             Ok(shared) => Ok(Counters { shared }),
@@ -267,8 +267,8 @@ impl<P: Provider> CompCntr<P> {
     /// if the kernel refuses.
     ///
     /// # Errors
-    /// The counter: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while a queue pair uses it;
-    /// any other errno the kernel returns.
+    /// Returns the counter with the error: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while
+    /// a queue pair uses it; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_comp_cntr(3)`
@@ -285,7 +285,8 @@ impl CompCntr<Erased> {
     /// Returns the same counter with its provider named.
     ///
     /// # Errors
-    /// The counter, if it belongs to another provider, or with `EBUSY` while a queue pair uses it.
+    /// Returns the counter if it belongs to another provider, or with `EBUSY` while a queue pair
+    /// uses it.
     pub fn downcast<P: NamedProvider>(self) -> Result<CompCntr<P>, HandleError<Self>> {
         let Ok(named) = self.context.clone().downcast::<P>() else {
             return Err(HandleError::of_another_provider(self));
@@ -298,5 +299,5 @@ impl CompCntr<Erased> {
     }
 }
 
-/// The name for queue pairs in errors about a completion counter.
+/// The name of queue pairs in error messages about a completion counter.
 const QUEUE_PAIRS: &str = "queue pairs";

@@ -133,7 +133,7 @@ impl<P: Provider> Flow<P> {
     /// Destroys the rule. Dropping does the same and leaks a rule the kernel refuses to destroy.
     ///
     /// # Errors
-    /// The rule and any errno the kernel returns.
+    /// Returns the rule and any errno the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_flow(3)`
@@ -147,7 +147,7 @@ impl Flow<Erased> {
     /// Returns the same rule with its provider named.
     ///
     /// # Errors
-    /// The rule, if it belongs to another provider.
+    /// Returns the rule if it belongs to another provider.
     pub fn downcast<P: NamedProvider>(self) -> Result<Flow<P>, HandleError<Self>> {
         match self.handle.try_map(|raw| raw.downcast::<P::Flow>()) {
             Ok(handle) => Ok(Flow { handle }),
@@ -196,8 +196,8 @@ impl<P: Provider> FlowAction<P> {
     /// Destroys the action. A dropped action is destroyed once no rule uses it.
     ///
     /// # Errors
-    /// The action: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while rules use it; any other
-    /// errno the kernel returns.
+    /// Returns the action with the error: `EBUSY` with [`Cause::InUse`](crate::Cause::InUse) while
+    /// rules use it; any other errno the kernel returns.
     ///
     /// # References
     /// `ibv_destroy_flow_action(3)`
@@ -211,7 +211,7 @@ impl FlowAction<Erased> {
     /// Returns the same action with its provider named.
     ///
     /// # Errors
-    /// The action, if it belongs to another provider, or with `EBUSY` while rules use it.
+    /// Returns the action if it belongs to another provider, or with `EBUSY` while rules use it.
     pub fn downcast<P: NamedProvider>(self) -> Result<FlowAction<P>, HandleError<Self>> {
         match self.shared.try_map("downcast", RULES, |raw| raw.downcast::<P::FlowAction>()) {
             Ok(shared) => Ok(FlowAction { shared }),

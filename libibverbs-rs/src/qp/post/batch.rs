@@ -53,11 +53,11 @@ use crate::memory::{Memory, PostMemory};
 #[doc(alias = "ibv_qp_ex")]
 pub struct SendBatch<'q, P: Provider> {
     sender: &'q mut Sender<P>,
-    /// The `wr_id`s of requests with memory.
+    /// The `wr_id`s of the batch's requests with memory.
     numbers: Vec<u64>,
     /// The number of requests in the batch.
     len: usize,
-    /// The last unsignalled request before the batch.
+    /// The `wr_id` of the last unsignalled request before the batch.
     unsignaled: Option<u64>,
 }
 
@@ -109,7 +109,7 @@ impl<'q, P: Provider> SendBatch<'q, P> {
     }
 
     /// Adds a send of inline data, like [`Qp::post_send_inline`](crate::Qp::post_send_inline). The
-    /// bytes are copied now.
+    /// bytes are copied during this call.
     ///
     /// # Errors
     /// The errors of [`Qp::post_send_inline`](crate::Qp::post_send_inline). Earlier requests stay
@@ -129,7 +129,8 @@ impl<'q, P: Provider> SendBatch<'q, P> {
     }
 
     /// Adds a send of several pieces of inline data, like
-    /// [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list). The bytes are copied now.
+    /// [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list). The bytes are copied during
+    /// this call.
     ///
     /// # Errors
     /// The errors of [`Qp::post_send_inline_list`](crate::Qp::post_send_inline_list). Earlier
@@ -176,7 +177,7 @@ impl<'q, P: Provider> SendBatch<'q, P> {
         Ok(len)
     }
 
-    /// Removes all requests from the queue and returns their memory.
+    /// Removes the batch's requests from the queue and returns their memory.
     #[doc(alias = "ibv_wr_abort")]
     pub fn abort(mut self) -> Vec<Memory> {
         self.roll_back()
@@ -216,14 +217,15 @@ impl SendBatch<'_, provider_mlx5::Mlx5> {
     /// Adds a request in the device's own format, like [`Qp::post_raw`](crate::Qp::post_raw).
     ///
     /// # Safety
-    /// Same as [`Qp::post_raw`](crate::Qp::post_raw). The promise holds from this call on unless
-    /// the batch is dropped or aborted, because a leaked batch leaves its requests in the queue.
+    /// Same as [`Qp::post_raw`](crate::Qp::post_raw). The requirements apply from this call on,
+    /// unless the batch is dropped or aborted, because a leaked batch leaves its requests in the
+    /// queue.
     ///
     /// # Errors
     /// The errors of [`Qp::post_raw`](crate::Qp::post_raw). Earlier requests stay in the batch.
     #[doc(alias = "mlx5dv_wr_raw_wqe")]
     pub unsafe fn put_raw(&mut self, wr_id: u64, request: &[[u8; 16]]) -> Result<(), PostReason> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.sender.queue.post_raw(wr_id, request) }?;
         self.len += 1;
         Ok(())
@@ -245,14 +247,14 @@ impl<P: Provider> fmt::Debug for SendBatch<'_, P> {
 /// Puts requests into a queue without ringing its doorbell.
 ///
 /// # Errors
-/// The number of requests put into the queue and the reason why the next was rejected.
+/// Returns the number of requests put into the queue and the reason why the next was rejected.
 ///
 /// # Safety
 /// Same as [`SendQueue::post_one`].
 #[inline]
 unsafe fn put_all(queue: &mut impl SendQueue, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
     for (accepted, wr) in wrs.iter().enumerate() {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { queue.post_one(wr) }.map_err(|reason| PostError { accepted, reason })?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 //! a view, [`SendQueue`] or [`RecvQueue`], where it is documented.
 //!
 //! # Safety
-//! The unsafe code here is raw posting, which relies on the caller's promise.
+//! The unsafe code here is raw posting, whose requirements the caller meets.
 
 #![allow(unsafe_code)]
 
@@ -32,7 +32,7 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
         SendQueue::new(&mut self.send, &self.core)
     }
 
-    /// Posts sends, raw, as [`SendQueue::post_send`] does.
+    /// Posts raw sends, as [`SendQueue::post_send`] does.
     ///
     /// # Safety
     /// Same as [`SendQueue::post_send`].
@@ -42,7 +42,7 @@ impl<S: CanPostSend, P: Provider> Qp<S, P> {
     #[doc(alias = "ibv_post_send")]
     #[inline(always)]
     pub unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.send_queue().post_send(wrs) }
     }
 
@@ -201,7 +201,7 @@ impl<S: CanPostSend> Qp<S, Mlx5> {
     #[doc(alias = "mlx5dv_wr_raw_wqe")]
     #[inline]
     pub unsafe fn post_raw(&mut self, wr_id: u64, request: &[[u8; 16]]) -> Result<(), PostReason> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.send_queue().post_raw(wr_id, request) }
     }
 }
@@ -213,7 +213,7 @@ impl<S: CanPostRecv, P: Provider> Qp<S, P> {
         RecvQueue::new(&mut self.recv)
     }
 
-    /// Posts receives, raw, as [`RecvQueue::post_recv`] does.
+    /// Posts raw receives, as [`RecvQueue::post_recv`] does.
     ///
     /// # Safety
     /// Same as [`RecvQueue::post_recv`].
@@ -223,7 +223,7 @@ impl<S: CanPostRecv, P: Provider> Qp<S, P> {
     #[doc(alias = "ibv_post_recv")]
     #[inline(always)]
     pub unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.recv_queue().post_recv(wrs) }
     }
 
@@ -271,7 +271,7 @@ impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
         SendQueue::new(&mut self.send, &self.core)
     }
 
-    /// Posts sends, raw, as [`SendQueue::post_send`] does.
+    /// Posts raw sends, as [`SendQueue::post_send`] does.
     ///
     /// # Safety
     /// Same as [`SendQueue::post_send`].
@@ -280,7 +280,7 @@ impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
     /// The errors of [`SendQueue::post_send`].
     #[inline(always)]
     pub unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.send_queue().post_send(wrs) }
     }
 
@@ -425,7 +425,7 @@ impl<S: CanPostSend> SendHalf<S, Mlx5> {
     /// The errors of [`SendQueue::post_raw`].
     #[inline]
     pub unsafe fn post_raw(&mut self, wr_id: u64, request: &[[u8; 16]]) -> Result<(), PostReason> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.send_queue().post_raw(wr_id, request) }
     }
 }
@@ -437,7 +437,7 @@ impl<S: CanPostRecv, P: Provider> RecvHalf<S, P> {
         RecvQueue::new(&mut self.recv)
     }
 
-    /// Posts receives, raw, as [`RecvQueue::post_recv`] does.
+    /// Posts raw receives, as [`RecvQueue::post_recv`] does.
     ///
     /// # Safety
     /// Same as [`RecvQueue::post_recv`].
@@ -446,7 +446,7 @@ impl<S: CanPostRecv, P: Provider> RecvHalf<S, P> {
     /// The errors of [`RecvQueue::post_recv`].
     #[inline(always)]
     pub unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.recv_queue().post_recv(wrs) }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! [`Sender`] combines a provider's send queue with its table of memory in flight, and
 //! [`Receiver`](crate::queue::receiver::Receiver) does the same for a receive queue. A queue pair
-//! has both, a half has one.
+//! has both; a half has one.
 //!
 //! | file | content |
 //! |---|---|
@@ -154,7 +154,7 @@ fn unsupported(op: &SendOp<'_>, flags: SendFlags) -> PostReason {
     }
 }
 
-/// Returns the operation; for an XRC operation, the operation inside it.
+/// Returns the kind of an operation; for an XRC operation, the kind of the operation inside it.
 fn op_of(op: &SendOp<'_>) -> OpKind {
     match op {
         SendOp::Xrc { op, .. } => op_of(op),

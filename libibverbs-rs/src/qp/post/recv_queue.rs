@@ -2,7 +2,7 @@
 //! receive queue.
 //!
 //! # Safety
-//! The unsafe code here is raw posting, which relies on the caller's promise.
+//! The unsafe code here is raw posting, whose requirements the caller meets.
 
 #![allow(unsafe_code)]
 
@@ -31,7 +31,7 @@ impl<'q, P: Provider> RecvQueue<'q, P> {
         Self { receiver }
     }
 
-    /// Posts receives, raw, for any ownership scheme. One doorbell announces all of them.
+    /// Posts raw receives, for any ownership scheme. One doorbell announces all of them.
     ///
     /// # Safety
     /// From this call until a request's completion was polled (or the queue pair was destroyed, or
@@ -40,14 +40,14 @@ impl<'q, P: Provider> RecvQueue<'q, P> {
     /// clear, because a `wr_id` with that bit set belongs to a safe request.
     ///
     /// # Errors
-    /// The number of accepted requests and the [`PostReason`](crate::PostReason) why the next one
-    /// was rejected. The device owns the memory of the accepted requests.
+    /// Returns the number of accepted requests and the [`PostReason`](crate::PostReason) why the
+    /// next one was rejected. The device owns the memory of the accepted requests.
     ///
     /// # References
     /// `ibv_post_recv(3)`
     #[inline(always)]
     pub unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.receiver.queue.post_recv(wrs) }
     }
 
@@ -59,7 +59,7 @@ impl<'q, P: Provider> RecvQueue<'q, P> {
     /// its table.
     ///
     /// # Errors
-    /// The memory and the reason; [`PostBufReason`] lists all of them. Notably:
+    /// Returns the memory and the reason; [`PostBufReason`] lists all reasons. Notably:
     ///
     /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the queue is
     ///   taken.

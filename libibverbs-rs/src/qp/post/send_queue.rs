@@ -2,7 +2,7 @@
 //! queue.
 //!
 //! # Safety
-//! The unsafe code here is raw posting, which relies on the caller's promise, and safe posting,
+//! The unsafe code here is raw posting, whose requirements the caller meets, and safe posting,
 //! justified in [`crate::in_flight`].
 
 #![allow(unsafe_code)]
@@ -52,7 +52,7 @@ impl<'q, P: Provider> SendQueue<'q, P> {
         Self { sender, core }
     }
 
-    /// Posts sends, raw, for any ownership scheme. One doorbell announces all of them.
+    /// Posts raw sends, for any ownership scheme. One doorbell announces all of them.
     ///
     /// # Safety
     /// From this call until a request's completion was polled (or the queue pair was destroyed, or
@@ -67,21 +67,21 @@ impl<'q, P: Provider> SendQueue<'q, P> {
     /// A bind gives peers access to a region until the window is invalidated, deallocated, or bound
     /// to something else, and on some devices for a moment longer
     /// ([`MwOps::revocation_ends_access`](crate::provider::MwOps::revocation_ends_access)): the
-    /// promise of [`Pd::reg_mr`](crate::Pd::reg_mr) holds for its memory as for remote rights. The
-    /// bind must not name a region of a [`Buf`](crate::Buf) or an [`Exposed`](crate::Exposed).
-    /// Neither a bind nor an invalidation may name a key of a [`Window`](crate::Window). An
-    /// invalidation must name the key of a window that is bound when the invalidation executes, as
-    /// [`WrBatch::local_inv`](crate::WrBatch::local_inv) requires.
+    /// requirements of [`Pd::reg_mr`](crate::Pd::reg_mr) for remote rights apply to the region's
+    /// memory. The bind must not name a region of a [`Buf`](crate::Buf) or an
+    /// [`Exposed`](crate::Exposed). Neither a bind nor an invalidation may name a key of a
+    /// [`Window`](crate::Window). An invalidation must name the key of a window that is bound when
+    /// the invalidation executes, as [`WrBatch::local_inv`](crate::WrBatch::local_inv) requires.
     ///
     /// # Errors
-    /// The number of accepted requests and the [`PostReason`](crate::PostReason) why the next one
-    /// was rejected. The device owns the memory of the accepted requests.
+    /// Returns the number of accepted requests and the [`PostReason`](crate::PostReason) why the
+    /// next one was rejected. The device owns the memory of the accepted requests.
     ///
     /// # References
     /// `ibv_post_send(3)`
     #[inline(always)]
     pub unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.sender.queue.post_send(wrs) }
     }
 
@@ -94,7 +94,7 @@ impl<'q, P: Provider> SendQueue<'q, P> {
     /// [`SendFlags::SIGNALED`]. The first call on a queue allocates its table.
     ///
     /// # Errors
-    /// The memory and the reason; [`PostBufReason`] lists all of them. Notably:
+    /// Returns the memory and the reason; [`PostBufReason`] lists all reasons. Notably:
     ///
     /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the queue is
     ///   taken.
@@ -172,7 +172,7 @@ impl<'q, P: Provider> SendQueue<'q, P> {
     /// - [`PostReason::UnsupportedFlags`](crate::PostReason::UnsupportedFlags) for an operation
     ///   that writes local memory.
     /// - [`PostReason::QueueFull`](crate::PostReason::QueueFull) while every slot of the queue is
-    ///   taken; [`PostBufReason`] lists the others.
+    ///   taken; [`PostBufReason`] lists the other reasons.
     #[inline]
     pub fn post_send_inline(
         &mut self,
@@ -186,9 +186,9 @@ impl<'q, P: Provider> SendQueue<'q, P> {
         unsafe { inline(wr_id, op, flags, data, |wr| queue.post_send(wr)) }
     }
 
-    /// Posts a bind of a window to a range of memory: from this queue's next message on, the peer
-    /// may access it with the rights in both `access` and the queue pair's access flags. The
-    /// request is signalled; its completion returns the window
+    /// Posts a bind of a window to a range of memory. From this queue's next message on, the peer
+    /// may access the range with the rights that are in both `access` and the queue pair's access
+    /// flags. The request is signalled; its completion returns the window
     /// ([`Completed::into_window`](crate::Completed::into_window)).
     ///
     /// Returns the request's `wr_id`, and the address, length and key for the peer. A window of
@@ -199,7 +199,7 @@ impl<'q, P: Provider> SendQueue<'q, P> {
     /// memory instead of only the range.
     ///
     /// # Errors
-    /// The window and the reason; [`PostBufReason`] lists all of them. Notably:
+    /// Returns the window and the reason; [`PostBufReason`] lists all reasons. Notably:
     ///
     /// - [`PostReason::UnsupportedOp`](crate::PostReason::UnsupportedOp) for a UD queue pair.
     /// - [`PostBufReason::WindowBound`] for a bound window of type 2.
@@ -235,12 +235,12 @@ impl<'q, P: Provider> SendQueue<'q, P> {
     /// A window of type 2 is revoked on the reliable queue pair it was bound for.
     /// [`Window::close`](crate::Window::close) revokes any window.
     ///
-    /// The kernel's rxe driver crashes if a peer has invalidated the key meanwhile, which only the
-    /// next receive reports. If peers invalidate keys on rxe, revoke their windows with
-    /// [`Window::close`](crate::Window::close) instead.
+    /// The kernel's rxe driver crashes if a peer has invalidated the key before the revocation.
+    /// Only the next receive reports such an invalidation. If peers invalidate keys on rxe, revoke
+    /// their windows with [`Window::close`](crate::Window::close) instead.
     ///
     /// # Errors
-    /// The window and the reason; [`PostBufReason`] lists all of them. Notably:
+    /// Returns the window and the reason; [`PostBufReason`] lists all reasons. Notably:
     ///
     /// - [`PostReason::UnsupportedOp`](crate::PostReason::UnsupportedOp) for a window of type 2 on
     ///   an unreliable queue pair.
@@ -317,7 +317,7 @@ impl<'q, P: Provider> SendQueue<'q, P> {
         unsafe { without_memory(wr_id, op, flags, |wr| queue.post_send(wr)) }
     }
 
-    /// Starts a batch of raw work requests, as C's `ibv_wr_start` does. Only calls that name local
+    /// Starts a batch of raw work requests, like `ibv_wr_start` in C. Only calls that name local
     /// memory or a local window are unsafe. [`batch`](Self::batch) is the safe alternative.
     ///
     /// ```no_run
@@ -410,7 +410,7 @@ impl SendQueue<'_, provider_mlx5::Mlx5> {
     /// # References
     /// `mlx5dv_wr_post(3)`
     pub unsafe fn post_raw(&mut self, wr_id: u64, request: &[[u8; 16]]) -> Result<(), PostReason> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller upholds the same contract.
         unsafe { self.sender.queue.post_raw(wr_id, request) }?;
         self.sender.queue.ring().map_err(PostReason::Doorbell)
     }

@@ -70,8 +70,8 @@ impl<P: Provider> Pd<P> {
     ///
     /// The queue pairs move into the scope: one, a tuple or a vector of them. Each is returned if
     /// it has no memory of the scope in flight at the end. Otherwise, for example after an early
-    /// return on an error, it is destroyed, which ends its requests, and `None` is returned. If the
-    /// closure panics, its requests end in the same way before the panic continues.
+    /// return on an error, it is destroyed, which ends its requests, and `None` is returned in its
+    /// place. If the closure panics, its requests end in the same way before the panic continues.
     ///
     /// ```
     /// # #[cfg(feature = "soft")]
@@ -233,10 +233,10 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
         Ok(ScopedBuf { bytes, name })
     }
 
-    /// Returns the first piece of this scope's memory from a completion
+    /// Returns the first piece of this scope's writable memory from a completion
     /// ([`Returned`](crate::Returned)) or a rejected post
-    /// ([`PostBufError::returned`](crate::PostBufError::returned)). Writable memory can then be
-    /// read, written and posted again. Returns `None` for other memory. Clone [`ScopedBytes`]
+    /// ([`PostBufError::returned`](crate::PostBufError::returned)). The memory can then be read,
+    /// written and posted again. Returns `None` for other memory; [`ScopedBytes`] can be cloned
     /// instead.
     pub fn reclaim<I>(&'scope self, returned: I) -> Option<ScopedBuf<'scope>>
     where
@@ -255,12 +255,14 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
         Some(unsafe { ScopedBuf::from_memory(token) })
     }
 
+    /// Registers `len` bytes at `start` for the scope.
+    ///
     /// # Safety
     /// Same as [`Pd::reg_mr`], until the scope ends.
     unsafe fn add(&self, start: *mut u8, len: usize, access: AccessFlags) -> Result<Name> {
         let iova = start.expose_provenance() as u64;
         let excluded = self.pd.exclude("reg_mr", start, len, access)?;
-        // SAFETY: the caller's promise is the same. After an error no region exists [18].
+        // SAFETY: the caller upholds the same contract. After an error no region exists [18].
         let raw = unsafe { self.pd.register_raw(start, len, iova, access) }?;
         let handle = KernelHandle::new(raw, self.pd.child_mr());
         let lkey = handle.get().lkey();
@@ -271,7 +273,7 @@ impl<'scope, 'env, P: Provider> Scope<'scope, 'env, P> {
 }
 
 impl<P: Provider> Regions<P> {
-    /// Deregisters all regions.
+    /// Deregisters all regions of the scope.
     fn release(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

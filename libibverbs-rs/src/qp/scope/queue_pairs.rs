@@ -1,4 +1,4 @@
-//! The queue pairs of a scope: the handles passed to the closure and their end.
+//! The queue pairs of a scope: the handles passed to the closure, and the cleanup after it.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -33,8 +33,8 @@ use crate::qp::state::{CanPostRecv, CanPostSend, State};
 pub struct ScopedQp<'scope, S: State, P: Provider = Erased> {
     qp: &'scope mut Qp<S, P>,
     count: Arc<AtomicUsize>,
-    /// Invariant: otherwise a scope's queue pair could post the memory of an inner scope, which
-    /// ends before this queue pair is returned.
+    /// The lifetime is invariant: otherwise a scope's queue pair could post the memory of an inner
+    /// scope, which ends before this queue pair is returned.
     scope: PhantomData<&'scope mut &'scope ()>,
 }
 
@@ -59,7 +59,7 @@ impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
     /// Posts a send like [`post_send_buf`](Self::post_send_buf) but without a completion.
     ///
     /// # Errors
-    /// Same as [`Qp::post_send_buf_unsignaled`], and the memory.
+    /// Same as [`Qp::post_send_buf_unsignaled`]; the error holds the memory.
     #[doc(alias = "ibv_post_send")]
     pub fn post_send_buf_unsignaled<M: Lent<'scope>>(
         &mut self,
