@@ -1,5 +1,5 @@
-//! Threads share one completion queue without a lock: one creates queue pairs on it, another polls
-//! it and reposts each buffer, and clients send.
+//! Threads share one completion queue without a lock: one thread creates queue pairs on the queue,
+//! another thread polls the queue and reposts each buffer, and clients send.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -38,7 +38,7 @@ fn accept(context: &Context, listener: TcpListener, cq: &CqHandle, poller: Sende
     Ok(())
 }
 
-/// Returns the number of bytes sent by all clients.
+/// Polls one completion per message. Returns the number of bytes received from all clients.
 fn poll(mut cq: Cq, new: Receiver<RecvHalf>) -> Result<usize> {
     let (mut halves, mut bytes) = (HashMap::<u32, RecvHalf>::new(), 0);
     for _ in 0..CLIENTS * MESSAGES {

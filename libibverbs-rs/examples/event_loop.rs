@@ -1,5 +1,4 @@
-//! An echo server in one thread around epoll(7), which waits for connections, completions and
-//! events.
+//! An echo server with one thread, which waits for connections, completions and events in epoll(7).
 //!
 //! A client, a thread of the same program, sends three words.
 
@@ -28,7 +27,7 @@ fn connect(context: &Context, pd: &Pd, cq: &Cq, mut stream: TcpStream) -> Result
     Ok(qp)
 }
 
-/// Echoes messages until one is `bye`.
+/// Echoes messages until a message is `bye`.
 fn serve(context: &Context, listener: &TcpListener) -> Result<()> {
     let (pd, channel) = (context.alloc_pd()?, context.create_comp_channel()?);
     let events = context.async_events()?;

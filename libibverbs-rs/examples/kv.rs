@@ -1,6 +1,7 @@
-//! A key-value store over RDMA: clients read and write the table; the server executes nothing.
+//! A key-value store over RDMA: clients read and write the table directly, without executing code
+//! on the server.
 //!
-//! The program is the server and starts itself again as a client with its own device.
+//! The program is the server. It starts itself again as a client, which has its own device.
 
 use std::error::Error;
 use std::io::{Read, Write};

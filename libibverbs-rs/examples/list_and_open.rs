@@ -1,4 +1,5 @@
-//! Lists the devices, then opens and closes the first; `cargo xtask bench` counts the instructions.
+//! Lists the devices, then opens and closes the first device; `cargo xtask bench` counts the
+//! instructions.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let device = verbs::devices()?.first()?;

@@ -4,8 +4,8 @@
 //! `cargo run --example post_recv [-- --static]` prints how often each function is called.
 //!
 //! # Safety
-//! The posted buffer outlives the queues, and no peer sends to them. The measured functions are
-//! exported under their own names for callgrind; no other function has these names.
+//! The posted buffer outlives the queues, and no peer sends messages to the queues. The measured
+//! functions are exported under their own names for callgrind; no other function has these names.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -79,7 +79,7 @@ fn run<P: Provider>(context: &Context<P>) -> Result<(), Box<dyn std::error::Erro
     Ok(())
 }
 
-/// Returns the capacities of the queue pair; the caller sets `max_recv_wr`.
+/// Returns the capacities of the queue pair. The caller must set `max_recv_wr`.
 fn cap() -> QpCap {
     QpCap { max_send_wr: 1, max_recv_wr: 0, max_send_sge: 1, max_recv_sge: 1, max_inline_data: 0 }
 }

@@ -1,7 +1,8 @@
 //! Two reliable connections on one device: messages in both directions in posted buffers, and an
 //! RDMA write, a read and an atomic into exposed memory, all verified.
 //!
-//! `cargo run --example rc_loopback [device] [--static]`; without a name it uses the first device.
+//! `cargo run --example rc_loopback [device] [--static]`; without a name, the program uses the
+//! first device.
 
 use std::error::Error;
 use std::process::ExitCode;

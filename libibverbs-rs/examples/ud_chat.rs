@@ -1,7 +1,7 @@
 //! A chat over datagrams (UD): prints its endpoint, sends its input lines, prints what arrives.
 //!
-//! Start `ud_chat`, then `ud_chat 'ENDPOINT'` with the text printed by the first. The first
-//! instance sends to the peer that wrote last.
+//! Start `ud_chat`, then `ud_chat 'ENDPOINT'` with the endpoint printed by the first instance. The
+//! first instance sends to the peer whose datagram arrived last.
 
 use std::error::Error;
 use std::io::stdin;

@@ -1,6 +1,6 @@
 //! Sends a mapped file to two peers and receives it into vectors without copying a byte.
 //!
-//! `zero_copy FILE`; without an argument, it sends its own executable.
+//! `zero_copy FILE`; without an argument, the program sends its own executable.
 //!
 //! # Safety
 //! Mapping a file is unsafe because the file must not be written while it is mapped.

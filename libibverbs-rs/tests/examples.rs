@@ -1,4 +1,4 @@
-//! The examples run as documented on soft devices.
+//! Checks that the examples run as documented on soft devices.
 //!
 //! `cargo test` builds them; `cargo test --test examples` alone does not.
 #![cfg(feature = "soft")]

@@ -1,6 +1,6 @@
 //! Scopes and the pages that a fork copies.
 //!
-//! Fork protection applies to the whole process, so no other test shares this one.
+//! Fork protection applies to the whole process, so no other test runs in this process.
 
 mod common;
 
@@ -15,12 +15,13 @@ both! {
 
 const PAGE: usize = 4096;
 
-/// The queue pairs of a scope without requests.
+/// Returns the queue pairs for a scope that posts no requests: none.
 fn no_queue_pairs<P: Provider>() -> Vec<Qp<Rts, P>> {
     Vec::new()
 }
 
-/// Returns whether a child receives the page of an address; `dc` stands for "do not copy on fork".
+/// Returns whether a forked child gets the page at an address; `dc` stands for "do not copy on
+/// fork".
 fn is_copied(addr: *const u8) -> bool {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut inside = false;

@@ -60,7 +60,7 @@ impl<P: Provider> All<P> {
         }
     }
 
-    /// Takes a handle out, to be dropped or leaked.
+    /// Removes and returns a handle, for the caller to drop or leak.
     fn take(&mut self, field: usize) -> Box<dyn std::any::Any> {
         match field {
             0 => Box::new(self.context.take()),
@@ -82,7 +82,7 @@ fn init<P: Provider>(cq: &Cq<P>) -> QpInit<P> {
     QpInit { cap, ..QpInit::new(QpType::RC, cq) }
 }
 
-/// Returns all permutations of the fields.
+/// Returns all permutations of the field indices.
 fn orders(fields: &[usize]) -> Vec<Vec<usize>> {
     if fields.is_empty() {
         return vec![Vec::new()];
@@ -192,7 +192,7 @@ fn what_the_kernel_refuses_to_destroy_comes_back_and_can_be_closed_later<P: Prov
     world: &World,
     context: Context<P>,
 ) {
-    /// Closes a handle while the kernel refuses, then again.
+    /// Closes a handle while the kernel refuses, then again when the kernel permits it.
     macro_rules! twice {
         ($kind:ident, $handle:expr, $close:ident) => {{
             world.refuse(Kind::$kind, Errno::BUSY);

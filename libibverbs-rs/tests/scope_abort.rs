@@ -1,7 +1,7 @@
 //! Scopes with requests that the device does not end: the process aborts before memory still
 //! written by the device is reused.
 //!
-//! Each test runs itself once more, as a child that aborts.
+//! Each test runs itself again as a child process, which aborts.
 
 mod common;
 
@@ -25,7 +25,7 @@ both! {
     one_queue_pair_of_several_aborts_the_process
 }
 
-/// Set in the child to make its test end the scope.
+/// The environment variable that makes the test, in the child, run and end the scope.
 const IN_CHILD: &str = "VERBS_SCOPE_IN_CHILD";
 
 /// Runs the end of a scope in a child and returns the child's output: errors from the hook of

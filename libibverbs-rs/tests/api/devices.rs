@@ -133,7 +133,7 @@ fn a_device_does_not_open_as_one_of_another_provider() {
     assert!(error.to_string().contains("of the provider rxe"), "{error}");
 }
 
-/// Supplies the same device on every call and reports a second one as failed.
+/// Returns the same device on every call, and reports a second device as failed.
 fn bring() -> Vec<Result<DeviceInfo, Skipped>> {
     static OWN: OnceLock<OwnDevice> = OnceLock::new();
     let own = OWN.get_or_init(|| OwnDevice::new(17u8)).clone();

@@ -118,7 +118,7 @@ fn an_mtu_that_does_not_exist_is_refused_whichever_side_names_it<P: Provider>(
     assert!(world.state().moves.is_empty());
 }
 
-/// Endpoints with every value at both ends of its range and at some points between.
+/// Returns endpoints with every field at both ends of its range and at some points in between.
 fn endpoints() -> Vec<Endpoint> {
     // Pseudo-random numbers over all bits, the same in each run.
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;

@@ -1,5 +1,5 @@
-//! The `?` operator from every error of this library into `Error`, `io::Error` and
-//! `Box<dyn Error>`, and the text they print.
+//! The `?` operator from every error of this library into `Error`, `io::Error` and `Box<dyn
+//! Error>`, and the text that these errors print.
 
 use std::io;
 

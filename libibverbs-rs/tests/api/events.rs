@@ -1,4 +1,4 @@
-//! Events: stale ids and calls that wait or do not wait.
+//! Events: stale ids, calls that wait and calls that do not wait.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -27,14 +27,14 @@ both! {
     waiting_ends_with_its_time_or_with_an_event
 }
 
-/// A channel and a queue that uses it.
+/// Returns a channel and a completion queue that uses the channel.
 fn channel_and_cq<P: Provider>(context: &Context<P>) -> (CompChannel, Cq<P>) {
     let channel = context.create_comp_channel().unwrap();
     let cq = context.create_cq(&CqInit { channel: Some(&channel), ..CqInit::new(8) }).unwrap();
     (channel, cq)
 }
 
-/// The queue of the next event, which must be pending.
+/// Returns the queue that the next event names. The event must be pending.
 fn next(channel: &CompChannel) -> CqId {
     channel.next_event().unwrap().expect("an event").cq
 }

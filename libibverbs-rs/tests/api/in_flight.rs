@@ -1,5 +1,5 @@
-//! Memory in flight: the completion that returns it, how often, and the effect of unsignalled
-//! requests.
+//! Memory in flight: the completion that returns it, the number of times it is returned, and the
+//! effect of unsignalled requests.
 
 use std::collections::HashSet;
 

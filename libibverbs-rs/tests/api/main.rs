@@ -1,5 +1,5 @@
-//! The API on a paper device ([`common`]) and on soft devices, one module per subject. They form
-//! one program, because linking several takes longer than all tests.
+//! The API on a paper device ([`common`]) and on soft devices, one module per subject. The modules
+//! form one program, because linking several programs would take longer than running all tests.
 //!
 //! Tests that change their process (`fork`), count in it (`objects`), end it (`scope_abort`) or
 //! start the examples (`examples`) are separate programs.

@@ -2,7 +2,7 @@
 //! is a script.
 //!
 //! # Safety
-//! The only thread also plays the device. No memory named by a request is accessed.
+//! The test's only thread also acts as the device. No memory named by a request is accessed.
 #![cfg(feature = "mlx5")]
 #![allow(unsafe_code)]
 
@@ -19,8 +19,8 @@ use verbs_core::channel::{Expect, Reply, Scripted};
 /// `MLX5_QP_FLAG_SCATTER_CQE` and `MLX5_QP_FLAG_ALLOW_SCATTER_CQE`.
 const SCATTER: u32 = 1 << 1 | 1 << 8;
 
-/// A queue pair on its completion queue. It is not dropped, because the script has no destroy
-/// commands.
+/// A queue pair with its completion queue. The objects are not dropped, because the script has no
+/// destroy commands.
 struct Bed {
     context: Context<Mlx5>,
     pd: Pd<Mlx5>,
@@ -60,7 +60,7 @@ fn usual() -> &'static mut Bed {
 }
 
 impl Bed {
-    /// Returns 16 bytes of the send queue.
+    /// Returns a 16-byte unit of the send queue.
     fn unit(&self, unit: usize) -> [u8; 16] {
         let sq = self.qp.direct().sq;
         assert!(unit < (sq.entries * sq.stride / 16) as usize);
@@ -82,7 +82,7 @@ impl Bed {
     }
 }
 
-/// A request of three units, one block.
+/// Returns a request of three 16-byte units, which fill one block.
 fn request(qp_num: u32) -> [[u8; 16]; 3] {
     let [_, high, middle, low] = qp_num.to_be_bytes();
     [[0, 9, 9, 8, high, middle, low, 3, 0, 0, 0, 8, 0, 0, 0, 0], [0x11; 16], [0x22; 16]]

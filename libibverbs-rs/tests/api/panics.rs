@@ -30,14 +30,14 @@ fn ready<P: Provider>(pd: &Pd<P>, cq: &Cq<P>) -> Qp<Rts, P> {
     qp.to_rtr(&RtrAttr::unconnected()).unwrap().to_rts(&RtsAttr::default()).unwrap()
 }
 
-/// Runs a closure that must panic.
+/// Runs a closure and checks that it panics.
 #[track_caller]
 fn panics(what: impl FnOnce()) {
     let ended = catch_unwind(AssertUnwindSafe(what));
     assert!(ended.is_err(), "the provider was to panic");
 }
 
-/// Posts a receive, lets `end` end the queue pair with a panic, and checks whether the device can
+/// Posts a receive, passes the queue pair to `end`, which panics, and checks whether the device can
 /// still write the buffer.
 fn writes_arrive_after<P: Provider>(world: &World, context: Context<P>, end: impl FnOnce(Qp<Rts, P>)) {
     let pd = context.alloc_pd().unwrap();
@@ -49,7 +49,7 @@ fn writes_arrive_after<P: Provider>(world: &World, context: Context<P>, end: imp
     panics(|| end(qp));
     world.state().panic_on_destroy = None;
     drop((cq, pd, context));
-    // The device continues undisturbed and finds the memory registered and mapped.
+    // The device continues undisturbed: the memory is still registered and mapped.
     world.complete(qp_num, true, &[7; 4096]);
     assert_eq!(world.census(), [Kind::Pd, Kind::Mr, Kind::Cq, Kind::Qp]);
     assert_eq!(world.state().broken, Vec::<String>::new());
@@ -69,7 +69,7 @@ fn a_closed_queue_pair_whose_destruction_panics_keeps_what_is_in_flight<P: Provi
     writes_arrive_after(world, context, |qp| drop(qp.dismantle()));
 }
 
-/// Returns the mapping at an address, if any.
+/// Returns whether memory is mapped at an address.
 fn is_mapped(addr: u64) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().any(|line| {

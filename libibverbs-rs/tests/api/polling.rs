@@ -1,4 +1,4 @@
-//! Polling: completions by value, lent completions and the return of slots to the device.
+//! Polling: copied completions, viewed completions and the return of slots to the device.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn complete<P: Provider>(world: &World, qp: &mut Qp<verbs::state::Rts, P>, numbe
     }
 }
 
-/// Polls by lending until the queue is empty.
+/// Polls with `poll` until the queue is empty. Returns the `wr_id`s.
 fn numbers<P: Provider>(cq: &mut Cq<P>) -> Vec<u64> {
     let mut numbers = Vec::new();
     let mut completions = cq.poll();

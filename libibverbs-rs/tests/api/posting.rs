@@ -1,4 +1,4 @@
-//! Safe posting: memory returns with its own completion, at the end of its queue, or never.
+//! Safe posting: memory returns with its own completion, when its queue is destroyed, or never.
 
 use crate::common::setup::{Setup, ready, setup};
 use crate::common::{Kind, World};

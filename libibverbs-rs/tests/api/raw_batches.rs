@@ -27,7 +27,7 @@ both! {
 
 const SGE: Sge = Sge { addr: 0x1000, length: 8, lkey: 1 };
 
-/// The `wr_id`s of the requests seen by the device, and the number of doorbells.
+/// Returns the `wr_id`s of the requests seen by the device, and the number of doorbells.
 fn seen(world: &World) -> (Vec<u64>, usize) {
     let state = world.state();
     (state.requests.iter().map(|request| request.wr_id).collect(), state.rings)

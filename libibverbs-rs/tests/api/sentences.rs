@@ -1,4 +1,4 @@
-//! The sentences of errors on a soft device: each names the cause and the remedy.
+//! Error messages on a soft device: each message names the cause and the remedy.
 #![cfg(feature = "soft")]
 
 use std::io::{Cursor, ErrorKind, Read, Write};
@@ -37,7 +37,7 @@ impl Setup {
         qp.connect(&self.port, &own, &ConnectAttr::default()).unwrap()
     }
 
-    /// Returns a sentence with this device's name in place of `{}`.
+    /// Returns an error message with this device's name in place of `{}`.
     fn of_device(&self, sentence: &str) -> String {
         sentence.replace("{}", self.context.device_name())
     }

@@ -21,7 +21,8 @@ struct Setup<P: Provider> {
     qps: [Qp<Rts, P>; 2],
 }
 
-/// Returns two queue pairs on a shared receive queue of 4, each with its own completion queue.
+/// Returns two queue pairs with a shared receive queue for 4 receives, each with its own completion
+/// queue.
 fn setup<P: Provider>(context: &Context<P>) -> Setup<P> {
     let pd = context.alloc_pd().unwrap();
     let srq = pd.create_srq(&SrqInit::new(4)).unwrap();

@@ -1,4 +1,4 @@
-//! The handles that can be sent to or shared with other threads.
+//! The handles that can be sent to other threads or shared with them.
 
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 use verbs::state::{Reset, Rts};
@@ -36,7 +36,7 @@ assert_not_impl_any!(verbs::CompChannel: Clone);
 assert_not_impl_any!(verbs::SendHalf: Clone);
 assert_not_impl_any!(verbs::RecvHalf: Clone);
 assert_not_impl_any!(verbs::Returned: Clone);
-// A completion proves that a request has ended and must not be copied out of its loop turn.
+// A completion proves that a request has ended and must not be copied out of its loop iteration.
 assert_not_impl_any!(verbs::Completion<'static>: Clone);
 
 #[test]

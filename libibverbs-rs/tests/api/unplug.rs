@@ -1,5 +1,5 @@
-//! A device the kernel takes from its users (`disassociate_ucontext`, as on mlx5): waits end, calls
-//! fail with `EIO`, and every object can be released.
+//! A device that the kernel removes while in use (`disassociate_ucontext`, as on mlx5): waits end,
+//! calls fail with `EIO`, and every object can be released.
 
 use std::thread;
 
@@ -14,7 +14,7 @@ both! {
     memory_in_flight_returns_from_an_unplugged_device
 }
 
-/// Raises the event of an unplugged device and ends its event files as the kernel does.
+/// Raises the event for an unplugged device and closes its event files as the kernel does.
 fn unplug(world: &World) {
     world.raise_async(0, AsyncEventType::DEVICE_FATAL.0);
     let mut state = world.state();

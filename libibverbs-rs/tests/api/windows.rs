@@ -1,5 +1,5 @@
-//! Windows on exposed memory: how long they keep the memory and when it returns, under any
-//! behaviour of the provider and the program.
+//! Windows on exposed memory: how long windows keep the memory and when the memory returns,
+//! whatever the provider and the program do.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;

@@ -1,5 +1,5 @@
-//! Paper: a provider whose device is a table in this process. It enforces the kernel's rules on the
-//! order of destruction.
+//! Paper: a provider whose simulated device is a table in this process. Paper enforces the kernel's
+//! rules on the order of destruction.
 //!
 //! The [`World`] is both the kernel and the device: tests inspect live objects, complete requests
 //! and make calls fail. It accesses the memory of posted requests through their addresses, but only
@@ -7,7 +7,7 @@
 //! can crash the test.
 //!
 //! # Safety
-//! The unsafe code here makes the provider's promises and accesses posted memory as the device
+//! The unsafe code here implements the provider's contract and accesses posted memory as the device
 //! does.
 
 #![allow(unsafe_code)]
@@ -63,7 +63,7 @@ pub use provider::Paper;
 pub struct World {
     name: String,
     state: Mutex<State>,
-    /// Signals that `stall` or `stalled` has changed.
+    /// Notifies waiting threads that `stall` or `stalled` has changed.
     stalls: Condvar,
 }
 
@@ -75,13 +75,13 @@ pub struct State {
     /// The multicast groups that queue pairs joined: queue pair handle, address, local id.
     pub groups: Vec<(u32, verbs::Gid, u16)>,
     pub requests: Vec<Request>,
-    /// The kinds whose destruction fails, with the error.
+    /// The kinds of object whose destruction fails, with the errno.
     pub refuse: HashMap<Kind, Errno>,
     pub refuse_post: Option<(usize, PostReason)>,
-    /// The kind of object whose destruction panics; the object lives on.
+    /// The kind of object whose destruction panics; the object stays alive.
     pub panic_on_destroy: Option<Kind>,
     /// The kind of object whose destruction waits for [`World::resume`]; the object stays alive
-    /// meanwhile.
+    /// while its destruction waits.
     pub stall: Option<Kind>,
     /// The number of threads that wait for [`World::resume`].
     pub stalled: usize,
@@ -98,13 +98,13 @@ pub struct State {
     pub panic_on_key: bool,
     /// Whether rolling back panics.
     pub panic_on_rollback: bool,
-    /// Whether the end of a window's binding also ends its accesses.
+    /// Whether the end of a window's binding also ends accesses through it.
     pub ends_access: bool,
     /// The state that queue pairs cannot move to, and the errno.
     pub refuse_move: Option<(QpState, Errno)>,
     /// Whether the provider has the contract's optional operations.
     pub has_extras: bool,
-    /// The most recently set connection options and pace.
+    /// The ECE options set last, followed by the send rate set last.
     pub ece: Ece,
     pub pace: Option<RateLimit>,
     /// The hash of the last queue pair created with an RSS table.
@@ -115,7 +115,7 @@ pub struct State {
     pub reads: (u32, u32),
     /// Sets the extended attributes that are not 0. Without this function the device has none.
     pub extended: Option<fn(&mut verbs::DeviceAttrEx)>,
-    /// The MTU of the port, 1024 unless a test says otherwise.
+    /// The MTU of the port; `None` stands for 1024 bytes.
     pub active_mtu: Option<Mtu>,
     /// The destroyed objects, in order.
     pub destroyed: Vec<(Kind, u32)>,
@@ -124,7 +124,7 @@ pub struct State {
     pub broken: Vec<String>,
     pub moves: Vec<(QpState, QpAttrMask, QpAttr)>,
     pub finishes: usize,
-    /// The operations on tag lists, as text.
+    /// The operations on tag lists that the device has received, as text.
     pub tag_ops: Vec<String>,
     pub gids: Vec<verbs::GidEntry>,
     channels: HashMap<i32, File>,
@@ -162,11 +162,12 @@ pub enum AfterPost {
 #[derive(Debug)]
 pub struct Object {
     pub kind: Kind,
-    /// The objects used by this object, which therefore cannot be destroyed.
+    /// The handles of the objects used by this object. They cannot be destroyed while this object
+    /// exists.
     pub uses: Vec<u32>,
-    /// The user handle of an object that raises events.
+    /// The user handle of the object, if it raises events.
     pub user_handle: u64,
-    /// The address and the length of a region.
+    /// The address and the length of a region, in bytes.
     pub region: (u64, usize),
     pub channel: Option<File>,
     pub armed: bool,
@@ -206,7 +207,7 @@ pub struct Request {
 
 static WORLDS: Mutex<BTreeMap<String, Arc<World>>> = Mutex::new(BTreeMap::new());
 
-/// A separate world for a test, and the device that opens it.
+/// Returns a separate world for a test, and the device that opens it.
 pub fn world(name: &str) -> (Arc<World>, Device) {
     let world = Arc::new(World { name: name.into(), state: Mutex::default(), stalls: Condvar::new() });
     assert!(
@@ -221,12 +222,12 @@ pub fn found(devices: Vec<DeviceInfo>) -> Found {
     Found { devices, skipped: Vec::new(), source: Source::Netlink, netlink_error: None }
 }
 
-/// A device as found by discovery.
+/// Returns a device as discovery would report it.
 pub fn info(name: &str) -> DeviceInfo {
     info_with(name, |_| {})
 }
 
-/// A device as found by discovery, with some facts changed.
+/// Returns a device as discovery would report it, changed by `change`.
 pub fn info_with(name: &str, change: impl FnOnce(&mut DeviceParts)) -> DeviceInfo {
     let mut parts = DeviceParts {
         name: name.into(),
@@ -259,14 +260,15 @@ impl World {
         Error::new(verb, &self.name, errno)
     }
 
-    /// The kinds of the live objects.
+    /// Returns the kinds of the live objects.
     pub fn census(&self) -> Vec<Kind> {
         let mut kinds: Vec<_> = self.state().live.values().map(|object| object.kind).collect();
         kinds.sort();
         kinds
     }
 
-    /// Checks that no object lives or was leaked and all were destroyed in order.
+    /// Checks that no object is alive or was leaked, and that all objects were destroyed in a valid
+    /// order.
     #[track_caller]
     pub fn assert_empty(&self) {
         assert_eq!(self.census(), []);
@@ -333,8 +335,7 @@ impl World {
         state.finish(&request, WcStatus::SUCCESS, data.len());
     }
 
-    /// Completes the oldest receive of the only shared receive queue, taken by a queue pair that
-    /// uses it.
+    /// Completes the oldest receive of the only shared receive queue, as taken by this queue pair.
     pub fn complete_shared(&self, qp_num: u32, data: &[u8]) {
         let mut state = self.state();
         let mut request = state.take_shared(qp_num);
@@ -392,7 +393,7 @@ impl World {
         self.state().asynchronous.as_mut().expect("an async fd").1.write_all(&record).unwrap();
     }
 
-    /// Writes arbitrary bytes to a channel, which no kernel does.
+    /// Writes arbitrary bytes to a channel's event file, as no kernel does.
     pub fn raise_bytes(&self, channel_fd: impl AsFd, bytes: &[u8]) {
         use std::os::fd::AsRawFd;
         let fd = channel_fd.as_fd().as_raw_fd();
@@ -462,7 +463,7 @@ impl State {
         *found.expect("a queue pair with this number").0
     }
 
-    /// Removes the oldest receive of the shared receive queue of a queue pair.
+    /// Removes and returns the oldest receive in the shared receive queue of a queue pair.
     fn take_shared(&mut self, qp_num: u32) -> Request {
         let srq = *self.live[&self.qp(qp_num)].uses.get(3).expect("a shared receive queue");
         let at = self.requests.iter().position(|request| request.qp == srq);
@@ -529,14 +530,14 @@ impl State {
     }
 }
 
-/// A raw region of 64 static zero bytes.
+/// Returns a raw region of 64 static zero bytes.
 pub fn static_mr<P: verbs::Provider>(pd: &verbs::Pd<P>) -> verbs::Mr<P> {
     static BYTES: [u8; 64] = [0; 64];
     // SAFETY: static memory stays, and without the right to write it is only read.
     unsafe { pd.reg_mr(BYTES.as_ptr().cast_mut(), BYTES.len(), verbs::AccessFlags::empty()) }.unwrap()
 }
 
-/// A raw region of read-only static memory, in the extended form.
+/// Returns a raw region of read-only static memory, in the extended form.
 pub fn static_mr_ex<P: verbs::Provider>(pd: &verbs::Pd<P>, init: &verbs::MrInit<'_, P>) -> verbs::Mr<P> {
     // SAFETY: tests pass static memory, without the right to write it.
     unsafe { pd.reg_mr_ex(init) }.unwrap()
@@ -550,13 +551,13 @@ pub fn cause<T, H>(result: Result<T, HandleError<H>>) -> Cause {
     }
 }
 
-/// The timeout of any step, generous for a busy machine.
+/// The timeout of any step, long enough for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs a possibly blocking closure on a separate thread.
 ///
 /// # Panics
-/// If it panics, or does not return within [`PATIENCE`]; the thread is then left behind.
+/// If the closure panics or does not return within [`PATIENCE`]. The thread is then left running.
 #[track_caller]
 pub fn within<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (send, done) = mpsc::channel();

@@ -146,7 +146,7 @@ impl Handle {
         Self { world: Arc::clone(world), handle, armed: true }
     }
 
-    /// Returns the number of its events counted as read.
+    /// Returns the number of the object's events that were counted as read.
     pub fn events_read(&self) -> EventsRead {
         let state = self.world.state();
         let kind = state.live[&self.handle].kind;
@@ -255,7 +255,7 @@ impl AhOps for PaperAh {
     }
 }
 
-/// A completion, read from the table when lent.
+/// A completion, read from the table when polled.
 #[derive(Clone, Copy)]
 pub struct PaperCompletion<'a>(Wc, PhantomData<&'a mut PaperCq>);
 
@@ -618,7 +618,7 @@ impl PaperContext {
         (17..).find(|num| !taken(num)).unwrap()
     }
 
-    /// Makes an XRC target, which posts nothing.
+    /// Creates an XRC target, which posts nothing.
     fn target(&self, xrcd: &PaperXrcd, attr: &QpInitAttr) -> QpParts<Paper> {
         let qp_num = self.free_number();
         let (uses, user_handle) = (vec![xrcd.handle()], attr.user_handle);

@@ -37,7 +37,7 @@ pub fn buf<P: Provider>(pd: &Pd<P>, bytes: &[u8]) -> Buf {
     buf
 }
 
-/// The first byte of each buffer.
+/// Returns the first byte of each buffer.
 pub fn bytes(memory: impl IntoIterator<Item = Memory>) -> Vec<u8> {
     memory.into_iter().map(|memory| memory.into_buf().expect("a buffer")[0]).collect()
 }
@@ -51,7 +51,7 @@ impl<P: Provider> Setup<P> {
         self.qp.post_send_buf(SendOp::Send, SendFlags::empty(), buf, ..).unwrap()
     }
 
-    /// Sends one byte, with a completion or without.
+    /// Posts a send of one byte, signalled or not. Returns the `wr_id`.
     pub fn send_byte(&mut self, byte: u8, is_signaled: bool) -> u64 {
         let (buf, flags) = (self.buf(&[byte]), SendFlags::empty());
         if is_signaled {
@@ -60,7 +60,7 @@ impl<P: Provider> Setup<P> {
         self.qp.post_send_buf_unsignaled(SendOp::Send, flags, buf, ..).unwrap()
     }
 
-    /// The next completion: its `wr_id`, status and memory.
+    /// Returns the `wr_id`, status and memory of the next completion.
     pub fn next(&mut self) -> (u64, WcStatus, Option<Returned>) {
         let mut completions = self.cq.poll();
         let mut completion = completions.next().expect("a completion");
@@ -71,7 +71,7 @@ impl<P: Provider> Setup<P> {
         self.cq.poll_one().expect("a completion").into_buf().expect("a buffer")
     }
 
-    /// The first byte of each buffer returned by the next completion.
+    /// Returns the first byte of each buffer that the next completion returns.
     pub fn next_bytes(&mut self) -> Vec<u8> {
         bytes(self.cq.poll_one().expect("a completion").returned.into_iter().flatten())
     }

@@ -71,7 +71,7 @@ impl PaperCntr {
         Self { handle: object(world, Kind::CompCntr, Vec::new(), 0), values: Mutex::default() }
     }
 
-    /// Records the operations among the failures, so that a test sees them.
+    /// Records the attached operations in the list of failures, so that a test can check them.
     pub fn attach(&self, world: &World, qp: &PaperQp, ops: CompCntrAttachOps) -> Result<()> {
         world.state().live.get_mut(&qp.handle()).unwrap().uses.push(self.handle.number());
         self.inc(CompCntrEntry::ERR, ops.bits().into())
@@ -144,7 +144,7 @@ impl CountersOps for PaperCounters {
         self.attached.lock().unwrap().push(*attr);
         Ok(())
     }
-    /// The value of each counter is 10 times its description plus 1.
+    /// Sets each counter to 10 times its description plus 1.
     fn read(&self, values: &mut [u64], _flags: ReadCountersFlags) -> Result<()> {
         for attr in self.attached.lock().unwrap().iter() {
             values[attr.index as usize] = u64::from(attr.counter_desc.0) * 10 + 1;
