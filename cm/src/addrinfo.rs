@@ -18,7 +18,7 @@ use crate::types::{Address, IbAddress, PathRecord, PortSpace};
 
 const VERB: &str = "getaddrinfo";
 
-/// The file of port names.
+/// The file that assigns port numbers to service names.
 const SERVICES: &str = "/etc/services";
 
 /// The maximum number of bytes read from [`SERVICES`].
@@ -36,20 +36,21 @@ pub enum Family {
     Ib,
 }
 
-/// The purpose of the addresses, with restrictions: `Hints { passive: true, ..Hints::default() }`.
+/// The purpose of the resolved addresses, and restrictions on them: `Hints { passive: true,
+/// ..Hints::default() }`.
 ///
 /// # References
 /// `rdma_getaddrinfo(3)`
 #[doc(alias = "rdma_addrinfo")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// The addresses are for listening.
+    /// Whether the addresses are for listening.
     #[doc(alias = "RAI_PASSIVE")]
     pub passive: bool,
-    /// The host is a numeric address; no name is looked up.
+    /// Whether the host must be a numeric address, so that no name is looked up.
     #[doc(alias = "RAI_NUMERICHOST")]
     pub numeric_host: bool,
-    /// No route should be looked up. None ever is, because an id resolves its route itself.
+    /// Whether to skip the route lookup. Has no effect, because an id resolves its route itself.
     #[doc(alias = "RAI_NOROUTE")]
     pub no_route: bool,
     /// The only family to return; `None` for both IP families.
@@ -59,7 +60,7 @@ pub struct Hints {
     pub port_space: Option<PortSpace>,
     /// The transport service; `None` for the default of the port space, or RC if neither is given.
     pub qp_type: Option<QpType>,
-    /// The address to connect from.
+    /// The local address to connect from.
     pub source: Option<Address>,
 }
 
@@ -71,22 +72,22 @@ pub struct Hints {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AddrInfo {
-    /// The port space of the id.
+    /// The port space for the id.
     pub port_space: PortSpace,
-    /// The transport service.
+    /// The transport service for the id's queue pair.
     pub qp_type: QpType,
     /// The address to listen on or to connect from; `None` lets the routing table choose.
     pub source: Option<Address>,
     /// The address to connect to; `None` for listening.
     pub destination: Option<Address>,
-    /// The route ([`set_ib_path`](crate::CmId::set_ib_path)). If empty, the id resolves it.
+    /// The route ([`set_ib_path`](crate::CmId::set_ib_path)). If empty, the id resolves the route
+    /// itself.
     pub route: Vec<PathRecord>,
 }
 
-/// Looks up a host and a service. Without a host, the result is the unspecified addresses for
-/// listening, or the loopback addresses for connecting. A service is a port number or a name; the
-/// default port is 0. An IPv6 address may have a scope, `fe80::1%eth0` or `fe80::1%2`. Brackets are
-/// optional.
+/// Looks up a host and a service. Without a host, returns the unspecified addresses for listening,
+/// or the loopback addresses for connecting. A service is a port number or a name; the default port
+/// is 0. An IPv6 address may have a scope, `fe80::1%eth0` or `fe80::1%2`. Brackets are optional.
 ///
 /// ```
 /// use rdmacm::{Hints, getaddrinfo};
@@ -100,10 +101,10 @@ pub struct AddrInfo {
 /// ```
 ///
 /// # Errors
-/// - `EINVAL` if host, service and [`Hints::passive`] are all missing; for a non-numeric host with
-///   [`Hints::numeric_host`].
-/// - `ENOENT` for an unknown host, service or scope, with the system's reason; for a host without
-///   an address of the requested family.
+/// - `EINVAL` if host, service and [`Hints::passive`] are all missing, or for a non-numeric host
+///   with [`Hints::numeric_host`].
+/// - `ENOENT` for an unknown host, service or scope, with the system's reason, or for a host
+///   without an address of the requested family.
 ///
 /// # References
 /// `rdma_getaddrinfo(3)`
@@ -145,7 +146,7 @@ pub fn getaddrinfo(node: Option<&str>, service: Option<&str>, hints: &Hints) -> 
     Ok(infos)
 }
 
-/// Returns the port space and the transport service.
+/// Returns the port space and the transport service that the hints select.
 fn kind(hints: &Hints) -> (PortSpace, QpType) {
     match (hints.port_space, hints.qp_type) {
         (Some(space), Some(qp_type)) => (space, qp_type),
@@ -155,18 +156,18 @@ fn kind(hints: &Hints) -> (PortSpace, QpType) {
     }
 }
 
-/// Returns the unspecified addresses.
+/// Returns the unspecified addresses of both IP families.
 fn any(port: u16) -> [SocketAddr; 2] {
     [(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()]
 }
 
-/// Returns the loopback addresses.
+/// Returns the loopback addresses of both IP families.
 fn local(port: u16) -> [SocketAddr; 2] {
     [(Ipv6Addr::LOCALHOST, port).into(), (Ipv4Addr::LOCALHOST, port).into()]
 }
 
-/// Returns the address if it belongs to the requested family; in the family [`Ib`](Family::Ib), as
-/// an InfiniBand address.
+/// Returns the address if it belongs to the requested family. For the family [`Ib`](Family::Ib),
+/// returns it as an InfiniBand address.
 fn of_family(address: SocketAddr, family: Option<Family>, space: PortSpace) -> Option<Address> {
     match (family, address) {
         (None, _) | (Some(Family::Ipv4), SocketAddr::V4(_)) | (Some(Family::Ipv6), SocketAddr::V6(_)) => {
@@ -181,8 +182,8 @@ fn of_family(address: SocketAddr, family: Option<Family>, space: PortSpace) -> O
     }
 }
 
-/// Parses a numeric address, or returns `None` for a name. An IPv6 address may have brackets and a
-/// scope: `fe80::1%eth0`, or an interface index instead of the name.
+/// Parses a numeric address, or returns `None` for a name. An IPv6 address may have brackets, and a
+/// scope with an interface name or index: `fe80::1%eth0`, `fe80::1%2`.
 ///
 /// # Errors
 /// `ENOENT` for an unknown interface.
@@ -204,7 +205,7 @@ pub(crate) fn numeric(node: &str, port: u16) -> Result<Option<SocketAddr>> {
     Ok(Some(SocketAddrV6::new(ip, port, 0, scope).into()))
 }
 
-/// Returns a port number, looking up names in the system's table.
+/// Returns the port number of a service. Looks up names in [`SERVICES`].
 fn port(service: &str, protocol: &str) -> Result<u16> {
     if let Ok(number) = service.parse() {
         return Ok(number);

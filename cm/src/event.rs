@@ -20,19 +20,20 @@ use crate::types::{EventType, Peer, PeerParam, PeerUd, RejectReason};
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Event {
-    /// The id; for a connection request, the listener.
+    /// The key of the id; for a connection request, the key of the listener.
     pub id: IdKey,
     /// The kind of event, with its data.
     pub kind: EventKind,
-    /// The outcome.
+    /// The outcome that the event reports.
     pub status: Status,
-    /// The peer's connection options; vendor 0 means none.
+    /// The peer's ECE options; vendor 0 means none.
     #[doc(alias = "rdma_get_remote_ece")]
     pub ece: Ece,
     /// The peer's parameters, for a kind without a [`Peer`]: the private data of a datagram service
     /// that is [`Unreachable`](EventKind::Unreachable), or iWARP's data about a failed connection.
-    /// `None` if all parameters are zero. [`Disconnected`](EventKind::Disconnected) has none over
-    /// InfiniBand and RoCE, because the kernel does not pass on the private data of a DREQ.
+    /// `None` if all parameters are zero. [`Disconnected`](EventKind::Disconnected) has no
+    /// parameters over InfiniBand and RoCE, because the kernel does not pass on the private data of
+    /// a DREQ.
     pub param: Option<Box<Peer>>,
 }
 
@@ -57,7 +58,7 @@ pub enum EventKind {
     ConnectError,
     /// The peer did not reply, or a datagram service rejected the request.
     Unreachable,
-    /// The peer did not accept.
+    /// The peer, or its connection manager, rejected the connection.
     Rejected(Rejection),
     /// The connection is established: [`take_qp`](CmId::take_qp) returns its queue pair. For a
     /// datagram service, the peer's address is known.
@@ -69,23 +70,23 @@ pub enum EventKind {
     /// The id has joined a group. A queue pair receives the group's messages once it is
     /// [attached](verbs::Qp::attach_mcast).
     MulticastJoin {
-        /// The membership.
+        /// The key of the group membership.
         group: GroupKey,
         /// The group's address: its GID is the destination of the path.
         ud: PeerUd,
     },
     /// The id could not join a group, or has lost its membership.
     MulticastError {
-        /// The membership.
+        /// The key of the group membership.
         group: GroupKey,
     },
     /// The hardware address of the id's network interface has changed. The program should
     /// reconnect.
     AddrChange,
-    /// The queue pair of an ended connection may be reused, because none of its packets can arrive
+    /// The queue pair of a closed connection may be reused, because none of its packets can arrive
     /// any more.
     TimewaitExit,
-    /// A service was resolved; [`services`](CmId::services) returns it.
+    /// A service was resolved; [`services`](CmId::services) returns its records.
     AddrinfoResolved,
     /// A service was not resolved.
     AddrinfoError,
@@ -97,17 +98,17 @@ pub enum EventKind {
     Unknown(EventType),
 }
 
-/// A connection request to a listener. Dropping the request, or its id, rejects it.
+/// A connection request to a listener. Dropping the request, or its id, rejects the request.
 ///
-/// The id reports no events until it is accepted. If the peer gives up or the device disappears
-/// before that, accepting fails with `EINVAL`, or with `ENXIO` if a soft device is gone.
+/// The id reports no events until the request is accepted. If the peer gives up or the device
+/// disappears before that, accepting fails with `EINVAL`, or with `ENXIO` if a soft device is gone.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ConnectRequest {
     /// The id of the connection, on the listener's event channel. The program calls
     /// [`accept`](CmId::accept) or [`reject`](CmId::reject) on it.
     pub id: CmId,
-    /// The parameters of the peer.
+    /// The parameters that the peer sent with the request.
     pub peer: Peer,
 }
 
@@ -131,7 +132,7 @@ impl Status {
         if self.0 < 0 { Some(Errno::from_raw(self.0.wrapping_neg())) } else { None }
     }
 
-    /// Returns the status in words, for a sentence that ends with the errno's name.
+    /// Returns the status in words, for an error message that ends with the errno's name.
     fn words(self) -> String {
         self.errno().map_or_else(|| self.0.to_string(), |errno| errno.description().to_string())
     }
@@ -177,7 +178,7 @@ impl Event {
     /// Returns the event, or the error it reports.
     ///
     /// # Errors
-    /// The errno of the status with the reason in words, for these kinds:
+    /// Returns the errno in the status, with the reason in words, for these kinds:
     /// [`AddrError`](EventKind::AddrError), [`RouteError`](EventKind::RouteError),
     /// [`ConnectError`](EventKind::ConnectError), [`Unreachable`](EventKind::Unreachable),
     /// [`Rejected`](EventKind::Rejected) (`ECONNREFUSED`),

@@ -105,11 +105,11 @@
 //!
 //! # Devices
 //! The address of an id selects its backend. An address that belongs to a soft device of the
-//! process, or that such a device reaches, selects that device; all others select the kernel. A
-//! listener on the unspecified address listens on all devices of both backends. Calls, events and
-//! errnos are the same, except for a few differences listed in the [`guide`]. The protocol matches
-//! Linux' `rdma_cm`. A program with a soft device, or one started with `VERBS_SOFT=auto`, also
-//! connects without `/dev/infiniband/rdma_cm`:
+//! process, or that such a device reaches, selects that device; all other addresses select the
+//! kernel. A listener on the unspecified address listens on all devices of both backends. Calls,
+//! events and errnos are the same, except for a few differences listed in the [`guide`]. The
+//! protocol matches Linux's `rdma_cm`. A program with a soft device, or one started with
+//! `VERBS_SOFT=auto`, also connects without `/dev/infiniband/rdma_cm`:
 //!
 //! ```
 //! use std::time::Duration;
@@ -143,15 +143,16 @@
 //! - The id's own queue pair: [`create_qp`](CmId::create_qp) creates it, [`connect`](CmId::connect)
 //!   or [`accept`](CmId::accept) takes it and the id moves it to RTS. [`take_qp`](CmId::take_qp)
 //!   returns it.
-//! - A queue pair moved by the program, with attributes from [`init_qp_attr`](CmId::init_qp_attr).
-//!   [`connect_with`](CmId::connect_with) and [`accept_with`](CmId::accept_with) take its queue
-//!   pair number. [`establish`](CmId::establish) confirms to the peer that the queue pair is ready.
+//! - A queue pair whose state the program changes itself, with attributes from
+//!   [`init_qp_attr`](CmId::init_qp_attr). [`connect_with`](CmId::connect_with) and
+//!   [`accept_with`](CmId::accept_with) take its queue pair number. [`establish`](CmId::establish)
+//!   confirms to the peer that the queue pair is ready.
 //! - A datagram queue pair: [`create_ud_qp`](CmId::create_ud_qp) creates it in RTS.
 //!   [`connect_with`](CmId::connect_with) looks up a service, whose address comes with
 //!   [`Established`](EventKind::Established).
 //!
 //! # Ownership
-//! Dropping an id ends it in any state, without waiting (see [`CmId`]). Events name ids by keys
+//! Dropping an id destroys it in any state, without waiting (see [`CmId`]). Events name ids by keys
 //! that become stale, so nothing needs to be acknowledged. Ids, events and channels may be dropped
 //! in any order.
 //!
@@ -161,10 +162,10 @@
 //! # Forks
 //! Ids of soft devices belong to the process that created them. In a forked child, their calls fail
 //! with [`Cause::Forked`](verbs::Cause::Forked), as does reading events of a channel that has only
-//! such ids; dropping them ends nothing. Ids of the kernel's connection manager fail with `EACCES`:
-//! the child has a copy of the file, and the kernel compares the credentials of each command with
-//! the credentials that opened the file. A child that connects must open another channel. With soft
-//! devices, this works only if the parent has never had ids on any.
+//! such ids; dropping them does not affect the parent. Ids of the kernel's connection manager fail
+//! with `EACCES`: the child has a copy of the file, and the kernel compares the credentials of each
+//! command with the credentials that opened the file. A child that connects must open another
+//! channel. With soft devices, this works only if the parent has never had ids on a soft device.
 //!
 //! # Errors
 //! Calls return [`verbs::Error`]: the call, the device, the errno and the cause, as a sentence.

@@ -1,4 +1,4 @@
-//! [`own_device`]: soft devices for tests.
+//! [`own_device`]: creates soft devices for tests.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -17,7 +17,7 @@ use crate::types::{
     Address, ConnParam, EventType, PathRecord, PeerParam, PeerUd, PortSpace, Service, ServiceRecord,
 };
 
-/// An open file of the kernel's connection manager.
+/// A source of events: an open file of the kernel's connection manager.
 #[derive(Debug)]
 pub(crate) struct Kernel(pub(crate) Arc<Ucma>);
 
@@ -28,14 +28,14 @@ pub(crate) struct KernelId {
     /// The file that the id belongs to. Commands hold the lock for reading, because the kernel's
     /// handle is invalid on a file that the id has left.
     file: RwLock<Arc<Ucma>>,
-    /// Whether the id listens.
+    /// Whether the id is a listener.
     listens: AtomicBool,
     /// The files that a listener has left. They still hold its unread requests.
     former: Mutex<Vec<Arc<Ucma>>>,
 }
 
 impl KernelId {
-    /// Takes ownership of an id on this file.
+    /// Takes ownership of an id on the file of `ucma`.
     pub(crate) fn new(ucma: &Arc<Ucma>, number: u32) -> Self {
         let file = RwLock::new(Arc::clone(ucma));
         Self { number, file, listens: AtomicBool::new(false), former: Mutex::default() }

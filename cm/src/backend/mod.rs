@@ -17,11 +17,11 @@
 //! several, it waits on an epoll descriptor. Ids of all sources share one table of cookies
 //! ([`crate::id::table`]), so events need not name their source.
 //!
-//! Invariant: a source never blocks. A call on an id returns without waiting for a peer. Longer
-//! operations end in an event.
+//! Invariant: a source never blocks. A call on an id returns without waiting for a peer. An event
+//! reports the outcome of longer operations.
 //!
-//! Invariant: dropping a backend ends its id in any state. A connection is disconnected, a pending
-//! request is rejected, and unread events are discarded.
+//! Invariant: dropping a backend destroys its id in any state. A connection is disconnected, a
+//! pending request is rejected, and unread events are discarded.
 
 #[cfg(feature = "soft")]
 mod choice;
@@ -84,15 +84,15 @@ pub(crate) trait Backend: fmt::Debug + Send + Sync {
     #[cfg(feature = "soft")]
     fn stop_listening(&self) {}
 
-    /// Prepares a pending request to be dropped silently, so that its peer sends it again. The
-    /// kernel instead rejects the request.
+    /// Prepares to drop a pending request silently, so that its peer sends it again. The kernel
+    /// instead rejects the request.
     fn forget(&self) {}
 
     /// Moves the id with its unread events to another channel.
     fn migrate(&self, to: &dyn Source) -> Result<()>;
 
-    /// Returns the kernel's handle of the id. The kernel reports this handle instead of a cookie in
-    /// events for a request that is not yet accepted.
+    /// Returns the kernel's handle for the id. The kernel reports this handle instead of a cookie
+    /// in events for a request that is not yet accepted.
     fn kernel_number(&self) -> Option<u32>;
 
     /// Returns whether the backend computes INIT attributes. ABI 3 does not.
@@ -110,7 +110,7 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     /// Creates an id whose events carry `uid`.
     fn create_id(&self, uid: u64, space: PortSpace, qp_type: QpType) -> Result<Box<dyn Backend>>;
 
-    /// Returns the next event; `None` if there is none now.
+    /// Returns the next event; `None` if no event is pending.
     fn next(&self) -> Result<Option<RawEvent>>;
 
     /// Returns the file that is readable when there is an event.
@@ -134,17 +134,17 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
 pub(crate) struct RawEvent {
     /// The cookie of the id or of the group membership; 0 before a cookie is set.
     pub(crate) uid: u64,
-    /// The kernel's handle of the id, for an event without a cookie.
+    /// The kernel's handle for the id, for an event without a cookie.
     pub(crate) kernel_number: Option<u32>,
     /// The kind of event.
     pub(crate) event: EventType,
-    /// 0, a negative errno, or a protocol reason.
+    /// The outcome: 0, a negative errno, or a protocol reason.
     pub(crate) status: i32,
-    /// The parameters, convertible to each form of the API.
+    /// The event's parameters, which can be converted to each form of the API.
     pub(crate) param: RawParam,
-    /// The peer's connection options.
+    /// The peer's ECE options.
     pub(crate) ece: Ece,
-    /// The id of a connection request. Dropping it ends the request.
+    /// The id of a connection request. Dropping the id rejects or drops the request.
     pub(crate) request: Option<Box<dyn Backend>>,
 }
 

@@ -61,13 +61,13 @@ pub(crate) trait Channel: fmt::Debug + Send + Sync {
 /// A command to the kernel.
 #[derive(Debug)]
 pub(crate) struct Command<'a> {
-    /// `RDMA_USER_CM_CMD_*`.
+    /// The command's number, `RDMA_USER_CM_CMD_*`.
     pub(crate) number: u32,
     /// The command's struct, with zero in each address field.
     pub(crate) body: &'a [u8],
-    /// The offset of the reply address in `body`; the buffer for the reply.
+    /// The offset of the reply address in `body`, and the buffer for the reply.
     pub(crate) reply: Option<(usize, &'a mut [u8])>,
-    /// The offset of the value address in `body`; the bytes that the kernel reads.
+    /// The offset of the value address in `body`, and the bytes that the kernel reads.
     pub(crate) value: Option<(usize, &'a [u8])>,
 }
 

@@ -40,7 +40,7 @@ pub(super) fn open() -> Result<(OwnedFd, u32)> {
     }
 }
 
-/// Returns advice for the administrator.
+/// Returns advice for the administrator about an errno from opening the file.
 const fn hint(errno: Errno) -> &'static str {
     match errno {
         Errno::ACCESS => "no permission: run as root, or give the user read and write access to it",

@@ -52,7 +52,7 @@ impl Scripted {
         self.script.expect(script);
     }
 
-    /// Returns the commands received so far.
+    /// Returns the commands that were received, in order.
     pub(crate) fn seen(&self) -> Vec<String> {
         self.script.seen()
     }

@@ -31,8 +31,8 @@ impl Ucma {
     /// Opens the file.
     ///
     /// # Errors
-    /// [`Cause::File`] if the file is missing or cannot be opened; `ENOSYS` with both versions for
-    /// an unknown ABI.
+    /// [`Cause::File`] if the file is missing or cannot be opened; `ENOSYS` for an unknown ABI; the
+    /// error states the kernel's version and the supported versions.
     pub(crate) fn open() -> Result<Self> {
         let (fd, abi_version) = open::open()?;
         Self::new(FdChannel::new(fd), abi_version)
@@ -41,7 +41,8 @@ impl Ucma {
     /// Creates a connection manager on a channel.
     ///
     /// # Errors
-    /// `ENOSYS` for an unknown ABI, with both versions.
+    /// `ENOSYS` for an unknown ABI; the error states the kernel's version and the supported
+    /// versions.
     pub(crate) fn new(channel: impl Channel + 'static, abi_version: u32) -> Result<Self> {
         if !(MIN_ABI..=MAX_ABI).contains(&abi_version) {
             let reason = format!(

@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 use crate::channel::{Command, Ucma};
 use crate::types::EventType;
 
-/// Returns the next event; `None` if there is none now.
+/// Returns the next event; `None` if no event is pending.
 ///
 /// # Errors
 /// Any errno the kernel returns, except `EAGAIN`.

@@ -16,8 +16,8 @@ use crate::types::PortSpace;
 /// The handle that stands for no id. The kernel's handles are positive `int`s.
 pub(super) const NO_ID: u32 = u32::MAX;
 
-/// Creates an id and returns the kernel's handle of it. Its events carry `uid`; if `uid` is 0, the
-/// kernel drops them.
+/// Creates an id and returns the kernel's handle for it. The id's events carry `uid`; if `uid` is
+/// 0, the kernel drops these events.
 ///
 /// # Errors
 /// `EINVAL` for a port space unknown to the kernel; any other errno the kernel returns; `EIO` if
@@ -37,8 +37,8 @@ pub(crate) fn create_id(ucma: &Ucma, uid: u64, space: PortSpace, qp_type: QpType
     if reply.id == NO_ID { Err(bad_reply(VERB, "an id without a number")) } else { Ok(reply.id) }
 }
 
-/// Destroys an id and returns the number of its events already read. The kernel discards unread
-/// events, ends pending operations and rejects pending connection requests.
+/// Destroys an id and returns the number of its events that were already read. The kernel discards
+/// unread events, ends pending operations and rejects pending connection requests.
 ///
 /// # Errors
 /// `ENOENT` for an unknown handle, `EINVAL` for an id of another file; any other errno the kernel
@@ -57,8 +57,8 @@ pub(crate) fn destroy_id(ucma: &Ucma, id: u32) -> Result<u32> {
     Ok(reply.events_reported)
 }
 
-/// Moves an id with its unread events from the file `from` to `to`. Returns the number of its
-/// events already read.
+/// Moves an id with its unread events from the file `from` to `to`. Returns the number of the id's
+/// events that were already read.
 ///
 /// # Errors
 /// `ENOENT` or `EINVAL` if `from` has no id with this handle; any other errno the kernel returns.

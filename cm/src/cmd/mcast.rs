@@ -17,7 +17,7 @@ use crate::types::Address;
 
 const JOIN: &str = "join_multicast";
 
-/// Starts joining the group at an IP address. Returns the kernel's handle of the membership, whose
+/// Starts joining the group at an IP address. Returns the kernel's handle for the membership, whose
 /// events carry `uid`.
 ///
 /// # Errors
@@ -35,7 +35,7 @@ pub(crate) fn join_ip_mcast(ucma: &Ucma, id: u32, uid: u64, address: &Address) -
 }
 
 /// Starts joining the group at an address of any family, for sending and receiving or only for
-/// sending. Returns the kernel's handle of the membership, whose events carry `uid`.
+/// sending. Returns the kernel's handle for the membership, whose events carry `uid`.
 ///
 /// # Errors
 /// `EINVAL` for an id that is not bound to a device; any other errno the kernel returns, notably
@@ -54,7 +54,7 @@ pub(crate) fn join_mcast(ucma: &Ucma, id: u32, uid: u64, address: &Address, send
     membership(reply)
 }
 
-/// Ends a membership. Returns the number of its events already read.
+/// Ends a membership. Returns the number of the membership's events that were already read.
 ///
 /// # Errors
 /// `ENOENT` for an unknown membership; any other errno the kernel returns.

@@ -22,7 +22,7 @@ pub(crate) enum IdOption<'a> {
     ReuseAddr(bool),
     /// Whether a listener on an IPv6 address excludes IPv4 connections.
     AfOnly(bool),
-    /// The acknowledgement time-out: 4.096 µs × 2ⁿ, 5 bits.
+    /// The acknowledgement time-out, a 5-bit code n: 4.096 µs × 2ⁿ.
     AckTimeout(u8),
     /// The path of the connection, set instead of resolving a route.
     IbPath(&'a [PathRecord]),
@@ -60,7 +60,7 @@ pub(crate) fn set_option(ucma: &Ucma, id: u32, option: IdOption<'_>) -> Result<(
 /// it.
 ///
 /// # Errors
-/// `ENOSYS` from every kernel so far.
+/// `ENOSYS` from every current kernel.
 #[cfg_attr(not(test), expect(dead_code, reason = "no kernel has the method; the test keeps its number"))]
 pub(crate) fn get_option(ucma: &Ucma) -> Result<()> {
     ucma.write("get_option", Command::new(RDMA_USER_CM_CMD_GET_OPTION, &[]))

@@ -16,7 +16,7 @@ use super::bad_reply;
 use crate::channel::{Command, Ucma};
 use crate::types::{Address, PathRecord, ServiceRecord};
 
-/// The verbs device of an id.
+/// The identity of an id's verbs device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeviceKey {
     /// The node GUID of the device.
@@ -34,7 +34,7 @@ pub(crate) struct Addresses {
     pub(crate) peer: Option<Address>,
     /// The device, once the id has one.
     pub(crate) device: Option<DeviceKey>,
-    /// The port of the device, from 1.
+    /// The number of the device's port, from 1.
     pub(crate) port_num: u8,
     /// The partition key.
     pub(crate) pkey: u16,

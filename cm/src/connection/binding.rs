@@ -73,22 +73,23 @@ impl Binding {
         Ok(Self { id, channel, address, init: *init })
     }
 
-    /// Returns the address and port.
+    /// Returns the bound address and port.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns the device of the address. All connections share this context.
+    /// Returns the context of the device at the address. All connections share this context.
     ///
     /// # Errors
     /// The errors of [`CmId::context`]; `EINVAL` for an address with several devices, such as
-    /// `0.0.0.0`. Use [`contexts`](Self::contexts) for these.
+    /// `0.0.0.0`. Use [`contexts`](Self::contexts) for such addresses.
     pub fn context(&self) -> Result<Context> {
         self.id.context()
     }
 
-    /// Returns all devices of the address: one, or every current one. Connections use one of these
-    /// contexts, or the context of a device that appeared later.
+    /// Returns the contexts of all devices at the address: one device, or all current devices for
+    /// an unspecified address. Connections use one of these contexts, or the context of a device
+    /// that appeared later.
     ///
     /// # Errors
     /// Same as [`CmId::contexts`].
@@ -99,7 +100,7 @@ impl Binding {
     /// Listens and passes each request to `setup`, as [`Listener::bind_with`] does.
     ///
     /// # Errors
-    /// The errors of [`CmId::listen`], notably `EADDRINUSE`; any errno of `eventfd(2)`,
+    /// The errors of [`CmId::listen`], notably `EADDRINUSE`; any errno from `eventfd(2)`,
     /// `timerfd_create(2)` and `epoll_create1(2)`.
     pub fn listen<T>(
         self,

@@ -62,18 +62,18 @@ pub struct Connector<'a> {
     pub tos: Option<u8>,
     /// The acknowledgement time-out, a 5-bit code ([`CmId::set_ack_timeout`]).
     pub ack_timeout: Option<u8>,
-    /// The time after which the peer repeats a message that found no receive here, a 5-bit code;
-    /// [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. The timer of [`param`](Self::param)
-    /// takes precedence.
+    /// The time after which the peer repeats a message that found no receive here, as a 5-bit code;
+    /// [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. The timer of [`param`](Self::param) takes
+    /// precedence.
     pub min_rnr_timer: Option<u8>,
-    /// The limits for resolving the address and for resolving the route; 2 s each by default.
+    /// The time limit for resolving the address, and again for resolving the route; 2 s by default.
     pub resolve_timeout: Duration,
-    /// The limit from the connection request to the peer's reply; 30 s by default. The peer's
-    /// program may accept slowly.
+    /// The time limit between the connection request and the peer's reply; 30 s by default. The
+    /// peer's program may take time to accept.
     pub connect_timeout: Duration,
-    /// The limit for all steps and all addresses together; `None` leaves only the limits of the
-    /// steps. A name lookup counts towards the limit but is not interrupted: it lasts as long as
-    /// the system's resolver waits for its servers (`resolv.conf(5)`).
+    /// The time limit for all steps and all addresses together; `None` leaves only the limits of
+    /// the steps. A name lookup counts towards the limit but is not interrupted: it lasts as long
+    /// as the system's resolver waits for its servers (`resolv.conf(5)`).
     pub timeout: Option<Duration>,
 }
 
@@ -101,16 +101,17 @@ impl Connector<'_> {
     /// Waits until the peer accepts, within the limits of the options.
     ///
     /// # Errors
-    /// The error for the last attempted address:
+    /// Returns the error for the last attempted address:
     ///
-    /// - `ETIMEDOUT` for a step that did not finish in time, named by the sentence and by
-    ///   [`step`](ConnectError::step).
+    /// - `ETIMEDOUT` for a step that did not finish in time. The error message and
+    ///   [`step`](ConnectError::step) name the step.
     /// - `ECONNREFUSED` for a reject, with its reason in words: no program listens, or the peer's
     ///   program rejected. [`rejection`](ConnectError::rejection) has the peer's private data.
     /// - `ENETUNREACH`, `EHOSTUNREACH` and `ENODEV` for an address without a route, or without a
     ///   device that reaches it.
     /// - `EAFNOSUPPORT` if the listener's soft devices have addresses of another family.
-    /// - `ENOENT` for an unknown name or a failed lookup, with the system's reason in the sentence.
+    /// - `ENOENT` for an unknown name or a failed lookup, with the system's reason in the error
+    ///   message.
     /// - The errors of [`EventChannel::new`], [`Resources::create`] and [`CmId::connect`].
     #[doc(alias = "rdma_create_ep")]
     pub fn connect(&self, to: impl ToAddresses) -> Result<Connection, ConnectError> {
@@ -159,7 +160,8 @@ impl Connector<'_> {
         loop {
             let called = match (active.poll(Instant::now()), &mut attempt) {
                 (Action::ResolveAddr(to, timeout), attempt) => {
-                    // The previous attempt's id ends first, along with its queue pair and port.
+                    // The previous attempt's id is dropped first, along with its queue pair and
+                    // port.
                     *attempt = None;
                     self.resolve_addr(&channel, to, timeout).map(|id| *attempt = Some(Attempt::new(id)))
                 }
@@ -239,10 +241,10 @@ impl Connector<'_> {
 
 /// An attempt to connect to one address.
 struct Attempt<T> {
-    /// The queue pair from the program's setup, until the id takes it.
+    /// The queue pair from the program's setup, until the id takes the queue pair.
     qp: Option<Qp<Init>>,
     id: CmId,
-    /// The rest of the setup's result.
+    /// The data that the program's setup returned with the queue pair.
     resources: Option<T>,
 }
 
@@ -251,7 +253,7 @@ impl<T> Attempt<T> {
         Self { qp: None, id, resources: None }
     }
 
-    /// Returns the parts of an established connection.
+    /// Returns the id, the queue pair and the resources of an established connection.
     fn connected(self) -> Option<(CmId, Qp<Rts>, T)> {
         let qp = self.id.take_qp()?;
         Some((self.id, qp, self.resources?))

@@ -18,7 +18,8 @@ use crate::id::CmId;
 
 const VERB: &str = "get_cm_event";
 
-/// The connection manager's side of a connection. It notices the end of the connection, or ends it.
+/// The connection manager's side of a connection. It detects the end of the connection and can
+/// disconnect.
 ///
 /// A program that is not waiting for messages detects the end through this type, not through
 /// completions: whether work requests fail when the peer disconnects depends on the device. The
@@ -49,7 +50,7 @@ impl Control {
 
     /// Returns the end of the connection without waiting; `None` if it has not ended.
     ///
-    /// If the peer ended the connection, this call confirms it, so that the peer stops waiting.
+    /// If the peer disconnected, this call confirms the disconnect, so that the peer stops waiting.
     ///
     /// # Errors
     /// Same as [`EventChannel::try_next_event`].
@@ -72,11 +73,10 @@ impl Control {
         Ok(end)
     }
 
-    /// Waits at most `timeout` for the end of the connection. Returns `None` if it has not ended by
-    /// then.
+    /// Waits at most `timeout` for the end of the connection. Returns `None` on timeout.
     ///
     /// # Errors
-    /// The errors of [`end`](Self::end); any errno of `eventfd(2)` and `ppoll(2)`.
+    /// The errors of [`end`](Self::end); any errno from `eventfd(2)` and `ppoll(2)`.
     pub fn wait(&self, timeout: Duration) -> Result<Option<End>> {
         // A deadline beyond the clock's range means no deadline.
         let deadline = Instant::now().checked_add(timeout);
@@ -98,8 +98,8 @@ impl Control {
         }
     }
 
-    /// Disconnects and waits for the peer's confirmation, at most `timeout`. Returns the first end:
-    /// the peer's, if the peer disconnected before.
+    /// Disconnects and waits for the peer's confirmation, at most `timeout`. Returns the first end,
+    /// which is [`End::ByPeer`] if the peer disconnected first.
     ///
     /// The call does not touch the queue pair. Move it to the error state first
     /// ([`to_error`](verbs::Qp::to_error)), as

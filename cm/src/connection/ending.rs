@@ -14,14 +14,14 @@
 //! A peer that did not get the final handshake message ends the connection with a reject, although
 //! this side is connected.
 //!
-//! The first end stays: later events and deadlines change nothing.
+//! The first end is final: later events and deadlines change nothing.
 
 use core::fmt;
 use std::time::{Duration, Instant};
 
 use crate::event::{Event, EventKind};
 
-/// The end of a connection.
+/// The way in which a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum End {
@@ -69,14 +69,15 @@ impl Ending {
         true
     }
 
-    /// Undoes a [`disconnect`](Self::disconnect) after its call failed.
+    /// Undoes a [`disconnect`](Self::disconnect) after the disconnect call failed.
     pub(super) fn call_failed(&mut self) {
         if matches!(self, Self::Disconnecting(_)) {
             *self = Self::Connected;
         }
     }
 
-    /// Handles an event of the connection. Returns whether this side must confirm the peer's end.
+    /// Handles an event of the connection. Returns whether this side must confirm the peer's
+    /// disconnect.
     pub(super) fn event(&mut self, event: &Event) -> bool {
         let (end, confirms) = match (&*self, &event.kind) {
             (Self::Ended(_), _) => return false,
@@ -109,7 +110,7 @@ impl Ending {
         }
     }
 
-    /// Returns the time when the connection ends without the peer's confirmation.
+    /// Returns the time at which the connection ends if the peer has not confirmed by then.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self {
             Self::Disconnecting(deadline) => *deadline,

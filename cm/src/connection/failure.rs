@@ -9,24 +9,24 @@ use crate::device::Port;
 use crate::event::Rejection;
 
 /// The reason why [`Connector::connect`](crate::Connector::connect) made no connection. With
-/// several addresses, it is the reason for the last one tried.
+/// several addresses, it is the reason for the last address tried.
 ///
 /// It converts into [`Error`] and [`std::io::Error`], so `?` works in functions returning these.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConnectError {
-    /// The address; `None` if the lookup found no address.
+    /// The address of the failed attempt; `None` if the lookup found no address.
     pub address: Option<SocketAddr>,
     /// The step that failed or did not finish in time.
     pub step: ConnectStep,
     /// The peer's reject, with its reason and private data.
     pub rejection: Option<Rejection>,
-    /// The error, whose sentence begins with the address. Boxed, because a large error would also
+    /// The error, whose message begins with the address. Boxed, because a large error would also
     /// make successful results large.
     pub error: Box<Error>,
 }
 
-/// A step of connecting.
+/// A step in connecting to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConnectStep {
@@ -54,7 +54,7 @@ impl ConnectStep {
         }
     }
 
-    /// Returns the sentence for a step that did not finish in time.
+    /// Returns the error text for a step that did not finish in time.
     pub(super) const fn unfinished(self) -> &'static str {
         match self {
             Self::Lookup => "the name was not looked up",
@@ -67,7 +67,7 @@ impl ConnectStep {
 }
 
 impl ConnectError {
-    /// Returns the error of a step, with the address in its sentence.
+    /// Returns the error of a step, with the address in its message.
     pub(super) fn new(
         address: Option<SocketAddr>,
         step: ConnectStep,
@@ -127,7 +127,7 @@ fn of_soft(to: SocketAddr, ports: &[Port]) -> String {
     reason
 }
 
-/// Returns the unspecified address of the same family.
+/// Returns the unspecified address in the family of `to`.
 fn unspecified(to: SocketAddr) -> IpAddr {
     if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
 }
@@ -138,7 +138,7 @@ impl fmt::Display for ConnectError {
     }
 }
 
-/// Prints the sentence of `Display`, because `main` prints this form of a returned error.
+/// Formats like `Display`, because `main` prints a returned error with `Debug`.
 impl fmt::Debug for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.error, f)

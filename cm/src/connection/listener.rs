@@ -14,8 +14,9 @@
 //! threads are woken for this, because no event of the channel announces it.
 //!
 //! # The descriptor
-//! Event loops wait for [`Listener::ready`], an epoll descriptor over three files. Edge-triggered
-//! loops call until no outcome is left and then wait, so each kind of change must make an edge:
+//! Event loops wait on [`Listener::ready`], an epoll descriptor over three files. Edge-triggered
+//! loops call the listener until no outcome is left and then wait, so each kind of change must make
+//! an edge:
 //!
 //! | change | file |
 //! |---|---|
@@ -58,9 +59,10 @@ pub struct ListenerInit {
     /// ([`CmId::listen`]).
     pub backlog: u32,
     /// The maximum number of requests between setup and establishment; at least 1. Further requests
-    /// wait for a slot: as many as the backlog, for at most
-    /// [`establish_timeout`](Self::establish_timeout). The rest fail with `EAGAIN`. On soft devices
-    /// their peers get no reply and send them again; the kernel rejects them.
+    /// wait for a slot: as many as `backlog` permits, for at most
+    /// [`establish_timeout`](Self::establish_timeout). The rest fail with `EAGAIN`. On soft
+    /// devices, the peers of these requests get no reply and send the requests again; the kernel
+    /// rejects such requests.
     ///
     /// By default, the pending queue pairs of [`Listener::bind`] take at most half of the files
     /// that the process may open (`RLIMIT_NOFILE`); the maximum is 1024.
@@ -69,15 +71,15 @@ pub struct ListenerInit {
     /// requests loses its oldest one to a request from another address. Before that, each peer has
     /// half a second to confirm its connection.
     pub max_pending: usize,
-    /// The limit from the program's accept to the peer's confirmation, after which the connection
-    /// is given up; 30 s by default.
+    /// The time limit between the program's accept and the peer's confirmation; 30 s by default.
+    /// After that time, the connection is given up.
     pub establish_timeout: Duration,
     /// The type of service of the listener's packets ([`CmId::set_tos`]), used by iWARP. Over
     /// InfiniBand and RoCE, the connecting side determines a connection's type of service.
     pub tos: Option<u8>,
     /// The acknowledgement time-out, a 5-bit code ([`CmId::set_ack_timeout`]).
     pub ack_timeout: Option<u8>,
-    /// The time after which a client repeats a message that found no receive, a 5-bit code;
+    /// The time after which a client repeats a message that found no receive, as a 5-bit code;
     /// [`ConnParam::MIN_RNR_TIMER`] (0.64 ms) by default. A [`ConnParam::min_rnr_timer`] in the
     /// setup's accept takes precedence.
     pub min_rnr_timer: Option<u8>,
@@ -123,12 +125,12 @@ impl Default for ListenerInit {
 /// ```
 ///
 /// # Many peers
-/// All methods take `&self`. Any number of threads may call them. While one of them waits, requests
-/// are set up and accepted as they arrive, so that a slow peer does not delay others. While no
-/// thread calls a method, requests wait in the backlog.
+/// All methods take `&self`. Any number of threads may call them. While a thread waits in a method,
+/// requests are set up and accepted as they arrive, so that a slow peer does not delay others.
+/// While no thread calls a method, requests wait in the backlog.
 ///
-/// A peer cannot make a call fail. If it gives up, or if its request cannot be served, it is
-/// skipped; [`next_incoming`](Self::next_incoming) reports it. The program's setup
+/// A peer cannot make a call fail. A peer that gives up, or whose request cannot be served, is
+/// skipped; [`next_incoming`](Self::next_incoming) reports the failure. The program's setup
 /// ([`bind_with`](Self::bind_with)) determines which of its errors end the call.
 ///
 /// # References
@@ -140,7 +142,7 @@ pub struct Listener<T = Resources> {
     wake: EventFd,
     /// Readable once [`State::timer_at`] has passed.
     timer: TimerFd,
-    /// Readable while one of the three files is readable.
+    /// Readable while the channel, `wake` or `timer` is readable.
     ready: Epoll,
     address: SocketAddr,
     setup: Box<Setup<T>>,
@@ -162,13 +164,12 @@ struct State<T> {
     waiting: BTreeMap<IdKey, Waiting<T>>,
     /// Whether waiting threads are being woken for work that no event of the channel announces.
     is_woken: bool,
-    /// The time when the timer becomes readable: the earliest deadline of a request, or
-    /// earlier.
+    /// The time when the timer becomes readable, at or before the earliest deadline of a request.
     timer_at: Option<Instant>,
 }
 
 impl<T> State<T> {
-    /// Returns a waiting request, if there is a slot for it now.
+    /// Returns a waiting request if a slot is free for it.
     fn next_held(&mut self) -> Option<ConnectRequest> {
         let key = self.passive.next_waiting()?;
         self.held.remove(&key)
@@ -209,7 +210,7 @@ pub enum Incoming<T = Resources> {
     Failed {
         /// The address of the peer, if known.
         peer: Option<SocketAddr>,
-        /// The reason.
+        /// The reason for the failure.
         error: Error,
     },
 }
@@ -282,7 +283,7 @@ impl<T> Listener<T> {
         Self::with_id(channel, bound, init, setup)
     }
 
-    /// Returns the listener of a listening id.
+    /// Creates the listener for an id that listens.
     pub(super) fn with_id(
         channel: EventChannel,
         (id, address): (CmId, SocketAddr),
@@ -315,8 +316,9 @@ impl<T> Listener<T> {
         self.address
     }
 
-    /// Returns the devices of the listener's address, with the contexts used by the connections. A
-    /// server that needs the devices before it listens uses [`Binding`](crate::Binding).
+    /// Returns the contexts of the devices at the listener's address. Connections use the same
+    /// contexts. A server that needs the devices before it listens uses
+    /// [`Binding`](crate::Binding).
     ///
     /// # Errors
     /// `ECANCELED` once the listener is closed; the errors of [`CmId::contexts`].
@@ -330,8 +332,8 @@ impl<T> Listener<T> {
     ///
     /// # Errors
     /// - `ECANCELED` once the listener is closed.
-    /// - The errors of the program's setup ([`bind_with`](Self::bind_with)), whose request is
-    ///   rejected; the listener continues. Errors of [`CmId::accept`], [`CmId::reject`],
+    /// - The errors of the program's setup ([`bind_with`](Self::bind_with)). The request is then
+    ///   rejected and the listener continues. Errors of [`CmId::accept`], [`CmId::reject`],
     ///   [`CmId::init_qp_attr`], moving the queue pair and setting its options end only the
     ///   request, unless the program's private data are too long.
     /// - `ENODEV` if the listener's device was removed.
@@ -349,9 +351,9 @@ impl<T> Listener<T> {
         }
     }
 
-    /// Waits at most `timeout` for the next connection. Returns `None` after that. With a zero
-    /// `timeout`, `None` means no more pending work. Event loops, including edge-triggered ones,
-    /// may then wait for the descriptor again.
+    /// Waits at most `timeout` for the next connection. Returns `None` on timeout. With a zero
+    /// `timeout`, `None` means that no work is pending. Event loops, including edge-triggered
+    /// loops, may then wait on the descriptor again.
     ///
     /// # Errors
     /// Same as [`accept`](Self::accept).
@@ -367,7 +369,7 @@ impl<T> Listener<T> {
     }
 
     /// Waits at most `timeout` for the next outcome of a request, which is a connection or a
-    /// failure. Returns `None` after that.
+    /// failure. Returns `None` on timeout.
     ///
     /// # Errors
     /// Same as [`accept`](Self::accept).
@@ -516,7 +518,7 @@ impl<T> Listener<T> {
         let waiting = Waiting { id, resources, peer, channel };
         let mut state = self.lock();
         if state.id.is_none() {
-            // The listener was closed meanwhile. The slot is freed without the lock.
+            // The listener was closed in the meantime. The slot is freed without the lock.
             drop(state);
             return Ok(None);
         }
@@ -537,15 +539,15 @@ impl<T> Listener<T> {
         }
     }
 
-    /// Wakes other waiting threads if a waiting request can be set up, because this thread may not
-    /// call again.
+    /// Wakes other waiting threads if a waiting request can be set up, because this thread might
+    /// not call again.
     fn wake_others(&self, state: &mut State<T>) {
         if state.passive.has_next_waiting() {
             self.wake(state);
         }
     }
 
-    /// Makes the descriptor readable until the next call.
+    /// Makes the listener's descriptor readable until the next call.
     fn wake(&self, state: &mut State<T>) {
         if !core::mem::replace(&mut state.is_woken, true) {
             // If the counter is full, the file is already readable.
@@ -584,7 +586,7 @@ impl<T> Listener<T> {
 }
 
 impl<T> Waiting<T> {
-    /// Returns the outcome of the request.
+    /// Returns the outcome of the request, with the connection if it is established.
     ///
     /// # Errors
     /// Same as [`CmId::migrate`].
@@ -617,7 +619,7 @@ struct Call {
     deadline: Option<Instant>,
     /// Whether the call started with time left. A call without time handles all pending events.
     has_time: bool,
-    /// The number of rounds since the last wait.
+    /// The number of events handled since the last wait.
     handled: usize,
 }
 
@@ -725,14 +727,14 @@ fn bind_at(channel: &EventChannel, address: SocketAddr, init: &ListenerInit) -> 
     Ok(id)
 }
 
-/// Returns the failure for a request that did not get a slot or lost it.
+/// Returns the failed outcome of a request that did not get a slot, or lost its slot.
 fn too_many<T>(id: &CmId) -> Incoming<T> {
     let reason = "too many requests wait: see ListenerInit::max_pending and ListenerInit::backlog";
     let error = Error::new(VERB, "", Errno::AGAIN);
     failed(id, error.because(Cause::Other { reason: reason.into() }))
 }
 
-/// Returns the failure for a request.
+/// Returns the failed outcome of a request.
 fn failed<T>(id: &CmId, error: Error) -> Incoming<T> {
     let peer = id.peer_addr().ok().flatten().and_then(|address| address.ip());
     Incoming::Failed { peer, error }
@@ -769,13 +771,13 @@ fn is_closed() -> Error {
     Error::new(VERB, "", Errno::CANCELED).because(Cause::Other { reason: reason.into() })
 }
 
-/// The maximum number of requests waiting for a slot, which is also the default: Linux' largest
+/// The maximum number of requests waiting for a slot, which is also the default: Linux's largest
 /// backlog.
 const MAX_WAITING: usize = 1024;
 
 /// The maximum number of events that a call handles without an outcome: the maximum number of
-/// requests waiting in `ib_cm`. Without a limit, strangers who send requests as fast as they are
-/// rejected could keep a program inside a call with a zero time-out.
+/// requests waiting in `ib_cm`. Without a limit, unknown peers that send requests as fast as they
+/// are rejected could keep a program inside a call with a zero time-out.
 const MAX_HANDLED: usize = 4096;
 
 /// The number of files needed for a request to [`Listener::bind`]: a completion channel with its

@@ -79,11 +79,11 @@ pub struct Connection<T = Resources> {
     pub control: Control,
 }
 
-/// A connection ended by this side.
+/// A connection that this side has disconnected.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Disconnected<T = Resources> {
-    /// The first end of the connection.
+    /// The reason why the connection ended: the first end that was detected.
     pub end: End,
     /// The queue pair in the error state: posted requests complete as flushed.
     pub qp: Qp<Errored>,

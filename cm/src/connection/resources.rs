@@ -11,8 +11,8 @@ use crate::id::CmId;
 /// The default resources of a connection: a protection domain with the completion queues of its
 /// queue pair.
 ///
-/// Sends and receives complete in separate queues, so that waiting for one does not disturb the
-/// other.
+/// Sends and receives complete in separate queues, so that waiting for a send does not affect
+/// receives.
 #[derive(Debug)]
 pub struct Resources {
     /// The protection domain, for registering memory.
@@ -69,12 +69,12 @@ impl Resources {
         &self.channel
     }
 
-    /// Waits for the next completion of a send without using the processor. [`Completed::ok`]
-    /// returns the error of a failed request.
+    /// Waits for the next completion of a send without busy polling. [`Completed::ok`] returns the
+    /// error of a failed request.
     ///
     /// # Errors
-    /// `ETIMEDOUT` with [`Cause::NoCompletion`] after the timeout; the errors of [`Cq::req_notify`]
-    /// and [`CompChannel::wait`].
+    /// `ETIMEDOUT` with [`Cause::NoCompletion`] on timeout; the errors of [`Cq::req_notify`] and
+    /// [`CompChannel::wait`].
     ///
     /// # References
     /// `rdma_get_send_comp(3)`
@@ -83,8 +83,8 @@ impl Resources {
         next(&mut self.send_cq, &self.channel, timeout, &self.pd)
     }
 
-    /// Waits for the next completion of a receive without using the processor. [`Completed::ok`]
-    /// returns the error of a failed request.
+    /// Waits for the next completion of a receive without busy polling. [`Completed::ok`] returns
+    /// the error of a failed request.
     ///
     /// # Errors
     /// Same as [`next_send`](Self::next_send).
@@ -97,7 +97,7 @@ impl Resources {
     }
 }
 
-/// The descriptor of the [channel](Resources::channel).
+/// Returns the descriptor of the [channel](Resources::channel).
 impl AsFd for Resources {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.channel.as_fd()

@@ -12,7 +12,7 @@ use verbs::{Error, Result};
 /// earlier.
 ///
 /// # Errors
-/// Any errno of `ppoll(2)`.
+/// Any errno from `ppoll(2)`.
 pub(super) fn until_readable(
     verb: &'static str,
     files: &[BorrowedFd<'_>],

@@ -91,7 +91,7 @@ pub(crate) fn find(key: DeviceKey) -> Result<Device> {
     })
 }
 
-/// Returns the kernel devices.
+/// Returns the keys of all kernel devices.
 ///
 /// # Errors
 /// Same as [`devices`].

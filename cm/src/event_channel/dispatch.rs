@@ -22,7 +22,7 @@ use crate::types::{EventType, Peer, RejectReason};
 
 /// Returns the API event, unless the event is consumed internally or its id is gone.
 pub(crate) fn dispatch(raw: RawEvent) -> Option<Event> {
-    // A request to a dropped listener ends here, along with its id.
+    // A request to a dropped listener is rejected here, because its id is dropped.
     let (cookie, Entry { id, is_group }) = table::find(raw.uid, raw.kernel_number)?;
     let id = id.upgrade()?;
     let (ece, status) = (raw.ece, raw.status);
@@ -89,18 +89,18 @@ fn has_param(event: EventType) -> bool {
     )
 }
 
-/// Creates and enters the id of a connection request.
+/// Creates the id of a connection request and enters it in the table.
 fn request(listener: &Arc<IdInner>, raw: RawEvent) -> Option<ConnectRequest> {
     let peer = peer(listener, &*raw.param);
     let backend = raw.request?;
-    // Without memory for the id, the request ends here, because its backend is dropped.
+    // Without memory for the id, the request is rejected here, because its backend is dropped.
     let id = CmId::new(table::reserve().ok()?, backend, listener.space(), listener.qp_type());
     id.inner().asked(listener, &peer, raw.ece);
     id.inner().give_cookie();
     Some(ConnectRequest { id, peer })
 }
 
-/// Consumes a peer's reply if the id holds a queue pair.
+/// Handles a peer's reply if the id holds a queue pair; otherwise the program handles it.
 fn response(id: &Arc<IdInner>, raw: &RawEvent) -> Option<Event> {
     let param = raw.param.conn();
     let ece = raw.ece;

@@ -8,8 +8,8 @@
 //!
 //! The sources' files never block. Threads wait in `ppoll(2)`, or in `epoll_wait(2)` if there are
 //! several sources. Any number of threads may therefore wait on one channel: an event wakes some of
-//! them, one thread gets the event, the others wait again. A channel cannot be closed under a
-//! waiting thread, because that thread borrows it.
+//! these threads; one thread gets the event and the others wait again. A channel cannot be closed
+//! under a waiting thread, because that thread borrows it.
 
 pub(crate) mod dispatch;
 
@@ -53,7 +53,8 @@ pub struct EventChannel {
     first: Arc<dyn Source>,
     /// Sources that can report without a system call whether they have an event.
     more: Vec<Arc<dyn Source>>,
-    /// The source to query first. It rotates, so that a busy source starves no other source.
+    /// A counter that selects the source to query first. It rotates, so that a busy source starves
+    /// no other source.
     turn: AtomicUsize,
     /// The epoll descriptor that covers all sources, if there are several.
     epoll: Option<Epoll>,
@@ -75,11 +76,11 @@ impl EventChannel {
     /// - [`Cause::File`](verbs::Cause::File), with the path and a hint, if the connection manager's
     ///   file is missing or cannot be opened.
     /// - `ENOSYS` for an unknown ABI.
-    /// - [`Cause::LeftOut`](verbs::Cause::LeftOut) instead of these two if `VERBS_SOFT` requests a
-    ///   soft device that cannot be created.
-    /// - Any errno of `eventfd(2)` and `epoll_create1(2)`.
+    /// - [`Cause::LeftOut`](verbs::Cause::LeftOut) instead of these two errors if `VERBS_SOFT`
+    ///   requests a soft device that cannot be created.
+    /// - Any errno from `eventfd(2)` and `epoll_create1(2)`.
     ///
-    /// In a process with soft devices, the call succeeds despite the first two;
+    /// In a process with soft devices, the first two errors do not fail the call;
     /// [`kernel_error`](Self::kernel_error) returns them.
     ///
     /// # References
@@ -148,7 +149,7 @@ impl EventChannel {
     /// Returns a channel with one or more sources.
     ///
     /// # Errors
-    /// Any errno of `epoll_create1(2)` and `epoll_ctl(2)`.
+    /// Any errno from `epoll_create1(2)` and `epoll_ctl(2)`.
     pub(crate) fn from_sources(first: Arc<dyn Source>, more: Vec<Arc<dyn Source>>) -> Result<Self> {
         let error = |errno: nix::errno::Errno| Error::new("create_event_channel", "", errno.into());
         let epoll = if more.is_empty() {
@@ -202,13 +203,13 @@ impl EventChannel {
     /// each event goes to one of them.
     ///
     /// Signals do not end the wait, as in the standard library; librdmacm's call ends with `EINTR`.
-    /// To end a waiting thread, write an event for it ([`CmId::write_event`]), though not from a
+    /// To stop a waiting thread, write an event for it ([`CmId::write_event`]), though not from a
     /// signal handler. Alternatives are a wait with a limit
     /// ([`next_event_within`](Self::next_event_within)), or `poll(2)` on the channel's descriptor
     /// and another descriptor.
     ///
     /// # Errors
-    /// Any errno of the kernel and of `ppoll(2)`. In a forked child,
+    /// Any errno from the kernel and of `ppoll(2)`. In a forked child,
     /// [`Cause::Forked`](verbs::Cause::Forked) (`ENODEV`) if the channel has only soft ids,
     /// otherwise `EACCES` from the kernel. Failures of an id are events, not errors.
     ///
@@ -223,7 +224,7 @@ impl EventChannel {
         }
     }
 
-    /// Waits at most `timeout` for the next event. Returns `None` after that.
+    /// Waits at most `timeout` for the next event. Returns `None` on timeout.
     ///
     /// # Errors
     /// Same as [`next_event`](Self::next_event).
@@ -233,7 +234,7 @@ impl EventChannel {
         self.wait(Instant::now().checked_add(timeout))
     }
 
-    /// Returns the next event without waiting; `None` if there is none now.
+    /// Returns the next event without waiting; `None` if no event is pending.
     ///
     /// # Errors
     /// Same as [`next_event`](Self::next_event).
@@ -247,7 +248,7 @@ impl EventChannel {
         Ok(None)
     }
 
-    /// Returns the source that ids of another channel move to.
+    /// Returns the event source to which ids that migrate from another channel are moved.
     pub(crate) fn source(&self) -> &dyn Source {
         &*self.first
     }
@@ -256,7 +257,7 @@ impl EventChannel {
     /// wake these threads; an epoll descriptor checks a file only when woken or modified.
     ///
     /// # Errors
-    /// Any errno of `epoll_ctl(2)`.
+    /// Any errno from `epoll_ctl(2)`.
     pub(crate) fn look_again(&self) -> Result<()> {
         let Some(epoll) = &self.epoll else {
             if let Some(moved) = self.moved.get() {
@@ -271,7 +272,7 @@ impl EventChannel {
             .try_for_each(|(index, source)| epoll.modify(source.fd(), &mut readable(index)).map_err(error))
     }
 
-    /// Returns all sources, in the order of their indices at the epoll descriptor.
+    /// Returns all sources, in the order of their indices in the epoll registrations.
     fn sources(&self) -> impl Iterator<Item = &Arc<dyn Source>> + Clone {
         self.more.iter().chain([&self.first])
     }
@@ -297,7 +298,7 @@ impl EventChannel {
         }
     }
 
-    /// Waits on the descriptor of several sources and queries only the reported sources. An
+    /// Waits on the epoll descriptor of several sources and queries only the reported sources. An
     /// unnecessary query of the kernel would cost a system call for each event from another source.
     fn wait_at_all(&self, epoll: &Epoll, deadline: Option<Instant>) -> Result<Option<Event>> {
         loop {
@@ -358,9 +359,9 @@ impl EventChannel {
         }
     }
 
-    /// Creates the file that wakes threads when an id brings events to a single source. Returns
-    /// whether the file exists. It does not if the source is not the kernel's or if descriptors
-    /// have run out.
+    /// Creates the file that wakes threads when an id with unread events moves to a channel with a
+    /// single source. Returns false if the source is not the kernel's or if descriptors have run
+    /// out.
     fn make_moved(&self) -> bool {
         if self.first.kernel().is_none() {
             return false;
@@ -383,7 +384,7 @@ impl CmId {
     /// ([`try_next_event`](EventChannel::try_next_event)).
     ///
     /// # Errors
-    /// Any errno of the kernel and of `epoll_ctl(2)`.
+    /// Any errno from the kernel and of `epoll_ctl(2)`.
     ///
     /// # References
     /// `rdma_migrate_id(3)`
@@ -394,7 +395,7 @@ impl CmId {
     }
 }
 
-/// Returns a source's next event for the program, skipping events of ended ids.
+/// Returns a source's next event for the program, skipping events of dropped ids.
 fn event_of(source: &Arc<dyn Source>) -> Result<Option<Event>> {
     while let Some(raw) = next_from(source)? {
         if let Some(event) = dispatch::dispatch(raw) {
@@ -418,7 +419,7 @@ fn readable(index: usize) -> EpollEvent {
     EpollEvent::new(EpollFlags::EPOLLIN, index as u64)
 }
 
-/// Returns a time-out in whole milliseconds, rounded up.
+/// Returns the time `left` in whole milliseconds, rounded up.
 fn milliseconds(left: Duration) -> EpollTimeout {
     let count = left.as_nanos().div_ceil(1_000_000);
     EpollTimeout::try_from(i32::try_from(count).unwrap_or(i32::MAX)).unwrap_or(EpollTimeout::MAX)

@@ -190,7 +190,7 @@ fn an_address_that_no_soft_device_reaches_says_why_the_kernel_does_not_open() {
     let text = error.to_string();
     assert!(text.starts_with("resolve_addr") && text.contains("/dev/infiniband/rdma_cm"), "{text}");
 
-    // A machine without the file has no device of the kernel either.
+    // A machine without the file has no kernel device either.
     let channel = channel_without_kernel(verbs::Errno::NOENT);
     let id = channel.create_id(PortSpace::TCP).unwrap();
     id.resolve_addr(None, to, within).unwrap();

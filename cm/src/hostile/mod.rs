@@ -25,7 +25,7 @@ use crate::backend::{Kernel, Source};
 use crate::channel::{Channel, Command, MAX_ABI, MIN_ABI, Ucma};
 use crate::types::{Address, EventType, IbAddress, PortSpace};
 
-/// An untrusted kernel.
+/// A simulated kernel whose replies cannot be trusted.
 #[derive(Clone, Debug)]
 pub struct Hostile {
     state: Arc<Mutex<State>>,
@@ -62,9 +62,9 @@ struct State {
     guid: Guid,
     gid: Gid,
     anomaly: Anomaly,
-    /// The number of commands so far in the step.
+    /// The number of commands already received in the step.
     count: u8,
-    /// The handle of the last created object.
+    /// The handle of the last object created.
     last: u32,
     /// The handles and cookies of ids and memberships.
     known: Vec<(u32, u64)>,
@@ -90,7 +90,7 @@ impl Hostile {
     }
 
     /// Returns a channel of this kernel, with the newest ABI and InfiniBand addresses, or with the
-    /// oldest ABI and without them.
+    /// oldest ABI and without InfiniBand addresses.
     ///
     /// # Panics
     /// Never: both ABI versions are known.
@@ -102,14 +102,14 @@ impl Hostile {
         EventChannel::from_sources(source, Vec::new()).expect("one source takes no descriptor")
     }
 
-    /// Starts a step.
+    /// Starts a step. `anomaly` applies to one command of the step.
     pub fn step(&self, anomaly: Anomaly) {
         let mut state = self.state();
         (state.anomaly, state.count) = (anomaly, 0);
     }
 
     /// Queues an event for one of the program's ids and memberships, selected by index modulo their
-    /// count. Without any, the event is for no object. A request carries a new id.
+    /// count. If there are none, the event is for no object. A request carries a new id.
     pub fn queue(&self, which: usize, event: u32, uid: Uid, status: i32) {
         let mut state = self.state();
         let (mut number, cookie) = match state.known.len() {

@@ -1,4 +1,4 @@
-//! The seeds of the fuzz target `ucma`: whole conversations with the kernel. These tests also run
+//! The seeds of the fuzz target `ucma`: complete exchanges with the kernel. These tests also run
 //! the target's whole corpus and random steps.
 //!
 //! To rewrite the seeds after an intended change: `RDMA_CM_WRITE_SEEDS=1 cargo test -p rdma-cm
@@ -62,7 +62,7 @@ fn listens() -> Vec<Step> {
     ]
 }
 
-/// Returns the conversations.
+/// Returns the exchanges by name, each with the selected kernel and its steps.
 fn conversations() -> Vec<(&'static str, u8, Vec<Step>)> {
     let of_space = |arg| Step { arg, ..calls(call::CREATE) };
     let datagrams = vec![
@@ -115,7 +115,7 @@ fn conversations() -> Vec<(&'static str, u8, Vec<Step>)> {
     ]
 }
 
-/// Returns the seeds: each conversation unchanged, then with one reply of each step missing or
+/// Returns the seeds: each exchange unchanged, then with one reply of each step missing or
 /// truncated.
 fn seeds() -> Vec<(String, Vec<u8>)> {
     let bytes = |kind: u8, steps: &[Step]| -> Vec<u8> {

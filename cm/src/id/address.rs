@@ -9,8 +9,8 @@ use crate::cmd::query::Gids;
 use crate::types::{Address, PathRecord, Service, ServiceRecord};
 
 impl CmId {
-    /// Binds the id to an address of this machine and a port; the kernel chooses a port for 0.
-    /// Connecting does not require binding first.
+    /// Binds the id to an address of this machine and a port. If the port is 0, the kernel chooses
+    /// one. Connecting does not require binding first.
     ///
     /// The unspecified address (`0.0.0.0`, `::`) stands for all addresses. A listener bound to it
     /// accepts connections on all devices, including those that appear later. Such a listener has
@@ -40,8 +40,9 @@ impl CmId {
     /// have addresses of another family.
     ///
     /// The id is bound to `source` unless it is already bound; without a source, the routing table
-    /// chooses. The time-out is rounded up to milliseconds. If a listener in another process has to
-    /// be queried for its soft devices, the limit is at least 2 s while that listener exists.
+    /// chooses the source address. The time-out is rounded up to milliseconds. If a listener in
+    /// another process has to be queried for its soft devices, the limit is at least 2 s while that
+    /// listener exists.
     ///
     /// # Errors
     /// - `EINVAL` for an id that is already resolved or connected, or bound to an address of
@@ -91,9 +92,9 @@ impl CmId {
     }
 
     /// Starts looking up a service at the subnet administrator of an InfiniBand fabric. The outcome
-    /// is [`AddrinfoResolved`](crate::EventKind::AddrinfoResolved), after which
-    /// [`services`](Self::services) returns the addresses, or
-    /// [`AddrinfoError`](crate::EventKind::AddrinfoError).
+    /// is [`AddrinfoResolved`](crate::EventKind::AddrinfoResolved) or
+    /// [`AddrinfoError`](crate::EventKind::AddrinfoError). On success, [`services`](Self::services)
+    /// returns the addresses.
     ///
     /// # Errors
     /// `EINVAL` with [`Cause::Limit`](verbs::Cause::Limit) for a name of more than 63 bytes;
@@ -109,7 +110,7 @@ impl CmId {
     /// Returns the services that [`resolve_service`](Self::resolve_service) found.
     ///
     /// # Errors
-    /// Any errno the kernel returns; notably `ENOSYS` without the call.
+    /// Any errno the kernel returns; notably `ENOSYS` from kernels without the call.
     ///
     /// # References
     /// `rdma_query_addrinfo(3)`
@@ -119,9 +120,9 @@ impl CmId {
     }
 
     /// Listens for connection requests. At most `backlog` requests may be pending. 0 stands for the
-    /// kernel's maximum (`net.rdma_ucm.max_backlog`). The kernel drops requests beyond this limit,
-    /// or rejects them for datagrams. Their peers repeat dropped requests every few seconds, 15
-    /// times by default.
+    /// kernel's maximum (`net.rdma_ucm.max_backlog`). The kernel drops connection requests beyond
+    /// this limit and rejects datagram requests. Peers repeat dropped requests every few seconds,
+    /// 15 times by default.
     ///
     /// Each request is a [`ConnectRequest`](crate::EventKind::ConnectRequest). An unbound id
     /// listens on a port that the kernel chooses ([`local_addr`](Self::local_addr)).
@@ -164,7 +165,7 @@ impl CmId {
         Ok(self.inner.explained(self.inner.backend.addresses())?.peer)
     }
 
-    /// Returns the port of the device, from 1; `None` for an id without a device.
+    /// Returns the number of the device's port, from 1; `None` for an id without a device.
     ///
     /// # Errors
     /// Same as [`local_addr`](Self::local_addr).

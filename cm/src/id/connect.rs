@@ -10,15 +10,15 @@ use crate::cmd::query::Addresses;
 use crate::device::Limits;
 use crate::types::{Address, ConnParam};
 
-/// A message with private data.
+/// A kind of message that carries private data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Message {
-    /// The request of [`connect`](CmId::connect).
+    /// The request sent by [`connect`](CmId::connect).
     Connect,
-    /// The reply of [`accept`](CmId::accept).
+    /// The reply sent by [`accept`](CmId::accept).
     Accept,
-    /// The reject of [`reject`](CmId::reject).
+    /// The reject sent by [`reject`](CmId::reject).
     Reject,
 }
 
@@ -26,12 +26,13 @@ impl CmId {
     /// Sends a connection request for a queue pair created by [`create_qp`](Self::create_qp).
     ///
     /// The outcome is [`Established`](crate::EventKind::Established), after which
-    /// [`take_qp`](Self::take_qp) returns the queue pair in RTS. On failure it is
+    /// [`take_qp`](Self::take_qp) returns the queue pair in RTS. On failure, the outcome is
     /// [`Rejected`](crate::EventKind::Rejected), [`Unreachable`](crate::EventKind::Unreachable) or
     /// [`ConnectError`](crate::EventKind::ConnectError), after which
     /// [`reclaim_qp`](Self::reclaim_qp) returns the queue pair.
     ///
-    /// The thread that reads the channel moves the queue pair before it returns the event.
+    /// The thread that reads the channel changes the queue pair's state before it returns the
+    /// event.
     ///
     /// # Errors
     /// After an error the id still holds the queue pair, except after `EBUSY`, which drops it.
@@ -56,9 +57,9 @@ impl CmId {
         self.inner.connect(&connection, &param)
     }
 
-    /// Sends a connection request for the queue pair named by `param`, which the program moves
-    /// itself, or looks up a datagram service. For a connection, success is
-    /// [`ConnectResponse`](crate::EventKind::ConnectResponse) instead of
+    /// Sends a connection request for the queue pair whose number is in `param`, or looks up a
+    /// datagram service. The program changes the queue pair's state itself. For a connection,
+    /// success is [`ConnectResponse`](crate::EventKind::ConnectResponse) instead of
     /// [`Established`](crate::EventKind::Established); other outcomes are as for
     /// [`connect`](Self::connect).
     ///
@@ -73,8 +74,8 @@ impl CmId {
         self.inner.connect(&connection, param)
     }
 
-    /// Accepts this id's request with a queue pair created by [`create_qp`](Self::create_qp), after
-    /// moving it to RTS. [`take_qp`](Self::take_qp) returns it. The outcome is
+    /// Moves a queue pair created by [`create_qp`](Self::create_qp) to RTS and accepts this id's
+    /// request with it. [`take_qp`](Self::take_qp) returns the queue pair. The outcome is
     /// [`Established`](crate::EventKind::Established),
     /// [`ConnectError`](crate::EventKind::ConnectError) or
     /// [`Unreachable`](crate::EventKind::Unreachable).
@@ -118,9 +119,9 @@ impl CmId {
         accepted
     }
 
-    /// Accepts this id's request with the queue pair named by `param`, which the program has
-    /// already moved to RTS. For a datagram service, it is a queue pair created by
-    /// [`create_ud_qp`](Self::create_ud_qp).
+    /// Accepts this id's request with the queue pair whose number is in `param`. The program must
+    /// have moved the queue pair to RTS already. For a datagram service, this is a queue pair
+    /// created by [`create_ud_qp`](Self::create_ud_qp).
     ///
     /// # Errors
     /// Same as [`accept`](Self::accept).
@@ -135,7 +136,7 @@ impl CmId {
     }
 
     /// Confirms to the peer that the queue pair of [`connect_with`](Self::connect_with) is in RTS,
-    /// after its [`ConnectResponse`](crate::EventKind::ConnectResponse). The connection is
+    /// after the event [`ConnectResponse`](crate::EventKind::ConnectResponse). The connection is
     /// established when the call returns; no event follows.
     ///
     /// # Errors
@@ -171,7 +172,7 @@ impl CmId {
         self.inner.reject(private_data, 0)
     }
 
-    /// Rejects this id's request because of the peer's connection options
+    /// Rejects this id's request because of the peer's ECE options
     /// ([`VENDOR_OPTION_NOT_SUPPORTED`](crate::RejectReason::VENDOR_OPTION_NOT_SUPPORTED)).
     ///
     /// # Errors
@@ -216,8 +217,10 @@ impl CmId {
 }
 
 impl Connection {
+    /// Checks that the id holds no queue pair.
+    ///
     /// # Errors
-    /// `EBUSY` for an id that holds a queue pair already.
+    /// `EBUSY` for an id that already holds a queue pair.
     fn check_free(&self, verb: &'static str) -> Result<()> {
         if matches!(self.qp, HeldQp::None) {
             return Ok(());
@@ -235,7 +238,7 @@ impl Connection {
         ConnParam { qp_num, srq, ..*param }
     }
 
-    /// Moves the queue pair to the error state, if possible.
+    /// Moves the id's queue pair to the error state, if possible.
     fn fail(&mut self) {
         self.qp = core::mem::take(&mut self.qp).failed();
     }
@@ -269,8 +272,8 @@ impl IdInner {
         self.explained(sent.map_err(|error| explain::private_data(error, private_data.len(), max)))
     }
 
-    /// Replaces depths that stand for the maximum with the device's limits. An accept is also
-    /// limited by the peer's request.
+    /// Replaces depths that stand for the maximum with the device's limits. The peer's request also
+    /// limits the depths of an accept.
     fn depths<'a>(
         &self,
         verb: &'static str,
@@ -295,7 +298,7 @@ impl IdInner {
     }
 
     fn max_private_data(&self, message: Message) -> usize {
-        /// The length of the header in requests between IP addresses.
+        /// The length of the header in requests between IP addresses, in bytes.
         const HEADER: usize = 36;
         let header = || match self.backend.addresses() {
             Ok(Addresses { local: Some(Address::Ib(_)), .. }) => 0,
@@ -311,6 +314,8 @@ impl IdInner {
     }
 }
 
+/// Checks that the queue pair number in `param` has at most 24 bits.
+///
 /// # Errors
 /// `EINVAL` for a queue pair number beyond the protocol's 24 bits.
 fn check_qp_num(verb: &'static str, param: &ConnParam<'_>) -> Result<()> {

@@ -7,22 +7,22 @@ use super::key::GroupKey;
 use crate::device::Limits;
 use crate::types::ConnParam;
 
-/// The part of an id changed by calls and events.
+/// The part of an id that calls and events change.
 #[derive(Debug, Default)]
 pub(crate) struct Connection {
     pub(super) qp: HeldQp,
-    /// The number of the last queue pair created for the id; whether it uses a shared receive
-    /// queue.
+    /// The number of the last queue pair created for the id, and whether that queue pair uses a
+    /// shared receive queue.
     pub(super) made: Option<(u32, bool)>,
-    /// The options offered by this side.
+    /// The ECE options offered by this side.
     pub(super) local_ece: Ece,
-    /// The peer's options.
+    /// The peer's ECE options.
     pub(super) remote_ece: Ece,
     /// The RNR timer set by the program for queue pairs of the id.
     pub(super) min_rnr_timer: Option<u8>,
     /// The RNR timer passed with the id's queue pair, if any.
     pub(super) its_rnr_timer: Option<u8>,
-    /// The depths requested by the peer.
+    /// The read and atomic depths that the peer requested.
     pub(super) asked: Option<Limits>,
     /// Whether the connection failed after the peer's reply. The failure was already reported to
     /// the program.
@@ -31,7 +31,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Returns the RNR timer for a queue pair moved by the id.
+    /// Returns the RNR timer for a queue pair whose state the id changes.
     ///
     /// The kernel's attributes have code 0, the longest time, which delays a message without a
     /// receive by 655 ms. Programs may override this default. The peer sees the time only in the
@@ -44,7 +44,7 @@ impl Connection {
 /// The queue pair that an id holds.
 #[derive(Debug, Default)]
 pub(super) enum HeldQp {
-    /// No queue pair: the program has it, or moves the queue pair itself.
+    /// No queue pair: the program has taken it, or manages its own queue pair.
     #[default]
     None,
     /// The queue pair waits for the peer.
@@ -71,7 +71,7 @@ impl HeldQp {
         }
     }
 
-    /// Returns the queue pair in the error state, or unchanged if the move fails.
+    /// Returns the queue pair in the error state, or unchanged if the transition fails.
     pub(super) fn failed(self) -> Self {
         self.fail().0
     }
@@ -81,6 +81,6 @@ impl HeldQp {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) key: GroupKey,
-    /// The kernel's handle of the membership.
+    /// The kernel's handle for the membership.
     pub(super) number: u32,
 }

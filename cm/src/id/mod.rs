@@ -59,13 +59,13 @@ pub use key::{GroupKey, IdKey};
 
 /// An id: a listener, or one end of a connection or of a datagram service.
 ///
-/// Calls return without waiting for a peer. Longer operations end in an [event](crate::Event) on
-/// the id's channel, which names the id by its [`key`](Self::key).
+/// Calls return without waiting for a peer. The outcome of a longer operation is an
+/// [event](crate::Event) on the id's channel, which names the id by its [`key`](Self::key).
 ///
-/// Dropping an id ends its activity in any state, without waiting: the kernel disconnects a
-/// connection, rejects a pending request and discards unread events. An event that another thread
-/// has already read then refers to nothing. If another thread is handling an event of the id, the
-/// id ends when that is done.
+/// Dropping an id destroys it in any state, without waiting: the kernel disconnects a connection,
+/// rejects a pending request and discards unread events. An event that another thread has already
+/// read then names no id. If another thread is handling an event of the id, the id is destroyed
+/// when that thread has finished.
 ///
 /// # References
 /// `rdma_create_id(3)`, `rdma_cm(7)`
@@ -116,7 +116,7 @@ impl CmId {
         &self.inner
     }
 
-    /// Returns the address of the peer's device, 0 if unknown.
+    /// Returns the GID of the peer's device; all zeros if unknown.
     pub(crate) fn source(&self) -> [u8; 16] {
         self.inner.backend.gids().map_or([0; 16], |gids| gids.peer.0)
     }
@@ -132,18 +132,18 @@ impl CmId {
         IdKey(self.inner.cookie)
     }
 
-    /// Returns the port space.
+    /// Returns the id's port space.
     pub fn port_space(&self) -> PortSpace {
         self.inner.space
     }
 
-    /// Returns the transport service.
+    /// Returns the id's transport service.
     pub fn qp_type(&self) -> QpType {
         self.inner.qp_type
     }
 
-    /// Returns the device of the id. The device is known once the id's address is resolved or bound
-    /// to one device. All ids of the process share one context per device.
+    /// Returns the context of the id's device. The device is known once the id's address is
+    /// resolved or bound to one device. All ids of the process share one context per device.
     ///
     /// # Errors
     /// - `EINVAL` if the id has no device yet.
@@ -158,9 +158,10 @@ impl CmId {
         Ok(self.inner.open_device("open_device")?.context.clone())
     }
 
-    /// Returns the devices of the id's bound address: the device of [`context`](Self::context), or
-    /// all current devices for an id bound to all addresses. A server can use them to create
-    /// objects that its connections share, before it listens.
+    /// Returns the contexts of the devices at the id's bound address: the context from
+    /// [`context`](Self::context), or the contexts of all current devices for an id bound to all
+    /// addresses. Before it listens, a server can use these contexts to create objects that its
+    /// connections share.
     ///
     /// Connections use the same contexts while this id lives. A device that cannot be opened is
     /// omitted if another device can be opened.
@@ -204,9 +205,9 @@ impl CmId {
         Ok(self.inner.device("open_device")?.1.clone())
     }
 
-    /// Passes an event of the queue pair to the connection manager.
-    /// [`COMM_EST`](AsyncEventType::COMM_EST) establishes a connection whose final handshake
-    /// message was lost, once another message arrives.
+    /// Passes an event of the queue pair to the connection manager. If the final handshake message
+    /// was lost, [`COMM_EST`](AsyncEventType::COMM_EST), raised when another message arrives,
+    /// establishes the connection.
     ///
     /// # Errors
     /// `EINVAL` for an id without a device or another kind of event.
@@ -262,7 +263,7 @@ impl IdInner {
         self.explained(self.backend.migrate(to))
     }
 
-    /// Assigns the cookie of a connection request's id in the backend.
+    /// Passes the cookie of a connection request's id to the backend.
     pub(crate) fn give_cookie(&self) {
         self.backend.set_cookie(self.cookie.0);
     }
@@ -284,7 +285,7 @@ impl IdInner {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds the device and stores it.
+    /// Finds the id's device and stores it for later calls.
     fn device(&self, verb: &'static str) -> Result<&(DeviceKey, Device)> {
         if let Some(found) = self.device.get() {
             return Ok(found);
@@ -304,7 +305,7 @@ impl IdInner {
         Ok(self.open.get_or_init(|| open))
     }
 
-    /// Returns the limits of the device.
+    /// Returns the connection limits of the id's device.
     fn limits(&self, verb: &'static str) -> Result<Limits> {
         match self.limits.get() {
             Some(limits) => Ok(*limits),
@@ -312,7 +313,7 @@ impl IdInner {
         }
     }
 
-    /// Adds the device's name to the error in a result. Also adds a cause if it has none.
+    /// Adds the device's name to the error in a result. Also adds a cause if the error has none.
     fn explained<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error| self.named(explain::explain(error)))
     }
@@ -347,8 +348,8 @@ impl fmt::Debug for CmId {
     }
 }
 
-/// Checks that memory is available for the small allocations of a call that creates an object. If
-/// these failed, they would abort the process.
+/// Checks that memory is available for the small allocations of a call that creates an object. A
+/// failed small allocation would abort the process.
 ///
 /// # Errors
 /// `ENOMEM` with [`Cause::Allocation`].

@@ -15,8 +15,8 @@ impl CmId {
     /// outcome is [`MulticastJoin`](crate::EventKind::MulticastJoin) or
     /// [`MulticastError`](crate::EventKind::MulticastError).
     ///
-    /// The id must be bound to a device. On RoCE the kernel joins by IGMP, so that switches forward
-    /// the group's packets. A queue pair receives them once it is
+    /// The id must be bound to a device. On RoCE, the kernel joins the group through IGMP, so that
+    /// switches forward the group's packets. A queue pair receives these packets once it is
     /// [attached](verbs::Qp::attach_mcast) to the GID in the event. To send, it uses the path in
     /// the event.
     ///

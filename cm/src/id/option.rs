@@ -49,8 +49,9 @@ impl CmId {
         self.set_option(IdOption::AfOnly(on))
     }
 
-    /// Sets the acknowledgement time-out of the connection: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, 5 bits. On a
-    /// listener, it applies to its connections. Soft devices ignore higher bits.
+    /// Sets the acknowledgement time-out of the connection: 4.096 µs × 2ᵗⁱᵐᵉᵒᵘᵗ, where `timeout`
+    /// has 5 bits. On a listener, the time-out applies to the listener's connections. Soft devices
+    /// ignore higher bits.
     ///
     /// # Errors
     /// `EINVAL` for a service other than RC; `ENOSYS` from kernels without the option; any other
@@ -64,15 +65,15 @@ impl CmId {
         self.set_option(IdOption::AckTimeout(timeout))
     }
 
-    /// Sets the time after which a peer repeats a message that found no receive here, a 5-bit
-    /// code ([`ConnParam::MIN_RNR_TIMER`], the default). On a listener, it applies to its
-    /// connections. [`ConnParam::min_rnr_timer`] takes precedence.
+    /// Sets the time after which a peer repeats a message that found no receive here, as a 5-bit
+    /// code ([`ConnParam::MIN_RNR_TIMER`] by default). On a listener, the timer applies to the
+    /// listener's connections. [`ConnParam::min_rnr_timer`] takes precedence.
     ///
     /// The value applies to the id's queue pair when it moves to RTR and to the attributes from
-    /// [`init_qp_attr`](Self::init_qp_attr). No connection message carries it.
+    /// [`init_qp_attr`](Self::init_qp_attr). No connection message carries the value.
     ///
     /// # Errors
-    /// `EINVAL` with [`Cause::Limit`](verbs::Cause::Limit) for more than 31.
+    /// `EINVAL` with [`Cause::Limit`](verbs::Cause::Limit) for a value above 31.
     ///
     /// # References
     /// `ibv_modify_qp(3)`, `min_rnr_timer`

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! The kernel computes the attributes of each step from the messages of both sides. INIT is set
-//! again because its access rights and partition are known only then. If the connection fails, its
-//! queue pair moves to the error state and waits for [`reclaim_qp`](CmId::reclaim_qp).
+//! again, because the access rights and the partition are known only then. If the connection fails,
+//! its queue pair moves to the error state and waits for [`reclaim_qp`](CmId::reclaim_qp).
 //!
 //! # References
 //! Linux `drivers/infiniband/core/cm.c` (`ib_cm_init_qp_attr`)
@@ -108,7 +108,7 @@ impl CmId {
         self.inner.begin(xrcd.create_target()?, xrcd.context(), true)
     }
 
-    /// Creates a datagram queue pair and moves it to RTS: it can send to any peer without a
+    /// Creates a datagram queue pair and moves it to RTS, where it can send to any peer without a
     /// connection. A listening program passes the queue pair number to
     /// [`accept_with`](Self::accept_with).
     ///
@@ -150,12 +150,12 @@ impl CmId {
     }
 
     /// Returns the queue pair held by the id, in the error state, where posted requests complete as
-    /// flushed. Use it after a reject or a failure, or to give up. Returns `None` if the id holds
-    /// no queue pair.
+    /// flushed. Use this call after a reject or a failure, or to give up. Returns `None` if the id
+    /// holds no queue pair.
     ///
     /// # Errors
-    /// Any errno the kernel returns for the move, notably `EIO` once the device is gone. The id
-    /// then keeps the queue pair.
+    /// Any errno the kernel returns for the transition, notably `EIO` once the device is gone. The
+    /// id then keeps the queue pair.
     pub fn reclaim_qp(&self) -> Result<Option<Qp<Errored>>> {
         let mut connection = self.inner.connection();
         let (held, moved) = core::mem::take(&mut connection.qp).fail();
@@ -168,8 +168,8 @@ impl CmId {
         }
     }
 
-    /// Returns the attributes for moving a program's queue pair to a state. Their mask lacks the
-    /// kernel-only bits.
+    /// Returns the attributes for moving the program's own queue pair to `state`. Their mask lacks
+    /// the kernel-only bits.
     ///
     /// The attributes are for queue pairs not created by the id: INIT once the id has a device, RTR
     /// and RTS after [`ConnectResponse`](crate::EventKind::ConnectResponse) or before
@@ -195,9 +195,9 @@ impl CmId {
         Ok((attr, mask))
     }
 
-    /// Sets the options that this side offers for a queue pair moved by the program
-    /// ([`connect_with`](Self::connect_with), [`accept_with`](Self::accept_with)). A queue pair
-    /// created by the id already has options.
+    /// Sets the ECE options that this side offers for a queue pair whose state the program changes
+    /// itself ([`connect_with`](Self::connect_with), [`accept_with`](Self::accept_with)). A queue
+    /// pair created through the id already has ECE options.
     ///
     /// # References
     /// `rdma_set_local_ece(3)`
@@ -206,7 +206,7 @@ impl CmId {
         self.inner.connection().local_ece = ece;
     }
 
-    /// Returns the peer's options; vendor 0 means none.
+    /// Returns the peer's enhanced connection establishment (ECE) options; vendor 0 means none.
     ///
     /// # References
     /// `rdma_get_remote_ece(3)`
@@ -217,14 +217,15 @@ impl CmId {
 }
 
 impl IdInner {
-    /// Moves a new queue pair to INIT. For a request, also negotiates the options with the peer.
+    /// Moves a new queue pair to INIT. For a request, also negotiates the ECE options with the
+    /// peer.
     fn begin(&self, mut qp: Qp<Reset>, context: &Context, has_srq: bool) -> Result<Qp<Init>> {
         let offered = ece_of(qp.query_ece())?;
         let mut connection = self.connection();
         let remote = connection.remote_ece;
         if remote.vendor_id != 0 {
-            // For a request, the provider gets the peer's options if they are from the same vendor,
-            // otherwise none.
+            // For a request, the provider gets the peer's ECE options if they are from the same
+            // vendor, otherwise no options.
             let options = if remote.vendor_id == offered.vendor_id { remote.options } else { 0 };
             supported(qp.set_ece(&Ece { options, ..offered }))?;
         }
@@ -235,7 +236,8 @@ impl IdInner {
     }
 
     /// After the peer's reply, moves the id's queue pair to RTS and sends the final message to the
-    /// peer. Returns `None` if the id holds no queue pair because the program moves it.
+    /// peer. Returns `None` if the id holds no queue pair, because the program changes its queue
+    /// pair's state itself.
     // Not inlined, because the function needs 6 KiB of stack, which most callers then need not
     // reserve.
     #[inline(never)]
@@ -298,7 +300,7 @@ impl IdInner {
         connection.qp = core::mem::take(&mut connection.qp).failed();
     }
 
-    /// Returns the options for the queue pair after the peer's reply; `None` if there are none.
+    /// Returns the ECE options for the queue pair after the peer's reply; `None` if there are none.
     ///
     /// # Errors
     /// `EINVAL` for a reply with options from a vendor other than the offered vendor.
@@ -325,7 +327,7 @@ impl IdInner {
         Ok(Some(remote))
     }
 
-    /// Moves a queue pair to INIT.
+    /// Moves a new queue pair to INIT with the id's attributes.
     fn to_init(&self, qp: Qp<Reset>, context: &Context) -> Result<Qp<Init>> {
         if self.backend.computes_init() {
             let (attr, mask) = self.explained(self.backend.init_qp_attr(QpState::INIT))?;
@@ -375,7 +377,7 @@ impl IdInner {
         qp.modify_to::<Rts>(&rts, rts_mask).map_err(|HandleError { handle, error }| {
             let held = match handle.to_error() {
                 Ok(qp) => HeldQp::Errored(qp),
-                // The id can hold a queue pair in neither state, so the queue pair ends here.
+                // The id can hold a queue pair in neither state, so the queue pair is dropped here.
                 Err(_) => HeldQp::None,
             };
             (held, error)
@@ -406,7 +408,7 @@ impl IdInner {
 /// Checks that a timer fits into 5 bits.
 ///
 /// # Errors
-/// `EINVAL` with [`Cause::Limit`].
+/// `EINVAL` with [`Cause::Limit`] for a value above 31.
 pub(super) fn rnr_timer(verb: &'static str, timer: Option<u8>) -> Result<Option<u8>> {
     const MAX: u8 = 31;
     match timer {
@@ -419,7 +421,7 @@ pub(super) fn rnr_timer(verb: &'static str, timer: Option<u8>) -> Result<Option<
     }
 }
 
-/// Returns the options of a queue pair; none if the provider does not support options.
+/// Returns the ECE options of a queue pair; no options if the provider does not support ECE.
 fn ece_of(queried: Result<Ece>) -> Result<Ece> {
     match queried {
         Err(error) if error.errno == Errno::OPNOTSUPP => Ok(Ece::default()),
@@ -427,7 +429,7 @@ fn ece_of(queried: Result<Ece>) -> Result<Ece> {
     }
 }
 
-/// Returns the result of setting options, but ignores missing support in the provider.
+/// Returns the result of setting ECE options, but ignores missing support in the provider.
 fn supported(set: Result<()>) -> Result<()> {
     match set {
         Err(error) if error.errno == Errno::OPNOTSUPP => Ok(()),

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The process has one table, because ids move between channels along with their events. A cookie
-//! becomes stale with its id: events already read, or being read by another thread, then refer to
-//! nothing. Unlike in C, nothing waits for events to be acknowledged.
+//! becomes stale with its id: events already read, or being read by another thread, then name no
+//! id. Unlike in C, nothing waits for events to be acknowledged.
 //!
 //! Invariant: no id is dropped under the lock, because its destruction takes the lock.
 
@@ -31,16 +31,16 @@ struct Table {
 /// The owner of a cookie.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// The id.
+    /// A weak reference to the id.
     pub(crate) id: Weak<IdInner>,
     /// Whether the cookie belongs to a membership of the id.
     pub(crate) is_group: bool,
 }
 
-/// Reserves a cookie. Events with it are skipped until the cookie is [entered](enter).
+/// Reserves a cookie. Events with the cookie are skipped until it is [entered](enter).
 ///
 /// # Errors
-/// `ENOMEM`.
+/// `ENOMEM` if the table cannot grow.
 pub(crate) fn reserve() -> Result<SlotId, Errno> {
     table().cookies.try_insert(Entry { id: Weak::new(), is_group: false })
 }
@@ -52,17 +52,17 @@ pub(crate) fn enter(cookie: SlotId, entry: Entry) {
     }
 }
 
-/// Associates the kernel's handle of an id with the id's cookie.
+/// Associates the kernel's handle for an id with the id's cookie.
 pub(crate) fn enter_number(number: u32, cookie: SlotId) {
     table().by_number.insert(number, cookie);
 }
 
-/// Makes a cookie stale.
+/// Removes a cookie, so that events with it become stale.
 pub(crate) fn remove(cookie: SlotId) {
     table().cookies.remove(cookie);
 }
 
-/// Removes the kernel's handle of an id, before the kernel reuses it.
+/// Removes the kernel's handle for an id, before the kernel reuses the handle.
 pub(crate) fn remove_number(number: u32, cookie: SlotId) {
     let mut table = table();
     if table.by_number.get(&number) == Some(&cookie) {

@@ -56,9 +56,9 @@ pub enum Address {
 pub struct IbAddress {
     /// The partition key; `0xffff` is the default partition.
     pub pkey: u16,
-    /// The flow label with the traffic class above it.
+    /// The flow label, with the traffic class in the bits above.
     pub flow_info: u32,
-    /// The GID; zero for any.
+    /// The GID; zero stands for any GID.
     pub gid: Gid,
     /// The service id.
     pub service_id: u64,
@@ -69,8 +69,8 @@ pub struct IbAddress {
 }
 
 impl IbAddress {
-    /// Returns the address of a port in a port space, at a GID. For port 0, the kernel chooses a
-    /// port.
+    /// Returns the address of port `port` in a port space, at a GID. For port 0, the kernel chooses
+    /// a port.
     pub fn new(gid: Gid, space: PortSpace, port: u16) -> Self {
         Self {
             pkey: 0xffff,
@@ -82,7 +82,7 @@ impl IbAddress {
         }
     }
 
-    /// The service id bits that name the port space.
+    /// The bits of a service id that name the port space.
     #[doc(alias = "RDMA_IB_IP_PS_MASK")]
     const SPACE_MASK: u64 = !0xffff;
 }
@@ -117,7 +117,7 @@ impl Address {
         }
     }
 
-    /// Returns the number of the address family.
+    /// Returns the number of the address family, `AF_*`.
     pub const fn family(&self) -> u16 {
         match self {
             Self::Ip(SocketAddr::V4(_)) => Self::INET,
@@ -194,7 +194,7 @@ impl Address {
         })
     }
 
-    /// Returns the encoding for commands that accept any family; also its length in bytes. `None`
+    /// Returns the encoding for commands that accept any family, with its length in bytes; `None`
     /// for an unknown family.
     pub(crate) fn to_storage(self) -> Option<(KernelSockaddrStorage, u16)> {
         let (bytes, len) = self.to_sockaddr()?;

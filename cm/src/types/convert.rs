@@ -7,7 +7,7 @@ use verbs::{AccessFlags, AhAttr, Gid, GlobalRoute, MigState, Mtu, QpAttr, QpAttr
 /// kernels report them, but none accepts them.
 const KERNEL_ONLY: u32 = 0xf << 21;
 
-/// Returns the destination address as address handle attributes.
+/// Returns the address handle attributes in the kernel's struct.
 pub(crate) fn ah_attr(attr: &IbUverbsAhAttr) -> AhAttr {
     AhAttr {
         grh: (attr.is_global != 0).then_some(GlobalRoute {

@@ -26,7 +26,7 @@ open_enum! {
         /// A peer requests a connection to a listener.
         #[doc(alias = "RDMA_CM_EVENT_CONNECT_REQUEST")]
         CONNECT_REQUEST = 4, "RDMA_CM_EVENT_CONNECT_REQUEST";
-        /// The peer accepted; the program moves the queue pair itself.
+        /// The peer accepted; the program changes the queue pair's state itself.
         #[doc(alias = "RDMA_CM_EVENT_CONNECT_RESPONSE")]
         CONNECT_RESPONSE = 5, "RDMA_CM_EVENT_CONNECT_RESPONSE";
         /// The connection failed.

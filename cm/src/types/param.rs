@@ -18,11 +18,11 @@ pub struct ConnParam<'a> {
     ///
     /// [`max_private_data`]: crate::CmId::max_private_data
     pub private_data: &'a [u8],
-    /// The number of the peer's RDMA reads and atomics that this side executes at a time.
+    /// The maximum number of the peer's RDMA reads and atomics that this side executes at a time.
     /// [`MAX_DEPTH`](Self::MAX_DEPTH) stands for the device's limit; an accept is also limited by
     /// the peer's request.
     pub responder_resources: u8,
-    /// The number of RDMA reads and atomics that this side may have outstanding.
+    /// The maximum number of RDMA reads and atomics that this side has outstanding.
     /// [`MAX_DEPTH`](Self::MAX_DEPTH) has the same meaning.
     pub initiator_depth: u8,
     /// Whether the device uses end-to-end flow control (credits).
@@ -33,23 +33,23 @@ pub struct ConnParam<'a> {
     /// value is sent to the peer and limits the retries of the peer's sends, each after this side's
     /// [`min_rnr_timer`](Self::min_rnr_timer).
     pub rnr_retry_count: u8,
-    /// The time after which the peer repeats a message that found no receive here, a [5-bit
+    /// The time after which the peer repeats a message that found no receive here, as a [5-bit
     /// code](Self::MIN_RNR_TIMER). `None` uses the id's value ([`CmId::set_min_rnr_timer`]). The
-    /// timer applies to a queue pair passed to the call; a program that moves its queue pair itself
-    /// must set the timer with the RTR attributes.
+    /// timer applies to a queue pair passed to the call; a program that changes its queue pair's
+    /// state itself must set the timer with the RTR attributes.
     ///
     /// [`CmId::set_min_rnr_timer`]: crate::CmId::set_min_rnr_timer
     pub min_rnr_timer: Option<u8>,
     /// Whether the queue pair receives from a shared receive queue. Ignored for a queue pair
     /// created by the id.
     pub srq: bool,
-    /// The number of a queue pair that the program moves itself. Ignored if a queue pair is passed
-    /// to the call.
+    /// The number of a queue pair whose state the program changes itself. Ignored if a queue pair
+    /// is passed to the call.
     pub qp_num: u32,
 }
 
 impl ConnParam<'_> {
-    /// The depth that stands for the maximum.
+    /// The depth that stands for the device's limit.
     #[doc(alias = "RDMA_MAX_RESP_RES")]
     #[doc(alias = "RDMA_MAX_INIT_DEPTH")]
     pub const MAX_DEPTH: u8 = u8::MAX;
@@ -91,15 +91,15 @@ pub struct PeerParam {
     /// Data from the peer's program. InfiniBand and RoCE pad it with zeros to a length fixed by the
     /// kind of message.
     pub private_data: Vec<u8>,
-    /// The number of the peer's RDMA reads and atomics that this side executes at a time.
+    /// The maximum number of the peer's RDMA reads and atomics that this side executes at a time.
     pub responder_resources: u8,
-    /// The number of RDMA reads and atomics that this side may have outstanding.
+    /// The maximum number of RDMA reads and atomics that this side has outstanding.
     pub initiator_depth: u8,
     /// Whether the peer uses end-to-end flow control (credits).
     pub flow_control: bool,
-    /// The number of retries after a time-out.
+    /// The number of retries after a time-out, as requested by the peer.
     pub retry_count: u8,
-    /// The number of retries while the peer has no receive posted.
+    /// The number of retries of this side's sends while the peer has no receive posted.
     pub rnr_retry_count: u8,
     /// Whether the peer's queue pair receives from a shared receive queue.
     pub srq: bool,
@@ -127,7 +127,7 @@ pub struct PeerUd {
 pub enum Peer {
     /// The parameters of a connection.
     Conn(PeerParam),
-    /// The parameters of a datagram service.
+    /// The address of a datagram service.
     Ud(PeerUd),
 }
 

@@ -16,8 +16,8 @@ use uverbs_abi::ib_user_sa::{
 use verbs::{Gid, Mtu, Rate};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A path through an InfiniBand fabric. A RoCE device has one as well, but uses only the GIDs, the
-/// MTU, the rate, the traffic class, the hop limit and the flow label.
+/// A path through an InfiniBand fabric. A RoCE device has path records as well, but uses only the
+/// GIDs, the MTU, the rate, the traffic class, the hop limit and the flow label.
 ///
 /// # References
 /// IBTA volume 1, section 15.2.5.16 (PathRecord)
@@ -34,7 +34,7 @@ pub struct PathRecord {
     pub slid: u16,
     /// The flow label, 20 bits.
     pub flow_label: u32,
-    /// The maximum number of routers that a packet may pass.
+    /// The maximum number of routers that a packet may traverse.
     pub hop_limit: u8,
     /// The traffic class; on RoCE, the TOS/DSCP field of the IP header.
     pub traffic_class: u8,
@@ -44,24 +44,24 @@ pub struct PathRecord {
     pub pkey: u16,
     /// The service level, 0 to 15.
     pub sl: u8,
-    /// The largest payload of a packet.
+    /// The maximum payload of a packet.
     pub mtu: Mtu,
-    /// The static rate.
+    /// The static rate of the path.
     pub rate: Rate,
-    /// The maximum time in flight of a packet: 4.096 µs × 2ⁿ, 6 bits.
+    /// The maximum life time of a packet, a 6-bit code n: 4.096 µs × 2ⁿ.
     pub packet_life_time: u8,
     /// The preference among several paths; 0 is the first choice.
     pub preference: u8,
 }
 
-/// The selector for an exact match.
+/// The selector that requires an exact match of a value.
 const EXACTLY: u8 = 2;
 
 impl PathRecord {
-    /// The path uses that the kernel accepts for a connection.
+    /// The flags for the path uses that the kernel accepts for a connection.
     pub(crate) const FLAGS: u32 = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
 
-    /// Parses the path in a command.
+    /// Parses a path from the format of the kernel's commands.
     pub(crate) fn from_wire(data: &IbPathRecData) -> Self {
         Self::from_bytes(&<[u8; 64]>::read_from_bytes(data.path_rec.as_bytes()).unwrap_or([0; 64]))
     }
@@ -93,7 +93,7 @@ impl PathRecord {
         }
     }
 
-    /// Returns the wire format, with the uses accepted by the kernel.
+    /// Returns the wire format, with the flags for the uses that the kernel accepts.
     pub(crate) fn to_wire(self) -> IbPathRecData {
         let mut bytes = [0; 64];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);

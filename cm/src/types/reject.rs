@@ -65,7 +65,7 @@ open_enum! {
         INSUFFICIENT_RESP_RESOURCES = 27, "the peer cannot serve as many reads at a time";
         /// The peer's program rejected the connection.
         CONSUMER_DEFINED = 28, "the peer's program rejected the connection";
-        /// The peer does not support the number of retries.
+        /// The peer does not support the requested number of RNR retries.
         INVALID_RNR_RETRY = 29, "the peer does not take the number of RNR retries";
         /// The communication id is in use.
         DUPLICATE_LOCAL_COMM_ID = 30, "the communication id is in use";

@@ -33,7 +33,7 @@ pub struct ServiceRecord {
     pub pkey: u16,
     /// The validity of the record, in seconds.
     pub lease: u32,
-    /// The service's key.
+    /// The service key in the record.
     pub key: [u8; 16],
     /// The name up to the first NUL; invalid UTF-8 is replaced.
     pub name: String,
@@ -70,7 +70,7 @@ impl Service<'_> {
 }
 
 impl ServiceRecord {
-    /// Returns the address to connect to.
+    /// Returns the address for connecting to the service.
     pub const fn address(&self) -> IbAddress {
         IbAddress {
             pkey: self.pkey,

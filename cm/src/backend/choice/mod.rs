@@ -14,7 +14,7 @@
 //!
 //! An id on both backends listens on both; events from both carry the id's cookie. If the id
 //! instead resolves a peer's address, that address selects one backend. The id on the other backend
-//! ends. After a failed resolution the id may resolve another address, which selects again.
+//! is destroyed. After a failed resolution the id may resolve another address, which selects again.
 //!
 //! Calls hold the id's lock for reading. A call that selects the backend holds the lock for
 //! writing; such a call does not wait for a peer either.
@@ -34,7 +34,8 @@ use crate::channel::Ucma;
 use crate::cmd::option::IdOption;
 use crate::types::{Address, PortSpace};
 
-/// The kernel's part of a channel with both backends. Its ids select their backend by address.
+/// The kernel's part of a channel with both backends. The ids that it creates select their backend
+/// by address.
 #[derive(Debug)]
 pub(crate) struct Choice {
     kernel: Kernel,
@@ -56,14 +57,14 @@ struct Inner {
     /// Whether a peer's address has selected the backend. Until that address is resolved, another
     /// address may change the selection.
     is_tentative: bool,
-    /// The address previously bound on both backends.
+    /// The address that the id had bound on both backends before the selection.
     bound: Option<Address>,
-    /// The soft id. Before the selection it handles calls as an id without an address. It also
-    /// holds the events written by the program.
+    /// The soft id. Before the selection, this id handles calls as an id without an address. It
+    /// also holds the events written by the program.
     soft: Box<dyn Backend>,
     /// The kernel's id, once the kernel is selected.
     kernel: Option<Box<dyn Backend>>,
-    /// The parts of the channel that create ids of each backend.
+    /// The kernel's and the soft part of the channel, which create the ids of each backend.
     ucma: Arc<Ucma>,
     channel: Soft,
     /// The options to apply to new ids.
@@ -79,7 +80,7 @@ enum Chosen {
     Both,
 }
 
-/// The options set so far.
+/// The options that the program has set, for ids that are created later.
 #[derive(Clone, Copy, Debug, Default)]
 struct SavedOptions {
     tos: Option<u8>,
@@ -148,13 +149,13 @@ impl ChoiceId {
         call(self.read().backend())
     }
 
-    /// Creates a kernel id with the options set so far.
+    /// Creates a kernel id with the options that the program has set.
     fn make(&self, inner: &Inner) -> Result<Box<dyn Backend>> {
         let id = Kernel(Arc::clone(&inner.ucma)).create_id(self.uid, self.space, self.qp_type)?;
         inner.options.apply(id)
     }
 
-    /// Creates a soft id with the options set so far.
+    /// Creates a soft id with the options that the program has set.
     fn make_soft(&self, inner: &Inner) -> Result<Box<dyn Backend>> {
         inner.options.apply(inner.channel.create_id(self.uid, self.space, self.qp_type)?)
     }
@@ -190,7 +191,7 @@ impl ChoiceId {
 }
 
 impl SavedOptions {
-    /// Sets the options of an id.
+    /// Applies the options to an id.
     fn apply(self, id: Box<dyn Backend>) -> Result<Box<dyn Backend>> {
         let Self { tos, reuse, af_only, ack_timeout } = self;
         let options = [
@@ -237,9 +238,9 @@ fn bound_to(address: &Address) -> Chosen {
     }
 }
 
-/// Returns whether a soft device of this process reaches a destination. It does if the destination
-/// is the device's address, if the route uses that address, or if another process listens there on
-/// a soft device.
+/// Returns whether a soft device of this process reaches a destination: the destination is the
+/// device's address, the route uses that address, or another process listens there on a soft
+/// device.
 fn is_reached_by_soft(
     soft: &Soft,
     space: PortSpace,

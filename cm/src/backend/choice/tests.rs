@@ -46,7 +46,7 @@ impl World {
         self.kernel.seen().iter().map(|text| text.split(':').next().unwrap().to_owned()).collect()
     }
 
-    /// Drops an id known to the kernel.
+    /// Drops an id that the kernel knows.
     fn end(&self, id: CmId) {
         self.replies([Reply::ok()]);
         drop(id);
@@ -86,7 +86,7 @@ impl World {
     }
 }
 
-/// Returns the reply with the kernel's handle of a new id.
+/// Returns the reply that contains the kernel's handle for a new id.
 fn number() -> Reply {
     Reply::bytes(&9_u32.to_ne_bytes())
 }
@@ -213,7 +213,7 @@ fn an_id_on_both_that_resolves_keeps_one() {
         let any: SocketAddr = (Ipv4Addr::UNSPECIFIED, 47_472).into();
         world.replies([number(), Reply::ok(), bound(any)]);
         id.bind_addr(any).unwrap();
-        // The kernel id either ends or is resolved.
+        // The kernel id is either destroyed or resolved.
         world.replies([Reply::ok()]);
         let to = if soft { world.address } else { [192, 0, 2, 1].into() };
         id.resolve_addr(None, (to, 80), Duration::from_secs(1)).unwrap();
@@ -243,13 +243,13 @@ fn an_address_that_was_not_resolved_leaves_the_choice_to_the_next_one() {
         let event = world.soft_event();
         assert!(event.id == id.key() && matches!(event.kind, EventKind::AddrResolved), "{event:?}");
     };
-    // The call fails, so the id ends.
+    // The call fails, so the kernel id is destroyed.
     let id = world.id();
     world.replies([number(), Reply::Errno(Errno::NETUNREACH), Reply::ok()]);
     assert_eq!(id.resolve_addr(None, far, second).unwrap_err().errno, Errno::NETUNREACH);
     id.resolve_addr(None, soft, second).unwrap();
     is_resolved(&id);
-    // An event reports the failure: the kernel id has no device and ends.
+    // An event reports the failure: the kernel id has no device and is destroyed.
     let id = world.id();
     world.replies([number(), Reply::ok()]);
     id.resolve_addr(None, far, second).unwrap();

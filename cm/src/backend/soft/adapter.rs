@@ -21,39 +21,40 @@ use verbs::{Ece, Errno, Gid};
 
 use super::key::Key;
 
-/// A soft device in use.
+/// A soft device that ids use, with its queue pair 1 and communication manager.
 #[derive(Debug)]
 pub(super) struct Adapter {
     pub(super) port: Port,
     pub(super) gsi: Gsi,
     pub(super) cm: Cm,
-    /// Mailboxes, by service, for requests to this process received by other processes at its
-    /// address.
+    /// Mailboxes, by service, into which other processes at this address forward requests for this
+    /// process.
     mailboxes: BTreeMap<ServiceId, Mailbox>,
-    /// The mailbox for messages without a receiver id received by other processes at this address.
+    /// The mailbox into which other processes at this address forward messages without a receiver
+    /// id.
     pub(super) process_mailbox: Option<Mailbox>,
     /// A message from a mailbox, to be handled after messages that were sent earlier.
     forwarded: Option<ReceivedMad>,
-    /// The forwarder of messages for other processes.
+    /// Forwards messages to other processes at this address.
     forwarder: Forwarder,
     /// Whether the manager's thread waits for [`Forwarder::writable`].
     watches_forwarder: bool,
-    /// Requests that have not been handled yet.
+    /// Received requests that have not been handled yet.
     intake: Intake,
     /// The port's active MTU at the last check.
     active_mtu: Mtu,
-    /// The ids of connections and resolutions.
+    /// The soft ids of connections and service lookups, by communication id.
     pub(super) connections: BTreeMap<CmId, Key>,
-    /// The listeners of each service.
+    /// The listeners of each service, by service id.
     pub(super) services: BTreeMap<ServiceId, (ListenId, Vec<Key>)>,
     /// The number of ids that use this device.
     pub(super) users: usize,
     /// Whether an interface had the device's address when the adapter was created.
     pub(super) has_address: bool,
-    /// The time when an unused adapter ends, even if peers have not confirmed the release of its
-    /// connections.
+    /// The time when an unused adapter is closed, even if peers have not confirmed the release of
+    /// its connections.
     pub(super) ends_at: Option<Time>,
-    /// The time when release requests are repeated.
+    /// The time when release requests are next repeated.
     pub(super) repeats_at: Option<Time>,
 }
 
@@ -64,24 +65,25 @@ pub(super) const ROUND: usize = 64;
 /// capacity of queue pair 1.
 pub(super) const RECEIVED: usize = 8192;
 
-/// The number of other messages to handle in a row.
+/// The number of other messages to handle before requests are handled.
 pub(super) const OTHERS: usize = 512;
 
-/// The cost of a message for all processes at the address, in other messages.
+/// The cost of a message to all processes at the address, counted in other messages.
 const COST_OF_ALL: usize = 31;
 
-/// The maximum number of unhandled requests. They take 1.2 MiB under a flood.
+/// The maximum number of requests waiting to be handled. Under a flood, they take 1.2 MiB.
 pub(super) const INTAKE: usize = 4096;
 
-/// The maximum time for releasing connections after the last id is gone: 10 s.
+/// The maximum time for releasing connections after the last id is gone: 10 s, in nanoseconds.
 pub(super) const LINGER: u64 = 10_000_000_000;
 
-/// The interval between repeated release requests: 1 s. With the protocol's 4.6 s and a packet loss
-/// of 20 %, one peer in a hundred would miss the end of the connection.
+/// The interval between repeated release requests: 1 s, in nanoseconds. With the protocol's
+/// interval of 4.6 s and a packet loss of 20 %, one peer in a hundred would miss the end of the
+/// connection.
 pub(super) const REPEAT: u64 = 1_000_000_000;
 
 impl Adapter {
-    /// Opens queue pair 1 of a device. `has_address`: whether an interface has the device's
+    /// Opens queue pair 1 of a device. `has_address` states whether an interface has the device's
     /// address.
     ///
     /// # Errors
@@ -119,8 +121,9 @@ impl Adapter {
         self.users > 0 || !self.services.is_empty()
     }
 
-    /// Returns whether the port can carry packets of this path MTU. The interface's MTU may have
-    /// been raised. If it was lowered, the queue pair's state transition fails.
+    /// Returns whether the port can carry packets of this path MTU. Checks again because the
+    /// interface's MTU may have been raised. If the MTU was lowered, the queue pair's state
+    /// transition fails.
     pub(super) fn carries(&mut self, mtu: Mtu) -> bool {
         if mtu > self.active_mtu
             && let Ok(active) = self.port.active_mtu()
@@ -229,9 +232,9 @@ impl Adapter {
         true
     }
 
-    /// Passes received MADs to the communication manager while the process exits, except requests:
-    /// strangers may send them endlessly; no program will read them. Returns the same as
-    /// [`send_at_exit`](Self::send_at_exit).
+    /// Passes received MADs to the communication manager while the process exits. Drops requests,
+    /// because unknown hosts may send them endlessly and no program will read them. Returns the
+    /// same as [`send_at_exit`](Self::send_at_exit).
     pub(super) fn receive_at_exit(&mut self, now: Time) -> bool {
         let local = self.port.gid().0;
         let mut others = 0;
@@ -267,8 +270,8 @@ impl Adapter {
     /// Adds a listener for a service. `watch` registers a descriptor with the manager's thread.
     ///
     /// # Errors
-    /// `ENOMEM` if the communication manager cannot hold another service; `EADDRINUSE` if
-    /// another process at the address has the service; any errno of [`Mailbox::bind`] and `watch`.
+    /// `ENOMEM` if the communication manager cannot hold another service; `EADDRINUSE` if another
+    /// process at the address has the service; any errno from [`Mailbox::bind`] and `watch`.
     pub(super) fn listen(
         &mut self,
         service: ServiceId,
@@ -301,7 +304,7 @@ impl Adapter {
     }
 }
 
-/// Returns the service named by a request, which follows the header of the MAD, an id and 4 bytes.
+/// Returns the service id in a request. It follows the MAD header, an id and 4 bytes.
 fn requested_service(mad: &[u8; MAD_LEN]) -> Option<ServiceId> {
     let service = mad[32..].first_chunk().filter(|_| is_request(mad))?;
     Some(ServiceId(u64::from_be_bytes(*service)))
@@ -391,7 +394,7 @@ mod tests {
         assert_eq!(adapter.cm.counters().received, 1, "requests are read");
     }
 
-    /// Sends a stranger's messages. Checks that one call handles at most `most` of them.
+    /// Sends messages of an unknown peer. Checks that one call handles at most `most` of them.
     #[track_caller]
     fn is_handled_in_rounds(message: Message, most: usize) {
         let (sent, most) = (5 * most as u64 / 2, most as u64);

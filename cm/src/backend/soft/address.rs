@@ -24,7 +24,7 @@ impl State {
         self.bind_beside(key, address, |space, at| is_taken(space, at).unwrap_or(false))
     }
 
-    /// Binds an id. An ephemeral port is not assigned if `is_taken` returns true for it.
+    /// Binds an id. An ephemeral port is not assigned if `is_taken` returns true for the port.
     fn bind_beside(
         &mut self,
         key: Key,
@@ -62,8 +62,8 @@ impl State {
         Ok(())
     }
 
-    /// Starts resolving a peer's address. If no device reaches it, an event reports this, unless it
-    /// `fails_at_once`.
+    /// Starts resolving a peer's address. If no device reaches the address, the call fails if
+    /// `fails_at_once` is set. Otherwise, an event reports the failure.
     pub(super) fn resolve_addr(
         &mut self,
         key: Key,
@@ -103,7 +103,7 @@ impl State {
         Ok(())
     }
 
-    /// Resolves an address, or starts to wait for a reply that the resolution needs.
+    /// Resolves an address, or starts waiting for a reply that the resolution needs.
     fn seek_address(&mut self, key: Key, destination: SocketAddr, limits: Limits) -> Result<()> {
         let id = self.id(key)?;
         let (space, local) = (id.space.0, id.local.ok_or(Errno::INVAL)?.ip());
@@ -124,7 +124,7 @@ impl State {
         Ok(())
     }
 
-    /// Waits for a lookup's reply, then continues.
+    /// Registers a lookup. Once its reply arrives, `continuation` runs.
     pub(super) fn start_lookup(
         &mut self,
         key: Key,
@@ -139,7 +139,7 @@ impl State {
         Ok(())
     }
 
-    /// Drops an id's lookup, if any. Other ids that share it start a new one.
+    /// Drops an id's lookup, if any. Other ids that share the lookup start a new one.
     pub(super) fn cancel_lookup(&mut self, key: Key) {
         if let Some(PendingLookup { query: Query::Own(lookup), .. }) = self.lookups.remove(&key) {
             let _ = self.epoll.delete(&lookup);
@@ -149,7 +149,7 @@ impl State {
         }
     }
 
-    /// Ends a lookup with its outcome.
+    /// Ends a lookup and passes its outcome to the call that waits for it.
     pub(super) fn end_lookup(&mut self, key: Key, outcome: Result<Route>) {
         let Some(PendingLookup { query, continuation, .. }) = self.lookups.remove(&key) else { return };
         let (mut has_devices, mut id) = (false, None);
@@ -165,9 +165,9 @@ impl State {
         self.go_on(id);
     }
 
-    /// Resumes the ids that shared a finished lookup. Either its reply is now known, or the first
-    /// of these ids starts a new lookup. The other ids wait for the new lookup, each until its own
-    /// deadline.
+    /// Resumes the ids that shared a finished lookup. Either the lookup's reply is now known, or
+    /// the first of these ids starts a new lookup. The other ids wait for the new lookup, each
+    /// until its own deadline.
     fn go_on(&mut self, id: Option<LookupId>) {
         let Some(id) = id else { return };
         let shares = |pending: &PendingLookup| matches!(&pending.query, Query::Shared(its) if *its == id);
@@ -197,7 +197,7 @@ impl State {
         }
     }
 
-    /// Ends the resolution of an address with an event.
+    /// Reports the outcome of an address resolution with an event.
     fn resolved(&mut self, key: Key, destination: SocketAddr, outcome: Result<Route>) {
         let outcome = outcome.and_then(|route| {
             let mtu = route.path_mtu()?;
@@ -248,8 +248,8 @@ impl State {
 }
 
 /// The minimum time-out for querying a listener's devices, in milliseconds. Programs choose
-/// time-outs for the kernel, which queries no process (Valkey: 100 ms). On a busy machine, a
-/// listener may reply slowly.
+/// time-outs that suit the kernel, which resolves addresses without querying another process
+/// (Valkey: 100 ms). Here the listener's process must reply, which may be slow on a busy machine.
 const LISTENER_MS: u64 = 2000;
 
 /// Returns the IP address; an IPv4-mapped IPv6 address becomes IPv4.
@@ -287,7 +287,7 @@ fn scope_of(address: SocketAddr) -> u32 {
     }
 }
 
-/// Returns a device's address with a port.
+/// Returns the socket address of a device's port with port number `number`.
 pub(super) fn address_of(port: &Port, number: u16) -> SocketAddr {
     let mut address = SocketAddr::new(port.address(), number);
     if let SocketAddr::V6(address) = &mut address {
@@ -296,7 +296,8 @@ pub(super) fn address_of(port: &Port, number: u16) -> SocketAddr {
     address
 }
 
-/// Returns the source address of a connection, with a port. This is normally the device's address.
+/// Returns the source address of a connection, with port number `number`. This is normally the
+/// device's address.
 ///
 /// A destination other than a device's address stands for a listener on this machine. The source is
 /// then the destination itself or 127.0.0.1, as with kernel sockets, if this side's device was
@@ -315,7 +316,7 @@ fn source_of(route: &Route, destination: SocketAddr, number: u16) -> SocketAddr 
     }
 }
 
-/// Returns the unspecified address of the same family.
+/// Returns the unspecified address in the family of `ip`.
 fn unspecified(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),

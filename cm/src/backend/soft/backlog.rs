@@ -1,8 +1,8 @@
 //! [`Backlog`]: a listener's unread requests.
 //!
 //! A full backlog accepts a request only from an address with fewer unread requests than the
-//! address with the most. To make room, the oldest request of that address is dropped without a
-//! reply, so that its peer sends it again.
+//! address with the most. To make room, the oldest request from the latter address is dropped
+//! without a reply, so that its peer sends it again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -30,7 +30,7 @@ pub(super) struct BacklogSlot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
     Free,
-    /// There is room once the request with this key is dropped.
+    /// There is room only once the request with this key is dropped.
     Instead(Key),
     None,
 }
@@ -51,7 +51,7 @@ impl Backlog {
         oldest.map_or(Room::None, Room::Instead)
     }
 
-    /// Takes a slot. The caller must hold the manager's lock.
+    /// Takes a slot for a request. The caller must hold the manager's lock.
     pub(super) fn take(&self, source: Gid, key: Key) -> BacklogSlot {
         lock(&self.waiting).push(source.0, key);
         BacklogSlot { waiting: Arc::clone(&self.waiting), source, key }

@@ -3,7 +3,7 @@
 
 use std::collections::{TryReserveError, VecDeque};
 
-/// A queue whose growth may fail, but moves no value.
+/// A queue that grows in chunks. Growing may fail, but never moves a value.
 #[derive(Debug)]
 pub(super) struct Chunks<T> {
     /// The chunks, each with space for [`CHUNK`] values. None is empty.

@@ -20,7 +20,7 @@ use crate::types::{ConnParam, EventType, PortSpace};
 type Result<T> = core::result::Result<T, Errno>;
 
 impl State {
-    /// Requests a connection, or looks up a datagram service.
+    /// Requests a connection or looks up a datagram service, by the id's port space.
     pub(super) fn connect(&mut self, key: Key, param: &ConnParam<'_>, ece: Ece) -> Result<()> {
         let id = self.id(key)?;
         if id.state != IdState::RouteResolved {
@@ -68,7 +68,7 @@ impl State {
         Ok(())
     }
 
-    /// Resumes a request that shared another id's lookup.
+    /// Resumes a request that was waiting for another id's lookup.
     pub(super) fn seek_again(&mut self, key: Key, request: Box<Request>, deadline: Time) {
         if let Err(errno) = self.seek(key, request, deadline) {
             self.report_outcome(key, EventType::CONNECT_ERROR, Err(errno));
@@ -92,7 +92,7 @@ impl State {
         }
     }
 
-    /// Sends a request to another device, whose listener may have ended meanwhile.
+    /// Sends a request to another device, whose listener may have closed in the meantime.
     fn request_at(&mut self, key: Key, route: &Route, request: &Request) -> Result<()> {
         self.move_to(key, route)?;
         let has_ended = self.watch_peer(key);
@@ -109,7 +109,7 @@ impl State {
         }
     }
 
-    /// Sets another device as the peer's device.
+    /// Sets the device in `route` as the peer's device.
     fn move_to(&mut self, key: Key, route: &Route) -> Result<()> {
         let mtu = route.path_mtu()?;
         let id = self.id(key)?;
@@ -202,7 +202,7 @@ impl State {
         accepted
     }
 
-    /// Confirms to the peer that this side's queue pair is in RTS, after its reply.
+    /// Confirms to the peer that this side's queue pair is in RTS, after the peer's reply.
     pub(super) fn establish(&mut self, key: Key) -> Result<()> {
         let now = self.now();
         let id = self.id(key)?;
@@ -217,7 +217,7 @@ impl State {
         established
     }
 
-    /// Rejects a request or a reply.
+    /// Rejects the peer's request or reply.
     pub(super) fn reject(&mut self, key: Key, data: &[u8], reason: u8) -> Result<()> {
         let reason = match u16::from(reason) {
             0 | 28 => Reason::CONSUMER_DEFINED,
@@ -239,8 +239,8 @@ impl State {
         }
     }
 
-    /// Ends a connection, or confirms its end. Returns no error if neither is possible any more, or
-    /// if the request was not sent yet, like Linux.
+    /// Disconnects, or confirms the peer's disconnect. Like Linux, returns no error if the
+    /// connection has already ended or the request was not sent yet.
     pub(super) fn disconnect(&mut self, key: Key) -> Result<()> {
         let now = self.now();
         let id = self.id(key)?;
@@ -278,8 +278,9 @@ impl State {
     }
 }
 
-/// The time for a listener to reply before its request is sent, in milliseconds. A listener replies
-/// at once unless its process is stopped. An unanswered request is given up after a similar time.
+/// The time that a listener has to reply to a query before the request is sent, in milliseconds. A
+/// listener replies at once unless its process is stopped. An unanswered request is given up after
+/// a similar time.
 const REPLY_MS: u64 = 60_000;
 
 /// Rejects a request that could not be accepted. A connection in a later state is kept.

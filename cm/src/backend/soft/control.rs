@@ -1,4 +1,4 @@
-//! The end of an id; its cookie, options and channel; events written by the program.
+//! Destroying an id; its cookie, options and channel; events written by the program.
 //!
 //! # References
 //! linux `rdma_destroy_id`, `ucma_set_option_id`, `ucma_migrate_id`
@@ -22,7 +22,7 @@ use crate::types::EventType;
 type Result<T> = core::result::Result<T, Errno>;
 
 impl State {
-    /// Ends an id in any state: notifies its peer and discards its events.
+    /// Destroys an id in any state: notifies its peer and discards its events.
     pub(super) fn destroy(&mut self, key: Key) {
         self.unlisten(key);
         let now = self.now();
@@ -46,7 +46,8 @@ impl State {
 
     /// Ends all connections and requests because the process exits. Notifies their peers, as the
     /// kernel does when it closes the files of a process. Takes up to 0.63 s if a peer does not
-    /// reply. Repeats nothing if a device's lock is held by a thread that can no longer run.
+    /// reply. Does not repeat messages if a device's lock is held by a thread that can no longer
+    /// run.
     pub(super) fn farewell(&mut self) {
         let now = self.now();
         let mut is_free = true;
@@ -64,9 +65,9 @@ impl State {
         }
     }
 
-    /// Repeats release requests until all are confirmed or the time is over. The kernel does so
-    /// after the process has ended. Here, a peer that lost the only request would otherwise keep
-    /// the connection.
+    /// Repeats release requests until all are confirmed or the time limit has passed. The kernel
+    /// does this after the process has ended. Here, a peer that lost the only request would
+    /// otherwise keep the connection.
     fn await_releases(&mut self) {
         let mut pause = FIRST_PAUSE;
         for _ in 0..PAUSES {
@@ -148,7 +149,8 @@ impl State {
     /// Moves an id to another channel, with its unread events and a listener's unread requests.
     ///
     /// # Errors
-    /// `ENOMEM`; the id then stays, and so do the events that did not fit.
+    /// `ENOMEM` if memory is short. The id then stays on its channel, as do the events that did not
+    /// fit.
     pub(super) fn migrate(&mut self, key: Key, to: &Arc<Queue>) -> Result<()> {
         let from = Arc::clone(&self.id(key)?.queue);
         if Arc::ptr_eq(&from, to) {

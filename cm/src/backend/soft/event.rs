@@ -174,7 +174,7 @@ impl State {
     /// Creates an id for a request to a listener.
     ///
     /// # Errors
-    /// The reason why the id cannot be created.
+    /// Returns the reason why the id cannot be created.
     fn take_request(
         &mut self,
         number: u64,
@@ -232,8 +232,8 @@ impl State {
         Ok((listener, key, slot))
     }
 
-    /// Drops an unread request without a reply. A request read meanwhile stays, because it has
-    /// already left the backlog.
+    /// Drops an unread request without a reply. A request that the program has already read is
+    /// kept, because it has left the backlog.
     fn forget_unread(&mut self, queue: &Queue, request: Key) {
         let is_it = |entry: &Entry| entry.request.as_ref().is_some_and(|unread| unread.key == request);
         for Unread { id, slot, .. } in queue.discard(is_it) {
@@ -256,7 +256,8 @@ impl State {
         }
     }
 
-    /// Returns the listener on an address, or else a listener on an unspecified address.
+    /// Returns the listener on an address or, if there is none, a listener on an unspecified
+    /// address.
     fn listener_of(&self, keys: &[Key], target: IpAddr) -> Option<Key> {
         let local = |key: &Key| {
             let id = self.ids.get(key)?;
@@ -271,7 +272,7 @@ impl State {
         keys.iter().find(is_exact).or_else(|| keys.iter().find(is_any)).copied()
     }
 
-    /// Queues a request at its listener.
+    /// Queues the event of a connection request to a listener.
     fn report_request(&mut self, listener: Key, key: Key, slot: BacklogSlot, param: SoftParam, ece: Ece) {
         // This code runs inside the manager, so the manager exists.
         let (Some(id), Ok(manager)) = (self.ids.get(&listener), manager("get_cm_event")) else { return };
@@ -282,7 +283,7 @@ impl State {
     }
 }
 
-/// The reason why a request has no id.
+/// The reason why no id is created for a request.
 enum Refusal {
     /// The backlog is full, or descriptors have run out. Linux lets the peer send the request again
     /// (`cm_destroy_id`), except for datagrams.
@@ -297,7 +298,7 @@ impl From<Reason> for Refusal {
     }
 }
 
-/// Returns the slot of the process that owns a queue pair, if that process shares its address.
+/// Returns the slot of the process that owns a queue pair, if processes share the address.
 fn slot_of(qpn: u32) -> u8 {
     (qpn >> 16) as u8
 }
@@ -314,6 +315,6 @@ fn service_found(reply: &SidrReply, remote: Gid, tos: u8) -> (EventType, i32, So
     (EventType::ESTABLISHED, 0, SoftParam::from_service(data, route, reply.qpn, reply.qkey), ece)
 }
 
-/// The program's response time announced in MRA messages (`CMA_IBOE_MRA_SETTING`): 65 s, a 5-bit
-/// code.
+/// The program's response time announced in MRA messages (`CMA_IBOE_MRA_SETTING`), as a 5-bit code:
+/// 4.096 µs × 2²⁴, about 69 s.
 const MRA_TIMEOUT: u8 = 24;

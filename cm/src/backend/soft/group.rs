@@ -1,5 +1,5 @@
 //! Multicast groups. A soft device joins a group at the IP layer when a queue pair is attached to
-//! it, so a membership here is only the group's address.
+//! the group, so a membership here is only the group's address.
 //!
 //! # References
 //! linux `rdma_join_multicast`, `cma_iboe_set_mgid`
@@ -21,8 +21,8 @@ impl State {
     ///
     /// # Errors
     /// `EINVAL` for an id without a device, for a service other than datagrams, or for a unicast
-    /// address; `EAFNOSUPPORT` for a non-IP address; `ENETUNREACH` for a group that does not reach
-    /// the device ([`group_obstacle`](Self::group_obstacle)).
+    /// address; `EAFNOSUPPORT` for a non-IP address; `ENETUNREACH` for a group whose packets do not
+    /// reach the device ([`group_obstacle`](Self::group_obstacle)).
     pub(super) fn join(&mut self, key: Key, cookie: u64, address: &Address) -> Result<u32> {
         let ip = address.ip().ok_or(Errno::AFNOSUPPORT)?.ip();
         let membership = self.draw_number() as u32;
@@ -48,13 +48,13 @@ impl State {
         Ok(membership)
     }
 
-    /// Returns the reason why a group does not reach an id's device; `None` if it does.
+    /// Returns the reason why a group's packets do not reach an id's device; `None` if they do.
     pub(super) fn group_obstacle(&self, key: Key, group: IpAddr) -> Option<String> {
         let number = self.ids.get(&key)?.adapter?;
         self.adapters.get(&number)?.port.group_obstacle(group)
     }
 
-    /// Leaves a group. Its unread events are discarded.
+    /// Leaves a group. Discards the membership's unread events.
     ///
     /// # Errors
     /// `EADDRNOTAVAIL` if the id does not have this membership.
@@ -67,5 +67,5 @@ impl State {
     }
 }
 
-/// The queue pair number for multicast.
+/// The destination queue pair number of multicast packets.
 const GROUP_QPN: u32 = 0xff_ffff;

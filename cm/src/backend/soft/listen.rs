@@ -1,4 +1,4 @@
-//! Listening on one device or on all, under a name visible to other processes.
+//! Listening on one device or on all devices, under a name visible to other processes.
 //!
 //! # References
 //! linux `rdma_listen`, `cma_listen_on_all`
@@ -56,7 +56,7 @@ impl State {
         listening
     }
 
-    /// Undoes a [`listen`](Self::listen): the id stays bound. Requests received meanwhile are
+    /// Undoes a [`listen`](Self::listen): the id stays bound. Requests received in the meantime are
     /// rejected.
     pub(super) fn stop_listening(&mut self, key: Key) -> Result<()> {
         self.unlisten(key);
@@ -239,7 +239,7 @@ impl State {
         }
     }
 
-    /// Ends a listener, but not its id.
+    /// Stops an id from listening, but keeps the id.
     pub(super) fn unlisten(&mut self, key: Key) {
         let Some(listener) = self.ids.get_mut(&key).and_then(|id| id.listener.take()) else { return };
         for number in listener.adapters {
@@ -253,7 +253,7 @@ impl State {
     }
 }
 
-/// Returns the loopback address of the same family.
+/// Returns the loopback address in the family of `ip`.
 fn loopback_of(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -266,7 +266,8 @@ fn is_of(port: &Port, unspecified: SocketAddr, af_only: bool) -> bool {
     port.address().is_ipv4() == unspecified.is_ipv4() || unspecified.is_ipv6() && !af_only
 }
 
-/// The interval between attempts to claim the first name of the loopback address: 1 s.
+/// The interval between attempts to claim the first name of the loopback address: 1 s, in
+/// nanoseconds.
 const RETAKE: u64 = 1_000_000_000;
 
 /// The maximum backlog, which is also the default for 0 (`net.rdma_ucm.max_backlog`).

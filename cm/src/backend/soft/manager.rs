@@ -9,9 +9,9 @@
 //! The thread starts with the first soft id and lives as long as the process. It uses epoll rather
 //! than poll, so that files can be added and removed while it waits.
 //!
-//! Strangers may fill queue pair 1 as fast as they can. The thread therefore receives a bounded
-//! number of datagrams, sends, handles deadlines and releases the lock. Waiting calls then acquire
-//! the lock first.
+//! Unknown hosts may flood queue pair 1. In each round, the thread therefore receives a bounded
+//! number of datagrams, sends messages, handles deadlines and releases the lock. Waiting calls then
+//! acquire the lock first.
 //!
 //! A call never waits for a peer. A call that sets an earlier deadline wakes the thread. Values
 //! removed by a call are dropped after the lock is released, because dropping a request's id takes
@@ -25,7 +25,8 @@
 //!
 //! # Fork
 //! A forked child has no manager. Its calls fail with [`Cause::Forked`] before they touch the lock,
-//! which another thread may have held at the fork. Dropping inherited ids ends nothing.
+//! which another thread may have held at the fork. Dropping inherited ids does not affect the
+//! parent.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -63,8 +64,8 @@ pub(super) struct Manager {
 /// Returns the manager. The first call starts it.
 ///
 /// # Errors
-/// `ENODEV` with [`Cause::Forked`] in a child of the starting process; any errno of
-/// `epoll_create1(2)`, `eventfd(2)` and of starting a thread.
+/// `ENODEV` with [`Cause::Forked`] in a child of the starting process; any errno from
+/// `epoll_create1(2)`, from `eventfd(2)` and from starting a thread.
 pub(super) fn manager(verb: &'static str) -> Result<&'static Manager> {
     if let Some(manager) = MANAGER.get().filter(|manager| !manager.mark.is_gone()) {
         return Ok(manager);
@@ -170,7 +171,7 @@ impl Manager {
         }
     }
 
-    /// Serves ready files and handles deadlines. Returns the time to wait.
+    /// Serves ready files and handles deadlines. Returns the time to wait before the next round.
     fn round(&self, events: &[EpollEvent]) -> EpollTimeout {
         let mut state = self.lock_in_turn();
         for event in events {

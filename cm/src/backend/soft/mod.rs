@@ -23,13 +23,13 @@
 //! | [`queue`], [`chunks`], [`param`] | unread events, and their parameters |
 //!
 //! [`ib_cm`] implements the protocol; [`provider_soft::cm`] implements management datagrams and the
-//! lookup of devices by address. Events, states and errnos match Linux' `cma.c` on RoCE, so
+//! lookup of devices by address. Events, states and errnos match Linux's `cma.c` on RoCE, so
 //! programs see no difference:
 //!
-//! - The program or the API moves the queue pair: a peer's reply is `CONNECT_RESPONSE`.
-//! - A backlog counts unread requests. A request beyond it is dropped, so that its peer sends it
-//!   again; for datagrams it is rejected. Unlike in Linux, each source address has a share of the
-//!   backlog ([`backlog`]).
+//! - The program or the API changes the queue pair's state: a peer's reply is `CONNECT_RESPONSE`.
+//! - A backlog counts unread requests. A request beyond the backlog is dropped, so that its peer
+//!   sends it again; a datagram request is rejected. Unlike in Linux, each source address has a
+//!   share of the backlog ([`backlog`]).
 //! - Private data have the fixed length of the message.
 //!
 //! # Differences from Linux
@@ -95,7 +95,7 @@ pub(crate) struct Soft {
     kernel_error: Option<Arc<Error>>,
 }
 
-/// An id on a soft device. Dropping it ends the id.
+/// An id on a soft device. Dropping it destroys the id.
 #[derive(Debug)]
 pub(crate) struct SoftId {
     manager: &'static Manager,
@@ -107,13 +107,13 @@ impl Soft {
     /// Creates a source without events.
     ///
     /// # Errors
-    /// Any errno of `eventfd(2)`.
+    /// Any errno from `eventfd(2)`.
     pub(crate) fn new() -> Result<Arc<Self>> {
         Ok(Arc::new(Self { queue: Queue::new()?, kernel_error: None }))
     }
 
-    /// Creates the source of a channel without the kernel's connection manager; `error` is the
-    /// reason.
+    /// Creates the source of a channel without the kernel's connection manager. `error` is the
+    /// reason why the kernel's is missing.
     ///
     /// # Errors
     /// Same as [`new`](Self::new).
@@ -165,8 +165,9 @@ impl Source for Soft {
 }
 
 impl SoftId {
-    /// Returns the error for an address that no soft device has or reaches: the reason why the
-    /// kernel cannot be used, unless the kernel's file is missing.
+    /// Returns the error for an address that no soft device has or reaches: the error from opening
+    /// the kernel's connection manager. Returns `None` if there is no such error, or if the
+    /// kernel's file is missing.
     fn unreached(&self, verb: &'static str) -> Option<Error> {
         let error = self.kernel_error.as_ref().filter(|error| error.errno != Errno::NOENT)?;
         Some(Error::new(verb, "", error.errno).because(error.cause.clone()))
@@ -370,5 +371,5 @@ fn of_names(error: Error) -> Error {
     error.because(Cause::Other { reason: reason.into() })
 }
 
-/// The reason why services cannot be looked up.
+/// The reason why soft devices cannot look up services.
 const NO_FABRIC: &str = "a soft device has no subnet administrator, which knows services";

@@ -26,7 +26,7 @@ use verbs::Errno;
 /// An address of this machine, with the name of its interface.
 pub(super) type InterfaceAddress = (String, IpAddr);
 
-/// The addresses of a request.
+/// The addresses in a request and in the packet that carried it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Origin {
     /// The address of the receiving device.
@@ -68,7 +68,7 @@ impl Origin {
     }
 }
 
-/// Returns the names of the interfaces that have an address.
+/// Returns the names of the interfaces that have the address `ip`.
 fn names(interfaces: &[InterfaceAddress], ip: IpAddr) -> impl Iterator<Item = &str> {
     interfaces.iter().filter(move |(_, its)| *its == listed(ip)).map(|(name, _)| name.as_str())
 }
@@ -85,7 +85,7 @@ fn listed(ip: IpAddr) -> IpAddr {
 /// Returns the addresses of this machine and the names of their interfaces.
 ///
 /// # Errors
-/// Any errno of `getifaddrs(3)`, notably `EMFILE`.
+/// Any errno from `getifaddrs(3)`, notably `EMFILE`.
 pub(super) fn interfaces() -> Result<Vec<InterfaceAddress>, Errno> {
     let addresses = getifaddrs()?.filter_map(|entry| {
         let storage = entry.address?;

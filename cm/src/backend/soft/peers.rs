@@ -24,7 +24,7 @@ impl State {
     /// Watches the process with the device of an id's peer. If that process cannot be watched, the
     /// id keeps the previous watch or notices the end by silence.
     ///
-    /// Returns whether the process has ended while a forked child still holds its names.
+    /// Returns whether the process has exited while a forked child still holds its names.
     pub(super) fn watch_peer(&mut self, key: Key) -> bool {
         if self.has_shared_address(key) {
             self.find_slot(key);
@@ -42,7 +42,7 @@ impl State {
         let is_it = |peer: &Peer| peer.place == place && [0, slot].contains(&peer.slot);
         let last = self.peers.iter().rfind(|(_, peer)| is_it(peer));
         let number = match last {
-            // A process that has ended may have sent its request before.
+            // A process that has exited may have sent its request earlier.
             Some((number, peer))
                 if self.ended_peers.contains(number) || self.listeners.has_device(&peer.process) =>
             {
@@ -133,15 +133,16 @@ impl State {
         }
     }
 
-    /// Ends the connections of processes that have ended.
+    /// Ends the connections to processes that have exited.
     pub(super) fn end_peers(&mut self) {
         if self.ended_peers.is_empty() {
             return;
         }
-        // The processes may have sent data and disconnected before they ended.
+        // The processes may have sent data and disconnected before they exited.
         let now = self.now();
         self.adapters.values_mut().for_each(|adapter| adapter.gsi.catch_up());
-        // Strangers may send more datagrams meanwhile, so the number of rounds is bounded.
+        // Unknown hosts may send more datagrams in the meantime, so the number of rounds is
+        // bounded.
         let adapters: Vec<_> = self.adapters.keys().copied().collect();
         for _ in 0..ROUNDS {
             let has_more =
@@ -166,8 +167,9 @@ impl State {
         }
     }
 
-    /// Schedules another search for a request's listener, unless its process is watched. An ending
-    /// process closes its files one by one, so the listener's name may outlive the device.
+    /// Schedules another search for a request's listener, unless the listener's process is watched.
+    /// An exiting process closes its files one by one, so the listener's name may still exist when
+    /// the device is gone.
     pub(super) fn look_later(&mut self, key: Key) {
         if self.ids.get(&key).is_some_and(|id| id.watch.is_none()) {
             let at = self.now() + LOOK_AGAIN;
@@ -204,7 +206,7 @@ impl State {
     }
 
     /// Returns whether neither the listener at an id's peer address nor its device exists any more.
-    /// A listener that has ended may still reply.
+    /// A listener that has closed may still reply.
     fn has_no_listener(&mut self, key: Key) -> bool {
         let Some(id) = self.ids.get(&key) else { return false };
         let Some(adapter) = id.adapter.and_then(|number| self.adapters.get(&number)) else { return false };
@@ -214,7 +216,7 @@ impl State {
         matches!(found, Ok(Found::NoListener | Found::Moved(_))) && !DeviceOwner::exists(device, scope)
     }
 
-    /// Ends an id's connection or attempt, because its peer's process has ended.
+    /// Ends an id's connection or attempt, because its peer's process has exited.
     pub(super) fn end_with_peer(&mut self, key: Key) {
         let now = self.now();
         let is_full = self.connection(key).is_ok_and(|(adapter, connection)| {
@@ -230,18 +232,18 @@ impl State {
 /// The reason why a process is not watched.
 #[derive(Clone, Copy, Debug)]
 struct Unwatched {
-    /// Whether the process has ended.
+    /// Whether the process has exited.
     has_ended: bool,
 }
 
-/// The interval between searches for an unanswered request's listener: 1 s.
+/// The interval between searches for an unanswered request's listener: 1 s, in nanoseconds.
 const LOOK_AGAIN: u64 = 1_000_000_000;
 
-/// The number of rounds that handle all datagrams of a full queue and a full intake.
+/// The number of rounds needed to handle all datagrams of a full queue and a full intake.
 const ROUNDS: usize = RECEIVED / OTHERS + INTAKE / ROUND;
 
 /// The maximum number of watched processes. Each watch takes a descriptor.
 const MAX_PEERS: usize = 256;
 
-/// The number of watched processes above which unused ones are released.
+/// The number of watched processes above which unused watches are released.
 const MAX_IDLE_PEERS: usize = 16;

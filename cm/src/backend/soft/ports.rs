@@ -1,8 +1,8 @@
 //! [`Ports`]: the ports used by the soft ids of this process.
 //!
 //! A port belongs to a port space and an address. Unspecified addresses and addresses of the other
-//! family collide as in Linux' `cma_check_port`, with the same errno: `EADDRNOTAVAIL` if one of two
-//! addresses is unspecified, and otherwise `EADDRINUSE`.
+//! family collide as in the Linux function `cma_check_port`, with the same errno: `EADDRNOTAVAIL`
+//! if one of two addresses is unspecified, and otherwise `EADDRINUSE`.
 //!
 //! Soft ports are independent of socket ports. None is privileged.
 //!
@@ -18,7 +18,7 @@ use verbs::Errno;
 
 use super::key::Key;
 
-/// The ports of all spaces, with the ids using them.
+/// The ports in use in all port spaces, with the ids that use them.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     owners: BTreeMap<(u16, u16), Vec<Owner>>,
@@ -66,7 +66,7 @@ impl Ports {
     ///
     /// # Errors
     /// `EADDRINUSE` or `EADDRNOTAVAIL` if the port is taken; `EADDRNOTAVAIL` if no ephemeral port
-    /// is free; `ENOMEM`.
+    /// is free; `ENOMEM` if memory is short.
     pub(super) fn take(
         &mut self,
         space: u16,
@@ -100,7 +100,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Records the address assigned to an id when it resolved its peer.
+    /// Records the address assigned to an id when the id resolved its peer's address.
     pub(super) fn move_to(&mut self, space: u16, port: u16, key: Key, (ip, scope): (IpAddr, u32)) {
         let owners = self.owners.get_mut(&(space, port));
         if let Some(owner) = owners.into_iter().flatten().find(|owner| owner.key == key) {
@@ -118,7 +118,7 @@ impl Ports {
         }
     }
 
-    /// Returns a free ephemeral port.
+    /// Returns a free ephemeral port. The search starts at a random port.
     fn draw(&mut self, space: u16, is_taken: impl Fn(u16) -> bool) -> Result<u16, Errno> {
         let (first, last) = self.ephemeral();
         let count = u32::from(last - first) + 1;

@@ -34,7 +34,7 @@ pub(super) fn note_new_port() {
 }
 
 impl State {
-    /// Handles changes since the last check.
+    /// Handles changes of devices and addresses since the last check.
     pub(super) fn follow_devices(&mut self) {
         self.look_for_change();
         let has_changed = core::mem::take(&mut self.has_changed);
@@ -71,11 +71,11 @@ impl State {
     /// Returns whether a request's addresses are genuine.
     ///
     /// Listing this machine's addresses takes a dozen system calls. The list is cached until it
-    /// changes, because strangers may flood the device and local programs send a thousand requests
-    /// at a time.
+    /// changes, because unknown hosts may flood the device and local programs send a thousand
+    /// requests at a time.
     ///
     /// # Errors
-    /// Any errno of `getifaddrs(3)`, notably `EMFILE`.
+    /// Any errno from `getifaddrs(3)`, notably `EMFILE`.
     pub(super) fn is_genuine(&mut self, origin: Origin) -> Result<bool, Errno> {
         Ok(origin.is_plain() || origin.is_genuine_among(self.interfaces()?))
     }
@@ -103,7 +103,7 @@ impl State {
         ports.into_iter().filter(|port| !self.removed.contains(&key(port))).collect()
     }
 
-    /// Ends all users of a device.
+    /// Removes a device and all its ids.
     fn remove_device(&mut self, number: u64) {
         let mut next = Key::default();
         while let Some(key) = self.next_id(&mut next, |_, id| id.adapter == Some(number)) {
@@ -123,7 +123,8 @@ impl State {
         }
     }
 
-    /// Ends an id whose device is gone and reports the removal. The peer cannot be notified.
+    /// Moves an id whose device is gone to the state Removed, and reports the removal. The peer
+    /// cannot be notified.
     fn remove_id(&mut self, key: Key) {
         self.unlisten(key);
         self.cancel_lookup(key);
@@ -162,7 +163,7 @@ mod tests {
         let origin = Origin { device, packet, source: loopback(1), target: loopback(2) };
         assert_eq!(state.is_genuine(origin), Ok(true));
         state.addresses = Some(Vec::new());
-        // Another program may change an address meanwhile.
+        // Another program may change an address at the same time.
         assert!(state.is_genuine(origin) == Ok(false) || state.has_changed);
         state.follow_devices();
         state.addresses = None;

@@ -18,8 +18,8 @@
 //! For an event behind unread events, 0 is written. This leaves the count unchanged but makes a new
 //! edge for epoll, as the kernel's file does for each event.
 //!
-//! An entry belongs to an id. It moves with the id to another channel or ends with it. The program
-//! gets every entry: events of a pending request are dropped before they are queued
+//! An entry belongs to an id. It moves with the id to another channel or is dropped with the id.
+//! The program gets every entry: events of a pending request are dropped before they are queued
 //! ([`Id::is_silent`](super::record::Id::is_silent)), as in `ucma_event_handler`.
 //!
 //! A queue may be locked while the manager's lock is held, but never vice versa. Only
@@ -42,7 +42,7 @@ use super::param::SoftParam;
 use crate::backend::{Backend, RawEvent};
 use crate::types::EventType;
 
-/// The events of a channel.
+/// The unread events of a channel.
 #[derive(Debug)]
 pub(super) struct Queue {
     entries: Mutex<Entries>,
@@ -86,8 +86,10 @@ pub(super) struct Unread {
 pub(super) type Requests = LinkedList<Unread>;
 
 impl Queue {
+    /// Returns a queue without events.
+    ///
     /// # Errors
-    /// Any errno of `eventfd(2)`.
+    /// Any errno from `eventfd(2)`.
     pub(super) fn new() -> Result<Arc<Self>> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_SEMAPHORE;
         let readable = EventFd::from_flags(flags)
@@ -98,7 +100,7 @@ impl Queue {
     /// Reserves memory for one more event.
     ///
     /// # Errors
-    /// `ENOMEM`.
+    /// `ENOMEM` if memory is short.
     pub(super) fn reserve(&self) -> Result<(), Errno> {
         self.lock().list.reserve().map_err(|_| Errno::NOMEM)
     }
@@ -120,7 +122,7 @@ impl Queue {
         }
     }
 
-    /// Returns the next event; `None` if there is none now.
+    /// Returns the next event; `None` if no event is queued.
     pub(super) fn next(&self) -> Option<RawEvent> {
         let mut entries = self.lock();
         let entry = entries.list.pop()?;
@@ -155,7 +157,8 @@ impl Queue {
     /// [`signal`](Self::signal) of that queue then wakes its readers.
     ///
     /// # Errors
-    /// `ENOMEM`; the first event that did not fit stays, as do all events behind it.
+    /// `ENOMEM` if memory is short. The first event that did not fit stays, as do all events behind
+    /// it.
     pub(super) fn move_to(
         &self,
         to: &Self,
@@ -188,7 +191,7 @@ impl Queue {
         self.readable.as_fd()
     }
 
-    /// Updates the descriptor to match the entries.
+    /// Makes the descriptor readable if there are entries, and unreadable otherwise.
     fn settle(&self, mut entries: MutexGuard<'_, Entries>) {
         let has_event = !entries.list.is_empty();
         if has_event == entries.is_readable {

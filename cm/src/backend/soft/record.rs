@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The removal of a device moves each of its ids to Removed, whatever their state. A call in the
-//! wrong state returns `EINVAL`, or `ENXIO` in Removed. The states match Linux' `cma.c`;
+//! wrong state returns `EINVAL`, or `ENXIO` in Removed. The states match Linux's `cma.c`;
 //! [`ib_cm::cm::Cm`] has the state of the handshake. Routes need no intermediate state, nor do
 //! addresses found at once.
 
@@ -39,7 +39,7 @@ pub(super) enum IdState {
     Removed,
 }
 
-/// An id.
+/// The record of an id.
 #[derive(Debug)]
 pub(super) struct Id {
     pub(super) state: IdState,
@@ -54,32 +54,32 @@ pub(super) struct Id {
     pub(super) options: Options,
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
-    /// The device, once the id has one.
+    /// The number of the device's adapter, once the id has a device.
     pub(super) adapter: Option<u64>,
-    /// The address of the peer's device.
+    /// The GID of the peer's device.
     pub(super) remote: Gid,
     /// The upper 8 bits of the peer's queue pair number, once known: the slot of the peer's
     /// process, if the address is shared.
     pub(super) remote_slot: u8,
     /// Whether the peer is on this machine.
     pub(super) is_local: bool,
-    /// The watch on the process with the peer's device.
+    /// The number of the watch on the process that has the peer's device.
     pub(super) watch: Option<u64>,
-    /// The connection or service lookup, kept after its end.
+    /// The id of the connection or service lookup, kept after its end.
     pub(super) connection: Option<CmId>,
     pub(super) listener: Option<Listener>,
     /// The first packet sequence number that the queue pair receives.
     pub(super) starting_psn: u32,
     /// The number of reads and atomics that the peer may have outstanding, for this side's request.
     pub(super) responder_resources: u8,
-    /// The path MTU and the packet life time, as received in a request.
+    /// The path MTU, followed by the packet life time, as received in a request.
     pub(super) path_mtu: Mtu,
     pub(super) packet_life_time: u8,
-    /// Group memberships, with their cookies.
+    /// The cookies of group memberships, by membership id.
     pub(super) groups: BTreeMap<u32, u64>,
 }
 
-/// The options of an id.
+/// The options that a program has set for an id.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Options {
     pub(super) tos: u8,
@@ -143,8 +143,8 @@ impl Id {
         }
     }
 
-    /// Returns the packet life time: half of the acknowledgement time-out, if the program has set
-    /// one.
+    /// Returns the packet life time, a 5-bit code: half of the acknowledgement time-out, if the
+    /// program has set one.
     pub(super) fn packet_life_time(&self) -> u8 {
         match self.options.ack_timeout {
             Some(timeout) if timeout > 0 => timeout - 1,

@@ -31,7 +31,7 @@ pub(super) struct PendingLookup {
     pub(super) continuation: Continuation,
 }
 
-/// The query of an id.
+/// The query that an id waits for.
 #[derive(Debug)]
 pub(super) enum Query {
     /// This id started the query.
@@ -40,7 +40,7 @@ pub(super) enum Query {
     Shared(LookupId),
 }
 
-/// The call that continues after a lookup.
+/// The operation that continues after a lookup.
 #[derive(Debug)]
 pub(super) enum Continuation {
     /// The resolution of an address.
@@ -86,7 +86,7 @@ pub(super) struct State {
     pub(super) spare: SpareFd,
     /// The watched processes of peers on this machine, by their watch number.
     pub(super) peers: BTreeMap<u64, Peer>,
-    /// The numbers of ended processes whose ids have not been notified yet.
+    /// The watch numbers of exited processes whose ids have not been notified yet.
     pub(super) ended_peers: Vec<u64>,
     /// The next time to search for a request's listener, by id.
     pub(super) looks: BTreeMap<Key, Time>,
@@ -97,7 +97,7 @@ pub(super) struct State {
     /// The time of the next attempt to claim the first names for listeners that hold only second
     /// names.
     pub(super) retakes_at: Option<Time>,
-    /// Adapters with MADs left to receive.
+    /// The numbers of adapters with MADs left to receive.
     pub(super) unread: BTreeSet<u64>,
     /// The GIDs of devices whose addresses have left their interfaces, with the interfaces of
     /// link-local addresses.
@@ -107,7 +107,7 @@ pub(super) struct State {
     pub(super) has_changed: bool,
     /// The addresses of this machine, valid until the watch reports a change.
     pub(super) addresses: Option<Vec<InterfaceAddress>>,
-    /// The files that the manager's thread waits for.
+    /// The epoll descriptor for the files that the manager's thread waits for.
     pub(super) epoll: Arc<Epoll>,
     /// The time until which the manager's thread sleeps.
     pub(super) sleeps_until: Time,
@@ -120,7 +120,7 @@ pub(super) struct State {
     last: u64,
 }
 
-/// A value whose drop takes the lock, or a long time.
+/// A value whose drop acquires the lock or takes long.
 #[derive(Debug)]
 #[expect(dead_code, reason = "it is kept to be dropped")]
 pub(super) enum Garbage {
@@ -177,7 +177,7 @@ impl State {
         self.last
     }
 
-    /// Adds an id.
+    /// Adds an id and returns its key.
     pub(super) fn create(
         &mut self,
         queue: &Arc<Queue>,
@@ -192,8 +192,8 @@ impl State {
         Ok(key)
     }
 
-    /// Returns the first id from `next` on that satisfies `is_it`, and moves `next` past it. A loop
-    /// that changes ids therefore needs no copy of the list.
+    /// Returns the first id, starting at `next`, that satisfies `is_it`. Moves `next` past this id.
+    /// A loop that changes ids therefore needs no copy of the list.
     pub(super) fn next_id(&self, next: &mut Key, is_it: impl Fn(Key, &Id) -> bool) -> Option<Key> {
         let (&key, _) = self.ids.range(*next..).find(|(key, id)| is_it(**key, id))?;
         *next = Key(key.0 + 1);
@@ -223,7 +223,8 @@ impl State {
     /// Returns a port's adapter. The first call creates it.
     ///
     /// # Errors
-    /// The errors of [`Adapter::new`]; `ENODEV` for a removed device; any errno of `epoll_ctl(2)`.
+    /// The errors of [`Adapter::new`]; `ENODEV` for a removed device; any errno from
+    /// `epoll_ctl(2)`.
     pub(super) fn adapter_of(&mut self, port: &Port) -> Result<u64, Errno> {
         let (gid, scope) = (port.gid(), port.scope_id());
         let is_same = |port: &Port| (port.gid(), port.scope_id()) == (gid, scope);
@@ -244,7 +245,7 @@ impl State {
     /// Starts using a device.
     ///
     /// # Errors
-    /// Same as [`Adapter::new`]; any errno of `epoll_ctl(2)`.
+    /// Same as [`Adapter::new`]; any errno from `epoll_ctl(2)`.
     #[inline(never)]
     fn add_adapter(&mut self, port: &Port, has_address: bool) -> Result<u64, Errno> {
         let adapter = Adapter::new(port, has_address)?;
@@ -336,7 +337,7 @@ impl State {
         }
     }
 
-    /// Ends unused adapters.
+    /// Closes unused adapters.
     pub(super) fn sweep(&mut self) {
         if self.adapters.values().all(|adapter| adapter.is_used() && adapter.ends_at.is_none()) {
             return;

@@ -64,8 +64,8 @@ impl Requesting {
         requesting
     }
 
-    /// Resolves the address of a silent host. The host is given its name only afterwards, because
-    /// otherwise the resolution would query it.
+    /// Resolves the address of a silent host. The host gets its listener name only afterwards;
+    /// otherwise, the resolution would query it.
     fn resolved() -> Self {
         let device = own_device();
         let own = Port::from_device(device.info()).expect("a soft device").address();
@@ -246,7 +246,7 @@ fn a_request_whose_listener_has_closed_its_device_before_its_name_is_rejected_wi
     let mut requesting = Requesting::new();
     requesting.reply_with_the_host();
     requesting.host.recv(&mut [0; 1024]).expect("a request arrives");
-    // This simulates an ending process: its device is gone, but its name remains for some time.
+    // This simulates an exiting process: its device is gone, but its name remains for some time.
     let Requesting { name, mut state, queue, _device, .. } = requesting;
     let mut look = || {
         state.advance(Duration::from_millis(1001));
@@ -334,7 +334,7 @@ fn ids_that_look_for_one_listener_query_it_once() {
     // While this name exists, the reply remains valid.
     let alive = format!("{}/{:016x}", name_of(resolving.at), u64::from_ne_bytes([7; 8]));
     let _alive = UnixDatagram::bind_addr(&abstract_name(&alive)).unwrap();
-    // The first id ends, so another one sends the query.
+    // The first id is destroyed, so another id sends the query.
     resolving.state.destroy(first);
     drop(resolving.name.accept().expect("the first lookup"));
     assert_eq!(resolving.next(), None);
@@ -381,7 +381,7 @@ fn an_id_ends_while_its_listener_is_queried() {
     assert!(requesting.state.lookups.is_empty() && requesting.queue.next().is_none());
 }
 
-/// Returns a request to a listener, for a connection that only the sender knows.
+/// Returns a request to a listener, for a connection known only to the sender.
 fn request_of(source: Ipv4Addr, listener: SocketAddr, number: u32) -> Message {
     let IpAddr::V4(target) = listener.ip() else { panic!("an IPv4 address") };
     let header = ip::Repr { source_port: 5555, addresses: ip::Addresses::V4 { source, target } };

@@ -7,7 +7,7 @@ use super::key::{Key, Token};
 use super::state::{PendingLookup, Query, State};
 
 impl State {
-    /// Returns the time when the thread next has work to do.
+    /// Returns the next time at which the thread has work to do.
     pub(super) fn deadline(&self) -> Time {
         if !self.unread.is_empty() {
             return Time(0);
@@ -120,5 +120,6 @@ impl State {
     }
 }
 
-/// The pause before clients are served again after descriptors have run out: 100 ms.
+/// The pause before clients are served again after descriptors have run out: 100 ms, in
+/// nanoseconds.
 const PAUSE: u64 = 100_000_000;

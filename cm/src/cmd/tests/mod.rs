@@ -12,7 +12,7 @@ use crate::channel::{Expect, Reply, Scripted, Ucma, hex};
 use crate::cmd::{addr, conn, event, id, mcast, option, query};
 use crate::types::{Address, ConnParam, EventType, IbAddress, PortSpace, Service};
 
-/// 192.0.2.1:7471.
+/// Returns the address 192.0.2.1:7471.
 fn v4() -> Address {
     ([192, 0, 2, 1], 7471).into()
 }

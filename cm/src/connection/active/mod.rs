@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Each attempt has a separate id, because an id can resolve only one address. Events that belong
-//! to no step in progress (late or repeated ones) change nothing. An attempt fails when its call
+//! to no step in progress (late or repeated events) change nothing. An attempt fails when its call
 //! fails, when the connection manager reports a failure, or when the step times out. The total time
 //! limit ends all attempts.
 
@@ -47,33 +47,33 @@ pub(super) struct Active {
     /// The addresses not tried yet.
     left: vec::IntoIter<SocketAddr>,
     state: State,
-    /// The failure of the last attempt.
+    /// The error of the last failed attempt.
     failure: Option<ConnectError>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// The next address is due.
+    /// An attempt for the next address is due.
     Next,
     /// The call for a step is due.
     Due(SocketAddr, ConnectStep),
     /// The call for a step was made. Its event may have arrived even if the call used up all the
     /// time, because on a busy machine the call waits for other threads' calls.
     Called(SocketAddr, ConnectStep, Option<Instant>),
-    /// The event of a step is awaited until a deadline.
+    /// The state machine waits for the event of a step until a deadline.
     Waiting(SocketAddr, ConnectStep, Option<Instant>),
     /// The connection is established.
     Connected(PeerParam),
-    /// The outcome was returned.
+    /// The outcome was returned to the driver.
     Over,
 }
 
 /// The next action for the driver.
 #[derive(Debug)]
 pub(super) enum Action {
-    /// Create a new id and resolve the address within the time.
+    /// Create a new id and resolve the address within the given time.
     ResolveAddr(SocketAddr, Duration),
-    /// Resolve the route within the time.
+    /// Resolve the route within the given time.
     ResolveRoute(Duration),
     /// Run the program's setup, which creates the queue pair.
     SetUp,
@@ -88,16 +88,16 @@ pub(super) enum Action {
 }
 
 impl Active {
-    /// Starts connecting to the first address that works.
+    /// Returns a state machine that connects to the first address that works.
     pub(super) fn new(addresses: Vec<SocketAddr>, timeouts: Timeouts, now: Instant) -> Self {
         // A deadline beyond the clock's range means no deadline, here and below.
         let ends_at = timeouts.total.and_then(|total| now.checked_add(total));
         Self { timeouts, ends_at, left: addresses.into_iter(), state: State::Next, failure: None }
     }
 
-    /// Returns the next action. A call is returned once; its failure goes to
-    /// [`call_failed`](Self::call_failed). If the setup fails, the driver ends all attempts and
-    /// returns the setup's error.
+    /// Returns the next action. Each call is returned only once. If a call fails, the driver
+    /// reports this to [`call_failed`](Self::call_failed). If the setup fails, the driver ends all
+    /// attempts and returns the setup's error.
     pub(super) fn poll(&mut self, now: Instant) -> Action {
         loop {
             match core::mem::replace(&mut self.state, State::Over) {
@@ -188,7 +188,7 @@ impl Active {
         }
     }
 
-    /// Returns the address of the current attempt.
+    /// Returns the address of the current attempt, if any.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         match self.state {
             State::Due(address, _) | State::Called(address, ..) | State::Waiting(address, ..) => {
@@ -198,7 +198,7 @@ impl Active {
         }
     }
 
-    /// Ends the attempt. The next address follows.
+    /// Ends the attempt. The next attempt uses the next address.
     fn fail(&mut self, address: SocketAddr, step: ConnectStep, error: Error, rejection: Option<Rejection>) {
         self.failure = Some(ConnectError::new(Some(address), step, error, rejection));
         self.state = State::Next;

@@ -17,10 +17,10 @@
 //! others, because each request has a deadline and the number of requests is bounded.
 //!
 //! # Floods
-//! A stranger who sends requests and confirms none could occupy all slots until their deadlines.
-//! Each source address therefore has a share. If a request does not fit, the address with
-//! the most requests loses its oldest one, provided it still has at least as many as the other
-//! address afterwards:
+//! An unknown peer that sends requests and confirms none could occupy all slots until their
+//! deadlines. Each source address therefore has a share. If a request does not fit, the address
+//! with the most requests loses its oldest request, provided that it still has at least as many
+//! requests as the new request's address afterwards:
 //!
 //! | full | removed |
 //! |---|---|
@@ -48,7 +48,7 @@ pub(super) struct Passive {
     waits: BTreeMap<IdKey, (Source, Option<Instant>)>,
     /// The deadlines of waiting requests, earliest first.
     waits_until: BTreeSet<(Instant, IdKey)>,
-    /// The address that gets the freed slot.
+    /// The source address that gets the freed slot.
     preferred: Option<Source>,
     /// The deadlines of accepted requests, earliest first.
     deadlines: BTreeSet<(Instant, IdKey)>,
@@ -73,7 +73,7 @@ struct Pending {
 enum Stage {
     /// The program sets up the request. Holds the outcome if it is already known.
     SettingUp(Option<Outcome>),
-    /// The peer's confirmation is awaited until the deadline.
+    /// The program has accepted; the peer must confirm before the deadline.
     Accepted { since: Instant, deadline: Option<Instant> },
 }
 
@@ -84,18 +84,18 @@ pub(super) enum Admission {
     Pending,
     /// The request waits until another request has ended.
     Waiting,
-    /// The request waits in place of the request with this key, which is dropped.
+    /// The request with this key is dropped, so that the new request can wait in its place.
     Instead(IdKey),
     /// The request is dropped without a reply; its peer sends it again.
     None,
 }
 
-/// The end of a request.
+/// The outcome of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The connection is established.
     Established,
-    /// The peer gave up, or was silent.
+    /// The peer gave up, or did not reply in time.
     Failed(Error),
 }
 
@@ -146,8 +146,8 @@ impl Passive {
         !self.waiting.is_empty() && self.pending.len() < self.max_pending
     }
 
-    /// Returns a waiting request once it has a slot; the program then sets it up. Addresses are
-    /// served in rotation.
+    /// Gives a free slot to a waiting request and returns the request, for the program to set up.
+    /// Addresses are served in rotation.
     pub(super) fn next_waiting(&mut self) -> Option<IdKey> {
         if !self.has_next_waiting() {
             return None;
@@ -254,7 +254,7 @@ impl Passive {
         }
     }
 
-    /// Records that an event was read.
+    /// Counts an event as read.
     pub(super) fn has_read(&mut self) {
         self.read += 1;
     }
@@ -293,7 +293,8 @@ impl Passive {
     }
 }
 
-/// A request that loses its slot, with the time and the address that gets the slot.
+/// A request that loses its slot, with the time of the loss and the source address that gets the
+/// slot.
 struct Displacement {
     at: Instant,
     key: IdKey,

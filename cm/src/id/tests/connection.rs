@@ -24,7 +24,7 @@ impl Device1 {
         Self { device, pd, cq, gid: context.find_gid(1).unwrap() }
     }
 
-    /// Assigns this device to an id, as if the kernel had reported it.
+    /// Assigns this device to an id, as if the kernel had reported the device.
     fn lend(&self, id: &CmId) {
         let key = DeviceKey { guid: Guid(7), index: None };
         id.inner.device.set((key, self.device.clone())).unwrap();

@@ -1,5 +1,5 @@
-//! Tests of ids on a scripted kernel: the commands of each call, the effect of each event, the end
-//! of ids.
+//! Tests of ids on a scripted kernel: the commands of each call, the effect of each event, and the
+//! destruction of ids.
 
 mod connection;
 mod groups;
@@ -80,7 +80,7 @@ fn no_event() -> Expect {
     Expect::anything(Reply::Errno(Errno::AGAIN))
 }
 
-/// An event for a cookie.
+/// Returns an event for a cookie.
 fn event(uid: SlotId, event: EventType, status: i32) -> RdmaUcmEventResp {
     RdmaUcmEventResp { uid: uid.0, event: event.0, status: status as u32, ..RdmaUcmEventResp::default() }
 }
@@ -102,7 +102,7 @@ fn request(listener: &CmId, number: u32) -> RdmaUcmEventResp {
     }
 }
 
-/// Returns the id of a request.
+/// Returns the id of the connection request in an event.
 fn accepted(event: Option<Event>) -> CmId {
     match event.map(|event| event.kind) {
         Some(EventKind::ConnectRequest(request)) => request.id,
@@ -248,7 +248,7 @@ fn a_request_that_came_before_its_listener_moved_follows_it() {
     new.replies([Reply::ok()]);
     listener.migrate(&new.channel).unwrap();
     for (reply, number) in [(Reply::ok(), 10), (Reply::Errno(Errno::INVAL), 11)] {
-        // The id also ends on the new file.
+        // The id is also destroyed on the new file.
         new.kernel.expect([read(&request(&listener, number)), Expect::anything(reply), no_event()]);
         let found = new.channel.try_next_event().unwrap();
         assert!(new.channel.try_next_event().unwrap().is_none());
