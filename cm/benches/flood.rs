@@ -1,4 +1,4 @@
-//! Clients connecting to a listener while strangers flood it with requests.
+//! Measures clients that connect to a listener while unknown hosts flood it with requests.
 //!
 //! ```console
 //! $ cargo bench -p rdma-cm --bench flood [-- OPTION... [ROW]...]
@@ -51,20 +51,20 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
 
-/// The first address of the flood.
+/// The first source address of a flood.
 const FLOOD: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
 /// The port of the listener and of the datagram service.
 const PORT: u16 = 7471;
 
-/// The kind of requests sent by a flood or by its clients.
+/// The kind of requests that a flood or its clients send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Connections,
     Services,
 }
 
-/// A flood and its clients.
+/// A row of the table: a flood and the clients measured during it.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     name: &'static str,
@@ -88,7 +88,7 @@ const fn row(name: &'static str, sources: u32, flood: Kind, clients: Kind) -> Ro
     Row { name, sources, flood, clients }
 }
 
-/// The parameters shared by all rows.
+/// The parameters of a run, shared by all rows.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     clients: u32,
@@ -216,7 +216,7 @@ impl Part {
         Ok(rest.trim_matches('\n').strip_prefix(' ').unwrap_or_default().to_owned())
     }
 
-    /// Lets the part continue, by sending it a line.
+    /// Sends a line to the part's process, which then continues.
     fn tell(&mut self) -> Result<()> {
         Ok(self.child.stdin.as_mut().ok_or("no input")?.write_all(b"\n")?)
     }
@@ -430,12 +430,12 @@ fn packet(mad: &[u8; 256], from: Ipv4Addr, icrc: &Icrc, number: u32) -> [u8; IP_
     packet
 }
 
-/// The length of the IP header and the UDP header.
+/// The length of the IP header and the UDP header, in bytes.
 const IP_UDP: usize = 20 + 8;
 
 const PAYLOAD: usize = bth::LEN + deth::LEN + 256 + 4;
 
-/// The outcome of a client's attempt.
+/// The outcome of a client's attempt to connect.
 #[derive(Clone, Debug)]
 enum Outcome {
     Connected(Duration),
@@ -492,7 +492,7 @@ fn clients(words: &[String]) -> Result<()> {
     hear()
 }
 
-/// Connects a client and keeps its connection.
+/// Connects a client. A connection stays open until the process exits.
 fn connect(patience: Duration) -> Outcome {
     let start = Instant::now();
     let connector = Connector { connect_timeout: patience, ..Connector::default() };

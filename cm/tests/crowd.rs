@@ -1,6 +1,6 @@
 //! Many simultaneous clients on a busy machine, with the default time limits of a connector.
 //!
-//! A separate test program, because these time limits are too short under a sanitizer.
+//! This is a separate test program, because these time limits are too short under a sanitizer.
 #![allow(missing_docs)]
 
 use std::io::{BufRead as _, BufReader};
@@ -14,10 +14,10 @@ use rdmacm::{CmId, ConnParam, Connector, Listener, ListenerInit};
 use verbs::state::Init;
 use verbs::{Cq, CqInit, Pd, Qp, QpInit, QpType, Result};
 
-/// The number of clients.
+/// The number of clients that connect simultaneously.
 const CLIENTS: usize = 500;
 
-/// The environment variable that selects a process's part: `serves` or `busy`.
+/// The environment variable that selects the part that a process runs: `serves` or `busy`.
 const PART: &str = "RDMACM_CROWD_PART";
 
 #[test]
@@ -32,7 +32,7 @@ fn five_hundred_clients_at_once_beside_busy_processes_connect_with_the_defaults(
     assert!(server.child.wait().unwrap().success());
 }
 
-/// Runs a part in a process started by the test; not a test itself.
+/// Runs a part, in a process started by the real test. Not a test itself.
 #[test]
 fn a_part() {
     match std::env::var(PART).as_deref() {
@@ -42,7 +42,7 @@ fn a_part() {
     }
 }
 
-/// A process that runs one part. It is killed with the test.
+/// A process that runs one part. It is killed when the test ends.
 struct Process {
     child: Child,
     _output: BufReader<ChildStdout>,
@@ -77,7 +77,7 @@ impl Drop for Process {
     }
 }
 
-/// Keeps a processor busy until the parent ends.
+/// Keeps a processor busy until the parent exits.
 fn busy() {
     println!("\nbegins ");
     thread::spawn(|| {
@@ -102,7 +102,7 @@ fn end(id: &CmId) -> Result<(Qp<Init>, (Pd, Cq))> {
     Ok((id.create_qp(&pd, &QpInit::new(QpType::RC, &cq))?, (pd, cq)))
 }
 
-/// Accepts connections until standard input ends.
+/// Accepts connections until standard input is closed.
 fn serve() {
     raise_files();
     let any = (Ipv4Addr::UNSPECIFIED, 0);

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// The time limit after which an example is considered hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running example and its output lines. It is killed with the test.
+/// A running example and its output lines. It is killed when the test ends.
 struct Example {
     child: Child,
     lines: Receiver<String>,
@@ -40,7 +40,7 @@ impl Example {
         self.lines.recv_timeout(PATIENCE).expect("it prints a line in time")
     }
 
-    /// Waits for the end of the example and returns whether it succeeded.
+    /// Waits until the example exits. Returns whether it succeeded.
     fn succeeds(mut self) -> bool {
         loop {
             match self.lines.recv_timeout(PATIENCE) {
@@ -60,14 +60,14 @@ impl Drop for Example {
     }
 }
 
-/// Forwards the lines of an output to the test.
+/// Forwards the example's output lines to the test.
 fn forward(output: impl Read + Send + 'static, to_test: Sender<String>) {
     thread::spawn(move || {
         BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| to_test.send(line))
     });
 }
 
-/// Returns a server and its address for clients on this machine.
+/// Starts a server. Returns it with its address for clients on this machine.
 fn server() -> (Example, String) {
     let server = Example::start("server", &["0.0.0.0:0"]);
     let line = server.line();

@@ -1,7 +1,7 @@
 //! Checks that docs/connecting.md has a correct row for every function of librdmacm.
 //!
 //! `names.txt` lists the functions of `rdma_cma.h` and `rdma_verbs.h` of rdma-core 65, including
-//! inline ones. The page is part of the crate's documentation, so rustdoc resolves each of its
+//! inline functions. The page is part of the crate's documentation, so rustdoc resolves each of its
 //! links. This test compares the rows with `names.txt` and with the `#[doc(alias = "...")]` names
 //! in the sources.
 #![allow(missing_docs)]

@@ -1,4 +1,4 @@
-//! Connections: private data, data, rejects, backlogs.
+//! Tests of connections: private data, data, rejects, backlogs.
 
 use std::time::{Duration, Instant};
 

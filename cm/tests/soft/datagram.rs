@@ -91,7 +91,8 @@ fn a_group_of_the_other_family_is_refused_with_the_reason() {
     assert!(error.to_string().contains("ff15::9:8:7 is no group of IPv4"), "{error}");
 }
 
-/// The kernel would let a device join the group, but all messages to the group would be lost.
+/// Without this check, the kernel would let a device join the group, but all messages to it would
+/// be lost.
 #[test]
 fn a_group_of_ipv6_on_loopback_is_refused_until_there_is_a_route() {
     const TEST: &str = "datagram::a_group_of_ipv6_on_loopback_is_refused_until_there_is_a_route";

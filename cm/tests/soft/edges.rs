@@ -1,5 +1,5 @@
 //! Edge-triggered event loops (`EPOLLET`, as in tokio and mio). Any change after the last check of
-//! a descriptor makes an edge, for every descriptor of the libraries.
+//! a descriptor makes an edge, for every descriptor of both libraries.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::thread;
@@ -12,7 +12,7 @@ use verbs::{AsyncEventType, CqInit, Errno, InitAttr, QpInit, QpType, SrqInit};
 use crate::listener::{Slow, client, pair};
 use crate::support::{Host, PATIENCE, is_readable};
 
-/// A loop that waits for the edges of one descriptor.
+/// An event loop that waits for edges of one descriptor.
 pub(crate) struct EdgeLoop(Epoll);
 
 impl EdgeLoop {
@@ -36,8 +36,8 @@ impl EdgeLoop {
         }
     }
 
-    /// Receives events produced concurrently by another thread. There is one event, a few, or more
-    /// than a call handles between two checks of its deadlines.
+    /// Receives events produced concurrently by another thread. Repeats this with one event, a few
+    /// events, and more events than a call handles between two checks of its deadlines.
     #[track_caller]
     fn follow(&self, mut make: impl FnMut() + Send, mut next: impl FnMut() -> bool) {
         for count in [1, 2, 3, 100] {

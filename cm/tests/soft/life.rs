@@ -1,4 +1,4 @@
-//! Ids dropped in every state: the peer sees an end; all resources are released.
+//! Ids dropped in every state: the peer is notified, and all resources are released.
 
 use rdmacm::{ConnParam, EventChannel, EventKind, PortSpace, RejectReason};
 
@@ -8,8 +8,8 @@ use crate::support::{
     End, Host, RESOLVE, Server, asking, connect, is_free, is_readable, next, readable, request, resolved,
 };
 
-/// Drops a host and waits until its address is free. The connection manager keeps a device while
-/// one of its connections exists.
+/// Drops a host and waits until its address is free. The connection manager keeps a device open
+/// while one of its connections exists.
 fn nothing_is_left(host: Host) {
     let address = host.address;
     drop(host);

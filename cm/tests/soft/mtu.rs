@@ -1,4 +1,4 @@
-//! Path MTUs between interfaces of one machine.
+//! Path MTUs between network interfaces of one machine.
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -1,4 +1,4 @@
-//! Hosts on the network. A host must be located before a connection is requested.
+//! Hosts on the network: a peer's host must be located before a connection is requested.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use verbs::Errno;
 
 use crate::support::{PATIENCE, ip, is_inside, next};
 
-/// A link with an address and a silent other end.
+/// The commands that create a link with an address and a silent other end.
 const NETWORK: &str = "ip link add one type veth peer name two && ip link set one up && \
                        ip link set two up && ip address add 10.77.0.1/24 dev one";
 

@@ -1,5 +1,5 @@
-//! Two processes started with `VERBS_SOFT=auto` find each other by a port on localhost. This
-//! program starts itself again as both.
+//! Two processes started with `VERBS_SOFT=auto` find each other through a port on localhost. This
+//! program starts itself again as both processes.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -23,7 +23,7 @@ use crate::support::{
 };
 use crate::{short, users};
 
-/// The environment variable that selects a process's part.
+/// The environment variable that selects the part that a process runs.
 ///
 /// Parts without a port are `device`, `none`, `short`, `memory`, `ipv6` and `crowd`. A port follows
 /// `connect`, `row`, `vanish`, `exit`, `occupied`, `squat`, `haunt`, `leave` and `move`. It is
@@ -58,7 +58,7 @@ pub(crate) fn command_on(address: &str, part: &str) -> Command {
     command
 }
 
-/// A process that is killed with the test.
+/// A process that is killed when the test ends.
 pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
@@ -80,7 +80,7 @@ pub(crate) fn line(process: &mut BufReader<std::process::ChildStdout>, begin: &s
     panic!("the process ended without the line {begin}");
 }
 
-/// Runs a part in a process started by another test; not a test itself.
+/// Runs a part, in a process started by another test. Not a test itself.
 #[test]
 fn a_part() {
     let Ok(part) = env::var(PART) else { return };
@@ -144,7 +144,7 @@ fn give_up_the_device(port: u16) {
     assert!(matches!(next(&channel).kind, EventKind::Disconnected));
     drop((id, objects, device));
     let begin = Instant::now();
-    // The connection manager releases the address soon.
+    // The connection manager releases the address after a short time.
     while let Err(error) = verbs::soft::bind(address) {
         assert!(begin.elapsed() < PATIENCE, "{error}");
         std::thread::yield_now();
@@ -160,15 +160,14 @@ fn device() {
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// Listens on all addresses of both families with an IPv6 device, until its parent has noticed
-/// this.
+/// Listens on all addresses of both families with an IPv6 device, until standard input gets a line.
 fn ipv6() {
     let server = Server::on((Ipv6Addr::UNSPECIFIED, 0).into(), PortSpace::TCP, 0);
     println!("\nlistening {}", server.address.port());
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// Opens a channel if neither backend has a device.
+/// Opens a channel in a process in which neither backend has a device.
 fn no_devices() {
     match EventChannel::new() {
         Ok(_) => println!("SKIP: this machine has the kernel's connection manager"),
@@ -176,7 +175,7 @@ fn no_devices() {
     }
 }
 
-/// Opens all permitted files after the creation of the listener, then receives three requests.
+/// Creates a listener, opens files up to the limit, then receives three requests.
 fn full_of_files() {
     let channel = EventChannel::new().unwrap();
     let listener = channel.create_id(PortSpace::TCP).unwrap();
@@ -242,7 +241,7 @@ fn accept(server: &Server) -> (CmId, Objects) {
     (id, end)
 }
 
-/// Accepts one connection and waits for its end.
+/// Accepts one connection and waits until the peer disconnects.
 fn listen(at: SocketAddr) {
     let server = Server::on(at, PortSpace::TCP, 0);
     println!("\nlistening {}", server.address.port());
@@ -254,14 +253,14 @@ fn listen(at: SocketAddr) {
     println!("\nended");
 }
 
-/// The way a connected process ends.
+/// The way in which a connected process exits.
 enum End {
     Disconnects,
     IsKilled,
     Exits,
 }
 
-/// Connects, sends a message, then ends.
+/// Connects, sends a message, then exits in the way that `ending` selects.
 fn connect(port: u16, ending: End) {
     let channel = EventChannel::new().unwrap();
     let id = resolved(&channel, PortSpace::TCP, (Ipv4Addr::LOCALHOST, port));
@@ -300,11 +299,11 @@ fn connect_in_a_row(port: u16) {
         })
         .collect();
     println!("\nconnected");
-    // The other process ends this process.
+    // The other process kills this process.
     next(&channel);
 }
 
-/// Connects to a process in [`accept`] and sends its message.
+/// Connects to a process that runs [`accept`] and sends it a message.
 pub(crate) fn send(channel: &EventChannel, id: &CmId) -> (Objects, Qp<Rts>) {
     let mut end = Objects::from_id(id);
     id.connect(end.qp(id), &ConnParam { private_data: b"child", ..ConnParam::default() }).unwrap();

@@ -16,7 +16,7 @@ use crate::support::{
 /// An address on the loopback interface of the test's private network.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 
-/// The command that adds the address.
+/// The command that adds [`ADDRESS`] to the interface.
 const NETWORK: &str = "ip address add 10.78.0.1/32 dev lo";
 
 /// Waits until each id reports the removal of its device. The only other permitted event is the end
@@ -89,7 +89,7 @@ fn an_address_that_leaves_its_interface_removes_the_device_in_every_state() {
     assert_eq!(pair.client.disconnect().unwrap_err().errno, Errno::NXIO);
     assert_eq!(idle.bind_addr((ADDRESS, 0)).unwrap_err().errno, Errno::NODEV);
 
-    // The port of the ended listener is free; the other listener uses the device again.
+    // The port of the closed listener is free; the other listener uses the device again.
     ip("address add 10.78.0.1/32 dev lo");
     drop(routed);
     idle.bind_addr((ADDRESS, server.address.port())).unwrap();
@@ -156,7 +156,7 @@ fn a_device_that_is_removed_while_a_listener_is_asked_ends_the_ids_on_it() {
     ip("address delete 10.78.0.1/32 dev lo");
     removed(&channel, [&connects, &bound]);
     for mut client in clients {
-        // The query of an ended id is cancelled.
+        // The query of a dropped id is cancelled.
         let _ =
             client.write_all(&[&[1][..], &Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets(), &[7; 8]].concat());
     }

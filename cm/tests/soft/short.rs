@@ -33,9 +33,10 @@ pub(crate) fn of_memory() {
     drop(first);
 }
 
-/// Creates objects until a creation fails, in a process with at most `spare` free bytes.
+/// Creates objects until creating one fails, in a process with at most `spare` bytes of free
+/// memory.
 fn until_refused<T>(spare: usize, mut create: impl FnMut() -> Result<T>) {
-    /// The number of objects, more than fit into memory.
+    /// A number of objects that does not fit into memory.
     const MOST: usize = 100_000;
     let mut objects = Vec::with_capacity(MOST);
     let mut taken = Vec::<Vec<u8>>::with_capacity(MOST);

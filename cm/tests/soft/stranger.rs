@@ -20,18 +20,18 @@ use crate::support::{
     End, Host, PATIENCE, RESOLVE, Server, connect, is_inside, next, request, resolved_from,
 };
 
-/// Opens queue pair 1 of a device on behalf of a stranger.
+/// Opens queue pair 1 of a device, as a peer without a connection manager.
 fn gsi(host: &Host) -> Gsi {
     Port::with_address(host.address).expect("a device").take_gsi().expect("no id uses the device")
 }
 
-/// Returns the next message.
+/// Returns the next message that queue pair 1 receives.
 fn receive(gsi: &Gsi) -> Message {
     receive_beside(gsi, None).2
 }
 
-/// Returns the next message with its sender and transaction id. Meanwhile, serves clients of the
-/// listener's socket.
+/// Returns the next message with its sender and transaction id. While waiting, serves the clients
+/// of the listener's socket.
 fn receive_beside(gsi: &Gsi, name: Option<&ListenerName>) -> (MadAddress, u64, Message) {
     loop {
         if let Some(received) = gsi.recv() {

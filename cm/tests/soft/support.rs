@@ -15,10 +15,10 @@ use verbs::{Context, Cq, CqInit, Device, Pd, Qp, QpInit, QpType, SendFlags, Send
 /// The time after which a test fails. It is long because machines may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The time-out of resolutions.
+/// The time-out for resolving an address or a route.
 pub(crate) const RESOLVE: Duration = Duration::from_secs(5);
 
-/// A soft device of the process and its address.
+/// A soft device of this process, with its address.
 pub(crate) struct Host {
     device: Device,
     pub(crate) address: IpAddr,
@@ -94,7 +94,7 @@ pub(crate) fn next(channel: &EventChannel) -> Event {
     event.expect("an event comes in time")
 }
 
-/// Returns the next request.
+/// Returns the next connection request. Fails after [`PATIENCE`].
 #[track_caller]
 pub(crate) fn request(channel: &EventChannel) -> ConnectRequest {
     match next(channel).kind {
@@ -139,7 +139,7 @@ pub(crate) fn resolved(channel: &EventChannel, space: PortSpace, to: impl Into<A
     resolved_from(None, channel, space, to)
 }
 
-/// Returns an id with a resolved route from an address to a peer.
+/// Returns an id with a resolved route from a source address to a peer.
 pub(crate) fn resolved_from(
     source: Option<Address>,
     channel: &EventChannel,
@@ -199,7 +199,7 @@ pub(crate) fn connect(server: &Server) -> Pair {
     connect_from(None, server)
 }
 
-/// Connects from an address to a server.
+/// Connects from a source address to a server.
 pub(crate) fn connect_from(source: Option<IpAddr>, server: &Server) -> Pair {
     let channel = EventChannel::new().expect("a channel");
     let source = source.map(|ip| (ip, 0).into());
@@ -253,7 +253,7 @@ pub(crate) fn is_readable(channel: &impl AsFd) -> bool {
     poll(&mut fds, PollTimeout::ZERO) == Ok(1)
 }
 
-/// Waits until no device has an address.
+/// Waits until no device has the address.
 #[track_caller]
 pub(crate) fn is_free(address: IpAddr) {
     let deadline = Instant::now() + PATIENCE;

@@ -1,4 +1,5 @@
-//! Listener names taken by another user of the machine, who bypasses this library's checks.
+//! Listener names taken by another user of the machine, whose program bypasses this library's
+//! checks.
 
 use std::io::{self, BufReader, Read as _, Write as _};
 use std::net::Ipv4Addr;
@@ -48,9 +49,9 @@ fn unix(name: impl AsRef<[u8]>) -> UnixAddress {
     UnixAddress::from_abstract_name(name).unwrap()
 }
 
-/// Runs in a process started by a test; not a test itself. Takes all free names of a port and
-/// reports to their clients that no program listens. The mode `devices` also claims devices at
-/// these addresses; the modes of [`bind_silently`] and [`fill`] take one name.
+/// Runs in a process started by a test. Takes all free names of a port and reports to their clients
+/// that no program listens. The mode `devices` also claims devices at these addresses; the modes of
+/// [`bind_silently`] and [`fill`] take one name.
 pub(crate) fn squat(port: u16, mode: Option<&str>) {
     let has_devices = match mode {
         Some("bound") => return bind_silently(port),
@@ -85,7 +86,7 @@ fn deny(name: UnixListener) {
     });
 }
 
-/// Binds the name of the loopback address without listening, so that its owner stays hidden.
+/// Binds the name of the loopback address without listening, so that the name's owner stays hidden.
 fn bind_silently(port: u16) {
     let name = UnixAddr::new_abstract(name(Ipv4Addr::LOCALHOST, port).as_bytes()).unwrap();
     let file = socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None).unwrap();
@@ -94,7 +95,8 @@ fn bind_silently(port: u16) {
     let _ = io::stdin().read_line(&mut String::new());
 }
 
-/// Takes the name of one address, or of all addresses, and fills its queue of clients.
+/// Takes the name of one address, or of all addresses, and fills the name's queue of waiting
+/// clients.
 fn fill(port: u16, address: Ipv4Addr) {
     let all = name(address, port);
     let listener = UnixListener::bind_addr(&unix(&all)).unwrap();
@@ -112,8 +114,8 @@ fn fill(port: u16, address: Ipv4Addr) {
     let _ = io::stdin().read_line(&mut String::new());
 }
 
-/// Runs in a process started by a test; not a test itself. Queries a listener's token and takes the
-/// token's name once the listener has ended.
+/// Runs in a process started by a test. Queries a listener's token and takes the token's name once
+/// the listener has closed.
 pub(crate) fn haunt(port: u16) {
     let listener = name(Ipv4Addr::LOCALHOST, port);
     let mut answer = Vec::new();
@@ -126,12 +128,12 @@ pub(crate) fn haunt(port: u16) {
     io::stdin().read_line(&mut String::new()).unwrap();
 }
 
-/// Starts a part as a user.
+/// Starts a part as another user.
 fn start_as(user: u32, part: &str) -> (Process, BufReader<ChildStdout>) {
     start_as_on(user, "auto", part)
 }
 
-/// Starts a part as a user, with a device at an address.
+/// Starts a part as another user, with a device at an address.
 fn start_as_on(user: u32, device: &str, part: &str) -> (Process, BufReader<ChildStdout>) {
     let mut command = command_on(device, part);
     let mut process = command.uid(user).gid(user).spawn().expect("this program starts as another user");
@@ -155,7 +157,7 @@ fn may_be_others(test: &str) -> bool {
     may
 }
 
-/// An interface with an address that devices of `auto` use.
+/// The commands that create an interface, whose address the devices of `auto` use.
 const NETWORK: &str = "ip link add a0 type veth peer name a1 && ip link set a0 up && ip link set a1 up && \
     ip address add 10.78.2.1/24 dev a0";
 
@@ -285,7 +287,7 @@ fn other_users_reach_a_device_at_the_loopback_address_beside_a_listener_on_all_a
     let (service, mut output) = start_as_on(1000, "127.0.0.1", &format!("listen {port}"));
     line(&mut output, "listening");
     be_served(service, output, (to, port));
-    // The stranger takes the second name.
+    // The other user takes the second name.
     let (_squatter, mut squats) = start_as(1001, &format!("squat {port}"));
     line(&mut squats, "squats");
     be_served(on_all, its_output, (to, port));

@@ -1,11 +1,12 @@
-//! Connections over XRC: an initiator; a target with a shared receive queue of its domain.
+//! Connections over XRC, between an initiator and a target with a shared receive queue in the
+//! target's domain.
 
 use rdmacm::{CmId, ConnParam, EventChannel, EventKind, Message, PortSpace, RejectReason};
 use verbs::{CqInit, Errno, QpInit, QpType, SendFlags, SendOp, SrqInit, XrcdInit};
 
 use crate::support::{End, Host, PATIENCE, RESOLVE, established, next, request};
 
-/// Returns a listener of a type, with its channel.
+/// Returns a listener with queue pair type `qp_type`, and its channel.
 fn listener(host: &Host, qp_type: QpType) -> (EventChannel, CmId) {
     let channel = EventChannel::new().unwrap();
     let listener = channel.create_id_of(PortSpace::IB, qp_type).unwrap();
@@ -14,7 +15,7 @@ fn listener(host: &Host, qp_type: QpType) -> (EventChannel, CmId) {
     (channel, listener)
 }
 
-/// Returns an id of a type with a resolved route to a listener.
+/// Returns an id with queue pair type `qp_type` and a resolved route to a listener.
 fn resolved(channel: &EventChannel, qp_type: QpType, listener: &CmId) -> CmId {
     let id = channel.create_id_of(PortSpace::IB, qp_type).unwrap();
     id.resolve_addr(None, listener.local_addr().unwrap().unwrap(), RESOLVE).unwrap();

@@ -1,8 +1,8 @@
 //! A program with a few ids on two channels. The bytes select its calls and the kernel's faults.
 //! Queue pairs use a soft device, which checks the kernel's attributes.
 //!
-//! A step must not panic or report an event for a dropped id. At the end everything is dropped.
-//! Each id created by the kernel must have been destroyed exactly once.
+//! A step must not panic or report an event for a dropped id. At the end, all objects are dropped.
+//! The kernel must then have destroyed each id that it created exactly once.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -16,26 +16,26 @@ use rdmacm::{
 use verbs::state::{Errored, Rts};
 use verbs::{AsyncEventType, Context, Cq, CqInit, Device, Ece, Gid, Guid, Pd, Qp, QpInit, QpState, QpType};
 
-/// A step: a call by the program, an event, and one anomaly of the kernel.
+/// A step: the program makes a call, an event arrives, and the kernel has at most one anomaly.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Step {
-    /// The call; see [`call`].
+    /// The number of the program's call; see [`call`].
     pub(crate) call: u8,
-    /// The id that the call and the event belong to.
+    /// The slot of the id that the call and the event belong to.
     pub(crate) slot: u8,
     /// The argument of the call.
     pub(crate) arg: u8,
-    /// The event to queue, plus 1; 0 for none.
+    /// The type of the event to queue, plus 1; 0 queues no event.
     pub(crate) event: u8,
     /// The index of the command, within the step, that has the anomaly.
     pub(crate) nth: u8,
     /// The offset of the changed byte in the reply, or the length of the truncated reply.
     pub(crate) at: u8,
-    /// The new value of the byte, or the errno.
+    /// The new value of the changed byte, or the errno of the failed command.
     pub(crate) value: u8,
     /// Bit 0: the command fails. Bit 1: its reply is truncated. Bit 2: a byte of the reply changes.
-    /// Bit 3: the event has no cookie. Bit 4: its cookie is stale. Bit 5: it has a status. Bit 6:
-    /// the call's id is on the second channel. Bit 7: 256 is added to `at`.
+    /// Bit 3: the event has no cookie. Bit 4: the event's cookie is stale. Bit 5: the event has a
+    /// status. Bit 6: the call's id is on the second channel. Bit 7: 256 is added to `at`.
     pub(crate) flags: u8,
 }
 
@@ -67,7 +67,7 @@ impl Step {
     }
 }
 
-/// The program's calls.
+/// The numbers of the program's calls.
 #[allow(dead_code)]
 pub(crate) mod call {
     pub(crate) const NONE: u8 = 0;
@@ -97,7 +97,7 @@ pub(crate) mod call {
     pub(crate) const COUNT: u8 = 24;
 }
 
-/// The maximum number of the program's ids.
+/// The maximum number of ids that the program has at a time.
 const SLOTS: usize = 6;
 
 /// The device of all ids, with the objects needed to create queue pairs.
@@ -133,7 +133,7 @@ struct World {
     kernel: Hostile,
     channels: [EventChannel; 2],
     slots: [Option<Slot>; SLOTS],
-    /// The keys of dropped ids. Other threads' ids may have any other key.
+    /// The keys of dropped ids. The ids of other threads may have any other key.
     dropped: BTreeSet<IdKey>,
 }
 
@@ -287,7 +287,7 @@ impl World {
         }
     }
 
-    /// Drops everything.
+    /// Drops all objects and checks that the kernel destroyed each id once.
     fn end(self) {
         let Self { kernel, channels, slots, .. } = self;
         kernel.step(Anomaly { nth: u8::MAX, ..Anomaly::default() });
@@ -320,7 +320,8 @@ pub(crate) fn run(bytes: &[u8]) {
     world.end();
 }
 
-/// Returns the number of connected queue pairs that the program has taken after the steps.
+/// Runs the steps. Returns the maximum number of connected queue pairs that the program held at a
+/// time.
 #[allow(dead_code)]
 pub(crate) fn queue_pairs_taken(bytes: &[u8]) -> usize {
     let mut world = World::new(bytes[0]);

@@ -1,4 +1,4 @@
-//! The end of a listener, in each state of its requests.
+//! Closing a listener, in each state of its requests.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Times, addresses and options of the connecting side.
+//! Time limits, addresses and options of the connecting side.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::thread;

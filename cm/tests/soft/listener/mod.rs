@@ -4,8 +4,8 @@
 //! |---|---|
 //! | [`setup`] | private data, the first receives, rejects, errors of the program |
 //! | [`peers`] | many peers, slow peers, peers that give up, and limits on their resources |
-//! | [`closing`] | the end of a listener |
-//! | [`connector`] | times, addresses and options of the connecting side |
+//! | [`closing`] | closing a listener |
+//! | [`connector`] | time limits, addresses and options of the connecting side |
 //! | [`devices`] | a listener's devices before its first client |
 //! | [`ending`] | the end of a connection |
 
@@ -80,7 +80,7 @@ impl Slow {
         Self { channel, id, to }
     }
 
-    /// Waits for the listener's reply.
+    /// Waits until the listener has accepted the request.
     fn is_accepted(&self) {
         let event = next(&self.channel);
         assert!(

@@ -1,4 +1,4 @@
-//! Many peers, slow peers, peers that give up, limits on their resources.
+//! Many peers, slow peers, peers that give up, and limits on their resources.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
@@ -56,7 +56,7 @@ fn an_edge_triggered_loop_accepts_two_hundred_and_fifty_six_peers() {
 }
 
 /// Connects 256 peers simultaneously to a listener with the default number of pending requests: 102
-/// in a process that may open 1,024 files. The others wait.
+/// in a process that may open 1,024 files. The other requests wait.
 pub(crate) fn beyond_the_default() {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, soft.min(1024), hard).unwrap();

@@ -71,7 +71,8 @@ fn a_message_that_finds_no_receive_is_sent_again_within_a_millisecond() {
     let listener = Listener::bind(host.at(0)).unwrap();
     let (client, server) = pair(&listener);
     assert_eq!([rnr_timer(&client), rnr_timer(&server)], [12; 2], "0.64 ms");
-    // A program that moves its queue pair itself, as every C program does, gets the same timer.
+    // A program that changes its queue pair's state itself, as every C program does, gets the same
+    // timer.
     let (attr, mask) = server.control.id().init_qp_attr(QpState::RTR).unwrap();
     assert!(mask.contains(QpAttrMask::MIN_RNR_TIMER));
     assert_eq!(attr.min_rnr_timer, ConnParam::MIN_RNR_TIMER);
