@@ -20,7 +20,7 @@ use super::types::State;
 /// Moves a queue pair to the error state and flushes both queues: first sends, then receives, each
 /// oldest first.
 ///
-/// Has no effect in RESET and in the error state.
+/// In RESET and in the error state, the queue pair stays unchanged.
 ///
 /// # References
 /// IBTA 10.3.1.7 (the error state)

@@ -198,7 +198,7 @@ impl CqOps for ErasedCq {
         Some(ErasedCompletion { wc, optional })
     }
 
-    /// Has no effect, because fetching the batch has already returned the slots to the device.
+    /// A no-op, because fetching the batch has already returned the slots to the device.
     #[inline]
     fn end_poll(&mut self) {}
 
