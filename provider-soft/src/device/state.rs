@@ -255,6 +255,7 @@ impl DeviceState {
         let found = self.core.try_lock().map_or(Found::Nothing, |guard| self.look(guard, polls));
         let looks = match found {
             Found::Packets => {
+                self.polls.store(polls.wrapping_add(POLLS_OF_PACKETS), Ordering::Relaxed);
                 self.idle_looks.store(0, Ordering::Relaxed);
                 return;
             }
@@ -883,6 +884,10 @@ const PATIENCE: u32 = 1000;
 
 /// The maximum number of times that a poller receives packets before it checks its queue.
 const ROUNDS: u32 = 4;
+
+/// The number that a poll with packets adds to [`DeviceState::polls`]. Such a poll takes longer, so
+/// the program polls less often.
+const POLLS_OF_PACKETS: u32 = 4;
 
 /// One in this many polls without packets checks everything, including the clock.
 const IDLE_LOOKS: u32 = 8;

@@ -13,9 +13,10 @@
 //! The worker checks every 1 to 8 ms whether polling continues, less often the longer it has
 //! lasted. Packets do not wake the worker while a program polls. Between two polls, a program may
 //! wait for a byte of its memory to change. The program stalls if the packet that changes the byte
-//! arrives after the poll. After such a stall, the worker works as if no program polled, and then
-//! checks every 30 µs until [`Backoff`] lengthens the interval again. Handling the packet and
-//! resting again would not help: the stalls would repeat with each message.
+//! arrives after the poll. The scheduler may also have preempted a program that polls. Therefore
+//! the worker only handles the packet and checks a few more times, every 30 µs. If the program
+//! stalls again and again, the worker works as if no program polled, and then checks every 30 µs
+//! until [`Backoff`] lengthens the interval again.
 //!
 //! With the lock held, the worker stores in the device core which events wake it. A thread that
 //! adds another event reads them with the lock held
@@ -143,8 +144,11 @@ fn wait_while_polled(shared: &DeviceState, rests: &mut Backoff) -> bool {
             }
             quiet += GLANCE;
             if polls() == before && shared.core.is_free() && has_packets(shared) {
-                rests.stalled();
-                return false;
+                if rests.stalled() {
+                    return false;
+                }
+                handle_packets(shared);
+                break;
             }
         }
     }
@@ -157,11 +161,13 @@ struct Backoff {
     tick: u64,
     /// The number of short looks (glances) before the next rest.
     glances: u32,
+    /// The number of stalls since the last rest.
+    stalls: u32,
 }
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { tick: TICK, glances: 0 }
+        Self { tick: TICK, glances: 0, stalls: 0 }
     }
 }
 
@@ -174,12 +180,27 @@ impl Backoff {
         }
         let tick = self.tick;
         self.tick = (2 * tick).min(LONGEST_TICK);
+        self.stalls = 0;
         Some(tick)
     }
 
-    /// Records that the program did not poll while a packet waited.
-    fn stalled(&mut self) {
-        *self = Self { tick: TICK, glances: GLANCES };
+    /// Records that the program did not poll while a packet waited. Returns whether it stalls
+    /// repeatedly.
+    fn stalled(&mut self) -> bool {
+        let stalls = self.stalls + 1;
+        let is_repeated = stalls >= STALLS;
+        *self = Self { tick: TICK, glances: if is_repeated { GLANCES } else { FEW_GLANCES }, stalls };
+        is_repeated
+    }
+}
+
+/// Handles the packets that wait, unless another thread works on the device.
+fn handle_packets(shared: &DeviceState) {
+    if let Some(mut guard) = shared.core.try_lock() {
+        let now = shared.now();
+        let received = guard.receive(&shared.socket);
+        shared.round(&mut guard, now, received, Acks::Now);
+        shared.leave(guard, now);
     }
 }
 
@@ -366,7 +387,13 @@ const GLANCE: u64 = 30_000;
 /// The time, in nanoseconds, that the kernel may add to a rest.
 const SLACK: u64 = 1_000;
 
-/// The number of glances after a stall, because a program that stalled once stalls again.
+/// The number of glances after the first stalls. Each may preempt the program.
+const FEW_GLANCES: u32 = 8;
+
+/// The number of stalls after which a program is expected to stall with each message.
+const STALLS: u32 = 4;
+
+/// The number of glances after repeated stalls.
 const GLANCES: u32 = 64;
 
 /// The number of looks at memory between two yields; they take some microseconds.
@@ -385,8 +412,15 @@ mod tests {
         let mut rests = Backoff::default();
         let ms: Vec<_> = (0..5).map(|_| rests.next().unwrap() / TICK).collect();
         assert_eq!(ms, [1, 2, 4, 8, 8]);
-        rests.stalled();
+        for _ in 1..STALLS {
+            assert!(!rests.stalled());
+            assert!((0..FEW_GLANCES - 1).all(|_| rests.next().is_none()));
+        }
+        assert!(rests.stalled(), "again and again");
         assert!((0..GLANCES).all(|_| rests.next().is_none()));
+        assert_eq!(rests.next(), Some(TICK));
+        assert!(!rests.stalled(), "the stalls before the rest no longer count");
+        assert!((0..FEW_GLANCES).all(|_| rests.next().is_none()));
         assert_eq!(rests.next(), Some(TICK));
     }
 
