@@ -28,7 +28,9 @@
 //! acquire the lock and then continues.
 //!
 //! A program waiting for events also polls a few times for each event. Only more frequent polls
-//! count as polling.
+//! count as polling, and only if they continue for 1 ms after the last event request. While a queue
+//! is armed, the interval stays at 1 ms. Some programs request events that never come, such as
+//! solicited ones, and then poll (UCX).
 //!
 //! [`wait`]: crate::device::wait
 
@@ -75,13 +77,19 @@ pub(crate) fn run(shared: &DeviceState) {
         pause = PAUSE;
         guard.sleep = Sleep::AWAKE;
         shared.take_event_requests(&mut guard, shared.now());
-        if pattern.is_polled && !guard.sink.is_armed() && !drivers.take_packets(&guard.waiters) {
+        let requests = guard.sink.event_requests;
+        if requests != pattern.event_requests {
+            pattern = PollPattern::new(polls(), shared.now());
+            pattern.event_requests = requests;
+        }
+        if pattern.is_polled && !drivers.take_packets(&guard.waiters) {
             // Working in this thread instead of the poller's would move the device's data between
             // two processors.
             guard.sleep = Sleep::POLLED;
+            rests.longest = if guard.sink.is_armed() { TICK } else { LONGEST_TICK };
             shared.leave(guard, shared.now());
             alarmed = wait_while_polled(shared, &mut rests);
-            pattern = PollPattern::new(polls(), shared.now());
+            pattern = PollPattern { event_requests: requests, ..PollPattern::new(polls(), shared.now()) };
             continue;
         }
         let (sleep, clogged, received) = look(shared, guard, &mut drivers);
@@ -101,11 +109,13 @@ struct PollPattern {
     is_polled: bool,
     /// Whether the program has polled since the last full tick.
     has_polled: bool,
+    /// The number of event requests when the pattern began.
+    event_requests: u32,
 }
 
 impl PollPattern {
     fn new(polls: u32, since: Time) -> Self {
-        Self { polls, since, is_polled: false, has_polled: false }
+        Self { polls, since, is_polled: false, has_polled: false, event_requests: 0 }
     }
 
     /// Updates the pattern from the total number of polls. An interval shorter than a tick only
@@ -163,11 +173,13 @@ struct Backoff {
     glances: u32,
     /// The number of stalls since the last rest.
     stalls: u32,
+    /// The maximum duration of a rest.
+    longest: u64,
 }
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { tick: TICK, glances: 0, stalls: 0 }
+        Self { tick: TICK, glances: 0, stalls: 0, longest: LONGEST_TICK }
     }
 }
 
@@ -179,7 +191,7 @@ impl Backoff {
             return None;
         }
         let tick = self.tick;
-        self.tick = (2 * tick).min(LONGEST_TICK);
+        self.tick = (2 * tick).min(self.longest);
         self.stalls = 0;
         Some(tick)
     }
@@ -189,7 +201,8 @@ impl Backoff {
     fn stalled(&mut self) -> bool {
         let stalls = self.stalls + 1;
         let is_repeated = stalls >= STALLS;
-        *self = Self { tick: TICK, glances: if is_repeated { GLANCES } else { FEW_GLANCES }, stalls };
+        let glances = if is_repeated { GLANCES } else { FEW_GLANCES };
+        *self = Self { tick: TICK, glances, stalls, ..*self };
         is_repeated
     }
 }
@@ -388,7 +401,7 @@ const GLANCE: u64 = 30_000;
 const SLACK: u64 = 1_000;
 
 /// The number of glances after the first stalls. Each may preempt the program.
-const FEW_GLANCES: u32 = 8;
+const FEW_GLANCES: u32 = 2;
 
 /// The number of stalls after which a program is expected to stall with each message.
 const STALLS: u32 = 4;

@@ -36,6 +36,8 @@ pub(crate) struct EngineSink {
     srq_numbers: Numbers,
     /// The number of armed completion queues.
     armed: u32,
+    /// The number of event requests so far; wraps.
+    pub(crate) event_requests: u32,
     /// The asynchronous event pipe of each open context, used for port events.
     contexts: Vec<Weak<EventPipe>>,
     /// The receiver of MADs, while a connection manager holds the general services interface.
@@ -146,6 +148,7 @@ impl EngineSink {
             srqs: Slots::new(),
             srq_numbers: Numbers::new(),
             armed: 0,
+            event_requests: 0,
             contexts: Vec::new(),
             gsi: None,
             moderated: Vec::new(),
@@ -245,6 +248,7 @@ impl EngineSink {
     fn take_request(&mut self, index: usize, armed: Armed) {
         let Some(end) = self.cqs.get_mut(index) else { return };
         let Some(request) = end.requests.take(armed) else { return };
+        self.event_requests = self.event_requests.wrapping_add(1);
         if end.notify.includes(armed) {
             // Completions since the request have already been counted.
             return;
