@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use common::{PATIENCE, eventually, own_address};
 use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
-use peer::{Files, How, Node, Peer, Place, Queue, cpu_time, files, sleeps};
+use peer::{Files, How, Node, Peer, Place, Queue, cpu_time, files, sleeps, worker_sleeps};
 use verbs::{QpType, WcStatus};
 
 /// Whether packets between devices opened by [`common::open`] travel through memory.
@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         ("threads_of_a_process_that_wait_in_different_ways_lose_no_wake_up", threads_asleep),
         ("threads_without_descriptors_sleep_and_lose_no_wake_up", without_descriptors),
         ("a_process_that_waits_sleeps_until_the_end", sleeps_through),
+        ("an_armed_queue_does_not_wake_the_worker_beside_a_poller", armed_beside_poller),
         ("packets_to_another_user_use_udp", other_user),
         ("packets_to_a_process_without_the_setting_use_udp", without_setting),
         ("network_namespaces_with_a_common_folder_need_no_route", namespaces),
@@ -434,6 +435,21 @@ fn other_places() {
             command.env("VERBS_SOFT", above().to_string()).env("VERBS_SOFT_SHM", place);
         });
     }
+}
+
+fn armed_beside_poller() {
+    const COUNT: u64 = 20_000;
+    let node = Node::bind(own());
+    let mut peer = Peer::start(above());
+    let mut end = node.meet(&mut peer, NEVER);
+    let mut other = node.queue(QpType::RC, NEVER, true);
+    other.arm_in_vain();
+    end.ping_pong(&mut peer, COUNT, How::Poll, How::Poll);
+    let (began, before) = (Instant::now(), worker_sleeps(node.name()));
+    end.ping_pong(&mut peer, COUNT, How::Poll, How::Poll);
+    let (sleeps, ms) = (worker_sleeps(node.name()) - before, began.elapsed().as_millis());
+    // It checks about once in a millisecond whether polling continues.
+    assert!(u128::from(sleeps) < 4 * ms, "{sleeps} sleeps of the worker in {ms} ms");
 }
 
 fn malformed() {

@@ -113,6 +113,16 @@ pub(crate) fn sleeps() -> i64 {
     getrusage(UsageWho::RUSAGE_SELF).unwrap().voluntary_context_switches()
 }
 
+/// Returns the number of times that the worker of the device `name` has gone to sleep.
+pub(crate) fn worker_sleeps(name: &str) -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let is_worker =
+        |task: &std::path::PathBuf| std::fs::read_to_string(task.join("comm")).unwrap().trim() == name;
+    let status = std::fs::read_to_string(tasks.filter(is_worker).next().unwrap().join("status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
 /// Returns the abstract socket name under which a queue pair's device listens.
 pub(crate) fn name(address: IpAddr, place: &Place) -> String {
     format!("verbs-soft/link/3/{}/{address}%0/4791/{}", geteuid(), place.remote.qp_num >> 16)
@@ -143,6 +153,10 @@ impl Node {
 
     pub(crate) fn counters(&self) -> Counters {
         self.context.raw().counters()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.context.device_name()
     }
 
     pub(crate) fn queue(&self, qp_type: QpType, timeout: u8, events: bool) -> Queue {
@@ -284,6 +298,11 @@ impl Queue {
     pub(crate) fn wait_in_vain(&mut self, timeout: Duration) {
         let error = self.end().cq.poll_within(timeout).map(|_| ()).expect_err("there is none");
         assert_eq!(error.errno, verbs::Errno::TIMEDOUT);
+    }
+
+    /// Arms the completion queue of an unconnected queue pair, whose event never comes.
+    pub(crate) fn arm_in_vain(&mut self) {
+        self.reset.as_mut().expect("it is not connected").cq.req_notify(true).unwrap();
     }
 
     /// Waits for an event of the completion queue, at most `timeout`. Returns whether there was
