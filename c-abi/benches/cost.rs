@@ -534,7 +534,7 @@ fn symbols<P: Measured>(cases: &'static [Case<P>]) -> impl Iterator<Item = &'sta
     cases.iter().flat_map(|case| case.symbols)
 }
 
-/// Calls a measured function.
+/// Calls the measured function `symbol` repeatedly.
 fn run_calls(symbol: &str) {
     if symbol == EMPTY {
         return (0..COUNTED_CALLS).for_each(|_| c_cost_nothing(core::ptr::null_mut()));
@@ -545,7 +545,8 @@ fn run_calls(symbol: &str) {
     assert!(is_found, "{symbol}");
 }
 
-/// Calls a measured function of these cases, in batches that fit into the queues.
+/// Calls the function `symbol` `left` times if it belongs to `cases`, in batches that fit into the
+/// queues. Returns whether it belongs to them.
 fn run_case<P: Measured>(
     cases: &[Case<P>],
     symbol: &str,

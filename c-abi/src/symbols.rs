@@ -37,11 +37,11 @@ pub struct Node {
 pub struct Symbol {
     /// The symbol's name in C.
     pub name: &'static str,
-    /// The state of the function's implementation.
+    /// The extent to which the function is implemented.
     pub state: State,
 }
 
-/// The state of a function's implementation.
+/// The extent to which a function is implemented.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// The function works as its man page says, on every device with the feature.

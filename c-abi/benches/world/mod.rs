@@ -41,7 +41,7 @@ pub(crate) struct World<P: Measured> {
     /// Send work requests: sends, writes, and both with inline data.
     pub(crate) sends: [[SendWr<'static>; 16]; 4],
     pub(crate) recvs: [RecvWr<'static>; 16],
-    /// The same requests for C, as lists of 1 and of 16.
+    /// The same requests for the C API, as lists of 1 and of 16.
     pub(crate) c_sends: [*mut ibv_send_wr; 8],
     pub(crate) c_recvs: [*mut ibv_recv_wr; 2],
     pub(crate) wcs: [Wc; 16],
@@ -52,7 +52,7 @@ pub(crate) struct World<P: Measured> {
 }
 
 impl<P: Measured> World<P> {
-    /// Creates the requests for these queues, both for the static API and for C.
+    /// Creates the requests for the given queues, both for the static API and for the C API.
     pub(crate) fn new(
         (sq, rq, cq): (P::Sq, P::Rq, P::Cq),
         (qp, c_cq): (*mut ibv_qp, *mut ibv_cq_ex),

@@ -50,7 +50,7 @@ unsafe impl Send for Entry {}
 
 static TABLE: ForkLock<Vec<Entry>> = ForkLock::new(Vec::new());
 
-/// The maximum depths of a connection: RDMA reads and atomics in flight.
+/// The maximum number of RDMA reads and atomics in flight on a connection, in each direction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) responder_resources: u8,

@@ -1,8 +1,8 @@
 //! Completion queues and completions in arrays.
 //!
 //! # Safety
-//! See the crate documentation. The lock of a queue guards the provider's queue and the lent
-//! completion.
+//! See the crate documentation. Each completion queue's lock guards the provider's completion queue
+//! and the lent completion.
 #![allow(unsafe_code)]
 
 use core::any::Any;

@@ -1,7 +1,7 @@
 //! Work queues and their indirection tables.
 //!
 //! # Safety
-//! See the crate documentation. The lock of a queue guards the provider's queue.
+//! See the crate documentation. Each work queue's lock guards the provider's work queue.
 #![allow(unsafe_code)]
 
 use core::ffi::c_int;

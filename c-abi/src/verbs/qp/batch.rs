@@ -1,7 +1,7 @@
 //! [`Batch`]: the requests between `ibv_wr_start` and `ibv_wr_complete`.
 //!
 //! # Safety
-//! The lock of the send queue guards the batch of its queue pair.
+//! Each send queue's lock guards the batch of its queue pair.
 #![allow(unsafe_code)]
 
 use verbs_core::types::{Av, MwBindInfo, MwType, PostReason, SendOp, Sge};

@@ -341,8 +341,8 @@ unsafe fn post_any<P: Provider>(
     unsafe { sq.post_one(&SendWr { wr_id: wr.wr_id, op, sge: list, flags }) }
 }
 
-/// Cuts a list to the 8 bytes that an atomic writes. The C providers accept longer lists, but the
-/// device writes only their first bytes.
+/// Truncates a scatter/gather list to the 8 bytes that an atomic writes. The C providers accept
+/// longer lists, but the device writes only their first 8 bytes.
 pub(crate) fn cut_for_atomic(list: &[Sge]) -> Cow<'_, [Sge]> {
     let mut left = ATOMIC_LENGTH;
     let fits = list.iter().map(|sge| u64::from(sge.length)).sum::<u64>() <= left;

@@ -224,7 +224,7 @@ impl<'a, P: Provider> Building<'a, P> {
         self.batch().request.state != State::Refused
     }
 
-    /// Puts the request into the queue with the memory kept for it.
+    /// Puts the request, with the list or inline data stored for it, into the queue.
     fn put_kept(mut self) {
         match self.batch().request.memory {
             Memory::Unset => self.put(&[], SendFlags::empty()),
