@@ -90,9 +90,10 @@ pub enum EventKind {
     AddrinfoResolved,
     /// A service was not resolved.
     AddrinfoError,
-    /// An event written by the program ([`write_event`](CmId::write_event)), with its value.
+    /// An event written by the program ([`write_event`](CmId::write_event)). Contains the event's
+    /// value.
     User(u64),
-    /// An event written by a library for its own use, with its value.
+    /// An event written by a library for internal use. Contains the event's value.
     Internal(u64),
     /// An event of an unknown type.
     Unknown(EventType),

@@ -25,12 +25,12 @@ pub(crate) struct Kernel(pub(crate) Arc<Ucma>);
 #[derive(Debug)]
 pub(crate) struct KernelId {
     number: u32,
-    /// The file that the id belongs to. Commands hold the lock for reading, because the kernel's
-    /// handle is invalid on a file that the id has left.
+    /// The file that the id belongs to. Commands hold the lock for reading, because moving the id
+    /// to another file invalidates its handle on the old file.
     file: RwLock<Arc<Ucma>>,
     /// Whether the id is a listener.
     listens: AtomicBool,
-    /// The files that a listener has left. They still hold its unread requests.
+    /// The files to which a listener belonged before. They still hold its unread requests.
     former: Mutex<Vec<Arc<Ucma>>>,
 }
 

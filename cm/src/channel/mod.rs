@@ -77,8 +77,8 @@ impl<'a> Command<'a> {
         Self { number, body, reply: None, value: None }
     }
 
-    /// Returns a command whose reply goes to `bytes`. The struct has the address of `bytes` at
-    /// `offset`.
+    /// Returns a command whose reply is written to `bytes`. `offset` is the offset of the reply
+    /// address in `body`.
     pub(crate) const fn with_reply(number: u32, body: &'a [u8], offset: usize, bytes: &'a mut [u8]) -> Self {
         Self { number, body, reply: Some((offset, bytes)), value: None }
     }

@@ -22,10 +22,12 @@ const DIRECTORY: &str = "/dev/infiniband";
 /// The call that opens the file.
 const VERB: &str = "create_event_channel";
 
-/// Opens the connection manager's file in non-blocking mode and returns it with its ABI version.
+/// Opens the connection manager's device file in non-blocking mode and returns it with its ABI
+/// version.
 ///
 /// # Errors
-/// [`Cause::File`] with the path and a hint.
+/// [`Cause::File`], with the path and a hint, if the device is not found or its file cannot be
+/// opened.
 pub(super) fn open() -> Result<(OwnedFd, u32)> {
     let obstacle = |path: &Path, errno| {
         let cause = Cause::File { path: path.display().to_string().into(), hint: hint(errno) };

@@ -44,7 +44,8 @@ impl Connection {
 /// The queue pair that an id holds.
 #[derive(Debug, Default)]
 pub(super) enum HeldQp {
-    /// No queue pair: the program has taken it, or manages its own queue pair.
+    /// No queue pair: none was created yet, the program has taken it, or the program manages its
+    /// own.
     #[default]
     None,
     /// The queue pair waits for the peer.

@@ -1,6 +1,7 @@
-//! Arbitrary calls by a program to an untrusted kernel: see `driver.rs`.
+//! Fuzzes the connection manager with calls by a program and invalid replies from the kernel; see
+//! `driver.rs`.
 //!
-//! Run `cargo +nightly fuzz run ucma` in the folder of the package `rdma-cm`. The tests of its
+//! Run `cargo +nightly fuzz run ucma` in the directory of the package `rdma-cm`. The tests in its
 //! module `hostile` write the seeds and run all of them.
 
 #![no_main]

@@ -67,8 +67,8 @@ impl World {
         client
     }
 
-    /// Returns the next event of a soft id. The channel then queries the kernel, which has no
-    /// events.
+    /// Waits for the next event of a soft id and returns it. Each attempt also queries the kernel,
+    /// which has no events.
     fn soft_event(&self) -> Event {
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
         loop {

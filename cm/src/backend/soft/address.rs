@@ -279,7 +279,7 @@ fn is_in_scope(port: &Port, address: SocketAddr) -> bool {
     scope_of(address) == 0 || scope_of(address) == port.scope_id()
 }
 
-/// Returns the interface of a link-local address; 0 for other addresses.
+/// Returns the interface index of a link-local address; 0 for other addresses.
 fn scope_of(address: SocketAddr) -> u32 {
     match address {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => v6.scope_id(),

@@ -80,12 +80,13 @@ fn no_event() -> Expect {
     Expect::anything(Reply::Errno(Errno::AGAIN))
 }
 
-/// Returns an event for a cookie.
+/// Returns an event of the id with the cookie `uid`.
 fn event(uid: SlotId, event: EventType, status: i32) -> RdmaUcmEventResp {
     RdmaUcmEventResp { uid: uid.0, event: event.0, status: status as u32, ..RdmaUcmEventResp::default() }
 }
 
-/// Returns a listener's request with the handle of its id.
+/// Returns the event of a connection request to `listener`. The request's id has the handle
+/// `number`.
 fn request(listener: &CmId, number: u32) -> RdmaUcmEventResp {
     let mut param = RdmaUcmConnParam {
         qp_num: 0x11,
