@@ -102,7 +102,7 @@ pub(crate) struct Counters {
     pub(crate) out_of_buffer: u64,
 }
 
-/// Numbers of frames and of bytes, by kind of destination address.
+/// Frame and byte counts, by kind of destination address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
     pub(crate) unicast: (u64, u64),

@@ -13,7 +13,8 @@ pub(crate) const FIRMWARE: (u32, u32, u32) = (16, 35, 2000);
 /// The version of the command interface.
 pub(crate) const COMMAND_INTERFACE: u32 = 5;
 
-/// The interface states that a driver may request: full and disabled.
+/// The value of `NIC_INTERFACE_SUPPORTED`: a driver may request the interface states full and
+/// disabled.
 pub(crate) const SUPPORTED_INTERFACES: u32 = 0x1;
 
 /// Interface state "disabled": all state of the function is cleared.

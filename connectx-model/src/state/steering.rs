@@ -105,7 +105,8 @@ impl Steering {
         self.walk_within(frame, &mut looks).unwrap_or_default()
     }
 
-    /// Same as `walk`, with a limit on comparisons. Returns `None` if a limit was reached.
+    /// Same as `walk`, with at most `looks` comparisons. Returns `None` if this limit or
+    /// [`MAX_STEPS`] was reached.
     fn walk_within(&mut self, frame: &[u8], looks: &mut usize) -> Option<Vec<Reached>> {
         let Self { tables, roots, counters, .. } = self;
         let mut reached = Vec::new();
@@ -169,7 +170,7 @@ impl Steering {
 
 impl FlowTable {
     /// Returns the first entry that matches a packet, or `Some(None)` if none does. Returns `None`
-    /// if the limit on comparisons was reached.
+    /// if this takes more than `looks` comparisons.
     fn find(&self, packet: &[u8; MATCH_SIZE], looks: &mut usize) -> Option<Option<&FlowEntry>> {
         for entry in self.entries.values() {
             *looks = looks.checked_sub(1)?;

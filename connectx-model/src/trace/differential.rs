@@ -120,22 +120,23 @@ fn canonical(section: &[Entry]) -> Vec<(usize, String)> {
 /// The state of the translation of a section into the common form.
 #[derive(Default)]
 struct Form {
-    /// The numbers that replace handles.
+    /// The number that replaces each handle, by function, class and handle.
     names: HashMap<(usize, &'static str, String), usize>,
     /// Count of handles that `names` contains, per class of handles.
     counts: HashMap<&'static str, usize>,
     /// The handles of the objects created in the section.
     own: HashSet<(usize, &'static str, String)>,
-    /// The numbers of queues in the order of creation, by the user index in their completions.
+    /// The position of each queue in the order of creation, by function and by the user index in
+    /// its completions.
     users: HashMap<(usize, u64), usize>,
     /// Count of queues created in the section.
     created: usize,
-    /// The numbers of shared receives in the order in which the device fetched them, by entry
-    /// index.
+    /// The position of each shared receive in the order in which the device fetched them, by
+    /// function and entry index.
     receives: HashMap<(usize, u64), usize>,
     /// Count of shared receives that the device has fetched in the section.
     taken: usize,
-    /// The numbers of tags in the order of addition, by their indexes.
+    /// The position of each tag in the order of addition, by function and tag index.
     tags: HashMap<(usize, u64), usize>,
     /// The index of the next tag, and the count of tags added in the section.
     next_tag: (u64, usize),

@@ -203,5 +203,5 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 const NANOSECONDS: u64 = 1_000_000_000;
-/// Maximum time for one wait, in nanoseconds. It is short enough for every clock.
+/// Maximum duration of one wait, in nanoseconds. Its seconds fit every `time_t`.
 const LONGEST_WAIT: u64 = 3600 * NANOSECONDS;

@@ -1,4 +1,4 @@
-//! Address paths: converts the path in a context to the transport engine's format.
+//! Converts the address path in a queue pair context to the transport engine's format.
 
 use roce::engine::{Gid, Network, Path};
 

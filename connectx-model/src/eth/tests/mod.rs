@@ -351,7 +351,7 @@ fn ring(queue: &mut [u8], log_stride: u32, pd: u32, uar: u32, record: u64) {
     wq::DBR_ADDR.set(queue, record);
 }
 
-/// Returns a frame of `length` bytes with an unknown EtherType, sent to this address.
+/// Returns a frame of `length` bytes, addressed to `to`, with an unknown EtherType.
 fn frame(to: [u8; 6], length: usize) -> Vec<u8> {
     let mut frame = to.to_vec();
     frame.extend([2, 0, 0, 0, 0, 9, 0x88, 0xb5]);

@@ -130,7 +130,7 @@ pub(crate) const SEND_ERROR: u32 = 13;
 pub(crate) const RECV_ERROR: u32 = 14;
 
 impl Bed {
-    /// Returns a bed with booted functions.
+    /// Returns a test bed with booted functions.
     pub(crate) fn new(port: PortKind, functions: usize) -> Self {
         Self::with(port, functions, false)
     }
@@ -155,7 +155,7 @@ impl Bed {
         bed
     }
 
-    /// Returns a bed with one function that has an InfiniBand port.
+    /// Returns a test bed with one function that has an InfiniBand port.
     pub(crate) fn ib() -> Self {
         Self::new(PortKind::Ib, 1)
     }
@@ -301,7 +301,7 @@ impl Bed {
         std::iter::from_fn(|| queue.next(&bus)).count()
     }
 
-    /// Returns the types of all other events raised since the last call.
+    /// Returns the types of the events raised since the last call, except completion events.
     pub(crate) fn events(&mut self, function: usize) -> Vec<u32> {
         let host = &mut self.hosts[function];
         let bus = host.bus.clone();
@@ -463,7 +463,7 @@ impl Bed {
         }
     }
 
-    /// Same as [`name`](Self::name), but ignores complaints.
+    /// Same as [`name`](Self::name), but checks neither the status nor the complaints.
     pub(crate) fn name_quietly(&mut self, pair: &Pair, opcode: u16) {
         let mut input = input(opcode, 16);
         rst2init_qp_in::QPN.set(&mut input, pair.qpn);

@@ -3,8 +3,8 @@
 use super::*;
 use crate::layout::hca::{query_special_contexts_in, query_special_contexts_out};
 
-/// Returns a bed with a completion queue and two connected queue pairs. The second has posted
-/// receives in `memory`.
+/// Returns a test bed with a completion queue, two connected queue pairs, and the memory where the
+/// second queue pair has posted receives.
 pub(super) fn bed(service: u32) -> (Bed, Cq, Pair, Pair, Memory) {
     let mut bed = Bed::ib();
     let cq = bed.cq(0, 6, 64);
