@@ -59,13 +59,14 @@ impl Field for ServiceId {
 number! {
     /// A port space of RDMA IP CM (`RDMA_PS_*`).
     PortSpace(u16);
-    /// Datagrams through IPoIB's queue pair. Its service ids are outside the range of annex A11.
+    /// Ports for datagrams through IPoIB's queue pair. Their service ids are outside the range of
+    /// annex A11.
     IPOIB = 0x0002, "IPoIB";
-    /// Connections.
+    /// Ports for connections.
     TCP = 0x0106, "TCP";
-    /// Datagrams. Service id resolution finds their queue pairs.
+    /// Ports for datagrams. Service id resolution finds a port's queue pair.
     UDP = 0x0111, "UDP";
-    /// Any kind of queue pair.
+    /// Ports for any kind of queue pair.
     IB = 0x013f, "IB";
 }
 

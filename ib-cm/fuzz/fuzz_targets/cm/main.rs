@@ -1,6 +1,6 @@
 //! Fuzzes the communication manager with sequences of messages and calls; see `driver.rs`.
 //!
-//! Run `cargo +nightly fuzz run cm` in the folder of the package `ib-cm`. The test `fuzz_seeds`
+//! Run `cargo +nightly fuzz run cm` in the directory of the package `ib-cm`. The test `fuzz_seeds`
 //! runs all seeds and can rewrite them.
 
 #![no_main]

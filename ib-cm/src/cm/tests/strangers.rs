@@ -45,7 +45,7 @@ fn messages(local_comm_id: u32, remote_comm_id: u32, remote_qpn: u32) -> Vec<Mes
     all
 }
 
-/// Returns Bob's side with a connection, in each state that messages from the peer can change.
+/// Returns Bob's side of one connection for each state that a message from the peer can change.
 fn bobs() -> Vec<(State, Side, CmId)> {
     let Pair { bob, b, .. } = requested();
     let mut all = vec![(State::ReqRcvd, bob, b)];
@@ -75,7 +75,7 @@ fn bobs() -> Vec<(State, Side, CmId)> {
     all
 }
 
-/// Returns Alice's side with a connection, in each state that messages from the peer can change.
+/// Returns Alice's side of one connection for each state that a message from the peer can change.
 fn alices() -> Vec<(State, Side, CmId)> {
     let Pair { alice, a, .. } = requested();
     let mut all = vec![(State::ReqSent, alice, a)];
