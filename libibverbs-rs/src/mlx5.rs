@@ -42,9 +42,9 @@ pub struct CqOptions {
     /// variable `MLX5_CQE_SIZE`, or 64 if it is not set.
     #[doc(alias = "MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE")]
     pub cqe_size: Option<u32>,
-    /// The form of compressed completions, which save bus bandwidth; polling expands them.
-    /// Completions compressed together have the timestamp of the first. `None` disables compression
-    /// unless the environment variable `MLX5_ENABLE_CQE_COMPRESSION` is set.
+    /// The format of compressed completions, which save bus bandwidth; polling expands them.
+    /// Completions compressed together share the timestamp of the first. `None` disables
+    /// compression unless the environment variable `MLX5_ENABLE_CQE_COMPRESSION` is set.
     #[doc(alias = "MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE")]
     pub compression: Option<CqeCompression>,
 }
@@ -65,7 +65,7 @@ impl context::Context<Mlx5> {
     ///
     /// # Errors
     /// Same as [`create_cq`](Self::create_cq); `EINVAL` for an entry size other than 64 or 128;
-    /// `EOPNOTSUPP` for an unsupported form of compressed completions or an entry size the device
+    /// `EOPNOTSUPP` for an unsupported format of compressed completions or an entry size the device
     /// does not compress.
     ///
     /// # References

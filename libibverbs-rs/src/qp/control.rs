@@ -56,7 +56,7 @@ pub(super) struct Dependencies {
     pub(super) counters: Mutex<Vec<Child>>,
 }
 
-/// The parents of a queue pair.
+/// The completion queues, shared receive queue, work queue table and domain that a queue pair uses.
 pub(super) struct Parents {
     pub(super) _send_cq: Option<CqUse>,
     pub(super) _recv_cq: Option<CqUse>,

@@ -166,7 +166,7 @@ fn every_stream_takes_from_the_same_events<P: Provider>(world: &World, context: 
     assert!(!is_readable(&one) && !is_readable(&other));
 }
 
-/// Checks the error of an event stream for an invalid record.
+/// Checks that `error` is the error that an event stream returns for an invalid record.
 fn assert_no_record(error: &Error, verb: &str) {
     assert_eq!((error.verb, error.errno), (verb, Errno::IO));
     assert_eq!(error.cause, Cause::BadReply { what: "an event of the wrong length" });

@@ -21,8 +21,8 @@ struct Setup<P: Provider> {
     qps: [Qp<Rts, P>; 2],
 }
 
-/// Returns two queue pairs with a shared receive queue for 4 receives, each with its own completion
-/// queue.
+/// Returns two queue pairs, each with its own completion queue, that share a receive queue for 4
+/// receives.
 fn setup<P: Provider>(context: &Context<P>) -> Setup<P> {
     let pd = context.alloc_pd().unwrap();
     let srq = pd.create_srq(&SrqInit::new(4)).unwrap();

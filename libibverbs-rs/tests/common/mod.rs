@@ -393,7 +393,7 @@ impl World {
         self.state().asynchronous.as_mut().expect("an async fd").1.write_all(&record).unwrap();
     }
 
-    /// Writes arbitrary bytes to a channel's event file, as no kernel does.
+    /// Writes arbitrary bytes to a channel's event file, which a real kernel never does.
     pub fn raise_bytes(&self, channel_fd: impl AsFd, bytes: &[u8]) {
         use std::os::fd::AsRawFd;
         let fd = channel_fd.as_fd().as_raw_fd();

@@ -144,7 +144,7 @@ impl CountersOps for PaperCounters {
         self.attached.lock().unwrap().push(*attr);
         Ok(())
     }
-    /// Sets each counter to 10 times its description plus 1.
+    /// Sets each counter to `10 * n + 1`, where `n` is the number of its description.
     fn read(&self, values: &mut [u64], _flags: ReadCountersFlags) -> Result<()> {
         for attr in self.attached.lock().unwrap().iter() {
             values[attr.index as usize] = u64::from(attr.counter_desc.0) * 10 + 1;
