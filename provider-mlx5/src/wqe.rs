@@ -337,11 +337,11 @@ impl Cursor {
         }
     }
 
-    /// Stores the bytes named by a list as inline data, `length` bytes in total.
+    /// Stores the bytes of a list's elements as inline data, `length` bytes in total.
     ///
     /// # Safety
-    /// Same as [`put`](Self::put), for [`inline_units`] units. The elements name readable memory of
-    /// this process, `length` bytes in total.
+    /// Same as [`put`](Self::put), for the number of units that [`inline_units`] returns. The
+    /// elements must refer to readable memory of this process, `length` bytes in total.
     pub(crate) unsafe fn put_inline(&mut self, list: impl Iterator<Item = Sge>, length: u32) {
         if length == 0 {
             return;

@@ -53,12 +53,12 @@ pub const USER_INDEX: u32 = 0x12;
 /// The handle of a paper queue pair's protection domain.
 pub(crate) const PD: u32 = 3;
 
-/// The offsets of the doorbell records in their region.
+/// The offsets of the doorbell records in their region, in bytes.
 const RECV_RECORD: usize = 0;
 const SEND_RECORD: usize = 4;
 const CQ_RECORD: usize = 64;
 
-/// The register's offset in the page, in bytes.
+/// The offset of the BlueFlame register in its page, in bytes.
 pub const REGISTER: usize = 0xa00;
 const HALF: usize = 256;
 

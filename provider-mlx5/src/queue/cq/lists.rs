@@ -23,7 +23,7 @@ pub(crate) struct SendLists {
     pub(crate) pd: u32,
     /// The offset of the queue in the memory, in bytes.
     pub(crate) offset: usize,
-    /// The number of blocks, a power of two.
+    /// The number of 64-byte blocks, a power of two.
     pub(crate) blocks: u32,
 }
 
@@ -35,8 +35,8 @@ pub(crate) struct RecvLists {
     pub(crate) pd: u32,
     /// The number of entries, a power of two.
     pub(crate) entries: u32,
-    /// The number of units in an entry.
+    /// The number of 16-byte units in an entry.
     pub(crate) units: u32,
-    /// The number of units before an entry's list.
+    /// The number of 16-byte units before the list in an entry.
     pub(crate) head: u32,
 }

@@ -201,8 +201,8 @@ impl Poller {
         Some(completion.with_optional(&self.optional))
     }
 
-    /// Removes and returns the next completion on the fast path: a successful request of the
-    /// current queue pair's send queue, with its data in the request's memory.
+    /// Removes and returns the next completion on the fast path: the completion of a successful
+    /// request in the current queue pair's send queue, with no data in the completion entry.
     #[inline(always)]
     fn short<'a>(&mut self) -> Option<(Cqe<'a>, u64, Kind)> {
         let at = self.index;

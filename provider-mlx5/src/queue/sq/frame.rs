@@ -42,13 +42,13 @@ impl Frames {
     }
 }
 
-/// The length of a header with a VLAN tag, in bytes.
+/// The length of an Ethernet header with a VLAN tag, in bytes.
 pub(crate) const L2_HEADER: u32 = 18;
 
-/// The length in bytes of a header without a VLAN tag: no frame is shorter.
+/// The length of an Ethernet header without a VLAN tag, in bytes. No frame is shorter.
 const MIN_HEADER: u32 = 14;
 
-/// The number of header bytes in the segment's first unit.
+/// The number of header bytes in the Ethernet segment's first unit.
 const START: usize = 2;
 
 /// The flags for the checksums of the outer network and transport headers.

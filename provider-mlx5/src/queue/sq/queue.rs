@@ -585,7 +585,8 @@ fn longest_request(qp_type: QpType, cap: &QpCap, has_windows: bool, frames: &Fra
     (1 + address + data).max(of_key)
 }
 
-/// Returns the second half of a control segment, indexed by the request flags in [`CONTROL_FLAGS`].
+/// Returns a table of the second halves of control segments, indexed by the request flags in
+/// [`CONTROL_FLAGS`].
 pub(super) fn control_flags(sq_sig_all: bool) -> [u64; CONTROL_FLAGS as usize + 1] {
     core::array::from_fn(|bits| {
         let flags = SendFlags::from_bits_retain(bits as u32);
