@@ -141,7 +141,8 @@ struct Case {
     /// The name of the measured function in callgrind's output.
     symbol: &'static str,
     call: fn(&mut World),
-    /// Prepares the queues for `calls` more calls, which must fit in the queues.
+    /// Prepares the queues for `calls` more calls of `per_call` operations each. All operations
+    /// must fit in the queues.
     ready: fn(&mut World, calls: u32, per_call: u32),
     /// Maximum number of instructions per operation.
     limit: Limit,

@@ -167,7 +167,7 @@ pub(crate) struct ProducerEnd<W> {
 }
 
 impl<W> ProducerEnd<W> {
-    /// Returns the producer's end of a queue. Its slots hold a `W`, as required at mapping.
+    /// Returns the producer's end of `queue`, whose slots must have been mapped to hold a `W` each.
     pub(crate) fn new(queue: Queue) -> Self {
         assert!(1_usize << queue.log2_stride >= size_of::<W>() && align_of::<W>() <= SLOT_ALIGN);
         let (producer, consumer) = queue.indices();
@@ -300,7 +300,7 @@ pub(crate) struct ConsumerEnd<W> {
 }
 
 impl<W> ConsumerEnd<W> {
-    /// Returns the consumer's end of a queue. Its slots hold a `W`, as required at mapping.
+    /// Returns the consumer's end of `queue`, whose slots must have been mapped to hold a `W` each.
     pub(crate) fn new(queue: Queue) -> Self {
         assert!(1_usize << queue.log2_stride >= size_of::<W>() && align_of::<W>() <= SLOT_ALIGN);
         let (producer, consumer) = queue.indices();

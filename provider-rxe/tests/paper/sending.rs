@@ -1,4 +1,4 @@
-//! Send work requests: the bytes of each operation and rejections.
+//! Send work requests: the encoding of each operation, and the rejected requests.
 
 use core::mem::offset_of;
 
