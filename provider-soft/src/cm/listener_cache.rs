@@ -81,8 +81,8 @@ pub enum Found {
     Pending(Lookup),
     /// A new listener, already being queried for another request or resolution.
     Shared(LookupId),
-    /// A program listens, but no device of this process can reach the program's devices. Contains
-    /// the errno of [`resolve`](super::resolve()).
+    /// A program is listening, but no route leads from this process's devices to the program's
+    /// devices. Contains the errno of [`resolve`](super::resolve()).
     Unreached(Errno),
     /// No process listens at the destination.
     NoListener,

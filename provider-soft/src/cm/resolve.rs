@@ -57,11 +57,11 @@ impl Route {
 pub enum Resolution {
     /// The resolution is complete and found this route.
     Done(Route),
-    /// A request is pending: to the listening process on this machine for the addresses of its
-    /// devices, or to the next hop for its Ethernet address.
+    /// A request is pending: either to the listening process on this machine, for the addresses of
+    /// its devices, or to the next hop, for its Ethernet address.
     Pending(Lookup),
-    /// A request to the listening process is already pending, for another resolution by the same
-    /// [`ListenerCache`]: resolve again once it has ended.
+    /// Another resolution through the same [`ListenerCache`] has already sent a request to the
+    /// listening process. Resolve again once that request has ended.
     Shared(LookupId),
 }
 

@@ -70,8 +70,8 @@ pub(crate) struct DeviceState {
     pub(crate) dm: Arc<Budget>,
     /// Counts polls of empty queues. Increments may race; a lost increment does no harm.
     pub(crate) polls: AtomicU32,
-    /// The number of consecutive looks by pollers without a result. Its increments may race as
-    /// well.
+    /// The number of consecutive checks by pollers that found no packet. A check of the socket
+    /// counts as [`LOOKS_AT_SOCKET`] checks of memory. Increments may race as well.
     idle_looks: AtomicU32,
     pub(crate) waiting: Waiting,
     mark: ForkMark,
@@ -259,7 +259,7 @@ impl DeviceState {
                 self.idle_looks.store(0, Ordering::Relaxed);
                 return;
             }
-            // A look at memory is cheaper than a look at the socket.
+            // A check of memory is cheaper than a check of the socket.
             Found::NothingInMemory => 1,
             Found::Nothing => LOOKS_AT_SOCKET,
         };
@@ -305,8 +305,8 @@ impl DeviceState {
             self.end_nap(&mut guard);
         }
         let mut received = guard.receive(&self.socket);
-        // A look without a result must cost little more than its system call, so the clock is not
-        // read.
+        // A check that finds no packet must cost little more than its system call, so the clock is
+        // not read.
         let mut acks_are_due = !received && guard.acks_are_due();
         if !received && !acks_are_due && !guard.has_work_left() && !polls.is_multiple_of(IDLE_LOOKS) {
             let nothing = if guard.links.is_hot() { Found::NothingInMemory } else { Found::Nothing };
@@ -892,11 +892,11 @@ const POLLS_OF_PACKETS: u32 = 4;
 /// One in this many polls without packets checks everything, including the clock.
 const IDLE_LOOKS: u32 = 8;
 
-/// After this many consecutive looks without a result, a poller gives up its processor. A ping-pong
-/// needs fewer.
+/// After this many consecutive checks that found no packet, a poller gives up its processor. A
+/// ping-pong needs fewer.
 const MAX_IDLE_LOOKS: u32 = 256;
 
-/// The number of looks at memory that take as long as one look at the socket.
+/// The number of checks of memory that take as long as one check of the socket.
 const LOOKS_AT_SOCKET: u32 = 8;
 
 /// A thread that manages connections.
@@ -906,7 +906,7 @@ pub(crate) enum Attendant {
     Poller,
 }
 
-/// The outcome of a look.
+/// The outcome of a poller's check for packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Packets,

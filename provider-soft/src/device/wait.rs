@@ -294,5 +294,5 @@ impl Drop for Wait {
     }
 }
 
-/// The number of looks for packets between two readings of the clock.
+/// The number of checks for packets between two readings of the clock.
 const LOOKS_A_CLOCK: u32 = 16;

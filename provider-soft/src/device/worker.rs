@@ -169,7 +169,7 @@ fn wait_while_polled(shared: &DeviceState, rests: &mut Backoff) -> bool {
 struct Backoff {
     /// The duration of the next rest, in nanoseconds.
     tick: u64,
-    /// The number of short looks (glances) before the next rest.
+    /// The number of brief checks (glances) before the next rest.
     glances: u32,
     /// The number of stalls since the last rest.
     stalls: u32,
@@ -409,7 +409,7 @@ const STALLS: u32 = 4;
 /// The number of glances after repeated stalls.
 const GLANCES: u32 = 64;
 
-/// The number of looks at memory between two yields; they take some microseconds.
+/// The number of checks of memory between two yields; together they take some microseconds.
 const LOOKS: u32 = 16;
 
 /// The number of rounds before the worker releases the lock, unless the turn's share is used up

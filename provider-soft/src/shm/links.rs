@@ -13,22 +13,22 @@
 //!
 //! # Many peers
 //! Looking at a ring loads a cache line that the peer's processor writes. With more than [`FEW`]
-//! links, a look therefore visits only some of them:
+//! links, a scan therefore visits only some of them:
 //!
 //! | links | are visited |
 //! |---|---|
-//! | the [`RECENT`] links used last, in either direction | by each look |
-//! | all others, [`IN_TURN`] at a time | within about [`SOCKET_LOOKS`] looks, as the socket is |
-//! | all | before a sleep ([`Links::has_packets`]), and by the first look after it |
+//! | the [`RECENT`] links used last, in either direction | by each scan |
+//! | all others, [`IN_TURN`] at a time | within about [`SOCKET_LOOKS`] scans, as the socket is |
+//! | all | before a sleep ([`Links::has_packets`]), and by the first scan after it |
 //!
 //! A program that waits for a reply has just sent, so its link is among the links used last. If
 //! polls are so rare that visiting all links takes longer than [`TURN`], one in [`CLOCK_LOOKS`]
-//! looks visits all.
+//! scans visits all.
 //!
 //! No wake-up is lost. The protocol of [`sleep`](super::sleep) covers all rings together. After a
-//! receiver has marked itself as asleep, it must look at all rings. `has_packets` does this. If it
-//! finds a packet, the sleep ends at once; otherwise a doorbell ends it. Either way, the next look
-//! visits all links. While the device is awake, its threads keep looking and reach every ring.
+//! receiver has marked itself as asleep, it must check all rings. `has_packets` does this. If it
+//! finds a packet, the sleep ends at once; otherwise a doorbell ends it. Either way, the next scan
+//! visits all links. While the device is awake, its threads keep scanning and reach every ring.
 //!
 //! # A full ring
 //! A peer that does not take its packets delays packets to other peers, as a full socket does, but
@@ -103,7 +103,7 @@ pub(crate) struct Links {
     recent: Vec<u16>,
     /// The index of the next link to visit in turn.
     turn: usize,
-    /// Whether the next look visits all links.
+    /// Whether the next scan visits all links.
     visits_all: bool,
     /// The time by which all links had last been visited.
     visited: Instant,
@@ -117,9 +117,9 @@ pub(crate) struct Links {
     next_lookup: Time,
     /// Whether the last packets came through memory rather than the socket.
     is_hot: bool,
-    /// The number of looks since the last look at the socket.
+    /// The number of receive calls that could skip the socket, modulo 2³².
     looks: u32,
-    /// The number of looks at the socket for which a new link has waited.
+    /// The number of scans that returned [`Scan::NeedsSocket`] since the last link was added.
     drained: u32,
     /// Whether packets were left in a ring after the last scan.
     more: bool,
@@ -170,32 +170,32 @@ const LOOKUP: u64 = 1_000_000_000;
 /// hosts.
 const LOOKUP_PAUSE: u64 = 1_000_000;
 
-/// The number of looks at the socket after which it holds no packet from before a link began, even
-/// if more packets keep arriving. Its buffer cannot hold more.
+/// The number of reads of the socket after which the socket holds no packet from before a link
+/// began, even if more packets keep arriving. Its buffer cannot hold more.
 const DRAINED: u32 = 1024;
 
 /// The maximum number of packets that become ready in a link at once.
 const READY: u32 = 32;
 
-/// While packets come through memory, one in this many looks includes the socket.
+/// While packets come through memory, one in this many receive calls also reads the socket.
 const SOCKET_LOOKS: u32 = 128;
 
-/// The number of links that each look visits, if there are more than [`FEW`].
+/// The number of recently used links that each scan visits, if there are more than [`FEW`] links.
 const RECENT: usize = 16;
 
-/// The number of other links visited by each look.
+/// The number of other links that each scan visits.
 const IN_TURN: usize = 8;
 
-/// The maximum number of links for which each look visits all.
+/// The maximum number of links at which each scan visits all.
 const FEW: usize = RECENT + IN_TURN;
 
-/// The time since the last visit to all links after which one look visits all of them.
+/// The time since the last visit to all links after which one scan visits all of them.
 const TURN: Duration = Duration::from_micros(50);
 
 /// The maximum number of links whose own ring grows, because a ring never returns memory.
 const LARGE: usize = 16;
 
-/// One in this many looks reads the clock, to check [`TURN`].
+/// One in this many scans reads the clock, to check [`TURN`].
 const CLOCK_LOOKS: u32 = 8;
 
 const _: () = assert!(IN_TURN * SOCKET_LOOKS as usize >= MAX_PEERS);
@@ -482,7 +482,7 @@ impl Links {
         }
     }
 
-    /// Returns whether this look must visit all links, although there are more than [`FEW`].
+    /// Returns whether this scan must visit all links even if there are more than [`FEW`].
     #[inline]
     fn visits_all(&mut self) -> bool {
         if self.scans.is_multiple_of(CLOCK_LOOKS) {
@@ -522,7 +522,7 @@ impl Links {
         }
         if link.is_new && self.drained < DRAINED {
             self.drained += 1;
-            // The link has a packet, which the next look must find.
+            // The link has a packet, which the next scan must find.
             self.use_link(at);
             return Err(NeedsSocket);
         }
@@ -554,7 +554,7 @@ impl Links {
         }
     }
 
-    /// Returns whether a look need not include the socket, because packets come through memory.
+    /// Returns whether a receive call may skip the socket, because packets come through memory.
     #[inline]
     pub(crate) fn skips_socket(&mut self, scan: Scan) -> bool {
         match scan {
@@ -584,7 +584,7 @@ impl Links {
         self.more
     }
 
-    /// Returns whether packets wait in any ring. Called before a sleep. The next look visits all
+    /// Returns whether packets wait in any ring. Called before a sleep. The next scan visits all
     /// links, so it finds these packets, or the packets that end the sleep.
     pub(crate) fn has_packets(&mut self) -> bool {
         self.visits_all = true;
@@ -827,7 +827,7 @@ mod tests {
     #[test]
     fn the_first_look_after_the_one_before_a_sleep_visits_all_links() {
         let (mut links, socket) = (links(COUNT), Socket::auto_alone().unwrap());
-        // Each sleep starts after `has_packets` found nothing. The first look after it must find
+        // Each sleep starts after `has_packets` found nothing. The first scan after it must find
         // the packet.
         assert!(!links.has_packets());
         for at in (0..COUNT.into()).rev() {

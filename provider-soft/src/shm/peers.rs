@@ -404,7 +404,7 @@ impl Peers {
         table.count(|connection| !connection.is_silent()) >= self.most
     }
 
-    /// Starts to use a connection after the peer's message has arrived.
+    /// Starts using a connection once the peer's [`Message`] has arrived.
     fn begin(
         &self,
         mut table: MutexGuard<'_, Table>,

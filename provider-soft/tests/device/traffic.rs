@@ -1,4 +1,5 @@
-//! Every operation of every service, between two devices of one process and on one device.
+//! Tests every operation of every service, between two devices in one process and within one
+//! device.
 
 use crate::common::{
     Arena, End, NO_PEER, PATIENCE, QKEY, Shape, eventually, gid, open, pair, pair_on, path, pattern,

@@ -158,7 +158,7 @@ impl Sleep {
 pub(crate) enum Taker {
     /// The worker, which wakes for each packet.
     Worker,
-    /// A polling thread, which also does all other work of the worker.
+    /// A polling thread, which also does the rest of the worker's work.
     Poller,
     /// A thread in a [wait](crate::device::wait).
     Waiter,

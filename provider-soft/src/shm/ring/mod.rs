@@ -32,7 +32,7 @@
 //! A lap is as long as the window of 60 KiB while packets are few, so its lines stay cached on both
 //! processors. In a stream such short laps are a disadvantage: the producer overwrites lines that
 //! the other processor has just read, and waits for each of them. In a stream, a lap therefore
-//! continues behind the window. After every 60 KiB, the producer compares the time taken with
+//! continues beyond the window. After every 60 KiB, the producer compares the time taken with
 //! [`FAST`].
 //!
 //! Both ends are generic over the memory, so the model checker can run the same code over plain
@@ -67,7 +67,7 @@ pub(crate) struct Producer<O = OutRing, P = PeerSegment> {
     stop: usize,
     /// The length of the part of the ring that may be used, in bytes.
     end: usize,
-    /// Whether allocating memory for the part behind the window failed.
+    /// Whether allocating the ring's memory beyond the window failed.
     is_refused: bool,
     /// The time when the current window started.
     began: Time,
@@ -476,7 +476,7 @@ pub(crate) trait Outgoing {
     /// Stores whether the producer wants a doorbell.
     fn store_waits(&mut self, waits: bool);
 
-    /// Allocates the memory behind the window. Returns `false` if memory is short.
+    /// Allocates the ring's memory beyond the window. Returns `false` if memory is short.
     fn grow(&mut self) -> bool;
 }
 
@@ -490,7 +490,7 @@ pub(crate) trait Progress {
 pub(crate) trait Incoming {
     const SHAPE: Shape;
 
-    /// Gives access to the memory behind the window if it exists, and returns whether it does.
+    /// Gives access to the ring's memory beyond the window, if it exists. Returns whether it does.
     fn extend(&mut self) -> bool;
 
     /// Loads the header of the record at an offset of the ring.
