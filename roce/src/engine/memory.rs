@@ -206,12 +206,12 @@ pub trait Sink {
     }
 
     /// Returns whether the memory access that just failed will succeed later because its pages are
-    /// being brought in. Otherwise, the access fails as usual.
+    /// being brought in.
     ///
-    /// If so, the engine stops the send queue or the responses until
+    /// If true, the engine stops the send queue or the responses until
     /// [`Engine::resume`](super::Engine::resume), or makes the peer repeat its request: see
-    /// [`Stall`]. The sink may be called for the same access again before then. By default no
-    /// access is postponed.
+    /// [`Stall`]. The sink may be called for the same access again before then. If false, the
+    /// access fails as usual. By default, no access is postponed.
     fn postpone(&mut self, _qpn: Qpn, _stall: &Stall) -> bool {
         false
     }

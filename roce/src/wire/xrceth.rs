@@ -23,7 +23,7 @@ impl<T: AsMut<[u8]>> Packet<T> {
     }
 }
 
-/// The decoded field of an XRCETH.
+/// A decoded XRCETH: the number of the XRC shared receive queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Repr {
     /// SRQ number, 24 bits.

@@ -670,12 +670,12 @@ pub struct DroppedDatagrams {
     pub total: u64,
     /// Datagrams for which no receive was posted.
     pub no_receive: u64,
-    /// Datagrams too long for their receive, which also needs 40 bytes for a GRH. The receive
-    /// completed with [`Status::LocalLength`].
+    /// Datagrams too long for their receive's memory, which must also hold 40 bytes for a GRH. The
+    /// receive completed with [`Status::LocalLength`].
     pub too_short: u64,
     /// Datagrams whose queue key differed from the queue pair's (Q_Key violation).
     pub wrong_qkey: u64,
-    /// Datagrams for a number that no queue pair has.
+    /// Datagrams for a queue pair number that is not in use.
     pub unknown_qpn: u64,
     /// Datagrams for a multicast group that no queue pair has joined.
     pub not_member: u64,
