@@ -56,15 +56,15 @@ impl fmt::Display for Device {
 /// An intended difference from rdma-core.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// The prefixes of the lines for the calls.
+    /// The prefixes of the calls, as printed by the program.
     pub calls: &'static [&'static str],
     /// The devices that show the difference.
     pub devices: &'static [Device],
-    /// The prefix of rdma-core's result.
+    /// The prefix of rdma-core's result, as printed by the program.
     pub theirs: &'static str,
-    /// The prefix of this project's result.
+    /// The prefix of this project's result, as printed by the program.
     pub ours: &'static str,
-    /// The call as shown in the document.
+    /// The call as shown in `docs/c-abi.md`.
     pub shown: &'static str,
     /// The reason for the difference.
     pub reason: &'static str,

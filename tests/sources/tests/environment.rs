@@ -3,10 +3,10 @@
 
 use std::path::{Path, PathBuf};
 
-/// The sources of the libraries.
+/// The sources of the libraries. Only [`READER`] may read the environment.
 ///
-/// The tools are not listed: like `getopt(3)`, they read `POSIXLY_CORRECT`, which determines the
-/// order of their arguments.
+/// The tools are exempt: like `getopt(3)`, they read `POSIXLY_CORRECT`, which determines the order
+/// of their arguments.
 const LIBRARIES: &[&str] = &[
     "c-abi/src",
     "cm/src",

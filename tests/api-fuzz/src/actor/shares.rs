@@ -16,7 +16,8 @@ use super::post::{Op, into_any};
 use super::{Actor, PLAIN};
 
 impl Actor<'_> {
-    /// Posts a share of read-only memory, usually for an operation that reads it.
+    /// Posts a request with a share of read-only memory. The operation usually only reads the
+    /// memory.
     pub(super) fn post_frozen(&mut self) -> CaseResult {
         let Some(mut station) = self.take_station(|one| one.qp.can_send()) else { return Ok(()) };
         let result = self.post_frozen_on(&mut station);

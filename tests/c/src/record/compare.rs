@@ -8,11 +8,11 @@ use super::normal::{Normal, Step, numbered};
 /// A difference in one field of one command.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Difference {
-    /// The step where the commands differ.
+    /// The name of the step where the results or commands differ.
     pub step: String,
-    /// The command; empty if the step's results differ.
+    /// The name of the command; empty if the step's results differ.
     pub command: String,
-    /// The field; empty if only one library sent the command.
+    /// The name of the field that differs; empty if only one library sent the command.
     pub field: String,
     /// The value sent by rdma-core's library; `None` if it sends none.
     pub theirs: Option<String>,
@@ -37,7 +37,7 @@ pub const ABSENT: &str = "-";
 /// A row of the table: known differences, with the reason.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
-    /// The step. In this and the next four fields, `*` stands for any characters.
+    /// The name of the step. In this and the next four fields, `*` stands for any characters.
     pub step: &'static str,
     /// The name of the command.
     pub command: &'static str,

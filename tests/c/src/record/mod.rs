@@ -64,7 +64,7 @@ pub struct RawAttr {
     pub after: IbUverbsAttr,
     /// The bytes that the attribute points to, before the call; empty without a pointer.
     pub input: Vec<u8>,
-    /// The same bytes after the call.
+    /// The bytes that the attribute points to, after the call; empty without a pointer.
     pub output: Vec<u8>,
 }
 

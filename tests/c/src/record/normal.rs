@@ -26,7 +26,7 @@ pub struct Step {
     pub commands: Vec<Normal>,
 }
 
-/// A command in the normal form.
+/// A command in the normal form, in which numbers do not depend on the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Normal {
     /// The command's name.

@@ -36,8 +36,8 @@ pub fn install(program: &[sock_filter]) -> io::Result<Listener> {
     Ok(Listener(unsafe { OwnedFd::from_raw_fd(fd) }))
 }
 
-/// Installs a program without notifications for this thread and everything that it starts from now
-/// on.
+/// Installs a filter program without notifications for this thread and for everything that the
+/// thread starts from now on.
 ///
 /// # Errors
 /// Any errno from the system calls.
@@ -45,8 +45,8 @@ pub fn install_for_good(program: &[sock_filter]) -> io::Result<()> {
     set_filter(program, 0).map(drop)
 }
 
-/// Returns the errno that `RDMA_VERBS_IOCTL` sets on a descriptor that does not exist: EBADF
-/// without a filter.
+/// Returns the errno of `RDMA_VERBS_IOCTL` on a descriptor that does not exist: `EBADF` unless a
+/// seccomp filter rejects the ioctl.
 pub fn verbs_ioctl_on_no_file() -> i32 {
     // SAFETY: without a file, the kernel follows no address.
     let answer = unsafe { libc::ioctl(-1, RDMA_VERBS_IOCTL as libc::Ioctl, core::ptr::null::<u8>()) };

@@ -37,13 +37,14 @@ pub(crate) fn rows(page: &str) -> Vec<(String, String)> {
     cells.collect()
 }
 
-/// Returns the code spans in a row: our paths and other words.
+/// Returns the code spans in a row, which are paths of our items or other words.
 pub(crate) fn quoted(row: &str) -> impl Iterator<Item = &str> {
     row.split('`').skip(1).step_by(2)
 }
 
-/// Returns the number of paths in the page, and the code spans that are neither an item's path nor
-/// explained, each with its row's name.
+/// Returns the number of item paths in the page, and the unresolved code spans, each with its row's
+/// name. A code span is unresolved if it is neither an item's path nor a libibverbs name nor in
+/// [`NO_PATHS`].
 pub(crate) fn check(page: &str, scan: &Scan) -> (usize, Vec<String>) {
     let names: BTreeSet<_> = names().into_iter().map(|(_, name)| name).collect();
     let is_other = |word: &str| NO_PATHS.iter().any(|(other, _)| *other == word) || names.contains(word);

@@ -13,7 +13,7 @@ pub(super) const SUITE: &str = "c_abi";
 pub(super) const PAIRS: [[Maker; 2]; 3] =
     [[Maker::Linked, Maker::Theirs], [Maker::Theirs, Maker::Linked], [Maker::Linked, Maker::Linked]];
 
-/// Returns the command for an installed program on the library of `maker`.
+/// Returns a command that runs an installed program with the library of `maker`.
 ///
 /// # Errors
 /// Skips the case and names the package if the program is not installed.
@@ -24,8 +24,8 @@ pub(super) fn program(maker: &Maker, name: &str, package: &str) -> CaseResult<Co
     maker.tool(name)
 }
 
-/// Runs a program that does not work with every kernel's rxe. If it fails, runs it again with both
-/// ends on rdma-core's library.
+/// Runs a program that does not work with every kernel's rxe. If it fails, runs it again with
+/// rdma-core's library at both ends.
 ///
 /// # Errors
 /// Returns the failure. If rdma-core's library fails as well, skips the case with both reasons.

@@ -54,7 +54,7 @@ pub(super) const STATUSES: &[(u8, i32)] = &[
 /// The number of times that each call fails.
 const FAILURES: u32 = 3;
 
-/// Runs the case, with the provider erased or named.
+/// Runs the case with the erased provider or with the named one.
 pub(super) fn leave_what_was_there<P: Provider>(context: &Context<P>) -> CaseResult {
     verbs::on_leak(|error| panic!("leaked: {error}"));
     // Newer drivers create an internal queue pair with the first memory region.

@@ -168,7 +168,7 @@ fn both(setup: Setup) -> CaseResult {
     Ok(())
 }
 
-/// Returns the outcome, as a skip if the test cannot pass.
+/// Returns the outcome, turned into a skip if the test failed and is in [`IMPOSSIBLE`].
 fn judged(outcome: Outcome) -> Outcome {
     let reason = IMPOSSIBLE.iter().find(|(test, _)| *test == outcome.test).map(|(_, why)| why);
     match (reason, &outcome.verdict) {

@@ -260,7 +260,8 @@ pub fn all_end_well(ends: &[Ended], last_words: &str) -> CaseResult {
     fail(ends.iter().map(told).collect::<Vec<_>>().join("; "))
 }
 
-/// Runs a program on both sides and returns the results of the server and the client.
+/// Runs a program as the server on the side `server` and as the client on the other side. Returns
+/// both results, the server's first.
 fn connected(
     program: &str,
     server: Side,

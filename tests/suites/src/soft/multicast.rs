@@ -27,8 +27,9 @@ pub(super) fn cases() -> impl Iterator<Item = Case> {
 /// The multicast group.
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 9, 8, 1);
 
-/// The immediate data in each end's messages.
+/// The immediate data in messages from rxe.
 const OF_RXE: u32 = 1;
+/// The immediate data in messages from the soft device.
 const OF_SOFT: u32 = 2;
 
 fn each_hears_the_other_in_a_group() -> CaseResult {

@@ -22,8 +22,10 @@ pub(super) fn cases() -> Vec<Case> {
     )
 }
 
-/// Skips the rest of a case because the device cannot change a region in this way. The region must
-/// be unchanged.
+/// Checks that a region change was rejected as unsupported and left the region unchanged.
+///
+/// # Errors
+/// Fails unless the device is rxe.
 fn cannot_change(failed: &verbs::ReregError) -> CaseResult {
     assert_eq!((failed.error.verb, failed.error.errno), ("rereg_mr", Errno::OPNOTSUPP), "{failed}");
     assert_eq!(failed.region, RegionState::Unchanged);

@@ -365,7 +365,7 @@ impl<P: Provider> Churn<P> {
         })
     }
 
-    /// Makes a buffer, or two pieces of a buffer.
+    /// Allocates a buffer. One buffer in three is split into two pieces.
     fn bufs(&mut self, of: Option<u32>) -> Made<P> {
         let (context, pd) = self.pd(of)?;
         let mut buf = self.buf(&pd)?;

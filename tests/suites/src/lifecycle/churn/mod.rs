@@ -71,7 +71,7 @@ const ARENA: usize = 16 << 10;
 /// Opens another context on the device under test.
 type Open<P> = fn() -> CaseResult<Context<P>>;
 
-/// Returns the case with the provider erased and with it named.
+/// Returns the case in two forms: with the erased provider and with the named one.
 pub(super) fn cases() -> Vec<Case> {
     fn named<P: NamedProvider>(context: &Context<P>) -> CaseResult {
         objects_of_every_kind_leave_nothing(context, || Ok(fabric::device()?.open_as()?), 2)
