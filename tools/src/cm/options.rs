@@ -19,7 +19,7 @@ pub enum Program {
     Xclient,
 }
 
-/// The options.
+/// The command-line options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The address to listen on or to connect to; `None` for any address.

@@ -59,7 +59,7 @@ const RESOLVE: Duration = Duration::from_millis(2000);
 /// The time given to switches and other members after the join.
 const SETTLE: Duration = Duration::from_secs(3);
 
-/// The options.
+/// The command-line options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Options {
     group: Option<OsString>,

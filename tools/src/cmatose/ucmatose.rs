@@ -50,7 +50,7 @@ const NAME: &str = "cmatose";
 /// The timeout for resolving an address or route.
 const RESOLVE: Duration = Duration::from_millis(2000);
 
-/// The options.
+/// The command-line options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Options {
     server: Option<OsString>,

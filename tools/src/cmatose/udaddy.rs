@@ -47,13 +47,13 @@ const USAGE: &str = "\
 /// The name used in the program's output.
 const NAME: &str = "udaddy";
 
-/// The port, which no option changes.
+/// The fixed port number; `udaddy` has no option to change it.
 const PORT: &str = "7174";
 
 /// The timeout for resolving an address or route.
 const RESOLVE: Duration = Duration::from_millis(2000);
 
-/// The options.
+/// The command-line options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Options {
     server: Option<OsString>,

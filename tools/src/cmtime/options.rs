@@ -30,7 +30,7 @@ const USAGE: &str = "\
 \t[-t timeout_ms]
 ";
 
-/// The side of a peer.
+/// The role of a peer: to connect or to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The peer connects.
@@ -39,14 +39,14 @@ pub enum Role {
     Listen,
 }
 
-/// The options. Numbers have the same width as in C and wrap around in the same way.
+/// The command-line options. Numbers have the same width as in C and wrap around in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The address to bind to.
     pub source: OsString,
     /// The address of the peer to connect to.
     pub controller: OsString,
-    /// The number of connections for each pair of peers.
+    /// The number of connections between each pair of peers.
     pub connections: u32,
     /// Whether this peer connects or listens.
     pub role: Role,

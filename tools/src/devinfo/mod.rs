@@ -57,7 +57,7 @@ const SPEC: Spec = Spec::new(
 /// The internal letter of `--json`, which has no short option.
 const JSON: u8 = 0;
 
-/// The options.
+/// The command-line options.
 #[derive(Debug)]
 enum Command {
     List { as_json: bool },

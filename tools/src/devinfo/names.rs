@@ -176,7 +176,7 @@ pub fn link_layer(link_layer: LinkLayer) -> &'static str {
     }
 }
 
-/// Returns how to print a GID, and the name of its type on Ethernet. `None` for a type that
+/// Returns the print format of a GID and the name of its type on Ethernet; `None` for a type that
 /// rdma-core omits.
 pub fn gid_form(gid_type: GidType) -> Option<(GidForm, &'static str)> {
     match gid_type {

@@ -209,7 +209,7 @@ impl Message {
         Ok(())
     }
 
-    /// Returns the region and the device memory, to be closed.
+    /// Returns the region and the device memory, if any, for the caller to close.
     pub fn into_parts(self) -> (Mr, Option<Dm>) {
         (self.mr, self.dm)
     }

@@ -12,7 +12,7 @@ use crate::getopt::{Getopt, Spec};
 /// The option letters. As in C, `-t` is accepted with its value, then rejected as misuse.
 pub const SPEC: Spec = Spec::new("a:I:Pp:C:S:t:scvVdq", &[]);
 
-/// The options.
+/// The command-line options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Whether this side waits for a connection.

@@ -79,8 +79,8 @@ struct Found {
 }
 
 impl Found {
-    /// Adds the packages of the Python in a folder of programs. If the folder belongs to a virtual
-    /// environment, also adds the packages of its base Python.
+    /// Adds the package folders of the Python installation whose programs are in `bin`. In a
+    /// virtual environment, also adds the package folders of the base installation.
     fn of_bin(&mut self, bin: &Path) {
         let prefix = bin.parent().unwrap_or(bin);
         self.of_environment(prefix);

@@ -15,12 +15,12 @@ use program::MAX_QP;
 pub use program::Program;
 use table::{Usage, VERIFY};
 
-/// The options. Numbers have the same width as in C and wrap around in the same way.
+/// The command-line options. Numbers have the same width as in C and wrap around in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The program.
     pub program: Program,
-    /// The host to connect to. `None` to wait for a connection.
+    /// The host to connect to; `None` to wait for a connection.
     pub server: Option<OsString>,
     /// The TCP port.
     pub port: u16,
@@ -30,7 +30,7 @@ pub struct Options {
     pub ib_port: u8,
     /// The length of a message, in bytes.
     pub size: u32,
-    /// The largest payload of a packet.
+    /// The maximum payload of a packet.
     pub mtu: Mtu,
     /// The number of queue pairs of `ibv_srq_pingpong`.
     pub num_qp: u32,
