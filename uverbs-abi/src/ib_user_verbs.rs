@@ -120,9 +120,9 @@ header! {
 
     /// Limits of completion moderation.
     pub struct IbUverbsCqModerationCaps = ib_uverbs_cq_moderation_caps {
-        /// Largest count, in completions.
+        /// Largest moderation count, in completions.
         pub max_cq_moderation_count: u16,
-        /// Longest period, in microseconds.
+        /// Longest moderation period, in microseconds.
         pub max_cq_moderation_period: u16,
         /// Reserved, zero.
         pub reserved: u32,
@@ -844,7 +844,7 @@ header! {
         pub sq_draining: u8,
         /// Maximum number of outstanding reads and atomics as requester.
         pub max_rd_atomic: u8,
-        /// Maximum number of reads and atomics in progress as responder.
+        /// Maximum number of outstanding reads and atomics as responder.
         pub max_dest_rd_atomic: u8,
         /// Minimum delay requested from the peer by an RNR NAK, as an IBTA code.
         pub min_rnr_timer: u8,
@@ -1077,7 +1077,7 @@ header! {
         pub sq_draining: u8,
         /// Maximum number of outstanding reads and atomics as requester.
         pub max_rd_atomic: u8,
-        /// Maximum number of reads and atomics in progress as responder.
+        /// Maximum number of outstanding reads and atomics as responder.
         pub max_dest_rd_atomic: u8,
         /// Minimum delay requested from the peer by an RNR NAK, as an IBTA code.
         pub min_rnr_timer: u8,
@@ -1136,7 +1136,7 @@ header! {
         pub en_sqd_async_notify: u8,
         /// Maximum number of outstanding reads and atomics as requester.
         pub max_rd_atomic: u8,
-        /// Maximum number of reads and atomics in progress as responder.
+        /// Maximum number of outstanding reads and atomics as responder.
         pub max_dest_rd_atomic: u8,
         /// Minimum delay requested from the peer by an RNR NAK, as an IBTA code.
         pub min_rnr_timer: u8,

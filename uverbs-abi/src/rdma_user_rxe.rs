@@ -320,11 +320,11 @@ header! {
         pub index_mask: u32,
         /// Padding to the end of the cache line.
         pub pad_1: [u32; 30],
-        /// Index of the next slot to write. Written by the producer, read by the other side.
+        /// Index of the next slot to write. Written by the producer, read by the consumer.
         pub producer_index: u32,
         /// Padding to the end of the cache line.
         pub pad_2: [u32; 31],
-        /// Index of the next slot to read. Written by the consumer, read by the other side.
+        /// Index of the next slot to read. Written by the consumer, read by the producer.
         pub consumer_index: u32,
         /// Padding to the end of the cache line.
         pub pad_3: [u32; 31],
