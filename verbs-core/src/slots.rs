@@ -39,7 +39,7 @@ impl SlotId {
 /// The mask of the bits in a generation.
 const GENERATION: u32 = u32::MAX >> 1;
 
-/// Writes the slot and the generation: `#3.1`.
+/// Writes the slot and the generation, such as `#3.1`.
 impl fmt::Display for SlotId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{}.{}", self.slot(), self.generation())
@@ -88,7 +88,7 @@ impl<T> Slots<T> {
     /// Inserts a value and returns its id, which is valid until the value is removed.
     ///
     /// # Panics
-    /// If the table already has 2³² values.
+    /// Panics if the table already has 2³² values.
     pub fn insert(&mut self, value: T) -> SlotId {
         let slot = self.free.pop().unwrap_or_else(|| {
             let slot = u32::try_from(self.entries.len()).expect("fewer than 2^32 slots");
@@ -102,10 +102,10 @@ impl<T> Slots<T> {
         SlotId::new(slot, entry.generation)
     }
 
-    /// Inserts a value like [`insert`](Self::insert), if there is memory for it.
+    /// Inserts a value as [`insert`](Self::insert) does, but fails if memory is short.
     ///
     /// # Errors
-    /// `ENOMEM`; the table is unchanged.
+    /// `ENOMEM` if the table cannot grow; the table is then unchanged.
     pub fn try_insert(&mut self, value: T) -> Result<SlotId, Errno> {
         if self.free.is_empty() {
             let to_remove = self.entries.len() + 1;

@@ -142,10 +142,10 @@ pub struct Attr<'a> {
 pub enum Value<'a> {
     /// Bytes for the kernel; up to 8 of them are stored in the attribute itself.
     In(&'a [u8]),
-    /// Bytes for the kernel, and the member of an enumeration that determines their meaning. Some
-    /// members have no bytes.
+    /// A member of an enumeration, and bytes for the kernel. The member determines the meaning of
+    /// the bytes, which may be empty.
     Enum(u8, &'a [u8]),
-    /// A number for the kernel, in the attribute itself: its value and its width in bytes.
+    /// A number for the kernel, stored in the attribute itself: its value and its width in bytes.
     Num(u64, u16),
     /// Bytes from the kernel. Bytes not written by the kernel keep their value.
     Out(&'a mut [u8]),
@@ -252,18 +252,18 @@ pub struct Uhw<'a> {
 }
 
 impl<'a> Uhw<'a> {
-    /// Creates a driver part without input or reply.
+    /// Creates an empty driver part, without input or space for a reply.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Creates a driver part with space for the driver's reply in `output`, whose length is a
+    /// Creates a driver part whose reply is written to `output`. The length of `output` must be a
     /// multiple of 8 bytes.
     pub fn reply(output: &'a mut [u8]) -> Self {
         Self { input: &[], output }
     }
 
-    /// Adds input for the driver, whose length is a multiple of 8 bytes.
+    /// Adds input for the driver. The length of `input` must be a multiple of 8 bytes.
     ///
     /// # Safety
     /// As interpreted by the driver, the bytes must let it write no memory of this process except

@@ -1,5 +1,5 @@
-//! Counters for flow rules (`COUNTERS_*`) and for completions (`COMP_CNTR_*`). These methods have
-//! no write structs.
+//! Counters for flow rules (`COUNTERS_*`) and for completions (`COMP_CNTR_*`). These methods exist
+//! only as ioctls, without write structs.
 
 use uverbs_abi::ib_user_ioctl_cmds::{
     UVERBS_ATTR_CREATE_COMP_CNTR_HANDLE, UVERBS_ATTR_CREATE_COUNTERS_HANDLE,

@@ -15,12 +15,12 @@ use crate::channel::{Uhw, Uverbs, WriteCmd};
 use crate::errno::Errno;
 use crate::error::{Cause, Result};
 
-/// The kernel's description of a new table.
+/// The kernel's description of a new table of work queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RwqIndTableInfo {
     /// The table's handle.
     pub handle: u32,
-    /// The device's number for the table.
+    /// The device's number of the receive indirection table.
     pub ind_tbl_num: u32,
 }
 

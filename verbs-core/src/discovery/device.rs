@@ -297,7 +297,7 @@ impl DevNum {
     }
 }
 
-/// Writes `231:192`, as sysfs and `/dev/char` do.
+/// Writes the major and minor numbers as sysfs and `/dev/char` do, such as `231:192`.
 impl fmt::Display for DevNum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.major, self.minor)

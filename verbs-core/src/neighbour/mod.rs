@@ -349,7 +349,7 @@ impl AsFd for Search {
     }
 }
 
-/// Returns the next hop to a destination if its Ethernet address is needed but unknown.
+/// Returns the next hop to a destination if the hop's Ethernet address is needed but unknown.
 ///
 /// # Errors
 /// The errors of [`Lookup::next_hop`] and [`Lookup::link`].

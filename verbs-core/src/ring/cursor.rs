@@ -123,7 +123,8 @@ pub trait Index {
 pub struct Producer<I = SharedIndex> {
     own: I,
     other: I,
-    /// The index of the next slot to fill; the slots before it may not be published yet.
+    /// The index of the next slot to fill. Slots before it are filled, but possibly not yet
+    /// published.
     index: u32,
     /// The first index without a free slot, based on the consumer's index when it was last read.
     limit: u32,
@@ -225,7 +226,8 @@ impl<I: Index> Producer<I> {
 pub struct Consumer<I = SharedIndex> {
     own: I,
     other: I,
-    /// The index of the next slot to empty; the slots before it may not be published yet.
+    /// The index of the next slot to empty. Slots before it are read, but possibly not yet
+    /// published.
     index: u32,
     /// The producer's index when it was last read.
     producer: u32,

@@ -10,8 +10,8 @@
 #[doc(alias = "ibv_ece")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ece {
-    /// The IEEE number of the vendor that defines the options; 0 for none.
+    /// The IEEE number of the vendor that defines the options; 0 for no options.
     pub vendor_id: u32,
-    /// The options, as defined by the vendor.
+    /// The ECE options, in the encoding that the vendor defines.
     pub options: u32,
 }

@@ -119,9 +119,9 @@ macro_rules! erased_object {
     };
 }
 
-/// Implements [`Destroy`] for an erased object through its box, with a private trait implemented
-/// for every provider's object. The braces contain the operations that take other objects of the
-/// provider. In the private trait, `T` is the provider's object.
+/// Implements [`Destroy`] for an erased object, which is a box. Also defines the private trait
+/// `$dyn` and implements it for each provider's object type `T`. The braces contain methods of this
+/// trait that take other objects of the same provider.
 macro_rules! destroy_through_box {
     ($erased:ident, $dyn:ident: $ops:ident $({
         $($(#[$doc:meta])* fn $call:ident($($args:tt)*) -> $result:ty $body:block)+
