@@ -25,7 +25,8 @@ pub(crate) struct Args {
     #[arg(value_enum)]
     sanitizer: Sanitizer,
 
-    /// Arguments for cargo, such as `test --release -p roce --lib` [default: tests with threads]
+    /// Arguments for cargo, such as `test --release -p roce --lib` [default: the tests that use
+    /// threads]
     #[arg(last = true, value_name = "ARGUMENT")]
     arguments: Vec<OsString>,
 }

@@ -32,7 +32,7 @@ pub(crate) struct Program {
     pair: Option<Pair>,
 }
 
-/// More arguments for each of two processes.
+/// Additional command-line arguments for each of the two processes.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Pair {

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long)]
     seed: Option<u64>,
 
-    /// Targets to run [default: all; api alone with a sanitizer or a seed]
+    /// Targets to run [default: all, or only api with a sanitizer or a seed]
     #[arg(value_name = "TARGET", value_parser = TARGETS.to_vec())]
     targets: Vec<String>,
 }

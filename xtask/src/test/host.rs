@@ -257,7 +257,8 @@ const SHIPPED: &str = include_str!("shipped.txt");
 /// KiB, and glibc itself uses 4.5 KiB of the limit.
 const STACK: &str = "15360";
 
-/// Tests the package that `cargo xtask c-abi --deb` writes: its libraries and its form.
+/// Tests what `cargo xtask c-abi --deb` writes: the package with lintian, and the libraries with
+/// the cases in [`SHIPPED`].
 fn shipped(result: &mut StageResult) {
     let Some(made) = result.must(c_abi::shipped::make()) else { return };
     match made.package.map(|package| c_abi::shipped::lintian(&package)) {

@@ -97,7 +97,7 @@ impl Guest {
         options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 
-    /// Returns the arguments for the suites' program.
+    /// Returns the command-line arguments for the program that runs the suites.
     fn words(&self) -> Vec<String> {
         let mut words = Vec::new();
         if self.has_model() {

@@ -71,7 +71,8 @@ impl Function {
         Ok(entry.file_name().to_string_lossy().into_owned())
     }
 
-    /// Sets up the function's netdev, here or in the peer's network namespace.
+    /// Brings up the PCI function's netdev and adds its IP address. Except for function 0, first
+    /// moves the netdev to the peer's network namespace.
     fn give_address(&self, deadline: Instant) -> Result<()> {
         let netdev = wait_for(deadline, || self.child("net"))?;
         let up = |ip: &str| {
