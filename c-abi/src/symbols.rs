@@ -44,11 +44,11 @@ pub struct Symbol {
 /// The extent to which a function is implemented.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// The function works as its man page says, on every device with the feature.
+    /// The function works as its man page describes, on every device with the feature.
     Served,
-    /// The function lacks a part; the text says which and why.
+    /// The function is incomplete; the text states the missing part and the reason.
     Partial(&'static str),
-    /// The function fails on every device; the text says why.
+    /// The function fails on every device; the text states the reason.
     Refused(&'static str),
 }
 

@@ -295,7 +295,7 @@ impl<'a, P: Provider> Building<'a, P> {
         }
     }
 
-    /// Puts the request into the queue with this operation.
+    /// Puts the request, as the operation `op`, into the queue.
     #[inline(always)]
     fn post(mut self, op: SendOp<'_>, sge: &[Sge], flags: SendFlags) {
         let Request { wr_id, flags: own, .. } = self.batch().request;
@@ -307,7 +307,7 @@ impl<'a, P: Provider> Building<'a, P> {
         }
     }
 
-    /// Puts the request into the queue with this operation, on the queue's fast path. Returns
+    /// Puts the request, as the operation `op`, into the queue on the queue's fast path. Returns
     /// whether the request was queued.
     #[inline(always)]
     fn post_fast(mut self, op: SendOp<'_>, sge: Sge) -> bool {
@@ -326,7 +326,7 @@ impl<'a, P: Provider> Building<'a, P> {
     }
 
     /// Puts a common request of a connected queue pair into the queue on its fast path, if the
-    /// request has this operation. Returns whether the request was queued.
+    /// operation of the request is `state`. Returns whether the request was queued.
     #[inline(always)]
     fn put_fast(mut self, state: State, sge: Sge) -> bool {
         let request = &self.batch().request;
@@ -715,7 +715,7 @@ unsafe extern "C" fn set_inline_data<P: Provider>(qp: *mut ibv_qp_ex, addr: *mut
 /// Appends values to the values kept for a request.
 ///
 /// # Errors
-/// [`PostReason::NoMemory`].
+/// [`PostReason::NoMemory`] if memory is short.
 fn keep<T: Copy>(kept: &mut Vec<T>, values: &[T]) -> Result<(), PostReason> {
     let bytes = size_of_val(values) as u64;
     kept.try_reserve(values.len()).map_err(|_| PostReason::NoMemory { bytes })?;
