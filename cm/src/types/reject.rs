@@ -33,7 +33,7 @@ open_enum! {
         RDC_NOT_EXIST = 11, "the peer has no such reliable datagram channel";
         /// The peer cannot reach the GID.
         INVALID_GID = 12, "the peer cannot reach the GID of this side";
-        /// The peer cannot reach the local id.
+        /// The peer cannot reach this side's local id.
         INVALID_LID = 13, "the peer cannot reach the local id of this side";
         /// The service level is invalid.
         INVALID_SL = 14, "the peer does not take the service level";
@@ -45,7 +45,7 @@ open_enum! {
         INVALID_PACKET_RATE = 17, "the peer does not take the packet rate";
         /// The peer cannot reach the alternate GID.
         INVALID_ALT_GID = 18, "the peer cannot reach the alternate GID of this side";
-        /// The peer cannot reach the alternate local id.
+        /// The peer cannot reach this side's alternate local id.
         INVALID_ALT_LID = 19, "the peer cannot reach the alternate local id of this side";
         /// The alternate service level is invalid.
         INVALID_ALT_SL = 20, "the peer does not take the alternate service level";

@@ -46,7 +46,7 @@ impl World {
         self.kernel.seen().iter().map(|text| text.split(':').next().unwrap().to_owned()).collect()
     }
 
-    /// Drops an id that the kernel knows.
+    /// Drops an id and checks that the kernel gets the command to destroy it.
     fn end(&self, id: CmId) {
         self.replies([Reply::ok()]);
         drop(id);
