@@ -1,5 +1,5 @@
 //! One communication manager, whose program and peers are driven by the fuzz input. Connections in
-//! every state receive valid and invalid messages from their peers and from strangers.
+//! every state receive valid and invalid messages from their peers and from unknown peers.
 //!
 //! After the last step the driver destroys all connections and checks that none remains. A step
 //! must not panic, send more than a few messages, or report an event for an ended connection.
@@ -26,9 +26,9 @@ pub(crate) struct Step {
     pub(crate) slot: u8,
     /// The attribute of the message, minus 0x10. Values of 11 and more mean no message.
     pub(crate) message: u8,
-    /// Bit 0: from a stranger. Bit 1: wrong sender id. Bit 2: wrong receiver id. Bit 3: a service
-    /// without a listener. Bit 4: wrong queue pair. Bits 5 and 6: the transport. Bit 7: byte `at`
-    /// of the message is set to `value`.
+    /// Bit 0: from an unknown peer. Bit 1: wrong sender id. Bit 2: wrong receiver id. Bit 3: a
+    /// service without a listener. Bit 4: wrong queue pair. Bits 5 and 6: the transport. Bit 7:
+    /// byte `at` of the message is set to `value`.
     pub(crate) flags: u8,
     /// A value whose meaning depends on the message: reason, acknowledged or rejected message,
     /// timeout, or status.
