@@ -105,12 +105,12 @@ impl<P: Provider> Pd<P> {
 }
 
 impl<P: Provider> Wq<P> {
-    /// Returns the id of this queue in events.
+    /// Returns the id that identifies this queue in events.
     pub fn id(&self) -> WqId {
         WqId(self.shared.dependencies().entry.id)
     }
 
-    /// Returns the device's number for the queue.
+    /// Returns the queue's number on the device.
     pub fn wq_num(&self) -> u32 {
         self.shared.get().wq_num()
     }
@@ -312,7 +312,7 @@ impl<P: Provider> Context<P> {
 }
 
 impl<P: Provider> RwqIndTable<P> {
-    /// Returns the device's number for the table.
+    /// Returns the table's number on the device.
     pub fn ind_tbl_num(&self) -> u32 {
         self.shared.get().ind_tbl_num()
     }

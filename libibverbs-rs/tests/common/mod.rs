@@ -285,7 +285,7 @@ impl World {
         self.state().refuse.remove(&kind);
     }
 
-    /// Waits while destruction of this kind of object is stalled.
+    /// Waits while destruction of objects of the same kind as `handle` is stalled.
     fn stall(&self, handle: u32) {
         let mut state = self.state();
         let kind = state.live[&handle].kind;
@@ -557,7 +557,8 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Runs a possibly blocking closure on a separate thread.
 ///
 /// # Panics
-/// If the closure panics or does not return within [`PATIENCE`]. The thread is then left running.
+/// Panics if the closure panics or does not return within [`PATIENCE`]. The thread is then left
+/// running.
 #[track_caller]
 pub fn within<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (send, done) = mpsc::channel();
@@ -571,7 +572,7 @@ pub fn within<T: Send + 'static>(what: &str, run: impl FnOnce() -> T + Send + 's
     }
 }
 
-/// Runs a test with the provider hidden and with it named.
+/// Runs each test twice: with the erased provider and with the named one.
 #[macro_export]
 macro_rules! both {
     ($($test:ident)*) => {
