@@ -99,7 +99,7 @@ pub(crate) fn query_dm(uverbs: &Uverbs, handle: u32) -> Result<DmInfo> {
     Ok(info)
 }
 
-/// Returns the device's number for a protection domain.
+/// Returns the number of a protection domain on the device.
 ///
 /// # Errors
 /// `EOPNOTSUPP` on kernels without the query; `ENOENT` for an invalid handle; any other errno the

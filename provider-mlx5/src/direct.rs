@@ -173,7 +173,7 @@ pub struct WqDirect {
     pub record: NonNull<u32>,
 }
 
-/// The device's number for a protection domain.
+/// The number of a protection domain on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PdDirect {

@@ -412,7 +412,7 @@ fn negotiate(
     with(offset_of!(Mlx5IbAllocUcontextReqV2, max_cqe_version))
 }
 
-/// The kernel's number for the mlx5 driver.
+/// The kernel's id of the mlx5 driver.
 pub(crate) const DRIVER_ID: u32 = RdmaDriverId::RDMA_DRIVER_MLX5.0;
 
 /// The tag of address vectors from this provider.
@@ -530,7 +530,7 @@ pub(crate) mod tests {
     const FIRST: &str = "10000000040000000000000000000000";
     const VERSION: &str = "0100000000000000";
 
-    /// Expects the command that creates a context with this request.
+    /// Expects the command that creates a context, with the request `request`.
     fn get_context(request: &str, reply: Reply) -> Expect {
         let len = size_of::<Mlx5IbAllocUcontextResp>();
         let text = format!(

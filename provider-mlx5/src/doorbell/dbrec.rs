@@ -45,11 +45,11 @@ struct Page {
 }
 
 impl RecordPool {
-    /// Takes a slot with zeroed records.
+    /// Allocates a slot with zeroed doorbell records.
     ///
     /// # Errors
-    /// `ENOMEM`; any errno from excluding the pages from forks; `ENODEV` in a forked child whose
-    /// parent was using the pool.
+    /// `ENOMEM` if memory is short; any errno from excluding the pages from forks; `ENODEV` in a
+    /// forked child whose parent was using the pool.
     pub(crate) fn take(self: &Arc<Self>) -> Result<Slot, Errno> {
         let mut pages = self.0.lock()?;
         let page = match pages.iter().position(|page| page.used != u64::MAX) {
@@ -71,8 +71,8 @@ impl RecordPool {
         .cleared())
     }
 
-    /// Takes zeroed records for an object of a parent domain, from the domain's allocator if it has
-    /// one.
+    /// Allocates zeroed doorbell records for an object of a parent domain, from the domain's
+    /// allocator if it has one.
     ///
     /// # Errors
     /// Same as [`take`](Self::take); `ENOMEM` if the allocator has no memory.
@@ -106,8 +106,8 @@ impl Drop for RecordPool {
     }
 }
 
-/// The records of one object. Dropping this value returns them to the pool, unless the device uses
-/// them.
+/// The doorbell records of one object. Dropping this value returns them to the pool, unless the
+/// device uses them.
 #[derive(Debug)]
 pub(crate) struct Slot {
     region: Region,

@@ -539,7 +539,7 @@ impl PaperQp {
 /// A shared receive queue in plain memory.
 #[derive(Debug)]
 pub struct PaperSrq {
-    /// The queue.
+    /// The shared receive queue.
     pub queue: SrqQueue,
     /// The device's end of the queue.
     pub device: PaperSrqDevice,

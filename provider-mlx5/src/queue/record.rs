@@ -67,7 +67,7 @@ impl<T> Slots<T> {
     }
 }
 
-/// The slots of a queue in a form a loop can keep in registers.
+/// The slots of a queue, in a form that a loop can keep in registers.
 #[derive(Debug)]
 pub(crate) struct View<'a, T> {
     slots: &'a [T],

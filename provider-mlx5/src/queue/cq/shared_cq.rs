@@ -73,8 +73,8 @@ impl Ring {
     /// the ring lives.
     ///
     /// # Panics
-    /// If the ring does not lie within the region, `entries` is not a power of two of at most 2^22,
-    /// or `stride` is neither 64 nor 128.
+    /// Panics if the ring does not lie within the region, `entries` is not a power of two of at
+    /// most 2^22, or `stride` is neither 64 nor 128.
     pub(crate) unsafe fn new(memory: Region, entries: u32, stride: usize) -> Self {
         assert!(entries.is_power_of_two() && entries <= 1 << 22, "{entries} entries");
         assert!(stride == CQE64 || stride == 2 * CQE64, "entries of {stride} bytes");

@@ -77,7 +77,7 @@ impl<'a> Frame<'a> {
     /// [`PostReason::HeaderTooLong`] for a segmented send's header beyond the maximum.
     ///
     /// # Safety
-    /// The first [`L2_HEADER`] bytes of the list are readable memory of this process.
+    /// The first [`L2_HEADER`] bytes of the list must be readable memory of this process.
     pub(super) unsafe fn new(
         frames: &Frames,
         wr: &SendWr<'a>,
@@ -151,10 +151,10 @@ fn behind(list: &[Sge], mut skipped: u32) -> impl Iterator<Item = Sge> {
     })
 }
 
-/// Copies the first bytes named by a list to `to`.
+/// Fills `to` with the first bytes of a list's elements.
 ///
 /// # Safety
-/// These bytes are readable memory of this process.
+/// These bytes must be readable memory of this process.
 unsafe fn gather(list: &[Sge], to: &mut [u8]) {
     let mut copied = 0;
     for sge in list {

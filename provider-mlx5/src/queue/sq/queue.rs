@@ -81,7 +81,7 @@ pub struct Sq {
     /// The last request off the fast path, if no doorbell has followed it: the block after it, and
     /// its control segment. A request on the fast path has one block.
     pub(super) last: Option<(u16, NonNull<u8>)>,
-    /// The queue pair's number; `qpn_word` is the form of the number in control segments.
+    /// The queue pair's number; `qpn_word` is the number as stored in control segments.
     pub(super) qp_num: u32,
     pub(super) qpn_word: u32,
     pub(super) checks: SendChecks,
@@ -120,7 +120,7 @@ impl Sq {
     /// Returns the send queue of a queue pair in RESET.
     ///
     /// # Panics
-    /// If the queue does not lie within its memory, or is not aligned to a unit.
+    /// Panics if the queue does not lie within its memory, or is not aligned to a unit.
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { qp_num, qp_type, sq_sig_all, shape, offset, record, bell, resources, .. } = parts;
         assert!(shape.blocks.is_power_of_two() && shape.blocks_of_request > 0, "{shape:?}");

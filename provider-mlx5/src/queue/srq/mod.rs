@@ -114,7 +114,7 @@ impl SrqQueue {
     /// Returns an empty queue at the start of its memory, with all entries linked.
     ///
     /// # Panics
-    /// If the queue does not lie within its memory, or is not aligned to a unit.
+    /// Panics if the queue does not lie within its memory, or is not aligned to a unit.
     pub(crate) fn new(shape: Shape, record: Record, resources: Arc<QueueResources>) -> Self {
         let Shape { entries, units } = shape;
         assert!(entries <= MAX_ENTRIES, "{shape:?}");
