@@ -390,7 +390,7 @@ impl PaperDevice {
         Expect::anything(Reply::outputs([reply.as_bytes()]))
     }
 
-    /// Returns the reply to CREATE_CQ, with these bytes from the driver.
+    /// Returns the reply to CREATE_CQ, with the bytes `driver` as the driver's part.
     pub fn cq_reply(cqe: u32, driver: &[u8]) -> Expect {
         Expect::anything(Reply::outputs([&Self::CQ_HANDLE.to_ne_bytes(), &cqe.to_ne_bytes(), driver]))
     }
@@ -453,7 +453,7 @@ impl PaperDevice {
         (self.context.create_srq(&parents, &attr).unwrap(), queue)
     }
 
-    /// Returns the reply to CREATE_QP, with these bytes from the driver.
+    /// Returns the reply to CREATE_QP, with the bytes `driver` as the driver's part.
     pub fn qp_reply(cap: &QpCap, driver: &[u8]) -> Expect {
         let cap = IbUverbsQpCap {
             max_send_wr: cap.max_send_wr,
@@ -506,7 +506,7 @@ impl PaperDevice {
         }
     }
 
-    /// Returns the reply to a query of a queue pair in this state.
+    /// Returns the reply to a query of a queue pair in the state `qp_state`.
     pub fn state_reply(qp_state: QpState) -> Expect {
         let reply = IbUverbsQueryQpResp { qp_state: qp_state.0, ..Default::default() };
         Expect::anything(Reply::outputs([reply.as_bytes()]))

@@ -1,4 +1,4 @@
-//! A mapped queue: the header, filled in by the kernel, and the slots behind it.
+//! A mapped queue: the header, filled in by the kernel, and the slots after it.
 //!
 //! ```text
 //!   0    log2 of the slots' size          ┐ written once by the kernel, checked once against the
@@ -34,8 +34,8 @@ use verbs_core::ring::{Consumer, Producer, Region, SharedIndex};
 use verbs_core::types::Sge;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The maximum alignment of an element. A mapping's address, the header's size and the slots' size
-/// are multiples of it.
+/// The maximum alignment of an element, in bytes. A mapping's address, the header's size and the
+/// slots' size are multiples of this alignment.
 const SLOT_ALIGN: usize = 16;
 
 /// A mapped queue with a checked header.
