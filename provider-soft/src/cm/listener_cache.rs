@@ -179,8 +179,8 @@ impl ListenerCache {
 
     /// Keeps the reply to a finished lookup. Returns whether the listener has devices.
     ///
-    /// If the listener has ended meanwhile, any process may have bound its token's name. The reply
-    /// is therefore kept only if its sender still has the listener's name.
+    /// If the listener has closed in the meantime, any process may have bound its token's name. The
+    /// reply is therefore kept only if its sender still has the listener's name.
     pub fn keep(&mut self, lookup: Lookup) -> bool {
         let Some((name, reply, owner)) = lookup.into_reply() else { return false };
         let has_devices = !reply.addresses.is_empty();
@@ -472,8 +472,8 @@ fn named(destination: SocketAddr) -> SocketAddr {
 /// The kind of a listener's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameKind {
-    /// The second name of the loopback address: a device has this address, beside a listener of the
-    /// same user on all addresses.
+    /// The second name of the loopback address. A listener at this address binds it while a
+    /// listener of the same user on all addresses has the first name.
     Second,
     /// The name of the listener's address itself.
     Address,

@@ -399,7 +399,7 @@ pub(super) fn second_name(space: u16, loopback: IpAddr, port: u16) -> String {
 }
 
 /// Returns the abstract name of a listener on an address. The name for a link-local address
-/// includes the interface.
+/// includes the interface index.
 pub(super) fn name_at(space: u16, address: SocketAddr) -> String {
     match address {
         SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() != 0 => {

@@ -58,7 +58,7 @@ pub(crate) struct Link {
     id: PeerId,
     /// The connection number.
     number: u64,
-    /// The means to wake the peer, or `None` if the device is its own peer.
+    /// The connection for waking the peer; `None` if the device is its own peer.
     connection: Option<Connection>,
     producer: Producer,
     consumer: Consumer,

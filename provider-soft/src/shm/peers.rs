@@ -280,7 +280,8 @@ impl Peers {
     /// Connects to a device and sends this device's message.
     ///
     /// # Errors
-    /// An error if the device belongs to another user or machine; any errno of the system calls.
+    /// Fails if the device belongs to another user or machine, or with any errno of the system
+    /// calls.
     fn connect(&self, table: &mut Table, id: PeerId) -> Result<(), Errno> {
         if self.is_full(table) {
             return Err(Errno::USERS);
@@ -389,7 +390,8 @@ impl Peers {
         }
     }
 
-    /// Returns whether this device's connection to another device has precedence over the other's.
+    /// Returns whether this device's connection to another device has precedence over the other
+    /// device's connection.
     fn has_precedence(&self, table: &Table, id: PeerId) -> bool {
         let mut made = table
             .connections

@@ -419,7 +419,7 @@ const SHAPE: Shape = Shape::new(WINDOW_LEN, RING_LEN, LONGEST_PACKET, RESERVE);
 const LONGEST_PACKET: usize = MAX_LINK_PACKET_LEN;
 
 /// The number of bytes kept free so that an exiting process can send up to 31 acknowledgements
-/// behind its data.
+/// after its data.
 const RESERVE: usize = 32 * 64;
 
 /// The magic number of a segment. The last byte is the layout version.

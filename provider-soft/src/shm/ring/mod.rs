@@ -190,14 +190,14 @@ impl<O: Outgoing, P: Incoming> Producer<O, P> {
         true
     }
 
-    /// Returns whether the longest record and the reserve behind it are free, according to the last
+    /// Returns whether the longest record and the reserve after it are free, according to the last
     /// value read from `consumed`.
     #[inline]
     fn fits(&self) -> bool {
         self.is_free(O::SHAPE.longest_packet, O::SHAPE.reserve)
     }
 
-    /// Returns whether the record of a packet and the header behind it are free.
+    /// Returns whether the record of a packet and the header after it are free.
     #[inline]
     fn fits_closely(&self, len: usize) -> bool {
         self.is_free(len, LINE)
@@ -262,7 +262,7 @@ impl<P: Incoming> Producer<OutRing, P> {
     /// Copies a packet into the ring and publishes it. The ring does not grow.
     ///
     /// # Panics
-    /// The panics of [`push`](Self::push).
+    /// Panics in the same cases as [`push`](Self::push).
     #[cfg(all(test, not(loom)))]
     pub(crate) fn copy_in(&mut self, packet: &[u8], traffic_class: u8, hop_limit: u8) {
         self.write_in(packet);
@@ -570,7 +570,7 @@ const STREAM: u8 = 4;
 /// The unit of record lengths, in bytes.
 const LINE: usize = 64;
 
-/// The offset of the packet in its record, in bytes. The payload behind a BTH is then at offset 32.
+/// The offset of the packet in its record, in bytes. The payload after a BTH is then at offset 32.
 pub(crate) const PACKET: usize = 20;
 
 const _: () = assert!(PACKET + bth::LEN == 32);
