@@ -53,7 +53,7 @@ impl Rng {
         first + self.below(last.saturating_sub(first).saturating_add(1))
     }
 
-    /// Returns whether an event of this probability happens.
+    /// Returns `true` with the probability `of`.
     pub fn chance(&mut self, of: Chance) -> bool {
         // Always drawn, so a fault's probability does not change later draws.
         self.below(1_000_000) < u64::from(of.0)
@@ -62,7 +62,7 @@ impl Rng {
     /// Returns one of `items`, chosen at random.
     ///
     /// # Panics
-    /// If `items` is empty.
+    /// Panics if `items` is empty.
     pub fn pick<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len() as u64) as usize]
     }
