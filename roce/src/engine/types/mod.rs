@@ -216,7 +216,7 @@ pub enum State {
 pub struct Access(pub u32);
 
 impl Access {
-    /// No right beyond local reads.
+    /// No rights except local reads.
     pub const NONE: Self = Self(0);
     /// The owner may write to the region: receives, read data, results of atomics.
     pub const LOCAL_WRITE: Self = Self(1);
@@ -333,7 +333,7 @@ pub struct QpInit {
     /// The source number in the queue pair's datagrams, 24 bits, if it differs from the queue
     /// pair's number. The queue pair receives no packets for this source number.
     pub deth_source: Option<u32>,
-    /// The largest numbers of message bytes that completions carry.
+    /// The maximum numbers of message bytes that completions carry.
     pub inline_completion: InlineCompletion,
 }
 
@@ -356,7 +356,7 @@ impl QpInit {
     }
 }
 
-/// The largest numbers of bytes that completions carry, through
+/// The maximum numbers of bytes that completions carry, through
 /// [`Sink::complete_with_data`](super::Sink::complete_with_data). These bytes are not written to
 /// the elements of the work request, and the elements' keys are not checked. With 0, completions
 /// carry no bytes.
