@@ -43,9 +43,9 @@ pub struct Row {
     pub command: &'static str,
     /// The name of the field.
     pub field: &'static str,
-    /// The value of rdma-core's library.
+    /// The value sent by rdma-core's library.
     pub theirs: &'static str,
-    /// The value of this project's library.
+    /// The value sent by this project's library.
     pub ours: &'static str,
     /// The guests that show the difference.
     pub guests: &'static str,
