@@ -74,8 +74,8 @@ fn table<'a>(text: &'a str, kind: &str, count: u32, threads: u32) -> (Vec<[u64; 
     (rows, rest)
 }
 
-/// Checks that a text begins with `lines` and returns the rest. Ignores a line that only the root
-/// prints.
+/// Checks that `text` begins with `lines` and returns the rest of the text. Ignores a line that
+/// only the root prints.
 #[track_caller]
 fn after<'a>(text: &'a str, lines: &str) -> &'a str {
     let text = text.strip_prefix("Running as OOB root\n").unwrap_or(text);

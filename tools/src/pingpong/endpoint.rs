@@ -372,7 +372,7 @@ impl Endpoint<Rts> {
     /// Posts the message to a queue pair.
     ///
     /// # Errors
-    /// The same errors as [`Message::post_send`].
+    /// Same as [`Message::post_send`].
     ///
     /// # Panics
     /// Panics if `index` is not below the number of queue pairs.

@@ -18,7 +18,7 @@ use table::{Usage, VERIFY};
 /// The command-line options. Numbers have the same width as in C and wrap around in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The program.
+    /// The ping-pong program.
     pub program: Program,
     /// The host to connect to; `None` to wait for a connection.
     pub server: Option<OsString>,
