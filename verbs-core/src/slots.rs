@@ -17,7 +17,7 @@ use crate::errno::Errno;
 use crate::fork::generation;
 use crate::room;
 
-/// A slot number and its generation, in the form passed to the kernel.
+/// A slot number and its generation, as passed to the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct SlotId(pub u64);

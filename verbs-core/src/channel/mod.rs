@@ -216,7 +216,7 @@ impl<'a> Attr<'a> {
         Self::new(id, Value::NewFd(fd))
     }
 
-    /// Marks the attribute as optional: a kernel that does not know it ignores it.
+    /// Marks the attribute as optional: a kernel that does not support the attribute ignores it.
     #[must_use]
     pub const fn optional(mut self) -> Self {
         self.mandatory = false;

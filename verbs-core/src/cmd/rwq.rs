@@ -20,7 +20,7 @@ use crate::error::{Cause, Result};
 pub struct RwqIndTableInfo {
     /// The table's handle.
     pub handle: u32,
-    /// The device's number of the receive indirection table.
+    /// The table's number on the device.
     pub ind_tbl_num: u32,
 }
 

@@ -28,7 +28,7 @@ use crate::types::{WqAttr, WqInitAttr};
 pub struct WqInfo {
     /// The queue's handle.
     pub handle: u32,
-    /// The device's number for the queue.
+    /// The queue's number on the device.
     pub wq_num: u32,
     /// The capacity in receives, at least the requested capacity.
     pub max_wr: u32,

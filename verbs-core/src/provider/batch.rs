@@ -97,8 +97,8 @@ impl<'q, Q: SendQueue> WrBatch<'q, Q> {
     /// Posts all requests with one doorbell and returns the number of requests.
     ///
     /// # Errors
-    /// The index of the first rejected request and the reason; nothing was posted. Otherwise
-    /// [`PostReason::Doorbell`], if the doorbell failed.
+    /// Returns the index of the first rejected request and the reason; nothing was posted. If the
+    /// doorbell failed, returns the number of requests and [`PostReason::Doorbell`].
     #[doc(alias = "ibv_wr_complete")]
     #[inline(always)]
     pub fn complete(mut self) -> Result<usize, WrError> {

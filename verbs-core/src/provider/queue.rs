@@ -228,7 +228,7 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// Same as [`post_send`](Self::post_send).
     ///
     /// # Errors
-    /// The reason why the queue rejects the request; the queue is unchanged.
+    /// Returns the reason why the queue rejects the request; the queue is unchanged.
     unsafe fn post_one(&mut self, wr: &SendWr<'_>) -> Result<(), PostReason>;
 
     /// Posts one common request on a short path. Returns whether the request was posted; if not,
@@ -254,8 +254,8 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// Publishes all requests in the queue to the device.
     ///
     /// # Errors
-    /// The errno from the doorbell. The requests stay in the queue, and the next doorbell covers
-    /// them.
+    /// Returns the errno from the doorbell. The requests stay in the queue, and the next doorbell
+    /// covers them.
     fn ring(&mut self) -> Result<(), Errno>;
 
     /// From now on, leaves to the device those faults in requests that the C providers do not
@@ -291,8 +291,8 @@ pub trait SendQueue: Any + Debug + Send + Sync {
     /// and [`WrBatch::local_inv`](super::WrBatch::local_inv) require.
     ///
     /// # Errors
-    /// The number of accepted requests and the reason for rejecting the next request. The device
-    /// owns the memory of the accepted requests.
+    /// Returns the number of accepted requests and the reason for rejecting the next request. The
+    /// device owns the memory of the accepted requests.
     #[inline(always)]
     unsafe fn post_send(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostError> {
         // SAFETY: the caller upholds the contract for every work request of the batch.
@@ -318,7 +318,7 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     /// Same as [`post_recv`](Self::post_recv).
     ///
     /// # Errors
-    /// The reason why the queue rejects the request; the queue is unchanged.
+    /// Returns the reason why the queue rejects the request; the queue is unchanged.
     unsafe fn post_one(&mut self, wr: &RecvWr<'_>) -> Result<(), PostReason>;
 
     /// Publishes all requests in the queue to the device.
@@ -335,8 +335,8 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     /// program when the `wr_id` is polled.
     ///
     /// # Errors
-    /// The number of accepted requests and the reason for rejecting the next request. The device
-    /// owns the memory of the accepted requests.
+    /// Returns the number of accepted requests and the reason for rejecting the next request. The
+    /// device owns the memory of the accepted requests.
     #[inline(always)]
     unsafe fn post_recv(&mut self, wrs: &[RecvWr<'_>]) -> Result<(), PostError> {
         // SAFETY: the caller upholds the contract for every work request of the batch.
@@ -360,7 +360,7 @@ pub trait RecvQueue: Any + Debug + Send + Sync {
     /// removal of its tag, was polled.
     ///
     /// # Errors
-    /// The number of accepted operations and the reason for rejecting the next operation;
+    /// Returns the number of accepted operations and the reason for rejecting the next operation;
     /// [`PostReason::NoTagMatching`] from a queue without tag matching.
     unsafe fn post_srq_ops(&mut self, wrs: &mut [OpsWr<'_>]) -> Result<(), PostError> {
         let _ = wrs;

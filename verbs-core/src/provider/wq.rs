@@ -35,7 +35,7 @@ pub trait WqOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle for the work queue.
     fn handle(&self) -> u32;
 
-    /// Returns the device's number for the queue.
+    /// Returns the queue's number on the device.
     fn wq_num(&self) -> u32;
 
     /// Returns the state after the last call to `modify`. The device may have moved the queue to
@@ -64,6 +64,6 @@ pub trait RwqIndTableOps: Any + Debug + Send + Sync {
     /// Returns the kernel's handle for the table.
     fn handle(&self) -> u32;
 
-    /// Returns the device's number for the table.
+    /// Returns the table's number on the device.
     fn ind_tbl_num(&self) -> u32;
 }
