@@ -23,7 +23,7 @@ pub(crate) fn command() -> Command {
 /// Runs `cargo build` with these arguments and returns the directory of the binaries.
 ///
 /// # Errors
-/// The build fails. Cargo has printed the reason to stderr.
+/// Fails if the build fails; cargo has then printed the reason to stderr.
 pub(crate) fn build(arguments: &[&str]) -> Result<PathBuf> {
     process::run(command().arg("build").args(arguments))?;
     let named = arguments.iter().skip_while(|argument| **argument != "--profile").nth(1);
@@ -41,7 +41,7 @@ pub(crate) const GUEST_PROFILE: &str = "guest";
 /// Returns the directory with a profile's results.
 ///
 /// # Errors
-/// The same errors as [`target_directory`].
+/// Same as [`target_directory`].
 pub(crate) fn profile_directory(profile: &str) -> Result<PathBuf> {
     let directory = match profile {
         "dev" | "test" => "debug",
@@ -54,7 +54,7 @@ pub(crate) fn profile_directory(profile: &str) -> Result<PathBuf> {
 /// Builds a benchmark and returns the program's path.
 ///
 /// # Errors
-/// The build fails. Cargo has printed the reason to stderr.
+/// Fails if the build fails; cargo has then printed the reason to stderr.
 pub(crate) fn build_bench(package: &str, bench: &str) -> Result<PathBuf> {
     let output = command()
         .args(["bench", "--quiet", "--no-run", "--message-format", "json-render-diagnostics"])
@@ -77,7 +77,7 @@ pub(crate) fn executable(messages: &[u8]) -> Result<PathBuf> {
 /// (`dev`, `release`), and returns their directory.
 ///
 /// # Errors
-/// The build fails. Cargo has printed the reason to stderr.
+/// Fails if the build fails; cargo has then printed the reason to stderr.
 pub(crate) fn build_static(tools: &[&str], target: &str, profile: &str) -> Result<PathBuf> {
     let mut build = command();
     build.args(["build", "--quiet", "--package", "rdma-tools", "--target", target]).args(tools);
@@ -103,7 +103,7 @@ pub(crate) fn has_std(target: &str) -> bool {
 /// Returns the directory of cargo's build results.
 ///
 /// # Errors
-/// Cargo cannot be run, or its metadata names no target directory.
+/// Fails if cargo cannot be run, or if its metadata names no target directory.
 pub(crate) fn target_directory() -> Result<PathBuf> {
     let metadata = ["metadata", "--format-version", "1", "--no-deps", "--offline"];
     string_field(&process::output(command().args(metadata))?, "target_directory")

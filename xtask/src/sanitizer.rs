@@ -51,7 +51,7 @@ const TESTS: &str = "test --release --no-fail-fast -p libibverbs-rs -p provider-
 /// Runs `sanitizer`.
 ///
 /// # Errors
-/// The same errors as [`Sanitizer::cargo`]; a test fails.
+/// Same as [`Sanitizer::cargo`]. Also fails if a test fails.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut command =
         if args.arguments.is_empty() { args.sanitizer.tests()? } else { args.sanitizer.cargo()? };
@@ -80,7 +80,7 @@ impl Sanitizer {
     /// The caller adds arguments.
     ///
     /// # Errors
-    /// The nightly toolchain or its standard library's source is missing.
+    /// Fails if the nightly toolchain or its standard library's source is missing.
     pub(crate) fn cargo(self) -> Result<Command> {
         let mut command = toolchain::cargo()?;
         command
@@ -98,7 +98,7 @@ impl Sanitizer {
     /// Returns the command for the tests of the libraries.
     ///
     /// # Errors
-    /// The same errors as [`Sanitizer::cargo`].
+    /// Same as [`Sanitizer::cargo`].
     pub(crate) fn tests(self) -> Result<Command> {
         let mut command = self.cargo()?;
         command.args(TESTS.split(' '));
@@ -114,7 +114,7 @@ impl Sanitizer {
     /// [`Sanitizer::cargo`]'s settings.
     ///
     /// # Errors
-    /// The same errors as [`Sanitizer::cargo`]; the build fails.
+    /// Same as [`Sanitizer::cargo`]. Also fails if the build fails.
     pub(crate) fn build(self, package: &str, program: &str, features: &[&str]) -> Result<PathBuf> {
         let mut command = self.cargo()?;
         command.args(["build", "--quiet", "--release", "--package", package, "--bin", program]);

@@ -20,7 +20,7 @@ use crate::{cache, cargo};
 
 /// Packages, with all packages that apt would install with them on an empty machine.
 pub(crate) struct Packages<'a> {
-    /// The name for these packages in messages and in the cache.
+    /// The name of these packages in messages and in the cache.
     pub(crate) name: &'a str,
     pub(crate) arch: Arch,
     pub(crate) suites: &'a [&'a str],
@@ -119,7 +119,7 @@ impl Packages<'_> {
         Ok(fs::write(root.join("packages"), lines.collect::<String>())?)
     }
 
-    /// Makes and returns the folder with apt's private state and the sources.
+    /// Creates and returns the folder with apt's private state and the sources.
     fn state(&self) -> Result<PathBuf> {
         let dir = cache::dir()?.join("apt").join(format!("{}-{}", self.short(), self.arch.debian()));
         for folder in ["etc/apt/preferences.d", "var/lib/apt/lists/partial", "var/cache/apt/archives/partial"]

@@ -65,7 +65,7 @@ fn workspace(target: &str) -> &'static str {
 /// Runs `fuzz`. Its status is 0 if no target crashed.
 ///
 /// # Errors
-/// A target cannot be built or run.
+/// Fails if a target cannot be built or run.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let is_api_alone = args.sanitizer.is_some() || args.seed.is_some();
     let is_other = args.targets.iter().any(|target| target != API);
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// Runs one target for `seconds`.
 ///
 /// # Errors
-/// The target cannot be built or run, or it crashed.
+/// Fails if the target cannot be built or run, or if it crashed.
 pub(crate) fn check(target: &str, seconds: u64) -> Result<()> {
     if target == API {
         return api(seconds, None, None);
@@ -121,8 +121,8 @@ pub(crate) fn check(target: &str, seconds: u64) -> Result<()> {
 /// Makes random calls to the public API on soft devices for `seconds`.
 ///
 /// # Errors
-/// No toolchain has the sanitizer, or the program cannot be built or run, or it failed. After a
-/// failure, the error contains the beginning of the program's report.
+/// Fails if no toolchain has the sanitizer, or if the program cannot be built or run or has failed.
+/// After a failure of the program, the error contains the beginning of its report.
 pub(crate) fn api(seconds: u64, seed: Option<u64>, sanitizer: Option<Sanitizer>) -> Result<()> {
     const PROGRAM: &str = "api-fuzz";
     /// The number of report lines in the error. A report begins with the failure; stacks follow.

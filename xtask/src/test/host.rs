@@ -14,15 +14,15 @@ use crate::{aarch64, apt, c_abi, cargo, fuzz, musl, mutants, process};
 /// A stage: its name and its work.
 pub(super) type Stage = (&'static str, fn(&mut StageResult));
 
-/// The stages in the fixed list that check a commit's form, in seconds and without a build.
+/// The stages for every commit that check the commit's form, in seconds and without a build.
 pub(super) const TEXT: &[Stage] = &[
     ("formatting", |result| cargo_succeeds(&["fmt", "--all", "--check"], result)),
     ("commit messages", commits::check),
     ("comments", prose::check),
 ];
 
-/// The stages in the fixed list that build the workspace in its own folder. They run one after
-/// another, because a build keeps others out of the folder.
+/// The stages for every commit that build the workspace in its own target folder. They run one
+/// after another, because a build locks the folder.
 pub(super) const WORKSPACE: &[Stage] = &[
     ("clippy", |result| {
         let all = ["clippy", "--workspace", "--all-targets", "--all-features", "--quiet"];
@@ -44,7 +44,7 @@ pub(super) const WORKSPACE: &[Stage] = &[
     }),
 ];
 
-/// The stages in the fixed list that build elsewhere, except for one small program. They run beside
+/// The stages for every commit that build elsewhere, except for one small program. They run beside
 /// [`WORKSPACE`], which leaves a processor idle while it links and while a test waits.
 pub(super) const BESIDE: &[Stage] = &[
     ("rings and tables under the model checker", |result| {
