@@ -19,7 +19,7 @@ use verbs_core::discovery::{Misc, misc};
 /// The directory of the RDMA device files.
 const DIRECTORY: &str = "/dev/infiniband";
 
-/// The call that opens the file.
+/// The name of the verb in errors from opening the file.
 const VERB: &str = "create_event_channel";
 
 /// Opens the connection manager's device file in non-blocking mode and returns it with its ABI

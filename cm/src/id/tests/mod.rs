@@ -41,7 +41,7 @@ impl World {
         self.kernel.expect(replies.into_iter().map(Expect::anything));
     }
 
-    /// Returns an id with this kernel handle.
+    /// Returns an id with the kernel handle `number`.
     fn id(&self, number: u32, space: PortSpace) -> CmId {
         self.replies([Reply::bytes(&number.to_ne_bytes())]);
         self.channel.create_id(space).unwrap()
