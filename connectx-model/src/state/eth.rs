@@ -166,31 +166,31 @@ impl Ethernet {
         }
     }
 
-    /// Returns whether a queue uses this protection domain. A domain of 0 in a context means that
-    /// the queue has none; such a queue never accesses memory.
+    /// Returns whether a queue uses the protection domain `pd`. A domain of 0 in a context means
+    /// that the queue has none; such a queue never accesses memory.
     pub(crate) fn uses_pd(&self, pd: u32) -> bool {
         let queues = self.sqs.values().map(|sq| &sq.queue).chain(self.rqs.values().map(|rq| &rq.queue));
         pd != 0 && queues.into_iter().any(|queue| queue.pd == pd)
     }
 
-    /// Returns whether a receive queue uses this counter set.
+    /// Returns whether a receive queue uses the counter set `counter`.
     pub(crate) fn counts_in(&self, counter: u32) -> bool {
         self.rqs.values().any(|rq| rqc::COUNTER_SET_ID.get32(&rq.context) == counter)
     }
 
-    /// Returns whether a TIS or TIR uses this transport domain.
+    /// Returns whether a TIS or TIR uses the transport domain `domain`.
     pub(crate) fn uses_domain(&self, domain: u32) -> bool {
         self.tises.values().any(|tis| tis.domain == domain)
             || self.tirs.values().any(|tir| tir.domain == domain)
     }
 
-    /// Returns whether a TIR or an RQT refers to this receive queue.
+    /// Returns whether a TIR or an RQT refers to the receive queue `rqn`.
     pub(crate) fn leads_to_rq(&self, rqn: u32) -> bool {
         self.tirs.values().any(|tir| tir.to == Receivers::Rq(rqn))
             || self.rqts.values().any(|rqt| rqt.rqs.contains(&rqn))
     }
 
-    /// Returns whether a TIR refers to this RQT.
+    /// Returns whether a TIR refers to the RQT `rqtn`.
     pub(crate) fn leads_to_rqt(&self, rqtn: u32) -> bool {
         self.tirs.values().any(|tir| tir.to == Receivers::Rqt(rqtn))
     }
@@ -301,7 +301,7 @@ impl Sq {
 }
 
 impl Ethernet {
-    /// Adds a queue to those that wait for space or for their rate.
+    /// Adds a send queue to the queues that wait for space or for their rate.
     pub(crate) fn wait(&mut self, sqn: u32, rung: Rung) {
         if let Some(sq) = self.sqs.get_mut(&sqn) {
             sq.rung = Some(rung);

@@ -68,7 +68,7 @@ impl Iseg {
         u64::from(self.command_queue_high) << 32 | u64::from(self.command_queue_low)
     }
 
-    /// Reads the aligned dword at this offset. Returns `None` if no register has this offset.
+    /// Reads the aligned dword at `offset`. Returns `None` if no register has this offset.
     pub(crate) fn read(&self, offset: usize, now: Time) -> Option<u32> {
         let registers =
             initial_seg::TABLE.known(offset) != 0 || UNNAMED.iter().any(|range| range.contains(&offset));

@@ -152,7 +152,7 @@ impl Steering {
         Some(reached)
     }
 
-    /// Returns whether an entry or a table's miss action refers to this table.
+    /// Returns whether an entry or a table's miss action refers to the table `id`.
     pub(crate) fn leads_to_table(&self, id: u32) -> bool {
         self.tables.values().any(|table| table.miss == Some(id) || table.leads_to(Destination::Table(id)))
     }

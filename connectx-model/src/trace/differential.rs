@@ -145,7 +145,7 @@ struct Form {
 }
 
 impl Form {
-    /// Translates a line into the common form; `None` if the line is not compared.
+    /// Returns a line in the common form; `None` if the line is not compared.
     fn line(&mut self, entry: &Entry) -> Option<String> {
         match entry.kind.as_str() {
             "command" => self.command(entry),

@@ -363,7 +363,7 @@ impl Bed {
         }
     }
 
-    /// Executes the transition command `opcode` with this context.
+    /// Executes the transition command `opcode` with the given context.
     #[track_caller]
     pub(crate) fn modify(&mut self, pair: &Pair, opcode: u16, context: &[u8]) {
         let mut input = input(opcode, rst2init_qp_in::SIZE);
@@ -546,7 +546,7 @@ impl Bed {
         self.ring(pair);
     }
 
-    /// Starts building a signalled work request with this opcode.
+    /// Starts building a signalled work request with the given opcode.
     pub(crate) fn begin(&self, pair: &Pair, opcode: u8) -> Wqe {
         let mut bytes = vec![0; 16];
         ctrl::WQE_INDEX.set(&mut bytes, pair.head);
@@ -576,7 +576,7 @@ impl Bed {
         self.poke(pair.function, pair.record, &u32::from(pair.recv_head).to_be_bytes());
     }
 
-    /// Returns an address vector for datagrams to this queue pair.
+    /// Returns an address vector for datagrams to the queue pair `to`.
     pub(crate) fn vector(&self, to: &Pair) -> Vec<u8> {
         let mut vector = vec![0; datagram::SIZE];
         datagram::Q_KEY.set(&mut vector, QKEY);
