@@ -78,7 +78,7 @@ pub(super) struct Current {
 }
 
 impl Current {
-    /// The value for the case that there is no current queue pair.
+    /// The value without a current queue pair.
     pub(super) const NONE: Self = Self {
         user_index: u32::MAX,
         of_sends: u32::MAX,
@@ -139,7 +139,7 @@ impl Poller {
         }
     }
 
-    /// Returns the part that is shared with queue pairs.
+    /// Returns the part of the completion queue that is shared with queue pairs.
     pub(crate) const fn shared(&self) -> &Arc<SharedCq> {
         &self.shared
     }
@@ -159,7 +159,7 @@ impl Poller {
         }
     }
 
-    /// Returns entries like [`end_poll`](Self::end_poll), if any were polled.
+    /// Returns the polled entries as [`end_poll`](Self::end_poll) does, if there are any.
     #[inline(always)]
     pub(super) fn return_polled(&mut self) {
         self.returned = self.index;
