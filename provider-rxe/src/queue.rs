@@ -182,7 +182,8 @@ impl<W> ProducerEnd<W> {
         Some(Slot { base: self.queue.slot(index), _queue: PhantomData, _element: PhantomData })
     }
 
-    /// Marks the slot returned by [`next`](Self::next) as filled. The kernel does not see it yet.
+    /// Marks the slot returned by [`next`](Self::next) as filled. The kernel does not see the slot
+    /// yet.
     #[inline(always)]
     pub(crate) fn advance(&mut self) {
         self.cursor.advance();
@@ -250,7 +251,7 @@ impl<W> Slot<'_, W> {
     /// Stores a scatter/gather list after the element.
     ///
     /// # Safety
-    /// The list is not longer than [`ProducerEnd::room`].
+    /// The list must not be longer than [`ProducerEnd::room`].
     #[inline(always)]
     pub(crate) unsafe fn put_list(&mut self, sges: &[Sge]) {
         const { assert!(size_of::<W>().is_multiple_of(align_of::<Sge>()) && size_of::<Sge>() == 16) }
