@@ -173,7 +173,7 @@ impl Row {
             }
     }
 
-    /// Returns the row as shown in the document.
+    /// Returns the row as shown in `docs/c-abi.md`.
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let devices: Vec<_> = self.devices.iter().map(ToString::to_string).collect();

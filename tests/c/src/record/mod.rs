@@ -51,7 +51,7 @@ pub struct Ioctl {
     pub header: IbUverbsIoctlHdr,
     /// The attributes.
     pub attrs: Vec<RawAttr>,
-    /// The call's result, negative for an errno.
+    /// The call's result, or a negative errno.
     pub result: i64,
 }
 
@@ -75,7 +75,7 @@ pub struct Write {
     pub command: u32,
     /// All bytes, including the headers.
     pub bytes: Vec<u8>,
-    /// The call's result, negative for an errno.
+    /// The call's result, or a negative errno.
     pub result: i64,
 }
 
@@ -90,6 +90,6 @@ pub struct Map {
     pub flags: u64,
     /// The offset passed to `mmap`, in bytes.
     pub offset: u64,
-    /// The address, negative for an errno.
+    /// The address of the mapping, or a negative errno.
     pub result: i64,
 }

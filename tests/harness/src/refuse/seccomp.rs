@@ -15,8 +15,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use uverbs_abi::rdma_user_ioctl_cmds::RDMA_VERBS_IOCTL;
 
-/// Installs `program` as the filter for the calling thread and everything that it starts from now
-/// on.
+/// Installs `program` as the filter for the calling thread and for everything that the thread
+/// starts from now on.
 ///
 /// # Errors
 /// Any errno from the system calls. Fails if notifications are larger than the structures used
@@ -115,8 +115,8 @@ impl Listener {
         }
     }
 
-    /// Returns whether the call still waits. If it does, any memory read before this call came from
-    /// its thread.
+    /// Returns whether the system call still waits. If it does, any memory read before this check
+    /// belonged to its thread.
     pub fn is_valid(&self, asked: &Asked) -> bool {
         let mut id = asked.id;
         self.ioctl(libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &mut id).is_ok()

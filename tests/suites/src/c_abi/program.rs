@@ -1,4 +1,4 @@
-//! [`program`]: the command for an installed program on either library. Also defines the suite's
+//! [`program`]: the command for an installed program with either library. Also defines the suite's
 //! name.
 
 use std::path::Path;

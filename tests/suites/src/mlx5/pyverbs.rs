@@ -18,7 +18,7 @@ use verbs_harness::tools::{Maker, linked_dir};
 
 const SUITE: &str = "pyverbs";
 
-/// The suite on this project's library.
+/// The name of the suite that uses this project's library.
 const OURS: &str = "c_abi.pyverbs";
 
 const ENOUGH: &str = "enough of rdma-core's own tests pass";
@@ -44,8 +44,8 @@ const REFUSED: &[&str] = &[
     "test_mlx5_flow.Mlx5MatcherTest.test_smac_matcher_to_qp_flow",
 ];
 
-/// Returns the minimum number of tests that must pass on either library. It is a little below the
-/// number that passes on rdma-core's library, because some results depend on the state of the
+/// Returns the minimum number of tests that must pass with either library. It is a little below the
+/// number that passes with rdma-core's library, because some results depend on the state of the
 /// guest.
 pub const fn least(port: Port) -> usize {
     match port {
@@ -94,13 +94,13 @@ pub fn required(port: Port) -> impl Iterator<Item = &'static str> {
     REQUIRED.iter().chain(more).copied()
 }
 
-/// Returns the case on rdma-core's library.
+/// Returns the case with rdma-core's library.
 pub fn cases(setup: Setup) -> Vec<Case> {
     let run = move || judge(setup, &Maker::Theirs, SUITE, &chosen()).map(drop);
     vec![Case::new(SUITE, ENOUGH, run).within(LIMIT + Duration::from_secs(60))]
 }
 
-/// Returns the cases on our library, alone and beside rdma-core's library.
+/// Returns the cases with our library, alone and compared with rdma-core's library.
 pub fn linked(setup: Setup) -> Vec<Case> {
     let alone = move || {
         linked_dir()?;
@@ -119,7 +119,7 @@ fn chosen() -> String {
     std::env::var(MODULES).unwrap_or_default()
 }
 
-/// Runs the tests on one library.
+/// Runs the tests with one library.
 fn run(setup: Setup, maker: &Maker, modules: &str) -> CaseResult<Run> {
     let gid = setup.usual_gid(0)?.unwrap_or(0);
     let modules: Vec<&str> = modules.split_ascii_whitespace().collect();
@@ -130,7 +130,7 @@ fn run(setup: Setup, maker: &Maker, modules: &str) -> CaseResult<Run> {
     prepared.and(Ok(run))
 }
 
-/// Runs the tests on one library and judges them as parts of a suite.
+/// Runs the tests with one library and judges them as parts of a suite.
 fn judge(setup: Setup, maker: &Maker, suite: &str, modules: &str) -> CaseResult<Vec<Outcome>> {
     let run = run(setup, maker, modules)?;
     let outcomes: Vec<Outcome> = run.outcomes.into_iter().map(judged).collect();

@@ -109,7 +109,7 @@ impl Side {
         address(self.function())
     }
 
-    /// Returns the command for this side.
+    /// Returns the command that runs a program in this side's network namespace.
     fn command(self, program: &str, args: &[&str]) -> CaseResult<Command> {
         let path = Path::new("/usr/bin").join(program);
         if !path.exists() {
