@@ -54,7 +54,7 @@ pub struct Options {
     pub mimic: Option<Duration>,
     /// The number of worker threads.
     pub threads: i32,
-    /// The number of peers.
+    /// The total number of peers.
     pub peers: u32,
     /// The controller's port.
     pub port: OsString,

@@ -330,8 +330,8 @@ impl<S: State> Endpoint<S> {
         &mut self.message
     }
 
-    /// Returns the queue pairs, the shared receive queue, the message and the address handle, to be
-    /// closed.
+    /// Returns the queue pairs, the shared receive queue, the message and the address handle, for
+    /// the caller to close.
     pub fn into_parts(self) -> (Vec<Qp<S>>, Option<Srq>, Message, Option<Ah>) {
         (self.qps, self.srq, self.message, self.peer.map(|(ah, _)| ah))
     }

@@ -24,7 +24,7 @@ pub struct Options {
     pub server: Option<OsString>,
     /// The TCP port.
     pub port: u16,
-    /// The device; `None` for the first device.
+    /// The device's name; `None` for the first device.
     pub ib_dev: Option<OsString>,
     /// The device's port.
     pub ib_port: u8,
@@ -161,7 +161,7 @@ impl Options {
         }
     }
 
-    /// Applies an option. `None` if its value is invalid.
+    /// Applies an option. Returns `None` if its value is invalid.
     fn take(&mut self, option: Opt) -> Option<()> {
         let unsigned = |arg: &OsStr| strtoul(arg.as_bytes()) as u32;
         let signed = |arg: &OsStr| strtol(arg.as_bytes()) as i32;
