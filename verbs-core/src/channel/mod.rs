@@ -105,7 +105,7 @@ pub trait Channel: fmt::Debug + Send + Sync {
     }
 
     /// Returns the file descriptor, for a provider whose doorbell is a system call; `None` if a
-    /// test plays the kernel.
+    /// test scripts the kernel.
     fn cmd_fd(&self) -> Option<Arc<OwnedFd>>;
 
     /// Returns whether the commands go to a device that may fail. If so, the device's state is

@@ -312,7 +312,7 @@ open_enum! {
     #[doc(alias = "ibv_node_type")]
     #[doc(alias = "ibv_node_type_str")]
     pub enum NodeType(u32) {
-        /// The kernel did not report it.
+        /// The kernel did not report the node type.
         #[doc(alias = "IBV_NODE_UNKNOWN")]
         UNKNOWN = 0, "unknown";
         /// A channel adapter: InfiniBand and RoCE.
