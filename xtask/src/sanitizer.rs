@@ -68,7 +68,8 @@ impl Sanitizer {
         }
     }
 
-    /// Returns the compiler's flags. Copies use no assembly code, which sanitizers do not see.
+    /// Returns the compiler flags. Copies use no assembly code, because sanitizers do not see its
+    /// accesses.
     fn flags(self) -> String {
         format!(
             "-Zsanitizer={} --cfg verbs_portable_copies -Cdebug-assertions -Coverflow-checks",

@@ -153,7 +153,8 @@ pub(crate) fn api(seconds: u64, seed: Option<u64>, sanitizer: Option<Sanitizer>)
 
 /// Builds a workspace's targets for a run of `seconds`.
 fn build(workspace: &str, seconds: u64) -> Result<PathBuf> {
-    /// In a shorter run, optimised code does not make up for the optimiser's time.
+    /// The run time, in seconds, from which the targets are optimised. In a shorter run, optimised
+    /// code does not make up for the optimiser's time.
     const OPTIMISED_FROM: u64 = 60;
     apt::ensure_tools(&[apt::Tools::Fuzz])?;
     let dir = cargo::target_directory()?.join("fuzz");

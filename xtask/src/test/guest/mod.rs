@@ -39,7 +39,7 @@ pub(super) struct Guest {
     port: Port,
     /// The end of the guest's label, if other guests have the same kernel and device.
     note: &'static str,
-    /// Options for the suites' program.
+    /// Options for the program that runs the suites.
     options: &'static [String],
     /// An environment variable for the cases.
     env: Option<&'static str>,
@@ -79,7 +79,7 @@ impl Guest {
         self.device == vm::Device::Mlx5
     }
 
-    /// Returns the name of the suites' program.
+    /// Returns the name of the program that runs the suites.
     fn program(&self) -> &'static str {
         if self.has_model() { "guest-mlx5" } else { "guest" }
     }

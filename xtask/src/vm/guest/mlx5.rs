@@ -41,7 +41,7 @@ pub(super) fn set_up(port: Port, functions: u8, deadline: Instant) -> Result<()>
     Ok(())
 }
 
-/// A function and its number.
+/// A PCI function and its number.
 struct Function {
     number: u8,
     /// The function's directory below /sys.
