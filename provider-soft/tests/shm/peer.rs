@@ -115,10 +115,10 @@ pub(crate) fn sleeps() -> i64 {
 
 /// Returns the number of times that the worker of the device `name` has gone to sleep.
 pub(crate) fn worker_sleeps(name: &str) -> u64 {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
+    let mut tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let is_worker =
         |task: &std::path::PathBuf| std::fs::read_to_string(task.join("comm")).unwrap().trim() == name;
-    let status = std::fs::read_to_string(tasks.filter(is_worker).next().unwrap().join("status")).unwrap();
+    let status = std::fs::read_to_string(tasks.find(is_worker).unwrap().join("status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     line.unwrap().trim().parse().unwrap()
 }
