@@ -45,8 +45,8 @@ use std::sync::Weak;
 
 use verbs_core::Errno;
 
+use super::device_owner::PeerProcess;
 use super::port::Port;
-use super::process::PeerProcess;
 use super::rendezvous::{Token, Watch, has_process_device, name, name_at, second_name};
 use super::resolve::{Lookup, LookupId, Resolution, Route, best_route, canonical, is_local, route};
 use crate::io::address::{loopback_of, unspecified_of};

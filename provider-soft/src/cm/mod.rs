@@ -49,12 +49,12 @@
 //! # References
 //! `rdma_cm(7)`, `rdma_resolve_addr(3)`; IBTA volume 1, chapter 12 (communication management)
 
+mod device_owner;
 mod forward;
 mod gsi;
 mod listener_cache;
 mod port;
 mod presence;
-mod process;
 mod rendezvous;
 mod resolve;
 
@@ -62,11 +62,11 @@ pub use crate::device::at_new_port;
 pub use crate::device::exit::at_exit;
 pub use crate::device::fork::ForkMark;
 pub use crate::io::spare::SpareFd;
+pub use device_owner::{DeviceOwner, PeerProcess};
 pub use forward::{Forwarder, Mailbox};
 pub use gsi::{Gsi, MAD_LEN, MadAddress, ReceivedMad};
 pub use listener_cache::{Found, ListenerCache};
 pub use port::Port;
 pub use presence::AddressWatch;
-pub use process::{DeviceOwner, PeerProcess};
 pub use rendezvous::{ListenerName, is_taken};
 pub use resolve::{Lookup, LookupId, Resolution, Route, ports_of, resolve};

@@ -15,7 +15,7 @@
 //! | [`worker`] | the background thread |
 //! | [`waiters`], [`drivers`] | the threads that wait for completions or events |
 //! | [`wait`] | a thread that sleeps until a completion, and works for the device meanwhile |
-//! | [`waiting`] | how a thread that polls an empty queue gives up its processor |
+//! | [`idle_polls`] | how a thread that polls an empty queue gives up its processor |
 //! | [`exit`] | acknowledgements sent while the process exits |
 //! | [`state`] | **start here**: the state of a live device and the threads working on it |
 //! | [`acks`] | when acknowledgements are sent that are not urgent |
@@ -41,6 +41,7 @@ pub(crate) mod event_pipe;
 pub(crate) mod exit;
 pub(crate) mod fork;
 pub(crate) mod gsi_end;
+pub(crate) mod idle_polls;
 pub(crate) mod limits;
 pub(crate) mod random;
 pub(crate) mod settings;
@@ -49,7 +50,6 @@ pub(crate) mod slots;
 pub(crate) mod state;
 pub(crate) mod wait;
 pub(crate) mod waiters;
-pub(crate) mod waiting;
 pub(crate) mod worker;
 pub(crate) mod wqe;
 pub(crate) mod xrc_domains;

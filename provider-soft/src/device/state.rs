@@ -37,10 +37,10 @@ use crate::device::counter_files::CounterFiles;
 use crate::device::device_core::{Acks, DeviceCore, Sleep, Spent, Taker};
 use crate::device::fork::ForkMark;
 use crate::device::gsi_end::GsiEnd;
+use crate::device::idle_polls::{IdlePolls, NAP};
 use crate::device::limits;
 use crate::device::settings::Settings;
 use crate::device::sink::{cq_slot, elapsed};
-use crate::device::waiting::{NAP, Waiting};
 use crate::io::address::address_of;
 use crate::io::link::{LinkWatch, PortLink, PortWatch, listed};
 use crate::io::{Injector, Socket};
@@ -73,7 +73,7 @@ pub(crate) struct DeviceState {
     /// The number of consecutive checks by pollers that found no packet. A check of the socket
     /// counts as [`LOOKS_AT_SOCKET`] checks of memory. Increments may race as well.
     idle_looks: AtomicU32,
-    pub(crate) waiting: Waiting,
+    pub(crate) idle_polls: IdlePolls,
     mark: ForkMark,
     origin: Instant,
     /// A file that is readable while a packet waits for a multicast group. Unset before the device
@@ -151,7 +151,7 @@ impl DeviceState {
             dm: Budget::new(limits::MAX_DM_SIZE),
             polls: AtomicU32::new(0),
             idle_looks: AtomicU32::new(0),
-            waiting: Waiting::default(),
+            idle_polls: IdlePolls::default(),
             mark: ForkMark::new()?,
             group_packets: OnceLock::new(),
             peers,
@@ -269,7 +269,7 @@ impl DeviceState {
             return;
         }
         self.idle_looks.store(0, Ordering::Relaxed);
-        self.waiting.give_way(|| self.now(), || self.nap());
+        self.idle_polls.give_way(|| self.now(), || self.nap());
     }
 
     /// Sleeps until a packet arrives, for [`NAP`] nanoseconds at most.

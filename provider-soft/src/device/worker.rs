@@ -248,7 +248,7 @@ fn finds_packets(shared: &DeviceState) -> bool {
             core::hint::spin_loop();
         }
         // The sender may need this processor.
-        if shared.now() >= start + SPIN || !shared.waiting.yields(|| shared.now()) {
+        if shared.now() >= start + SPIN || !shared.idle_polls.yields(|| shared.now()) {
             return false;
         }
     }

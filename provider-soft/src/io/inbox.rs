@@ -22,7 +22,7 @@ use super::address::{address_of, gid_of};
 use super::capture::{Direction, Headers};
 use super::control::number;
 use super::counters::Counts;
-use super::flows::Flows;
+use super::icrc_cache::Flows;
 use super::socket::Socket;
 use super::sys::{self, Slot};
 

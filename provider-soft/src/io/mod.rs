@@ -22,7 +22,7 @@
 //! | [`groups`] | multicast: a socket for each group |
 //! | [`faults`] | packets deliberately lost, duplicated, damaged or delayed |
 //! | [`capture`] | copies of packets in a pcap file |
-//! | [`flows`] | ICRCs of packets, computed from the cached states of recent peers |
+//! | [`icrc_cache`] | ICRCs of packets, computed from the cached states of recent peers |
 //! | [`address`] | GIDs, IP addresses, socket names |
 //! | [`control`] | ancillary data as bytes |
 //! | [`counters`] | packets sent, received and lost, with reasons |
@@ -58,8 +58,8 @@ pub(crate) mod connected;
 mod control;
 pub(crate) mod counters;
 mod faults;
-mod flows;
 mod groups;
+mod icrc_cache;
 pub(crate) mod inbox;
 pub(crate) mod link;
 pub(crate) mod names;

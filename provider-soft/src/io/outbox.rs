@@ -35,7 +35,7 @@ use super::capture::{Capture, Direction, Headers};
 use super::connected::{Connected, Index};
 use super::control::Control;
 use super::counters::Counts;
-use super::flows::{Flows, seal};
+use super::icrc_cache::{Flows, seal};
 use super::socket::Socket;
 use super::sys::{self, Message};
 

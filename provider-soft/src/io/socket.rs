@@ -19,7 +19,7 @@ use super::address::{Name, address_of, gid_of, loopback_of};
 use super::capture::{Capture, Direction, Headers};
 use super::connected::Sender;
 use super::counters::{Counters, Counts};
-use super::flows::seal;
+use super::icrc_cache::seal;
 use super::share::{self, Membership};
 use super::sys;
 use crate::io::link::Interface;

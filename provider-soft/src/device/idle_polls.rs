@@ -1,4 +1,4 @@
-//! [`Waiting`]: gives up the processor while a thread polls an empty queue.
+//! [`IdlePolls`]: gives up the processor while a thread polls an empty queue.
 //!
 //! Spinning is the fastest way to wait while a thread has a processor to itself. After some polls
 //! without a result the thread yields, because the awaited message may come from a program that
@@ -22,7 +22,7 @@ use roce::engine::Time;
 
 /// The recent yields of the threads that poll a device.
 #[derive(Debug, Default)]
-pub(crate) struct Waiting {
+pub(crate) struct IdlePolls {
     /// The time until which the machine is considered busy, in nanoseconds on the device's clock.
     crowded_until: AtomicU64,
     /// The time when a thread last gave up its processor, in nanoseconds on the device's clock.
@@ -41,10 +41,10 @@ pub(crate) const NAP: u64 = 10_000;
 /// The maximum time, in nanoseconds, between two polls of a program that does nothing but poll.
 const APART: u64 = 100_000;
 
-/// The device whose poller last gave up its processor, as the address of its [`Waiting`].
+/// The device whose poller last gave up its processor, as the address of its [`IdlePolls`].
 static LAST_DEVICE: AtomicUsize = AtomicUsize::new(0);
 
-impl Waiting {
+impl IdlePolls {
     /// Gives up the processor after some polls without a result: calls `sleep`, or yields. `now`
     /// reads the clock.
     #[cold]
@@ -93,7 +93,7 @@ mod tests {
     /// A poller and its simulated clock. The second reading in each call is later by the length of
     /// the yield.
     struct Poller {
-        waiting: Waiting,
+        idle_polls: IdlePolls,
         now: Cell<u64>,
         readings: Cell<u32>,
         slept: Cell<bool>,
@@ -101,8 +101,8 @@ mod tests {
 
     impl Poller {
         fn new() -> Self {
-            let waiting = Waiting::default();
-            Self { waiting, now: Cell::new(CROWDED), readings: Cell::new(0), slept: Cell::new(false) }
+            let idle_polls = IdlePolls::default();
+            Self { idle_polls, now: Cell::new(CROWDED), readings: Cell::new(0), slept: Cell::new(false) }
         }
 
         /// Makes the poller give up its processor, `after` nanoseconds after the last call. Returns
@@ -117,7 +117,7 @@ mod tests {
                 }
                 Time(self.now.get())
             };
-            self.waiting.give_way(now, || self.slept.set(true));
+            self.idle_polls.give_way(now, || self.slept.set(true));
             self.slept.get()
         }
     }
@@ -134,9 +134,12 @@ mod tests {
         assert!(!other.gives_way(1000, 300));
         assert!(!poller.gives_way(1000, 300), "another device is polled as well");
         assert!(poller.gives_way(1000, 300));
-        assert!(!poller.waiting.yields(|| Time(poller.now.get())), "a thread before its sleep does not look");
+        assert!(
+            !poller.idle_polls.yields(|| Time(poller.now.get())),
+            "a thread before its sleep does not look"
+        );
         poller.gives_way(CROWDED, 300);
-        assert!(poller.waiting.yields(|| Time(poller.now.get())), "it looks for packets");
+        assert!(poller.idle_polls.yields(|| Time(poller.now.get())), "it looks for packets");
         assert!(!poller.gives_way(1000, 300), "the long yield is long ago");
     }
 }
