@@ -35,7 +35,8 @@ pub(crate) struct World<P: Measured> {
     pub(crate) c_cq: *mut ibv_cq_ex,
     pub(crate) ends: P::Ends,
     pub(crate) sge: Sge,
-    /// The C scatter/gather element, in memory that the compiler must assume other functions write.
+    /// The C scatter/gather element, in memory that the compiler must assume other functions write
+    /// to.
     pub(crate) c_sge: *const ibv_sge,
     pub(crate) data: &'static [u8; INLINE_LEN],
     /// Send work requests: sends, writes, and both with inline data.

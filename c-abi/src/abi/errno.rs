@@ -139,7 +139,7 @@ macro_rules! this_verb {
     }};
 }
 
-/// Rejects a null pointer: returns `EINVAL` from a function that returns an errno.
+/// Makes the enclosing function return `EINVAL` if an argument is null.
 macro_rules! not_null {
     ($($pointer:expr),+) => {
         $(if $pointer.is_null() {
@@ -149,7 +149,7 @@ macro_rules! not_null {
     };
 }
 
-/// Rejects a null pointer: returns -1 with `EINVAL`.
+/// Makes the enclosing function set `errno` to `EINVAL` and return -1 if an argument is null.
 macro_rules! not_null_or_minus_one {
     ($($pointer:expr),+) => {
         $(if $pointer.is_null() {
@@ -160,8 +160,7 @@ macro_rules! not_null_or_minus_one {
     };
 }
 
-/// Rejects a null pointer, and any call when memory is short: returns null from a function that
-/// returns a pointer.
+/// Makes the enclosing function return null if an argument is null or memory is short.
 macro_rules! not_null_or_null {
     ($($pointer:expr),+) => {
         $(if $pointer.is_null() {
@@ -175,7 +174,7 @@ macro_rules! not_null_or_null {
     };
 }
 
-/// Rejects a call when memory is short: returns `ENOMEM` from a function that returns an errno.
+/// Makes the enclosing function return `ENOMEM` if memory is short.
 macro_rules! given_room {
     () => {
         if !$crate::abi::reserve::has_room() {

@@ -31,7 +31,8 @@ const fn name(text: &str) -> Name {
     name
 }
 
-/// Defines an exported function for each enumeration whose named values are numbered from 0.
+/// Defines, for each enumeration whose named values are numbered from 0, an exported function that
+/// returns the name of a value.
 macro_rules! names {
     ($($(#[$doc:meta])* $function:ident($argument:ident: $c:ty) of $values:ident;)*) => {$(
         $(#[$doc])*

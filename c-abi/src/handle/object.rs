@@ -193,8 +193,8 @@ impl<C: HasContext, T: Destroy + 'static> Object<C, Destroyable<T>> {
     /// Destroys and frees the object. If the provider fails, the object is unchanged.
     ///
     /// # Safety
-    /// `object` must be a live object of this type, and no other thread may use it if the call
-    /// succeeds.
+    /// `object` must be a live object of this type. If the call succeeds, no other thread may use
+    /// the object during or after the call.
     pub(crate) unsafe fn destroy(object: *mut C, verb: &'static str) -> c_int {
         // SAFETY: guaranteed by the caller.
         unsafe { Self::destroy_then(object, verb, || {}) }

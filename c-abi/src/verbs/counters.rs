@@ -341,7 +341,7 @@ pub unsafe extern "C" fn ibv_inc_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, am
 /// `ibv_read_comp_cntr(3)`.
 ///
 /// # Safety
-/// `comp_cntr` must be live; `value` must point to a number.
+/// `comp_cntr` must be live; `value` must be valid for writing a `u64`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_read_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value: *mut u64) -> c_int {
     // SAFETY: guaranteed by the caller.
@@ -351,7 +351,7 @@ pub unsafe extern "C" fn ibv_read_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value
 /// `ibv_read_err_comp_cntr(3)`.
 ///
 /// # Safety
-/// `comp_cntr` must be live; `value` must point to a number.
+/// `comp_cntr` must be live; `value` must be valid for writing a `u64`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_read_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, value: *mut u64) -> c_int {
     // SAFETY: guaranteed by the caller.
@@ -361,7 +361,7 @@ pub unsafe extern "C" fn ibv_read_err_comp_cntr(comp_cntr: *mut ibv_comp_cntr, v
 /// Reads one of the values of a completion counter.
 ///
 /// # Safety
-/// The counter must be null or live; `value` must be null or point to a number.
+/// The counter must be null or live; `value` must be null or valid for writing a `u64`.
 unsafe fn read_entry(comp_cntr: *mut ibv_comp_cntr, entry: CompCntrEntry, value: *mut u64) -> c_int {
     not_null!(comp_cntr, value);
     // SAFETY: guaranteed by the caller.

@@ -247,7 +247,7 @@ pub unsafe extern "C" fn ibv_query_port(
 /// `ibv_query_port_speed(3)`.
 ///
 /// # Safety
-/// `context` must be open; `port_speed` must point to a number.
+/// `context` must be open; `port_speed` must be valid for writing a `u64`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_port_speed(
     context: *mut ibv_context,
@@ -411,11 +411,11 @@ fn table(device: &dyn DeviceOps, max_entries: usize) -> Result<Vec<GidEntry>, Er
     Ok(found)
 }
 
-/// Writes the type of a GID: 1 for RoCE v2; 0 for InfiniBand, RoCE v1 and an empty entry. Errors
-/// return -1.
+/// Writes the type of a GID: 1 for RoCE v2; 0 for InfiniBand, RoCE v1 and an empty entry. Returns
+/// -1 on error.
 ///
 /// # Safety
-/// `context` must be open; `gid_type` must point to a number.
+/// `context` must be open; `gid_type` must be valid for writing an `unsigned int`.
 pub(crate) unsafe fn query_gid_type(
     context: *mut ibv_context,
     port_num: u8,
@@ -445,10 +445,10 @@ fn pkey(device: &dyn DeviceOps, port_num: u8, index: c_int) -> Result<u16, Error
     device.query_pkey(port_num, index)
 }
 
-/// `ibv_query_pkey(3)`: errors return -1.
+/// `ibv_query_pkey(3)`: returns -1 on error.
 ///
 /// # Safety
-/// `context` must be open; `pkey` must point to a number.
+/// `context` must be open; `pkey` must be valid for writing a `u16`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_pkey(
     context: *mut ibv_context,

@@ -51,7 +51,7 @@ pub(crate) unsafe fn stop<W>(
     unsafe { stop_with(wr, bad_wr, verb, reason, reason.errno()) }
 }
 
-/// Same as [`stop`], with an errno other than the reason's.
+/// Like [`stop`], but returns the given errno instead of the reason's errno.
 ///
 /// # Safety
 /// Same as [`stop`].
@@ -77,7 +77,7 @@ pub(crate) fn refuse(verb: &'static str, reason: PostReason) -> c_int {
     refuse_with(verb, reason, reason.errno())
 }
 
-/// Same as [`refuse`], with an errno other than the reason's.
+/// Like [`refuse`], but returns the given errno instead of the reason's errno.
 #[cold]
 pub(crate) fn refuse_with(verb: &'static str, reason: PostReason, errno: Errno) -> c_int {
     errno::log(&format_args!("{verb}: {reason}"));
@@ -92,8 +92,8 @@ pub(crate) const UNREADABLE: PostReason = PostReason::Doorbell(Errno::INVAL);
 /// Most lists have one receive, so the loop over longer lists is out of line.
 ///
 /// # Safety
-/// Each request must be valid as `ibv_post_recv(3)` requires; the list must not be empty; `bad_wr`
-/// must be null or point to a pointer.
+/// Each request must meet the requirements of `ibv_post_recv(3)`; the list must not be empty;
+/// `bad_wr` must be null or point to a pointer.
 #[inline(always)]
 unsafe fn recv_list<Q: RecvQueue>(
     queue: &Spin<Q>,
@@ -115,8 +115,8 @@ unsafe fn recv_list<Q: RecvQueue>(
     }
 }
 
-/// Posts the receives after the first, whose result is known, rings the doorbell, and releases the
-/// lock.
+/// Posts the remaining receives of a list, rings the doorbell, and releases the lock. `first` is
+/// the result of posting the first receive.
 ///
 /// # Safety
 /// Same as [`recv_list`].
@@ -147,10 +147,10 @@ unsafe fn recv_more<Q: RecvQueue>(
     }
 }
 
-/// Puts a C receive into a queue. For a list with one element, the compiler knows the length.
+/// Posts a C receive. For a list with one element, the compiler knows the length.
 ///
 /// # Safety
-/// The request must be valid as `ibv_post_recv(3)` requires.
+/// The request must meet the requirements of `ibv_post_recv(3)`.
 #[inline(always)]
 unsafe fn recv_one<Q: RecvQueue>(rq: &mut Q, wr: &ibv_recv_wr) -> Result<(), PostReason> {
     let wr_id = wr.wr_id;
@@ -167,7 +167,7 @@ unsafe fn recv_one<Q: RecvQueue>(rq: &mut Q, wr: &ibv_recv_wr) -> Result<(), Pos
 /// Posts a receive with a scatter list of any length.
 ///
 /// # Safety
-/// The request must be valid as `ibv_post_recv(3)` requires.
+/// The request must meet the requirements of `ibv_post_recv(3)`.
 #[inline(never)]
 unsafe fn recv_any<Q: RecvQueue>(rq: &mut Q, wr: &ibv_recv_wr) -> Result<(), PostReason> {
     if !is_list(wr.sg_list, wr.num_sge) {

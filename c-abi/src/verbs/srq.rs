@@ -399,7 +399,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
 /// `ibv_get_srq_num(3)`.
 ///
 /// # Safety
-/// `srq` must be live; `srq_num` must point to a number.
+/// `srq` must be live; `srq_num` must be valid for writing a `u32`.
 pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int {
     not_null!(srq, srq_num);
     // SAFETY: guaranteed by the caller.

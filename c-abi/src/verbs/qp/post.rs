@@ -118,7 +118,8 @@ pub(crate) unsafe extern "C" fn send<P: Provider>(
 /// Returns whether the request was posted.
 ///
 /// # Safety
-/// The request must be valid as `ibv_post_send(3)` requires, and the queue pair must be connected.
+/// The request must meet the requirements of `ibv_post_send(3)`, and the queue pair must be
+/// connected.
 #[inline(always)]
 unsafe fn post_alone<P: Provider>(sq: &mut P::Sq, wr: &ibv_send_wr) -> bool {
     if wr.num_sge != 1 || wr.sg_list.is_null() {
@@ -140,8 +141,8 @@ unsafe fn post_alone<P: Provider>(sq: &mut P::Sq, wr: &ibv_send_wr) -> bool {
 /// Posts a list of requests and rings the doorbell.
 ///
 /// # Safety
-/// Each request must be valid as `ibv_post_send(3)` requires; the list must not be empty; `bad_wr`
-/// must be null or point to a pointer.
+/// Each request must meet the requirements of `ibv_post_send(3)`; the list must not be empty;
+/// `bad_wr` must be null or point to a pointer.
 unsafe fn send_list<P: Provider>(
     sq: &mut P::Sq,
     addressing: Addressing,
@@ -170,14 +171,14 @@ unsafe fn send_list<P: Provider>(
     }
 }
 
-/// Puts a C request into a queue.
+/// Posts a C work request.
 ///
 /// Sends, writes and reads with one element each call [`SendQueue::post_fast`] from separate call
 /// sites, where the compiler knows the operation and the length of the list. Inline data does not
 /// take a queue's fast path.
 ///
 /// # Safety
-/// The request must be valid as `ibv_post_send(3)` requires.
+/// The request must meet the requirements of `ibv_post_send(3)`.
 #[inline(always)]
 unsafe fn post_one<P: Provider>(
     sq: &mut P::Sq,
@@ -225,10 +226,10 @@ unsafe fn post_one<P: Provider>(
     unsafe { post_any::<P>(sq, addressing, wr) }
 }
 
-/// Puts a C request of any kind into a queue.
+/// Posts a C work request of any kind.
 ///
 /// # Safety
-/// The request must be valid as `ibv_post_send(3)` requires.
+/// The request must meet the requirements of `ibv_post_send(3)`.
 #[inline(never)]
 unsafe fn post_any<P: Provider>(
     sq: &mut P::Sq,
