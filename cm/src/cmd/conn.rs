@@ -15,8 +15,8 @@ use zerocopy::IntoBytes;
 use crate::channel::{Command, Ucma};
 use crate::types::{ConnParam, convert};
 
-/// Listens for connection requests. At most `backlog` requests may be pending. 0 and values beyond
-/// the kernel's maximum stand for that maximum (`net.rdma_ucm.max_backlog`, 1024).
+/// Listens for connection requests. At most `backlog` requests may be pending. 0 or a value above
+/// the kernel's maximum (`net.rdma_ucm.max_backlog`, 1024) selects that maximum.
 ///
 /// # Errors
 /// `EADDRINUSE` for a port used by another id; any other errno the kernel returns.

@@ -727,14 +727,14 @@ fn bind_at(channel: &EventChannel, address: SocketAddr, init: &ListenerInit) -> 
     Ok(id)
 }
 
-/// Returns the failed outcome of a request that did not get a slot, or lost its slot.
+/// Returns the outcome of a request that did not get a slot, or lost its slot.
 fn too_many<T>(id: &CmId) -> Incoming<T> {
     let reason = "too many requests wait: see ListenerInit::max_pending and ListenerInit::backlog";
     let error = Error::new(VERB, "", Errno::AGAIN);
     failed(id, error.because(Cause::Other { reason: reason.into() }))
 }
 
-/// Returns the failed outcome of a request.
+/// Returns the outcome of a failed request.
 fn failed<T>(id: &CmId, error: Error) -> Incoming<T> {
     let peer = id.peer_addr().ok().flatten().and_then(|address| address.ip());
     Incoming::Failed { peer, error }

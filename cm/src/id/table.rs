@@ -45,7 +45,7 @@ pub(crate) fn reserve() -> Result<SlotId, Errno> {
     table().cookies.try_insert(Entry { id: Weak::new(), is_group: false })
 }
 
-/// Assigns a cookie to its owner.
+/// Records `entry` as the owner of `cookie`.
 pub(crate) fn enter(cookie: SlotId, entry: Entry) {
     if let Some(place) = table().cookies.get_mut(cookie) {
         *place = entry;

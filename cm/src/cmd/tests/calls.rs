@@ -88,7 +88,7 @@ fn a_listener_has_a_backlog() {
     conn::listen(&ucma, 9, 128).unwrap();
 }
 
-/// Returns connection parameters and their bytes.
+/// Returns sample connection parameters and the bytes that encode them, in hexadecimal.
 fn param() -> (ConnParam<'static>, String) {
     let param = ConnParam {
         private_data: b"hi",

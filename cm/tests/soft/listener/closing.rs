@@ -12,7 +12,7 @@ use verbs::Errno;
 use super::{Slow, accept, client, listener_that_answers, pair, send};
 use crate::support::{Host, PATIENCE, is_free, next, readable};
 
-/// Waits until a thread of this process sleeps.
+/// Waits until the thread at `task`, a path below `/proc`, is asleep.
 pub(super) fn is_asleep(task: &Path) {
     let stat = Path::new("/proc").join(task).join("stat");
     let deadline = Instant::now() + PATIENCE;
