@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use roce::engine::Random;
 
-/// A range of object numbers, and the numbers in it that are taken.
+/// A range of object numbers, and the allocated numbers in the range.
 #[derive(Clone, Debug)]
 pub(crate) struct Ids {
     range: RangeInclusive<u32>,
@@ -17,12 +17,12 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// Returns a range in which no number is taken.
+    /// Returns a range in which all numbers are free.
     pub(crate) fn new(range: RangeInclusive<u32>) -> Self {
         Self { next: *range.start(), range, taken: BTreeSet::new() }
     }
 
-    /// Allocates the number that has been free the longest; `None` if all numbers are taken.
+    /// Allocates the number that has been free the longest; `None` if all numbers are allocated.
     pub(crate) fn take(&mut self) -> Option<u32> {
         let (first, last) = (*self.range.start(), *self.range.end());
         let free = |from: u32, to: u32| {
@@ -35,17 +35,17 @@ impl Ids {
         Some(number)
     }
 
-    /// Frees a number. Returns whether the number was taken.
+    /// Frees an object number. Returns whether the number was allocated.
     pub(crate) fn give_back(&mut self, number: u32) -> bool {
         self.taken.remove(&number)
     }
 
-    /// Returns whether a number is taken.
+    /// Returns whether an object number is allocated.
     pub(crate) fn contains(&self, number: u32) -> bool {
         self.taken.contains(&number)
     }
 
-    /// Returns how many numbers are taken.
+    /// Returns the number of allocated object numbers.
     pub(crate) fn len(&self) -> usize {
         self.taken.len()
     }

@@ -305,7 +305,7 @@ impl<B: Bus> Core<B> {
         }
     }
 
-    /// Cancels the matched messages of a queue pair that is destroyed or reset.
+    /// Cancels the matched messages of a queue pair that is being destroyed or reset.
     pub(crate) fn abandon_entries(&mut self, qpn: u32) {
         self.attention.own_sends.retain(|send| send.qpn != qpn);
         let Some(srqn) = self.tag_queue(qpn) else { return };

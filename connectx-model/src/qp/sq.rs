@@ -344,7 +344,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Ends, with success, a work request that the model itself has executed.
+    /// Completes a work request that the model itself has executed successfully.
     fn end(&mut self, qpn: u32, wr_id: u64, blocks: u16, signaled: bool) {
         let Some(qp) = self.core.qps.get_mut(&qpn) else { return };
         qp.run.send.done = qp.run.send.done.wrapping_add(blocks);
@@ -356,8 +356,8 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Ends a list operation on a tag matching queue. Its completion, if any, goes to that queue's
-    /// completion queue.
+    /// Completes a list operation on a tag matching queue. The completion entry, if any, goes to
+    /// that queue's completion queue.
     fn end_list_change(&mut self, qpn: u32, wr_id: u64, blocks: u16, completion: Option<(u32, [u8; 64])>) {
         self.end(qpn, wr_id, blocks, false);
         let Some((cqn, mut entry)) = completion else { return };
@@ -368,7 +368,7 @@ impl<B: Bus> Function<B> {
         }
     }
 
-    /// Ends a work request with an error, which also fails its queue pair. The engine gets a
+    /// Completes a work request with an error, which also fails its queue pair. The engine gets a
     /// substitute send for this purpose and fails it.
     fn fail(&mut self, qpn: u32, wr_id: u64, blocks: u16, status: Status) {
         let op = match self.core.qps.get(&qpn).map(|qp| qp.service) {

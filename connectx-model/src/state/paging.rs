@@ -50,8 +50,8 @@ pub(crate) const RDMA: u32 = 4;
 pub(crate) const SHARED_QUEUE: u32 = 0;
 
 impl Paging {
-    /// Marks the faults of a queue pair that is destroyed or reset as orphans. The driver may still
-    /// resume them.
+    /// Marks as orphaned the faults of a queue pair that is being destroyed or reset. The driver
+    /// may still resume them.
     pub(crate) fn forget(&mut self, qpn: u32) {
         self.lost.retain(|(of, _), _| *of != qpn);
         for fault in self.pending.values_mut().filter(|fault| fault.qpn == qpn) {

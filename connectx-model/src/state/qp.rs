@@ -140,7 +140,7 @@ pub(crate) struct Attention {
 }
 
 impl Attention {
-    /// Forgets a queue pair that is destroyed or reset.
+    /// Forgets a queue pair that is being destroyed or reset.
     pub(crate) fn forget(&mut self, qpn: u32) {
         self.runnable.remove(&qpn);
         self.flushing.remove(&qpn);

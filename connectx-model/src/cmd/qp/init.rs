@@ -178,7 +178,7 @@ fn receives<B: Bus>(core: &Core<B>, context: &[u8], service: Service) -> Result<
     }
 }
 
-/// Returns the number of payload bytes that a send completion and a receive completion may hold.
+/// Returns the maximum payload length, in bytes, of a send completion and of a receive completion.
 fn scatter<B: Bus>(
     core: &Core<B>,
     context: &[u8],

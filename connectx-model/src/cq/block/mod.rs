@@ -37,7 +37,7 @@ use crate::refusal::{Refusal, Status};
 use crate::state::compression::{Compression, MiniFormat, is_success};
 use crate::trace::format;
 
-/// The format of a title entry.
+/// The format value that marks the title entry of a compressed block.
 pub(crate) const COMPRESSED: u32 = 3;
 /// Number of mini entries per slot.
 pub(crate) const MINIS: usize = 8;
