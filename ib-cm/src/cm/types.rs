@@ -28,9 +28,9 @@ pub struct Address {
     pub qkey: u32,
     /// The index of the partition key in the port's table.
     pub pkey_index: u16,
-    /// The traffic class. It may be 0 in received messages; immediate responses reuse it.
+    /// The traffic class; 0 if unknown in a received message. Responses sent at once reuse it.
     pub traffic_class: u8,
-    /// The flow label. It may be 0 in received messages; immediate responses reuse it.
+    /// The flow label; 0 if unknown in a received message. Responses sent at once reuse it.
     pub flow_label: u32,
 }
 

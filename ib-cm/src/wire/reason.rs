@@ -72,7 +72,8 @@ number! {
     INVALID_FLOW_LABEL = 32, "the peer refuses the flow label of the path";
     /// The alternate path's flow label is invalid.
     INVALID_ALT_FLOW_LABEL = 33, "the peer refuses the flow label of the alternate path";
-    /// The sender does not support the options of enhanced connection establishment.
+    /// The sender does not support the requested vendor options (enhanced connection
+    /// establishment).
     VENDOR_OPTION_NOT_SUPPORTED = 35, "the peer does not support the options of the device's vendor";
 }
 
