@@ -131,7 +131,7 @@ impl<P: Provider> Pd<P> {
 }
 
 impl Ah<Erased> {
-    /// Returns the same address handle with its provider named.
+    /// Returns the same address handle with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the handle if it belongs to another provider.

@@ -349,7 +349,8 @@ impl Context<Erased> {
         Self::from_box(opened)
     }
 
-    /// Returns the same open device with its provider named. Its objects need no indirect calls.
+    /// Returns the same open device with its provider known at compile time. The data path of its
+    /// objects needs no indirect calls.
     ///
     /// # Errors
     /// Returns the handle if the device belongs to another provider.

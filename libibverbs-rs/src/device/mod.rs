@@ -326,7 +326,8 @@ impl Device {
         })
     }
 
-    /// Opens the device with its provider named, so that its objects need no indirect calls.
+    /// Opens the device with its provider known at compile time. Its data path needs no indirect
+    /// calls.
     ///
     /// # Errors
     /// `ENODEV` with [`Cause::NoDevice`] for a device of another provider, or with an ABI unknown

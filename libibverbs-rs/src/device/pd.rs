@@ -227,7 +227,7 @@ impl Users {
 }
 
 impl Pd<Erased> {
-    /// Returns the same protection domain with its provider named.
+    /// Returns the same protection domain with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the handle if the device belongs to another provider.

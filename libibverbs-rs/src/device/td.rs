@@ -80,7 +80,7 @@ impl<P: Provider> Td<P> {
 }
 
 impl Td<Erased> {
-    /// Returns the same thread domain with its provider named.
+    /// Returns the same thread domain with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the thread domain if it belongs to another provider, or with `EBUSY` while a parent

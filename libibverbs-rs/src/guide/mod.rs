@@ -28,7 +28,7 @@
 #[allow(unused_imports)]
 use crate::*;
 
-/// Defines the pages. Their examples need soft devices.
+/// Defines a module for each page of the guide. The examples in the pages need the feature `soft`.
 macro_rules! pages {
     ($($name:ident = $file:literal;)*) => {
         $(

@@ -117,7 +117,7 @@ impl<P: Provider> Dm<P> {
 }
 
 impl Dm<Erased> {
-    /// Returns the same memory with its provider named.
+    /// Returns the same memory with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the memory if it belongs to another provider, or with `EBUSY` while a region covers
@@ -167,7 +167,7 @@ impl<P: Provider> Dmah<P> {
 }
 
 impl Dmah<Erased> {
-    /// Returns the same DMA handle with its provider named.
+    /// Returns the same DMA handle with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the handle if it belongs to another provider, or with `EBUSY` while a region uses

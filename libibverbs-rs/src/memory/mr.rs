@@ -444,7 +444,7 @@ impl<P: Provider> Mr<P> {
 }
 
 impl Mr<Erased> {
-    /// Returns the same region with its provider named.
+    /// Returns the same region with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the region if it belongs to another provider.

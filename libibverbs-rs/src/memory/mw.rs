@@ -87,7 +87,7 @@ impl<P: Provider> Mw<P> {
 }
 
 impl Mw<Erased> {
-    /// Returns the same window with its provider named.
+    /// Returns the same window with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the window if it belongs to another provider.

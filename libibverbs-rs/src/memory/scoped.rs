@@ -59,7 +59,7 @@ pub(crate) fn given_back(error: PostBufError<Token>) -> PostBufError<ScopedMemor
     PostBufError { returned, reason: error.reason }
 }
 
-/// A token that is about to enter the table.
+/// A token that is not yet in the table of memory in flight.
 pub(crate) struct Token(pub(crate) ScopedMemory);
 
 impl From<Token> for Memory {
@@ -231,9 +231,9 @@ pub(crate) mod sealed {
         }
     }
 
-    /// Seals the set of handles.
+    /// The sealed supertrait of the public `Lent`, so that no other crate can implement `Lent`.
     pub trait Lent<'scope>: Sized {
-        /// Turns a handle into the token of a request.
+        /// Converts a handle into the token of a request.
         fn into_memory(self, in_flight: Flight) -> ScopedMemory;
     }
 }

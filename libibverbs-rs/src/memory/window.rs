@@ -146,7 +146,7 @@ enum State {
     Doubtful(Binding),
 }
 
-/// A binding and its share of the memory.
+/// A binding of the window to exposed memory, with a share of that memory.
 #[derive(Debug)]
 struct Binding {
     memory: Exposed,

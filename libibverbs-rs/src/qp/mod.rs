@@ -156,8 +156,8 @@ impl<S: State, P: Provider> Qp<S, P> {
         QpId(self.core.dependencies().entry.id)
     }
 
-    /// Queries the actual state. It differs from the handle's type once the device has moved the
-    /// queue pair to the error state.
+    /// Queries the actual state, which differs from the state in the handle's type once the device
+    /// has moved the queue pair to the error state.
     ///
     /// # Errors
     /// Same as [`query`](Self::query).
@@ -408,7 +408,8 @@ impl<S: State, P: Provider> Qp<S, P> {
 }
 
 impl<S: State> Qp<S, Erased> {
-    /// Returns the same queue pair with its provider named. Posting then needs no indirect calls.
+    /// Returns the same queue pair with its provider known at compile time. Posting then needs no
+    /// indirect calls.
     ///
     /// # Errors
     /// Returns the queue pair if it belongs to another provider.

@@ -119,8 +119,8 @@ macro_rules! half {
                 QpId(self.core.dependencies().entry.id)
             }
 
-            /// Queries the actual state. It differs from the half's type once the device has moved
-            /// the queue pair to the error state.
+            /// Queries the actual state, which differs from the state in the half's type once the
+            /// device has moved the queue pair to the error state.
             ///
             /// # Errors
             /// Same as [`query`](Self::query).

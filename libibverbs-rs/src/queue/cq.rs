@@ -42,7 +42,7 @@ use crate::queue::patience::Patience;
 #[doc(alias = "ibv_cq_init_attr_mask")]
 #[derive(Debug)]
 pub struct CqInit<'a, P: Provider = Erased> {
-    /// The minimum number of completions to hold; the device may round up.
+    /// The requested capacity, in completions; the device may round up.
     pub cqe: u32,
     /// The channel that signals new completions.
     pub channel: Option<&'a CompChannel>,
@@ -582,7 +582,7 @@ impl<P: Provider> Cq<P> {
 }
 
 impl Cq<Erased> {
-    /// Returns the same queue with its provider named.
+    /// Returns the same queue with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the queue if it belongs to another provider or holds fetched but unpolled
@@ -661,7 +661,7 @@ impl<P: Provider> CqHandle<P> {
 }
 
 impl CqHandle<Erased> {
-    /// Returns the same handle with its provider named.
+    /// Returns the same handle with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the handle if the queue belongs to another provider.

@@ -43,9 +43,9 @@ use crate::queue::xrcd::Xrcd;
 #[doc(alias = "ibv_srq_init_attr_ex")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqInit {
-    /// The minimum number of outstanding receives; the device may round up.
+    /// The requested capacity, in receives; the device may round up.
     pub max_wr: u32,
-    /// The minimum number of pieces of memory per receive.
+    /// The requested maximum number of pieces of memory per receive.
     pub max_sge: u32,
     /// The limit. When fewer receives are left,
     /// [`SRQ_LIMIT_REACHED`](crate::AsyncEventType::SRQ_LIMIT_REACHED) is raised once. 0 sets no
@@ -354,7 +354,7 @@ impl<P: Provider> Srq<P> {
         unsafe { self.recv.queue.post_srq_ops(ops) }
     }
 
-    /// Posts a receive into a range of the memory, owned by the queue until a message has arrived.
+    /// Posts a receive into a range of `memory`, which the queue owns until a message has arrived.
     /// Polling the completion queue of the receiving queue pair returns the memory
     /// ([`Completion::reclaim`](crate::Completion::reclaim),
     /// [`Cq::poll_one`](crate::Cq::poll_one)).
@@ -488,7 +488,8 @@ impl<P: Provider> Srq<P> {
 }
 
 impl Srq<Erased> {
-    /// Returns the same queue with its provider named. Posting then needs no indirect calls.
+    /// Returns the same queue with its provider known at compile time. Posting then needs no
+    /// indirect calls.
     ///
     /// # Errors
     /// Returns the queue if it belongs to another provider.
@@ -534,7 +535,7 @@ impl<P: Provider> SrqHandle<P> {
 }
 
 impl SrqHandle<Erased> {
-    /// Returns the same handle with its provider named.
+    /// Returns the same handle with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the handle if the queue was closed or belongs to another provider.

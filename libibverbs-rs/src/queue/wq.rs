@@ -33,9 +33,9 @@ pub struct WqInit<P: Provider = Erased> {
     pub wq_type: WqType,
     /// The completion queue for the work queue's receives.
     pub cq: CqHandle<P>,
-    /// The minimum number of outstanding receives; the device may round up.
+    /// The requested capacity, in receives; the device may round up.
     pub max_wr: u32,
-    /// The minimum number of scatter/gather elements per receive.
+    /// The requested maximum number of scatter/gather elements per receive.
     pub max_sge: u32,
     /// The properties of the queue.
     #[doc(alias = "IBV_WQ_INIT_ATTR_FLAGS")]
@@ -185,7 +185,7 @@ impl<P: Provider> Wq<P> {
 }
 
 impl Wq<Erased> {
-    /// Returns the same work queue with its provider named.
+    /// Returns the same work queue with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the work queue if it belongs to another provider, or with `EBUSY` while a table
@@ -340,7 +340,7 @@ impl<P: Provider> RwqIndTable<P> {
 }
 
 impl RwqIndTable<Erased> {
-    /// Returns the same table with its provider named.
+    /// Returns the same table with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the table if it belongs to another provider, or with `EBUSY` while queue pairs use

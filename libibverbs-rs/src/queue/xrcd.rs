@@ -160,7 +160,7 @@ impl<P: Provider> Inner<P> {
 }
 
 impl Xrcd<Erased> {
-    /// Returns the same domain with its provider named.
+    /// Returns the same domain with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the handle if the device belongs to another provider.

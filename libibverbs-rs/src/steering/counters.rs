@@ -137,7 +137,7 @@ impl<P: Provider> Counters<P> {
 }
 
 impl Counters<Erased> {
-    /// Returns the same set with its provider named.
+    /// Returns the same set with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the set if it belongs to another provider, or with `EBUSY` while rules use it.
@@ -282,7 +282,7 @@ impl<P: Provider> CompCntr<P> {
 }
 
 impl CompCntr<Erased> {
-    /// Returns the same counter with its provider named.
+    /// Returns the same counter with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the counter if it belongs to another provider, or with `EBUSY` while a queue pair

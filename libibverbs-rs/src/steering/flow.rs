@@ -144,7 +144,7 @@ impl<P: Provider> Flow<P> {
 }
 
 impl Flow<Erased> {
-    /// Returns the same rule with its provider named.
+    /// Returns the same rule with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the rule if it belongs to another provider.
@@ -208,7 +208,7 @@ impl<P: Provider> FlowAction<P> {
 }
 
 impl FlowAction<Erased> {
-    /// Returns the same action with its provider named.
+    /// Returns the same action with its provider known at compile time.
     ///
     /// # Errors
     /// Returns the action if it belongs to another provider, or with `EBUSY` while rules use it.

@@ -12,8 +12,7 @@ use verbs::{
 
 type Boxed = Box<dyn std::error::Error>;
 
-/// Runs the same expression with `?` in functions returning each kind of error, and returns all
-/// texts.
+/// Evaluates an expression with `?` in one function for each error type and returns the errors.
 macro_rules! question_mark {
     ($failing:expr) => {{
         let plain = || -> Result<(), Error> {

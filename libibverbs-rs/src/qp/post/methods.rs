@@ -227,8 +227,8 @@ impl<S: CanPostRecv, P: Provider> Qp<S, P> {
         unsafe { self.recv_queue().post_recv(wrs) }
     }
 
-    /// Posts a receive into a range of the memory, as [`RecvQueue::post_recv_buf`] does. Returns
-    /// the request's `wr_id`.
+    /// Posts a receive into a range of `memory`, as [`RecvQueue::post_recv_buf`] does. Returns the
+    /// request's `wr_id`.
     ///
     /// # Errors
     /// The errors of [`RecvQueue::post_recv_buf`].
@@ -284,7 +284,7 @@ impl<S: CanPostSend, P: Provider> SendHalf<S, P> {
         unsafe { self.send_queue().post_send(wrs) }
     }
 
-    /// Posts a send of a range of the memory, as [`SendQueue::post_send_buf`] does. Returns the
+    /// Posts a send of a range of `memory`, as [`SendQueue::post_send_buf`] does. Returns the
     /// request's `wr_id`.
     ///
     /// # Errors
@@ -450,8 +450,8 @@ impl<S: CanPostRecv, P: Provider> RecvHalf<S, P> {
         unsafe { self.recv_queue().post_recv(wrs) }
     }
 
-    /// Posts a receive into a range of the memory, as [`RecvQueue::post_recv_buf`] does. Returns
-    /// the request's `wr_id`.
+    /// Posts a receive into a range of `memory`, as [`RecvQueue::post_recv_buf`] does. Returns the
+    /// request's `wr_id`.
     ///
     /// # Errors
     /// The errors of [`RecvQueue::post_recv_buf`].

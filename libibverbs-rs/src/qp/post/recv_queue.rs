@@ -51,7 +51,7 @@ impl<'q, P: Provider> RecvQueue<'q, P> {
         unsafe { self.receiver.queue.post_recv(wrs) }
     }
 
-    /// Posts a receive into a range of the memory, owned by the queue until a message has arrived.
+    /// Posts a receive into a range of `memory`, which the queue owns until a message has arrived.
     /// Polling returns the memory ([`Completion::reclaim`](crate::Completion::reclaim),
     /// [`Cq::poll_one`](crate::Cq::poll_one)).
     ///

@@ -85,7 +85,7 @@ impl<'q, P: Provider> SendQueue<'q, P> {
         unsafe { self.sender.queue.post_send(wrs) }
     }
 
-    /// Posts a send of a range of the memory: a message, an RDMA operation or an atomic. The queue
+    /// Posts a send of a range of `memory`: a message, an RDMA operation or an atomic. The queue
     /// owns the memory until the request has ended. Polling returns the memory
     /// ([`Completion::reclaim`](crate::Completion::reclaim),
     /// [`Cq::poll_one`](crate::Cq::poll_one)).

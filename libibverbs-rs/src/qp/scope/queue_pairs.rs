@@ -39,7 +39,7 @@ pub struct ScopedQp<'scope, S: State, P: Provider = Erased> {
 }
 
 impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
-    /// Posts a signalled send of a range of the memory and returns the request's `wr_id`.
+    /// Posts a signalled send of a range of `memory` and returns the request's `wr_id`.
     ///
     /// # Errors
     /// Same as [`Qp::post_send_buf`]; the error holds the memory, which
@@ -88,7 +88,7 @@ impl<'scope, S: CanPostSend, P: Provider> ScopedQp<'scope, S, P> {
 }
 
 impl<'scope, S: CanPostRecv, P: Provider> ScopedQp<'scope, S, P> {
-    /// Posts a receive into a range of the memory and returns the request's `wr_id`.
+    /// Posts a receive into a range of `memory` and returns the request's `wr_id`.
     ///
     /// # Errors
     /// Same as [`Qp::post_recv_buf`]; the error holds the memory, which
