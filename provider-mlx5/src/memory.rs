@@ -391,7 +391,7 @@ pub(crate) mod tests {
 
     #[test]
     fn memory_of_an_allocator_needs_none_of_the_process_and_records_do() {
-        /// An allocator that returns more memory than a process can have.
+        /// An allocator that reports success for any length, even beyond the address space.
         #[derive(Debug)]
         struct Vast;
 

@@ -92,17 +92,17 @@ impl Clock {
         self.info.as_ref().map(|page| unsafe { page.read(offset_of!(IbUverbsClockInfo, overflow_period)) })
     }
 
-    /// Returns the kernel's clock conversion.
+    /// Returns the kernel's conversion of the device's clock to nanoseconds since 1970.
     ///
     /// # Errors
-    /// `EINVAL` if the kernel offers no conversion; `EBUSY` if the kernel's update does not finish.
+    /// `EINVAL` if the kernel offers no conversion; `EBUSY` if the kernel keeps updating it.
     pub(crate) fn info(&self) -> Result<ClockInfo, Errno> {
         let page = self.info.as_ref().ok_or(Errno::INVAL)?;
         read(page).ok_or(Errno::BUSY)
     }
 
     /// Converts a reading of the device's clock to nanoseconds since 1970. Returns `None` if the
-    /// kernel offers no conversion or does not finish an update.
+    /// kernel offers no conversion or keeps updating it.
     pub(crate) fn wall_clock(&self, cycles: u64) -> Option<u64> {
         Some(apply(&read(self.info.as_ref()?)?, cycles))
     }

@@ -64,7 +64,8 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    /// Returns the flag and the number that name the UAR in the command that creates a queue pair.
+    /// Returns the flag and the index that identify the UAR in the command for creating a queue
+    /// pair.
     pub(crate) const fn of_qp(self) -> (u32, u32) {
         match self {
             Self::Page(number) => (MLX5_QP_FLAG_UAR_PAGE_INDEX, number),

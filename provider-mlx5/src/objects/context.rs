@@ -121,10 +121,10 @@ impl Context {
         self.device.direct()
     }
 
-    /// Returns the kernel's conversion for the device's clock.
+    /// Returns the kernel's conversion of the device's clock to nanoseconds since 1970.
     ///
     /// # Errors
-    /// `EINVAL` if the kernel offers no conversion; `EBUSY` if the kernel's update does not finish.
+    /// `EINVAL` if the kernel offers no conversion; `EBUSY` if the kernel keeps updating it.
     pub fn clock_info(&self) -> Result<ClockInfo> {
         self.device.clock.info().map_err(|errno| {
             let reason = match errno {

@@ -25,11 +25,11 @@ use crate::objects::mlx5::Mlx5;
 #[derive(Debug)]
 pub struct Td {
     device: Arc<Device>,
-    /// The register. Each parent domain that uses this thread domain holds a clone.
+    /// The doorbell register. Each parent domain that uses this thread domain holds a clone.
     register: Arc<TdRegister>,
 }
 
-/// A thread domain's register.
+/// A thread domain's doorbell register.
 #[derive(Debug)]
 struct TdRegister(Arc<Register>);
 

@@ -124,7 +124,7 @@ pub struct PaperCqe {
     pub wqe_counter: u16,
     /// The length of the message in bytes.
     pub byte_cnt: u32,
-    /// The immediate data, a key, or the index of a partition key.
+    /// The immediate data, the invalidated remote key, or the partition key index.
     pub imm_inval_pkey: u32,
     /// The flags, the service level, and the sender's queue pair number.
     pub flags_rqpn: u32,

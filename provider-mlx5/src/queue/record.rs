@@ -144,20 +144,20 @@ impl Kind {
     pub(crate) const PLAIN: Self = Self(0);
     /// Same as `PLAIN`, with inline data.
     pub(crate) const INLINE: Self = Self(1);
-    /// A read or an atomic, whose completion has a length.
+    /// A read or an atomic. The completion reports the number of bytes fetched.
     pub(crate) const FETCH: Self = Self(2);
     /// A bind of a memory window. Its completion names the opcode that all operations on keys
     /// share.
     pub(crate) const BIND: Self = Self(3);
     /// The invalidation of a local key. Its completion is like the completion of a `BIND`.
     pub(crate) const INVALIDATE: Self = Self(4);
-    /// A raw request from the program, whose completion does not name the operation.
+    /// A raw request from the program. The completion does not name the operation.
     pub(crate) const RAW: Self = Self(5);
-    /// A message receive, whose completion has a length.
+    /// A message receive. The completion reports the length of the message.
     pub(crate) const RECEIVE: Self = Self(6);
     /// A frame receive, with checksums the device has verified.
     pub(crate) const FRAME: Self = Self(7);
-    /// A tag matching operation, whose completion names it.
+    /// A tag matching operation. The completion names the operation.
     pub(crate) const TAG: Self = Self(8);
     /// Same as `TAG`, with the flag that requests the number of unexpected messages.
     pub(crate) const TAG_OUT_OF_STEP: Self = Self(9);

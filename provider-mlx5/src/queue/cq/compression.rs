@@ -84,8 +84,8 @@ impl CqeCompression {
     }
 }
 
-/// The environment variable that requests compressed completions, unless it is 0. It comes from
-/// Mellanox OFED's libmlx5, which also expands them.
+/// The environment variable that requests compressed completions, unless it is 0. The variable
+/// comes from Mellanox OFED's libmlx5, which also expands compressed completions.
 pub(crate) const VARIABLE: &str = "MLX5_ENABLE_CQE_COMPRESSION";
 
 /// The offsets of fields used only by compression, in bytes.

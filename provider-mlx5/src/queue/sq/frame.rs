@@ -31,7 +31,7 @@ pub(crate) struct Frames {
     pub(crate) min_inline: u32,
     /// The maximum header length of a segmented send, in bytes; 0 if the device does not segment.
     pub(crate) max_tso_header: u32,
-    /// Whether the device computes checksums.
+    /// Whether the device computes the checksums of network and transport headers.
     pub(crate) has_ip_csum: bool,
 }
 

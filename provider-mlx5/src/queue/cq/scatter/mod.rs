@@ -140,11 +140,10 @@ unsafe fn unit(at: NonNull<u8>) -> wqe::Words {
 }
 
 impl SendLists {
-    /// Copies the reply to a read or an atomic into the elements of its request.
+    /// Copies the response to a read or an atomic into the request's scatter/gather elements.
     ///
     /// # Safety
-    /// The queue has not ended and does not end during the call; the entry belongs to an unfinished
-    /// request.
+    /// The queue must be live throughout the call; the entry must belong to an unfinished request.
     unsafe fn copy(
         &self,
         resources: &QueueResources,
@@ -179,7 +178,7 @@ impl SendLists {
 }
 
 impl RecvLists {
-    /// Copies received data into the elements of its request.
+    /// Copies received data into the scatter/gather elements of its receive.
     ///
     /// # Safety
     /// Same as [`SendLists::copy`].
@@ -210,8 +209,8 @@ impl RecvRecord {
 }
 
 impl Lists {
-    /// Copies the data in a completion to the elements of its request. Returns the resulting
-    /// status.
+    /// Copies the data in a completion to the request's scatter/gather elements. Returns the
+    /// resulting status.
     ///
     /// # Safety
     /// The resources belong to the queues; neither queue has ended or ends during the call.
