@@ -526,7 +526,7 @@ impl PaperDevice {
         self.script.expect_map(offset, len, region);
     }
 
-    /// Returns the kernel's description of a queue to map.
+    /// Returns the `Mminfo` that the kernel reports for mapping `queue` at `offset`.
     pub fn mminfo(offset: u64, queue: &PaperQueue) -> Mminfo {
         Mminfo { offset, size: queue.size() as u32, pad: 0 }
     }
