@@ -441,23 +441,27 @@ static BINDING: ForkLock<()> = ForkLock::new(());
 /// The number in the next device's name.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// The environment variable that requests devices.
+/// The environment variable that requests soft devices.
 const VARIABLE: &str = "VERBS_SOFT";
 
-/// The environment variable that requests [`SoftBuilder::strict_ports`] for those devices.
+/// The environment variable that requests [`SoftBuilder::strict_ports`] for the devices that
+/// `VERBS_SOFT` requests.
 const STRICT_PORTS: &str = "VERBS_SOFT_STRICT_PORTS";
 
-/// The environment variable that requests [`SoftBuilder::checked_memory`] for those devices.
+/// The environment variable that requests [`SoftBuilder::checked_memory`] for the devices that
+/// `VERBS_SOFT` requests.
 const CHECKED_MEMORY: &str = "VERBS_SOFT_CHECKED_MEMORY";
 
 /// The environment variable that requests [`SoftBuilder::shared_memory`], or with a path
-/// [`SoftBuilder::shared_memory_folder`], for those devices.
+/// [`SoftBuilder::shared_memory_folder`], for the devices that `VERBS_SOFT` requests.
 const SHM: &str = "VERBS_SOFT_SHM";
 
-/// The environment variable that requests [`SoftBuilder::faults`] for those devices.
+/// The environment variable that requests [`SoftBuilder::faults`] for the devices that `VERBS_SOFT`
+/// requests.
 const FAULTS: &str = "VERBS_SOFT_FAULTS";
 
-/// The environment variable that requests [`SoftBuilder::capture`] for those devices.
+/// The environment variable that requests [`SoftBuilder::capture`] for the devices that
+/// `VERBS_SOFT` requests.
 const PCAP: &str = "VERBS_SOFT_PCAP";
 
 const EXPECTED: &str = "auto, or IP addresses separated by commas, link-local ones also with an interface of this machine, as in \

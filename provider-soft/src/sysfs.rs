@@ -45,8 +45,8 @@ use crate::device::counter_files::CounterFiles;
 use crate::device::{exit, limits};
 use crate::io::effective_user;
 
-/// The sysfs files of soft devices: the presented files, or files in the folder of this process,
-/// which is removed when the process exits.
+/// The sysfs files of soft devices: either the files that `verbs-run` presents at `/sys`, or files
+/// in this process's folder. The process removes its folder when it exits.
 #[derive(Debug)]
 pub struct Tree {
     root: PathBuf,

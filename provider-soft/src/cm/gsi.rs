@@ -148,7 +148,8 @@ impl Gsi {
         self.device.control_soon(SEND, |core, _| self.post(core, &to, mad))
     }
 
-    /// Leaves connection requests at a shared address to other processes while this process exits.
+    /// Leaves further connection requests to the other processes that share the device's address.
+    /// For use while this process exits.
     pub fn leave_requests(&self) {
         self.device.leave_requests();
     }

@@ -75,7 +75,7 @@ pub struct ListenerCache {
 pub enum Found {
     /// The device chosen by the resolution belongs to the listener.
     Same,
-    /// The listener has a different device, which this route reaches.
+    /// The listener does not have the chosen device. Contains the route to one of its devices.
     Moved(Route),
     /// A new listener; a request for its devices is pending.
     Pending(Lookup),

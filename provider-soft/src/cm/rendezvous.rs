@@ -64,7 +64,7 @@ use crate::io::spare::SpareFd;
 pub struct ListenerName {
     listener: UnixListener,
     name: String,
-    /// The socket with the token's name.
+    /// The socket bound to the token's name, kept open while the token is valid.
     _alive: UnixDatagram,
     /// The encoded reply: the number of devices, their GIDs, and the token.
     reply: Box<[u8]>,
@@ -199,13 +199,13 @@ impl ListenerName {
         Err(Errno::ADDRINUSE)
     }
 
-    /// Binds a free name.
+    /// Binds `name` if it is free. The token's name begins with `name`.
     fn take(name: String, token: Token, ports: &[Port]) -> Result<Self, Errno> {
         let base = name.clone();
         Self::take_with(name, &base, token, ports)
     }
 
-    /// Binds a free name. The token's name begins with `base`.
+    /// Binds `name` if it is free. The token's name begins with `base`, not with `name`.
     fn take_with(name: String, base: &str, token: Token, ports: &[Port]) -> Result<Self, Errno> {
         let address = UnixAddress::from_abstract_name(&name).map_err(errno)?;
         let listener = UnixListener::bind_addr(&address).map_err(errno)?;

@@ -62,7 +62,8 @@ use super::spare::SpareFd;
 use super::sys;
 use super::turn::Turn;
 
-/// A process's membership in the group that shares an address. Dropping it frees the slot.
+/// A process's slot in the group of processes that share an address. Dropping the membership frees
+/// the slot.
 #[derive(Debug)]
 pub(crate) struct Membership {
     slot: u8,

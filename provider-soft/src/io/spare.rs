@@ -29,12 +29,12 @@ impl SpareFd {
         }
     }
 
-    /// Calls a function that opens a descriptor. If no descriptor is free, closes the spare
-    /// descriptor and calls the function again. A later call reopens the spare descriptor, once the
+    /// Calls `open`, which opens a descriptor. If no descriptor is free, closes the spare
+    /// descriptor and calls `open` again. A later call reopens the spare descriptor, once the
     /// caller has closed the opened one.
     ///
     /// # Errors
-    /// The errors of the function.
+    /// Any errno `open` returns.
     pub fn lend<T>(&mut self, open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
         let first = open();
         if first.as_ref().is_err_and(|errno| *errno == Errno::MFILE) {

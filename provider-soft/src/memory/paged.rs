@@ -37,7 +37,8 @@ use verbs_core::ring::page_size;
 
 use crate::memory::mapped;
 
-/// Returns whether the kernel accesses memory for this process.
+/// Returns whether the kernel lets this process call `process_vm_readv(2)` and
+/// `process_vm_writev(2)`.
 pub(crate) fn is_supported() -> bool {
     static SUPPORTED: ForkLock<Option<bool>> = ForkLock::new(None);
     SUPPORTED.get_or_init(|| {

@@ -460,7 +460,7 @@ impl Links {
         [id, PeerId { slot: 0, ..id }].iter().filter_map(|id| self.by_id.get(id)).max().copied()
     }
 
-    /// Looks for packets in the links.
+    /// Polls the links for packets.
     #[inline]
     pub(crate) fn scan(&mut self) -> Scan {
         if self.links.is_empty() {

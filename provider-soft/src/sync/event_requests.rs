@@ -67,7 +67,7 @@ impl EventRequests {
         Self { solicited: AtomicU64::new(0), next: AtomicU64::new(0), raised: AtomicU64::new(0) }
     }
 
-    /// Requests an event for completions published from now on, and for completions neither freed
+    /// Requests an event for later completions, and for earlier completions that are neither freed
     /// nor announced by an event. The caller must announce the request to the lock holder.
     pub(crate) fn add(&self, armed: Armed, published: &Published) {
         let (raised, announced) = events(self.raised.load(Ordering::Acquire));
