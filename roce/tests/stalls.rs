@@ -250,8 +250,8 @@ impl Victim {
         }
     }
 
-    /// Sends packets up to the innocent peer's next packet. Returns the number of packets and bytes
-    /// sent before it.
+    /// Sends packets until one leaves for the innocent peer. Returns the number of packets sent
+    /// before that packet, and their total length in bytes.
     fn before(&mut self) -> Before {
         self.before_with(Urgency::Now)
     }

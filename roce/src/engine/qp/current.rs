@@ -10,7 +10,7 @@ use crate::engine::types::{CqId, Pd, Sge, SrqId};
 /// The maximum length of a message, in bytes (IBTA 9.7.4.1).
 pub(crate) const MAX_MESSAGE: u64 = 1 << 31;
 
-/// The receive for the message in progress, if the message has taken one.
+/// The receive for the message in progress, if the message has consumed one.
 #[derive(Debug)]
 pub(crate) struct CurrentRecv {
     pub(crate) taken: Option<TakenRecv>,
@@ -18,7 +18,7 @@ pub(crate) struct CurrentRecv {
     pub(crate) sges: Option<Box<[Sge; MAX_SRQ_SGE as usize]>>,
 }
 
-/// A receive taken by a message.
+/// A receive consumed by a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TakenRecv {
     pub(crate) wr_id: u64,

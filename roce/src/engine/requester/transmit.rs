@@ -26,7 +26,7 @@ enum Start {
     Packets,
     /// The work request was executed and sends no packet.
     Local,
-    /// An earlier work request must end first.
+    /// An earlier work request must complete first.
     Wait,
 }
 

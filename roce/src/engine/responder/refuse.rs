@@ -21,7 +21,7 @@ pub(super) enum Refusal {
     Access,
     /// The key allows the access but the memory is unreachable.
     Unreachable,
-    /// The message does not fit into the receive.
+    /// The message is longer than the receive's buffers.
     ReceiveTooShort,
     /// The receive's elements refer to memory that may not be written.
     ReceiveForbidden,

@@ -203,7 +203,7 @@ pub enum State {
     Rtr,
     /// Ready to send.
     Rts,
-    /// The send queue drains, or has drained.
+    /// The send queue is draining or has drained.
     Sqd,
     /// The send queue has failed, but receives continue (UC, UD).
     Sqe,
@@ -642,7 +642,7 @@ pub struct Completion {
     pub vendor_err: u32,
 }
 
-/// An asynchronous event: anything to report except the completion of a work request.
+/// An asynchronous event: anything the engine reports except the completion of a work request.
 ///
 /// # References
 /// IBTA 11.6.3

@@ -45,7 +45,7 @@ static BYTES: [[u32; 256]; 16] = {
     tables
 };
 
-/// Returns the CRC state after `bytes`, one byte at a time. Used for constants.
+/// Returns the CRC state after `bytes`, processed one at a time. Used only to compute constants.
 pub(super) const fn update_slowly(mut state: u32, bytes: &[u8]) -> u32 {
     let mut i = 0;
     while i < bytes.len() {

@@ -1,4 +1,4 @@
-//! Packets that are missing, duplicated or early.
+//! Lost, out-of-order and duplicate packets, and packets that find no receive.
 
 use super::*;
 use crate::engine::Urgency;
