@@ -363,7 +363,7 @@ macro_rules! step {
     };
 }
 
-/// Returns the handle with its provider named, if this build has that provider.
+/// Returns the handle with its provider known at compile time, if this build has that provider.
 macro_rules! named {
     ($hidden:expr) => {{
         let hidden = $hidden;
@@ -560,8 +560,8 @@ impl AnyQp {
         any!(AnyQp, self, handle => handle.wr_start(run))
     }
 
-    /// Returns the same queue pair with its provider named, if it is erased and this program can
-    /// name it.
+    /// Returns the same queue pair with its provider known at compile time, if the provider is
+    /// erased and part of this build.
     pub(super) fn downcast(self) -> Self {
         match self {
             Self::Erased(handle) => named!(handle),
@@ -673,8 +673,8 @@ impl AnyCq {
         any!(AnyCq, self, cq => cq.close().map_err(refused))
     }
 
-    /// Returns the same queue with its provider named, if the provider is erased, this program can
-    /// name it, and the queue holds no fetched completions.
+    /// Returns the same queue with its provider known at compile time, if the provider is erased
+    /// and part of this build, and the queue holds no fetched completions.
     pub(super) fn downcast(self) -> Self {
         match self {
             Self::Erased(cq) => named!(cq),
@@ -685,7 +685,8 @@ impl AnyCq {
 }
 
 impl AnyPd {
-    /// Returns the same domain with its provider named, if this program can name it.
+    /// Returns the same domain with its provider known at compile time, if the provider is part of
+    /// this build.
     pub(super) fn named(pd: Pd) -> Self {
         named!(pd)
     }

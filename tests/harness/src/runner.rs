@@ -144,13 +144,13 @@ macro_rules! cases {
 /// A time limit far beyond the duration of any case, even in an emulated guest on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Whether a case uses our API with the provider erased or named. The end of the case's name shows
-/// the form.
+/// Whether a case uses our API with the provider erased or known at compile time. The end of the
+/// case's name shows the form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// The provider is erased.
+    /// The provider's type is erased, so calls are indirect.
     Erased,
-    /// The provider is named.
+    /// The provider's type is known at compile time, so calls are direct.
     Static,
 }
 
@@ -199,8 +199,8 @@ pub struct Options {
     pub skip: Vec<(String, String)>,
     /// The name prefixes of the cases to run; all cases if empty.
     pub only: Vec<String>,
-    /// The form to run, for cases that exist with the provider both erased (`erased`) and named
-    /// (`static`); `None` runs both forms.
+    /// The form to run, for cases that exist with the provider both erased (`erased`) and known at
+    /// compile time (`static`); `None` runs both forms.
     pub form: Option<Form>,
     /// The only case to run, in the program's own process.
     pub case: Option<String>,

@@ -51,7 +51,7 @@ pub enum Maker {
     Theirs,
     /// rdma-core's program on this project's `libibverbs.so.1`.
     Linked,
-    /// This project, as a static program at the root of the file system.
+    /// This project, with the tool as a statically linked program in `/`.
     Static,
 }
 

@@ -32,12 +32,12 @@ use super::{cm_rates, cm_tools, soft};
 
 const SUITE: &str = "cm_flags";
 
-/// Returns the cases of the suite on rxe.
+/// Returns the suite's cases that run on rxe.
 pub fn cases() -> Vec<Case> {
     of_two_functions().into_iter().chain(soft::tools::cases(SUITE)).collect()
 }
 
-/// Returns the cases of the suite between two functions of ConnectX.
+/// Returns the suite's cases that run between two ConnectX functions.
 pub fn of_two_functions() -> Vec<Case> {
     cm_tools::with_more_flags(SUITE).chain(cm_rates::with_more_flags(SUITE)).collect()
 }

@@ -152,7 +152,8 @@ impl Kernel {
         Ok(qp)
     }
 
-    /// Requests a transition, with a value for each attribute that a mask can name.
+    /// Requests a transition to `to` with the given mask. Each attribute that a mask can select has
+    /// a value.
     fn modify(&self, qp: u32, to: QpState, mask: QpAttrMask) -> verbs::Result<()> {
         let attr = QpAttr {
             qp_state: to,

@@ -398,8 +398,8 @@ impl Actor<'_> {
         all
     }
 
-    /// Returns an operation that usually suits the station, with a range of a buffer that usually
-    /// suits the operation.
+    /// Returns a random operation, usually valid for the station, and a buffer range, usually valid
+    /// for the operation.
     pub(super) fn operation(&mut self, station: &Station, len: usize) -> (Op, AnyRange) {
         let qp_type = if self.rarely(40) {
             self.choices.one_of(&[QpType::RC, QpType::UC, QpType::UD])

@@ -98,7 +98,8 @@ impl Actor<'_> {
         Ok(Shared { pd, srq, senders, receivers, send_cq, recv_cq, posted, sent })
     }
 
-    /// Posts one or several receives, as many as fit.
+    /// Posts one to four receives. Those that the shared receive queue has no space for must be
+    /// rejected.
     fn post_shared(&mut self, shared: &mut Shared) -> CaseResult {
         let room = || -> CaseResult<Buf> { Ok(shared.pd.alloc_buf(LEN)?) };
         let count = if self.choices.below(2) == 0 { 1 } else { 2 + self.choices.below(3) };

@@ -14,7 +14,7 @@ const METHODS: &[(&str, &str)] = &[
     ("half", "SendHalf"),
 ];
 
-/// Modules that reasons name by their full paths.
+/// Modules outside `verbs` that reasons in docs/libibverbs.md name by their full paths.
 const MODULES: &[&str] = &["verbs_core::channel", "verbs_core::cmd", "verbs_core::provider"];
 
 /// The public items and their C names.

@@ -1,4 +1,4 @@
-//! Datagram services by address and multicast groups.
+//! Datagram services, looked up by address, and multicast groups.
 
 use std::net::Ipv4Addr;
 

@@ -1,5 +1,5 @@
-//! Completion channels: events from armed queues, many queues on one channel, moderation and the
-//! event loop that misses no wake-up.
+//! Completion channels: events from armed queues, many queues on one channel, moderation, and event
+//! loops without lost wake-ups.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd as _;

@@ -34,13 +34,13 @@ use verbs_fixtures::with_named;
 use verbs_harness::process;
 use verbs_harness::runner::{CaseResult, fail};
 
-/// The time limit for a call while the device fails. The driver notices the failure within a few
-/// seconds and aborts pending commands.
+/// The time limit for a call made while the device is failing. The driver notices the failure
+/// within a few seconds and aborts pending commands.
 const CALL: Duration = Duration::from_secs(60);
 
-/// Keeps two programs running while their device dies, one with its provider erased and one with it
-/// named. `injure` makes the device fail. `take` makes the kernel remove it, unless the kernel does
-/// so anyway. Each step takes at most `limit`.
+/// Keeps two programs running while their device dies, one with its provider erased and one with
+/// its provider known at compile time. `injure` makes the device fail. `take` makes the kernel
+/// remove it, unless the kernel does so anyway. Each step takes at most `limit`.
 ///
 /// # Errors
 /// Fails if a call hangs, crashes or returns anything but success or `EIO`, if an event is missing,

@@ -12,8 +12,8 @@ pub(super) fn with(case: Case, env: Env) -> Case {
     case.after(move || forked::set_variables(env))
 }
 
-/// Returns the `conformance` cases on these topics with the provider named, for a suite that sets
-/// environment variables.
+/// Returns the `conformance` cases on these topics with the provider known at compile time, for a
+/// suite that sets environment variables.
 pub(super) fn conformance(suite: &str, topics: &[&str], env: Env) -> Vec<Case> {
     let of_topic = |case: &Case| {
         let topic = case.name.strip_prefix("conformance.").and_then(|name| name.split('.').next());

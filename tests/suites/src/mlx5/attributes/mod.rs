@@ -34,7 +34,7 @@ pub(super) const PROGRAM: Program = Program {
     options: &["-libverbs"],
 };
 
-/// The time limit for a run, which sends some hundred commands.
+/// The time limit for a run, which sends hundreds of commands.
 const RUN: Duration = Duration::from_secs(120);
 
 /// Returns the suite's cases.
