@@ -142,7 +142,7 @@ fn run(options: &Options, console: &mut Console) -> Result<u8, u8> {
     Ok(end(result, test.console))
 }
 
-/// The state of a run.
+/// The state of one run of `mckey`: its members of the group, options and output.
 struct Test<'a> {
     options: &'a Options,
     console: &'a mut Console,

@@ -241,13 +241,14 @@ fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Looks up the controller's address. As in C, leaves use only IPv4.
+/// Resolves the controller's address. As in the C program, a leaf node resolves only IPv4
+/// addresses.
 fn lookup(options: &Options, passive: bool) -> Result<SocketAddr, (&'static str, String)> {
     let family = if passive { None } else { Some(Family::Ipv4) };
     ip(&options.controller, &options.port, Hints { passive, family, ..Hints::default() })
 }
 
-/// Looks up an IP address and a TCP port.
+/// Resolves a host name and a TCP port to a socket address.
 ///
 /// # Errors
 /// Returns the message of `getaddrinfo(3)` and the reason.

@@ -31,17 +31,17 @@ pub struct Long {
 }
 
 impl Long {
-    /// Returns an option without a value.
+    /// Returns an option that takes no value.
     pub const fn flag(name: &'static str, val: u8) -> Self {
         Self { name, has_arg: false, val, extension: false }
     }
 
-    /// Returns an option with a value.
+    /// Returns an option that takes a value.
     pub const fn value(name: &'static str, val: u8) -> Self {
         Self { name, has_arg: true, val, extension: false }
     }
 
-    /// Returns a flag that the C program lacks.
+    /// Returns an option that takes no value and that the C program lacks.
     pub const fn extension(name: &'static str, val: u8) -> Self {
         Self { name, has_arg: false, val, extension: true }
     }

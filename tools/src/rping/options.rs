@@ -142,7 +142,7 @@ impl Debug<'_> {
     }
 }
 
-/// Looks up an address.
+/// Resolves a host name or an IP address. Prints an error to `console` and returns its code.
 fn host(name: &OsStr, console: &mut Console) -> Result<SocketAddr, i32> {
     lookup_host(name).map_err(|unresolved| {
         let text = unresolved.text();
