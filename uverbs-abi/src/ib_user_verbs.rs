@@ -1965,7 +1965,7 @@ header! {
     /// A sequence lock protects the page: read `sign`, the other fields, then `sign` again. Retry
     /// if `sign` has changed or is odd.
     pub struct IbUverbsClockInfo = ib_uverbs_clock_info {
-        /// Sequence number; odd while the kernel writes.
+        /// Sequence number; odd while the kernel is updating the page.
         pub sign: u32,
         /// Reserved, zero.
         pub resv: u32,

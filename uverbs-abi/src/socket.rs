@@ -33,13 +33,13 @@ header! {
         pub sin6_scope_id: u32,
     }
 
-    /// Storage for a socket address of any family: the bytes of the family's struct, which starts
-    /// with the family number.
+    /// Storage for a socket address of any family: the bytes of the address family's struct, which
+    /// starts with the family number.
     #[repr(align(8))]
     pub struct KernelSockaddrStorage = __kernel_sockaddr_storage {
         /// Address family.
         pub ss_family: u16,
-        /// The rest of the family's struct.
+        /// The rest of the address family's struct.
         pub __data: [u8; 126],
     }
 }
