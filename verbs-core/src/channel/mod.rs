@@ -314,12 +314,12 @@ pub struct WriteCmd<'a> {
     pub command: u32,
     /// Whether the command has the extended form, with lengths in 8-byte words.
     pub extended: bool,
-    /// The core's struct. In the plain form with a reply, its first 8 bytes are the reply's
-    /// address, left zero here.
+    /// The core's part of the command, a struct. If a plain command has a reply, leave the first 8
+    /// bytes zero: they are for the address of the reply.
     pub core_in: &'a [u8],
     /// The driver's part of the command.
     pub driver_in: &'a [u8],
-    /// The core's reply.
+    /// The core's part of the reply.
     pub core_out: &'a mut [u8],
     /// The driver's part of the reply.
     pub driver_out: &'a mut [u8],

@@ -63,7 +63,7 @@ use crate::error::{Cause, Error, Result};
 /// The result of discovery.
 ///
 /// Any code can assemble this struct, but the [`DeviceInfo`]s in it come from discovery, from a
-/// provider that makes devices, or from unsafe code.
+/// provider that creates its own devices, or from unsafe code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The devices that could be opened, in rdma-core's order.

@@ -123,8 +123,8 @@ impl KernelContext {
         Self::import_over(uverbs, device.ibdev_path(), fw_ver, driver)
     }
 
-    /// Shares a context over a given command channel: a scripted kernel, or a driver with its own
-    /// attributes in `driver`.
+    /// Shares a context over a given command channel, such as a scripted kernel. `driver` contains
+    /// the attributes that the driver defines.
     ///
     /// # Errors
     /// Any errno the kernel returns when the context is queried; notably `EOPNOTSUPP` if the driver
@@ -139,8 +139,8 @@ impl KernelContext {
         Ok(Self::with_info(uverbs, ibdev_path, fw_ver, info, None))
     }
 
-    /// Creates a context over a given command channel: a scripted kernel, or a driver with its own
-    /// data in `uhw`.
+    /// Creates a context over a given command channel, such as a scripted kernel. `uhw` contains
+    /// the driver's part of the command.
     ///
     /// # Errors
     /// Any errno the kernel returns for the command that creates the context.

@@ -293,13 +293,13 @@ bitflags! {
 #[doc(alias = "ibv_odp_caps")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OdpCaps {
-    /// General support.
+    /// The general support for on-demand paging.
     pub general_caps: OdpGeneralCaps,
-    /// The operations supported on reliable connections.
+    /// The operations that support on-demand paging on reliable connections.
     pub rc_odp_caps: OdpTransportCaps,
-    /// The operations supported on unreliable connections.
+    /// The operations that support on-demand paging on unreliable connections.
     pub uc_odp_caps: OdpTransportCaps,
-    /// The operations supported on unreliable datagram queue pairs.
+    /// The operations that support on-demand paging on unreliable datagram queue pairs.
     pub ud_odp_caps: OdpTransportCaps,
 }
 

@@ -1,4 +1,4 @@
-//! sysfs and `/dev/infiniband`, complete and incomplete.
+//! Discovery with complete and incomplete sysfs and `/dev/infiniband` trees.
 
 use super::*;
 
