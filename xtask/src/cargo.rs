@@ -1,4 +1,4 @@
-//! Cargo calls: the workspace's root, its target directory and builds.
+//! Runs Cargo, and finds the workspace's root and target directory.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

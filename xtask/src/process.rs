@@ -123,7 +123,8 @@ impl Process {
         self.lines.recv_timeout(left).with_context(|| format!("the {} printed no line", self.name))
     }
 
-    /// Removes and returns the receiver for the remaining lines. The lines end with the program.
+    /// Removes and returns the receiver for the remaining lines. The channel closes when the
+    /// program's output ends.
     pub(crate) fn take_lines(&mut self) -> Receiver<String> {
         std::mem::replace(&mut self.lines, mpsc::channel().1)
     }

@@ -35,7 +35,7 @@ fn soft_devices_are_added_on_request_and_a_set_variable_stays() {
     assert_eq!(stdout(&run_c(&["--soft"], &show, &[("VERBS_SOFT", "192.0.2.1")])), "192.0.2.1");
 }
 
-/// The statuses come from verbs-run, whose tests cover them.
+/// Checks that the exit statuses of verbs-run are passed through. Its own tests cover their values.
 #[test]
 fn the_commands_end_is_the_end_of_run_c() {
     assert_eq!(run_c(&[], &["sh", "-c", "exit 7"], &[]).status.code(), Some(7));

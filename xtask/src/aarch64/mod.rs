@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(value_enum, value_name = "PART", conflicts_with = "arguments")]
     parts: Vec<Part>,
 
-    /// Arguments for cargo instead, such as `test -p roce --lib`
+    /// Arguments of a cargo command to run in place of the parts, such as `test -p roce --lib`
     #[arg(last = true, value_name = "ARGUMENT")]
     arguments: Vec<OsString>,
 }

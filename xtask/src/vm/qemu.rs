@@ -108,10 +108,11 @@ fn arguments(machine: &Machine<'_>, ports: [RawFd; 4]) -> Vec<OsString> {
     arguments
 }
 
-/// Returns the device option for a model function. The socket's name needs no JSON escapes.
+/// Returns the device option for a model function. The name of the socket contains no character
+/// that JSON would escape.
 ///
-/// Without posted writes, a store waits for the model: when the model reads a doorbell record, the
-/// guest has not continued yet.
+/// Without posted writes, a store waits for the model, so the guest is still blocked when the model
+/// reads a doorbell record.
 fn function_device(function: u8) -> String {
     let (slot, socket) = (CONNECTX_SLOT + function, socket(function));
     let socket = format!(r#"{{"type":"unix","path":"{socket}"}}"#);

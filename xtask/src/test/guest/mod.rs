@@ -49,8 +49,8 @@ pub(super) struct Guest {
     suites: Vec<String>,
 }
 
-/// The start of the skip reason for cases that a program cannot run because it does not name its
-/// device's provider (`fabric::open_named` in verbs-tests).
+/// The beginning of the skip reason for cases that need a program built with the device's provider
+/// (`fabric::open_named` in verbs-fixtures).
 const UNNAMED: &str = "this program names no provider";
 
 impl Guest {
