@@ -87,7 +87,7 @@ pub struct ReceivedMad {
 
 impl Port {
     /// Takes the device's general services interface. All contexts of the device share the
-    /// interface, so a process can hold only one at a time.
+    /// interface, so only one [`Gsi`] of a device can exist at a time.
     ///
     /// # Errors
     /// `EBUSY` if it is already taken; `ENOMEM`, `EMFILE`; `ENODEV` in a forked child of the

@@ -210,8 +210,8 @@ impl Peers {
         Some(self.own).filter(|own| gid == own.gid && (slot == own.slot || own.slot == 0))
     }
 
-    /// Returns the identity of a device, if this device is connected to it. Connects to it if
-    /// necessary.
+    /// Returns the identity of a device to which this device is connected or connecting. Starts a
+    /// connection if there is none.
     fn find(&self, table: &mut Table, gid: Gid, slot: u8) -> Option<PeerId> {
         if self.own_id(gid, slot).is_some() {
             return None;

@@ -2,8 +2,8 @@
 //!
 //! # Safety
 //! See [`common`]. Apart from arenas, scatter/gather elements and peers name only mappings that the
-//! tests create and unmap. No reference to them exists; the tests access them only while no request
-//! names them.
+//! tests create and unmap, and an address at which no memory is mapped. No reference to the
+//! mappings exists; the tests access them only while no request names them.
 #![allow(unsafe_code)]
 
 use core::num::NonZeroUsize;
