@@ -128,7 +128,7 @@ pub struct QpDirect {
     pub rq: QueueDirect,
     /// The register of the send queue, if it has one.
     pub register: Option<RegisterDirect>,
-    /// The doorbell register of the send queue, if there is one.
+    /// The device's numbers for the parts of a raw packet queue pair.
     pub raw: RawQpDirect,
 }
 

@@ -240,6 +240,9 @@ impl QueueMemory {
 
 /// Checks that the process can allocate `len` bytes for records, in addition to the small
 /// allocations of the current call.
+///
+/// # Errors
+/// `ENOMEM` if memory is short.
 pub(crate) fn check_records(len: usize) -> Result<(), Errno> {
     room::check(room::CALL.saturating_add(len))
 }

@@ -375,7 +375,7 @@ impl Sq {
     }
 
     /// Publishes all requests since the last doorbell. There are several requests, all on the fast
-    /// path, so the doorbell carries no request and no fence must follow.
+    /// path, so the doorbell carries no request, and no request needs a fence after it.
     #[inline(always)]
     fn ring_many(&mut self) {
         self.lone_limit = self.limit;

@@ -142,8 +142,9 @@ impl Poller {
         Some(Completion::new(cqe, wr_id, WcStatus::SUCCESS, kind))
     }
 
-    /// Expands the block of the entry that the poller has just skipped, if that entry is a block's
-    /// title. The poller then examines the block's other completions one by one.
+    /// Expands the block of the entry that the poller has just skipped because its queue pair has
+    /// ended or is unknown, if that entry is a block's title. The poller then examines the block's
+    /// other completions one by one.
     #[cold]
     #[inline(never)]
     pub(super) fn skipped(&self) {
