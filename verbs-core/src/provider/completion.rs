@@ -41,7 +41,8 @@ pub trait CqOps: Any + Debug + Send + Sync {
         self.next()
     }
 
-    /// Returns to the device the slots of all completions read with [`next`](Self::next).
+    /// Returns to the device the slots of all completions read with [`next`](Self::next) or
+    /// [`next_of_several`](Self::next_of_several).
     #[doc(alias = "ibv_end_poll")]
     fn end_poll(&mut self)
     where
