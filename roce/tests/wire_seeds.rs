@@ -2,6 +2,7 @@
 //! formats.
 //!
 //! To rewrite the seeds after an intended change:
+//! `ROCE_WRITE_SEEDS=1 cargo test -p roce --test wire_seeds`.
 
 use std::fs;
 use std::path::Path;

@@ -27,8 +27,8 @@
 //! | parts | `queue` | send and (shared) receive queues: preallocated rings of work requests |
 //! | | `scatter` | lists of scatter/gather elements: bytes to registered memory and back |
 //! | | `memory_regions` | memory regions and windows: keys, rights, protection domains, ranges |
-//! | | `table` | objects by number |
 //! | | `table` | objects by their random numbers |
+//! | | `memory` | [`Memory`] for payload; [`Space`] for packets; [`Sink`] for completions, events |
 //! | | `types` | values: object numbers, attributes, work requests, completions |
 //!
 //! Invariant: a module uses only modules below it in this table.

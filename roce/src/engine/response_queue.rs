@@ -101,7 +101,7 @@ struct Peer {
     /// The numbers of the queue pairs with a response to send.
     qps: VecDeque<u32>,
     state: PeerState,
-    /// The number of bytes that may be sent now. Negative after a packet larger than the window.
+    /// The number of bytes that may be sent now. Negative after a packet that cost more than this.
     credit: i64,
     /// The time up to which elapsed time has been converted into credit.
     counted: Time,

@@ -2,9 +2,9 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | this one | protection domains, queue pairs, multicast membership |
-//! | `registration` | memory regions and windows |
 //! | this module | protection domains, queue pairs, multicast membership |
+//! | `registration` | memory regions and windows |
+//! | `srq` | shared receive queues |
 //! | `gsi` | management datagrams |
 //! | `faults` | simulated errors |
 
