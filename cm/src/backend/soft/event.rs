@@ -316,5 +316,5 @@ fn service_found(reply: &SidrReply, remote: Gid, tos: u8) -> (EventType, i32, So
 }
 
 /// The program's response time announced in MRA messages (`CMA_IBOE_MRA_SETTING`), as a 5-bit code:
-/// 4.096 µs × 2²⁴, about 69 s.
+/// 4.096 µs × 2²⁴, which Linux and `ib_cm` count as 65.5 s.
 const MRA_TIMEOUT: u8 = 24;
