@@ -23,6 +23,9 @@ pub(crate) fn obstacle() -> Option<String> {
 
 /// Runs the tools from a directory in an empty root, two-ended tools as two processes. Calls `each`
 /// with each tool's name and result.
+///
+/// # Errors
+/// Fails if a tool is missing or the root cannot be created.
 pub(crate) fn check(tools: &Path, each: &mut dyn FnMut(&str, Result<()>)) -> Result<()> {
     let root = Root::new(tools)?;
     soft_programs::check(soft_programs::in_empty_root(), |tool| root.command(tool), each);
