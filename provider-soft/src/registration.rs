@@ -264,7 +264,7 @@ impl SoftBuilder {
     fn on_address(self, name: &str, address: IpAddr) -> Result<DeviceInfo, Skipped> {
         let _binding = BINDING.lock_or(|| ());
         let refused = |errno| left_out(name, address, errno);
-        let socket = Socket::bind(address, self.scope_id).map_err(refused)?;
+        let socket = boxed(|| Socket::bind(address, self.scope_id)).map_err(refused)?;
         let place = (socket.address(), socket.scope());
         if Device::live().iter().any(|device| (device.socket.address(), device.socket.scope()) == place) {
             return Err(refused(Errno::ADDRINUSE));
@@ -275,11 +275,12 @@ impl SoftBuilder {
     fn on_any(self, name: &str) -> Result<DeviceInfo, Skipped> {
         let _binding = BINDING.lock_or(|| ());
         let own: Vec<_> = Device::live().iter().map(|device| device.socket.address()).collect();
-        let socket = Socket::auto(&own).map_err(|errno| left_out(name, [127, 0, 0, 0].into(), errno))?;
+        let socket = boxed(|| Socket::auto(&own));
+        let socket = socket.map_err(|errno| left_out(name, [127, 0, 0, 0].into(), errno))?;
         self.on(name, socket, true)
     }
 
-    fn on(self, name: &str, mut socket: Socket, is_auto: bool) -> Result<DeviceInfo, Skipped> {
+    fn on(self, name: &str, mut socket: Box<Socket>, is_auto: bool) -> Result<DeviceInfo, Skipped> {
         if let Some(path) = self.capture {
             match Capture::open(&path) {
                 Ok(capture) => socket.set_capture(capture),
@@ -305,6 +306,13 @@ impl SoftBuilder {
             .map_err(|errno| left_out(name, address, errno))?;
         Ok(DeviceInfo::brought(name, DRIVER_ID, guid, OwnDevice::new(device)))
     }
+}
+
+/// Creates a socket in a box: on the stack, each function that creates a device would hold it again,
+/// and threads with 16 KiB of stack list devices.
+#[inline(never)]
+fn boxed(socket: impl FnOnce() -> Result<Socket, Errno>) -> Result<Box<Socket>, Errno> {
+    socket().map(Box::new)
 }
 
 impl NamedProvider for Soft {

@@ -88,7 +88,7 @@ impl Device {
     /// cannot start another thread.
     pub(crate) fn new(
         name: &str,
-        socket: Socket,
+        socket: Box<Socket>,
         guid: Guid,
         settings: Settings,
         place: Option<Place>,

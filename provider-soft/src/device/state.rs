@@ -90,7 +90,7 @@ pub(crate) struct DeviceState {
     /// address.
     leaves_requests: AtomicBool,
     /// The files with the counters, if they have been published.
-    counter_files: Mutex<Option<CounterFiles>>,
+    counter_files: Mutex<Option<Box<CounterFiles>>>,
     has_counter_files: AtomicBool,
     /// The eventfd that wakes the worker.
     pub(crate) alarm: EventFd,
@@ -128,7 +128,7 @@ impl DeviceState {
     #[inline(never)]
     pub(crate) fn new(
         name: &str,
-        socket: Socket,
+        socket: Box<Socket>,
         PortWatch { link, port }: PortWatch,
         peers: Option<Box<Peers>>,
         guid: Guid,
@@ -144,7 +144,7 @@ impl DeviceState {
             guid,
             checked_memory: settings.checked_memory,
             core: CombiningLock::new(DeviceCore::new(&socket, config, injector, origin)),
-            socket,
+            socket: *socket,
             pending: PendingSet::new(PendingSet::MAX),
             pending_srqs: PendingSet::new(limits::MAX_SRQ as usize),
             pending_cqs: PendingSet::new(PendingSet::MAX),
@@ -821,7 +821,7 @@ impl DeviceState {
 
     /// Makes the worker write the counters to files.
     pub(crate) fn publish_counters(&self, files: CounterFiles) {
-        *self.counter_files.lock().unwrap_or_else(PoisonError::into_inner) = Some(files);
+        *self.counter_files.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(files));
         self.has_counter_files.store(true, Ordering::Release);
         self.wake();
     }

@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn a_request_for_an_event_does_not_wait_for_the_lock() {
         let socket = Socket::auto_alone().expect("a free address");
-        let device = Device::new("soft", socket, Guid(1), Settings::default(), None, true).unwrap();
+        let device = Device::new("soft", Box::new(socket), Guid(1), Settings::default(), None, true).unwrap();
         let context = Context::open(&device).unwrap();
         let channel = context.create_comp_channel().unwrap();
         let attr = CqInitAttr { channel: Some(channel.as_fd()), ..CqInitAttr::new(4) };
