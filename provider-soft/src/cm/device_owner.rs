@@ -71,8 +71,9 @@ impl DeviceOwner {
 
     /// Returns the [slot](super::Port::slot) of the process that listens at `listener`, among the
     /// processes of this user that share the address of a device. Returns 0 if the address is not
-    /// shared or the process is unknown.
-    pub fn slot_of_listener(space: u16, listener: SocketAddr, device: IpAddr, scope: u32) -> u8 {
+    /// shared or the process is unknown. `likely` is the result for an earlier request, or 0; it
+    /// saves up to 254 searches for a name.
+    pub fn slot_of_listener(space: u16, listener: SocketAddr, device: IpAddr, scope: u32, likely: u8) -> u8 {
         let groups = share::group_names(io::effective_user(), device, UDP_PORT, scope);
         if !groups.iter().any(|group| matches!(owner(group), Ok(Some(_)))) {
             return 0;
@@ -84,7 +85,8 @@ impl DeviceOwner {
             owner(&slot_name(&device, *slot))
                 .is_ok_and(|its| its.is_some_and(|its| its.is_process_of(listener)))
         };
-        (1..=u8::MAX).find(has_slot).unwrap_or(0)
+        let earlier = Some(likely).filter(|slot| *slot != 0);
+        earlier.into_iter().chain(1..=u8::MAX).find(has_slot).unwrap_or(0)
     }
 
     fn find(device: &str, slot: u8) -> Result<Self, Errno> {

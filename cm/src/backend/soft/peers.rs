@@ -80,8 +80,16 @@ impl State {
         let adapter = id.adapter.and_then(|number| self.adapters.get(&number));
         let (Some(adapter), Some(peer)) = (adapter, id.peer) else { return false };
         let (device, scope) = (id.remote.to_ipv6().to_canonical(), adapter.port.scope_id());
-        id.remote_slot = DeviceOwner::slot_of_listener(id.space.0, peer, device, scope);
-        id.remote_slot != 0
+        let likely = self.listener_slots.get(&peer).copied().unwrap_or(0);
+        id.remote_slot = DeviceOwner::slot_of_listener(id.space.0, peer, device, scope, likely);
+        let found = id.remote_slot;
+        if found != likely && found != 0 {
+            if self.listener_slots.len() >= MAX_SLOTS {
+                self.listener_slots.pop_first();
+            }
+            self.listener_slots.insert(peer, found);
+        }
+        found != 0
     }
 
     /// Watches the process that currently has a device, selected by its slot if the address is
@@ -244,6 +252,9 @@ const ROUNDS: usize = RECEIVED / OTHERS + INTAKE / ROUND;
 
 /// The maximum number of watched processes. Each watch takes a descriptor.
 const MAX_PEERS: usize = 256;
+
+/// The maximum number of listeners whose slots are remembered.
+const MAX_SLOTS: usize = 64;
 
 /// The number of watched processes above which unused watches are released.
 const MAX_IDLE_PEERS: usize = 16;

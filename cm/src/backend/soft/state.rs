@@ -88,6 +88,8 @@ pub(super) struct State {
     pub(super) peers: BTreeMap<u64, Peer>,
     /// The watch numbers of exited processes whose ids have not been notified yet.
     pub(super) ended_peers: Vec<u64>,
+    /// The slots of listeners at shared addresses, as last found.
+    pub(super) listener_slots: BTreeMap<SocketAddr, u8>,
     /// The next time to search for a request's listener, by id.
     pub(super) looks: BTreeMap<Key, Time>,
     /// Names whose clients wait until this process has free descriptors. The next attempt is at
@@ -144,6 +146,7 @@ impl State {
             spare: SpareFd::new(),
             peers: BTreeMap::new(),
             ended_peers: Vec::new(),
+            listener_slots: BTreeMap::new(),
             looks: BTreeMap::new(),
             paused: BTreeSet::new(),
             resumes_at: None,
