@@ -11,8 +11,8 @@ job="--thread --ioengine=rdma --bs=64k --size=4m"
 transfer() {
 	local verb=$1 port=$2
 	shift 2
-	# It has more receives than the client has sends, because a send without a receive is lost time.
-	start "server-$verb.log" soft 120 fio --name=server $job --rw=read --port="$port" --iodepth=32 "$@"
+	# It has a receive for each of the client's 64 sends: fio does not retry a send without a receive.
+	start "server-$verb.log" soft 120 fio --name=server $job --rw=read --port="$port" --iodepth=64 "$@"
 	local server=$!
 	until_true 60 grep -q 'waiting for connection' "server-$verb.log" || return 1
 	soft 100 fio --name=client $job --hostname=127.0.0.1 --port="$port" --verb="$verb" \
