@@ -8,6 +8,7 @@
 //! | [`peers`] | `verbs-peer`: every operation, sizes, MTUs, rejections, packets under netem |
 //! | [`connections`] | `cm-peer`: connections by address, lookups, killed peers, netem |
 //! | [`tools`] | tools for connections by address, over IPv6 and under netem |
+//! | [`presented`] | `verbs-run` beside a kernel device |
 //! | [`ends`] | waiting for both peers' processes |
 
 mod connections;
@@ -15,6 +16,7 @@ mod ends;
 mod multicast;
 mod peers;
 mod pingpong;
+mod presented;
 pub(super) mod tools;
 mod wire;
 
@@ -22,5 +24,10 @@ use verbs_harness::runner::Case;
 
 /// Returns the suite's cases.
 pub fn cases() -> Vec<Case> {
-    pingpong::cases().chain(multicast::cases()).chain(peers::cases()).chain(connections::cases()).collect()
+    pingpong::cases()
+        .chain(multicast::cases())
+        .chain(peers::cases())
+        .chain(connections::cases())
+        .chain(presented::cases())
+        .collect()
 }

@@ -139,6 +139,14 @@ impl Wire {
         }
     }
 
+    /// Returns a command that runs other commands in the namespace, with the `/sys` files of the
+    /// first namespace.
+    pub(super) fn enter(&self) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{NAMESPACE}"));
+        command
+    }
+
     /// Returns a command that runs the given command inside the namespace, with soft0 on the
     /// address of this family.
     pub(super) fn in_namespace(&self, command: &Command, family: Family) -> Command {
