@@ -308,8 +308,8 @@ impl SoftBuilder {
     }
 }
 
-/// Creates a socket in a box: on the stack, each function that creates a device would hold it again,
-/// and threads with 16 KiB of stack list devices.
+/// Creates a socket in a box. On the stack, each function that creates a device would hold another
+/// copy, and threads with 16 KiB of stack list devices.
 #[inline(never)]
 fn boxed(socket: impl FnOnce() -> Result<Socket, Errno>) -> Result<Box<Socket>, Errno> {
     socket().map(Box::new)
