@@ -284,8 +284,13 @@ impl Forwarder {
 
     /// Closes the connection to a service and drops its waiting requests.
     fn close(&mut self, service: u64) {
-        if let Some(stream) = self.streams.remove(&service) {
-            self.waiting -= stream.waiting.len();
+        let Some(stream) = self.streams.remove(&service) else { return };
+        self.waiting -= stream.waiting.len();
+        // A forked child may hold the socket as well, so closing it is not enough.
+        if !stream.waiting.is_empty()
+            && let Some(writable) = &self.writable
+        {
+            let _ = writable.delete(&stream.socket);
         }
     }
 

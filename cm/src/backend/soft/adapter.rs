@@ -16,6 +16,7 @@ use ib_cm::cm::{Address, Cm, CmId, Config, ListenId};
 use ib_cm::intake::{Intake, is_request};
 use ib_cm::time::Time;
 use ib_cm::wire::{Attribute, Ece as WireEce, Mtu, ServiceId, mad};
+use nix::sys::epoll::Epoll;
 use provider_soft::cm::{Forwarder, Gsi, MAD_LEN, MadAddress, Mailbox, Port, ReceivedMad};
 use verbs::{Ece, Errno, Gid};
 
@@ -292,14 +293,29 @@ impl Adapter {
         Ok(())
     }
 
-    /// Removes a listener from a service.
-    pub(super) fn unlisten(&mut self, service: ServiceId, key: Key) {
+    /// Removes a listener from a service. `epoll` is the instance of the manager's thread.
+    pub(super) fn unlisten(&mut self, service: ServiceId, key: Key, epoll: &Epoll) {
         let Some((listener, keys)) = self.services.get_mut(&service) else { return };
         keys.retain(|other| *other != key);
         if keys.is_empty() {
             let _ = self.cm.unlisten(*listener);
             self.services.remove(&service);
-            self.mailboxes.remove(&service);
+            if let Some(mailbox) = self.mailboxes.remove(&service) {
+                let _ = epoll.delete(mailbox);
+            }
+        }
+    }
+
+    /// Removes the adapter's files from the instance of the manager's thread, before the adapter is
+    /// closed. Closing the descriptors is not enough, because a forked child may hold the files as
+    /// well.
+    pub(super) fn unwatch(&self, epoll: &Epoll) {
+        let _ = epoll.delete(&self.gsi);
+        for mailbox in self.mailboxes.values().chain(&self.process_mailbox) {
+            let _ = epoll.delete(mailbox);
+        }
+        if let Some(writable) = self.forwarder.writable() {
+            let _ = epoll.delete(writable);
         }
     }
 }

@@ -244,7 +244,7 @@ impl State {
         let Some(listener) = self.ids.get_mut(&key).and_then(|id| id.listener.take()) else { return };
         for number in listener.adapters {
             if let Some(adapter) = self.adapters.get_mut(&number) {
-                adapter.unlisten(listener.service, key);
+                adapter.unlisten(listener.service, key, &self.epoll);
             }
         }
         for (_, number) in listener.names {

@@ -114,9 +114,10 @@ impl State {
                 listener.adapters.retain(|other| *other != number);
             }
         }
-        if let Some(Adapter { gsi, port, .. }) = self.adapters.remove(&number) {
+        if let Some(adapter) = self.adapters.remove(&number) {
+            adapter.unwatch(&self.epoll);
+            let Adapter { gsi, port, .. } = adapter;
             self.removed.insert((port.gid().0, port.scope_id()));
-            let _ = self.epoll.delete(&gsi);
             drop(gsi);
             self.forget_name(number);
             self.garbage.push_back(Garbage::Port(port));

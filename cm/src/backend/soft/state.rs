@@ -361,11 +361,9 @@ impl State {
             }
         }
         for number in ended {
-            if let Some(Adapter { gsi, port, process_mailbox, .. }) = self.adapters.remove(&number) {
-                // Closing the descriptors is not enough, because a forked child may hold the files
-                // as well.
-                let _ = self.epoll.delete(&gsi);
-                let _ = process_mailbox.map(|mailbox| self.epoll.delete(mailbox));
+            if let Some(adapter) = self.adapters.remove(&number) {
+                adapter.unwatch(&self.epoll);
+                let Adapter { gsi, port, .. } = adapter;
                 // Queue pair 1 is closed under the lock, so that the next adapter finds it free.
                 drop(gsi);
                 self.forget_name(number);
