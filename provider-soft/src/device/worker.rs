@@ -56,7 +56,7 @@ pub(crate) fn run(shared: &DeviceState) {
     // By default the kernel stretches a rest of 30 µs to 80 µs. If this fails, rests are longer.
     let _ = set_timerslack(SLACK);
     let polls = || shared.polls.load(Ordering::Relaxed);
-    let mut pattern = PollPattern::new(polls(), shared.now());
+    let mut pattern = PollPattern::new(polls(), shared.now(), 0);
     // Whether a thread set the alarm, relying on the worker to look at everything.
     let mut alarmed = true;
     let mut pause = PAUSE;
@@ -79,8 +79,7 @@ pub(crate) fn run(shared: &DeviceState) {
         shared.take_event_requests(&mut guard, shared.now());
         let requests = guard.sink.event_requests;
         if requests != pattern.event_requests {
-            pattern = PollPattern::new(polls(), shared.now());
-            pattern.event_requests = requests;
+            pattern = PollPattern::new(polls(), shared.now(), requests);
         }
         if pattern.is_polled && !drivers.take_packets(&guard.waiters) {
             // Working in this thread instead of the poller's would move the device's data between
@@ -89,7 +88,7 @@ pub(crate) fn run(shared: &DeviceState) {
             rests.longest = if guard.sink.is_armed() { TICK } else { LONGEST_TICK };
             shared.leave(guard, shared.now());
             alarmed = wait_while_polled(shared, &mut rests);
-            pattern = PollPattern { event_requests: requests, ..PollPattern::new(polls(), shared.now()) };
+            pattern = PollPattern::new(polls(), shared.now(), requests);
             continue;
         }
         let (sleep, clogged, received) = look(shared, guard, &mut drivers);
@@ -114,8 +113,8 @@ struct PollPattern {
 }
 
 impl PollPattern {
-    fn new(polls: u32, since: Time) -> Self {
-        Self { polls, since, is_polled: false, has_polled: false, event_requests: 0 }
+    fn new(polls: u32, since: Time, event_requests: u32) -> Self {
+        Self { polls, since, is_polled: false, has_polled: false, event_requests }
     }
 
     /// Updates the pattern from the total number of polls. An interval shorter than a tick only
@@ -439,7 +438,7 @@ mod tests {
 
     #[test]
     fn only_a_program_that_polls_often_enough_counts_as_polling() {
-        let (mut pattern, mut polls, mut now) = (PollPattern::new(0, Time(0)), 0, Time(0));
+        let (mut pattern, mut polls, mut now) = (PollPattern::new(0, Time(0), 0), 0, Time(0));
         let mut count = |count: u64, after: u64| {
             (polls, now) = (polls + count as u32, now + after);
             pattern.count(polls, now);
