@@ -37,11 +37,11 @@ pub struct Node {
 pub struct Symbol {
     /// The symbol's name in C.
     pub name: &'static str,
-    /// The extent to which the function is implemented.
+    /// Whether the function is implemented, and how far.
     pub state: State,
 }
 
-/// The extent to which a function is implemented.
+/// Whether a function is implemented, and how far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// The function works as its man page describes, on every device with the feature.

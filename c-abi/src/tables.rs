@@ -1,5 +1,5 @@
-//! Opening and closing devices, and filling in the operation tables through which the inline
-//! functions in verbs.h call this library.
+//! Opening and closing devices, and filling in the operation tables used by the inline functions in
+//! verbs.h.
 //!
 //! Control operations in the tables are the same for every provider. Data path operations are
 //! specific to the context's provider.

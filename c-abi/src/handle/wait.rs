@@ -78,7 +78,7 @@ fn any_readable(fds: &mut [pollfd]) -> Result<(), Errno> {
 }
 
 thread_local! {
-    /// The wait in which this thread sleeps, if any.
+    /// The current wait of this thread, if it sleeps.
     static SLEEPING: Cell<Option<Box<dyn Wait>>> = const { Cell::new(None) };
 }
 

@@ -21,7 +21,7 @@ use crate::abi::c::{
 };
 use crate::abi::convert::{narrow, qp_attr_to_c};
 
-/// The depths with which a program requests the maximum possible depth.
+/// The values that request the maximum depth.
 const ANY_RESPONDER: u8 = RDMA_MAX_RESP_RES as u8;
 const ANY_INITIATOR: u8 = RDMA_MAX_INIT_DEPTH as u8;
 

@@ -30,7 +30,7 @@ pub(crate) struct KernelId {
     file: RwLock<Arc<Ucma>>,
     /// Whether the id is a listener.
     listens: AtomicBool,
-    /// The files to which a listener belonged before. They still hold its unread requests.
+    /// The earlier files of a listener, which still hold its unread requests.
     former: Mutex<Vec<Arc<Ucma>>>,
 }
 

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use crate::event::{Event, EventKind};
 
-/// The way in which a connection ended.
+/// The end of a connection: who ended it, or why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum End {
@@ -110,7 +110,7 @@ impl Ending {
         }
     }
 
-    /// Returns the time at which the connection ends if the peer has not confirmed by then.
+    /// Returns when the connection ends if the peer has not confirmed by then.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self {
             Self::Disconnecting(deadline) => *deadline,

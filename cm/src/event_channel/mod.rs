@@ -248,7 +248,7 @@ impl EventChannel {
         Ok(None)
     }
 
-    /// Returns the event source to which ids that migrate from another channel are moved.
+    /// Returns the event source of this channel, for ids that migrate to it.
     pub(crate) fn source(&self) -> &dyn Source {
         &*self.first
     }

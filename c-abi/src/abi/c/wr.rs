@@ -33,7 +33,7 @@ c_types! {
         IBV_SEND_IP_CSUM = 1 << 4,
     }
 
-    /// A bit mask of the domains in which a flush makes data visible.
+    /// The placement of a flush, as a bit mask: the domains that see the data afterwards.
     pub enum ibv_placement_type: u8 {
         IBV_FLUSH_GLOBAL = 1 << 0,
         IBV_FLUSH_PERSISTENT = 1 << 1,

@@ -166,8 +166,8 @@ impl Source for Soft {
 
 impl SoftId {
     /// Returns the error for an address that no soft device has or reaches: the error from opening
-    /// the kernel's connection manager. Returns `None` if there is no such error, or if the
-    /// kernel's file is missing.
+    /// the kernel's connection manager. Returns `None` if opening it succeeded or its file is
+    /// missing.
     fn unreached(&self, verb: &'static str) -> Option<Error> {
         let error = self.kernel_error.as_ref().filter(|error| error.errno != Errno::NOENT)?;
         Some(Error::new(verb, "", error.errno).because(error.cause.clone()))

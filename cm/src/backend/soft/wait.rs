@@ -7,7 +7,7 @@ use super::key::{Key, Token};
 use super::state::{PendingLookup, Query, State};
 
 impl State {
-    /// Returns the next time at which the thread has work to do.
+    /// Returns when the thread next has work to do.
     pub(super) fn deadline(&self) -> Time {
         if !self.unread.is_empty() {
             return Time(0);

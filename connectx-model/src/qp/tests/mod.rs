@@ -508,7 +508,7 @@ impl Bed {
     }
 
     /// Places a work request at the current position of the send queue, even if its index is wrong.
-    /// Does not ring the doorbell.
+    /// The doorbell is not rung.
     pub(crate) fn put(&mut self, pair: &mut Pair, wqe: &[u8]) {
         let begin = u64::from(pair.recv_slots) * pair.stride;
         let ring = u64::from(pair.blocks) * 64;
